@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds the third parties, and only those that the chosen configuration uses. Nothing is ever downloaded.
+# Each has an imported target, which its owner folder names in PRIVATE_DEPS:
+#
+#   fmt::fmt, Threads::Threads                            any folder
+#   ONNX::ONNX, protobuf::libprotobuf, yaml-cpp           frontend
+#   Eigen3::Eigen                                         cost_model
+#   METIS::METIS                                          planner
+#   Gloo::Gloo, Torch::Torch, NCCL::NCCL, CUDA::cudart    runtime, each in a library of its own
+#   CLI11::CLI11                                          tools
+include_guard(GLOBAL)
+
+define_property(GLOBAL PROPERTY AGPCS_FOUND BRIEF_DOCS "Optional third parties and whether they are used")
+
+# Resolves option AGPCS_WITH_<feature> (ON, OFF, AUTO) to AGPCS_HAS_<feature>, looking for the packages only where they
+# are wanted, and ending the configuration where they are demanded and absent.
+macro(agpcs_find_feature feature)
+  set(AGPCS_HAS_${feature} FALSE)
+  set(agpcs_feature_note "off")
+  if(NOT "${AGPCS_WITH_${feature}}" MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "AGPCS_WITH_${feature} is '${AGPCS_WITH_${feature}}', not ON, OFF or AUTO")
+  endif()
+  if(AGPCS_WITH_${feature})
+    set(AGPCS_HAS_${feature} TRUE)
+    set(agpcs_feature_note "found")
+    foreach(agpcs_package ${ARGN})
+      find_package(${agpcs_package} QUIET)
+      if(NOT ${agpcs_package}_FOUND)
+        set(AGPCS_HAS_${feature} FALSE)
+        set(agpcs_feature_note "${agpcs_package} not found")
+        break()
+      endif()
+    endforeach()
+    if(NOT AGPCS_HAS_${feature} AND NOT AGPCS_WITH_${feature} STREQUAL "AUTO")
+      message(FATAL_ERROR "AGPCS_WITH_${feature} is ON, but ${agpcs_feature_note}")
+    endif()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY AGPCS_FOUND "${feature}: ${agpcs_feature_note}")
+endmacro()
+
+find_package(fmt REQUIRED)
+find_package(Threads REQUIRED)
+find_package(CLI11 REQUIRED)
+
+if(AGPCS_BUILD_COMPILER)
+  find_package(ONNX MODULE REQUIRED)
+  find_package(yaml-cpp REQUIRED)
+  find_package(Eigen3 REQUIRED NO_MODULE)
+  find_package(METIS REQUIRED)
+endif()
+
+agpcs_find_feature(TORCH Torch)
+agpcs_find_feature(GLOO Gloo)
+agpcs_find_feature(CUDA CUDAToolkit NCCL)
+
+if(AGPCS_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  include(GoogleTest)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+function(agpcs_print_summary)
+  get_property(libraries GLOBAL PROPERTY AGPCS_LIBRARIES)
+  get_property(found GLOBAL PROPERTY AGPCS_FOUND)
+  list(JOIN libraries " " libraries)
+  list(JOIN found ", " found)
+  message(STATUS "AGPCS ${PROJECT_VERSION}: libraries: ${libraries}")
+  message(STATUS "AGPCS ${PROJECT_VERSION}: optional: ${found}")
+endfunction()
