@@ -67,14 +67,14 @@ function(agpcs_check_arrows name folder)
   endforeach()
 endfunction()
 
-# What every target of ours has in common: language, warnings, sanitizers, dependencies.
+# What every target of ours has in common: language, warnings, sanitizers, fmt (AGPCS_CHECK uses it), dependencies.
 function(agpcs_target_defaults target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "VISIBILITY" "DEPS;PRIVATE_DEPS")
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF CXX_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_link_libraries(${target} PRIVATE
-    $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> ${arg_PRIVATE_DEPS})
+    $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> fmt::fmt ${arg_PRIVATE_DEPS})
   foreach(dep IN LISTS arg_DEPS)
     target_link_libraries(${target} ${arg_VISIBILITY} agpcs::${dep})
   endforeach()
