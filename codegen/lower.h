@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// lower: from a strategy to the instruction programs of a plan.
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/graph.h"
+#include "ir/strategy.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+namespace agpcs {
+
+/// Writes the programs of `strategy`: pipeline schedule, cuts, all-reduces after the gradients they
+/// need, updates. Needs: `strategy` verifies and has buckets. Gives: a plan without `expect` that
+/// `verify_plan_against` accepts (memory aside). Cost: O(operators + stages x micro-batches x
+/// cuts).
+Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& training,
+                   const Strategy& strategy, const MadeBy& made_by);
+
+}  // namespace agpcs

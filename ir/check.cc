@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace agpcs {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& message) {
+  fmt::print(stderr, "agpcs: bug: {}:{}: {}: {}\n", file, line, condition, message);
+  std::fflush(nullptr);
+  std::_Exit(70);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/cluster.h"
+
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace agpcs {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+void print_kind(const DeviceKind& kind, std::string& text) {
+  fmt::format_to(Out(text), "kind {} memory={} memory-bandwidth={} launch-overhead={}", kind.name,
+                 kind.memory_bytes, kind.memory_bandwidth, kind.launch_overhead);
+  for (const auto& [precision, flops] : kind.peak_flops) {
+    fmt::format_to(Out(text), " peak-{}={}", precision, flops);
+  }
+  for (const auto& [op_class, fraction] : kind.efficiency) {
+    fmt::format_to(Out(text), " efficiency-{}={}", op_class, fraction);
+  }
+  text += '\n';
+}
+
+std::string link_names(const Cluster& cluster, const std::vector<LinkId>& route) {
+  std::string text;
+  for (const LinkId id : route) {
+    text += text.empty() ? "" : ", ";
+    text += cluster.links[static_cast<std::size_t>(id)].name;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<LinkId> Cluster::route(DeviceId from, DeviceId to) const {
+  if (from == to) return {};
+  const Device& a = devices[static_cast<std::size_t>(from)];
+  const Device& b = devices[static_cast<std::size_t>(to)];
+  std::vector<LinkId> links_on_way = {a.out};
+  if (a.host != b.host) {
+    const std::size_t index =
+        static_cast<std::size_t>(a.host) * hosts.size() + static_cast<std::size_t>(b.host);
+    const std::vector<LinkId>& between = host_routes[index];
+    links_on_way.insert(links_on_way.end(), between.begin(), between.end());
+  }
+  links_on_way.push_back(b.in);
+  return links_on_way;
+}
+
+const DeviceKind& Cluster::kind_of(DeviceId device) const {
+  return kinds[static_cast<std::size_t>(devices[static_cast<std::size_t>(device)].kind)];
+}
+
+std::string Cluster::device_name(DeviceId device) const {
+  const Device& d = devices[static_cast<std::size_t>(device)];
+  return fmt::format("{}/{}", hosts[static_cast<std::size_t>(d.host)].name, d.index);
+}
+
+DeviceId Cluster::find_device(std::string_view wanted) const {
+  for (DeviceId id = 0; id < device_count(); ++id) {
+    if (device_name(id) == wanted) return id;
+  }
+  return -1;
+}
+
+std::string print_cluster(const Cluster& cluster) {
+  std::string text = fmt::format("cluster {} topology={}\n", cluster.name, cluster.topology);
+  for (const DeviceKind& kind : cluster.kinds) print_kind(kind, text);
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) {
+    fmt::format_to(Out(text), "device {} kind={}\n", cluster.device_name(id),
+                   cluster.kind_of(id).name);
+  }
+  for (const Link& link : cluster.links) {
+    fmt::format_to(Out(text), "link '{}' kind={} bandwidth={} latency={}\n", link.name, link.kind,
+                   link.bandwidth, link.latency);
+  }
+  const std::size_t hosts = cluster.hosts.size();
+  for (std::size_t i = 0; i < cluster.host_routes.size(); ++i) {
+    if (cluster.host_routes[i].empty()) continue;
+    fmt::format_to(Out(text), "route {} {}: {}\n", cluster.hosts[i / hosts].name,
+                   cluster.hosts[i % hosts].name, link_names(cluster, cluster.host_routes[i]));
+  }
+  return text;
+}
+
+namespace {
+
+Status verify_devices(const Cluster& cluster) {
+  const auto link_exists = [&](LinkId id) {
+    return id >= 0 && id < static_cast<LinkId>(cluster.links.size());
+  };
+  for (const Device& d : cluster.devices) {
+    if (d.host < 0 || d.host >= static_cast<int>(cluster.hosts.size()) || d.kind < 0 ||
+        d.kind >= static_cast<int>(cluster.kinds.size()) || !link_exists(d.out) ||
+        !link_exists(d.in)) {
+      return internal_error(fmt::format("cluster '{}': device with host {}, kind {}, ports {} {}",
+                                        cluster.name, d.host, d.kind, d.out, d.in));
+    }
+  }
+  return {};
+}
+
+Status verify_links(const Cluster& cluster) {
+  for (const Link& link : cluster.links) {
+    if (!(link.bandwidth > 0) || !(link.latency >= 0)) {
+      return internal_error(fmt::format("cluster '{}': link '{}' has bandwidth {} and latency {}",
+                                        cluster.name, link.name, link.bandwidth, link.latency));
+    }
+  }
+  const std::size_t hosts = cluster.hosts.size();
+  if (cluster.host_routes.size() != hosts * hosts) {
+    return internal_error(fmt::format("cluster '{}': {} host routes for {} hosts", cluster.name,
+                                      cluster.host_routes.size(), hosts));
+  }
+  for (std::size_t i = 0; i < hosts * hosts; ++i) {
+    if (i / hosts != i % hosts && cluster.host_routes[i].empty()) {
+      return internal_error(fmt::format("cluster '{}': no route from {} to {}", cluster.name,
+                                        cluster.hosts[i / hosts].name,
+                                        cluster.hosts[i % hosts].name));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status verify_cluster(const Cluster& cluster) {
+  if (cluster.devices.empty()) {
+    return internal_error(fmt::format("cluster '{}' has no devices", cluster.name));
+  }
+  AGPCS_RETURN_IF_ERROR(verify_devices(cluster));
+  return verify_links(cluster);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graph: the training graph. Operators in a topological order over tensors whose extents are
+// affine in the number of samples, so that one graph serves every batch, micro-batch and share.
+#pragma once
+
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace agpcs {
+
+using OpId = int;
+using TensorId = int;
+inline constexpr int kNone = -1;
+
+/// An extent: `fixed + per_sample x samples`. A batch axis is {0, 1}.
+struct Extent {
+  std::int64_t fixed = 0;
+  std::int64_t per_sample = 0;
+  std::int64_t at(std::int64_t samples) const { return fixed + per_sample * samples; }
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+using Shape = std::vector<Extent>;
+std::vector<std::int64_t> dims_at(const Shape& shape, std::int64_t samples);
+std::int64_t elements_at(const Shape& shape, std::int64_t samples);
+bool depends_on_batch(const Shape& shape);
+
+/// A tensor known when planning, row-major, little-endian. Integers may grow with the batch (a
+/// Reshape target such as [samples, 128, 12, 64]): element i is ints[i] + per_sample[i] x samples.
+struct Constant {
+  std::vector<std::byte> bytes;  ///< payload for samples = 0; empty when `value` is external
+  std::vector<std::int64_t> per_sample;  ///< int64 only; empty = independent of the batch
+  std::vector<std::int64_t> ints_at(std::int64_t samples) const;  ///< of an int64 constant
+};
+
+/// Where an initializer's bytes lie when they were not read: relative to the model's folder.
+struct ExternalData {
+  std::string location;
+  std::int64_t offset = 0, length = 0;
+};
+
+enum class TensorKind : std::uint8_t {
+  kInput,       ///< fed at every step: data, labels
+  kParameter,   ///< trained
+  kState,       ///< kept over steps, not trained by gradient (batch norm's running statistics)
+  kConstant,    ///< value in `constant`
+  kActivation,  ///< made by an operator
+};
+
+struct Tensor {
+  std::string name;
+  DType type = DType::kFp32;
+  Shape shape;
+  TensorKind kind = TensorKind::kActivation;
+  OpId producer = kNone;
+  std::vector<OpId> consumers;  ///< ascending, each once
+  /// A gradient flows to it: floating, depends on a parameter, and the loss depends on it
+  /// (set by `derive_backward`).
+  bool needs_gradient = false;
+  Constant constant;      ///< kConstant; and kParameter/kState whose value the file carries
+  ExternalData external;  ///< kParameter/kState whose value is in another file; location "" = none
+};
+
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
+                               std::vector<double>, std::vector<std::string>>;
+
+struct Op {
+  std::string name;               ///< unique in the graph
+  std::string type;               ///< ONNX operator type, "Conv"
+  std::string domain;             ///< "" is ai.onnx
+  int version = 0;                ///< opset version that the model imports for the domain
+  std::vector<TensorId> inputs;   ///< kNone: an optional input that is absent
+  std::vector<TensorId> outputs;  ///< kNone: an optional output that is absent
+  std::map<std::string, Attribute> attributes;
+
+  std::int64_t int_attribute(std::string_view name, std::int64_t otherwise) const;
+  double float_attribute(std::string_view name, double otherwise) const;
+  std::string string_attribute(std::string_view name, std::string_view otherwise) const;
+  std::vector<std::int64_t> ints_attribute(std::string_view name,
+                                           std::vector<std::int64_t> otherwise = {}) const;
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Op> ops;            ///< in topological order; OpId is the index
+  std::vector<Tensor> tensors;    ///< TensorId is the index
+  std::vector<TensorId> inputs;   ///< kInput tensors in the file's order, then those the loss adds
+  std::vector<TensorId> outputs;  ///< the model's outputs
+  TensorId loss = kNone;          ///< the scalar that is minimized; set by `attach_loss`
+  std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings used, sorted
+
+  const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
+  Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
+  const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }
+  Op& op(OpId id) { return ops[static_cast<std::size_t>(id)]; }
+  TensorId find_tensor(std::string_view name) const;  ///< kNone when absent; linear
+  OpId find_op(std::string_view name) const;          ///< kNone when absent; linear
+
+  /// Parameters in order of first use.
+  std::vector<TensorId> parameters() const;
+  std::int64_t parameter_elements() const;
+};
+
+/// Recomputes every `producer` and `consumers`.
+void link_graph(Graph& graph);
+
+/// Checks the invariants above: ids in range, topological order, unique names, one producer each,
+/// extents not negative, inputs and constants without producer.
+Status verify_graph(const Graph& graph);
+
+/// The graph's text form: one line a tensor that is not an activation, one line an operator.
+/// Weights' values do not appear, so a model with and without its weights has one text. The plan's
+/// `model digest` is `digest_of` this text.
+std::string print_graph(const Graph& graph);
+
+}  // namespace agpcs

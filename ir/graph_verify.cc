@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/graph.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+/// Collects the first violated invariant; later ones are usually its consequences.
+class GraphVerifier {
+ public:
+  explicit GraphVerifier(const Graph& graph) : graph_(graph), made_(graph.tensors.size()) {}
+
+  Status run() {
+    check_tensors();
+    for (const Op& op : graph_.ops) check_op(op);
+    for (const TensorId id : graph_.inputs) check_reference(id, "a graph input");
+    for (const TensorId id : graph_.outputs) check_reference(id, "a graph output");
+    if (graph_.loss != kNone) check_reference(graph_.loss, "the loss");
+    return problem_.empty() ? Status() : internal_error("graph: " + problem_);
+  }
+
+ private:
+  void fail(std::string problem) {
+    if (problem_.empty()) problem_ = std::move(problem);
+  }
+  bool in_range(TensorId id) const {
+    return id >= 0 && id < static_cast<TensorId>(graph_.tensors.size());
+  }
+  void check_reference(TensorId id, std::string_view who) {
+    if (!in_range(id)) fail(fmt::format("{} is tensor {}, of {}", who, id, graph_.tensors.size()));
+  }
+
+  void check_tensors() {
+    std::set<std::string_view> names;
+    for (std::size_t i = 0; i < graph_.tensors.size(); ++i) {
+      const Tensor& t = graph_.tensors[i];
+      if (t.name.empty()) fail(fmt::format("tensor {} has no name", i));
+      if (!names.insert(t.name).second) fail(fmt::format("two tensors are named '{}'", t.name));
+      for (const Extent& e : t.shape) {
+        if (e.at(1) < 0 || e.per_sample < 0) {
+          fail(fmt::format("tensor '{}' has extent {} + {} x samples", t.name, e.fixed,
+                           e.per_sample));
+        }
+      }
+      made_[i] = t.kind != TensorKind::kActivation;
+    }
+  }
+
+  void check_op(const Op& op) {
+    if (op.name.empty() || !op_names_.insert(op.name).second) {
+      fail(fmt::format("operator name '{}' is empty or used twice", op.name));
+    }
+    for (const TensorId id : op.inputs) {
+      if (id == kNone) continue;
+      check_reference(id, op.name);
+      if (in_range(id) && !made_[static_cast<std::size_t>(id)]) {
+        fail(fmt::format("operator '{}' reads '{}' before it is made", op.name,
+                         graph_.tensor(id).name));
+      }
+    }
+    for (const TensorId id : op.outputs) {
+      if (id == kNone) continue;
+      check_reference(id, op.name);
+      if (!in_range(id)) continue;
+      if (made_[static_cast<std::size_t>(id)]) {
+        fail(fmt::format("operator '{}' writes '{}', which is made already", op.name,
+                         graph_.tensor(id).name));
+      }
+      made_[static_cast<std::size_t>(id)] = true;
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<bool> made_;
+  std::set<std::string_view> op_names_;
+  std::string problem_;
+};
+
+}  // namespace
+
+Status verify_graph(const Graph& graph) { return GraphVerifier(graph).run(); }
+
+}  // namespace agpcs

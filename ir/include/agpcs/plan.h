@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: one training step as static instruction programs, and its text form (docs/plan_format.md).
+//
+// A plan is complete without the model: a runtime that brings its own executor needs nothing else.
+// Every rank of a stage runs the stage's program. Peers are symbolic: an instruction names a cut,
+// and `transfers` says which rows go to or come from which rank.
+//
+// Execution model (the simulator and the replayer follow it to the letter): each rank has four
+// in-order streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
+// recv_gradient) and collective (all_reduce, report). An instruction starts when its predecessor
+// in its stream has finished and everything in its `after` has finished. A transfer needs both
+// ends.
+#pragma once
+
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// The version in a plan's first line. A reader refuses any other.
+inline constexpr int kPlanVersion = 1;
+
+struct Optimizer {
+  std::string kind = "sgd";  ///< "sgd" (PyTorch's SGD with momentum) or "adam"
+  double learning_rate = 0.01;
+  double momentum = 0;                                ///< sgd
+  double weight_decay = 0;                            ///< L2 term added to the gradient, both kinds
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam
+};
+
+/// The loss: a kind and the model outputs it is attached to, with weights.
+struct Loss {
+  std::string kind = "softmax_cross_entropy";  ///< or "mse", or "output" (a named scalar output)
+  std::vector<std::pair<std::string, double>> outputs;  ///< output name, weight; empty = default
+};
+
+/// What is trained and how; from cluster.yaml's `training` and the command line.
+struct Training {
+  std::int64_t batch = 0;          ///< samples per step over the whole cluster
+  std::string precision = "fp32";  ///< fp32, tf32, fp16 or bf16: type of activations and gradients
+  Loss loss;
+  Optimizer optimizer;
+};
+
+/// A pipeline stage: a convex set of operators, replicated over `ranks`.
+/// Replica i takes `samples[i]` samples of every micro-batch: rows [sum of earlier samples, +
+/// samples[i]).
+struct PlanStage {
+  std::string name;                   ///< "s0", "s1", ... in pipeline order
+  std::vector<int> ranks;             ///< ascending
+  std::vector<std::string> devices;   ///< "host/index", parallel to `ranks`
+  std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0
+  bool recompute = false;
+  /// The operators as runs of the model's operator order: first name, last name, how many.
+  struct Run {
+    std::string first, last;
+    std::int64_t count = 0;
+  };
+  std::vector<Run> operators;
+};
+
+/// A tensor that crosses from one stage to another.
+struct CutTensor {
+  std::string name;
+  DType type = DType::kFp32;
+  bool batched = true;  ///< axis 0 is the sample; else every consumer gets the whole tensor
+  std::vector<std::int64_t> dims;         ///< without the sample axis when batched
+  bool gradient = true;                   ///< its gradient travels back
+  std::int64_t elements_per_row() const;  ///< product of dims
+};
+
+/// All tensors that stage `to` needs from stage `from` (indices into Plan::stages, from < to).
+struct Cut {
+  std::string name;  ///< "c0", ...
+  int from = 0, to = 0;
+  std::vector<CutTensor> tensors;
+};
+
+struct BucketMember {
+  std::string parameter;
+  std::int64_t elements = 0;
+};
+
+/// Gradients of one stage that are reduced together, in one flat buffer in member order.
+struct PlanBucket {
+  std::string name;  ///< "b0", ...
+  int stage = 0;
+  AllReduce algorithm = AllReduce::kRing;  ///< meaningless when the stage has one rank
+  DType type = DType::kFp32;
+  std::vector<BucketMember> members;
+  std::int64_t elements() const;
+};
+
+enum class Opcode : std::uint8_t {
+  kForward,       ///< stage's forward pass of micro-batch
+  kBackward,      ///< stage's backward pass of micro-batch; gradients accumulate into the buckets
+  kSend,          ///< activations of cut `object` to the consumers
+  kRecv,          ///< activations of cut `object` from the producers
+  kSendGradient,  ///< gradients of cut `object`, consumer to producer
+  kRecvGradient,
+  kAllReduce,  ///< bucket `object` summed over the stage's ranks
+  kUpdate,     ///< optimizer step on all parameters of the stage
+  kReport,     ///< loss summed over all ranks of the plan
+  kGradients,  ///< only in `after`: bucket `object` has its last gradient, during that backward
+};
+std::string_view name_of(Opcode opcode);
+
+/// Names one instruction of the same program: opcode, cut or bucket (-1: none), micro-batch (-1:
+/// none).
+struct InstructionId {
+  Opcode opcode = Opcode::kForward;
+  int object = -1;
+  int micro_batch = -1;
+  friend bool operator==(const InstructionId& a, const InstructionId& b) {
+    return a.opcode == b.opcode && a.object == b.object && a.micro_batch == b.micro_batch;
+  }
+};
+
+struct Instruction {
+  InstructionId id;
+  std::vector<InstructionId> after;
+};
+
+/// What every rank of `stage` executes in one step.
+struct Program {
+  int stage = 0;
+  std::vector<Instruction> instructions;
+};
+
+/// One line of `expect`: a name and a figure rounded to three significant digits.
+struct Expectation {
+  std::string name;  ///< "step", "throughput", "forward s0", "peak-memory volta/0", ...
+  double value = 0;  ///< SI: seconds, samples/s, bytes, fraction
+  std::string unit;  ///< "s", "samples/s", "B", ""
+};
+
+struct MadeBy {
+  std::string version;  ///< of AGPCS
+  std::uint64_t seed = 0;
+  std::string seeder, refiner;
+};
+
+struct Plan {
+  MadeBy made_by;
+  std::string model;         ///< the model's name (graph name; no path)
+  std::string model_digest;  ///< "sha256:..." of the imported graph's text form
+  std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings, sorted
+  std::string cluster;
+  std::string cluster_digest;
+  Training training;
+  std::int64_t micro_batches = 1;  ///< training.batch = micro_batches x samples of each stage
+  Schedule schedule = Schedule::k1F1B;
+  std::vector<PlanStage> stages;
+  std::vector<Cut> cuts;
+  std::vector<PlanBucket> buckets;
+  std::vector<Program> programs;  ///< one per stage, in stage order
+  std::vector<Expectation> expect;
+
+  int rank_count() const;
+  int stage_of_rank(int rank) const;  ///< -1: no such rank
+  std::int64_t micro_batch_size() const { return training.batch / micro_batches; }
+};
+
+/// Rows of one cut tensor that travel between this rank and `peer`, for every micro-batch.
+struct Transfer {
+  int tensor = 0;              ///< index into Cut::tensors
+  int peer = 0;                ///< rank
+  std::int64_t first_row = 0;  ///< in this rank's own rows; 0 for a tensor that is not batched
+  std::int64_t rows = 0;       ///< 1 for a tensor that is not batched
+};
+
+/// The transfers of `cut` that `rank` takes part in, by tensor, then peer. `rank` is in the cut's
+/// from-stage (it sends activations, receives gradients) or its to-stage (the reverse).
+/// A batched tensor: every pair of replicas whose sample ranges overlap. One that is not batched:
+/// consumer replica j takes it from producer replica j mod producers, and returns a gradient to it;
+/// the producer sums them.
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
+
+/// The plan's text; equal plans give equal bytes. Lines end in LF.
+std::string print_plan(const Plan& plan);
+/// Reads a plan and verifies it (`verify_plan`). `file` is the name used in messages.
+Result<Plan> parse_plan(std::string_view text, std::string_view file);
+/// Proves, without running: names resolve, shares cover each micro-batch, every send has its recv,
+/// ranks of a group issue its collectives in one order, no wait cycle across ranks even when a
+/// transfer waits for both ends, every gradient is reduced exactly once after its last backward and
+/// before its update, no instruction is missing, doubled or runs before its inputs are there.
+Status verify_plan(const Plan& plan);
+/// "sha256:<64 hex digits>" of `text`.
+std::string digest_of(std::string_view text);
+
+}  // namespace agpcs

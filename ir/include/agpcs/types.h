@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types and other small enumerations shared by plans, graphs and the runtime.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace agpcs {
+
+/// Element type of a tensor. Names in text forms: fp32, fp16, bf16, fp64, int64, int32, int16,
+/// int8, uint8, bool.
+enum class DType : std::uint8_t {
+  kFp32,
+  kFp16,
+  kBf16,
+  kFp64,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUint8,
+  kBool
+};
+
+std::size_t size_of(DType type);  ///< bytes per element
+std::string_view name_of(DType type);
+std::optional<DType> dtype_named(std::string_view name);
+bool is_floating(DType type);
+
+/// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
+/// hosts' first ranks, broadcast inside each host.
+enum class AllReduce : std::uint8_t { kRing, kHierarchical };
+std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical"
+std::optional<AllReduce> all_reduce_named(std::string_view name);
+
+/// Order of forward and backward passes in a pipeline: PipeDream-flush's 1F1B, or GPipe's all
+/// forwards first.
+enum class Schedule : std::uint8_t { k1F1B, kGPipe };
+std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe"
+std::optional<Schedule> schedule_named(std::string_view name);
+
+}  // namespace agpcs

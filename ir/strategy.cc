@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <numeric>
+#include <set>
+
+namespace agpcs {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+class StrategyVerifier {
+ public:
+  StrategyVerifier(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
+                   std::int64_t batch)
+      : s_(strategy), graph_(graph), cluster_(cluster), batch_(batch) {}
+
+  Status run() {
+    AGPCS_RETURN_IF_ERROR(check_groups());
+    AGPCS_RETURN_IF_ERROR(check_assignment());
+    for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
+      AGPCS_RETURN_IF_ERROR(check_tensor(graph_.tensor(id)));
+    }
+    return s_.buckets.empty() ? Status() : check_buckets();
+  }
+
+ private:
+  template <typename... Args>
+  static Status fail(fmt::format_string<Args...> format, Args&&... args) {
+    return internal_error("strategy: " + fmt::format(format, std::forward<Args>(args)...));
+  }
+  int stage_count() const { return static_cast<int>(s_.stages.size()); }
+  int stage(OpId op) const { return s_.stage_of[static_cast<std::size_t>(op)]; }
+
+  Status check_groups() const {
+    if (s_.micro_batches < 1 || batch_ % s_.micro_batches != 0) {
+      return fail("batch {} does not divide into {} micro-batches", batch_, s_.micro_batches);
+    }
+    std::set<DeviceId> used;
+    for (int i = 0; i < stage_count(); ++i) {
+      const StageSpec& spec = s_.stages[static_cast<std::size_t>(i)];
+      if (spec.devices.empty() || spec.devices.size() != spec.shares.size()) {
+        return fail("stage {} has {} devices and {} shares", i, spec.devices.size(),
+                    spec.shares.size());
+      }
+      for (const DeviceId device : spec.devices) {
+        if (device < 0 || device >= cluster_.device_count() || !used.insert(device).second) {
+          return fail("stage {}: device {} does not exist or serves another stage", i, device);
+        }
+      }
+      AGPCS_RETURN_IF_ERROR(check_shares(i, spec));
+    }
+    return {};
+  }
+
+  Status check_shares(int index, const StageSpec& spec) const {
+    for (std::size_t i = 1; i < spec.devices.size(); ++i) {
+      if (spec.devices[i - 1] >= spec.devices[i])
+        return fail("stage {}: devices not ascending", index);
+    }
+    for (const std::int64_t share : spec.shares) {
+      if (share < 1) return fail("stage {} has a share of {} samples", index, share);
+    }
+    const std::int64_t sum =
+        std::accumulate(spec.shares.begin(), spec.shares.end(), std::int64_t{0});
+    if (sum != batch_ / s_.micro_batches) {
+      return fail("stage {}: shares sum to {}, micro-batch has {} samples", index, sum,
+                  batch_ / s_.micro_batches);
+    }
+    return {};
+  }
+
+  Status check_assignment() const {
+    if (s_.stage_of.size() != graph_.ops.size()) {
+      return fail("{} assignments for {} operators", s_.stage_of.size(), graph_.ops.size());
+    }
+    std::vector<int> sizes(s_.stages.size());
+    for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+      if (stage(op) < 0 || stage(op) >= stage_count()) {
+        return fail("operator '{}' is in stage {} of {}", graph_.op(op).name, stage(op),
+                    stage_count());
+      }
+      ++sizes[static_cast<std::size_t>(stage(op))];
+    }
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == 0) return fail("stage {} has no operator", i);
+    }
+    return {};
+  }
+
+  Status check_tensor(const Tensor& t) const {
+    if (t.kind == TensorKind::kParameter || t.kind == TensorKind::kState) return check_owner(t);
+    if (t.producer == kNone) return {};
+    for (const OpId consumer : t.consumers) {
+      if (stage(consumer) < stage(t.producer)) {
+        return fail("'{}' goes back from stage {} to stage {}", t.name, stage(t.producer),
+                    stage(consumer));
+      }
+      if (stage(consumer) != stage(t.producer) && !can_cross(t)) {
+        return fail("'{}' crosses from stage {} to stage {} but cannot be split by samples", t.name,
+                    stage(t.producer), stage(consumer));
+      }
+    }
+    return {};
+  }
+
+  Status check_owner(const Tensor& t) const {
+    for (const OpId consumer : t.consumers) {
+      if (stage(consumer) != stage(t.consumers.front())) {
+        return fail("parameter '{}' is used in stages {} and {}", t.name,
+                    stage(t.consumers.front()), stage(consumer));
+      }
+    }
+    return {};
+  }
+
+  Status check_buckets() const {
+    std::set<TensorId> placed;
+    for (std::size_t i = 0; i < s_.buckets.size(); ++i) {
+      for (const TensorId id : s_.buckets[i].parameters) {
+        const Tensor& t = graph_.tensor(id);
+        if (t.consumers.empty() || stage(t.consumers.front()) != s_.buckets[i].stage) {
+          return fail("bucket {} of stage {} holds '{}' of another stage", i, s_.buckets[i].stage,
+                      t.name);
+        }
+        if (!placed.insert(id).second) return fail("'{}' is in two buckets", t.name);
+      }
+    }
+    for (const TensorId id : graph_.parameters()) {
+      if (graph_.tensor(id).needs_gradient && !placed.contains(id)) {
+        return fail("'{}' is in no bucket", graph_.tensor(id).name);
+      }
+    }
+    return {};
+  }
+
+  const Strategy& s_;
+  const Graph& graph_;
+  const Cluster& cluster_;
+  std::int64_t batch_;
+};
+
+}  // namespace
+
+Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
+                       std::int64_t batch) {
+  return StrategyVerifier(strategy, graph, cluster, batch).run();
+}
+
+bool can_cross(const Tensor& tensor) {
+  if (!depends_on_batch(tensor.shape)) return true;
+  if (tensor.shape.front() != Extent{0, 1}) return false;
+  return !depends_on_batch(Shape(tensor.shape.begin() + 1, tensor.shape.end()));
+}
+
+std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {
+  std::string text = fmt::format("strategy micro-batches={} schedule={}\n", strategy.micro_batches,
+                                 name_of(strategy.schedule));
+  for (std::size_t i = 0; i < strategy.stages.size(); ++i) {
+    const StageSpec& spec = strategy.stages[i];
+    fmt::format_to(Out(text), "stage {}{}:", i, spec.recompute ? " recompute" : "");
+    for (std::size_t d = 0; d < spec.devices.size(); ++d) {
+      fmt::format_to(Out(text), " {}={}", cluster.device_name(spec.devices[d]), spec.shares[d]);
+    }
+    text += '\n';
+    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+      if (strategy.stage_of[static_cast<std::size_t>(op)] != static_cast<int>(i)) continue;
+      fmt::format_to(Out(text), "  {}\n", graph.op(op).name);
+    }
+  }
+  for (const Bucket& bucket : strategy.buckets) {
+    fmt::format_to(Out(text), "bucket stage={} algorithm={}:", bucket.stage,
+                   name_of(bucket.algorithm));
+    for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace agpcs

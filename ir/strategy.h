@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategy: what the planner decides (design section 4). `lower` turns it into a Plan.
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/graph.h"
+
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// A stage's device group. Device i takes `shares[i]` samples of every micro-batch.
+struct StageSpec {
+  std::vector<DeviceId> devices;     ///< ascending
+  std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
+  bool recompute = false;
+};
+
+/// Gradients reduced together, in the order in which they lie in the buffer.
+struct Bucket {
+  int stage = 0;
+  AllReduce algorithm = AllReduce::kRing;
+  std::vector<TensorId> parameters;
+};
+
+struct Strategy {
+  std::vector<int> stage_of;  ///< by OpId; every edge goes to the same or a later stage (convex)
+  std::vector<StageSpec> stages;
+  std::int64_t micro_batches = 1;
+  Schedule schedule = Schedule::k1F1B;
+  std::vector<Bucket> buckets;  ///< in all-reduce order; empty until gradients are grouped
+};
+
+/// Checks a strategy against its problem: every op in a stage, edges never go back, no stage empty,
+/// devices exist and serve one stage, shares sum to batch / micro_batches in every stage, operators
+/// that share a parameter share a stage, tensors that cross stages can (`can_cross`), and, when
+/// there are buckets, each parameter of a stage is in exactly one of its buckets.
+Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
+                       std::int64_t batch);
+
+/// True when a stage boundary may cut this tensor: its axis 0 is the batch axis {0, 1} and no other
+/// extent depends on the batch, or it does not depend on the batch at all.
+bool can_cross(const Tensor& tensor);
+
+std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);
+
+}  // namespace agpcs

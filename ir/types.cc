@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <agpcs/types.h>
+
+#include <array>
+
+namespace agpcs {
+namespace {
+
+struct DTypeEntry {
+  DType type;
+  std::string_view name;
+  std::size_t bytes;
+  bool floating;
+};
+constexpr std::array<DTypeEntry, 10> kDTypes = {{
+    {DType::kFp32, "fp32", 4, true},
+    {DType::kFp16, "fp16", 2, true},
+    {DType::kBf16, "bf16", 2, true},
+    {DType::kFp64, "fp64", 8, true},
+    {DType::kInt64, "int64", 8, false},
+    {DType::kInt32, "int32", 4, false},
+    {DType::kInt16, "int16", 2, false},
+    {DType::kInt8, "int8", 1, false},
+    {DType::kUint8, "uint8", 1, false},
+    {DType::kBool, "bool", 1, false},
+}};
+
+const DTypeEntry& entry_of(DType type) { return kDTypes[static_cast<std::size_t>(type)]; }
+
+}  // namespace
+
+std::size_t size_of(DType type) { return entry_of(type).bytes; }
+std::string_view name_of(DType type) { return entry_of(type).name; }
+bool is_floating(DType type) { return entry_of(type).floating; }
+
+std::optional<DType> dtype_named(std::string_view name) {
+  for (const DTypeEntry& entry : kDTypes) {
+    if (entry.name == name) return entry.type;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(AllReduce algorithm) {
+  return algorithm == AllReduce::kRing ? "ring" : "hierarchical";
+}
+
+std::optional<AllReduce> all_reduce_named(std::string_view name) {
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+    if (name_of(algorithm) == name) return algorithm;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(Schedule schedule) {
+  return schedule == Schedule::k1F1B ? "1f1b" : "gpipe";
+}
+
+std::optional<Schedule> schedule_named(std::string_view name) {
+  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
+    if (name_of(schedule) == name) return schedule;
+  }
+  return std::nullopt;
+}
+
+}  // namespace agpcs

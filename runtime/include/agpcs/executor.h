@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executor: computes a stage. AGPCS brings one over LibTorch; bring your own to keep your loop.
+#pragma once
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace agpcs {
+
+/// Memory that a transport reads or writes: contiguous, owned by the executor, valid until the
+/// next step's instruction of the same kind and micro-batch.
+struct Buffer {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  DType type = DType::kFp32;
+  bool on_gpu = false;
+};
+
+/// Told when a bucket has its last gradient, from inside `Executor::backward`, on its thread.
+class GradientListener {
+ public:
+  virtual ~GradientListener() = default;
+  virtual void bucket_ready(int bucket) = 0;
+};
+
+/// A stage's computation on one rank. Calls come from one thread in program order:
+/// prepare, then per step: begin_step, {forward, backward} by the program, update.
+/// Buffers are asked for when a message is posted: a received activation before its forward, a
+/// produced one after its forward; a received gradient before its backward, a produced one after.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Allocates for `rank` of `plan`. Called once, before anything else.
+  virtual Status prepare(const Plan& plan, int rank) = 0;
+  /// Starts step `step` (from 0): loads its samples, zeroes gradients and the loss.
+  virtual Status begin_step(std::int64_t step) = 0;
+
+  virtual Status forward(int micro_batch) = 0;
+  /// Accumulates parameter gradients. With `last`, this is the step's last backward: reports each
+  /// bucket to `listener` the moment its last gradient is final, in any order, each exactly once.
+  virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
+  /// Optimizer step on the stage's parameters from the (reduced) buckets.
+  virtual Status update() = 0;
+
+  /// Rows of an activation that crosses `cut` (in: to be filled by the transport; out: computed).
+  virtual Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) = 0;
+  /// Rows of the gradient of an activation that crosses `cut`. On the producer's side gradients of
+  /// the same rows from several peers are summed by the executor.
+  virtual Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) = 0;
+  /// The flat gradient buffer of `bucket`, members in plan order.
+  virtual Result<Buffer> bucket(int bucket) = 0;
+
+  /// This rank's part of the step's loss: sum over its samples / plan.training.batch. Ranks of the
+  /// last stage add up to the mean loss of the batch; other ranks return 0.
+  virtual double loss() const = 0;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replayer: replays a plan, step after step, over a transport and an executor.
+#pragma once
+
+#include <agpcs/executor.h>
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+namespace agpcs {
+
+struct ReplayOptions {
+  std::chrono::milliseconds limit{30000};  ///< longest wait for any one instruction
+};
+
+/// What one step did, seen from this rank.
+struct StepReport {
+  std::int64_t step = 0;
+  double loss = 0;     ///< mean over the batch, the same on every rank
+  double seconds = 0;  ///< wall time of the step on this rank
+};
+
+class Replayer {
+ public:
+  /// Verifies the plan, compares its digest over all ranks (a mismatch names both), opens groups,
+  /// prepares the executor. `transport` and `executor` outlive the replayer.
+  static Result<std::unique_ptr<Replayer>> create(const Plan& plan, int rank, Transport& transport,
+                                                  Executor& executor,
+                                                  const ReplayOptions& options = {});
+  virtual ~Replayer() = default;
+  /// One step: a flat loop over the program; no parsing, no allocation of its own, no negotiation.
+  /// On failure the transport is aborted and the status names rank and instruction.
+  virtual Result<StepReport> run_step() = 0;
+};
+
+}  // namespace agpcs
