@@ -127,15 +127,19 @@ function(agpcs_tool name)
   install(TARGETS ${name} RUNTIME)
 endfunction()
 
-# agpcs_test(<name> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...] [LABELS <label>...] [TIMEOUT <s>])
+# agpcs_test(<name> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...] [LABELS <label>...]
+#            [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
 # Declares a GoogleTest binary, tests/<name>, whose tests ctest runs one by one, with the source folder as working
 # directory. A test may use every library. Its label is its folder and the LABELS, joined: `ir-slow`.
 function(agpcs_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;DEPS;PRIVATE_DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;PRIVATE_DEPS;LABELS")
   agpcs_reject_unknown("agpcs_test(${name})" ${arg_UNPARSED_ARGUMENTS})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
   endif()
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   list(PREPEND arg_LABELS ${folder})
@@ -147,7 +151,7 @@ function(agpcs_test name)
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS}
     PRIVATE_DEPS ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
 endfunction()
 
 function(agpcs_reject_unknown where)

@@ -40,13 +40,13 @@ endmacro()
 
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
-find_package(CLI11 REQUIRED)
 
 if(AGPCS_BUILD_COMPILER)
   find_package(ONNX MODULE REQUIRED)
   find_package(yaml-cpp REQUIRED)
   find_package(Eigen3 REQUIRED NO_MODULE)
   find_package(METIS REQUIRED)
+  find_package(CLI11 REQUIRED)
 endif()
 
 agpcs_find_feature(TORCH Torch)
@@ -57,6 +57,18 @@ if(AGPCS_BUILD_TESTS)
   find_package(GTest REQUIRED)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   include(GoogleTest)
+endif()
+
+# The Python that has torch, for tests that compare with it: the first one, or the system's. Empty where neither has.
+if(AGPCS_BUILD_TESTS AND AGPCS_HAS_TORCH AND NOT DEFINED AGPCS_TORCH_PYTHON)
+  set(AGPCS_TORCH_PYTHON "" CACHE FILEPATH "A Python interpreter that imports torch")
+  foreach(python "${Python3_EXECUTABLE}" /usr/bin/python3)
+    execute_process(COMMAND "${python}" -c "import torch" RESULT_VARIABLE python_rc OUTPUT_QUIET ERROR_QUIET)
+    if(python_rc EQUAL 0)
+      set_property(CACHE AGPCS_TORCH_PYTHON PROPERTY VALUE "${python}")
+      break()
+    endif()
+  endforeach()
 endif()
 
 find_program(CCACHE_PROGRAM ccache)

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what AGPCS builds with, from Debian's packages. Says so in one line when everything is there already.
+# CUDA and NCCL are optional and not installed here: the build uses them where it finds them.
+set -euo pipefail
+
+packages=(
+  cmake ninja-build ccache g++ clang-format
+  libfmt-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev
+  libonnx-dev libprotobuf-dev protobuf-compiler libonnx-testdata
+  libtorch-dev libgloo-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-torch python3-onnx python3-numpy
+)
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "install_deps.sh: error: this is not a Debian system; install these packages' equivalents yourself:" >&2
+  printf '  %s\n' "${packages[@]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "install_deps.sh: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "install_deps.sh: error: run as root, or install sudo; missing: ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+echo "install_deps.sh: installing ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs, builds and runs every test: first of the lean runtime alone, then of everything. The last lines are the
+# summary of the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/install_deps.sh
+
+# One compilation may take a gigabyte (the build itself bounds those that take more).
+jobs=$(nproc)
+memory_gib=$(awk '/^MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+[ "$memory_gib" -ge "$jobs" ] || jobs=$((memory_gib > 1 ? memory_gib : 1))
+
+for preset in runtime-only release; do
+  cmake --preset "$preset"
+  cmake --build --preset "$preset" --parallel "$jobs"
+done
+for preset in runtime-only release; do
+  echo "test.sh: tests of preset $preset"
+  ctest --preset "$preset" --parallel "$jobs"
+done
