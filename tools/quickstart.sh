@@ -22,7 +22,7 @@ say "planning ResNet-50 for four V100 and four RTX 3090"
 run agpcs-compile samples/models/resnet50.onnx samples/clusters/v100x4-rtx3090x4.yaml -o "$out/resnet50.plan"
 run agpcs-plan check "$out/resnet50.plan"
 
-say "planning a small network for two local processes, one three times as fast as the other"
+say "planning a small network for two processes on this machine"
 run agpcs-compile samples/models/small_cnn.onnxtxt samples/clusters/local-2.yaml -o "$out/small_cnn.plan"
 
 say "training it by that plan"
