@@ -28,8 +28,8 @@ int main(int argc, char** argv) {
             << " micro-batches\n";
   for (const agpcs::PlanStage& stage : plan->stages) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      std::cout << "rank " << stage.ranks[i] << " on " << stage.devices[i] << ": " << stage.name << ", "
-                << stage.samples[i] << " samples of each micro-batch\n";
+      std::cout << "rank " << stage.ranks[i] << " on " << stage.devices[i] << ": " << stage.name
+                << ", " << stage.samples[i] << " samples of each micro-batch\n";
     }
   }
   return 0;
