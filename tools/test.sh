@@ -16,7 +16,9 @@ for preset in runtime-only release; do
   cmake --preset "$preset"
   cmake --build --preset "$preset" --parallel "$jobs"
 done
+result=0
 for preset in runtime-only release; do
   echo "test.sh: tests of preset $preset"
-  ctest --preset "$preset" --parallel "$jobs"
+  ctest --preset "$preset" --parallel "$jobs" || result=1
 done
+exit $result
