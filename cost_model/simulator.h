@@ -16,11 +16,17 @@
 
 namespace agpcs {
 
-/// One instruction on one rank in virtual time.
+/// One instruction on one rank in virtual time. A transfer or collective starts when it begins to
+/// move, that is when the other ends are there, too.
 struct TimelineEvent {
   int rank = 0;
   InstructionId instruction;
   double start = 0, end = 0;  ///< seconds from the start of the step
+};
+
+/// One micro-batch on the stage's slowest replica.
+struct StageEstimate {
+  double forward_seconds = 0, backward_seconds = 0;
 };
 
 struct DeviceEstimate {
@@ -28,7 +34,7 @@ struct DeviceEstimate {
   std::string device;
   double compute_seconds = 0;        ///< busy computing
   double utilization = 0;            ///< compute_seconds / step_seconds
-  double exposed_communication = 0;  ///< idle while one of its transfers or collectives runs
+  double exposed_communication = 0;  ///< not computing while a transfer or collective of it runs
   std::int64_t bytes_sent = 0;
   MemoryUse memory;
 };
@@ -37,6 +43,7 @@ struct DeviceEstimate {
 struct Estimate {
   double step_seconds = 0;
   double samples_per_second = 0;
+  std::vector<StageEstimate> stages;     ///< by stage
   std::vector<DeviceEstimate> devices;   ///< by rank
   std::vector<std::int64_t> link_bytes;  ///< by LinkId
   std::int64_t bytes_sent = 0;           ///< sum over ranks
@@ -47,18 +54,23 @@ struct SimulateOptions {
   bool timeline = false;
 };
 
-/// Event-driven; concurrent transfers share links max-min fairly; collectives follow their
-/// algorithm's steps over the real routes (link_model.h). Needs: a plan that verifies against graph
-/// and cluster. Errors: a plan that cannot finish (our bug if it verified): names the waiting
-/// instructions.
+/// Executes every rank's program by the execution model of agpcs/plan.h. Concurrent transfers share
+/// links max-min fairly (flow.h). A collective starts when all its members are there and follows
+/// its algorithm's phases over the real routes (link_model.h); the hops of a phase run in lockstep,
+/// as one flow. A bucket's gradients are ready when the last backward pass of its `after` reaches
+/// the first operator that uses one of its parameters. Sending rows and adding gradients up cost no
+/// compute time. Needs: a plan that verifies against graph and cluster, whose `costs` are given.
+/// Errors: a plan that cannot finish (our bug if it verified): names the instructions that wait.
 Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& cluster,
                           const CostTable& costs, const SimulateOptions& options = {});
 
-/// The plan's `expect` section from an estimate, rounded to three significant digits.
+/// The plan's `expect` section from an estimate: a value for each of `expectation_names`, rounded
+/// to the three significant digits that the plan's text has.
 std::vector<Expectation> expectations(const Plan& plan, const Estimate& estimate);
 
-/// Chrome trace-event JSON of the timeline (one process a device, one thread a stream), for
-/// Perfetto.
+/// Chrome trace-event JSON of the timeline, for Perfetto: one process a rank with its device's
+/// name, one thread a stream, an arrow from each send to the receive it feeds. Needs: an estimate
+/// with timeline.
 std::string chrome_trace(const Plan& plan, const Estimate& estimate);
 
 }  // namespace agpcs

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trace Event Format (Google, "Trace Event Format", 2016): complete events "X", metadata "M", and
+// flow events "s" and "f" as arrows. Times are microseconds.
+#include "cost_model/simulator.h"
+#include "cost_model/step_model.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <tuple>
+
+namespace agpcs {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+constexpr std::string_view kStreamNames[kStreamKindCount] = {"compute", "send", "recv",
+                                                             "collective"};
+
+/// Names of colours that chrome://tracing reserves; Perfetto colours by title.
+std::string_view colour_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kForward:
+      return "thread_state_running";
+    case Opcode::kBackward:
+      return "thread_state_runnable";
+    case Opcode::kUpdate:
+      return "thread_state_iowait";
+    case Opcode::kAllReduce:
+    case Opcode::kReport:
+      return "rail_response";
+    default:
+      return "rail_load";
+  }
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(Out(result), "\\u{:04x}", static_cast<int>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + '"';
+}
+
+bool sends(Opcode opcode) { return opcode == Opcode::kSend || opcode == Opcode::kSendGradient; }
+
+class TraceWriter {
+ public:
+  TraceWriter(const Plan& plan, const Estimate& estimate) : plan_(plan), estimate_(estimate) {}
+
+  std::string write() {
+    text_ = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+    for (const DeviceEstimate& device : estimate_.devices) name_process(device);
+    for (const TimelineEvent& event : estimate_.timeline) {
+      if (sends(event.instruction.opcode)) sent_[key_of(event)] = &event;
+    }
+    for (const TimelineEvent& event : estimate_.timeline) add_event(event);
+    return text_ + "\n]}\n";
+  }
+
+ private:
+  using Key = std::tuple<int, Opcode, int, int>;  // rank, opcode, cut, micro-batch
+  static Key key_of(const TimelineEvent& event) {
+    const InstructionId& id = event.instruction;
+    return {event.rank, id.opcode, id.object, id.micro_batch};
+  }
+
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    text_ += first_ ? "\n" : ",\n";
+    first_ = false;
+    fmt::format_to(Out(text_), format, std::forward<Args>(args)...);
+  }
+
+  void name_process(const DeviceEstimate& device) {
+    const std::string name = fmt::format("rank {} {}", device.rank, device.device);
+    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": {}}}}})", device.rank,
+        quoted(name));
+    add(R"({{"ph": "M", "name": "process_sort_index", "pid": {}, "args": {{"sort_index": {}}}}})",
+        device.rank, device.rank);
+    for (int s = 0; s < kStreamKindCount; ++s) {
+      add(R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})",
+          device.rank, s, kStreamNames[s]);
+    }
+  }
+
+  std::vector<Transfer> transfers_of(const TimelineEvent& event) const {
+    return transfers(plan_, event.instruction.object, event.rank);
+  }
+
+  /// What a transfer moves, or a collective reduces.
+  std::int64_t bytes_of(const TimelineEvent& event) const {
+    const InstructionId& id = event.instruction;
+    if (id.opcode == Opcode::kAllReduce) {
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
+      return bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+    }
+    const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
+    const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];
+    std::int64_t bytes = 0;
+    for (const Transfer& t : transfers_of(event)) {
+      const CutTensor& tensor = cut.tensors[static_cast<std::size_t>(t.tensor)];
+      if (gradient && !tensor.gradient) continue;
+      bytes += t.rows * tensor.elements_per_row() * static_cast<std::int64_t>(size_of(tensor.type));
+    }
+    return bytes;
+  }
+
+  void add_event(const TimelineEvent& event) {
+    const Opcode opcode = event.instruction.opcode;
+    const StreamKind stream = stream_of(opcode);
+    const bool moves = stream != StreamKind::kCompute && opcode != Opcode::kReport;
+    const std::string args =
+        moves ? fmt::format(R"(, "args": {{"bytes": {}}})", bytes_of(event)) : std::string();
+    add(R"({{"ph": "X", "name": {}, "cat": "{}", "cname": "{}", "pid": {}, "tid": {}, )"
+        R"("ts": {:.3f}, "dur": {:.3f}{}}})",
+        quoted(title_of(plan_, plan_.stage_of_rank(event.rank), event.instruction)),
+        name_of(opcode), colour_of(opcode), event.rank, static_cast<int>(stream), event.start * 1e6,
+        (event.end - event.start) * 1e6, args);
+    if (stream == StreamKind::kRecv) add_arrows(event);
+  }
+
+  void add_arrows(const TimelineEvent& recv) {
+    const InstructionId& id = recv.instruction;
+    const Opcode opcode = id.opcode == Opcode::kRecv ? Opcode::kSend : Opcode::kSendGradient;
+    int last_peer = -1;
+    for (const Transfer& t : transfers_of(recv)) {
+      const auto sent = sent_.find({t.peer, opcode, id.object, id.micro_batch});
+      if (sent == sent_.end() || t.peer == last_peer) continue;
+      last_peer = t.peer;
+      ++arrows_;
+      add_arrow("s", *sent->second, sent->second->start);
+      add_arrow("f", recv, recv.end);
+    }
+  }
+
+  void add_arrow(std::string_view phase, const TimelineEvent& at, double time) {
+    add(R"({{"ph": "{}", "name": "transfer", "cat": "transfer", "id": {}, "bp": "e", )"
+        R"("pid": {}, "tid": {}, "ts": {:.3f}}})",
+        phase, arrows_, at.rank, static_cast<int>(stream_of(at.instruction.opcode)), time * 1e6);
+  }
+
+  const Plan& plan_;
+  const Estimate& estimate_;
+  std::string text_;
+  bool first_ = true;
+  int arrows_ = 0;
+  std::map<Key, const TimelineEvent*> sent_;
+};
+
+}  // namespace
+
+std::string chrome_trace(const Plan& plan, const Estimate& estimate) {
+  return TraceWriter(plan, estimate).write();
+}
+
+}  // namespace agpcs

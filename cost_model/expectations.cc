@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/simulator.h"
+#include "ir/check.h"
+#include "ir/units.h"
+
+namespace agpcs {
+namespace {
+
+/// In the order of `expectation_names`.
+std::vector<double> expected_values(const Estimate& estimate) {
+  std::vector<double> values = {estimate.step_seconds, estimate.samples_per_second};
+  for (const StageEstimate& stage : estimate.stages) {
+    values.push_back(stage.forward_seconds);
+    values.push_back(stage.backward_seconds);
+  }
+  for (const DeviceEstimate& device : estimate.devices) {
+    values.push_back(device.utilization);
+    values.push_back(static_cast<double>(device.memory.total()));
+    values.push_back(static_cast<double>(device.bytes_sent));
+  }
+  return values;
+}
+
+/// The value that the plan's text will have.
+double rounded(double value, std::string_view unit) {
+  const std::string text = figure(value, unit);
+  const std::optional<double> read = read_figure(text, unit);
+  AGPCS_CHECK(read.has_value(), "figure '{}' of {} cannot be read", text, value);
+  return *read;
+}
+
+}  // namespace
+
+std::vector<Expectation> expectations(const Plan& plan, const Estimate& estimate) {
+  const std::vector<std::string> names = expectation_names(plan);
+  const std::vector<double> values = expected_values(estimate);
+  AGPCS_CHECK(names.size() == values.size(), "{} expectations, {} values", names.size(),
+              values.size());
+  std::vector<Expectation> expect;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string_view unit = expectation_unit(names[i]);
+    expect.push_back({names[i], rounded(values[i], unit), std::string(unit)});
+  }
+  return expect;
+}
+
+}  // namespace agpcs

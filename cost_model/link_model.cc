@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/link_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace agpcs {
+namespace {
+
+void add_hop(const Cluster& cluster, DeviceId from, DeviceId to, Flow& flow) {
+  const std::vector<LinkId> route = cluster.route(from, to);
+  flow.links.insert(flow.links.end(), route.begin(), route.end());
+  flow.senders.push_back(from);
+}
+
+Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, std::int64_t bytes) {
+  const auto n = static_cast<std::int64_t>(devices.size());
+  Phase phase;
+  Flow flow;
+  flow.bytes = (2 * (n - 1) * bytes + n - 1) / n;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const DeviceId next = devices[(i + 1) % devices.size()];
+    add_hop(cluster, devices[i], next, flow);
+    phase.latency = std::max(phase.latency, route_latency(cluster, devices[i], next));
+  }
+  phase.latency *= static_cast<double>(2 * (n - 1));
+  phase.flows.push_back(std::move(flow));
+  return phase;
+}
+
+/// The devices by host, hosts and devices in order of appearance.
+std::vector<std::vector<DeviceId>> by_host(const Cluster& cluster,
+                                           const std::vector<DeviceId>& devices) {
+  std::vector<std::vector<DeviceId>> groups;
+  std::vector<int> group_of(cluster.hosts.size(), -1);
+  for (const DeviceId device : devices) {
+    const int host = cluster.devices[static_cast<std::size_t>(device)].host;
+    int& group = group_of[static_cast<std::size_t>(host)];
+    if (group < 0) {
+      group = static_cast<int>(groups.size());
+      groups.emplace_back();
+    }
+    groups[static_cast<std::size_t>(group)].push_back(device);
+  }
+  return groups;
+}
+
+enum class Direction : std::uint8_t { kToFirst, kFromFirst };
+
+/// The bytes once over every hop of every host's chain: reduce to or broadcast from its first.
+Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& hosts,
+             Direction direction, std::int64_t bytes) {
+  Phase phase;
+  for (const std::vector<DeviceId>& chain : hosts) {
+    if (chain.size() < 2) continue;
+    Flow flow;
+    flow.bytes = bytes;
+    double latency = 0;
+    for (std::size_t i = 1; i < chain.size(); ++i) {
+      const bool up = direction == Direction::kToFirst;
+      const DeviceId from = up ? chain[i] : chain[i - 1];
+      const DeviceId to = up ? chain[i - 1] : chain[i];
+      add_hop(cluster, from, to, flow);
+      latency += route_latency(cluster, from, to);
+    }
+    phase.latency = std::max(phase.latency, latency);
+    phase.flows.push_back(std::move(flow));
+  }
+  return phase;
+}
+
+Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                      std::int64_t bytes) {
+  const std::vector<std::vector<DeviceId>> hosts = by_host(cluster, devices);
+  std::vector<DeviceId> firsts;
+  for (const std::vector<DeviceId>& host : hosts) firsts.push_back(host.front());
+  Exchange exchange;
+  const bool inside = hosts.size() < devices.size();
+  if (inside) exchange.push_back(chains(cluster, hosts, Direction::kToFirst, bytes));
+  if (firsts.size() > 1) exchange.push_back(ring(cluster, firsts, bytes));
+  if (inside) exchange.push_back(chains(cluster, hosts, Direction::kFromFirst, bytes));
+  return exchange;
+}
+
+/// Seconds until all of `flows` are done: rates change whenever one ends.
+double seconds_of(const Cluster& cluster, std::vector<Flow> flows) {
+  std::vector<double> left;
+  for (const Flow& flow : flows) left.push_back(static_cast<double>(flow.bytes));
+  double seconds = 0;
+  while (!flows.empty()) {
+    const std::vector<double> rates = fair_rates(flows, cluster.links);
+    double next = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < flows.size(); ++i) next = std::min(next, left[i] / rates[i]);
+    seconds += next;
+    for (std::size_t i = flows.size(); i-- > 0;) {
+      const bool ends = left[i] / rates[i] <= next;
+      left[i] -= rates[i] * next;
+      if (!ends) continue;
+      flows.erase(flows.begin() + static_cast<std::ptrdiff_t>(i));
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return seconds;
+}
+
+}  // namespace
+
+double route_latency(const Cluster& cluster, DeviceId from, DeviceId to) {
+  double latency = 0;
+  for (const LinkId id : cluster.route(from, to)) {
+    latency += cluster.links[static_cast<std::size_t>(id)].latency;
+  }
+  return latency;
+}
+
+Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64_t bytes) {
+  Flow flow;
+  flow.bytes = bytes;
+  add_hop(cluster, from, to, flow);
+  return {Phase{route_latency(cluster, from, to), {std::move(flow)}}};
+}
+
+Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                    AllReduce algorithm, std::int64_t bytes) {
+  if (devices.size() < 2) return {};
+  if (algorithm == AllReduce::kHierarchical) return hierarchical(cluster, devices, bytes);
+  return {ring(cluster, devices, bytes)};
+}
+
+Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                          std::int64_t bytes) {
+  if (devices.size() < 2) return {};
+  Phase phase;
+  Flow flow;
+  flow.bytes = bytes;
+  double longest = 0;
+  for (std::size_t i = 1; i < devices.size(); ++i) {
+    const DeviceId parent = devices[i & (i - 1)];  // the index without its lowest set bit
+    add_hop(cluster, devices[i], parent, flow);
+    add_hop(cluster, parent, devices[i], flow);
+    longest = std::max(longest, std::max(route_latency(cluster, devices[i], parent),
+                                         route_latency(cluster, parent, devices[i])));
+  }
+  phase.latency = 2 * longest * std::bit_width(devices.size() - 1);
+  phase.flows.push_back(std::move(flow));
+  return {std::move(phase)};
+}
+
+double lone_seconds(const Cluster& cluster, const Exchange& exchange) {
+  double seconds = 0;
+  for (const Phase& phase : exchange) {
+    seconds += phase.latency + seconds_of(cluster, phase.flows);
+  }
+  return seconds;
+}
+
+}  // namespace agpcs

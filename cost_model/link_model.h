@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Link model: what a transfer or a collective puts on which links, and what it takes when alone.
+//
+// Alpha-beta (Hockney, Parallel Computing 20(3), 1994): a message takes the latencies of the links
+// on its route, then its bytes at the route's bandwidth. Collectives are their algorithm's steps on
+// the real routes.
+#pragma once
+
+#include "cost_model/flow.h"
+#include "ir/cluster.h"
+
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// A part of a collective: its latency passes, then its flows run; it is over when all are done.
+struct Phase {
+  double latency = 0;
+  std::vector<Flow> flows;
+};
+
+/// Phases that follow one another.
+using Exchange = std::vector<Phase>;
+
+/// Sum of the latencies of the links from one device to another.
+double route_latency(const Cluster& cluster, DeviceId from, DeviceId to);
+
+/// `bytes` from one device to another.
+Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64_t bytes);
+
+/// Sum of `bytes` over `devices`, left on each of them. `devices` has no duplicates; fewer than two
+/// need no phase.
+///
+/// Ring, over the devices in the order given (by device, so that each host is entered once):
+/// reduce-scatter, then all-gather, 2 (n - 1) steps in lockstep; each hop carries 2 (n - 1) / n of
+/// the bytes (rounded up) at the pace of the slowest, and each step has the longest hop's latency.
+/// This is the least volume possible (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009;
+/// the steps as in Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1),
+/// 2005).
+///
+/// Hierarchical: reduce inside each host along its devices to the first, ring between the first
+/// devices, broadcast back. Inside a host the bytes are pipelined along the chain in small pieces:
+/// every hop carries them once, all hops at the same time.
+Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                    AllReduce algorithm, std::int64_t bytes);
+
+/// Sum of a few bytes over `devices` along a binomial tree and back: latency alone counts
+/// (Thakur et al., short vectors).
+Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                          std::int64_t bytes);
+
+/// Seconds of an exchange that has all links to itself. Cost: flows^2 a phase.
+double lone_seconds(const Cluster& cluster, const Exchange& exchange);
+
+}  // namespace agpcs

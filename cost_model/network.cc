@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/network.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+
+namespace agpcs {
+
+Network::Network(std::span<const Link> links)
+    : sharing_(links), on_link_(links.size()), link_reached_(links.size()) {}
+
+void Network::start(const Flow& flow, int owner, double now) {
+  AGPCS_CHECK(flow.bytes > 0 && !flow.links.empty(), "flow of {} bytes over {} links", flow.bytes,
+              flow.links.size());
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<int>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const int slot = free_slots_.back();
+  free_slots_.pop_back();
+  Active& active = slots_[static_cast<std::size_t>(slot)];
+  active.flow = &flow;
+  active.owner = owner;
+  active.left = static_cast<double>(flow.bytes);
+  active.since = now;
+  active.rate = 0;
+  for (const LinkId link : flow.links) on_link_[static_cast<std::size_t>(link)].push_back(slot);
+  reach_links_of(flow);
+}
+
+bool Network::is_current(const FlowEnd& end) const {
+  return slots_[static_cast<std::size_t>(end.slot)].version == end.version;
+}
+
+int Network::finish(const FlowEnd& end) {
+  AGPCS_CHECK(is_current(end), "flow end of slot {} is void", end.slot);
+  Active& active = slots_[static_cast<std::size_t>(end.slot)];
+  for (const LinkId link : active.flow->links) {
+    std::vector<int>& slots = on_link_[static_cast<std::size_t>(link)];
+    slots.erase(std::find(slots.begin(), slots.end(), end.slot));
+  }
+  reach_links_of(*active.flow);
+  ++active.version;
+  active.flow = nullptr;
+  free_slots_.push_back(end.slot);
+  return active.owner;
+}
+
+void Network::reach_links_of(const Flow& flow) {
+  for (const LinkId link : flow.links) {
+    char& reached = link_reached_[static_cast<std::size_t>(link)];
+    if (!reached) changed_.push_back(link);
+    reached = true;
+  }
+}
+
+/// From the changed links to the flows on them, to all links of those flows, and so on.
+void Network::collect_reached() {
+  reached_.clear();
+  for (std::size_t i = 0; i < changed_.size(); ++i) {  // grows while it is walked
+    for (const int slot : on_link_[static_cast<std::size_t>(changed_[i])]) {
+      Active& active = slots_[static_cast<std::size_t>(slot)];
+      if (active.reached) continue;
+      active.reached = true;
+      reached_.push_back(slot);
+      reach_links_of(*active.flow);
+    }
+  }
+  for (const LinkId link : changed_) link_reached_[static_cast<std::size_t>(link)] = false;
+  changed_.clear();
+  std::sort(reached_.begin(), reached_.end());
+}
+
+void Network::settle(double now, std::vector<FlowEnd>& ends) {
+  if (changed_.empty()) return;
+  collect_reached();
+  flows_.clear();
+  for (const int slot : reached_) flows_.push_back(slots_[static_cast<std::size_t>(slot)].flow);
+  sharing_.share(flows_, rates_);
+  for (std::size_t i = 0; i < reached_.size(); ++i) {
+    Active& active = slots_[static_cast<std::size_t>(reached_[i])];
+    active.reached = false;
+    if (rates_[i] == active.rate) continue;
+    active.left = std::max(0.0, active.left - active.rate * (now - active.since));
+    active.since = now;
+    active.rate = rates_[i];
+    ends.push_back({now + active.left / active.rate, reached_[i], ++active.version});
+  }
+}
+
+}  // namespace agpcs

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Network: flows in progress in virtual time, sharing links max-min fairly.
+#pragma once
+
+#include "cost_model/flow.h"
+
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+/// When a flow ends if nothing else changes; void once `Network::is_current` says no.
+struct FlowEnd {
+  double time = 0;
+  int slot = 0;
+  int version = 0;
+};
+
+/// Between `start`, `finish` and `settle` calls the caller does not go back in time.
+class Network {
+ public:
+  explicit Network(std::span<const Link> links);
+
+  /// Puts a flow on its links; `owner` is given back when it ends. Needs: bytes and links; `flow`
+  /// outlives its run.
+  void start(const Flow& flow, int owner, double now);
+  /// Takes a flow off its links at its end, and returns its owner.
+  int finish(const FlowEnd& end);
+  bool is_current(const FlowEnd& end) const;
+
+  /// Shares bandwidth anew among the flows that starts and finishes since the last call reach over
+  /// common links, and appends the ends that moved to `ends`. Cost: that of `fair_rates` for those
+  /// flows alone.
+  void settle(double now, std::vector<FlowEnd>& ends);
+
+ private:
+  struct Active {
+    const Flow* flow = nullptr;
+    int owner = 0;
+    double left = 0;   // bytes, at `since`
+    double since = 0;  // seconds
+    double rate = 0;   // bytes/s since then
+    int version = 0;   // of its end
+    bool reached = false;
+  };
+  void reach_links_of(const Flow& flow);
+  void collect_reached();
+
+  FairSharing sharing_;
+  std::vector<Active> slots_;
+  std::vector<int> free_slots_;
+  std::vector<std::vector<int>> on_link_;  // slots, by link, once a crossing
+  std::vector<LinkId> changed_;            // links with a start or finish since the last settle
+  std::vector<char> link_reached_;
+  std::vector<int> reached_;  // slots to share anew, ascending
+  std::vector<const Flow*> flows_;
+  std::vector<double> rates_;
+};
+
+}  // namespace agpcs

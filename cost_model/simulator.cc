@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/simulator.h"
+
+#include "cost_model/step_engine.h"
+#include "cost_model/step_model.h"
+
+#include <algorithm>
+
+namespace agpcs {
+namespace {
+
+std::vector<StageEstimate> stage_estimates(const Plan& plan, const StepModel& model) {
+  std::vector<StageEstimate> stages(plan.stages.size());
+  for (const StepRank& rank : model.ranks) {
+    StageEstimate& stage = stages[static_cast<std::size_t>(rank.stage)];
+    stage.forward_seconds = std::max(stage.forward_seconds, rank.times.forward);
+    stage.backward_seconds = std::max(stage.backward_seconds, rank.times.backward);
+  }
+  return stages;
+}
+
+}  // namespace
+
+Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                          const CostTable& costs, const SimulateOptions& options) {
+  AGPCS_TRY(const StepModel model, make_step_model(plan, graph, cluster, costs));
+  AGPCS_TRY(const std::vector<MemoryUse> memory, peak_memory(plan, graph));
+  AGPCS_TRY(StepRun run, run_step_model(plan, model, cluster, options.timeline));
+  Estimate estimate;
+  estimate.step_seconds = run.seconds;
+  estimate.samples_per_second = static_cast<double>(plan.training.batch) / run.seconds;
+  estimate.stages = stage_estimates(plan, model);
+  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+    const RankRun& rank = run.ranks[r];
+    DeviceEstimate device;
+    device.rank = static_cast<int>(r);
+    device.device = cluster.device_name(model.ranks[r].device);
+    device.compute_seconds = rank.compute_seconds;
+    device.utilization = rank.compute_seconds / run.seconds;
+    device.exposed_communication = rank.exposed_communication;
+    device.bytes_sent = rank.bytes_sent;
+    device.memory = memory[r];
+    estimate.bytes_sent += rank.bytes_sent;
+    estimate.devices.push_back(std::move(device));
+  }
+  estimate.link_bytes = std::move(run.link_bytes);
+  estimate.timeline = std::move(run.timeline);
+  return estimate;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step_engine.h"
+
+#include "cost_model/network.h"
+#include "cost_model/step_state.h"
+#include "ir/check.h"
+
+#include <algorithm>
+#include <array>
+#include <queue>
+#include <tuple>
+
+namespace agpcs {
+namespace {
+
+enum class EventKind : std::uint8_t {
+  kComputed,   // rank's running computation ends; index: instruction
+  kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
+  kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
+  kFlowEnd,    // a flow ends; rank: slot, index: version
+};
+
+struct Event {
+  double time = 0;
+  EventKind kind = EventKind::kComputed;
+  int rank = 0;
+  int index = 0;
+  friend bool operator>(const Event& a, const Event& b) {
+    return std::tie(a.time, a.kind, a.rank, a.index) > std::tie(b.time, b.kind, b.rank, b.index);
+  }
+};
+
+/// A transfer or collective on its way: where it stands in its phases.
+struct RunningExchange {
+  const Exchange* exchange = nullptr;
+  Meeting meeting;
+  std::size_t phase = 0;
+  int flows_left = 0;
+};
+
+class Engine {
+ public:
+  Engine(const Plan& plan, const StepModel& model, const Cluster& cluster, bool timeline)
+      : model_(model),
+        state_(plan, model),
+        network_(cluster.links),
+        keep_timeline_(timeline),
+        rank_of_(cluster.devices.size(), -1) {
+    run_.ranks.resize(model.ranks.size());
+    run_.link_bytes.resize(cluster.links.size());
+    for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+      rank_of_[static_cast<std::size_t>(model.ranks[r].device)] = static_cast<int>(r);
+    }
+  }
+
+  Result<StepRun> run() {
+    gather_ready();
+    begin_ready();
+    while (!events_.empty()) {
+      now_ = events_.top().time;
+      while (!events_.empty() && events_.top().time == now_) {
+        const Event event = events_.top();
+        events_.pop();
+        handle(event);
+        begin_ready();
+      }
+      settle();
+    }
+    AGPCS_RETURN_IF_ERROR(state_.check_finished());
+    return finish_run();
+  }
+
+ private:
+  struct Ready {
+    int rank, index;
+  };
+
+  void gather_ready() {
+    for (int rank = 0; rank < static_cast<int>(model_.ranks.size()); ++rank) {
+      const auto& program = state_.program_of(rank);
+      for (int i = 0; i < static_cast<int>(program.size()); ++i) {
+        if (program[static_cast<std::size_t>(i)].waits == 0) ready_.push_back({rank, i});
+      }
+    }
+  }
+
+  const StepInstruction& step(int rank, int index) const {
+    return state_.program_of(rank)[static_cast<std::size_t>(index)];
+  }
+  RankRun& rank_run(int rank) { return run_.ranks[static_cast<std::size_t>(rank)]; }
+
+  void handle(const Event& event) {
+    switch (event.kind) {
+      case EventKind::kComputed:
+        account(event.rank);
+        state_.rank(event.rank).computing = false;
+        finish(event.rank, event.index);
+        break;
+      case EventKind::kGradients:
+        satisfy(event.rank, event.index);
+        break;
+      case EventKind::kFlowing:
+        start_flows(event.rank);
+        break;
+      case EventKind::kFlowEnd:
+        end_flow({event.time, event.rank, event.index});
+        break;
+    }
+  }
+
+  void satisfy(int rank, int index) {
+    if (state_.satisfy(rank, index)) ready_.push_back({rank, index});
+  }
+
+  /// Begins what nothing holds back any more; what it ends at once may free more.
+  void begin_ready() {
+    for (std::size_t i = 0; i < ready_.size(); ++i) {
+      const Ready next = ready_[i];
+      begin(next.rank, next.index);
+    }
+    ready_.clear();
+  }
+
+  void begin(int rank, int index) {
+    const StepInstruction& instruction = step(rank, index);
+    const bool lasts = state_.begin(rank, index, now_);
+    if (!lasts) {
+      finish(rank, index);
+    } else if (instruction.stream == StreamKind::kCompute) {
+      compute(rank, index, instruction);
+    } else {
+      state_.for_each_meeting(rank, instruction, [&](const Meeting& meeting) {
+        if (state_.arrive(meeting)) start_exchange(meeting);
+      });
+    }
+  }
+
+  void compute(int rank, int index, const StepInstruction& instruction) {
+    const RankTimes& times = model_.ranks[static_cast<std::size_t>(rank)].times;
+    const Opcode opcode = instruction.id.opcode;
+    const double seconds = opcode == Opcode::kForward    ? times.forward
+                           : opcode == Opcode::kBackward ? times.backward
+                                                         : times.update;
+    account(rank);
+    state_.rank(rank).computing = true;
+    rank_run(rank).compute_seconds += seconds;
+    events_.push({now_ + seconds, EventKind::kComputed, rank, index});
+    for (const StepInstruction::Release& release : instruction.releases) {
+      const double after = times.gradients[static_cast<std::size_t>(release.bucket)];
+      events_.push({now_ + after, EventKind::kGradients, rank, release.instruction});
+    }
+  }
+
+  void finish(int rank, int index) {
+    const StepInstruction& instruction = step(rank, index);
+    const double start = state_.finish(rank, index);
+    run_.seconds = std::max(run_.seconds, now_);
+    if (keep_timeline_) run_.timeline.push_back({rank, instruction.id, start, now_});
+    for (const int next : instruction.next) satisfy(rank, next);
+  }
+
+  void start_exchange(const Meeting& meeting) {
+    const int id = new_exchange();
+    exchanges_[static_cast<std::size_t>(id)] = {&state_.exchange_of(meeting), meeting, 0, 0};
+    state_.for_each_participant(meeting, [&](int rank, StreamKind stream) {
+      account(rank);
+      state_.start_moving(rank, stream, now_);
+    });
+    start_phase(id);
+  }
+
+  int new_exchange() {
+    if (free_exchanges_.empty()) {
+      exchanges_.emplace_back();
+      return static_cast<int>(exchanges_.size()) - 1;
+    }
+    const int id = free_exchanges_.back();
+    free_exchanges_.pop_back();
+    return id;
+  }
+
+  void start_phase(int id) {
+    const RunningExchange& running = exchanges_[static_cast<std::size_t>(id)];
+    if (running.phase == running.exchange->size()) {
+      end_exchange(id);
+      return;
+    }
+    const double latency = (*running.exchange)[running.phase].latency;
+    events_.push({now_ + latency, EventKind::kFlowing, id, 0});
+  }
+
+  void start_flows(int id) {
+    RunningExchange& running = exchanges_[static_cast<std::size_t>(id)];
+    for (const Flow& flow : (*running.exchange)[running.phase].flows) {
+      if (flow.bytes == 0 || flow.links.empty()) continue;
+      ++running.flows_left;
+      network_.start(flow, id, now_);
+      for (const LinkId link : flow.links) {
+        run_.link_bytes[static_cast<std::size_t>(link)] += flow.bytes;
+      }
+      for (const DeviceId sender : flow.senders) {
+        rank_run(rank_of_[static_cast<std::size_t>(sender)]).bytes_sent += flow.bytes;
+      }
+    }
+    if (running.flows_left == 0) next_phase(id);
+  }
+
+  void end_flow(const FlowEnd& end) {
+    if (!network_.is_current(end)) return;
+    const int id = network_.finish(end);
+    if (--exchanges_[static_cast<std::size_t>(id)].flows_left == 0) next_phase(id);
+  }
+
+  void next_phase(int id) {
+    ++exchanges_[static_cast<std::size_t>(id)].phase;
+    start_phase(id);
+  }
+
+  void end_exchange(int id) {
+    const Meeting meeting = exchanges_[static_cast<std::size_t>(id)].meeting;
+    free_exchanges_.push_back(id);
+    state_.for_each_participant(meeting, [&](int rank, StreamKind stream) {
+      account(rank);
+      if (state_.stop_moving(rank, stream)) {
+        finish(rank, state_.rank(rank).running[static_cast<std::size_t>(stream)]);
+      }
+    });
+  }
+
+  void settle() {
+    ends_.clear();
+    network_.settle(now_, ends_);
+    for (const FlowEnd& end : ends_) {
+      events_.push({end.time, EventKind::kFlowEnd, end.slot, end.version});
+    }
+  }
+
+  /// Adds the time since the rank's last change to what it spent on exposed communication.
+  void account(int rank) {
+    RankState& state = state_.rank(rank);
+    if (!state.computing && state.moving > 0) {
+      rank_run(rank).exposed_communication += now_ - state.since;
+    }
+    state.since = now_;
+  }
+
+  StepRun finish_run() {
+    const auto key = [](const TimelineEvent& e) {
+      return std::tuple(e.start, e.rank, stream_of(e.instruction.opcode), e.end);
+    };
+    std::stable_sort(run_.timeline.begin(), run_.timeline.end(),
+                     [&](const auto& a, const auto& b) { return key(a) < key(b); });
+    return std::move(run_);
+  }
+
+  const StepModel& model_;
+  StepState state_;
+  Network network_;
+  bool keep_timeline_;
+  std::vector<int> rank_of_;  // by device
+  double now_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Ready> ready_;
+  std::vector<RunningExchange> exchanges_;
+  std::vector<int> free_exchanges_;
+  std::vector<FlowEnd> ends_;
+  StepRun run_;
+};
+
+}  // namespace
+
+Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
+                               bool timeline) {
+  return Engine(plan, model, cluster, timeline).run();
+}
+
+}  // namespace agpcs

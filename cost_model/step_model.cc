@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step_model.h"
+
+#include "cost_model/step_times.h"
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace agpcs {
+namespace {
+
+/// Bytes of the loss that ranks sum in a report.
+constexpr std::int64_t kReportBytes = 8;
+
+int channel_end_index(int cut, Opcode opcode) {
+  return cut * 4 + static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
+}
+
+auto key_of(const InstructionId& id) { return std::tuple(id.opcode, id.object, id.micro_batch); }
+using InstructionIndex = std::map<decltype(key_of({})), int>;
+
+/// Adds to `before` that instruction `index` waits for `id`.
+Status add_wait(const InstructionId& id, int index, const InstructionIndex& index_of,
+                std::vector<StepInstruction>& steps) {
+  const bool gradients = id.opcode == Opcode::kGradients;
+  const InstructionId before =
+      gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id;
+  const auto found = index_of.find(key_of(before));
+  if (found == index_of.end()) {
+    return internal_error(
+        fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
+                    name_of(steps[static_cast<std::size_t>(index)].id), name_of(id)));
+  }
+  StepInstruction& step = steps[static_cast<std::size_t>(found->second)];
+  if (gradients) {
+    step.releases.push_back({id.object, index});
+  } else {
+    step.next.push_back(index);
+  }
+  ++steps[static_cast<std::size_t>(index)].waits;
+  return {};
+}
+
+Result<std::vector<StepInstruction>> steps_of(const Program& program) {
+  std::vector<StepInstruction> steps(program.instructions.size());
+  InstructionIndex index_of;
+  std::array<int, kStreamKindCount> last = {-1, -1, -1, -1};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    steps[i].id = program.instructions[i].id;
+    steps[i].stream = stream_of(steps[i].id.opcode);
+    index_of[key_of(steps[i].id)] = static_cast<int>(i);
+    int& before = last[static_cast<std::size_t>(steps[i].stream)];
+    if (before >= 0) {
+      steps[static_cast<std::size_t>(before)].next.push_back(static_cast<int>(i));
+      ++steps[i].waits;
+    }
+    before = static_cast<int>(i);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (const InstructionId& id : program.instructions[i].after) {
+      AGPCS_RETURN_IF_ERROR(add_wait(id, static_cast<int>(i), index_of, steps));
+    }
+  }
+  return steps;
+}
+
+/// Channels of one cut in one direction, and who waits for them.
+class ChannelBuilder {
+ public:
+  ChannelBuilder(const Plan& plan, const Cluster& cluster, StepModel& model)
+      : plan_(plan), cluster_(cluster), model_(model) {}
+
+  void add_cut(int cut) {
+    const PlanStage& from = plan_.stages[static_cast<std::size_t>(of(cut).from)];
+    Bytes forward, back;
+    for (const int producer : from.ranks) {
+      for (const Transfer& t : transfers(plan_, cut, producer)) {
+        const CutTensor& tensor = of(cut).tensors[static_cast<std::size_t>(t.tensor)];
+        const std::int64_t bytes =
+            t.rows * tensor.elements_per_row() * static_cast<std::int64_t>(size_of(tensor.type));
+        forward[{producer, t.peer}] += bytes;
+        if (tensor.gradient) back[{t.peer, producer}] += bytes;
+      }
+    }
+    add_direction(cut, forward, Opcode::kSend, Opcode::kRecv);
+    add_direction(cut, back, Opcode::kSendGradient, Opcode::kRecvGradient);
+  }
+
+ private:
+  using Bytes = std::map<std::pair<int, int>, std::int64_t>;  // by sender and receiver
+
+  const Cut& of(int cut) const { return plan_.cuts[static_cast<std::size_t>(cut)]; }
+  DeviceId device(int rank) const { return model_.ranks[static_cast<std::size_t>(rank)].device; }
+
+  void add_direction(int cut, const Bytes& bytes, Opcode send, Opcode recv) {
+    for (const auto& [ranks, count] : bytes) {
+      const auto [from, to] = ranks;
+      const int channel = static_cast<int>(model_.channels.size());
+      model_.channels.push_back(
+          {from, to, count, transfer(cluster_, device(from), device(to), count)});
+      end(cut, send, from).push_back(channel);
+      end(cut, recv, to).push_back(channel);
+    }
+  }
+
+  std::vector<int>& end(int cut, Opcode opcode, int rank) {
+    const auto replica = static_cast<std::size_t>(model_.replica[static_cast<std::size_t>(rank)]);
+    auto& by_replica =
+        model_.channel_ends[static_cast<std::size_t>(channel_end_index(cut, opcode))];
+    if (by_replica.size() <= replica) by_replica.resize(replica + 1);
+    return by_replica[replica];
+  }
+
+  const Plan& plan_;
+  const Cluster& cluster_;
+  StepModel& model_;
+};
+
+Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
+  std::unordered_map<std::string, DeviceId> device_of;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) device_of[cluster.device_name(id)] = id;
+  model.ranks.resize(static_cast<std::size_t>(plan.rank_count()));
+  model.replica.resize(model.ranks.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const auto device = device_of.find(stage.devices[i]);
+      if (device == device_of.end()) {
+        return invalid_input(fmt::format("the plan's device '{}' is not in cluster '{}'",
+                                         stage.devices[i], cluster.name));
+      }
+      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
+      model.ranks[rank].stage = static_cast<int>(s);
+      model.ranks[rank].device = device->second;
+      model.replica[rank] = static_cast<int>(i);
+    }
+  }
+  return {};
+}
+
+void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model) {
+  std::vector<std::vector<DeviceId>> devices(plan.stages.size());
+  std::vector<DeviceId> all;
+  for (const StepRank& rank : model.ranks) {
+    devices[static_cast<std::size_t>(rank.stage)].push_back(rank.device);
+    all.push_back(rank.device);
+  }
+  for (const PlanBucket& bucket : plan.buckets) {
+    const std::int64_t bytes = bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+    model.all_reduces.push_back(all_reduce(cluster, devices[static_cast<std::size_t>(bucket.stage)],
+                                           bucket.algorithm, bytes));
+  }
+  model.report = small_all_reduce(cluster, all, kReportBytes);
+}
+
+}  // namespace
+
+const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const {
+  static const std::vector<int> kEmpty;
+  const auto& ends =
+      channel_ends[static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
+  const auto index = static_cast<std::size_t>(replica[static_cast<std::size_t>(rank)]);
+  return index < ends.size() ? ends[index] : kEmpty;
+}
+
+Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                                  const CostTable& costs) {
+  StepModel model;
+  AGPCS_RETURN_IF_ERROR(add_ranks(plan, cluster, model));
+  AGPCS_RETURN_IF_ERROR(add_times(plan, graph, cluster, costs, model));
+  for (const Program& program : plan.programs) {
+    AGPCS_TRY(std::vector<StepInstruction> steps, steps_of(program));
+    model.programs.push_back(std::move(steps));
+  }
+  model.channel_ends.resize(plan.cuts.size() * 4);
+  ChannelBuilder channels(plan, cluster, model);
+  for (int cut = 0; cut < static_cast<int>(plan.cuts.size()); ++cut) channels.add_cut(cut);
+  add_collectives(plan, cluster, model);
+  return model;
+}
+
+std::string title_of(const Plan& plan, int stage, InstructionId id) {
+  std::string title(name_of(id.opcode));
+  const auto object = static_cast<std::size_t>(id.object);
+  switch (stream_of(id.opcode)) {
+    case StreamKind::kCompute:
+      title += " " + plan.stages[static_cast<std::size_t>(stage)].name;
+      break;
+    case StreamKind::kSend:
+    case StreamKind::kRecv:
+      title += " " + plan.cuts[object].name;
+      break;
+    case StreamKind::kCollective:
+      if (id.opcode == Opcode::kAllReduce) title += " " + plan.buckets[object].name;
+      break;
+  }
+  if (id.micro_batch >= 0) title += fmt::format(" mb {}", id.micro_batch);
+  return title;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepModel: a plan with everything the simulator needs resolved: who waits for whom, how long each
+// computation takes on each rank, and what each transfer and collective puts on which links.
+#pragma once
+
+#include "cost_model/cost_table.h"
+#include "cost_model/link_model.h"
+#include "ir/cluster.h"
+#include "ir/graph.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// An instruction by its index in its program.
+struct StepInstruction {
+  InstructionId id;
+  StreamKind stream = StreamKind::kCompute;
+  int waits = 0;          ///< for how many ends and gradients it waits
+  std::vector<int> next;  ///< who waits for its end: the next in its stream, and every `after`
+  /// Who waits for a bucket's gradients, which this backward completes before its end.
+  struct Release {
+    int bucket = 0;
+    int instruction = 0;
+  };
+  std::vector<Release> releases;
+};
+
+/// Seconds on one rank.
+struct RankTimes {
+  double forward = 0, backward = 0, update = 0;
+  std::vector<double> gradients;  ///< by bucket: from the start of backward to its last gradient
+};
+
+/// All tensors of a cut that travel from one rank to another, in one direction.
+struct Channel {
+  int from = 0, to = 0;  ///< ranks
+  std::int64_t bytes = 0;
+  Exchange exchange;
+};
+
+struct StepRank {
+  int stage = 0;
+  DeviceId device = 0;
+  RankTimes times;
+};
+
+struct StepModel {
+  std::vector<std::vector<StepInstruction>> programs;  ///< by stage
+  std::vector<StepRank> ranks;
+  std::vector<Channel> channels;
+  /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: channels that such an
+  /// instruction waits for.
+  std::vector<std::vector<std::vector<int>>> channel_ends;
+  std::vector<Exchange> all_reduces;  ///< by bucket
+  Exchange report;
+  std::vector<int> replica;  ///< by rank: its index in its stage
+
+  const std::vector<int>& channels_of(int rank, InstructionId id) const;
+};
+
+/// Needs: a plan that verifies. Errors: a device or operator that is not there, an `after` that
+/// names no instruction. Cost: O(instructions + operators x different shares + transfers).
+Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                                  const CostTable& costs);
+
+/// "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0", "report".
+std::string title_of(const Plan& plan, int stage, InstructionId id);
+
+}  // namespace agpcs

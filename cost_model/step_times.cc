@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step_times.h"
+
+#include "ir/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace agpcs {
+namespace {
+
+/// What the times of a stage depend on, whatever the device.
+struct StageWork {
+  std::vector<OpId> ops;                       // ascending
+  std::int64_t elements = 0, tensors = 0;      // of its parameters
+  std::vector<std::pair<int, OpId>> releases;  // bucket, operator with its last gradient
+};
+
+using ParameterIds = std::unordered_map<std::string_view, TensorId>;
+
+ParameterIds parameter_ids(const Graph& graph) {
+  ParameterIds ids;
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.kind == TensorKind::kParameter) ids.emplace(tensor.name, id);
+  }
+  return ids;
+}
+
+/// Backward goes from the last operator to the first, so a parameter has its last gradient at its
+/// first consumer, and a bucket at the first of those.
+Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const ParameterIds& ids) {
+  OpId first = static_cast<OpId>(graph.ops.size());
+  for (const BucketMember& member : bucket.members) {
+    const auto id = ids.find(member.parameter);
+    if (id == ids.end() || graph.tensor(id->second).consumers.empty()) {
+      return invalid_input(
+          fmt::format("bucket {} has parameter '{}', which model '{}' does not use", bucket.name,
+                      member.parameter, graph.name));
+    }
+    first = std::min(first, graph.tensor(id->second).consumers.front());
+  }
+  return first;
+}
+
+Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& graph) {
+  AGPCS_TRY(std::vector<std::vector<OpId>> ops, resolve_stages(plan, graph));
+  std::vector<StageWork> work(plan.stages.size());
+  for (std::size_t s = 0; s < work.size(); ++s) work[s].ops = std::move(ops[s]);
+  const ParameterIds ids = parameter_ids(graph);
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    const PlanBucket& bucket = plan.buckets[b];
+    StageWork& stage = work[static_cast<std::size_t>(bucket.stage)];
+    AGPCS_TRY(const OpId first, first_consumer(bucket, graph, ids));
+    stage.releases.emplace_back(static_cast<int>(b), first);
+    stage.elements += bucket.elements();
+    stage.tensors += static_cast<std::int64_t>(bucket.members.size());
+  }
+  // In the order in which backward reaches them.
+  for (StageWork& stage : work) {
+    std::stable_sort(stage.releases.begin(), stage.releases.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+  }
+  return work;
+}
+
+RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
+                   bool recompute, std::size_t bucket_count) {
+  RankTimes times;
+  times.gradients.resize(bucket_count);
+  times.update = costs.update_seconds(kind, work.elements, work.tensors);
+  std::vector<double> backward(work.ops.size());
+  for (std::size_t i = 0; i < work.ops.size(); ++i) {
+    const OpSeconds seconds = costs.seconds(kind, work.ops[i], samples);
+    times.forward += seconds.forward;
+    backward[i] = seconds.backward;
+  }
+  double elapsed = recompute ? times.forward : 0;
+  auto release = work.releases.begin();
+  for (std::size_t i = work.ops.size(); i-- > 0;) {
+    elapsed += backward[i];
+    for (; release != work.releases.end() && release->second >= work.ops[i]; ++release) {
+      times.gradients[static_cast<std::size_t>(release->first)] = elapsed;
+    }
+  }
+  times.backward = elapsed;
+  return times;
+}
+
+}  // namespace
+
+Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                 const CostTable& costs, StepModel& model) {
+  AGPCS_TRY(const std::vector<StageWork> work, work_of_stages(plan, graph));
+  std::map<std::tuple<int, int, std::int64_t>, RankTimes> known;  // by stage, kind, samples
+  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+    StepRank& rank = model.ranks[r];
+    const auto s = static_cast<std::size_t>(rank.stage);
+    const int kind = cluster.devices[static_cast<std::size_t>(rank.device)].kind;
+    const std::int64_t samples = plan.stages[s].samples[static_cast<std::size_t>(model.replica[r])];
+    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples});
+    if (added) {
+      entry->second =
+          times_of(work[s], costs, kind, samples, plan.stages[s].recompute, plan.buckets.size());
+    }
+    rank.times = entry->second;
+  }
+  return {};
+}
+
+}  // namespace agpcs
