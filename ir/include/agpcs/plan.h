@@ -111,6 +111,12 @@ enum class Opcode : std::uint8_t {
 };
 std::string_view name_of(Opcode opcode);
 
+/// The in-order streams of a rank.
+enum class StreamKind : std::uint8_t { kCompute, kSend, kRecv, kCollective };
+inline constexpr int kStreamKindCount = 4;
+/// The stream that instructions of `opcode` run on; kGradients is an event of the compute stream.
+StreamKind stream_of(Opcode opcode);
+
 /// Names one instruction of the same program: opcode, cut or bucket (-1: none), micro-batch (-1:
 /// none).
 struct InstructionId {
@@ -121,6 +127,9 @@ struct InstructionId {
     return a.opcode == b.opcode && a.object == b.object && a.micro_batch == b.micro_batch;
   }
 };
+
+/// As `after` spells it: "forward:0", "recv_gradient:c1:3", "gradients:b0:7", "update".
+std::string name_of(const InstructionId& id);
 
 struct Instruction {
   InstructionId id;
@@ -149,7 +158,7 @@ struct MadeBy {
 struct Plan {
   MadeBy made_by;
   std::string model;         ///< the model's name (graph name; no path)
-  std::string model_digest;  ///< "sha256:..." of the imported graph's text form
+  std::string model_digest;  ///< "sha256:..." of the training graph's text form (`print_graph`)
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings, sorted
   std::string cluster;
   std::string cluster_digest;
@@ -176,17 +185,26 @@ struct Transfer {
 };
 
 /// The transfers of `cut` that `rank` takes part in, by tensor, then peer. `rank` is in the cut's
-/// from-stage (it sends activations, receives gradients) or its to-stage (the reverse).
+/// from-stage (it sends activations, receives gradients) or its to-stage (the reverse); other ranks
+/// have none. Gradients travel for those tensors whose `gradient` is set.
 /// A batched tensor: every pair of replicas whose sample ranges overlap. One that is not batched:
 /// consumer replica j takes it from producer replica j mod producers, and returns a gradient to it;
 /// the producer sums them.
 std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
 
-/// The plan's text; equal plans give equal bytes. Lines end in LF.
+/// The names that `expect` has, in its order: step, throughput; forward and backward of each stage
+/// (its slowest replica, one micro-batch); utilization, peak-memory and bytes-sent of each rank's
+/// device.
+std::vector<std::string> expectation_names(const Plan& plan);
+/// "s", "samples/s", "B" or "" (a fraction) by the first word of an expectation's name.
+std::string_view expectation_unit(std::string_view name);
+
+/// The plan's text; equal plans give equal bytes. Lines end in LF. Without expectations (a plan not
+/// yet simulated) the section is left out, and `parse_plan` will refuse the text.
 std::string print_plan(const Plan& plan);
 /// Reads a plan and verifies it (`verify_plan`). `file` is the name used in messages.
 Result<Plan> parse_plan(std::string_view text, std::string_view file);
-/// Proves, without running: names resolve, shares cover each micro-batch, every send has its recv,
+/// Proves, without running (kInvalidInput names stage and instruction, as many as found): names resolve, shares cover each micro-batch, every send has its recv,
 /// ranks of a group issue its collectives in one order, no wait cycle across ranks even when a
 /// transfer waits for both ends, every gradient is reduced exactly once after its last backward and
 /// before its update, no instruction is missing, doubled or runs before its inputs are there.

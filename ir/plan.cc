@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <agpcs/plan.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace agpcs {
+namespace {
+
+constexpr std::array<std::string_view, 10> kOpcodeNames = {
+    "forward",       "backward",   "send",   "recv",   "send_gradient",
+    "recv_gradient", "all_reduce", "update", "report", "gradients"};
+
+/// Position of `rank` in `stage`, or -1.
+int replica_of(const PlanStage& stage, int rank) {
+  const auto it = std::find(stage.ranks.begin(), stage.ranks.end(), rank);
+  return it == stage.ranks.end() ? -1 : static_cast<int>(it - stage.ranks.begin());
+}
+
+struct Rows {
+  std::int64_t begin = 0, end = 0;
+};
+
+/// The rows of a micro-batch that each replica takes.
+std::vector<Rows> rows_of(const PlanStage& stage) {
+  std::vector<Rows> rows;
+  std::int64_t begin = 0;
+  for (const std::int64_t samples : stage.samples) {
+    rows.push_back({begin, begin + samples});
+    begin += samples;
+  }
+  return rows;
+}
+
+/// Peers that hold some of the rows of replica `own`.
+void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& there,
+                 std::vector<Transfer>& out) {
+  const Rows mine = rows_of(here)[static_cast<std::size_t>(own)];
+  const std::vector<Rows> theirs = rows_of(there);
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const std::int64_t begin = std::max(mine.begin, theirs[i].begin);
+    const std::int64_t end = std::min(mine.end, theirs[i].end);
+    if (begin < end) out.push_back({tensor, there.ranks[i], begin - mine.begin, end - begin});
+  }
+}
+
+/// Consumer j takes the tensor from producer j mod producers.
+void add_whole(int tensor, bool producer, int own, const PlanStage& there, std::size_t producers,
+               std::vector<Transfer>& out) {
+  const auto index = static_cast<std::size_t>(own);
+  if (!producer) {
+    out.push_back({tensor, there.ranks[index % producers], 0, 1});
+    return;
+  }
+  for (std::size_t j = index; j < there.ranks.size(); j += producers) {
+    out.push_back({tensor, there.ranks[j], 0, 1});
+  }
+}
+
+}  // namespace
+
+std::int64_t CutTensor::elements_per_row() const {
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : dims) elements *= dim;
+  return elements;
+}
+
+std::int64_t PlanBucket::elements() const {
+  std::int64_t sum = 0;
+  for (const BucketMember& member : members) sum += member.elements;
+  return sum;
+}
+
+std::string_view name_of(Opcode opcode) { return kOpcodeNames[static_cast<std::size_t>(opcode)]; }
+
+StreamKind stream_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kSend:
+    case Opcode::kSendGradient:
+      return StreamKind::kSend;
+    case Opcode::kRecv:
+    case Opcode::kRecvGradient:
+      return StreamKind::kRecv;
+    case Opcode::kAllReduce:
+    case Opcode::kReport:
+      return StreamKind::kCollective;
+    case Opcode::kForward:
+    case Opcode::kBackward:
+    case Opcode::kUpdate:
+    case Opcode::kGradients:
+      break;
+  }
+  return StreamKind::kCompute;
+}
+
+std::string name_of(const InstructionId& id) {
+  std::string text(name_of(id.opcode));
+  const bool bucket = id.opcode == Opcode::kAllReduce || id.opcode == Opcode::kGradients;
+  if (id.object >= 0) text += fmt::format(":{}{}", bucket ? 'b' : 'c', id.object);
+  if (id.micro_batch >= 0) text += fmt::format(":{}", id.micro_batch);
+  return text;
+}
+
+int Plan::rank_count() const {
+  std::size_t count = 0;
+  for (const PlanStage& stage : stages) count += stage.ranks.size();
+  return static_cast<int>(count);
+}
+
+int Plan::stage_of_rank(int rank) const {
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    if (replica_of(stages[i], rank) >= 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank) {
+  const Cut& c = plan.cuts[static_cast<std::size_t>(cut)];
+  const PlanStage& from = plan.stages[static_cast<std::size_t>(c.from)];
+  const PlanStage& to = plan.stages[static_cast<std::size_t>(c.to)];
+  const bool producer = replica_of(from, rank) >= 0;
+  const PlanStage& here = producer ? from : to;
+  const PlanStage& there = producer ? to : from;
+  const int own = replica_of(here, rank);
+  std::vector<Transfer> result;
+  if (own < 0) return result;
+  for (std::size_t i = 0; i < c.tensors.size(); ++i) {
+    const int tensor = static_cast<int>(i);
+    if (c.tensors[i].batched) {
+      add_batched(tensor, here, own, there, result);
+    } else {
+      add_whole(tensor, producer, own, there, from.ranks.size(), result);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> expectation_names(const Plan& plan) {
+  std::vector<std::string> names = {"step", "throughput"};
+  for (const PlanStage& stage : plan.stages) {
+    names.push_back("forward " + stage.name);
+    names.push_back("backward " + stage.name);
+  }
+  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
+      if (rank < devices.size() && i < stage.devices.size()) devices[rank] = stage.devices[i];
+    }
+  }
+  for (const std::string& device : devices) {
+    names.push_back("utilization " + device);
+    names.push_back("peak-memory " + device);
+    names.push_back("bytes-sent " + device);
+  }
+  return names;
+}
+
+std::string_view expectation_unit(std::string_view name) {
+  const std::string_view word = name.substr(0, name.find(' '));
+  if (word == "throughput") return "samples/s";
+  if (word == "utilization") return "";
+  if (word == "peak-memory" || word == "bytes-sent") return "B";
+  return "s";
+}
+
+}  // namespace agpcs

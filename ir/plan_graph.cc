@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_graph.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
+  CutTensor cut;
+  cut.name = tensor.name;
+  cut.type = held_type(tensor.type, precision);
+  cut.batched = depends_on_batch(tensor.shape);
+  cut.gradient = tensor.needs_gradient;
+  const std::size_t first = cut.batched ? 1 : 0;
+  for (std::size_t i = first; i < tensor.shape.size(); ++i) cut.dims.push_back(tensor.shape[i].fixed);
+  return cut;
+}
+
+}  // namespace
+
+DType held_type(DType type, std::string_view precision) {
+  if (type != DType::kFp32) return type;
+  if (precision == "fp16") return DType::kFp16;
+  if (precision == "bf16") return DType::kBf16;
+  return type;
+}
+
+std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
+                              std::string_view precision) {
+  std::map<std::pair<int, int>, std::vector<CutTensor>> tensors;
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+    for (const TensorId id : graph.ops[op].outputs) {
+      if (id == kNone) continue;
+      std::set<int> readers;
+      for (const OpId consumer : graph.tensor(id).consumers) {
+        readers.insert(stage_of[static_cast<std::size_t>(consumer)]);
+      }
+      readers.erase(stage_of[op]);
+      for (const int reader : readers) {
+        tensors[{stage_of[op], reader}].push_back(cut_tensor(graph.tensor(id), precision));
+      }
+    }
+  }
+  std::vector<Cut> cuts;
+  for (auto& [ends, list] : tensors) {
+    cuts.push_back({fmt::format("c{}", cuts.size()), ends.first, ends.second, std::move(list)});
+  }
+  return cuts;
+}
+
+std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<int>& stage_of,
+                                          int stage) {
+  std::vector<PlanStage::Run> runs;
+  bool open = false;
+  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
+    const bool inside = stage_of[op] == stage;
+    const std::string& name = graph.ops[op].name;
+    if (inside && !open) runs.push_back({name, name, 0});
+    if (inside) {
+      runs.back().last = name;
+      ++runs.back().count;
+    }
+    open = inside;
+  }
+  return runs;
+}
+
+std::vector<int> first_use_stage(const Graph& graph, const std::vector<int>& stage_of) {
+  std::vector<int> stages(graph.tensors.size(), kNone);
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const std::vector<OpId>& consumers = graph.tensors[i].consumers;
+    if (!consumers.empty()) stages[i] = stage_of[static_cast<std::size_t>(consumers.front())];
+  }
+  return stages;
+}
+
+}  // namespace agpcs

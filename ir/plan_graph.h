@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an assignment of operators to stages implies: cuts, runs, owners of parameters. `lower`
+// writes it into plans, `verify_plan_against` compares plans with it.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <agpcs/plan.h>
+
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+/// The type in which a tensor of `type` is held, sent and differentiated under `precision`:
+/// fp32 becomes fp16 or bf16 in those precisions, everything else stays.
+DType held_type(DType type, std::string_view precision);
+
+/// All cuts, by (from, to): for each pair of stages the tensors that an operator of `from` makes and
+/// an operator of the later stage `to` reads, in operator order. Model inputs, parameters, states
+/// and constants are not cut: every rank has its own. Needs: `stage_of` by OpId, edges never go
+/// back. Cost: O(edges log edges).
+std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
+                              std::string_view precision);
+
+/// The operators of `stage` as runs of consecutive operators.
+std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<int>& stage_of,
+                                          int stage);
+
+/// The stage of each tensor's first consumer, by TensorId; kNone where nothing reads it.
+std::vector<int> first_use_stage(const Graph& graph, const std::vector<int>& stage_of);
+
+}  // namespace agpcs

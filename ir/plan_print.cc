@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_text.h"
+#include "ir/units.h"
+
+#include <agpcs/plan.h>
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace agpcs {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+class PlanPrinter {
+ public:
+  explicit PlanPrinter(const Plan& plan) : plan_(plan) {}
+
+  std::string run() {
+    print_header();
+    print_training();
+    for (const PlanStage& stage : plan_.stages) print_stage(stage);
+    for (const Cut& cut : plan_.cuts) print_cut(cut);
+    for (const PlanBucket& bucket : plan_.buckets) print_bucket(bucket);
+    for (const Program& program : plan_.programs) print_program(program);
+    print_expect();
+    return std::move(text_);
+  }
+
+ private:
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(Out(text_), format, std::forward<Args>(args)...);
+  }
+
+  void print_header() {
+    const MadeBy& made_by = plan_.made_by;
+    add("agpcs-plan {}\n", kPlanVersion);
+    add("made-by agpcs={} seed={} seeder={} refiner={}\n", quoted(made_by.version), made_by.seed,
+        quoted(made_by.seeder), quoted(made_by.refiner));
+    add("model name={} dims={} digest={}\n", quoted(plan_.model), dims_text(),
+        quoted(plan_.model_digest));
+    add("cluster name={} digest={}\n", quoted(plan_.cluster), quoted(plan_.cluster_digest));
+  }
+
+  std::string dims_text() const {
+    std::string text;
+    for (const auto& [name, value] : plan_.dims) {
+      text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(name), value);
+    }
+    return text.empty() ? "none" : text;
+  }
+
+  void print_training() {
+    const Training& t = plan_.training;
+    add("training batch={} micro-batches={} schedule={} precision={}\n", t.batch,
+        plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision));
+    add("loss {}", quoted(t.loss.kind));
+    for (const auto& [output, weight] : t.loss.outputs) add(" {}={}", quoted(output), weight);
+    const Optimizer& o = t.optimizer;
+    add("\noptimizer {} learning-rate={}", quoted(o.kind), o.learning_rate);
+    if (o.kind == "adam") {
+      add(" beta1={} beta2={} epsilon={}", o.beta1, o.beta2, o.epsilon);
+    } else {
+      add(" momentum={}", o.momentum);
+    }
+    add(" weight-decay={}\n", o.weight_decay);
+  }
+
+  void print_stage(const PlanStage& stage) {
+    std::int64_t operators = 0;
+    for (const PlanStage::Run& run : stage.operators) operators += run.count;
+    add("stage {} ranks={} devices={} samples={} recompute={} operators={}\n", stage.name,
+        print_ranks(stage.ranks), print_devices(stage.devices), print_samples(stage.samples),
+        stage.recompute ? "yes" : "no", operators);
+    for (const PlanStage::Run& run : stage.operators) {
+      add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);
+    }
+  }
+
+  std::string_view stage_name(int stage) const {
+    return plan_.stages[static_cast<std::size_t>(stage)].name;
+  }
+
+  void print_cut(const Cut& cut) {
+    add("cut {} from={} to={} tensors={}\n", cut.name, stage_name(cut.from), stage_name(cut.to),
+        cut.tensors.size());
+    for (const CutTensor& tensor : cut.tensors) {
+      std::string shape = tensor.batched ? "samples" : "";
+      for (const std::int64_t dim : tensor.dims) {
+        shape += fmt::format("{}{}", shape.empty() ? "" : "x", dim);
+      }
+      add("  tensor {} type={} shape={} gradient={}\n", quoted(tensor.name), name_of(tensor.type),
+          shape.empty() ? "scalar" : shape, tensor.gradient ? "yes" : "no");
+    }
+  }
+
+  void print_bucket(const PlanBucket& bucket) {
+    add("bucket {} stage={} algorithm={} type={} gradients={} elements={}\n", bucket.name,
+        stage_name(bucket.stage), name_of(bucket.algorithm), name_of(bucket.type),
+        bucket.members.size(), bucket.elements());
+    for (const BucketMember& member : bucket.members) {
+      add("  gradient {} elements={}\n", quoted(member.parameter), member.elements);
+    }
+  }
+
+  void print_program(const Program& program) {
+    add("program {}\n", stage_name(program.stage));
+    for (const Instruction& instruction : program.instructions) {
+      const InstructionId& id = instruction.id;
+      add("  {}", name_of(id.opcode));
+      if (id.object >= 0) add(" {}{}", id.opcode == Opcode::kAllReduce ? 'b' : 'c', id.object);
+      if (id.micro_batch >= 0) add(" mb={}", id.micro_batch);
+      const char* separator = " after=";
+      for (const InstructionId& dependency : instruction.after) {
+        add("{}{}", separator, name_of(dependency));
+        separator = ",";
+      }
+      text_ += '\n';
+    }
+  }
+
+  void print_expect() {
+    if (plan_.expect.empty()) return;
+    text_ += "expect\n";
+    for (const Expectation& e : plan_.expect) add("  {} {}\n", e.name, figure(e.value, e.unit));
+  }
+
+  const Plan& plan_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string print_plan(const Plan& plan) { return PlanPrinter(plan).run(); }
+
+}  // namespace agpcs

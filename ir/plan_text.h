@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small parts of the plan's text form that printer and parser share (docs/plan_format.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+/// A name as one token: itself, or quoted when it holds a space, a quote, a backslash, '=' or ','
+/// or a control character, or is empty.
+std::string quoted(std::string_view name);
+/// The name that `quoted` wrote; nothing for a malformed token.
+std::optional<std::string> unquoted(std::string_view token);
+/// Splits at `separator` outside quotes. Parts may be empty.
+std::vector<std::string_view> split_outside_quotes(std::string_view text, char separator);
+
+/// "0-3,6": ascending integers as runs.
+std::string print_ranks(const std::vector<int>& ranks);
+std::optional<std::vector<int>> parse_ranks(std::string_view text);
+/// "volta/0-3,ampere/0": devices as runs of indices of one host.
+std::string print_devices(const std::vector<std::string>& devices);
+std::optional<std::vector<std::string>> parse_devices(std::string_view text);
+/// "16x4,20": equal neighbours as value x count.
+std::string print_samples(const std::vector<std::int64_t>& samples);
+std::optional<std::vector<std::int64_t>> parse_samples(std::string_view text);
+
+/// A whole decimal integer, no sign but '-', in range.
+std::optional<std::int64_t> parse_integer(std::string_view text);
+
+}  // namespace agpcs
