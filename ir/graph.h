@@ -31,6 +31,8 @@ using Shape = std::vector<Extent>;
 std::vector<std::int64_t> dims_at(const Shape& shape, std::int64_t samples);
 std::int64_t elements_at(const Shape& shape, std::int64_t samples);
 bool depends_on_batch(const Shape& shape);
+/// "[n,3,224,224]", n the number of samples.
+std::string shape_text(const Shape& shape);
 
 /// A tensor known when planning, row-major, little-endian. Integers may grow with the batch (a
 /// Reshape target such as [samples, 128, 12, 64]): element i is ints[i] + per_sample[i] x samples.

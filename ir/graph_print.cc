@@ -35,11 +35,7 @@ std::string extent_text(const Extent& e) {
 }
 
 std::string type_text(const Tensor& t) {
-  std::string text = fmt::format("{}[", name_of(t.type));
-  for (std::size_t i = 0; i < t.shape.size(); ++i) {
-    text += (i == 0 ? "" : ",") + extent_text(t.shape[i]);
-  }
-  return text + "]";
+  return fmt::format("{}{}", name_of(t.type), shape_text(t.shape));
 }
 
 /// Integers and fp32 scalars as numbers, everything else as raw bytes: the digest sees every value.
@@ -102,6 +98,14 @@ void print_op(const Graph& graph, const Op& op, std::string& text) {
 }
 
 }  // namespace
+
+std::string shape_text(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ",") + extent_text(shape[i]);
+  }
+  return text + "]";
+}
 
 std::string print_graph(const Graph& graph) {
   std::string text = fmt::format("graph {}\n", graph.name);

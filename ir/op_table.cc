@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of ONNX operators. FLOPs count a multiply-add as two, add, multiply, divide and compare
+// as one, exp, log, sin, tanh, erf, square roots and powers as four.
+#include "ir/check.h"
+#include "ir/op_table_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+using enum OpClass;
+using Basis = BackwardRule::Basis;
+
+constexpr KeepRule kNothing{};
+constexpr KeepRule kInput{rules::keep_input, "input"};
+constexpr KeepRule kOutput{rules::keep_output, "output"};
+constexpr KeepRule kInputAndOutput{rules::keep_input_and_output, "input, output"};
+constexpr KeepRule kEveryInput{rules::keep_every_input, "floating inputs"};
+constexpr KeepRule kFactors{rules::keep_factors, "each factor that the other's gradient needs"};
+constexpr KeepRule kOperands{rules::keep_operands, "each operand that another's gradient needs"};
+constexpr KeepRule kDivision{rules::keep_division, "divisor; dividend for the divisor's gradient"};
+constexpr KeepRule kPower{rules::keep_power, "base, exponent; output for the exponent's gradient"};
+constexpr KeepRule kExtremes{rules::keep_extremes, "inputs, if more than one"};
+constexpr KeepRule kCondition{rules::keep_input, "condition"};
+constexpr KeepRule kIndices{rules::keep_second_input, "indices"};
+constexpr KeepRule kTopK{rules::keep_top_k, "output indices"};
+constexpr KeepRule kGatherElements{rules::keep_gather_elements, "input, indices"};
+constexpr KeepRule kMask{rules::keep_mask, "mask, 1 B per element"};
+constexpr KeepRule kPoolIndices{rules::keep_pool_indices, "input; indices, 8 B per output element"};
+constexpr KeepRule kLpPool{rules::keep_lp_pool, "input, output; powers of the input"};
+constexpr KeepRule kBatchNorm{rules::keep_batch_norm, "input; mean and deviation per channel"};
+constexpr KeepRule kLayerNorm{rules::keep_layer_norm, "input; mean and deviation per row"};
+constexpr KeepRule kRmsNorm{rules::keep_rms_norm, "input; deviation per row"};
+constexpr KeepRule kInstanceNorm{rules::keep_instance_norm,
+                                 "input; mean and deviation per sample and channel"};
+constexpr KeepRule kGroupNorm{rules::keep_group_norm,
+                              "input; mean and deviation per sample and group"};
+constexpr KeepRule kLrn{rules::keep_lrn, "input; 3 temporaries of its size"};
+constexpr KeepRule kCentered{rules::keep_copy, "centered input"};
+constexpr KeepRule kInputAndCopy{rules::keep_input_and_copy, "input; divisor"};
+constexpr KeepRule kCrossEntropy{rules::keep_cross_entropy, "labels, log softmax"};
+constexpr KeepRule kNll{rules::keep_nll, "input, labels"};
+
+constexpr BackwardRule kPassed{};
+constexpr BackwardRule kContraction{Basis::kContraction};
+constexpr BackwardRule per_output(double factor) { return {Basis::kOutput, factor}; }
+constexpr BackwardRule per_input(double factor) { return {Basis::kInput, factor}; }
+constexpr BackwardRule forward_times(double factor) { return {Basis::kForward, factor}; }
+
+/// `factor` FLOPs per element of the input, for operators whose output has another size.
+template <int factor>
+constexpr FlopsRule input_flops(std::string_view text) {
+  return {0, rules::per_input<factor>, text};
+}
+constexpr FlopsRule kConv{0, rules::conv_flops, "2 x Cin/groups x kernel, + 1 with bias"};
+constexpr FlopsRule kConvTranspose{0, rules::conv_transpose_flops,
+                                   "2 x inputs x Cout/groups x kernel / outputs, + 1 with bias"};
+constexpr FlopsRule kGemm{0, rules::gemm_flops, "2 x K, + 1 with C"};
+constexpr FlopsRule kMatMulFlops{0, rules::matmul_flops, "2 x K"};
+constexpr FlopsRule kEinsum{0, rules::einsum_flops, "operands x summed extents"};
+constexpr FlopsRule kRecurrent{0, rules::recurrent_flops, "2 x steps x (W + R elements) / outputs"};
+constexpr FlopsRule kKernel{0, rules::kernel_flops, "kernel"};
+constexpr FlopsRule kLpKernel{0, rules::lp_pool_flops, "3 x kernel + 4"};
+constexpr FlopsRule kLrnFlops{0, rules::lrn_flops, "2 x size + 7"};
+constexpr FlopsRule kBatchNormFlops{0, rules::batch_norm_flops, "8; 2 in evaluation mode"};
+constexpr FlopsRule kVariadic{0, rules::variadic_flops, "inputs - 1"};
+constexpr FlopsRule kTopKFlops{0, rules::top_k_flops, "inputs x (1 + log2 k) / outputs"};
+constexpr FlopsRule kResize{0, rules::resize_flops,
+                            "nearest 0, linear 3, cubic 7 per spatial axis"};
+constexpr FlopsRule kOnePerInput = input_flops<1>("inputs / outputs");
+constexpr FlopsRule kTwoPerInput = input_flops<2>("2 x inputs / outputs");
+constexpr FlopsRule kSixPerInput = input_flops<6>("6 x inputs / outputs");
+constexpr FlopsRule kEightPerInput = input_flops<8>("8 x inputs / outputs");
+
+constexpr InputSet inputs(std::initializer_list<unsigned> indices) {
+  InputSet set = 0;
+  for (const unsigned i : indices) set |= InputSet{1} << i;
+  return set;
+}
+constexpr InputSet kTwo = inputs({0, 1});
+constexpr InputSet kNorm = inputs({0, 1, 2});
+
+/// One input decides each output element: a gradient flows to the first input alone.
+constexpr OpInfo map(std::string_view type, double forward, double backward, KeepRule keep) {
+  return {type, kElementwise, kFirst, {forward}, per_output(backward), keep, Traffic::kAll};
+}
+/// Elementwise without a gradient.
+constexpr OpInfo test(std::string_view type, double forward) {
+  return {type, kElementwise, kNoInput, {forward}, kPassed, kNothing, Traffic::kAll};
+}
+constexpr OpInfo reduction(std::string_view type, FlopsRule forward, double backward,
+                           KeepRule keep) {
+  return {type, kReduction, kFirst, forward, per_input(backward), keep, Traffic::kAll};
+}
+constexpr OpInfo move(std::string_view type, InputSet gradients, Traffic traffic = Traffic::kAll) {
+  return {type, kDataMovement, gradients, {}, kPassed, kNothing, traffic};
+}
+constexpr OpInfo view(std::string_view type, InputSet gradients = kFirst) {
+  return {type, kView, gradients, {}, kPassed, kNothing, Traffic::kFree};
+}
+constexpr OpInfo make(std::string_view type, double forward) {
+  return {type, kDataMovement, kNoInput, {forward}, kPassed, kNothing, Traffic::kWrites};
+}
+
+constexpr OpInfo kOutsideTable{"",          kElementwise, kEvery, {1}, per_output(1),
+                               kEveryInput, Traffic::kAll};
+
+// clang-format off
+// Sorted by name. Columns: type, class, inputs that get a gradient, forward FLOPs per output
+// element, backward FLOPs, what is kept, traffic.
+constexpr OpInfo kTable[] = {
+    map("Abs", 1, 1, kInput),
+    map("Acos", 4, 7, kInput),
+    map("Acosh", 4, 7, kInput),
+    {"Add", kElementwise, kTwo, {1}, kPassed, kNothing},
+    test("And", 1),
+    {"ArgMax", kReduction, kNoInput, kOnePerInput},
+    {"ArgMin", kReduction, kNoInput, kOnePerInput},
+    map("Asin", 4, 7, kInput),
+    map("Asinh", 4, 7, kInput),
+    map("Atan", 4, 4, kInput),
+    map("Atanh", 4, 4, kInput),
+    {"AveragePool", kPooling, kFirst, kKernel, forward_times(1), kInput},
+    {"BatchNormalization", kNormalization, kNorm, kBatchNormFlops, per_input(11), kBatchNorm},
+    make("Bernoulli", 3),
+    test("BitShift", 1),
+    test("BitwiseAnd", 1),
+    test("BitwiseNot", 1),
+    test("BitwiseOr", 1),
+    test("BitwiseXor", 1),
+    map("Cast", 1, 1, kNothing),
+    map("CastLike", 1, 1, kNothing),
+    map("Ceil", 1, 0, kNothing),
+    map("Celu", 8, 8, kInput),
+    map("Clip", 2, 2, kInput),
+    {"Compress", kEmbedding, kFirst, {}, kPassed, kIndices, Traffic::kSelected},
+    {"Concat", kDataMovement, kEvery, {}, kPassed, kNothing},
+    make("ConstantOfShape", 0),
+    {"Conv", kConvolution, kNorm, kConv, kContraction, kFactors},
+    {"ConvTranspose", kConvolution, kNorm, kConvTranspose, kContraction, kFactors},
+    map("Cos", 4, 6, kInput),
+    map("Cosh", 4, 5, kInput),
+    {"CumSum", kReduction, kFirst, {1}, per_input(1), kNothing},
+    move("DepthToSpace", kFirst),
+    {"Div", kElementwise, kTwo, {1}, per_output(2), kDivision},
+    map("Dropout", 3, 2, kMask),
+    {"Einsum", kMatmul, kEvery, kEinsum, {Basis::kAllOperands}, kOperands},
+    map("Elu", 6, 6, kInput),
+    test("Equal", 1),
+    map("Erf", 4, 7, kInput),
+    map("Exp", 4, 1, kOutput),
+    {"Expand", kDataMovement, kFirst, {}, per_output(1), kNothing},
+    make("EyeLike", 0),
+    view("Flatten"),
+    map("Floor", 1, 0, kNothing),
+    {"GRU", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
+     {rules::keep_recurrent<5>, "input; 5 values per output element"}},
+    {"Gather", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
+    {"GatherElements", kEmbedding, kFirst, {}, per_output(1), kGatherElements, Traffic::kSelected},
+    {"GatherND", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
+    map("Gelu", 8, 14, kInput),
+    {"Gemm", kMatmul, kNorm, kGemm, kContraction, kFactors},
+    {"GlobalAveragePool", kPooling, kFirst, kOnePerInput, per_input(1), kNothing},
+    {"GlobalLpPool", kPooling, kFirst, kSixPerInput, per_input(6), kInputAndOutput},
+    {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(1), kPoolIndices},
+    test("Greater", 1),
+    test("GreaterOrEqual", 1),
+    {"GridSample", kEmbedding, kTwo, {8}, per_output(10), kEveryInput},
+    {"GroupNormalization", kNormalization, kNorm, {8}, per_input(11), kGroupNorm},
+    map("HardSigmoid", 4, 3, kInput),
+    map("HardSwish", 5, 5, kInput),
+    {"Hardmax", kSoftmax, kNoInput, {2}},
+    view("Identity"),
+    {"InstanceNormalization", kNormalization, kNorm, {8}, per_input(11), kInstanceNorm},
+    test("IsInf", 1),
+    test("IsNaN", 1),
+    {"LRN", kNormalization, kFirst, kLrnFlops, forward_times(2), kLrn},
+    {"LSTM", kMatmul, inputs({0, 1, 2, 3, 5, 6, 7}), kRecurrent, forward_times(2),
+     {rules::keep_recurrent<6>, "input; 6 values per output element"}},
+    {"LayerNormalization", kNormalization, kNorm, {8}, per_input(11), kLayerNorm},
+    map("LeakyRelu", 2, 2, kInput),
+    test("Less", 1),
+    test("LessOrEqual", 1),
+    map("Log", 4, 1, kInput),
+    {"LogSoftmax", kSoftmax, kFirst, {8}, per_input(7), kOutput},
+    {"LpNormalization", kNormalization, kFirst, {3}, per_input(6), kInputAndOutput},
+    {"LpPool", kPooling, kFirst, kLpKernel, forward_times(1), kLpPool},
+    {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kFactors},
+    {"Max", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
+    {"MaxPool", kPooling, kFirst, kKernel, per_output(1), kPoolIndices},
+    {"Mean", kElementwise, kEvery, kVariadic, per_output(1), kNothing},
+    {"MeanVarianceNormalization", kNormalization, kFirst, {7}, per_input(11), kCentered},
+    {"Min", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
+    map("Mish", 14, 16, kInput),
+    map("Mod", 3, 0, kNothing),
+    {"Mul", kElementwise, kTwo, {1}, per_output(1), kFactors},
+    make("Multinomial", 4),
+    map("Neg", 1, 1, kNothing),
+    {"NegativeLogLikelihoodLoss", kSoftmax, kFirst, kTwoPerInput, per_input(1), kNll},
+    {"NonZero", kReduction, kNoInput, kOnePerInput},
+    test("Not", 1),
+    {"OneHot", kEmbedding, kNoInput, {}, kPassed, kNothing, Traffic::kWrites},
+    test("Or", 1),
+    {"PRelu", kElementwise, kTwo, {2}, per_output(2), kEveryInput},
+    move("Pad", kFirst),
+    {"Pow", kElementwise, kTwo, {4}, per_output(6), kPower},
+    {"RMSNormalization", kNormalization, kTwo, {5}, per_input(8), kRmsNorm},
+    {"RNN", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
+     {rules::keep_recurrent<1>, "input; 1 value per output element"}},
+    make("RandomNormal", 8),
+    make("RandomNormalLike", 8),
+    make("RandomUniform", 3),
+    make("RandomUniformLike", 3),
+    make("Range", 1),
+    map("Reciprocal", 1, 2, kOutput),
+    reduction("ReduceL1", kTwoPerInput, 2, kInput),
+    reduction("ReduceL2", kTwoPerInput, 2, kInputAndOutput),
+    reduction("ReduceLogSum", kOnePerInput, 1, kNothing),
+    reduction("ReduceLogSumExp", kSixPerInput, 6, kInputAndOutput),
+    reduction("ReduceMax", kOnePerInput, 2, kInputAndOutput),
+    reduction("ReduceMean", kOnePerInput, 1, kNothing),
+    reduction("ReduceMin", kOnePerInput, 2, kInputAndOutput),
+    reduction("ReduceProd", kOnePerInput, 2, kInputAndOutput),
+    reduction("ReduceSum", kOnePerInput, 0, kNothing),
+    reduction("ReduceSumSquare", kTwoPerInput, 2, kInput),
+    map("Relu", 1, 1, kOutput),
+    view("Reshape"),
+    {"Resize", kDataMovement, kFirst, kResize, forward_times(1), kNothing},
+    move("ReverseSequence", kFirst),
+    map("Round", 1, 0, kNothing),
+    {"ScatterElements", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
+    {"ScatterND", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
+    map("Selu", 6, 6, kInput),
+    view("Shape", kNoInput),
+    map("Shrink", 3, 2, kInput),
+    map("Sigmoid", 6, 3, kOutput),
+    map("Sign", 1, 0, kNothing),
+    map("Sin", 4, 5, kInput),
+    map("Sinh", 4, 5, kInput),
+    view("Size", kNoInput),
+    move("Slice", kFirst, Traffic::kSelected),
+    {"Softmax", kSoftmax, kFirst, {8}, per_input(4), kOutput},
+    {"SoftmaxCrossEntropyLoss", kSoftmax, kFirst, kEightPerInput, per_input(6), kCrossEntropy},
+    map("Softplus", 9, 6, kInput),
+    map("Softsign", 3, 5, kInputAndCopy),
+    move("SpaceToDepth", kFirst),
+    move("Split", kFirst),
+    map("Sqrt", 4, 2, kOutput),
+    view("Squeeze"),
+    {"Sub", kElementwise, kTwo, {1}, kPassed, kNothing},
+    {"Sum", kElementwise, kEvery, kVariadic, kPassed, kNothing},
+    map("Swish", 7, 9, kInput),
+    map("Tan", 4, 3, kOutput),
+    map("Tanh", 4, 3, kOutput),
+    map("ThresholdedRelu", 1, 1, kInput),
+    {"Tile", kDataMovement, kFirst, {}, per_output(1), kNothing},
+    {"TopK", kReduction, kFirst, kTopKFlops, per_output(1), kTopK},
+    move("Transpose", kFirst),
+    move("Trilu", kFirst),
+    view("Unsqueeze"),
+    {"Upsample", kDataMovement, kFirst, kResize, forward_times(1), kNothing},
+    {"Where", kElementwise, inputs({1, 2}), {1}, per_output(1), kCondition},
+    test("Xor", 1),
+};
+// clang-format on
+static_assert(std::ranges::is_sorted(kTable, {}, &OpInfo::type));
+
+std::string backward_text(const BackwardRule& rule) {
+  switch (rule.basis) {
+    case Basis::kPassed:
+      return "0";
+    case Basis::kContraction:
+    case Basis::kAllOperands:
+      return "forward, per gradient";
+    case Basis::kForward:
+      return fmt::format("{} x forward", rule.factor);
+    case Basis::kOutput:
+      return fmt::format("{} per output element and gradient", rule.factor);
+    case Basis::kInput:
+      return fmt::format("{} per input element", rule.factor);
+  }
+  return "";
+}
+
+std::string traffic_text(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kAll:
+      return "inputs, outputs";
+    case Traffic::kSelected:
+      return "2 x output, indices";
+    case Traffic::kWrites:
+      return "outputs";
+    case Traffic::kFree:
+      return "none";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string_view name_of(OpClass op_class) {
+  switch (op_class) {
+    case kConvolution:
+      return "convolution";
+    case kMatmul:
+      return "matmul";
+    case kNormalization:
+      return "normalization";
+    case kSoftmax:
+      return "softmax";
+    case kPooling:
+      return "pooling";
+    case kReduction:
+      return "reduction";
+    case kElementwise:
+      return "elementwise";
+    case kEmbedding:
+      return "embedding";
+    case kDataMovement:
+      return "data_movement";
+    case kView:
+      return "view";
+  }
+  return "?";
+}
+
+const OpInfo* find_op_info(std::string_view domain, std::string_view type) {
+  if (!domain.empty() && domain != "ai.onnx") return nullptr;
+  const auto* row = std::ranges::lower_bound(kTable, type, {}, &OpInfo::type);
+  return row != std::end(kTable) && row->type == type ? row : nullptr;
+}
+
+const OpInfo& op_info_of(const Op& op) {
+  const OpInfo* info = find_op_info(op.domain, op.type);
+  return info != nullptr ? *info : kOutsideTable;
+}
+
+OpClass class_of(const Op& op) { return op_info_of(op).op_class; }
+
+bool passes_gradient(const Op& op, std::size_t input) {
+  const InputSet set = op_info_of(op).gradients;
+  return set == kEvery || (input < 32 && (set >> input & 1) != 0);
+}
+
+std::string print_op_table() {
+  std::string text =
+      "| operator | class | FLOPs per output element | backward FLOPs | bytes moved | kept |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  for (const OpInfo& row : kTable) {
+    const std::string flops =
+        row.flops.of != nullptr ? std::string(row.flops.text) : fmt::to_string(row.flops.constant);
+    fmt::format_to(std::back_inserter(text), "| {} | {} | {} | {} | {} | {} |\n", row.type,
+                   name_of(row.op_class), flops,
+                   row.gradients == kNoInput ? "no gradient" : backward_text(row.backward),
+                   traffic_text(row.traffic), row.keep.text);
+  }
+  return text;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Costs and kept activations of an operator, by the rules of its row.
+#include "ir/op_table_rules.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using Basis = BackwardRule::Basis;
+
+/// Number of inputs, counted with repetition, of `tensor`'s consumers that return it a gradient.
+int gradient_uses(const OpAt& at, TensorId tensor) {
+  int uses = 0;
+  for (const OpId consumer : at.graph.tensor(tensor).consumers) {
+    const OpAt there{at.graph, at.graph.op(consumer), at.samples, at.precision};
+    for (std::size_t i = 0; i < there.op.inputs.size(); ++i) {
+      if (there.op.inputs[i] == tensor && there.needs_gradient(i)) ++uses;
+    }
+  }
+  return uses;
+}
+
+/// Sums of the gradients that come back from several consumers: an add per element and further use.
+void add_gradient_sums(const OpAt& at, OpCost& cost) {
+  for (const TensorId id : at.op.outputs) {
+    if (id == kNone || !at.graph.tensor(id).needs_gradient) continue;
+    const int sums = std::max(0, gradient_uses(at, id) - 1);
+    cost.backward_flops += sums * at.elements(&at.graph.tensor(id));
+    cost.backward_bytes += 3.0 * sums * at.bytes(&at.graph.tensor(id));
+  }
+}
+
+/// An elementwise input that was broadcast: its gradient is a sum over the output.
+bool is_broadcast(const OpAt& at, const OpInfo& info, std::size_t i) {
+  return info.op_class == OpClass::kElementwise &&
+         at.elements(at.input(i)) < at.elements(at.first_output());
+}
+
+double contraction_backward(const OpAt& at, double forward, std::size_t operands) {
+  const double bias = operands == 2 && at.input(2) != nullptr ? at.elements(at.output(0)) : 0;
+  double flops = 0;
+  for (std::size_t i = 0; i < at.op.inputs.size(); ++i) {
+    if (at.needs_gradient(i)) flops += i < operands ? forward - bias : bias;
+  }
+  return flops;
+}
+
+double per_output_backward(const OpAt& at, const OpInfo& info) {
+  const double out = at.elements(at.first_output());
+  double flops = 0;
+  for (std::size_t i = 0; i < at.op.inputs.size(); ++i) {
+    if (!at.needs_gradient(i)) continue;
+    flops += info.backward.factor * out + (is_broadcast(at, info, i) ? out : 0);
+  }
+  return flops;
+}
+
+double backward_flops(const OpAt& at, const OpInfo& info, double forward) {
+  switch (info.backward.basis) {
+    case Basis::kContraction:
+      return contraction_backward(at, forward, 2);
+    case Basis::kAllOperands:
+      return contraction_backward(at, forward, at.op.inputs.size());
+    case Basis::kForward:
+      return info.backward.factor * forward;
+    case Basis::kInput:
+      return info.backward.factor * at.elements(at.input(0));
+    case Basis::kOutput:
+    case Basis::kPassed:
+      return per_output_backward(at, info);
+  }
+  return 0;
+}
+
+/// Bytes of the inputs, each tensor once.
+double input_bytes(const OpAt& at, std::size_t from) {
+  double bytes = 0;
+  const auto& inputs = at.op.inputs;
+  for (std::size_t i = from; i < inputs.size(); ++i) {
+    const auto first = inputs.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto here = inputs.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(first, here, inputs[i]) == here) bytes += at.bytes(at.input(i));
+  }
+  return bytes;
+}
+
+double output_bytes(const OpAt& at) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < at.op.outputs.size(); ++i) bytes += at.bytes(at.output(i));
+  return bytes;
+}
+
+bool is_inactive_dropout(const OpAt& at) {
+  return at.op.type == "Dropout" && at.op.domain.empty() && !dropout_is_active(at.graph, at.op);
+}
+
+double forward_bytes(const OpAt& at, const OpInfo& info) {
+  switch (info.traffic) {
+    case Traffic::kAll:
+      return input_bytes(at, 0) + output_bytes(at);
+    case Traffic::kSelected:
+      return input_bytes(at, 1) + 2 * output_bytes(at);
+    case Traffic::kWrites:
+      return output_bytes(at);
+    case Traffic::kFree:
+      return 0;
+  }
+  return 0;
+}
+
+/// Kept tensors as the row says: with parameters, views and repetitions.
+Kept raw_kept(const OpAt& at, const OpInfo& info) {
+  Kept kept;
+  if (info.keep.add != nullptr && at.needs_any_gradient()) info.keep.add(at, kept);
+  return kept;
+}
+
+/// Each gradient of an operand reads the output's gradient and the other operand anew.
+double contraction_backward_bytes(const OpAt& at) {
+  const double operands = at.bytes(at.input(0)) + at.bytes(at.input(1));
+  double bytes = 0;
+  for (std::size_t i = 0; i < at.op.inputs.size(); ++i) {
+    if (!at.needs_gradient(i)) continue;
+    bytes += at.bytes(at.output(0)) + (i < 2 ? operands : at.bytes(at.input(i)));
+  }
+  return bytes;
+}
+
+/// A gradient that is passed on as it is: no work unless it is summed over a broadcast.
+bool is_passed_on(const OpAt& at, const OpInfo& info, std::size_t i) {
+  return info.backward.basis == Basis::kPassed && info.op_class == OpClass::kElementwise &&
+         !is_broadcast(at, info, i);
+}
+
+/// One pass: reads the outputs' gradients and what is kept, writes the inputs' gradients.
+double pass_backward_bytes(const OpAt& at, const OpInfo& info) {
+  double bytes = 0;
+  for (std::size_t i = 0; i < at.op.inputs.size(); ++i) {
+    if (at.needs_gradient(i) && !is_passed_on(at, info, i)) bytes += at.bytes(at.input(i));
+  }
+  if (bytes == 0) return 0;
+  for (std::size_t i = 0; i < at.op.outputs.size(); ++i) {
+    if (at.output(i) != nullptr && at.output(i)->needs_gradient) bytes += at.bytes(at.output(i));
+  }
+  const Kept kept = raw_kept(at, info);
+  for (const TensorId id : kept.tensors) bytes += at.bytes(&at.graph.tensor(id));
+  return bytes + static_cast<double>(kept.extra_bytes);
+}
+
+double backward_bytes(const OpAt& at, const OpInfo& info) {
+  if (info.traffic == Traffic::kFree) return 0;
+  if (info.backward.basis == Basis::kContraction) return contraction_backward_bytes(at);
+  return pass_backward_bytes(at, info);
+}
+
+bool stays_anyway(const Tensor& tensor) {
+  return tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState ||
+         tensor.kind == TensorKind::kConstant;
+}
+
+}  // namespace
+
+std::size_t element_bytes(DType type, std::string_view precision) {
+  const bool half = precision == "fp16" || precision == "bf16";
+  return half && is_floating(type) ? 2 : size_of(type);
+}
+
+TensorId storage_of(const Graph& graph, TensorId tensor) {
+  while (graph.tensor(tensor).producer != kNone) {
+    const Op& op = graph.op(graph.tensor(tensor).producer);
+    const OpInfo& info = op_info_of(op);
+    const bool is_view = info.op_class == OpClass::kView && info.gradients != kNoInput;
+    const bool copies = is_inactive_dropout({graph, op, 1, {}}) && op.outputs[0] == tensor;
+    if (!is_view && !copies) break;
+    tensor = op.inputs[0];
+  }
+  return tensor;
+}
+
+OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, std::string_view precision) {
+  const OpAt at{graph, graph.op(op), samples, precision};
+  const OpInfo& info = op_info_of(at.op);
+  OpCost cost;
+  add_gradient_sums(at, cost);
+  if (is_inactive_dropout(at)) return cost;
+  cost.forward_flops = forward_flops(info, at);
+  cost.forward_bytes = forward_bytes(at, info);
+  if (at.needs_any_gradient()) {
+    cost.backward_flops += backward_flops(at, info, cost.forward_flops);
+    cost.backward_bytes += backward_bytes(at, info);
+  }
+  return cost;
+}
+
+Kept kept_for_backward(const Graph& graph, OpId op, std::int64_t samples,
+                       std::string_view precision) {
+  const OpAt at{graph, graph.op(op), samples, precision};
+  const Kept raw = raw_kept(at, op_info_of(at.op));
+  Kept kept;
+  kept.extra_bytes = raw.extra_bytes;
+  for (const TensorId id : raw.tensors) {
+    const TensorId storage = storage_of(graph, id);
+    if (stays_anyway(graph.tensor(storage))) continue;
+    if (std::find(kept.tensors.begin(), kept.tensors.end(), storage) == kept.tensors.end()) {
+      kept.tensors.push_back(storage);
+    }
+  }
+  return kept;
+}
+
+}  // namespace agpcs

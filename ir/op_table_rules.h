@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary of the operator table: what a row says, and the rules that rows refer to.
+// Internal to ir/op_table*.cc.
+#pragma once
+
+#include "ir/op_table.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace agpcs {
+
+/// An operator at a number of samples: what the rules look at.
+struct OpAt {
+  const Graph& graph;
+  const Op& op;
+  std::int64_t samples = 1;
+  std::string_view precision;
+
+  const Tensor* input(std::size_t i) const;   ///< nullptr: absent
+  const Tensor* output(std::size_t i) const;  ///< nullptr: absent
+  const Tensor* first_output() const;         ///< the first that is present; its size is LayerSize
+  double elements(const Tensor* tensor) const;
+  double bytes(const Tensor* tensor) const;
+  /// Extent of an axis, negative from the end; 1 where the tensor or the axis is absent.
+  double extent(const Tensor* tensor, int axis) const;
+  /// A gradient must be computed for input i.
+  bool needs_gradient(std::size_t i) const;
+  bool needs_any_gradient() const;
+};
+
+/// FLOPs of the forward pass per output element (Formula 1's OperationComplexity).
+struct FlopsRule {
+  double constant = 0;  ///< used when there is no `of`
+  double (*of)(const OpAt&) = nullptr;
+  std::string_view text = {};  ///< of `of`; a constant speaks for itself
+};
+
+/// FLOPs of the backward pass.
+struct BackwardRule {
+  enum class Basis : std::uint8_t {
+    kPassed,       ///< the gradient is passed on as it is, moved, or summed over a broadcast
+    kContraction,  ///< as much as forward for each of the first two inputs' gradients, one per
+                   ///< output element for a bias
+    kAllOperands,  ///< as much as forward for each gradient
+    kForward,      ///< `factor` times forward
+    kOutput,       ///< `factor` per output element and gradient
+    kInput,        ///< `factor` per element of the first input
+  };
+  Basis basis = Basis::kPassed;
+  double factor = 0;
+};
+
+/// What is kept for the backward pass; called only when a gradient is needed.
+struct KeepRule {
+  void (*add)(const OpAt&, Kept&) = nullptr;  ///< nullptr: nothing
+  std::string_view text = "nothing";
+};
+
+/// Bytes moved by the forward pass.
+enum class Traffic : std::uint8_t {
+  kAll,       ///< reads its inputs, writes its outputs
+  kSelected,  ///< reads of its data only as much as it writes; reads its other inputs
+  kWrites,    ///< writes its outputs
+  kFree,
+};
+
+/// Set of inputs that a gradient flows to, by bit.
+using InputSet = std::uint32_t;
+inline constexpr InputSet kNoInput = 0;
+inline constexpr InputSet kFirst = 1;
+inline constexpr InputSet kEvery = ~InputSet{0};
+
+/// A row of the table. All rows are of ONNX's own domain.
+struct OpInfo {
+  std::string_view type;
+  OpClass op_class = OpClass::kElementwise;
+  InputSet gradients = kEvery;
+  FlopsRule flops = {};
+  BackwardRule backward = {};
+  KeepRule keep = {};
+  Traffic traffic = Traffic::kAll;
+};
+
+/// The row of `op`, or the one that stands for every operator outside the table.
+const OpInfo& op_info_of(const Op& op);
+double forward_flops(const OpInfo& info, const OpAt& at);
+/// False for Dropout that copies: in evaluation mode since opset 12.
+bool dropout_is_active(const Graph& graph, const Op& op);
+
+namespace rules {
+
+double conv_flops(const OpAt& at);
+double conv_transpose_flops(const OpAt& at);
+double gemm_flops(const OpAt& at);
+double matmul_flops(const OpAt& at);
+double einsum_flops(const OpAt& at);
+double recurrent_flops(const OpAt& at);
+double kernel_flops(const OpAt& at);
+double lp_pool_flops(const OpAt& at);
+double lrn_flops(const OpAt& at);
+double batch_norm_flops(const OpAt& at);
+double variadic_flops(const OpAt& at);
+double top_k_flops(const OpAt& at);
+double resize_flops(const OpAt& at);
+/// `factor` FLOPs per element of the first input.
+template <int factor>
+double per_input(const OpAt& at) {
+  const double out = at.elements(at.first_output());
+  return out > 0 ? factor * at.elements(at.input(0)) / out : 0;
+}
+
+void keep_input(const OpAt& at, Kept& kept);
+void keep_second_input(const OpAt& at, Kept& kept);
+void keep_output(const OpAt& at, Kept& kept);
+void keep_input_and_output(const OpAt& at, Kept& kept);
+void keep_every_input(const OpAt& at, Kept& kept);
+void keep_factors(const OpAt& at, Kept& kept);
+void keep_operands(const OpAt& at, Kept& kept);
+void keep_division(const OpAt& at, Kept& kept);
+void keep_power(const OpAt& at, Kept& kept);
+void keep_extremes(const OpAt& at, Kept& kept);
+void keep_top_k(const OpAt& at, Kept& kept);
+void keep_gather_elements(const OpAt& at, Kept& kept);
+void keep_mask(const OpAt& at, Kept& kept);
+void keep_pool_indices(const OpAt& at, Kept& kept);
+void keep_lp_pool(const OpAt& at, Kept& kept);
+void keep_batch_norm(const OpAt& at, Kept& kept);
+void keep_layer_norm(const OpAt& at, Kept& kept);
+void keep_rms_norm(const OpAt& at, Kept& kept);
+void keep_instance_norm(const OpAt& at, Kept& kept);
+void keep_group_norm(const OpAt& at, Kept& kept);
+void keep_lrn(const OpAt& at, Kept& kept);
+void keep_copy(const OpAt& at, Kept& kept);
+void keep_input_and_copy(const OpAt& at, Kept& kept);
+void keep_cross_entropy(const OpAt& at, Kept& kept);
+void keep_nll(const OpAt& at, Kept& kept);
+/// The recurrent layer's input, output and `factor` values per output element: gates and cells.
+template <int factor>
+void keep_recurrent(const OpAt& at, Kept& kept) {
+  keep_input(at, kept);
+  const double steps = at.extent(at.input(0), 0) * at.extent(at.input(0), 1);
+  const double hidden = at.extent(at.input(2), 0) * at.extent(at.input(2), -1);
+  const double width = at.input(0) == nullptr
+                           ? 0
+                           : static_cast<double>(element_bytes(at.input(0)->type, at.precision));
+  kept.extra_bytes += static_cast<std::int64_t>(factor * steps * hidden * width);
+}
+
+}  // namespace rules
+}  // namespace agpcs

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// derive_backward: which operators the loss depends on, and to which tensors a gradient flows.
+#include "ir/training_graph.h"
+
+#include "ir/check.h"
+#include "ir/op_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+/// A set of tensors or operators, by id.
+class IdSet {
+ public:
+  explicit IdSet(std::size_t size) : has_(size) {}
+  void add(int id) { has_[static_cast<std::size_t>(id)] = true; }
+  bool has(int id) const { return id != kNone && has_[static_cast<std::size_t>(id)]; }
+
+ private:
+  std::vector<bool> has_;
+};
+
+bool any_in(const std::vector<TensorId>& ids, const IdSet& set) {
+  return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return set.has(id); });
+}
+
+/// Operators that the loss depends on, by whatever path.
+IdSet needed_ops(const Graph& graph) {
+  IdSet ops(graph.ops.size());
+  IdSet tensors(graph.tensors.size());
+  tensors.add(graph.loss);
+  for (OpId id = static_cast<OpId>(graph.ops.size()) - 1; id >= 0; --id) {
+    if (!any_in(graph.op(id).outputs, tensors)) continue;
+    ops.add(id);
+    for (const TensorId in : graph.op(id).inputs) {
+      if (in != kNone) tensors.add(in);
+    }
+  }
+  return ops;
+}
+
+/// Removes every operator outside `needed`, and every tensor that then belongs to no operator.
+Graph without_others(Graph graph, const IdSet& needed) {
+  std::vector<Op> ops;
+  IdSet used(graph.tensors.size());
+  used.add(graph.loss);
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    if (!needed.has(id)) continue;
+    for (const auto* ids : {&graph.op(id).inputs, &graph.op(id).outputs}) {
+      for (const TensorId tensor : *ids) {
+        if (tensor != kNone) used.add(tensor);
+      }
+    }
+    ops.push_back(std::move(graph.op(id)));
+  }
+  std::vector<TensorId> new_id(graph.tensors.size(), kNone);
+  std::vector<Tensor> tensors;
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    if (!used.has(id)) continue;
+    new_id[static_cast<std::size_t>(id)] = static_cast<TensorId>(tensors.size());
+    tensors.push_back(std::move(graph.tensor(id)));
+  }
+  const auto renumber = [&](std::vector<TensorId>& ids) {
+    for (TensorId& id : ids) id = id == kNone ? kNone : new_id[static_cast<std::size_t>(id)];
+  };
+  for (Op& op : ops) {
+    renumber(op.inputs);
+    renumber(op.outputs);
+  }
+  for (auto* ids : {&graph.inputs, &graph.outputs}) {
+    renumber(*ids);
+    std::erase(*ids, kNone);
+  }
+  graph.loss = new_id[static_cast<std::size_t>(graph.loss)];
+  graph.ops = std::move(ops);
+  graph.tensors = std::move(tensors);
+  link_graph(graph);
+  return graph;
+}
+
+/// Tensors whose value depends on a parameter along a path that passes gradients.
+IdSet depends_on_parameters(const Graph& graph) {
+  IdSet found(graph.tensors.size());
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    if (graph.tensor(id).kind == TensorKind::kParameter) found.add(id);
+  }
+  for (const Op& op : graph.ops) {
+    bool any = false;
+    for (std::size_t i = 0; i < op.inputs.size() && !any; ++i) {
+      any = found.has(op.inputs[i]) && passes_gradient(op, i);
+    }
+    for (const TensorId out : op.outputs) {
+      if (any && out != kNone && is_floating(graph.tensor(out).type)) found.add(out);
+    }
+  }
+  return found;
+}
+
+/// Tensors that the loss's gradient reaches.
+IdSet reached_by_gradient(const Graph& graph) {
+  IdSet found(graph.tensors.size());
+  found.add(graph.loss);
+  for (OpId id = static_cast<OpId>(graph.ops.size()) - 1; id >= 0; --id) {
+    const Op& op = graph.op(id);
+    if (!any_in(op.outputs, found)) continue;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const TensorId in = op.inputs[i];
+      if (in == kNone || !is_floating(graph.tensor(in).type)) continue;
+      if (passes_gradient(op, i)) found.add(in);
+    }
+  }
+  return found;
+}
+
+/// The first operator after `tensor` that no gradient passes back from to it.
+std::string where_gradient_stops(const Graph& graph, TensorId tensor, const IdSet& reached) {
+  const auto& consumers = graph.tensor(tensor).consumers;
+  for (const OpId id : consumers) {
+    const Op& op = graph.op(id);
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == tensor && !passes_gradient(op, i)) {
+        return fmt::format("'{}' ({})", op.name, op.type);
+      }
+    }
+  }
+  for (const OpId id : consumers) {
+    for (const TensorId out : graph.op(id).outputs) {
+      if (out != kNone && !reached.has(out) && !graph.tensor(out).consumers.empty()) {
+        return where_gradient_stops(graph, out, reached);
+      }
+    }
+  }
+  return fmt::format("'{}'", graph.op(consumers.front()).name);
+}
+
+Status check_parameters(const Graph& graph, const IdSet& reached) {
+  for (const TensorId id : graph.parameters()) {
+    const Tensor& parameter = graph.tensor(id);
+    if (parameter.needs_gradient) continue;
+    if (!is_floating(parameter.type)) {
+      return invalid_input(
+          fmt::format("parameter '{}' has type {}, only floating types are trained", parameter.name,
+                      name_of(parameter.type)));
+    }
+    return invalid_input(
+        fmt::format("no gradient reaches parameter '{}': operator {} does not pass one back\n"
+                    "  hint: make it a constant of the model if it is not to be trained",
+                    parameter.name, where_gradient_stops(graph, id, reached)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped) {
+  AGPCS_CHECK(graph.loss != kNone, "graph '{}' has no loss", graph.name);
+  const IdSet needed = needed_ops(graph);
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    if (dropped != nullptr && !needed.has(id)) dropped->push_back(graph.op(id).name);
+  }
+  graph = without_others(std::move(graph), needed);
+  const IdSet depends = depends_on_parameters(graph);
+  const IdSet reached = reached_by_gradient(graph);
+  if (!depends.has(graph.loss)) {
+    return invalid_input(
+        fmt::format("loss '{}' depends on no parameter that a gradient could flow to, there is "
+                    "nothing to train",
+                    graph.tensor(graph.loss).name));
+  }
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    graph.tensor(id).needs_gradient = depends.has(id) && reached.has(id);
+  }
+  AGPCS_RETURN_IF_ERROR(check_parameters(graph, reached));
+  return graph;
+}
+
+}  // namespace agpcs
