@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text in, text out: tiny graphs, clusters and strategies from a few lines. A mistake in such a text
+// ends the test program with the line at fault.
+#pragma once
+
+#include "ir/check.h"
+#include "ir/cluster.h"
+#include "ir/graph.h"
+#include "ir/strategy.h"
+
+#include <agpcs/plan.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// The words of each line of `text` that is not empty and does not start with '#'.
+inline std::vector<std::vector<std::string>> lines_of(const std::string& text) {
+  std::vector<std::vector<std::string>> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::vector<std::string> list;
+    for (std::string word; words >> word;) list.push_back(word);
+    if (!list.empty() && list.front().front() != '#') lines.push_back(list);
+  }
+  return lines;
+}
+
+inline std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+/// "memory=16e9" -> {"memory", "16e9"}; without '=' the value is empty.
+inline std::pair<std::string, std::string> key_value(const std::string& word) {
+  const std::size_t at = word.find('=');
+  if (at == std::string::npos) return {word, ""};
+  return {word.substr(0, at), word.substr(at + 1)};
+}
+
+/// Reads graphs: see `graph_of`.
+class GraphBuilder {
+ public:
+  Graph run(const std::string& text) {
+    graph_.name = "test";
+    for (const std::vector<std::string>& words : lines_of(text)) read(words);
+    link_graph(graph_);
+    mark_gradients();
+    const Status status = verify_graph(graph_);
+    AGPCS_CHECK(status.ok(), "{}", status.message());
+    return std::move(graph_);
+  }
+
+ private:
+  void read(const std::vector<std::string>& words) {
+    static const std::map<std::string, TensorKind> kKinds = {{"input", TensorKind::kInput},
+                                                             {"parameter", TensorKind::kParameter},
+                                                             {"state", TensorKind::kState},
+                                                             {"constant", TensorKind::kConstant}};
+    if (const auto kind = kKinds.find(words[0]); kind != kKinds.end()) {
+      const TensorId id = add_tensor(words[1], words[2]);
+      graph_.tensor(id).kind = kind->second;
+      if (kind->second == TensorKind::kInput) graph_.inputs.push_back(id);
+    } else if (words[0] == "outputs") {
+      for (std::size_t i = 1; i < words.size(); ++i) graph_.outputs.push_back(find(words[i]));
+    } else if (words[0] == "loss") {
+      graph_.loss = find(words[1]);
+    } else {
+      read_op(words);
+    }
+  }
+
+  /// a b = Split(x) [n,4] [n,4] axis=1
+  void read_op(const std::vector<std::string>& words) {
+    const auto equals = std::find(words.begin(), words.end(), "=");
+    AGPCS_CHECK(equals != words.end(), "builders: no line of a graph: {} ...", words[0]);
+    std::string call;
+    auto it = equals + 1;
+    for (; it != words.end() && (call.empty() || call.back() != ')'); ++it) call += *it;
+    const std::size_t open = call.find('(');
+    Op op;
+    op.name = words[0];
+    op.type = call.substr(0, open);
+    op.version = 17;
+    for (const std::string& name : split(call.substr(open + 1, call.size() - open - 2), ',')) {
+      op.inputs.push_back(name.empty() ? kNone : find(name));
+    }
+    for (auto name = words.begin(); name != equals; ++name) {
+      AGPCS_CHECK(it != words.end(), "builders: '{}' has no shape", *name);
+      op.outputs.push_back(add_tensor(*name, *it++));
+    }
+    for (; it != words.end(); ++it) read_attribute(op, *it);
+    graph_.ops.push_back(std::move(op));
+  }
+
+  static void read_attribute(Op& op, const std::string& word) {
+    const auto [key, value] = key_value(word);
+    std::vector<std::int64_t> ints;
+    for (const std::string& item : split(value, ',')) ints.push_back(std::stoll(item));
+    const bool list = value.find(',') != std::string::npos;
+    op.attributes[key] = list ? Attribute(ints) : Attribute(ints.at(0));
+  }
+
+  /// [n,3,2n+1] is fp32; int64[n] says otherwise.
+  TensorId add_tensor(const std::string& name, const std::string& type) {
+    const std::size_t open = type.find('[');
+    AGPCS_CHECK(open != std::string::npos && type.back() == ']', "builders: no type: {}", type);
+    Tensor tensor;
+    tensor.name = name;
+    if (open > 0) tensor.type = dtype_named(type.substr(0, open)).value();
+    for (const std::string& item : split(type.substr(open + 1, type.size() - open - 2), ',')) {
+      const std::size_t n = item.find('n');
+      const std::string fixed = n == std::string::npos ? item : item.substr(n + 1);
+      Extent extent;
+      if (n != std::string::npos) extent.per_sample = n == 0 ? 1 : std::stoll(item.substr(0, n));
+      if (!fixed.empty()) extent.fixed = std::stoll(fixed);
+      tensor.shape.push_back(extent);
+    }
+    graph_.tensors.push_back(std::move(tensor));
+    return static_cast<TensorId>(graph_.tensors.size()) - 1;
+  }
+
+  TensorId find(const std::string& name) const {
+    const TensorId id = graph_.find_tensor(name);
+    AGPCS_CHECK(id != kNone, "builders: no tensor '{}'", name);
+    return id;
+  }
+
+  /// Every floating tensor that depends on a parameter.
+  void mark_gradients() {
+    for (Tensor& tensor : graph_.tensors) {
+      tensor.needs_gradient = tensor.kind == TensorKind::kParameter && !tensor.consumers.empty();
+    }
+    for (const Op& op : graph_.ops) {
+      const bool any = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
+        return id != kNone && graph_.tensor(id).needs_gradient;
+      });
+      for (const TensorId id : op.outputs) {
+        if (id != kNone) graph_.tensor(id).needs_gradient = any && is_floating(graph_.tensor(id).type);
+      }
+    }
+  }
+
+  Graph graph_;
+};
+
+/// A training graph. An operator is named like its first output:
+///
+///     input x [n,8]
+///     parameter w [8,16]
+///     h = MatMul(x, w) [n,16]
+///     y = Relu(h) [n,16]
+///     l = ReduceMean(y) []
+///     outputs y
+///     loss l
+inline Graph graph_of(const std::string& text) { return GraphBuilder().run(text); }
+
+/// A cluster of hosts behind one switch:
+///
+///     kind gpu memory=16e9 bandwidth=900e9 fp32=15e12
+///     host a gpu 2 bandwidth=50e9 latency=3e-6 nic=3e9
+inline Cluster cluster_of(const std::string& text) {
+  Cluster cluster;
+  cluster.name = "test";
+  cluster.topology = "switch";
+  std::vector<std::pair<LinkId, LinkId>> nics;
+  const auto add_link = [&](std::string name, const char* kind, double bandwidth, double latency) {
+    cluster.links.push_back({std::move(name), kind, bandwidth, latency});
+    return static_cast<LinkId>(cluster.links.size()) - 1;
+  };
+  for (const std::vector<std::string>& words : lines_of(text)) {
+    std::map<std::string, double> figures = {{"memory", 16e9},    {"bandwidth", 50e9},
+                                             {"latency", 3e-6},   {"nic", 3e9},
+                                             {"nic-latency", 15e-6}, {"launch", 5e-6}};
+    DeviceKind kind;
+    for (const std::string& word : words) {
+      const auto [key, value] = key_value(word);
+      if (value.empty()) continue;
+      (key == "fp32" || key == "fp16" ? kind.peak_flops : figures)[key] = std::stod(value);
+    }
+    if (words[0] == "kind") {
+      kind.name = words[1];
+      kind.memory_bytes = static_cast<std::int64_t>(figures["memory"]);
+      kind.memory_bandwidth = figures["bandwidth"];
+      kind.launch_overhead = figures["launch"];
+      cluster.kinds.push_back(kind);
+      continue;
+    }
+    AGPCS_CHECK(words[0] == "host", "builders: no line of a cluster: {} ...", words[0]);
+    int kind_index = 0;
+    while (cluster.kinds.at(static_cast<std::size_t>(kind_index)).name != words[2]) ++kind_index;
+    const int host = static_cast<int>(cluster.hosts.size());
+    cluster.hosts.push_back({words[1], cluster.device_count(), std::stoi(words[3])});
+    for (int i = 0; i < cluster.hosts.back().device_count; ++i) {
+      const std::string name = words[1] + "/" + std::to_string(i);
+      const LinkId out = add_link(name + " out", "nvlink", figures["bandwidth"], figures["latency"]);
+      const LinkId in = add_link(name + " in", "nvlink", figures["bandwidth"], figures["latency"]);
+      cluster.devices.push_back({host, i, kind_index, out, in});
+    }
+    const double latency = figures["nic-latency"];
+    const LinkId out = add_link(words[1] + " nic out", "ethernet", figures["nic"], latency);
+    nics.emplace_back(out, add_link(words[1] + " nic in", "ethernet", figures["nic"], latency));
+  }
+  for (std::size_t a = 0; a < nics.size(); ++a) {
+    for (std::size_t b = 0; b < nics.size(); ++b) {
+      cluster.host_routes.push_back(a == b ? std::vector<LinkId>()
+                                           : std::vector<LinkId>{nics[a].first, nics[b].second});
+    }
+  }
+  const Status status = verify_cluster(cluster);
+  AGPCS_CHECK(status.ok(), "{}", status.message());
+  return cluster;
+}
+
+/// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*` for all that no
+/// stage before has. Without `bucket` lines, one bucket a stage, in backward order:
+///
+///     micro-batches 4 gpipe
+///     stage a/0=3 a/1=1 recompute : h..y
+///     stage b/0=4 : *
+///     bucket 0 ring w
+inline Strategy strategy_of(const std::string& text, const Graph& graph, const Cluster& cluster) {
+  Strategy strategy;
+  strategy.stage_of.assign(graph.ops.size(), -1);
+  const auto assign = [&](const std::string& item, int stage) {
+    const std::size_t dots = item.find("..");
+    const OpId first = item == "*" ? 0 : graph.find_op(item.substr(0, dots));
+    OpId last = dots == std::string::npos ? first : graph.find_op(item.substr(dots + 2));
+    if (item == "*") last = static_cast<OpId>(graph.ops.size()) - 1;
+    AGPCS_CHECK(first >= 0 && last >= first, "builders: no operators '{}'", item);
+    for (OpId op = first; op <= last; ++op) {
+      int& place = strategy.stage_of[static_cast<std::size_t>(op)];
+      if (place < 0) place = stage;
+    }
+  };
+  for (const std::vector<std::string>& words : lines_of(text)) {
+    if (words[0] == "micro-batches") {
+      strategy.micro_batches = std::stoll(words[1]);
+      if (words.size() > 2) strategy.schedule = schedule_named(words[2]).value();
+    } else if (words[0] == "stage") {
+      StageSpec spec;
+      const auto colon = std::find(words.begin(), words.end(), ":");
+      for (auto word = words.begin() + 1; word != colon; ++word) {
+        const auto [device, share] = key_value(*word);
+        if (device == "recompute") {
+          spec.recompute = true;
+          continue;
+        }
+        spec.devices.push_back(cluster.find_device(device));
+        spec.shares.push_back(std::stoll(share));
+      }
+      for (auto word = colon + 1; word < words.end(); ++word) {
+        assign(*word, static_cast<int>(strategy.stages.size()));
+      }
+      strategy.stages.push_back(spec);
+    } else {
+      AGPCS_CHECK(words[0] == "bucket", "builders: no line of a strategy: {} ...", words[0]);
+      Bucket bucket;
+      bucket.stage = std::stoi(words[1]);
+      bucket.algorithm = all_reduce_named(words[2]).value();
+      for (std::size_t i = 3; i < words.size(); ++i) {
+        bucket.parameters.push_back(graph.find_tensor(words[i]));
+      }
+      strategy.buckets.push_back(bucket);
+    }
+  }
+  if (!strategy.buckets.empty()) return strategy;
+  for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
+    Bucket bucket;
+    bucket.stage = stage;
+    for (const TensorId id : graph.parameters()) {
+      const auto user = static_cast<std::size_t>(graph.tensor(id).consumers.front());
+      if (strategy.stage_of[user] == stage) bucket.parameters.push_back(id);
+    }
+    std::reverse(bucket.parameters.begin(), bucket.parameters.end());
+    if (!bucket.parameters.empty()) strategy.buckets.push_back(bucket);
+  }
+  return strategy;
+}
+
+/// `batch` samples a step, SGD, the first output of `graph` as the loss's.
+inline Training training_of(const Graph& graph, std::int64_t batch) {
+  Training training;
+  training.batch = batch;
+  if (!graph.outputs.empty()) {
+    training.loss.outputs = {{graph.tensor(graph.outputs.front()).name, 1.0}};
+  }
+  return training;
+}
+
+}  // namespace agpcs::testing
