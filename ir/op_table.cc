@@ -273,6 +273,8 @@ constexpr OpInfo kTable[] = {
 static_assert(std::ranges::is_sorted(kTable, {}, &OpInfo::type));
 
 std::string backward_text(const BackwardRule& rule) {
+  const bool per_element = rule.basis == Basis::kOutput || rule.basis == Basis::kInput;
+  if (per_element && rule.factor == 0) return "0";
   switch (rule.basis) {
     case Basis::kPassed:
       return "0";
