@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/link_model.h"
+
+#include "tests/builders.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::cluster_of;
+
+constexpr double kGB = 1e9;
+constexpr double kUs = 1e-6;
+
+constexpr const char* kKind = "kind unit fp32=1e12\n";
+
+/// Two hosts with ports of 10 GB/s and 1 us, NICs of 2 GB/s and 5 us.
+Cluster two_hosts(int devices) {
+  const std::string rest = " unit " + std::to_string(devices) +
+                           " bandwidth=10e9 latency=1e-6 nic=2e9 nic-latency=5e-6\n";
+  return cluster_of(kKind + ("host a" + rest) + "host b" + rest);
+}
+Cluster two_by_two() { return two_hosts(2); }
+
+std::map<std::string, std::int64_t> bytes_by_link(const Cluster& cluster,
+                                                  const Exchange& exchange) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const Phase& phase : exchange) {
+    for (const Flow& flow : phase.flows) {
+      for (const LinkId id : flow.links) {
+        bytes[cluster.links[static_cast<std::size_t>(id)].name] += flow.bytes;
+      }
+    }
+  }
+  return bytes;
+}
+
+TEST(LinkModel, TransferTakesItsLatenciesAndItsBytesAtTheSlowestLink) {
+  const Cluster cluster = two_by_two();
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, transfer(cluster, 0, 1, 10'000'000)), 2 * kUs + 1e-3);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, transfer(cluster, 0, 2, 10'000'000)), 12 * kUs + 5e-3);
+}
+
+TEST(LinkModel, RingOfTwoSendsEveryByteOnceEachWay) {
+  const Cluster cluster = two_by_two();
+  const Exchange ring = all_reduce(cluster, {0, 1}, AllReduce::kRing, 20'000'000);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, ring), 2 * 2 * kUs + 2e-3);
+}
+
+TEST(LinkModel, RingTakesTwoNMinusOneStepsAtThePaceOfTheSlowestHop) {
+  const Cluster cluster = two_by_two();
+  const std::int64_t bytes = 40'000'000;
+  const double seconds =
+      lone_seconds(cluster, all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kRing, bytes));
+  EXPECT_DOUBLE_EQ(seconds, 6 * 12 * kUs + 2.0 * 3 / 4 * 40e6 / (2 * kGB));
+}
+
+TEST(LinkModel, RingEntersEachHostOnce) {
+  const Cluster cluster = two_by_two();
+  const Exchange ring = all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kRing, 4000);
+  for (const auto& [link, bytes] : bytes_by_link(cluster, ring)) EXPECT_EQ(bytes, 6000) << link;
+}
+
+TEST(LinkModel, RingRoundsPartsOfAByteUp) {
+  const Cluster cluster = two_hosts(3);
+  const Exchange ring = all_reduce(cluster, {0, 1, 2}, AllReduce::kRing, 4);
+  EXPECT_EQ(ring[0].flows[0].bytes, 6);  // 2 x 2 / 3 x 4 = 5.33
+}
+
+TEST(LinkModel, HierarchicalReducesInsideHostsAndRingsBetweenThem) {
+  const Cluster cluster = two_hosts(3);
+  const double seconds = lone_seconds(
+      cluster, all_reduce(cluster, {0, 1, 2, 3, 4, 5}, AllReduce::kHierarchical, 20'000'000));
+  const double inside = 2 * 2 * kUs + 20e6 / (10 * kGB);
+  const double between = 2 * 12 * kUs + 20e6 / (2 * kGB);
+  EXPECT_DOUBLE_EQ(seconds, inside + between + inside);
+}
+
+TEST(LinkModel, HierarchicalPhaseLastsAsLongAsItsSlowestHost) {
+  const Cluster cluster =
+      cluster_of(std::string(kKind) +
+                 "host a unit 2 bandwidth=10e9 latency=0 nic=2e9 nic-latency=0\n"
+                 "host b unit 2 bandwidth=1e9 latency=0 nic=2e9 nic-latency=0\n");
+  const Exchange exchange = all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kHierarchical, 10'000'000);
+  ASSERT_EQ(exchange.size(), 3U);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, {exchange[0]}), 10e-3);
+}
+
+TEST(LinkModel, HierarchicalIsTheRingWhereEveryHostHasOneDevice) {
+  const Cluster cluster = two_by_two();
+  EXPECT_EQ(lone_seconds(cluster, all_reduce(cluster, {1, 3}, AllReduce::kHierarchical, 12345)),
+            lone_seconds(cluster, all_reduce(cluster, {1, 3}, AllReduce::kRing, 12345)));
+}
+
+TEST(LinkModel, HierarchicalInOneHostNeedsNoNic) {
+  const Cluster cluster = two_by_two();
+  const auto bytes =
+      bytes_by_link(cluster, all_reduce(cluster, {0, 1}, AllReduce::kHierarchical, 100));
+  EXPECT_EQ(bytes, (std::map<std::string, std::int64_t>{
+                       {"a/0 in", 100}, {"a/0 out", 100}, {"a/1 in", 100}, {"a/1 out", 100}}));
+}
+
+TEST(LinkModel, HierarchicalBeatsTheRingWhenManyDevicesShareSlowNics) {
+  const std::string host = " unit 8 bandwidth=100e9 latency=1e-6 nic=1e9 nic-latency=20e-6\n";
+  const Cluster cluster =
+      cluster_of(kKind + ("host a" + host) + "host b" + host + "host c" + host + "host d" + host);
+  std::vector<DeviceId> all;
+  for (DeviceId d = 0; d < cluster.device_count(); ++d) all.push_back(d);
+  const auto seconds = [&](AllReduce algorithm) {
+    return lone_seconds(cluster, all_reduce(cluster, all, algorithm, 1'000'000));
+  };
+  EXPECT_LT(seconds(AllReduce::kHierarchical), seconds(AllReduce::kRing));
+}
+
+TEST(LinkModel, AllReduceOfOneDeviceTakesNothing) {
+  const Cluster cluster = two_by_two();
+  EXPECT_EQ(lone_seconds(cluster, all_reduce(cluster, {2}, AllReduce::kRing, 1000)), 0);
+  EXPECT_EQ(lone_seconds(cluster, small_all_reduce(cluster, {2}, 8)), 0);
+}
+
+TEST(LinkModel, SmallAllReduceTakesALogarithmOfLatencies) {
+  const Cluster cluster =
+      cluster_of(std::string(kKind) + "host a unit 5 bandwidth=1e30 latency=1e-6\n");
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, small_all_reduce(cluster, {0, 1, 2, 3, 4}, 8)),
+                   2 * 3 * 2 * kUs);
+}
+
+TEST(LinkModel, FlowsOfAPhaseThatShareALinkTakeTurnsAtItsBandwidth) {
+  const Cluster cluster =
+      cluster_of(std::string(kKind) +
+                 "host a unit 1 bandwidth=1e9 latency=0 nic=1e9 nic-latency=0\n"
+                 "host b unit 2 bandwidth=1e9 latency=0 nic=1e9 nic-latency=0\n");
+  Phase phase = transfer(cluster, 0, 1, 1'000'000)[0];
+  phase.flows.push_back(transfer(cluster, 0, 2, 3'000'000)[0].flows[0]);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, {phase}), 4e-3);
+}
+
+}  // namespace
+}  // namespace agpcs
