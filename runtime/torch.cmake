@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# The LibTorch executor, a library of its own: the runtime is whole without it.
+if(AGPCS_HAS_TORCH)
+  agpcs_library(runtime_torch FOLDER runtime
+    SOURCES
+      torch_cuts.cc
+      torch_data.cc
+      torch_executor.cc
+      torch_init.cc
+      torch_npy.cc
+      torch_ops.cc
+      torch_ops_activation.cc
+      torch_ops_conv.cc
+      torch_ops_elementwise.cc
+      torch_ops_index.cc
+      torch_ops_linear.cc
+      torch_ops_loss.cc
+      torch_ops_norm.cc
+      torch_ops_pool.cc
+      torch_ops_reduce.cc
+      torch_ops_resize.cc
+      torch_ops_shape.cc
+      torch_ops_softmax.cc
+      torch_parameters.cc
+      torch_stage.cc
+    DEPS ir
+    PRIVATE_DEPS Torch::Torch)
+endif()

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_data.h"
+
+#include "ir/diagnostics.h"
+#include "ir/rng.h"
+#include "runtime/torch_npy.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+namespace agpcs {
+namespace {
+
+bool passes_indices_through(const std::string& type) {
+  static const std::set<std::string> kTypes = {"Cast",      "Unsqueeze", "Squeeze", "Reshape", "Flatten",
+                                               "Transpose", "Identity",  "Slice",   "Expand"};
+  return kTypes.count(type) != 0;
+}
+
+// How many values an integer input may take, 0 where nothing says so: the least over its uses as
+// indices of an embedding and as labels of a loss.
+std::int64_t range_of(const Graph& graph, TensorId id) {
+  std::int64_t range = 0;
+  const auto narrow = [&range](std::int64_t bound) {
+    if (bound > 0) range = range == 0 ? bound : std::min(range, bound);
+  };
+  for (OpId consumer : graph.tensor(id).consumers) {
+    const Op& op = graph.op(consumer);
+    const bool second = op.inputs.size() > 1 && op.inputs[1] == id;
+    if (op.type == "Gather" && second) {
+      const Shape& shape = graph.tensor(op.inputs[0]).shape;
+      const std::int64_t axis = op.int_attribute("axis", 0);
+      narrow(shape[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis)].fixed);
+    } else if ((op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") && second) {
+      narrow(graph.tensor(op.inputs[0]).shape[1].fixed);
+    } else if (op.type == "OneHot" && op.inputs[0] == id) {
+      narrow(graph.tensor(op.outputs[0]).shape.back().fixed);
+    } else if (passes_indices_through(op.type) && op.inputs[0] == id) {
+      narrow(range_of(graph, op.outputs[0]));
+    }
+  }
+  return range;
+}
+
+class SyntheticData : public DataSource {
+ public:
+  SyntheticData(const Graph& graph, std::uint64_t seed) : graph_(graph), seed_(seed) {
+    for (TensorId id : graph.inputs) ranges_.emplace(id, range_of(graph, id));
+  }
+
+  Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
+    const Tensor& tensor = graph_.tensor(input);
+    const bool batched = depends_on_batch(tensor.shape);
+    const std::int64_t samples = batched ? count : 1;
+    const std::int64_t per_sample = elements_at(tensor.shape, 1);
+    const std::uint64_t key = stable_hash(tensor.name, seed_);
+    auto* bytes = static_cast<std::byte*>(out);
+    for (std::int64_t s = 0; s < samples; ++s) {
+      const auto sample = static_cast<std::uint64_t>(batched ? first + s : 0);
+      fill_sample(tensor.type, ranges_.at(input), key, sample, per_sample, bytes);
+      bytes += static_cast<std::size_t>(per_sample) * size_of(tensor.type);
+    }
+    return {};
+  }
+
+ private:
+  static void fill_sample(DType type, std::int64_t range, std::uint64_t key, std::uint64_t sample,
+                          std::int64_t elements, std::byte* out) {
+    for (std::int64_t e = 0; e < elements; e += 4) {
+      const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(4, elements - e); ++k) {
+        write(type, range, words[static_cast<std::size_t>(k)], out);
+        out += size_of(type);
+      }
+    }
+  }
+
+  static void write(DType type, std::int64_t range, std::uint32_t word, std::byte* out) {
+    const double real = (static_cast<double>(word) / 2147483648.0 - 1.0) * std::sqrt(3.0);
+    const std::int64_t integer =
+        range > 0 ? static_cast<std::int64_t>((static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32) : 1;
+    switch (type) {
+      case DType::kFp64: return put(real, out);
+      case DType::kFp16: return put(c10::Half(static_cast<float>(real)), out);
+      case DType::kBf16: return put(c10::BFloat16(static_cast<float>(real)), out);
+      case DType::kInt64: return put(integer, out);
+      case DType::kInt32: return put(static_cast<std::int32_t>(integer), out);
+      case DType::kInt16: return put(static_cast<std::int16_t>(integer), out);
+      case DType::kInt8: return put(static_cast<std::int8_t>(integer), out);
+      case DType::kUint8:
+      case DType::kBool: return put(static_cast<std::uint8_t>(integer), out);
+      default: return put(static_cast<float>(real), out);
+    }
+  }
+
+  template <typename T>
+  static void put(T value, std::byte* out) {
+    std::memcpy(out, &value, sizeof value);
+  }
+
+  const Graph& graph_;
+  std::uint64_t seed_;
+  std::map<TensorId, std::int64_t> ranges_;
+};
+
+class NpyData : public DataSource {
+ public:
+  NpyData(const Graph& graph, std::uint64_t seed) : graph_(graph), rest_(graph, seed) {}
+
+  Status add(const std::string& input, const std::string& path) {
+    AGPCS_TRY(const TensorId id, find_input(input));
+    AGPCS_TRY(NpyFile file, NpyFile::open(path));
+    const Tensor& tensor = graph_.tensor(id);
+    std::vector<std::int64_t> expected = dims_at(tensor.shape, 1);
+    std::vector<std::int64_t> found = file.shape();
+    const bool batched = depends_on_batch(tensor.shape);
+    const bool ranks_agree = found.size() == expected.size() && !found.empty();
+    if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
+    if (file.type() != tensor.type) {
+      return invalid_input(fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype", path,
+                                       name_of(file.type()), input, name_of(tensor.type)));
+    }
+    if (found != expected || (batched && file.shape()[0] == 0)) {
+      return invalid_input(fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", path,
+                                       fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
+                                       fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
+    }
+    files_.insert_or_assign(id, std::move(file));
+    return {};
+  }
+
+  Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
+    const auto found = files_.find(input);
+    if (found == files_.end()) return rest_.fill(input, first, count, out);
+    NpyFile& file = found->second;
+    if (!depends_on_batch(graph_.tensor(input).shape)) return file.read_rows(0, file.rows(), out);
+    auto* bytes = static_cast<std::byte*>(out);
+    while (count > 0) {
+      const std::int64_t row = first % file.rows();
+      const std::int64_t run = std::min(count, file.rows() - row);
+      AGPCS_RETURN_IF_ERROR(file.read_rows(row, run, bytes));
+      bytes += static_cast<std::size_t>(run) * file.row_bytes();
+      first += run;
+      count -= run;
+    }
+    return {};
+  }
+
+ private:
+  Result<TensorId> find_input(const std::string& name) const {
+    std::vector<std::string> names;
+    for (TensorId id : graph_.inputs) {
+      if (graph_.tensor(id).name == name) return id;
+      names.push_back(graph_.tensor(id).name);
+    }
+    return invalid_input(fmt::format("the model has no input '{}'\n  hint: {}", name,
+                                     did_you_mean(name, names, "inputs")));
+  }
+
+  const Graph& graph_;
+  SyntheticData rest_;
+  std::map<TensorId, NpyFile> files_;
+};
+
+}  // namespace
+
+std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_t seed) {
+  return std::make_unique<SyntheticData>(graph, seed);
+}
+
+Result<std::unique_ptr<DataSource>> open_npy_data(
+    const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
+    std::uint64_t seed) {
+  auto data = std::make_unique<NpyData>(graph, seed);
+  for (const auto& [input, path] : files) AGPCS_RETURN_IF_ERROR(data->add(input, path));
+  return std::unique_ptr<DataSource>(std::move(data));
+}
+
+}  // namespace agpcs

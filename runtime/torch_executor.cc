@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_executor.h"
+
+#include "ir/memory.h"
+#include "runtime/torch_cuts.h"
+#include "runtime/torch_data.h"
+#include "runtime/torch_parameters.h"
+#include "runtime/torch_stage.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using Values = std::unordered_map<TensorId, at::Tensor>;
+
+class StageExecutor final : public TorchExecutor {
+ public:
+  StageExecutor(const Graph& graph, TorchOptions options) : graph_(graph), options_(std::move(options)) {
+    if (!options_.data) options_.data = make_synthetic_data(graph_, options_.seed);
+  }
+
+  Status prepare(const Plan& plan, int rank) override;
+  Status begin_step(std::int64_t step) override;
+  Status forward(int micro_batch) override;
+  Status backward(int micro_batch, bool last, GradientListener& listener) override;
+  Status update() override;
+
+  Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override {
+    return guarded("a cut's activation", [&] { return cuts_.activation(cut, transfer, micro_batch); });
+  }
+  Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override {
+    return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
+  }
+  Result<Buffer> bucket(int bucket) override;
+  double loss() const override { return loss_; }
+
+  Result<std::vector<float>> value(std::string_view name) const override;
+  std::vector<std::string> names() const override;
+  std::string notes() const override { return notes_; }
+
+ private:
+  // A micro-batch between its forward and its backward.
+  struct Kept {
+    Values values;    // the sent tensors and the loss, with their graph
+    at::Tensor loss;  // scaled to its part of the batch's mean
+  };
+
+  // Foreign exceptions end here.
+  template <typename F>
+  auto guarded(std::string_view what, F&& f) -> decltype(f()) {
+    try {
+      return f();
+    } catch (const std::exception& error) {
+      return Status(StatusCode::kInvalidInput, fmt::format("{}: {}", what, brief(error)));
+    }
+  }
+
+  Status prepare_stage(const Plan& plan, int rank);
+  Status find_share(int rank);
+  Status choose_device();
+  void note_precision();
+  Status allocate_weights();
+  Status check_inputs() const;
+  Status load_inputs(int micro_batch, Values& values);
+  Result<Kept> run(int micro_batch, bool first_time);
+  std::int64_t first_sample(int micro_batch, std::int64_t step) const;
+
+  const Graph& graph_;
+  TorchOptions options_;
+  Plan plan_;
+  int stage_ = 0;
+  std::int64_t samples_ = 0, offset_ = 0;  // this rank's rows of every micro-batch
+  bool has_loss_ = false;
+  at::Device device_ = at::kCPU;
+  std::string notes_;
+  StageCode code_;
+  StageParameters parameters_;
+  CutBuffers cuts_;
+  std::vector<TensorId> weights_;
+  std::vector<Kept> kept_;  // by micro-batch
+  std::int64_t step_ = 0;
+  double loss_ = 0;
+};
+
+Status StageExecutor::prepare(const Plan& plan, int rank) {
+  return guarded("preparing the LibTorch executor", [&] { return prepare_stage(plan, rank); });
+}
+
+Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
+  plan_ = plan;
+  AGPCS_RETURN_IF_ERROR(find_share(rank));
+  AGPCS_RETURN_IF_ERROR(choose_device());
+  if (options_.threads > 0) at::set_num_threads(options_.threads);
+  note_precision();
+  AGPCS_TRY(auto stages, resolve_stages(plan_, graph_));
+  const std::vector<OpId>& ops = stages[static_cast<std::size_t>(stage_)];
+  AGPCS_RETURN_IF_ERROR(cuts_.prepare(graph_, plan_, rank, device_));
+  std::vector<TensorId> keep = cuts_.outgoing();
+  if (graph_.loss != kNone) {
+    const OpId producer = graph_.tensor(graph_.loss).producer;
+    has_loss_ = std::binary_search(ops.begin(), ops.end(), producer);
+    if (has_loss_) keep.push_back(graph_.loss);
+  }
+  AGPCS_TRY(code_, StageCode::compile(graph_, ops, samples_, keep, device_));
+  AGPCS_RETURN_IF_ERROR(check_inputs());
+  AGPCS_RETURN_IF_ERROR(allocate_weights());
+  kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
+  return {};
+}
+
+Status StageExecutor::find_share(int rank) {
+  stage_ = plan_.stage_of_rank(rank);
+  if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  const auto at = std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin();
+  samples_ = stage.samples[static_cast<std::size_t>(at)];
+  offset_ = std::accumulate(stage.samples.begin(), stage.samples.begin() + at, std::int64_t{0});
+  return {};
+}
+
+Status StageExecutor::choose_device() {
+  device_ = at::Device(options_.device);
+  if (device_.is_cuda() && !at::hasCUDA()) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("device '{}': this LibTorch has no CUDA\n  hint: use device 'cpu'", options_.device));
+  }
+  return {};
+}
+
+void StageExecutor::note_precision() {
+  const std::string& precision = plan_.training.precision;
+  if (precision != "fp32") {
+    notes_ = fmt::format("the plan's precision is {}; this executor computes and sends fp32", precision);
+  }
+}
+
+Status StageExecutor::check_inputs() const {
+  const std::vector<TensorId> received = cuts_.incoming();
+  for (TensorId id : code_.inputs()) {
+    const Tensor& tensor = graph_.tensor(id);
+    const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
+    if (tensor.kind == TensorKind::kActivation && std::find(received.begin(), received.end(), id) == received.end()) {
+      return invalid_input(fmt::format("stage {} needs tensor '{}', which no cut brings", stage, tensor.name));
+    }
+    if (tensor.kind != TensorKind::kInput || !depends_on_batch(tensor.shape)) continue;
+    if (tensor.shape[0].fixed != 0 || tensor.shape[0].per_sample == 0) {
+      return invalid_input(fmt::format("input '{}' does not have the batch as its first axis", tensor.name));
+    }
+  }
+  return {};
+}
+
+Status StageExecutor::allocate_weights() {
+  for (TensorId id : code_.inputs()) {
+    const TensorKind kind = graph_.tensor(id).kind;
+    if (kind == TensorKind::kParameter || kind == TensorKind::kState) weights_.push_back(id);
+  }
+  return parameters_.allocate(graph_, plan_, stage_, weights_, options_.seed, device_);
+}
+
+std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) const {
+  return step * plan_.training.batch + micro_batch * plan_.micro_batch_size() + offset_;
+}
+
+Status StageExecutor::begin_step(std::int64_t step) {
+  return guarded("beginning a step", [&]() -> Status {
+    step_ = step;
+    loss_ = 0;
+    parameters_.zero_gradients();
+    cuts_.begin_step();
+    for (Kept& kept : kept_) kept = {};
+    return {};
+  });
+}
+
+Status StageExecutor::load_inputs(int micro_batch, Values& values) {
+  const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step_);
+  for (TensorId id : code_.inputs()) {
+    const Tensor& tensor = graph_.tensor(id);
+    if (tensor.kind != TensorKind::kInput) continue;
+    at::Tensor value = at::empty(dims_at(tensor.shape, samples_), stored_type(tensor.type));
+    AGPCS_RETURN_IF_ERROR(options_.data->fill(id, first, samples_, value.data_ptr()));
+    values[id] = value.to(device_, computed_type(tensor.type));
+  }
+  return {};
+}
+
+Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time) {
+  Values values = parameters_.values();
+  AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
+  cuts_.put_received(micro_batch, values);
+  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}};
+  if (first_time) {
+    run.new_state = [this](TensorId id, const at::Tensor& value) { parameters_.set_state(id, value); };
+  }
+  code_.run(values, run);
+  Kept kept;
+  if (has_loss_) {
+    const double weight = static_cast<double>(samples_) / static_cast<double>(plan_.training.batch);
+    kept.loss = values.at(graph_.loss).sum() * weight;
+  }
+  if (first_time) cuts_.keep_sent(micro_batch, values);
+  for (TensorId id : cuts_.outgoing()) kept.values[id] = values.at(id);
+  return kept;
+}
+
+Status StageExecutor::forward(int micro_batch) {
+  return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
+    const bool recompute = plan_.stages[static_cast<std::size_t>(stage_)].recompute;
+    const at::AutoGradMode mode(!recompute);
+    AGPCS_TRY(Kept kept, run(micro_batch, true));
+    if (has_loss_) loss_ += kept.loss.item<double>();
+    if (!recompute) kept_[static_cast<std::size_t>(micro_batch)] = std::move(kept);
+    return {};
+  });
+}
+
+Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
+  return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
+    Kept& kept = kept_[static_cast<std::size_t>(micro_batch)];
+    if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) {
+      AGPCS_TRY(kept, run(micro_batch, false));
+    }
+    Tensors roots, gradients;
+    cuts_.add_roots(micro_batch, kept.values, roots, gradients);
+    if (kept.loss.defined() && kept.loss.requires_grad()) {
+      roots.push_back(kept.loss);
+      gradients.push_back(at::ones_like(kept.loss));
+    }
+    if (last) parameters_.begin_last_backward(listener);
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    if (last) parameters_.end_last_backward();
+    kept = {};
+    cuts_.end_backward(micro_batch);
+    return {};
+  });
+}
+
+Status StageExecutor::update() {
+  return guarded("the optimizer's step", [&]() -> Status {
+    parameters_.update(plan_.training.optimizer);
+    return {};
+  });
+}
+
+Result<Buffer> StageExecutor::bucket(int bucket) {
+  const at::Tensor gradient = parameters_.gradient(bucket);
+  if (!gradient.defined()) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
+  return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
+}
+
+Result<std::vector<float>> StageExecutor::value(std::string_view name) const {
+  for (TensorId id : weights_) {
+    if (graph_.tensor(id).name != name) continue;
+    const at::Tensor host = parameters_.values().at(id).detach().to(at::kCPU, at::kFloat).contiguous();
+    const auto* first = host.data_ptr<float>();
+    return std::vector<float>(first, first + host.numel());
+  }
+  return invalid_input(fmt::format("this rank's stage has no parameter or state '{}'", name));
+}
+
+std::vector<std::string> StageExecutor::names() const {
+  std::vector<std::string> all;
+  for (TensorId id : weights_) all.push_back(graph_.tensor(id).name);
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<TorchExecutor> make_torch_executor(const Graph& graph, TorchOptions options) {
+  return std::make_unique<StageExecutor>(graph, std::move(options));
+}
+
+}  // namespace agpcs

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The LibTorch executor: runs a stage's ONNX operators with ATen and differentiates them with
+// autograd. This header needs no LibTorch, so its users compile without it.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <agpcs/executor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+class DataSource;
+
+struct TorchOptions {
+  std::uint64_t seed = 0;            ///< of missing weights and of dropout
+  int threads = 0;                   ///< of each operator; 0: LibTorch's choice
+  std::string device = "cpu";        ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
+  std::unique_ptr<DataSource> data;  ///< null: `make_synthetic_data(graph, seed)`
+  bool fixed_batch = false;          ///< every step trains on the samples of step 0
+};
+
+/// An Executor whose weights can be looked at.
+class TorchExecutor : public Executor {
+ public:
+  /// The values of a parameter or state tensor of this rank's stage, row-major, as fp32.
+  /// Error: the stage has no such tensor. Needs `prepare`.
+  virtual Result<std::vector<float>> value(std::string_view name) const = 0;
+  /// Names of the stage's parameters and state tensors, in the graph's order.
+  virtual std::vector<std::string> names() const = 0;
+  /// What the user should know, one line each ("fp16 is computed in fp32 ..."); empty when nothing.
+  virtual std::string notes() const = 0;
+};
+
+/// An executor for the stages of plans over `graph`, a training graph that outlives it.
+/// Errors come from `prepare`: operators outside `executed_operators` (all of them are named),
+/// a stage or cut that is not of this graph, a device that is not there.
+std::unique_ptr<TorchExecutor> make_torch_executor(const Graph& graph, TorchOptions options);
+
+/// One line of the table of operators that the executor runs.
+struct ExecutedOperator {
+  std::string_view domain;  ///< "" is ai.onnx
+  std::string_view type;
+};
+/// All operators that the executor runs, sorted by domain and type.
+std::vector<ExecutedOperator> executed_operators();
+
+}  // namespace agpcs

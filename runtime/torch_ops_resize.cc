@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resize and its relatives: along each axis, every output is a weighted sum of a few inputs.
+#include "runtime/torch_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+// How one axis is resized.
+struct AxisPlan {
+  std::int64_t axis = 0, in = 0, out = 0;
+  double scale = 1, start = 0, end = 1;  // start, end: the crop, as fractions
+};
+
+// What applies to all axes; defaults differ by version.
+struct Style {
+  std::string mode, coordinates, nearest;
+  double cubic = -0.75, outside_value = 0;
+  bool exclude_outside = false;
+};
+
+double source_of(const AxisPlan& p, const Style& style, std::int64_t i) {
+  const auto x = static_cast<double>(i), in = static_cast<double>(p.in), out = static_cast<double>(p.out);
+  if (style.coordinates == "half_pixel") return (x + 0.5) / p.scale - 0.5;
+  if (style.coordinates == "pytorch_half_pixel") return p.out > 1 ? (x + 0.5) / p.scale - 0.5 : 0;
+  if (style.coordinates == "align_corners") return p.out > 1 ? x * (in - 1) / (out - 1) : 0;
+  if (style.coordinates == "asymmetric") return x / p.scale;
+  if (style.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / p.scale;
+  if (style.coordinates == "tf_crop_and_resize") {
+    if (p.out <= 1) return 0.5 * (p.start + p.end) * (in - 1);
+    return p.start * (in - 1) + x * (p.end - p.start) * (in - 1) / (out - 1);
+  }
+  throw KernelError(fmt::format("coordinate_transformation_mode '{}'", style.coordinates));
+}
+
+std::int64_t nearest_to(double x, const std::string& rounding) {
+  if (rounding == "floor") return static_cast<std::int64_t>(std::floor(x));
+  if (rounding == "ceil") return static_cast<std::int64_t>(std::ceil(x));
+  if (rounding == "round_prefer_ceil") return static_cast<std::int64_t>(std::floor(x + 0.5));
+  if (rounding == "round_prefer_floor") return static_cast<std::int64_t>(std::ceil(x - 0.5));
+  throw KernelError(fmt::format("nearest_mode '{}'", rounding));
+}
+
+// Keys' cubic convolution with parameter `a` at distances 1 + r, r, 1 - r, 2 - r.
+std::array<double, 4> cubic_weights(double r, double a) {
+  const auto near = [a](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+  const auto far = [a](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+  return {far(1 + r), near(r), near(1 - r), far(2 - r)};
+}
+
+// Taps of one output: source index and weight.
+struct Tap {
+  std::int64_t index;
+  double weight;
+};
+
+std::vector<Tap> taps_of(const AxisPlan& p, const Style& style, std::int64_t i) {
+  const double x = source_of(p, style, i);
+  std::vector<Tap> taps;
+  if (style.mode == "nearest") {
+    taps = {{nearest_to(x, style.nearest), 1}};
+  } else {
+    const double low = std::floor(x), r = x - low;
+    const auto base = static_cast<std::int64_t>(low);
+    if (style.mode == "linear") {
+      taps = {{base, 1 - r}, {base + 1, r}};
+    } else {
+      const auto weights = cubic_weights(r, style.cubic);
+      for (int k = 0; k < 4; ++k) taps.push_back({base - 1 + k, weights[static_cast<std::size_t>(k)]});
+    }
+  }
+  double total = 0;
+  for (Tap& tap : taps) {
+    if (style.exclude_outside && (tap.index < 0 || tap.index >= p.in)) tap.weight = 0;
+    total += tap.weight;
+    tap.index = std::clamp<std::int64_t>(tap.index, 0, p.in - 1);
+  }
+  if (style.exclude_outside && total != 0) {
+    for (Tap& tap : taps) tap.weight /= total;
+  }
+  return taps;
+}
+
+at::Tensor resize_axis(const at::Tensor& x, const AxisPlan& p, const Style& style) {
+  std::vector<std::vector<Tap>> taps;
+  for (std::int64_t i = 0; i < p.out; ++i) taps.push_back(taps_of(p, style, i));
+  const std::size_t width = taps.empty() ? 0 : taps[0].size();
+  Ints shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[static_cast<std::size_t>(p.axis)] = p.out;
+  at::Tensor y;
+  for (std::size_t k = 0; k < width; ++k) {
+    Ints indices;
+    std::vector<double> weights;
+    for (const auto& of_output : taps) {
+      indices.push_back(of_output[k].index);
+      weights.push_back(of_output[k].weight);
+    }
+    at::Tensor part = x.index_select(p.axis, at::tensor(indices, at::kLong).to(x.device()));
+    if (width > 1) part = part * at::tensor(weights, at::kDouble).to(x.device(), x.scalar_type()).view(shape);
+    y = y.defined() ? y + part : part;
+  }
+  return y;
+}
+
+// Cropping may reach outside the input: there the output is a constant.
+at::Tensor fill_outside(const at::Tensor& y, const AxisPlan& p, const Style& style) {
+  std::vector<std::int64_t> outside;
+  for (std::int64_t i = 0; i < p.out; ++i) {
+    const double x = source_of(p, style, i);
+    if (x < 0 || x > static_cast<double>(p.in - 1)) outside.push_back(i);
+  }
+  if (outside.empty()) return y;
+  return y.index_fill(p.axis, at::tensor(outside, at::kLong).to(y.device()), style.outside_value);
+}
+
+std::vector<double> numbers(const OpCall& call, std::size_t i) {
+  if (!call.has(i) || call.in[i].numel() == 0) return {};
+  const at::Tensor t = call.in[i].detach().cpu().to(at::kDouble).contiguous();
+  return {t.data_ptr<double>(), t.data_ptr<double>() + t.numel()};
+}
+
+Style style_of(const OpCall& call) {
+  const bool old = call.op.version < 11;
+  Style s;
+  s.mode = call.op.string_attribute("mode", "nearest");
+  s.coordinates = call.op.string_attribute("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  s.nearest = call.op.string_attribute("nearest_mode", old ? "floor" : "round_prefer_floor");
+  s.cubic = call.op.float_attribute("cubic_coeff_a", -0.75);
+  s.exclude_outside = call.op.int_attribute("exclude_outside", 0) != 0;
+  s.outside_value = call.op.float_attribute("extrapolation_value", 0);
+  if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic") throw KernelError(fmt::format("mode '{}'", s.mode));
+  if (call.op.int_attribute("antialias", 0) != 0) throw KernelError("antialias");
+  if (call.op.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch") {
+    throw KernelError("keep_aspect_ratio_policy other than 'stretch'");
+  }
+  return s;
+}
+
+std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
+  const bool old = call.op.version < 11;  // inputs (X, scales)
+  const std::vector<double> scales = call.has_attribute("scales") || old ? numbers(call, 1) : numbers(call, 2);
+  const Ints sizes = !old && call.has(3) ? call.ints(3) : Ints();
+  const std::vector<double> roi = old ? std::vector<double>() : numbers(call, 1);
+  Ints axes = wrap_axes(call.op.ints_attribute("axes"), x.dim());
+  if (axes.empty()) {
+    axes.resize(static_cast<std::size_t>(x.dim()));
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  if (std::max(scales.size(), sizes.size()) != axes.size()) {
+    throw KernelError(fmt::format("{} scales and {} sizes for {} axes", scales.size(), sizes.size(), axes.size()));
+  }
+  std::vector<AxisPlan> plans;
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    AxisPlan p{axes[k], x.size(axes[k]), 0, 1, 0, 1};
+    p.out = sizes.empty() ? static_cast<std::int64_t>(std::floor(static_cast<double>(p.in) * scales[k])) : sizes[k];
+    p.scale = sizes.empty() ? scales[k] : static_cast<double>(p.out) / static_cast<double>(p.in);
+    if (roi.size() == 2 * axes.size()) {
+      p.start = roi[k];
+      p.end = roi[k + axes.size()];
+    }
+    plans.push_back(p);
+  }
+  return plans;
+}
+
+Tensors resize(const OpCall& call) {
+  const Style style = style_of(call);
+  at::Tensor y = call.input(0);
+  const std::vector<AxisPlan> plans = plans_of(call, y);
+  const bool crops = style.coordinates == "tf_crop_and_resize";
+  for (const AxisPlan& p : plans) {
+    if (p.in != p.out || p.scale != 1 || crops) y = resize_axis(y, p, style);
+  }
+  if (!crops) return {y};
+  for (const AxisPlan& p : plans) y = fill_outside(y, p, style);
+  return {y};
+}
+
+constexpr KernelEntry kTable[] = {
+    {"Resize", resize},
+    {"Upsample", resize},
+};
+
+}  // namespace
+
+std::span<const KernelEntry> resize_kernels() { return kTable; }
+
+}  // namespace agpcs

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax and its relatives.
+#include "runtime/torch_ops.h"
+
+namespace agpcs {
+namespace {
+
+// Since version 13 along one axis, -1 by default; before, the input is coerced to two dimensions at
+// an axis, 1 by default.
+template <typename F>
+Tensors along_axis(const OpCall& call, F&& f) {
+  const at::Tensor& x = call.input(0);
+  if (call.op.version >= 13) return {f(x, call.axis(-1, x.dim()))};
+  const std::int64_t axis = call.axis(1, x.dim() + 1);
+  std::int64_t rows = 1;
+  for (std::int64_t i = 0; i < axis; ++i) rows *= x.size(i);
+  return {f(x.reshape({rows, -1}), 1).view(x.sizes())};
+}
+
+Tensors softmax(const OpCall& call) {
+  return along_axis(call, [](const at::Tensor& x, std::int64_t axis) { return at::softmax(x, axis); });
+}
+
+Tensors log_softmax(const OpCall& call) {
+  return along_axis(call, [](const at::Tensor& x, std::int64_t axis) { return at::log_softmax(x, axis); });
+}
+
+Tensors hardmax(const OpCall& call) {
+  return along_axis(call, [](const at::Tensor& x, std::int64_t axis) {
+    return at::zeros_like(x).scatter(axis, at::argmax(x, axis, true), 1.0);
+  });
+}
+
+constexpr KernelEntry kTable[] = {
+    {"Hardmax", hardmax},
+    {"LogSoftmax", log_softmax},
+    {"Softmax", softmax},
+};
+
+}  // namespace
+
+std::span<const KernelEntry> softmax_kernels() { return kTable; }
+
+}  // namespace agpcs

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_stage.h"
+
+#include "ir/check.h"
+#include "runtime/torch_executor.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace agpcs {
+namespace {
+
+int batch_axis_of(const Shape& shape) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis].per_sample != 0) return static_cast<int>(axis);
+  }
+  return kNone;
+}
+
+std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) {
+  std::set<std::string> types;
+  std::string first;
+  for (OpId id : ops) {
+    const Op& op = graph.op(id);
+    if (find_kernel(op.domain, op.type) != nullptr) continue;
+    if (types.empty()) first = op.name;
+    types.insert(op.domain.empty() ? op.type : op.domain + "." + op.type);
+  }
+  if (types.empty()) return {};
+  return fmt::format("the LibTorch executor does not run {} (first: node '{}')\n"
+                     "  hint: docs/executed_operators.md lists the operators that it runs",
+                     fmt::join(types, ", "), first);
+}
+
+}  // namespace
+
+std::string brief(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples) {
+  const std::vector<std::int64_t> dims = dims_at(tensor.shape, samples);
+  const std::int64_t elements = elements_at(tensor.shape, samples);
+  if (!tensor.constant.per_sample.empty()) {
+    const std::vector<std::int64_t> ints = tensor.constant.ints_at(samples);
+    return at::tensor(ints, at::kLong).view(dims);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(tensor.type);
+  if (tensor.constant.bytes.size() != bytes) {
+    return invalid_input(fmt::format("tensor '{}' has {} bytes of values, its shape needs {}",
+                                     tensor.name, tensor.constant.bytes.size(), bytes));
+  }
+  at::Tensor value = at::empty(dims, stored_type(tensor.type));
+  if (bytes > 0) std::memcpy(value.data_ptr(), tensor.constant.bytes.data(), bytes);
+  return value.to(computed_type(tensor.type));
+}
+
+Result<StageCode> StageCode::compile(const Graph& graph, const std::vector<OpId>& ops,
+                                     std::int64_t samples, const std::vector<TensorId>& keep,
+                                     at::Device device) {
+  if (std::string unknown = unknown_operators(graph, ops); !unknown.empty()) {
+    return invalid_input(std::move(unknown));
+  }
+  StageCode code;
+  code.graph_ = &graph;
+  code.samples_ = samples;
+  AGPCS_RETURN_IF_ERROR(code.bind(ops));
+  code.find_last_uses(keep);
+  for (const Step& step : code.steps_) {
+    AGPCS_RETURN_IF_ERROR(code.load_constants(step, device));
+  }
+  return code;
+}
+
+Status StageCode::bind(const std::vector<OpId>& ops) {
+  std::set<TensorId> made, read;
+  for (OpId id : ops) {
+    const Op& op = graph_->op(id);
+    Step step{id, find_kernel(op.domain, op.type), kNone, Tensors(op.inputs.size()), {}};
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      if (op.inputs[i] == kNone) continue;
+      const Tensor& tensor = graph_->tensor(op.inputs[i]);
+      if (tensor.kind != TensorKind::kConstant) {
+        if (made.count(op.inputs[i]) == 0) read.insert(op.inputs[i]);
+        continue;
+      }
+      AGPCS_TRY(step.host[i], constant_tensor(tensor, samples_));
+    }
+    if (!op.inputs.empty() && op.inputs[0] != kNone) {
+      step.batch_axis = batch_axis_of(graph_->tensor(op.inputs[0]).shape);
+    }
+    for (TensorId out : op.outputs) made.insert(out);
+    steps_.push_back(std::move(step));
+  }
+  inputs_.assign(read.begin(), read.end());
+  return {};
+}
+
+Status StageCode::load_constants(const Step& step, at::Device device) {
+  const Op& op = graph_->op(step.op);
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (step.host[i].defined()) constants_.emplace(op.inputs[i], step.host[i].to(device));
+  }
+  return {};
+}
+
+void StageCode::find_last_uses(const std::vector<TensorId>& keep) {
+  std::set<TensorId> seen(keep.begin(), keep.end());
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    const Op& op = graph_->op(step->op);
+    for (const auto* list : {&op.inputs, &op.outputs}) {
+      for (TensorId id : *list) {
+        if (id != kNone && seen.insert(id).second) step->dead.push_back(id);
+      }
+    }
+  }
+}
+
+void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const {
+  for (const Step& step : steps_) {
+    try {
+      run_step(step, values, run);
+    } catch (const std::exception& error) {
+      const Op& op = graph_->op(step.op);
+      throw KernelError(fmt::format("node '{}' ({}): {}", op.name, op.type, brief(error)));
+    }
+  }
+}
+
+void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
+                         const Run& run) const {
+  const Op& op = graph_->op(step.op);
+  OpCall call{op, Tensors(op.inputs.size()), &step.host,
+              {run.seed, run.first_sample, samples_, step.batch_axis}};
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    if (op.inputs[i] == kNone) continue;
+    const auto constant = constants_.find(op.inputs[i]);
+    call.in[i] = constant != constants_.end() ? constant->second : values.at(op.inputs[i]);
+  }
+  Tensors outputs = step.kernel(call);
+  for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
+    if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];
+  }
+  // Batch norm in training returns new running statistics as outputs 1 and 2 for inputs 3 and 4.
+  if (op.type == "BatchNormalization" && outputs.size() >= 3 && run.new_state) {
+    run.new_state(op.inputs[3], outputs[1]);
+    run.new_state(op.inputs[4], outputs[2]);
+  }
+  for (TensorId id : step.dead) values.erase(id);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// StageCode: the operators of one stage, bound to kernels and ready to run for a number of samples.
+#pragma once
+
+#include "ir/graph.h"
+#include "runtime/torch_ops.h"
+
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+namespace agpcs {
+
+class StageCode {
+ public:
+  /// Binds `ops` (a stage's, ascending) for `samples` samples on `device`. Tensors in `keep` survive
+  /// a run; all others are dropped after their last use.
+  /// Errors: operators without a kernel (all are named), constants whose values are not there.
+  static Result<StageCode> compile(const Graph& graph, const std::vector<OpId>& ops,
+                                   std::int64_t samples, const std::vector<TensorId>& keep,
+                                   at::Device device);
+
+  /// Tensors that the stage reads and does not make, constants aside, ascending.
+  const std::vector<TensorId>& inputs() const { return inputs_; }
+
+  struct Run {
+    std::uint64_t seed = 0;
+    std::int64_t first_sample = 0;  ///< of row 0, over all steps
+    /// Told of batch norm's new running statistics: the state tensor and its new value.
+    std::function<void(TensorId state, const at::Tensor& value)> new_state;
+  };
+  /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
+  /// Throws KernelError, with the operator's name.
+  void run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const;
+
+ private:
+  struct Step {
+    OpId op = kNone;
+    Kernel kernel = nullptr;
+    int batch_axis = kNone;          // of the first input
+    Tensors host;                    // constants among the inputs, in host memory
+    std::vector<TensorId> dead;      // last used here
+  };
+  Status bind(const std::vector<OpId>& ops);
+  Status load_constants(const Step& step, at::Device device);
+  void find_last_uses(const std::vector<TensorId>& keep);
+  void run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const;
+
+  const Graph* graph_ = nullptr;
+  std::int64_t samples_ = 0;
+  std::vector<Step> steps_;
+  std::vector<TensorId> inputs_;
+  std::unordered_map<TensorId, at::Tensor> constants_;  // on the device
+};
+
+/// A tensor of the graph's constant for `samples` samples, in host memory.
+/// Error: its bytes are not there or do not fit its shape.
+Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
+
+/// The first line of what a foreign exception says, without its backtrace.
+std::string brief(const std::exception& error);
+
+}  // namespace agpcs
