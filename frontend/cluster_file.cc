@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/cluster_file.h"
+
+#include "frontend/cluster_network.h"
+#include "frontend/cluster_training.h"
+#include "frontend/cluster_yaml.h"
+#include "ir/op_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int64_t kMostDevicesPerHost = 256;
+constexpr std::size_t kMostHosts = 1024;
+constexpr std::size_t kMostBytes = 16 << 20;
+// What a host's devices are joined by when the file does not say: PCIe 3.0 x16 as it is measured.
+constexpr double kDefaultInterconnectBandwidth = 12e9;
+constexpr double kDefaultInterconnectLatency = 5e-6;
+constexpr double kDefaultNicLatency = 20e-6;
+
+/// Reads the whole file; what is wrong lands in `diagnostics`, and reading goes on.
+class ClusterReader {
+ public:
+  explicit ClusterReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+
+  void read(const YAML::Node& root) {
+    const YamlMap map(root, "cluster file",
+                      {"name", "device_kinds", "hosts", "network", "training"}, diagnostics_);
+    if (!root.IsMap()) return;
+    cluster.name = map.name("name").value_or("cluster");
+    if (const YAML::Node* kinds = map.require("device_kinds")) read_kinds(*kinds);
+    if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
+    const YAML::Node* const network = map.find("network");
+    read_network(network ? *network : YAML::Node(), nics_, cluster, diagnostics_);
+    if (const YAML::Node* node = map.find("training")) {
+      training = read_training(*node, diagnostics_);
+    }
+    check_kinds();
+  }
+
+  Cluster cluster;
+  Training training;
+
+ private:
+  struct KindPlace {
+    SourceRange name, peak;
+    bool used = false;
+  };
+
+  void read_kinds(const YAML::Node& node) {
+    const YamlMap map(node, "device_kinds", {}, diagnostics_);
+    for (const YamlMap::Entry& entry : map.entries()) {
+      if (!is_name(entry.key)) {
+        diagnostics_.error(range_of(entry.key_node),
+                           fmt::format("'{}' is no name for a device kind", entry.key),
+                           "a name has letters, digits, '_', '.' and '-'");
+      }
+      read_kind(entry);
+    }
+    if (node.IsMap() && node.size() == 0) {
+      diagnostics_.error(range_of(node), "'device_kinds' has no device kind");
+    }
+  }
+
+  void read_kind(const YamlMap::Entry& entry) {
+    const YamlMap map(entry.value, fmt::format("device kind '{}'", entry.key),
+                      {"memory", "memory_bandwidth", "peak", "launch_overhead", "efficiency"},
+                      diagnostics_);
+    DeviceKind kind;
+    kind.name = entry.key;
+    KindPlace place = {range_of(entry.key_node), range_of(entry.key_node), false};
+    if (entry.value.IsMap()) {
+      read_memory(map, kind);
+      if (const YAML::Node* peak = map.require("peak")) {
+        place.peak = range_of(*peak);
+        read_peak(*peak, map.what(), kind);
+      }
+      kind.launch_overhead = map.quantity("launch_overhead", Quantity::kSeconds, Sign::kNotNegative)
+                                 .value_or(kind.launch_overhead);
+      if (const YAML::Node* efficiency = map.find("efficiency")) {
+        read_efficiency(*efficiency, map.what(), kind);
+      }
+    }
+    cluster.kinds.push_back(std::move(kind));
+    kind_places_.push_back(place);
+  }
+
+  static void read_memory(const YamlMap& map, DeviceKind& kind) {
+    map.require("memory");
+    const double bytes = map.quantity("memory", Quantity::kBytes, Sign::kPositive).value_or(0);
+    kind.memory_bytes = std::llround(std::min(bytes, 0x1p60));
+    map.require("memory_bandwidth");
+    kind.memory_bandwidth =
+        map.quantity("memory_bandwidth", Quantity::kBytesPerSecond, Sign::kPositive).value_or(0);
+  }
+
+  void read_peak(const YAML::Node& node, const std::string& of, DeviceKind& kind) {
+    const YamlMap map(node, fmt::format("peak of {}", of), precisions(), diagnostics_);
+    for (const YamlMap::Entry& entry : map.entries()) {
+      const std::optional<double> flops =
+          map.quantity(entry.key, Quantity::kFlops, Sign::kPositive);
+      if (flops) kind.peak_flops[entry.key] = *flops;
+    }
+  }
+
+  void read_efficiency(const YAML::Node& node, const std::string& of, DeviceKind& kind) {
+    std::vector<std::string> classes;
+    for (int i = 0; i < kOpClassCount; ++i) {
+      classes.emplace_back(name_of(static_cast<OpClass>(i)));
+    }
+    const YamlMap map(node, fmt::format("efficiency of {}", of), classes, diagnostics_);
+    for (const YamlMap::Entry& entry : map.entries()) {
+      const std::optional<double> fraction = map.number(entry.key, Sign::kPositive);
+      if (fraction && *fraction > 1) {
+        diagnostics_.error(range_of(entry.value),
+                           fmt::format("'{}' of {} must be a fraction of peak, at most 1, is {}",
+                                       entry.key, map.what(), describe(entry.value)));
+      } else if (fraction) {
+        kind.efficiency[entry.key] = *fraction;
+      }
+    }
+  }
+
+  void read_hosts(const YAML::Node& node) {
+    if (!node.IsSequence() || node.size() == 0) {
+      diagnostics_.error(range_of(node),
+                         fmt::format("'hosts' must be a list of hosts, is {}",
+                                     node.IsSequence() ? "empty" : describe(node)),
+                         "write - {name: a, devices: {kind: v100, count: 4}, ...}");
+      return;
+    }
+    if (node.size() > kMostHosts) {
+      diagnostics_.error(range_of(node), fmt::format("{} hosts, at most {} can be planned for",
+                                                     node.size(), kMostHosts));
+      return;
+    }
+    for (std::size_t i = 0; i < node.size(); ++i) read_host(node[i], i);
+  }
+
+  void read_host(const YAML::Node& node, std::size_t index) {
+    std::string what = fmt::format("host {}", index + 1);
+    if (node.IsMap() && node["name"] && node["name"].IsScalar()) {
+      what = fmt::format("host '{}'", node["name"].Scalar());
+    }
+    const YamlMap map(node, what, {"name", "devices", "interconnect", "nic"}, diagnostics_);
+    Host host;
+    host.first_device = cluster.device_count();
+    if (const YAML::Node* name = map.entries().empty() ? nullptr : map.require("name")) {
+      host.name = map.name("name").value_or("");
+      check_host_name(host.name, *name);
+    }
+    cluster.hosts.push_back(host);
+    nics_.emplace_back();
+    if (map.entries().empty()) return;
+    if (const YAML::Node* devices = map.require("devices")) read_devices(*devices, what);
+    cluster.hosts.back().device_count = cluster.device_count() - host.first_device;
+    add_ports(map);
+    if (const YAML::Node* nic = map.find("nic")) read_nic(*nic, what);
+  }
+
+  void check_host_name(const std::string& name, const YAML::Node& node) {
+    if (name.empty()) return;
+    const auto [first, added] = host_lines_.emplace(name, node.Mark().line + 1);
+    if (added) return;
+    diagnostics_.error(range_of(node), fmt::format("two hosts are named '{}'", name),
+                       fmt::format("the first is in line {}", first->second));
+  }
+
+  // One group of equal devices, or a list of groups.
+  void read_devices(const YAML::Node& node, const std::string& host) {
+    if (!node.IsSequence()) return read_device_group(node, host);
+    for (const YAML::Node& group : node) read_device_group(group, host);
+  }
+
+  void read_device_group(const YAML::Node& node, const std::string& host) {
+    const YamlMap map(node, fmt::format("devices of {}", host), {"kind", "count"}, diagnostics_);
+    if (map.entries().empty()) return;
+    std::vector<std::string> names;
+    for (const DeviceKind& kind : cluster.kinds) names.push_back(kind.name);
+    map.require("kind");
+    const std::optional<std::string> name = map.choice("kind", "device kind", "kinds", names);
+    const std::optional<std::int64_t> count =
+        map.find("count") ? map.integer("count", 1, kMostDevicesPerHost) : 1;
+    if (!name || !count) return;
+    const auto kind =
+        static_cast<int>(std::find(names.begin(), names.end(), *name) - names.begin());
+    kind_places_[static_cast<std::size_t>(kind)].used = true;
+    const auto host_index = static_cast<int>(cluster.hosts.size()) - 1;
+    const Host& owner = cluster.hosts.back();
+    for (std::int64_t i = 0; i < *count; ++i) {
+      const int index = cluster.device_count() - owner.first_device;
+      cluster.devices.push_back({host_index, index, kind, -1, -1});
+    }
+  }
+
+  // Half of a latency is charged at each end, so that two ends have the latency of the file.
+  LinkId add_link(std::string name, const Link& like) {
+    Link link = like;
+    link.name = std::move(name);
+    link.latency = like.latency / 2;
+    cluster.links.push_back(std::move(link));
+    return static_cast<LinkId>(cluster.links.size()) - 1;
+  }
+
+  void add_ports(const YamlMap& host) {
+    Link port;
+    port.kind = "pcie";
+    port.bandwidth = kDefaultInterconnectBandwidth;
+    port.latency = kDefaultInterconnectLatency;
+    if (const YAML::Node* node = host.find("interconnect")) {
+      read_port(*node, fmt::format("interconnect of {}", host.what()), port);
+    }
+    const Host& owner = cluster.hosts.back();
+    for (DeviceId id = owner.first_device; id < cluster.device_count(); ++id) {
+      Device& device = cluster.devices[static_cast<std::size_t>(id)];
+      device.out = add_link(fmt::format("{}/{} out", owner.name, device.index), port);
+      device.in = add_link(fmt::format("{}/{} in", owner.name, device.index), port);
+    }
+  }
+
+  void read_nic(const YAML::Node& node, const std::string& host) {
+    Link port;
+    port.kind = "ethernet";
+    port.latency = kDefaultNicLatency;
+    read_port(node, fmt::format("nic of {}", host), port);
+    const std::string& name = cluster.hosts.back().name;
+    nics_.back().out = add_link(fmt::format("{} nic out", name), port);
+    nics_.back().in = add_link(fmt::format("{} nic in", name), port);
+  }
+
+  void read_port(const YAML::Node& node, const std::string& what, Link& port) {
+    const YamlMap map(node, what, {"kind", "bandwidth", "latency"}, diagnostics_);
+    if (!node.IsMap()) return;
+    port.kind = map.choice("kind", "link kind", "kinds", kLinkKinds).value_or(port.kind);
+    map.require("bandwidth");
+    port.bandwidth = map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive)
+                         .value_or(kDefaultInterconnectBandwidth);
+    port.latency =
+        map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(port.latency);
+  }
+
+  void check_kinds() {
+    for (std::size_t i = 0; i < cluster.kinds.size(); ++i) {
+      const DeviceKind& kind = cluster.kinds[i];
+      if (!kind_places_[i].used) {
+        diagnostics_.warning(kind_places_[i].name,
+                             fmt::format("no host has devices of kind '{}'", kind.name));
+      } else if (!kind.peak_flops.empty() && !kind.peak_flops.contains(training.precision)) {
+        std::vector<std::string> has;
+        for (const auto& [precision, flops] : kind.peak_flops) has.push_back(precision);
+        diagnostics_.error(
+            kind_places_[i].peak,
+            fmt::format("device kind '{}' has no peak for precision '{}', only for {}", kind.name,
+                        training.precision, fmt::join(has, ", ")),
+            fmt::format("add its {} peak, or choose another precision", training.precision));
+      }
+    }
+  }
+
+  inline static const std::vector<std::string> kLinkKinds = {"nvlink",   "pcie", "ib",
+                                                             "ethernet", "tcp",  "shm"};
+  Diagnostics& diagnostics_;
+  std::vector<NicPorts> nics_;
+  std::vector<KindPlace> kind_places_;
+  std::map<std::string, int> host_lines_;
+};
+
+}  // namespace
+
+Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file) {
+  const std::string source(text);
+  Diagnostics diagnostics(file, source);
+  ClusterReader reader(diagnostics);
+  try {
+    if (const auto root = load_yaml(source, diagnostics)) reader.read(*root);
+  } catch (const YAML::Exception& exception) {
+    return internal_error(fmt::format("{}: yaml-cpp: {}", file, exception.what()));
+  }
+  AGPCS_RETURN_IF_ERROR(diagnostics.status());
+  AGPCS_RETURN_IF_ERROR(verify_cluster(reader.cluster));
+  return ClusterFile{std::move(reader.cluster), std::move(reader.training), diagnostics.warnings()};
+}
+
+Result<ClusterFile> read_cluster(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return invalid_input(fmt::format("{}: error: cannot be opened", path));
+  std::string text;
+  char block[1 << 16];
+  while (in.read(block, sizeof block) || in.gcount() > 0) {
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostBytes) {
+      return invalid_input(fmt::format("{}: error: more than {} MiB; is this a cluster file?", path,
+                                       kMostBytes >> 20));
+    }
+  }
+  if (in.bad()) return invalid_input(fmt::format("{}: error: cannot be read", path));
+  return parse_cluster(text, path);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/cluster_units.h"
+
+#include "ir/diagnostics.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double scale;
+  double divisor = 1;  // below 1 a scale would not be exact
+  bool listed = true;  // in hints; the others are further spellings
+};
+
+constexpr Unit kBytes[] = {{"B", 1},        {"kB", 1e3},     {"MB", 1e6},
+                           {"GB", 1e9},     {"TB", 1e12},    {"KiB", 1024.0},
+                           {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+constexpr Unit kBytesPerSecond[] = {{"B/s", 1},          {"kB/s", 1e3},       {"MB/s", 1e6},
+                                    {"GB/s", 1e9},       {"TB/s", 1e12},      {"MiB/s", 0x1p20},
+                                    {"GiB/s", 0x1p30},   {"TiB/s", 0x1p40},   {"bit/s", 1.0 / 8},
+                                    {"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8},
+                                    {"Tbit/s", 1e12 / 8}};
+constexpr Unit kSeconds[] = {{"us", 1, 1e6},
+                             {"ms", 1, 1e3},
+                             {"s", 1},
+                             {"ns", 1, 1e9},
+                             {"\xc2\xb5s", 1, 1e6, false},
+                             {"\xce\xbcs", 1, 1e6, false}};
+constexpr Unit kFlops[] = {{"FLOPS", 1},
+                           {"MFLOPS", 1e6},
+                           {"GFLOPS", 1e9},
+                           {"TFLOPS", 1e12},
+                           {"PFLOPS", 1e15},
+                           {"GFLOP/s", 1e9, 1, false},
+                           {"TFLOP/s", 1e12, 1, false},
+                           {"PFLOP/s", 1e15, 1, false}};
+
+struct QuantityInfo {
+  std::span<const Unit> units;
+  std::string_view noun, example;
+};
+
+QuantityInfo info_of(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kBytes:
+      return {kBytes, "size", "16GiB"};
+    case Quantity::kBytesPerSecond:
+      return {kBytesPerSecond, "bandwidth", "25Gbit/s"};
+    case Quantity::kSeconds:
+      return {kSeconds, "time", "15us"};
+    case Quantity::kFlops:
+      break;
+  }
+  return {kFlops, "speed", "15.7TFLOPS"};
+}
+
+// "Gb/s" and "Gbps" are read as bits by some and as bytes by others.
+std::string bits_or_bytes(std::string_view unit) {
+  for (const std::string_view tail : {"b/s", "bps", "Bps", "B"}) {
+    if (unit.size() <= tail.size() || !unit.ends_with(tail)) continue;
+    const std::string_view prefix = unit.substr(0, unit.size() - tail.size());
+    if (prefix == "k" || prefix == "M" || prefix == "G" || prefix == "T") {
+      return fmt::format("write '{0}bit/s' for bits or '{0}B/s' for bytes", prefix);
+    }
+  }
+  return "";
+}
+
+ParsedQuantity unknown_unit(std::string_view unit, Quantity quantity) {
+  std::vector<std::string> names;
+  for (const Unit& known : info_of(quantity).units) {
+    if (known.listed) names.emplace_back(known.name);
+  }
+  std::string hint;
+  if (quantity == Quantity::kBytesPerSecond) hint = bits_or_bytes(unit);
+  if (hint.empty()) hint = did_you_mean(unit, names, "units");
+  return {0, fmt::format("unknown unit '{}' of a {}", unit, info_of(quantity).noun), hint};
+}
+
+}  // namespace
+
+bool parse_number(std::string_view text, double& value) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+ParsedQuantity parse_quantity(std::string_view text, Quantity quantity) {
+  const auto [units, noun, example] = info_of(quantity);
+  double number = 0;
+  const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number)) {
+    return {0, fmt::format("'{}' is not a {}", text, noun),
+            fmt::format("write a number and a unit, as in {}", example)};
+  }
+  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit.empty() && number == 0) return {};
+  if (unit.empty()) {
+    return {0, fmt::format("'{}' lacks its unit", text), fmt::format("as in {}", example)};
+  }
+  for (const Unit& known : units) {
+    if (known.name == unit) return {number * known.scale / known.divisor, "", ""};
+  }
+  return unknown_unit(unit, quantity);
+}
+
+}  // namespace agpcs

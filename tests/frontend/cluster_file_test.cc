@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/cluster_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agpcs {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kTwoHosts[] = R"(name: two
+device_kinds:
+  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}
+hosts:
+  - name: a
+    devices: {kind: gpu, count: 2}
+    interconnect: {kind: nvlink, bandwidth: 50GB/s, latency: 4us}
+    nic: {bandwidth: 80Gbit/s, latency: 10us}
+  - name: b
+    devices: {kind: gpu, count: 1}
+    interconnect: {kind: pcie, bandwidth: 16GB/s, latency: 6us}
+    nic: {bandwidth: 8Gbit/s, latency: 30us}
+training: {batch: 64}
+)";
+
+std::string two_hosts_with(const std::string& from, const std::string& to) {
+  std::string text = kTwoHosts;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of(const std::string& text) {
+  const Result<ClusterFile> file = parse_cluster(text, "c.yaml");
+  EXPECT_EQ(file.status().code(), StatusCode::kInvalidInput);
+  return file.status().message();
+}
+
+TEST(ClusterFile, ReadsDevicesLinksAndRoutes) {
+  const Result<ClusterFile> file = parse_cluster(kTwoHosts, "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(print_cluster(file->cluster),
+            "cluster two topology=switch\n"
+            "kind gpu memory=17179869184 memory-bandwidth=900000000000 launch-overhead=5e-06 "
+            "peak-fp32=15700000000000\n"
+            "device a/0 kind=gpu\n"
+            "device a/1 kind=gpu\n"
+            "device b/0 kind=gpu\n"
+            "link 'a/0 out' kind=nvlink bandwidth=50000000000 latency=2e-06\n"
+            "link 'a/0 in' kind=nvlink bandwidth=50000000000 latency=2e-06\n"
+            "link 'a/1 out' kind=nvlink bandwidth=50000000000 latency=2e-06\n"
+            "link 'a/1 in' kind=nvlink bandwidth=50000000000 latency=2e-06\n"
+            "link 'a nic out' kind=ethernet bandwidth=10000000000 latency=5e-06\n"
+            "link 'a nic in' kind=ethernet bandwidth=10000000000 latency=5e-06\n"
+            "link 'b/0 out' kind=pcie bandwidth=16000000000 latency=3e-06\n"
+            "link 'b/0 in' kind=pcie bandwidth=16000000000 latency=3e-06\n"
+            "link 'b nic out' kind=ethernet bandwidth=1000000000 latency=1.5e-05\n"
+            "link 'b nic in' kind=ethernet bandwidth=1000000000 latency=1.5e-05\n"
+            "route a b: a nic out, b nic in\n"
+            "route b a: b nic out, a nic in\n");
+  EXPECT_EQ(file->warnings, "");
+}
+
+TEST(ClusterFile, DefaultsAreTheDocumentedOnes) {
+  const Result<ClusterFile> file = parse_cluster(
+      "device_kinds: {gpu: {memory: 8GB, memory_bandwidth: 100GB/s, peak: {fp32: 1TFLOPS}}}\n"
+      "hosts: [{name: a, devices: {kind: gpu}}]\n",
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(print_cluster(file->cluster),
+            "cluster cluster topology=switch\n"
+            "kind gpu memory=8000000000 memory-bandwidth=100000000000 launch-overhead=5e-06 "
+            "peak-fp32=1000000000000\n"
+            "device a/0 kind=gpu\n"
+            "link 'a/0 out' kind=pcie bandwidth=12000000000 latency=2.5e-06\n"
+            "link 'a/0 in' kind=pcie bandwidth=12000000000 latency=2.5e-06\n");
+  const Training& training = file->training;
+  EXPECT_EQ(training.batch, 0);
+  EXPECT_EQ(training.precision, "fp32");
+  EXPECT_EQ(training.loss.kind, "softmax_cross_entropy");
+  EXPECT_TRUE(training.loss.outputs.empty());
+  EXPECT_EQ(training.optimizer.kind, "sgd");
+  EXPECT_EQ(training.optimizer.learning_rate, 0.01);
+  EXPECT_EQ(training.optimizer.momentum, 0);
+}
+
+TEST(ClusterFile, ReadsTheTrainingSection) {
+  const Result<ClusterFile> file = parse_cluster(
+      two_hosts_with("{batch: 64}",
+                     "{batch: 96, loss: {kind: mse, outputs: {y: 1, aux: 0.4}}, optimizer: {kind: "
+                     "adam, weight_decay: 1e-2, betas: [0.8, 0.99], epsilon: 1e-6}}"),
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Training& training = file->training;
+  EXPECT_EQ(training.batch, 96);
+  EXPECT_EQ(training.loss.kind, "mse");
+  ASSERT_EQ(training.loss.outputs.size(), 2u);
+  EXPECT_EQ(training.loss.outputs[1], (std::pair<std::string, double>("aux", 0.4)));
+  EXPECT_EQ(training.optimizer.kind, "adam");
+  EXPECT_EQ(training.optimizer.learning_rate, 0.001);
+  EXPECT_EQ(training.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(training.optimizer.beta1, 0.8);
+  EXPECT_EQ(training.optimizer.beta2, 0.99);
+  EXPECT_EQ(training.optimizer.epsilon, 1e-6);
+}
+
+TEST(ClusterFile, ReadsEfficiencyLaunchOverheadAndMixedHosts) {
+  const Result<ClusterFile> file = parse_cluster(
+      "device_kinds:\n"
+      "  big: {memory: 8GB, memory_bandwidth: 100GB/s, peak: {fp32: 1TFLOPS}, launch_overhead: "
+      "2us, efficiency: {convolution: 0.5}}\n"
+      "  small: {memory: 4GB, memory_bandwidth: 50GB/s, peak: {fp32: 1TFLOPS}}\n"
+      "hosts: [{name: a, devices: [{kind: big, count: 1}, {kind: small, count: 2}]}]\n",
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Cluster& cluster = file->cluster;
+  EXPECT_EQ(cluster.kinds[0].launch_overhead, 2e-6);
+  EXPECT_EQ(cluster.kinds[0].efficiency.at("convolution"), 0.5);
+  ASSERT_EQ(cluster.device_count(), 3);
+  EXPECT_EQ(cluster.kind_of(0).name, "big");
+  EXPECT_EQ(cluster.kind_of(2).name, "small");
+  EXPECT_EQ(cluster.device_name(2), "a/2");
+}
+
+// ---- Units ----
+
+double bandwidth_of(const std::string& text) {
+  const Result<ClusterFile> file =
+      parse_cluster(two_hosts_with("bandwidth: 80Gbit/s", "bandwidth: " + text), "c.yaml");
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  return file.ok() ? file->cluster.links[4].bandwidth : 0;
+}
+
+TEST(ClusterUnits, BytesBitsAndBlanks) {
+  EXPECT_EQ(bandwidth_of("25Gbit/s"), 3.125e9);
+  EXPECT_EQ(bandwidth_of("25 Gbit/s"), 3.125e9);
+  EXPECT_EQ(bandwidth_of("1.5e3MB/s"), 1.5e9);
+  EXPECT_EQ(bandwidth_of("1GiB/s"), 1073741824.0);
+  EXPECT_EQ(bandwidth_of("\"900 kB/s\""), 9e5);
+}
+
+TEST(ClusterUnits, AnUnknownUnitListsTheKnownOnes) {
+  EXPECT_EQ(error_of(two_hosts_with("16GiB", "16GiBs")),
+            "c.yaml:3:17: error: unknown unit 'GiBs' of a size\n"
+            "    gpu: {memory: 16GiBs, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
+            "                  ^~~~~~\n"
+            "  hint: did you mean 'GiB'? units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB");
+}
+
+TEST(ClusterUnits, BitsAndBytesAreNotGuessed) {
+  EXPECT_THAT(error_of(two_hosts_with("80Gbit/s", "80Gb/s")),
+              HasSubstr("unknown unit 'Gb/s' of a bandwidth\n"));
+  EXPECT_THAT(error_of(two_hosts_with("80Gbit/s", "80Gbps")),
+              HasSubstr("hint: write 'Gbit/s' for bits or 'GB/s' for bytes"));
+}
+
+TEST(ClusterUnits, ANumberWithoutUnitIsRefusedUnlessZero) {
+  EXPECT_THAT(error_of(two_hosts_with("4us", "4")), HasSubstr("error: '4' lacks its unit\n"));
+  EXPECT_TRUE(parse_cluster(two_hosts_with("4us", "0"), "c.yaml").ok());
+  EXPECT_THAT(error_of(two_hosts_with("4us", "soon")), HasSubstr("error: 'soon' is not a time\n"));
+  EXPECT_THAT(error_of(two_hosts_with("4us", "nan")), HasSubstr("error: 'nan' is not a time\n"));
+}
+
+// ---- Bad input ----
+
+TEST(BadClusterFile, AnUnknownKeyIsNamedWithTheNearest) {
+  EXPECT_EQ(error_of(two_hosts_with("    nic:", "    nci:")),
+            "c.yaml:8:5: error: unknown key 'nci' in host 'a'\n"
+            "    nci: {bandwidth: 80Gbit/s, latency: 10us}\n"
+            "    ^~~\n"
+            "  hint: did you mean 'nic'? keys: name, devices, interconnect, nic\n"
+            "c.yaml: error: host 'a' has no 'nic', but must reach other hosts through the switch\n"
+            "  hint: add nic: {bandwidth: 25Gbit/s, latency: 15us}");
+}
+
+TEST(BadClusterFile, ANegativeOrZeroBandwidthIsRefused) {
+  EXPECT_EQ(error_of(two_hosts_with("50GB/s", "-50GB/s")),
+            "c.yaml:7:45: error: 'bandwidth' of interconnect of host 'a' must be more than zero, "
+            "is '-50GB/s'\n"
+            "    interconnect: {kind: nvlink, bandwidth: -50GB/s, latency: 4us}\n"
+            "                                            ^~~~~~~");
+  EXPECT_THAT(error_of(two_hosts_with("80Gbit/s", "0Gbit/s")),
+              HasSubstr("'bandwidth' of nic of host 'a' must be more than zero, is '0Gbit/s'"));
+  EXPECT_THAT(error_of(two_hosts_with("10us", "-1us")),
+              HasSubstr("'latency' of nic of host 'a' must not be negative, is '-1us'"));
+}
+
+TEST(BadClusterFile, ZeroDevicesAreRefused) {
+  EXPECT_EQ(error_of(two_hosts_with("count: 2", "count: 0")),
+            "c.yaml:6:33: error: 'count' of devices of host 'a' must be a whole number from 1 to "
+            "256, is '0'\n"
+            "    devices: {kind: gpu, count: 0}\n"
+            "                                ^");
+  EXPECT_THAT(error_of("device_kinds: {}\nhosts: []\n"),
+              HasSubstr("error: 'hosts' must be a list of hosts, is empty"));
+}
+
+TEST(BadClusterFile, TwoHostsOfOneNameAreRefused) {
+  EXPECT_EQ(error_of(two_hosts_with("name: b", "name: a")),
+            "c.yaml:9:11: error: two hosts are named 'a'\n"
+            "    - name: a\n"
+            "            ^\n"
+            "  hint: the first is in line 5");
+}
+
+TEST(BadClusterFile, AnUnknownDeviceKindIsNamedWithTheNearest) {
+  EXPECT_EQ(error_of(two_hosts_with("{kind: gpu, count: 2}", "{kind: gpuu, count: 2}")),
+            "c.yaml:6:21: error: unknown device kind 'gpuu'\n"
+            "    devices: {kind: gpuu, count: 2}\n"
+            "                    ^~~~\n"
+            "  hint: did you mean 'gpu'? kinds: gpu");
+}
+
+TEST(BadClusterFile, AnUnknownLinkKindIsNamedWithTheNearest) {
+  EXPECT_EQ(error_of(two_hosts_with("kind: nvlink", "kind: nvlnik")),
+            "c.yaml:7:26: error: unknown link kind 'nvlnik'\n"
+            "    interconnect: {kind: nvlnik, bandwidth: 50GB/s, latency: 4us}\n"
+            "                         ^~~~~~\n"
+            "  hint: did you mean 'nvlink'? kinds: nvlink, pcie, ib, ethernet, tcp, shm");
+}
+
+TEST(BadClusterFile, APrecisionWithoutPeakIsRefused) {
+  EXPECT_EQ(error_of(two_hosts_with("{batch: 64}", "{batch: 64, precision: bf16}")),
+            "c.yaml:3:57: error: device kind 'gpu' has no peak for precision 'bf16', only for "
+            "fp32\n"
+            "    gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
+            "                                                          ^\n"
+            "  hint: add its bf16 peak, or choose another precision");
+}
+
+TEST(BadClusterFile, BadSyntaxIsPointedAt) {
+  EXPECT_EQ(error_of(two_hosts_with("{batch: 64}", "{batch: 64")),
+            "c.yaml:14:1: error: bad YAML: end of map flow not found");
+  EXPECT_THAT(error_of("hosts: [a\n\tb: c"), StartsWith("c.yaml:"));
+}
+
+TEST(BadClusterFile, AnEmptyFileIsRefused) {
+  for (const char* text : {"", "\n\n", "# nothing\n", "---\n"}) {
+    EXPECT_EQ(error_of(text),
+              "c.yaml: error: the file is empty\n"
+              "  hint: docs/cluster_yaml.md has an example");
+  }
+}
+
+TEST(BadClusterFile, SeveralErrorsAreReportedAtOnce) {
+  std::string text = two_hosts_with("16GiB", "-1GiB");
+  text += "trainnig: {}\n";
+  const std::size_t at = text.find("30us");
+  text.replace(at, 4, "30u");
+  EXPECT_EQ(error_of(text),
+            "c.yaml:14:1: error: unknown key 'trainnig' in cluster file\n"
+            "    trainnig: {}\n"
+            "    ^~~~~~~~\n"
+            "  hint: did you mean 'training'? keys: name, device_kinds, hosts, network, training\n"
+            "c.yaml:3:17: error: 'memory' of device kind 'gpu' must be more than zero, is '-1GiB'\n"
+            "    gpu: {memory: -1GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
+            "                  ^~~~~\n"
+            "c.yaml:12:40: error: unknown unit 'u' of a time\n"
+            "    nic: {bandwidth: 8Gbit/s, latency: 30u}\n"
+            "                                       ^~~\n"
+            "  hint: did you mean 'us'? units: us, ms, s, ns");
+}
+
+TEST(BadClusterFile, MissingPartsAreNamed) {
+  EXPECT_EQ(error_of("name: x\n"),
+            "c.yaml:1:1: error: cluster file lacks 'device_kinds'\n"
+            "    name: x\n"
+            "    ^\n"
+            "c.yaml:1:1: error: cluster file lacks 'hosts'\n"
+            "    name: x\n"
+            "    ^");
+  EXPECT_THAT(error_of(two_hosts_with("memory: 16GiB, ", "")),
+              HasSubstr("error: device kind 'gpu' lacks 'memory'"));
+  EXPECT_THAT(error_of(two_hosts_with(", peak: {fp32: 15.7TFLOPS}", "")),
+              HasSubstr("error: device kind 'gpu' lacks 'peak'"));
+}
+
+TEST(BadClusterFile, AKeyThatIsThereTwiceIsRefused) {
+  EXPECT_THAT(error_of(two_hosts_with("training:", "name: again\ntraining:")),
+              HasSubstr("error: key 'name' is twice in cluster file\n"));
+}
+
+TEST(BadClusterFile, WrongShapesAreRefused) {
+  EXPECT_THAT(error_of("- a\n- b\n"), HasSubstr("error: cluster file must be a map, is a list"));
+  EXPECT_THAT(error_of("just words"), HasSubstr("error: cluster file must be a map, is 'just "));
+  EXPECT_THAT(error_of(two_hosts_with("{batch: 64}", "[64]")),
+              HasSubstr("error: training must be a map, is a list"));
+  EXPECT_THAT(error_of(two_hosts_with("name: a", "name: a/b")),
+              HasSubstr("error: 'name' of host 'a/b' must be a name, is 'a/b'"));
+  EXPECT_THAT(error_of(std::string(4000, '[')), HasSubstr("error: bad YAML: "));
+}
+
+TEST(BadClusterFile, TrainingFiguresAreChecked) {
+  const auto with = [](const std::string& training) {
+    return error_of(two_hosts_with("{batch: 64}", training));
+  };
+  EXPECT_THAT(with("{batch: 0}"), HasSubstr("must be a whole number from 1 to"));
+  EXPECT_THAT(with("{batch: 6.5}"), HasSubstr("is '6.5'"));
+  EXPECT_THAT(with("{precision: fp23}"), HasSubstr("did you mean 'fp32'? precisions: "));
+  EXPECT_THAT(with("{loss: mes}"), HasSubstr("did you mean 'mse'? losses: "));
+  EXPECT_THAT(with("{loss: output}"), HasSubstr("needs the name of one scalar output"));
+  EXPECT_THAT(with("{optimizer: {kind: sdg}}"), HasSubstr("did you mean 'sgd'? optimizers: "));
+  EXPECT_THAT(with("{optimizer: {kind: adam, momentum: 0.9}}"),
+              HasSubstr("optimizer 'adam' has no 'momentum'"));
+  EXPECT_THAT(with("{optimizer: {momentum: 1}}"), HasSubstr("must be less than 1, is '1'"));
+  EXPECT_THAT(with("{optimizer: {kind: adam, betas: [0.9]}}"), HasSubstr("must be two numbers"));
+  EXPECT_THAT(with("{optimizer: {learning_rate: fast}}"), HasSubstr("must be a number, is 'fast'"));
+}
+
+TEST(BadClusterFile, AFileThatIsNotThereIsNamed) {
+  EXPECT_EQ(read_cluster("/nowhere/c.yaml").status().message(),
+            "/nowhere/c.yaml: error: cannot be opened");
+  EXPECT_FALSE(read_cluster("/").ok());
+}
+
+// ---- Network ----
+
+constexpr char kLinks[] = R"(device_kinds:
+  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}
+hosts:
+  - {name: a, devices: {kind: gpu}}
+  - {name: b, devices: {kind: gpu}, nic: {kind: ib, bandwidth: 100Gbit/s, latency: 2us}}
+  - {name: c, devices: {kind: gpu}}
+network:
+  topology: links
+  switches: [s]
+  links:
+)";
+
+std::string routes_of(const std::string& links) {
+  const Result<ClusterFile> file = parse_cluster(kLinks + links, "c.yaml");
+  if (!file.ok()) return file.status().message();
+  const std::string text = print_cluster(file->cluster);
+  return text.substr(text.find("route "));
+}
+
+TEST(ClusterLinks, RoutesTakeTheFewestLinks) {
+  EXPECT_EQ(routes_of("    - {from: a, to: b, bandwidth: 10GB/s, latency: 1us}\n"
+                      "    - {from: b, to: s, bandwidth: 10GB/s}\n"
+                      "    - {from: s, to: c, bandwidth: 10GB/s}\n"),
+            "route a b: a -> b, b nic in\n"
+            "route a c: a -> b, b -> s, s -> c\n"
+            "route b a: b nic out, b -> a\n"
+            "route b c: b nic out, b -> s, s -> c\n"
+            "route c a: c -> s, s -> b, b -> a\n"
+            "route c b: c -> s, s -> b, b nic in\n");
+}
+
+TEST(ClusterLinks, AmongEqualPathsTheLowerNodeWins) {
+  EXPECT_THAT(routes_of("    - {from: a, to: s, bandwidth: 10GB/s}\n"
+                        "    - {from: s, to: c, bandwidth: 10GB/s}\n"
+                        "    - {from: c, to: b, bandwidth: 10GB/s}\n"
+                        "    - {from: b, to: a, bandwidth: 10GB/s}\n"),
+              HasSubstr("route a c: a -> b, b -> c\n"));
+}
+
+TEST(ClusterLinks, AOneWayLinkLeadsOneWay) {
+  EXPECT_EQ(routes_of("    - {from: a, to: b, bandwidth: 10GB/s, one_way: true}\n"
+                      "    - {from: b, to: c, bandwidth: 10GB/s, one_way: true}\n"
+                      "    - {from: c, to: a, bandwidth: 10GB/s, one_way: true}\n"),
+            "route a b: a -> b, b nic in\n"
+            "route a c: a -> b, b -> c\n"
+            "route b a: b nic out, b -> c, c -> a\n"
+            "route b c: b nic out, b -> c\n"
+            "route c a: c -> a\n"
+            "route c b: c -> a, a -> b, b nic in\n");
+}
+
+TEST(ClusterLinks, AHostThatCannotBeReachedIsAnError) {
+  EXPECT_EQ(routes_of("    - {from: a, to: b, bandwidth: 10GB/s}\n"
+                      "    - {from: c, to: a, bandwidth: 10GB/s, one_way: true}\n"),
+            "c.yaml:8:3: error: no path of links from host 'a' to host 'c'\n"
+            "    topology: links\n"
+            "    ^\n"
+            "c.yaml:8:3: error: no path of links from host 'b' to host 'c'\n"
+            "    topology: links\n"
+            "    ^");
+}
+
+TEST(ClusterLinks, WrongLinksAreRefused) {
+  EXPECT_THAT(routes_of("    - {from: a, to: d, bandwidth: 10GB/s}\n"),
+              HasSubstr("unknown host or switch 'd'"));
+  EXPECT_THAT(routes_of("    - {from: a, to: a, bandwidth: 10GB/s}\n"),
+              HasSubstr("link 1 joins 'a' to itself"));
+  EXPECT_THAT(routes_of("    - {from: a, to: b}\n"), HasSubstr("link 1 lacks 'bandwidth'"));
+  EXPECT_THAT(routes_of("    - {from: a, to: b, bandwidth: 1GB/s}\n"
+                        "    - {from: b, to: a, bandwidth: 1GB/s}\n"),
+              HasSubstr("link 'b -> a' is there twice"));
+}
+
+TEST(ClusterLinks, OtherTopologiesAreRefusedWithWhatIsSupported) {
+  EXPECT_EQ(error_of(two_hosts_with("training:", "network: {topology: bcube}\ntraining:")),
+            "c.yaml:13:21: error: topology 'bcube' is not supported yet\n"
+            "    network: {topology: bcube}\n"
+            "                        ^~~~~\n"
+            "  hint: supported: switch, links; write this network as an explicit list of links "
+            "(docs/cluster_yaml.md)");
+  EXPECT_THAT(error_of(two_hosts_with("training:", "network: {topology: swich}\ntraining:")),
+              HasSubstr("did you mean 'switch'? topologies: switch, links"));
+}
+
+// ---- Files of the project ----
+
+TEST(ClusterSamples, ThePapersClusterIsRead) {
+  const Result<ClusterFile> file = read_cluster("samples/clusters/v100x4-rtx3090x4.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->cluster.name, "v100x4-rtx3090x4");
+  EXPECT_EQ(file->cluster.device_count(), 8);
+  EXPECT_EQ(file->cluster.device_name(4), "ampere/0");
+  EXPECT_EQ(file->cluster.kind_of(4).name, "rtx3090");
+  EXPECT_EQ(file->cluster.kind_of(4).memory_bytes, 25769803776);
+  EXPECT_EQ(file->cluster.route(0, 7).size(), 4u);
+  EXPECT_EQ(file->training.batch, 512);
+  EXPECT_EQ(file->training.optimizer.momentum, 0.9);
+  EXPECT_EQ(file->warnings, "");
+}
+
+TEST(ClusterSamples, TheMixedClusterIsRead) {
+  const Result<ClusterFile> file = read_cluster("samples/clusters/mixed-32.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->cluster.device_count(), 32);
+  EXPECT_EQ(file->cluster.hosts.size(), 8u);
+  EXPECT_EQ(file->cluster.kind_of(31).name, "a100");
+  EXPECT_EQ(file->cluster.kind_of(31).peak_flops.at("fp16"), 312e12);
+  EXPECT_EQ(file->training.precision, "fp16");
+  EXPECT_EQ(file->training.optimizer.kind, "adam");
+}
+
+TEST(ClusterSamples, AKindThatNoHostHasIsAWarning) {
+  const Result<ClusterFile> file = parse_cluster(
+      two_hosts_with("hosts:",
+                     "  spare: {memory: 1GB, memory_bandwidth: 1GB/s, peak: {fp16: 1TFLOPS}}\n"
+                     "hosts:"),
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_THAT(file->warnings,
+              StartsWith("c.yaml:4:3: warning: no host has devices of kind 'spare'"));
+}
+
+}  // namespace
+}  // namespace agpcs
