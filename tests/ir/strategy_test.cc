@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy.h"
+
+#include "ir/graph.h"
+#include "tests/builders.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace agpcs {
+namespace {
+
+constexpr const char* kChain = R"(
+input x [n,8]
+parameter w1 [8,16]
+parameter w2 [16,4]
+h = MatMul(x, w1) [n,16]
+r = Relu(h) [n,16]
+y = MatMul(r, w2) [n,4]
+outputs y
+)";
+
+constexpr const char* kTwoHosts = R"(
+kind gpu memory=16e9 bandwidth=900e9 fp32=15e12
+host a gpu 2
+host b gpu 2
+)";
+
+constexpr const char* kTwoStages = R"(
+micro-batches 2
+stage a/0=3 a/1=1 : h..r
+stage b/0=4 : *
+)";
+
+struct Case {
+  Graph graph = testing::graph_of(kChain);
+  Cluster cluster = testing::cluster_of(kTwoHosts);
+  Strategy strategy = testing::strategy_of(kTwoStages, graph, cluster);
+
+  std::string verify(std::int64_t batch = 8) const {
+    return verify_strategy(strategy, graph, cluster, batch).message();
+  }
+};
+
+TEST(VerifyStrategy, AcceptsTwoStagesWithUnequalShares) { EXPECT_EQ(Case().verify(), ""); }
+
+struct Fault {
+  const char* name;
+  std::function<void(Case&)> make;
+  const char* message;
+};
+
+class VerifyStrategyRefuses : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(VerifyStrategyRefuses, WithBothValues) {
+  Case c;
+  GetParam().make(c);
+  EXPECT_EQ(c.verify(), GetParam().message);
+}
+
+const Fault kFaults[] = {
+    {"ABatchThatDoesNotDivide", [](Case& c) { c.strategy.micro_batches = 3; },
+     "strategy: batch 8 does not divide into 3 micro-batches"},
+    {"SharesThatMissSamples",
+     [](Case& c) {
+       c.strategy.stages[0].shares = {2, 1};
+     },
+     "strategy: stage 0: shares sum to 3, micro-batch has 4 samples"},
+    {"AnEmptyShare",
+     [](Case& c) {
+       c.strategy.stages[0].shares = {4, 0};
+     },
+     "strategy: stage 0 has a share of 0 samples"},
+    {"ADeviceInTwoStages", [](Case& c) { c.strategy.stages[1].devices = {1}; },
+     "strategy: stage 1: device 1 does not exist or serves another stage"},
+    {"ADeviceThatIsNotThere", [](Case& c) { c.strategy.stages[1].devices = {9}; },
+     "strategy: stage 1: device 9 does not exist or serves another stage"},
+    {"DevicesOutOfOrder",
+     [](Case& c) {
+       c.strategy.stages[0].devices = {1, 0};
+     },
+     "strategy: stage 0: devices not ascending"},
+    {"AStageWithoutOperators",
+     [](Case& c) {
+       c.strategy.stage_of = {0, 0, 0};
+     },
+     "strategy: stage 1 has no operator"},
+    {"AnOperatorInNoStage", [](Case& c) { c.strategy.stage_of[1] = -1; },
+     "strategy: operator 'r' is in stage -1 of 2"},
+    {"AnEdgeThatGoesBack",
+     [](Case& c) {
+       c.strategy.stage_of = {1, 0, 1};
+     },
+     "strategy: 'h' goes back from stage 1 to stage 0"},
+    {"AParameterInTwoBuckets",
+     [](Case& c) { c.strategy.buckets.push_back(c.strategy.buckets.front()); },
+     "strategy: 'w1' is in two buckets"},
+    {"AParameterInNoBucket", [](Case& c) { c.strategy.buckets.pop_back(); },
+     "strategy: 'w2' is in no bucket"},
+    {"ABucketOfAnotherStage", [](Case& c) { c.strategy.buckets[0].stage = 1; },
+     "strategy: bucket 0 of stage 1 holds 'w1' of another stage"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Faults, VerifyStrategyRefuses, ::testing::ValuesIn(kFaults),
+                         [](const auto& fault) { return fault.param.name; });
+
+TEST(VerifyStrategy, RefusesAParameterThatTwoStagesUse) {
+  const Graph graph = testing::graph_of(R"(
+input x [n,8]
+parameter w [8,8]
+h = MatMul(x, w) [n,8]
+y = MatMul(h, w) [n,8]
+)");
+  const Cluster cluster = testing::cluster_of(kTwoHosts);
+  Strategy strategy = testing::strategy_of("stage a/0=4 : h\nstage a/1=4 : y\n", graph, cluster);
+  EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(),
+            "strategy: parameter 'w' is used in stages 0 and 1");
+}
+
+TEST(VerifyStrategy, RefusesACutThroughATensorWhoseSamplesAreMixed) {
+  const Graph graph = testing::graph_of(R"(
+input x [n,8]
+t = Transpose(x) [8,n]
+y = Transpose(t) [n,8]
+)");
+  const Cluster cluster = testing::cluster_of(kTwoHosts);
+  const Strategy strategy =
+      testing::strategy_of("stage a/0=4 : t\nstage a/1=4 : y\n", graph, cluster);
+  EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(),
+            "strategy: 't' crosses from stage 0 to stage 1 but cannot be split by samples");
+}
+
+TEST(CanCross, WantsTheSampleOnTheFirstAxisOrNowhere) {
+  const auto crosses = [](Shape shape) {
+    Tensor tensor;
+    tensor.shape = std::move(shape);
+    return can_cross(tensor);
+  };
+  EXPECT_TRUE(crosses({{0, 1}, {8, 0}}));
+  EXPECT_TRUE(crosses({{1, 0}, {8, 0}}));
+  EXPECT_TRUE(crosses({}));
+  EXPECT_FALSE(crosses({{0, 12}, {8, 0}}));  // samples x heads: not known to be sample-major
+  EXPECT_FALSE(crosses({{8, 0}, {0, 1}}));   // sequence first
+  EXPECT_FALSE(crosses({{0, 1}, {0, 1}}));   // samples against samples
+  EXPECT_FALSE(crosses({{1, 1}, {8, 0}}));   // a class token beside the samples
+}
+
+TEST(PrintStrategy, SaysWhoComputesWhat) {
+  const Case c;
+  EXPECT_EQ(print_strategy(c.strategy, c.graph, c.cluster),
+            "strategy micro-batches=2 schedule=1f1b\n"
+            "stage 0: a/0=3 a/1=1\n"
+            "  h\n"
+            "  r\n"
+            "stage 1: b/0=4\n"
+            "  y\n"
+            "bucket stage=0 algorithm=ring: w1\n"
+            "bucket stage=1 algorithm=ring: w2\n");
+}
+
+}  // namespace
+}  // namespace agpcs
