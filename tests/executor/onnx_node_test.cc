@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/executor/onnx_node_test.h"
+
+#include "runtime/torch_stage.h"
+
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace agpcs::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolder = "/usr/share/libonnx-testdata/data/node";
+
+// A test that cannot be run, and why.
+struct Skip {
+  std::string why;
+};
+
+struct Value {
+  at::Tensor tensor;  // as computed
+  int onnx_type = 0;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+at::ScalarType stored_type_of_onnx(int type) {
+  if (type == onnx::TensorProto::FLOAT16) return at::kHalf;
+  if (type == onnx::TensorProto::BFLOAT16) return at::kBFloat16;
+  return computed_type_of_onnx(type);
+}
+
+// Elements from the typed fields of a TensorProto, in its stored type.
+template <typename T, typename Field>
+at::Tensor from_field(const Field& field, at::ScalarType type) {
+  std::vector<T> values;
+  for (const auto& v : field) values.push_back(static_cast<T>(v));
+  return at::tensor(values).to(type);
+}
+
+at::Tensor elements_of(const onnx::TensorProto& proto, at::ScalarType stored) {
+  if (proto.has_raw_data()) {
+    const std::string& raw = proto.raw_data();
+    at::Tensor t = at::empty({static_cast<std::int64_t>(raw.size() / c10::elementSize(stored))}, stored);
+    if (!raw.empty()) std::memcpy(t.data_ptr(), raw.data(), raw.size());
+    return t;
+  }
+  if (stored == at::kHalf || stored == at::kBFloat16) {
+    at::Tensor t = at::empty({proto.int32_data_size()}, stored);
+    for (int i = 0; i < proto.int32_data_size(); ++i) {
+      static_cast<std::uint16_t*>(t.data_ptr())[i] = static_cast<std::uint16_t>(proto.int32_data(i));
+    }
+    return t;
+  }
+  if (proto.float_data_size() > 0) return from_field<float>(proto.float_data(), stored);
+  if (proto.double_data_size() > 0) return from_field<double>(proto.double_data(), stored);
+  if (proto.int64_data_size() > 0) return from_field<std::int64_t>(proto.int64_data(), stored);
+  return from_field<std::int64_t>(proto.int32_data(), stored);
+}
+
+Value value_of(const onnx::TensorProto& proto) {
+  static const std::map<int, std::string> kOutside = {{onnx::TensorProto::UINT16, "uint16"},
+                                                      {onnx::TensorProto::UINT32, "uint32"},
+                                                      {onnx::TensorProto::UINT64, "uint64"},
+                                                      {onnx::TensorProto::STRING, "string"},
+                                                      {onnx::TensorProto::COMPLEX64, "complex64"},
+                                                      {onnx::TensorProto::COMPLEX128, "complex128"}};
+  const auto outside = kOutside.find(proto.data_type());
+  if (outside != kOutside.end()) throw Skip{"element type " + outside->second + " is outside AGPCS"};
+  std::vector<std::int64_t> dims(proto.dims().begin(), proto.dims().end());
+  at::Tensor t = elements_of(proto, stored_type_of_onnx(proto.data_type())).view(dims);
+  return {t.to(computed_type_of_onnx(proto.data_type())), proto.data_type()};
+}
+
+Attribute attribute_of(const onnx::AttributeProto& a) {
+  switch (a.type()) {
+    case onnx::AttributeProto::INT: return static_cast<std::int64_t>(a.i());
+    case onnx::AttributeProto::FLOAT: return static_cast<double>(a.f());
+    case onnx::AttributeProto::STRING: return a.s();
+    case onnx::AttributeProto::INTS: return std::vector<std::int64_t>(a.ints().begin(), a.ints().end());
+    case onnx::AttributeProto::FLOATS: return std::vector<double>(a.floats().begin(), a.floats().end());
+    case onnx::AttributeProto::STRINGS:
+      return std::vector<std::string>(a.strings().begin(), a.strings().end());
+    default: throw Skip{fmt::format("attribute '{}' is a tensor or a graph", a.name())};
+  }
+}
+
+using Values = std::map<std::string, Value>;
+
+std::string full_type(const onnx::NodeProto& node) {
+  const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
+  return standard ? node.op_type() : node.domain() + "." + node.op_type();
+}
+
+void run_node(const onnx::NodeProto& node, int version, Values& values) {
+  if (node.op_type() == "Constant") {
+    const onnx::AttributeProto& a = node.attribute(0);
+    if (a.name() == "value") values[node.output(0)] = value_of(a.t());
+    if (a.name() == "value_float") values[node.output(0)] = {at::tensor(a.f()), onnx::TensorProto::FLOAT};
+    if (a.name() == "value_int") values[node.output(0)] = {at::tensor(a.i(), at::kLong), onnx::TensorProto::INT64};
+    if (a.name() == "value_ints") {
+      const std::vector<std::int64_t> ints(a.ints().begin(), a.ints().end());
+      values[node.output(0)] = {at::tensor(ints, at::kLong), onnx::TensorProto::INT64};
+    }
+    if (values.count(node.output(0)) == 0) throw Skip{"a Constant of attribute " + a.name()};
+    return;
+  }
+  Op op;
+  op.name = node.name();
+  op.type = node.op_type();
+  op.version = version;
+  for (const auto& a : node.attribute()) op.attributes[a.name()] = attribute_of(a);
+  OpCall call{op, {}, nullptr, {}};
+  for (const std::string& name : node.input()) {
+    op.inputs.push_back(name.empty() ? kNone : static_cast<TensorId>(call.in.size()));
+    call.in.push_back(name.empty() ? at::Tensor() : values.at(name).tensor);
+  }
+  for (const std::string& name : node.output()) op.outputs.push_back(name.empty() ? kNone : 0);
+  const Tensors outputs = find_kernel(node.domain(), node.op_type())(call);
+  for (int i = 0; i < node.output_size(); ++i) {
+    if (node.output(i).empty()) continue;
+    if (static_cast<std::size_t>(i) >= outputs.size()) throw KernelError(fmt::format("no output {}", i));
+    values[node.output(i)] = {outputs[static_cast<std::size_t>(i)], 0};
+  }
+}
+
+std::optional<std::string> difference(const std::string& name, const at::Tensor& got, const Value& expected) {
+  const at::Tensor& want = expected.tensor;
+  if (got.scalar_type() != want.scalar_type()) {
+    return fmt::format("output '{}' is {}, expected {}", name, c10::toString(got.scalar_type()),
+                       c10::toString(want.scalar_type()));
+  }
+  if (got.sizes() != want.sizes()) {
+    return fmt::format("output '{}' has shape [{}], expected [{}]", name, fmt::join(got.sizes(), ", "),
+                       fmt::join(want.sizes(), ", "));
+  }
+  const bool bf16 = expected.onnx_type == onnx::TensorProto::BFLOAT16;
+  if (at::allclose(got.to(at::kDouble), want.to(at::kDouble), bf16 ? 1e-2 : 1e-3, 1e-6, true)) return std::nullopt;
+  return fmt::format("output '{}' differs by up to {}", name,
+                     (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>());
+}
+
+int version_of(const onnx::ModelProto& model, const std::string& domain) {
+  for (const auto& opset : model.opset_import()) {
+    if (opset.domain() == domain) return static_cast<int>(opset.version());
+  }
+  return 1;
+}
+
+Value read_value(const fs::path& path, const onnx::TypeProto& type) {
+  if (!type.has_tensor_type()) throw Skip{"sequences, optionals and maps are outside AGPCS"};
+  onnx::TensorProto proto;
+  if (!proto.ParseFromString(read_file(path))) throw KernelError("cannot parse " + path.string());
+  return value_of(proto);
+}
+
+// The first difference of data set `folder`, if any.
+std::optional<std::string> run_data_set(const onnx::ModelProto& model, const fs::path& folder) {
+  Values values;
+  int given = 0;
+  for (const auto& initializer : model.graph().initializer()) values[initializer.name()] = value_of(initializer);
+  for (const auto& input : model.graph().input()) {
+    if (values.count(input.name()) != 0) continue;
+    values[input.name()] = read_value(folder / fmt::format("input_{}.pb", given++), input.type());
+  }
+  std::vector<Value> expected;
+  for (int i = 0; i < model.graph().output_size(); ++i) {
+    expected.push_back(read_value(folder / fmt::format("output_{}.pb", i), model.graph().output(i).type()));
+  }
+  for (const auto& node : model.graph().node()) run_node(node, version_of(model, node.domain()), values);
+  for (int i = 0; i < model.graph().output_size(); ++i) {
+    const std::string& name = model.graph().output(i).name();
+    if (auto bad = difference(name, values.at(name).tensor, expected[static_cast<std::size_t>(i)])) return bad;
+  }
+  return std::nullopt;
+}
+
+// Their expected outputs come from NumPy's generator.
+bool draws_from_numpy(const std::string& name) {
+  static const std::set<std::string> kNames = {"test_training_dropout", "test_training_dropout_default",
+                                               "test_training_dropout_default_mask",
+                                               "test_training_dropout_mask"};
+  return kNames.count(name) != 0;
+}
+
+}  // namespace
+
+NodeTestResult run_node_test(const std::string& folder) {
+  NodeTestResult result;
+  onnx::ModelProto model;
+  if (!model.ParseFromString(read_file(fs::path(folder) / "model.onnx"))) {
+    return {NodeTestResult::kFailed, "cannot parse the model", {}};
+  }
+  std::set<std::string> types, unknown;
+  for (const auto& node : model.graph().node()) {
+    types.insert(full_type(node));
+    if (node.op_type() != "Constant" && find_kernel(node.domain(), node.op_type()) == nullptr) {
+      unknown.insert(full_type(node));
+    }
+  }
+  result.operators.assign(types.begin(), types.end());
+  if (!unknown.empty()) return {NodeTestResult::kSkipped, "an operator is not executed", result.operators};
+  if (draws_from_numpy(fs::path(folder).filename())) {
+    return {NodeTestResult::kSkipped, "the expected output is drawn by NumPy's generator", result.operators};
+  }
+  try {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (!entry.is_directory()) continue;
+      if (auto bad = run_data_set(model, entry.path())) return {NodeTestResult::kFailed, *bad, result.operators};
+    }
+    return {NodeTestResult::kPassed, "", result.operators};
+  } catch (const Skip& skip) {
+    return {NodeTestResult::kSkipped, skip.why, result.operators};
+  } catch (const std::exception& error) {
+    return {NodeTestResult::kFailed, brief(error), result.operators};
+  }
+}
+
+std::vector<std::string> node_test_folders() {
+  std::vector<std::string> folders;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(kFolder, absent)) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+}  // namespace agpcs::testing

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs ONNX's own node tests against the executor's kernels.
+#pragma once
+
+#include "runtime/torch_ops.h"
+
+#include <string>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// What became of one node test.
+struct NodeTestResult {
+  enum Outcome { kPassed, kFailed, kSkipped } outcome = kSkipped;
+  std::string why;                     ///< of a failure or a skip
+  std::vector<std::string> operators;  ///< in the test's model, each once, sorted; "domain.Type"
+};
+
+/// Runs the test in `folder` (model.onnx, test_data_set_*/{input,output}_*.pb) by the kernels alone,
+/// node by node. Outputs agree to a relative 1e-3 (as ONNX's own runner asks), types and shapes
+/// exactly; half precision is computed in fp32, as the executor does, and compared to its rounding.
+NodeTestResult run_node_test(const std::string& folder);
+
+/// The folders of all node tests, sorted; empty where they are not installed.
+std::vector<std::string> node_test_folders();
+
+}  // namespace agpcs::testing
