@@ -44,7 +44,7 @@ constexpr KeepRule kGroupNorm{rules::keep_group_norm,
                               "input; mean and deviation per sample and group"};
 constexpr KeepRule kLrn{rules::keep_lrn, "input; 3 temporaries of its size"};
 constexpr KeepRule kCentered{rules::keep_copy, "centered input"};
-constexpr KeepRule kInputAndCopy{rules::keep_input_and_copy, "input; divisor"};
+constexpr KeepRule kInputAndCopy{rules::keep_input_and_copy, "input; a temporary of its size"};
 constexpr KeepRule kCrossEntropy{rules::keep_cross_entropy, "labels, log softmax"};
 constexpr KeepRule kNll{rules::keep_nll, "input, labels"};
 
@@ -71,6 +71,7 @@ constexpr FlopsRule kLpKernel{0, rules::lp_pool_flops, "3 x kernel + 4"};
 constexpr FlopsRule kLrnFlops{0, rules::lrn_flops, "2 x size + 7"};
 constexpr FlopsRule kBatchNormFlops{0, rules::batch_norm_flops, "8; 2 in evaluation mode"};
 constexpr FlopsRule kVariadic{0, rules::variadic_flops, "inputs - 1"};
+constexpr FlopsRule kDet{0, rules::det_flops, "2/3 x extent^3"};
 constexpr FlopsRule kTopKFlops{0, rules::top_k_flops, "inputs x (1 + log2 k) / outputs"};
 constexpr FlopsRule kResize{0, rules::resize_flops,
                             "nearest 0, linear 3, cubic 7 per spatial axis"};
@@ -149,6 +150,7 @@ constexpr OpInfo kTable[] = {
     map("Cosh", 4, 5, kInput),
     {"CumSum", kReduction, kFirst, {1}, per_input(1), kNothing},
     move("DepthToSpace", kFirst),
+    {"Det", kMatmul, kFirst, kDet, forward_times(2), kInputAndCopy},
     {"Div", kElementwise, kTwo, {1}, per_output(2), kDivision},
     map("Dropout", 3, 2, kMask),
     {"Einsum", kMatmul, kEvery, kEinsum, {Basis::kAllOperands}, kOperands},
@@ -169,7 +171,7 @@ constexpr OpInfo kTable[] = {
     {"Gemm", kMatmul, kNorm, kGemm, kContraction, kFactors},
     {"GlobalAveragePool", kPooling, kFirst, kOnePerInput, per_input(1), kNothing},
     {"GlobalLpPool", kPooling, kFirst, kSixPerInput, per_input(6), kInputAndOutput},
-    {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(1), kPoolIndices},
+    {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(2), kInputAndOutput},
     test("Greater", 1),
     test("GreaterOrEqual", 1),
     {"GridSample", kEmbedding, kTwo, {8}, per_output(10), kEveryInput},
@@ -195,6 +197,7 @@ constexpr OpInfo kTable[] = {
     {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kFactors},
     {"Max", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
     {"MaxPool", kPooling, kFirst, kKernel, per_output(1), kPoolIndices},
+    {"MaxUnpool", kPooling, kFirst, {}, kPassed, kIndices},
     {"Mean", kElementwise, kEvery, kVariadic, per_output(1), kNothing},
     {"MeanVarianceNormalization", kNormalization, kFirst, {7}, per_input(11), kCentered},
     {"Min", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
@@ -235,6 +238,7 @@ constexpr OpInfo kTable[] = {
     {"Resize", kDataMovement, kFirst, kResize, forward_times(1), kNothing},
     move("ReverseSequence", kFirst),
     map("Round", 1, 0, kNothing),
+    {"Scatter", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     {"ScatterElements", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     {"ScatterND", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     map("Selu", 6, 6, kInput),

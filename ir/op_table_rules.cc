@@ -69,8 +69,7 @@ double forward_flops(const OpInfo& info, const OpAt& at) {
 }
 
 bool dropout_is_active(const Graph& graph, const Op& op) {
-  if (op.version < 12) return true;  // the mode is the run's: we train
-  if (op.inputs.size() < 3 || op.inputs[2] == kNone) return false;
+  if (op.version < 12 || op.inputs.size() < 3 || op.inputs[2] == kNone) return false;
   const Tensor& training = graph.tensor(op.inputs[2]);
   if (training.kind != TensorKind::kConstant || training.constant.bytes.empty()) return true;
   return training.constant.bytes[0] != std::byte{0};
@@ -165,11 +164,15 @@ double lrn_flops(const OpAt& at) {
   return 2 * static_cast<double>(at.op.int_attribute("size", 1)) + 7;
 }
 
-/// Statistics only where they are computed: up to opset 13 the operator has no mode of its own.
+/// Computes statistics in training mode alone, which five outputs meant before opset 14.
 double batch_norm_flops(const OpAt& at) {
-  const bool evaluates = at.op.version >= 14 && at.op.int_attribute("training_mode", 0) == 0;
-  return evaluates ? 2 : 8;
+  const bool trains = at.op.version >= 14 ? at.op.int_attribute("training_mode", 0) != 0
+                                          : at.op.outputs.size() == 5;
+  return trains ? 8 : 2;
 }
+
+/// An LU factorization.
+double det_flops(const OpAt& at) { return 2.0 / 3 * std::pow(at.extent(at.input(0), -1), 3); }
 
 double variadic_flops(const OpAt& at) {
   return at.op.inputs.empty() ? 0 : static_cast<double>(at.op.inputs.size() - 1);

@@ -86,7 +86,7 @@ struct OpInfo {
 /// The row of `op`, or the one that stands for every operator outside the table.
 const OpInfo& op_info_of(const Op& op);
 double forward_flops(const OpInfo& info, const OpAt& at);
-/// False for Dropout that copies: in evaluation mode since opset 12.
+/// False for Dropout that copies: before opset 12, and in evaluation mode since.
 bool dropout_is_active(const Graph& graph, const Op& op);
 
 namespace rules {
@@ -102,6 +102,7 @@ double lp_pool_flops(const OpAt& at);
 double lrn_flops(const OpAt& at);
 double batch_norm_flops(const OpAt& at);
 double variadic_flops(const OpAt& at);
+double det_flops(const OpAt& at);
 double top_k_flops(const OpAt& at);
 double resize_flops(const OpAt& at);
 /// `factor` FLOPs per element of the first input.
