@@ -18,7 +18,8 @@ CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
   cut.batched = depends_on_batch(tensor.shape);
   cut.gradient = tensor.needs_gradient;
   const std::size_t first = cut.batched ? 1 : 0;
-  for (std::size_t i = first; i < tensor.shape.size(); ++i) cut.dims.push_back(tensor.shape[i].fixed);
+  for (std::size_t i = first; i < tensor.shape.size(); ++i)
+    cut.dims.push_back(tensor.shape[i].fixed);
   return cut;
 }
 

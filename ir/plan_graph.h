@@ -16,10 +16,10 @@ namespace agpcs {
 /// fp32 becomes fp16 or bf16 in those precisions, everything else stays.
 DType held_type(DType type, std::string_view precision);
 
-/// All cuts, by (from, to): for each pair of stages the tensors that an operator of `from` makes and
-/// an operator of the later stage `to` reads, in operator order. Model inputs, parameters, states
-/// and constants are not cut: every rank has its own. Needs: `stage_of` by OpId, edges never go
-/// back. Cost: O(edges log edges).
+/// All cuts, by (from, to): for each pair of stages the tensors that an operator of `from` makes
+/// and an operator of the later stage `to` reads, in operator order. Model inputs, parameters,
+/// states and constants are not cut: every rank has its own. Needs: `stage_of` by OpId, edges never
+/// go back. Cost: O(edges log edges).
 std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
                               std::string_view precision);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -124,8 +125,8 @@ std::string print_ranks(const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t j = i + 1;
     while (j < ranks.size() && ranks[j] == ranks[j - 1] + 1) ++j;
-    append(text, j == i + 1 ? fmt::to_string(ranks[i])
-                            : fmt::format("{}-{}", ranks[i], ranks[j - 1]));
+    append(text,
+           j == i + 1 ? fmt::to_string(ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[j - 1]));
     i = j;
   }
   return text;
@@ -207,6 +208,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
   std::int64_t value = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || rest != text.data() + text.size()) return {};
+  return value;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || rest != text.data() + text.size() || !std::isfinite(value)) return {};
   return value;
 }
 

@@ -2,6 +2,8 @@
 // The small parts of the plan's text form that printer and parser share (docs/plan_format.md).
 #pragma once
 
+#include <agpcs/plan.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,5 +32,16 @@ std::optional<std::vector<std::int64_t>> parse_samples(std::string_view text);
 
 /// A whole decimal integer, no sign but '-', in range.
 std::optional<std::int64_t> parse_integer(std::string_view text);
+/// A finite number.
+std::optional<double> parse_number(std::string_view text);
+
+/// The opcode of that name, kGradients among them.
+std::optional<Opcode> opcode_named(std::string_view name);
+/// The letter of the objects that instructions of `opcode` name: 'c' for cuts, 'b' for buckets, 0
+/// for none.
+char object_letter(Opcode opcode);
+bool has_micro_batch(Opcode opcode);
+/// Reads `name_of(InstructionId)`: "recv_gradient:c1:3", "gradients:b0:7", "forward:0", "update".
+std::optional<InstructionId> parse_instruction_id(std::string_view text);
 
 }  // namespace agpcs

@@ -16,7 +16,15 @@ struct Prefix {
   std::string_view symbol;
 };
 constexpr std::array<Prefix, 9> kPrefixes = {{
-    {-12, "p"}, {-9, "n"}, {-6, "u"}, {-3, "m"}, {0, ""}, {3, "k"}, {6, "M"}, {9, "G"}, {12, "T"},
+    {-12, "p"},
+    {-9, "n"},
+    {-6, "u"},
+    {-3, "m"},
+    {0, ""},
+    {3, "k"},
+    {6, "M"},
+    {9, "G"},
+    {12, "T"},
 }};
 
 /// Whether figures in `unit` carry a prefix, and the least one that makes sense.
@@ -36,7 +44,8 @@ Rounded round_to_three(double value) {
 
 /// The digits with the decimal point `exponent` places after the first digit.
 std::string place_point(const std::string& digits, int exponent) {
-  if (exponent < 0) return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
   if (exponent >= 2) return digits + std::string(static_cast<std::size_t>(exponent - 2), '0');
   const auto whole = static_cast<std::size_t>(exponent) + 1;
   return digits.substr(0, whole) + "." + digits.substr(whole);

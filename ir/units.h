@@ -9,8 +9,8 @@
 
 namespace agpcs {
 
-/// "123ms", "1.23ms", "3.21GB", "512B", "0s"; a figure without unit or in "samples/s" has no prefix:
-/// "0.873", "4160 samples/s". Values that print alike are equal to three digits.
+/// "123ms", "1.23ms", "3.21GB", "512B", "0s"; a figure without unit or in "samples/s" has no
+/// prefix: "0.873", "4160 samples/s". Values that print alike are equal to three digits.
 std::string figure(double value, std::string_view unit);
 
 /// Reads what `figure` wrote for `unit`; nothing for any other text.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text in, text out: tiny graphs, clusters and strategies from a few lines. A mistake in such a text
-// ends the test program with the line at fault.
+// Text in, text out: tiny graphs, clusters and strategies from a few lines. A mistake in such a
+// text ends the test program with the line at fault.
 #pragma once
 
 #include "ir/check.h"
@@ -145,7 +145,8 @@ class GraphBuilder {
         return id != kNone && graph_.tensor(id).needs_gradient;
       });
       for (const TensorId id : op.outputs) {
-        if (id != kNone) graph_.tensor(id).needs_gradient = any && is_floating(graph_.tensor(id).type);
+        if (id != kNone)
+          graph_.tensor(id).needs_gradient = any && is_floating(graph_.tensor(id).type);
       }
     }
   }
@@ -178,8 +179,8 @@ inline Cluster cluster_of(const std::string& text) {
     return static_cast<LinkId>(cluster.links.size()) - 1;
   };
   for (const std::vector<std::string>& words : lines_of(text)) {
-    std::map<std::string, double> figures = {{"memory", 16e9},    {"bandwidth", 50e9},
-                                             {"latency", 3e-6},   {"nic", 3e9},
+    std::map<std::string, double> figures = {{"memory", 16e9},       {"bandwidth", 50e9},
+                                             {"latency", 3e-6},      {"nic", 3e9},
                                              {"nic-latency", 15e-6}, {"launch", 5e-6}};
     DeviceKind kind;
     for (const std::string& word : words) {
@@ -202,7 +203,8 @@ inline Cluster cluster_of(const std::string& text) {
     cluster.hosts.push_back({words[1], cluster.device_count(), std::stoi(words[3])});
     for (int i = 0; i < cluster.hosts.back().device_count; ++i) {
       const std::string name = words[1] + "/" + std::to_string(i);
-      const LinkId out = add_link(name + " out", "nvlink", figures["bandwidth"], figures["latency"]);
+      const LinkId out =
+          add_link(name + " out", "nvlink", figures["bandwidth"], figures["latency"]);
       const LinkId in = add_link(name + " in", "nvlink", figures["bandwidth"], figures["latency"]);
       cluster.devices.push_back({host, i, kind_index, out, in});
     }
@@ -221,8 +223,8 @@ inline Cluster cluster_of(const std::string& text) {
   return cluster;
 }
 
-/// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*` for all that no
-/// stage before has. Without `bucket` lines, one bucket a stage, in backward order:
+/// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*` for all that
+/// no stage before has. Without `bucket` lines, one bucket a stage, in backward order:
 ///
 ///     micro-batches 4 gpipe
 ///     stage a/0=3 a/1=1 recompute : h..y

@@ -13,8 +13,8 @@
 
 namespace agpcs::testing {
 
-/// Ends the test program when `strategy` cannot be lowered or its plan does not verify. The plan has
-/// placeholder expectations, so that its text can be parsed.
+/// Ends the test program when `strategy` cannot be lowered or its plan does not verify. The plan
+/// has placeholder expectations, so that its text can be parsed.
 inline Plan plan_of(const Graph& graph, const Cluster& cluster, const std::string& strategy,
                     std::int64_t batch) {
   const Strategy lowered = strategy_of(strategy, graph, cluster);
@@ -25,8 +25,8 @@ inline Plan plan_of(const Graph& graph, const Cluster& cluster, const std::strin
   AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
   for (const std::string& name : expectation_names(*plan)) {
     const std::size_t index = plan->expect.size();
-    plan->expect.push_back({name, 0.25 * static_cast<double>(index + 1),
-                            std::string(expectation_unit(name))});
+    plan->expect.push_back(
+        {name, 0.25 * static_cast<double>(index + 1), std::string(expectation_unit(name))});
   }
   const Status verified = verify_plan(*plan);
   AGPCS_CHECK(verified.ok(), "{}\n{}", verified.message(), print_plan(*plan));

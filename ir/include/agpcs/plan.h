@@ -204,10 +204,11 @@ std::string_view expectation_unit(std::string_view name);
 std::string print_plan(const Plan& plan);
 /// Reads a plan and verifies it (`verify_plan`). `file` is the name used in messages.
 Result<Plan> parse_plan(std::string_view text, std::string_view file);
-/// Proves, without running (kInvalidInput names stage and instruction, as many as found): names resolve, shares cover each micro-batch, every send has its recv,
-/// ranks of a group issue its collectives in one order, no wait cycle across ranks even when a
-/// transfer waits for both ends, every gradient is reduced exactly once after its last backward and
-/// before its update, no instruction is missing, doubled or runs before its inputs are there.
+/// Proves, without running (kInvalidInput names stage and instruction, as many as found): names
+/// resolve, shares cover each micro-batch, every send has its recv, ranks of a group issue its
+/// collectives in one order, no wait cycle across ranks even when a transfer waits for both ends,
+/// every gradient is reduced exactly once after its last backward and before its update, no
+/// instruction is missing, doubled or runs before its inputs are there.
 Status verify_plan(const Plan& plan);
 /// "sha256:<64 hex digits>" of `text`.
 std::string digest_of(std::string_view text);

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+// The grammar of docs/plan_format.md. What a plan means is checked by `find_problems`; that its
+// text is the one and only spelling of it, by printing it again.
+#include "ir/diagnostics.h"
+#include "ir/plan_lines.h"
+#include "ir/plan_text.h"
+#include "ir/plan_verify.h"
+#include "ir/units.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/version.h>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+const std::vector<std::string> kSections = {"stage", "cut", "bucket", "program", "expect"};
+const std::vector<std::string> kOpcodes = {"forward",    "backward",      "send",
+                                           "recv",       "send_gradient", "recv_gradient",
+                                           "all_reduce", "update",        "report"};
+
+class PlanParser {
+ public:
+  PlanParser(std::string_view text, std::string_view file)
+      : text_(text), diagnostics_(std::string(file), std::string(text)) {}
+
+  Result<Plan> run() {
+    AGPCS_RETURN_IF_ERROR(check_first_line());
+    lines_ = split_plan_lines(text_, diagnostics_);
+    next_ = 1;
+    if (diagnostics_.ok()) {
+      parse_header();
+      parse_sections();
+    }
+    if (diagnostics_.ok()) verify();
+    if (diagnostics_.ok()) check_spelling();
+    if (!diagnostics_.ok()) return diagnostics_.status();
+    return std::move(plan_);
+  }
+
+ private:
+  /// The version rule: the first two lines look like this in every version of the format.
+  Status check_first_line() {
+    const std::string_view first = text_.substr(0, text_.find('\n'));
+    constexpr std::string_view kMagic = "agpcs-plan ";
+    if (first.substr(0, kMagic.size()) != kMagic) {
+      diagnostics_.error({1, 0, 1}, text_.empty() ? "the file is empty" : "not a plan",
+                         fmt::format("a plan begins with the line 'agpcs-plan {}'", kPlanVersion));
+    } else if (first.substr(kMagic.size()) != fmt::to_string(kPlanVersion)) {
+      diagnostics_.error(
+          {1, static_cast<int>(kMagic.size()) + 1, static_cast<int>(first.size() - kMagic.size())},
+          fmt::format("plan format '{}', but AGPCS {} reads format {} only",
+                      first.substr(kMagic.size()), version(), kPlanVersion),
+          fmt::format("{} wrote it; compile the plan again, or read it with that version",
+                      writer()));
+    }
+    return diagnostics_.status();
+  }
+
+  /// Which AGPCS wrote the plan, from the second line of any version.
+  std::string writer() const {
+    constexpr std::string_view kKey = "\nmade-by agpcs=";
+    const std::size_t at = text_.find(kKey);
+    if (at == std::string_view::npos || at != text_.find('\n')) return "another program";
+    const std::string_view rest = text_.substr(at + kKey.size());
+    return fmt::format("AGPCS {}", rest.substr(0, rest.find_first_of(" \n")));
+  }
+
+  const PlanLine* peek() const { return next_ < lines_.size() ? &lines_[next_] : nullptr; }
+
+  /// The next line if it is `keyword`; else reports it, and skips a line that was meant to be.
+  const PlanLine* expect_line(const std::string& keyword) {
+    const PlanLine* line = peek();
+    if (line == nullptr) {
+      diagnostics_.error({last_number() + 1, 0, 1},
+                         fmt::format("the plan ends where '{}' is expected", keyword));
+      return nullptr;
+    }
+    if (line->keyword() == keyword && !line->indented) return &lines_[next_++];
+    const std::string found(line->keyword());
+    const bool typo = !nearest(found, {keyword}).empty();
+    diagnostics_.error(keyword_range(*line),
+                       fmt::format("'{}' where '{}' is expected", found, keyword),
+                       typo ? fmt::format("did you mean '{}'?", keyword) : "");
+    if (typo) ++next_;
+    return nullptr;
+  }
+
+  int last_number() const { return lines_.empty() ? 0 : lines_.back().number; }
+  static SourceRange keyword_range(const PlanLine& line) {
+    return {line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())};
+  }
+
+  /// The next item of the section that is being read; null at its end.
+  const PlanLine* next_item(const std::string& keyword) {
+    while (peek() != nullptr && peek()->indented) {
+      const PlanLine* line = &lines_[next_++];
+      if (keyword.empty() || line->keyword() == keyword) return line;
+      diagnostics_.error(keyword_range(*line),
+                         fmt::format("'{}' where '{}' is expected", line->keyword(), keyword));
+    }
+    return nullptr;
+  }
+
+  void parse_header() {
+    if (const PlanLine* line = expect_line("made-by")) {
+      PlanLineReader in(*line, diagnostics_, {"agpcs", "seed", "seeder", "refiner"});
+      plan_.made_by.version = in.name_value("agpcs");
+      plan_.made_by.seed = in.unsigned_value("seed");
+      plan_.made_by.seeder = in.name_value("seeder");
+      plan_.made_by.refiner = in.name_value("refiner");
+      in.finish();
+    }
+    if (const PlanLine* line = expect_line("model")) parse_model(*line);
+    if (const PlanLine* line = expect_line("cluster")) {
+      PlanLineReader in(*line, diagnostics_, {"name", "digest"});
+      plan_.cluster = in.name_value("name");
+      plan_.cluster_digest = in.name_value("digest");
+      in.finish();
+    }
+    if (const PlanLine* line = expect_line("training")) parse_training(*line);
+    if (const PlanLine* line = expect_line("loss")) parse_loss(*line);
+    if (const PlanLine* line = expect_line("optimizer")) parse_optimizer(*line);
+  }
+
+  void parse_model(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"name", "dims", "digest"});
+    plan_.model = in.name_value("name");
+    const std::string_view dims = in.value("dims");
+    for (const std::string_view item : split_outside_quotes(dims, ',')) {
+      if (!in.ok() || dims == "none") break;
+      const std::size_t colon = item.rfind(':');
+      const std::optional<std::string> name = unquoted(item.substr(0, colon));
+      const std::optional<std::int64_t> value =
+          colon == std::string_view::npos ? std::nullopt : parse_integer(item.substr(colon + 1));
+      if (!name || !value) {
+        in.fail(fmt::format("'{}' is not a dim such as seq:128", item));
+      } else {
+        plan_.dims.emplace_back(*name, *value);
+      }
+    }
+    plan_.model_digest = in.name_value("digest");
+    in.finish();
+  }
+
+  void parse_training(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"batch", "micro-batches", "schedule", "precision"});
+    plan_.training.batch = in.integer_value("batch");
+    plan_.micro_batches = in.integer_value("micro-batches");
+    const std::string_view schedule = in.value("schedule");
+    if (const auto named = schedule_named(schedule)) {
+      plan_.schedule = *named;
+    } else {
+      in.fail(fmt::format("unknown schedule '{}'", schedule),
+              did_you_mean(schedule, {"1f1b", "gpipe"}, "schedules"));
+    }
+    plan_.training.precision = in.name_value("precision");
+    in.finish();
+  }
+
+  void parse_loss(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {});
+    plan_.training.loss.kind = in.name("a kind of loss");
+    while (in.ok() && !in.at_end()) {
+      const std::string_view token = in.word("an output and its weight");
+      const std::vector<std::string_view> parts = split_outside_quotes(token, '=');
+      const std::optional<std::string> output = unquoted(parts[0]);
+      const auto weight = parts.size() == 2 ? parse_number(parts[1]) : std::nullopt;
+      if (!output || !weight) {
+        return in.fail(
+            fmt::format("'{}' is not an output and its weight, such as logits=1", token));
+      }
+      plan_.training.loss.outputs.emplace_back(*output, *weight);
+    }
+  }
+
+  void parse_optimizer(const PlanLine& line) {
+    Optimizer& o = plan_.training.optimizer;
+    const bool adam = line.tokens.size() > 1 && line.tokens[1].text == "adam";
+    const auto read = [&](PlanLineReader in) {
+      o.kind = in.name("a kind of optimizer");
+      o.learning_rate = in.number_value("learning-rate");
+      if (adam) {
+        o.beta1 = in.number_value("beta1");
+        o.beta2 = in.number_value("beta2");
+        o.epsilon = in.number_value("epsilon");
+      } else {
+        o.momentum = in.number_value("momentum");
+      }
+      o.weight_decay = in.number_value("weight-decay");
+      in.finish();
+    };
+    if (adam) {
+      read({line, diagnostics_, {"learning-rate", "beta1", "beta2", "epsilon", "weight-decay"}});
+    } else {
+      read({line, diagnostics_, {"learning-rate", "momentum", "weight-decay"}});
+    }
+  }
+
+  void parse_sections() {
+    std::size_t reached = 0;
+    bool expect_seen = false;
+    while (const PlanLine* line = peek()) {
+      ++next_;
+      std::size_t section = 0;
+      while (section < kSections.size() && line->keyword() != kSections[section]) ++section;
+      if (line->indented || section == kSections.size()) {
+        diagnostics_.error(keyword_range(*line), fmt::format("unknown line '{}'", line->keyword()),
+                           did_you_mean(line->keyword(), kSections, "sections"));
+        while (next_item("") != nullptr) continue;  // one message for the section
+        continue;
+      }
+      if (section < reached || (expect_seen && line->keyword() == "expect")) {
+        diagnostics_.error(
+            keyword_range(*line),
+            fmt::format("'{}' comes after '{}'", line->keyword(), kSections[reached]),
+            "sections come in the order stage, cut, bucket, program, expect");
+      }
+      reached = std::max(reached, section);
+      expect_seen = line->keyword() == "expect";
+      parse_section(section, *line);
+    }
+    if (!expect_seen) {
+      diagnostics_.error({last_number() + 1, 0, 1}, "the plan ends where 'expect' is expected");
+    }
+  }
+
+  void parse_section(std::size_t section, const PlanLine& line) {
+    constexpr std::array<void (PlanParser::*)(const PlanLine&), 5> kParsers = {
+        &PlanParser::parse_stage, &PlanParser::parse_cut, &PlanParser::parse_bucket,
+        &PlanParser::parse_program, &PlanParser::parse_expect};
+    (this->*kParsers[section])(line);
+  }
+
+  template <typename List>
+  static void read_list(PlanLineReader& in, const char* key, List& list,
+                        std::optional<List> (*parse)(std::string_view), const char* example) {
+    const std::string_view text = in.value(key);
+    if (!in.ok()) return;
+    std::optional<List> parsed = parse(text);
+    if (!parsed)
+      return in.fail(fmt::format("{} is '{}', not a list such as {}", key, text, example));
+    list = std::move(*parsed);
+  }
+
+  /// Reports a section whose items do not add up to what its first line says.
+  void check_total(const PlanLine& line, std::string_view what, std::int64_t stated,
+                   std::int64_t found) {
+    if (!diagnostics_.ok() || stated == found) return;
+    diagnostics_.error(keyword_range(line),
+                       fmt::format("{}={}, but its lines have {}", what, stated, found));
+  }
+
+  void parse_stage(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_,
+                      {"ranks", "devices", "samples", "recompute", "operators"});
+    PlanStage stage;
+    stage.name = in.name("a stage");
+    read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
+    read_list(in, "devices", stage.devices, parse_devices, "host/0-3");
+    read_list(in, "samples", stage.samples, parse_samples, "16x4,20");
+    stage.recompute = in.yes_no_value("recompute");
+    const std::int64_t operators = in.integer_value("operators");
+    in.finish();
+    std::int64_t found = 0;
+    while (const PlanLine* item = next_item("operators")) {
+      PlanLineReader reader(*item, diagnostics_, {"count"});
+      PlanStage::Run run;
+      run.first = reader.name("an operator");
+      if (reader.word("'..'") != "..") reader.fail("not '..' between first and last operator");
+      run.last = reader.name("an operator");
+      run.count = reader.integer_value("count");
+      reader.finish();
+      if (run.count < 0 || run.count > std::numeric_limits<std::int32_t>::max()) {
+        reader.fail(fmt::format("count is {}", run.count));
+      }
+      if (diagnostics_.ok()) found += run.count;
+      stage.operators.push_back(std::move(run));
+    }
+    check_total(line, "operators", operators, found);
+    plan_.stages.push_back(std::move(stage));
+  }
+
+  void parse_cut(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"from", "to", "tensors"});
+    Cut cut;
+    cut.name = in.name("a cut");
+    cut.from = in.reference_value("from", 's');
+    cut.to = in.reference_value("to", 's');
+    const std::int64_t tensors = in.integer_value("tensors");
+    in.finish();
+    while (const PlanLine* item = next_item("tensor")) cut.tensors.push_back(parse_tensor(*item));
+    check_total(line, "tensors", tensors, static_cast<std::int64_t>(cut.tensors.size()));
+    plan_.cuts.push_back(std::move(cut));
+  }
+
+  static void read_type(PlanLineReader& in, DType& type) {
+    const std::string_view text = in.value("type");
+    if (const auto named = dtype_named(text)) {
+      type = *named;
+    } else {
+      in.fail(fmt::format("unknown type '{}'", text),
+              did_you_mean(text,
+                           {"fp32", "fp16", "bf16", "fp64", "int64", "int32", "int16", "int8",
+                            "uint8", "bool"},
+                           "types"));
+    }
+  }
+
+  CutTensor parse_tensor(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"type", "shape", "gradient"});
+    CutTensor tensor;
+    tensor.name = in.name("a tensor");
+    read_type(in, tensor.type);
+    const std::string_view shape = in.value("shape");
+    tensor.batched = false;
+    if (in.ok() && shape != "scalar") {
+      bool first = true;
+      for (const std::string_view part : split_outside_quotes(shape, 'x')) {
+        const std::optional<std::int64_t> dim = parse_integer(part);
+        if (first && part == "samples") {
+          tensor.batched = true;
+        } else if (dim) {
+          tensor.dims.push_back(*dim);
+        } else {
+          in.fail(fmt::format("shape is '{}', not a shape such as samplesx512x28x28", shape));
+        }
+        first = false;
+      }
+    }
+    tensor.gradient = in.yes_no_value("gradient");
+    in.finish();
+    return tensor;
+  }
+
+  void parse_bucket(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"stage", "algorithm", "type", "gradients", "elements"});
+    PlanBucket bucket;
+    bucket.name = in.name("a bucket");
+    bucket.stage = in.reference_value("stage", 's');
+    const std::string_view algorithm = in.value("algorithm");
+    if (const auto named = all_reduce_named(algorithm)) {
+      bucket.algorithm = *named;
+    } else {
+      in.fail(fmt::format("unknown algorithm '{}'", algorithm),
+              did_you_mean(algorithm, {"ring", "hierarchical"}, "algorithms"));
+    }
+    read_type(in, bucket.type);
+    const std::int64_t gradients = in.integer_value("gradients");
+    const std::int64_t elements = in.integer_value("elements");
+    in.finish();
+    while (const PlanLine* item = next_item("gradient")) {
+      PlanLineReader reader(*item, diagnostics_, {"elements"});
+      BucketMember member;
+      member.parameter = reader.name("a parameter");
+      member.elements = reader.integer_value("elements");
+      if (member.elements < 1 || member.elements > (std::int64_t{1} << 40)) {
+        reader.fail(fmt::format("elements is {}", member.elements));
+      }
+      reader.finish();
+      bucket.members.push_back(std::move(member));
+    }
+    check_total(line, "gradients", gradients, static_cast<std::int64_t>(bucket.members.size()));
+    if (diagnostics_.ok()) check_total(line, "elements", elements, bucket.elements());
+    plan_.buckets.push_back(std::move(bucket));
+  }
+
+  void parse_program(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {});
+    Program program;
+    program.stage = in.reference('s', "a stage");
+    in.finish();
+    while (const PlanLine* item = next_item("")) {
+      lines_of_[{plan_.programs.size(), program.instructions.size()}] = item;
+      program.instructions.push_back(parse_instruction(*item));
+    }
+    plan_.programs.push_back(std::move(program));
+  }
+
+  Instruction parse_instruction(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"mb", "after"});
+    Instruction instruction;
+    const std::optional<Opcode> opcode = opcode_named(line.keyword());
+    if (!opcode || *opcode == Opcode::kGradients) {
+      in.fail(fmt::format("unknown instruction '{}'", line.keyword()),
+              did_you_mean(line.keyword(), kOpcodes, "instructions"));
+      return instruction;
+    }
+    instruction.id.opcode = *opcode;
+    const char letter = object_letter(*opcode);
+    if (letter != '\0') {
+      instruction.id.object = in.reference(letter, letter == 'b' ? "a bucket" : "a cut");
+    }
+    if (has_micro_batch(*opcode)) {
+      const std::int64_t micro_batch = in.integer_value("mb");
+      if (micro_batch < 0 || micro_batch >= std::max<std::int64_t>(plan_.micro_batches, 1)) {
+        in.fail(fmt::format("mb is {}, of {} micro-batches", micro_batch, plan_.micro_batches));
+      }
+      instruction.id.micro_batch = static_cast<int>(micro_batch);
+    }
+    if (in.next_is("after")) read_after(in, instruction.after);
+    in.finish();
+    return instruction;
+  }
+
+  static void read_after(PlanLineReader& in, std::vector<InstructionId>& after) {
+    for (const std::string_view part : split_outside_quotes(in.value("after"), ',')) {
+      if (const std::optional<InstructionId> id = parse_instruction_id(part)) {
+        after.push_back(*id);
+        continue;
+      }
+      const std::string word(part.substr(0, part.find(':')));
+      std::vector<std::string> words = kOpcodes;
+      words.push_back("gradients");
+      const std::string near = opcode_named(word) ? "" : nearest(word, words);
+      return in.fail(fmt::format("'{}' names no instruction", part),
+                     near.empty() ? "as in forward:0, recv:c0:1, all_reduce:b2, gradients:b2:3"
+                                  : fmt::format("did you mean '{}'?", near));
+    }
+  }
+
+  void parse_expect(const PlanLine& line) {
+    PlanLineReader(line, diagnostics_, {}).finish();
+    while (const PlanLine* item = next_item("")) {
+      const std::string_view unit = expectation_unit(item->keyword());
+      std::string_view text = item->text.substr(2);
+      std::size_t space = text.rfind(' ');
+      if (unit == "samples/s" && space != std::string_view::npos && space > 0) {
+        space = text.rfind(' ', space - 1);
+      }
+      const std::string_view value = space == std::string_view::npos ? "" : text.substr(space + 1);
+      const std::optional<double> number = read_figure(value, unit);
+      if (!number) {
+        diagnostics_.error({item->number, 3 + static_cast<int>(text.size() - value.size()),
+                            static_cast<int>(value.size())},
+                           fmt::format("'{}' is no figure such as {}", value,
+                                       figure(unit == "" ? 0.5 : 1500, unit)));
+        continue;
+      }
+      plan_.expect.push_back({std::string(text.substr(0, space)), *number, std::string(unit)});
+    }
+  }
+
+  void verify() {
+    for (const PlanProblem& problem : find_problems(plan_)) {
+      const auto it = lines_of_.find(
+          {static_cast<std::size_t>(problem.stage), static_cast<std::size_t>(problem.instruction)});
+      const bool known = problem.instruction >= 0 && it != lines_of_.end();
+      const SourceRange where = known
+                                    ? SourceRange{it->second->number, it->second->tokens[0].column,
+                                                  static_cast<int>(it->second->text.size()) - 2}
+                                    : SourceRange{};
+      diagnostics_.error(where, problem.message, problem.hint);
+    }
+  }
+
+  /// One plan has one text: what differs from it is refused, so that nothing is silently ignored.
+  void check_spelling() {
+    const std::string expected = print_plan(plan_);
+    if (expected == text_) return;
+    std::string_view rest = expected;
+    for (const PlanLine& line : lines_) {
+      const std::string_view wanted = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), wanted.size() + 1));
+      if (line.text == wanted) continue;
+      return diagnostics_.error({line.number, 1, static_cast<int>(line.text.size())},
+                                "the line is not spelled as AGPCS writes it",
+                                fmt::format("write '{}'", wanted));
+    }
+  }
+
+  std::string_view text_;
+  Diagnostics diagnostics_;
+  std::vector<PlanLine> lines_;
+  std::size_t next_ = 0;
+  std::map<std::pair<std::size_t, std::size_t>, const PlanLine*> lines_of_;  // instructions
+  Plan plan_;
+};
+
+}  // namespace
+
+Result<Plan> parse_plan(std::string_view text, std::string_view file) {
+  return PlanParser(text, file).run();
+}
+
+}  // namespace agpcs

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_verify.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+/// Larger figures are mistakes; below it no sum or product here overflows.
+constexpr std::int64_t kLargest = std::int64_t{1} << 48;
+constexpr std::size_t kMostProblems = 20;
+
+constexpr std::array<std::string_view, 4> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
+constexpr std::array<std::string_view, 3> kLosses = {"softmax_cross_entropy", "mse", "output"};
+constexpr std::array<std::string_view, 2> kOptimizers = {"sgd", "adam"};
+
+template <typename List>
+bool contains(const List& list, std::string_view item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+bool is_digest(std::string_view text) {
+  constexpr std::string_view kPrefix = "sha256:";
+  return text.size() == kPrefix.size() + 64 && text.substr(0, kPrefix.size()) == kPrefix &&
+         text.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
+class StructureChecker {
+ public:
+  StructureChecker(const Plan& plan, PlanProblems& problems) : plan_(plan), problems_(problems) {}
+
+  void run() {
+    check_header();
+    check_training();
+    check_optimizer();
+    if (plan_.stages.empty()) fail("no stages", "a plan has at least one stage");
+    for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
+    if (problems_.empty()) check_ranks();
+    for (std::size_t i = 0; i < plan_.cuts.size(); ++i) check_cut(i);
+    for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
+    if (problems_.empty()) check_expectations();
+  }
+
+ private:
+  void fail(std::string message, std::string hint = {}) {
+    problems_.push_back({std::move(message), std::move(hint)});
+  }
+
+  void check_header() {
+    if (!is_digest(plan_.model_digest)) {
+      fail(fmt::format("model digest '{}' is not sha256: and 64 hexadecimal digits",
+                       plan_.model_digest));
+    }
+    if (!is_digest(plan_.cluster_digest)) {
+      fail(fmt::format("cluster digest '{}' is not sha256: and 64 hexadecimal digits",
+                       plan_.cluster_digest));
+    }
+    for (std::size_t i = 0; i < plan_.dims.size(); ++i) {
+      const auto& [name, value] = plan_.dims[i];
+      if (value < 1 || value > kLargest) fail(fmt::format("dim '{}' is {}", name, value));
+      if (i > 0 && plan_.dims[i - 1].first >= name) {
+        fail(fmt::format("dim '{}' comes after '{}'", name, plan_.dims[i - 1].first),
+             "dims are sorted, each once");
+      }
+    }
+  }
+
+  void check_training() {
+    const Training& t = plan_.training;
+    if (t.batch < 1 || t.batch > kLargest) fail(fmt::format("batch is {}", t.batch));
+    if (plan_.micro_batches < 1 || plan_.micro_batches > std::numeric_limits<int>::max()) {
+      return fail(fmt::format("micro-batches is {}", plan_.micro_batches));
+    }
+    if (t.batch % plan_.micro_batches != 0) {
+      fail(fmt::format("batch {} does not divide into {} micro-batches", t.batch,
+                       plan_.micro_batches));
+    }
+    if (!contains(kPrecisions, t.precision)) {
+      fail(fmt::format("unknown precision '{}'", t.precision),
+           fmt::format("precisions: {}", fmt::join(kPrecisions, ", ")));
+    }
+    if (!contains(kLosses, t.loss.kind)) {
+      fail(fmt::format("unknown loss '{}'", t.loss.kind),
+           fmt::format("losses: {}", fmt::join(kLosses, ", ")));
+    }
+    std::set<std::string_view> outputs;
+    for (const auto& [output, weight] : t.loss.outputs) {
+      if (!std::isfinite(weight)) fail(fmt::format("loss weight of '{}' is {}", output, weight));
+      if (!outputs.insert(output).second) fail(fmt::format("loss names '{}' twice", output));
+    }
+  }
+
+  void check_optimizer() {
+    const Optimizer& o = plan_.training.optimizer;
+    if (!contains(kOptimizers, o.kind)) {
+      fail(fmt::format("unknown optimizer '{}'", o.kind),
+           fmt::format("optimizers: {}", fmt::join(kOptimizers, ", ")));
+    }
+    const auto within = [&](const char* name, double value, double below) {
+      if (!(value >= 0 && value < below)) {
+        fail(fmt::format("optimizer's {} is {}, not in [0, {})", name, value, below));
+      }
+    };
+    const double infinite = std::numeric_limits<double>::infinity();
+    within("learning-rate", o.learning_rate, infinite);
+    within("weight-decay", o.weight_decay, infinite);
+    within("momentum", o.momentum, 1);
+    within("beta1", o.beta1, 1);
+    within("beta2", o.beta2, 1);
+    if (!(o.epsilon > 0 && o.epsilon < infinite)) {
+      fail(fmt::format("optimizer's epsilon is {}, not above 0", o.epsilon));
+    }
+  }
+
+  void check_name(std::string_view kind, char letter, std::size_t index, const std::string& name) {
+    const std::string expected = fmt::format("{}{}", letter, index);
+    if (name == expected) return;
+    fail(fmt::format("{} '{}' is where '{}' is expected", kind, name, expected),
+         fmt::format("{}s are named {}0, {}1, ... in order", kind, letter, letter));
+  }
+
+  void check_stage(std::size_t index) {
+    const PlanStage& stage = plan_.stages[index];
+    check_name("stage", 's', index, stage.name);
+    const std::size_t count = stage.ranks.size();
+    if (count == 0 || stage.devices.size() != count || stage.samples.size() != count) {
+      return fail(fmt::format("stage {} has {} ranks, {} devices and {} samples", stage.name, count,
+                              stage.devices.size(), stage.samples.size()),
+                  "each rank has one device and one share");
+    }
+    for (std::size_t i = 1; i < count; ++i) {
+      if (stage.ranks[i - 1] >= stage.ranks[i]) {
+        fail(fmt::format("stage {}: rank {} comes after rank {}", stage.name, stage.ranks[i],
+                         stage.ranks[i - 1]),
+             "ranks ascend");
+      }
+    }
+    check_samples(stage);
+    check_operators(stage);
+  }
+
+  void check_samples(const PlanStage& stage) {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+      const std::int64_t samples = stage.samples[i];
+      if (samples < 1 || samples > plan_.training.batch) {
+        return fail(fmt::format("stage {}: rank {} takes {} samples of a batch of {}", stage.name,
+                                stage.ranks[i], samples, plan_.training.batch));
+      }
+      sum += samples;
+    }
+    if (plan_.micro_batches < 1 || sum == plan_.micro_batch_size()) return;
+    fail(fmt::format("stage {}: samples sum to {}, a micro-batch has {}", stage.name, sum,
+                     plan_.micro_batch_size()),
+         fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches));
+  }
+
+  void check_operators(const PlanStage& stage) {
+    if (stage.operators.empty()) fail(fmt::format("stage {} has no operators", stage.name));
+    for (const PlanStage::Run& run : stage.operators) {
+      if (run.count < 1 || run.count > kLargest || (run.count == 1) != (run.first == run.last)) {
+        fail(fmt::format("stage {}: {} operators from '{}' to '{}'", stage.name, run.count,
+                         run.first, run.last));
+      }
+    }
+  }
+
+  void check_ranks() {
+    std::map<int, std::string_view> stage_of;
+    std::set<std::string_view> devices;
+    for (const PlanStage& stage : plan_.stages) {
+      for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+        const auto [it, added] = stage_of.emplace(stage.ranks[i], stage.name);
+        if (!added) {
+          fail(fmt::format("rank {} is in stage {} and in stage {}", stage.ranks[i], it->second,
+                           stage.name));
+        }
+        if (!devices.insert(stage.devices[i]).second) {
+          fail(fmt::format("device '{}' has two ranks", stage.devices[i]));
+        }
+      }
+    }
+    const int count = plan_.rank_count();
+    if (!problems_.empty() ||
+        (stage_of.begin()->first == 0 && stage_of.rbegin()->first == count - 1)) {
+      return;
+    }
+    fail(fmt::format("{} ranks, numbered {} to {}", count, stage_of.begin()->first,
+                     stage_of.rbegin()->first),
+         "ranks are numbered from 0 without gaps");
+  }
+
+  bool is_stage(int stage) const {
+    return stage >= 0 && stage < static_cast<int>(plan_.stages.size());
+  }
+
+  void check_cut(std::size_t index) {
+    const Cut& cut = plan_.cuts[index];
+    check_name("cut", 'c', index, cut.name);
+    if (!is_stage(cut.from) || !is_stage(cut.to) || cut.from >= cut.to) {
+      return fail(fmt::format("cut {} goes from s{} to s{} of {} stages", cut.name, cut.from,
+                              cut.to, plan_.stages.size()),
+                  "a cut goes to a later stage");
+    }
+    if (index > 0) {
+      const Cut& before = plan_.cuts[index - 1];
+      if (std::pair(before.from, before.to) >= std::pair(cut.from, cut.to)) {
+        fail(fmt::format("cut {} (s{} to s{}) comes after cut {} (s{} to s{})", cut.name, cut.from,
+                         cut.to, before.name, before.from, before.to),
+             "cuts are sorted by their stages, one for each pair");
+      }
+    }
+    if (cut.tensors.empty()) fail(fmt::format("cut {} has no tensors", cut.name));
+    std::set<std::string_view> names;
+    for (const CutTensor& tensor : cut.tensors) {
+      if (!names.insert(tensor.name).second) {
+        fail(fmt::format("cut {} has '{}' twice", cut.name, tensor.name));
+      }
+      check_tensor(cut, tensor);
+    }
+  }
+
+  void check_tensor(const Cut& cut, const CutTensor& tensor) {
+    std::int64_t elements = 1;
+    for (const std::int64_t dim : tensor.dims) {
+      if (dim < 1 || dim > kLargest / elements) {
+        return fail(fmt::format("cut {}: '{}' has extent {}", cut.name, tensor.name, dim));
+      }
+      elements *= dim;
+    }
+    if (tensor.gradient && !is_floating(tensor.type)) {
+      fail(fmt::format("cut {}: '{}' of {} has a gradient", cut.name, tensor.name,
+                       name_of(tensor.type)));
+    }
+    const auto [it, first] = tensors_.emplace(tensor.name, std::pair(&cut, &tensor));
+    if (first) return;
+    const auto& [other_cut, other] = it->second;
+    if (other_cut->from != cut.from || other->type != tensor.type || other->dims != tensor.dims ||
+        other->batched != tensor.batched || other->gradient != tensor.gradient) {
+      fail(fmt::format("'{}' differs between cuts {} and {}", tensor.name, other_cut->name,
+                       cut.name));
+    }
+  }
+
+  void check_bucket(std::size_t index) {
+    const PlanBucket& bucket = plan_.buckets[index];
+    check_name("bucket", 'b', index, bucket.name);
+    if (!is_stage(bucket.stage)) {
+      fail(fmt::format("bucket {} is of stage s{}, of {} stages", bucket.name, bucket.stage,
+                       plan_.stages.size()));
+    }
+    if (!is_floating(bucket.type)) {
+      fail(fmt::format("bucket {} holds gradients of {}", bucket.name, name_of(bucket.type)));
+    }
+    if (bucket.members.empty()) fail(fmt::format("bucket {} has no gradients", bucket.name));
+    for (const BucketMember& member : bucket.members) {
+      if (member.elements < 1 || member.elements > kLargest) {
+        fail(fmt::format("bucket {}: '{}' has {} elements", bucket.name, member.parameter,
+                         member.elements));
+      }
+      const auto [it, added] = bucket_of_.emplace(member.parameter, bucket.name);
+      if (!added) {
+        fail(fmt::format("the gradient of '{}' is in bucket {} and in bucket {}", member.parameter,
+                         it->second, bucket.name),
+             "each gradient is reduced once");
+      }
+    }
+  }
+
+  void check_expectations() {
+    if (plan_.expect.empty()) return;
+    const std::vector<std::string> names = expectation_names(plan_);
+    for (std::size_t i = 0; i < names.size() || i < plan_.expect.size(); ++i) {
+      const std::string found = i < plan_.expect.size() ? plan_.expect[i].name : "nothing";
+      const std::string expected = i < names.size() ? names[i] : "nothing";
+      if (found != expected) {
+        return fail(fmt::format("expect has '{}' where '{}' is expected", found, expected),
+                    "expectations are complete and in the order of docs/plan_format.md");
+      }
+      const Expectation& e = plan_.expect[i];
+      if (!(e.value >= 0 && std::isfinite(e.value)) || e.unit != expectation_unit(e.name)) {
+        fail(fmt::format("expect: '{}' is {} {}", e.name, e.value, e.unit));
+      }
+    }
+  }
+
+  const Plan& plan_;
+  PlanProblems& problems_;
+  std::map<std::string_view, std::pair<const Cut*, const CutTensor*>> tensors_;
+  std::map<std::string_view, std::string_view> bucket_of_;
+};
+
+}  // namespace
+
+void check_structure(const Plan& plan, PlanProblems& problems) {
+  StructureChecker(plan, problems).run();
+}
+
+PlanProblems find_problems(const Plan& plan) {
+  PlanProblems problems;
+  for (const auto check : {check_structure, check_programs, check_progress}) {
+    if (problems.empty()) check(plan, problems);
+  }
+  if (problems.size() > kMostProblems) {
+    const std::size_t more = problems.size() - kMostProblems;
+    problems.resize(kMostProblems);
+    problems.push_back({fmt::format("{} more problems", more), ""});
+  }
+  return problems;
+}
+
+Status verify_plan(const Plan& plan) {
+  std::string text;
+  for (const PlanProblem& problem : find_problems(plan)) {
+    if (!text.empty()) text += '\n';
+    text += "plan: error: " + problem.message;
+    if (!problem.hint.empty()) text += "\n  hint: " + problem.hint;
+  }
+  return text.empty() ? Status() : invalid_input(std::move(text));
+}
+
+std::string spelled(const InstructionId& id) {
+  std::string text(name_of(id.opcode));
+  const bool bucket = id.opcode == Opcode::kAllReduce || id.opcode == Opcode::kGradients;
+  if (id.object >= 0) text += fmt::format(" {}{}", bucket ? 'b' : 'c', id.object);
+  if (id.micro_batch >= 0) text += fmt::format(" mb={}", id.micro_batch);
+  return text;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// One program alone. "Happens before" is decided with vector clocks over the four in-order streams:
+// clock[s] counts how many instructions of stream s have surely finished when an instruction
+// starts.
+#include "ir/plan_verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <tuple>
+
+namespace agpcs {
+namespace {
+
+using Clock = std::array<std::size_t, kStreamKindCount>;
+
+struct ById {
+  bool operator()(const InstructionId& a, const InstructionId& b) const {
+    return std::tuple(a.opcode, a.object, a.micro_batch) <
+           std::tuple(b.opcode, b.object, b.micro_batch);
+  }
+};
+
+std::size_t stream_index(const InstructionId& id) {
+  return static_cast<std::size_t>(stream_of(id.opcode));
+}
+
+bool has_gradient(const Cut& cut) {
+  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
+                     [](const CutTensor& tensor) { return tensor.gradient; });
+}
+
+class ProgramChecker {
+ public:
+  ProgramChecker(const Plan& plan, const Program& program, PlanProblems& problems)
+      : plan_(plan),
+        program_(program),
+        stage_(plan.stages[static_cast<std::size_t>(program.stage)]),
+        micro_batches_(static_cast<int>(plan.micro_batches)),
+        problems_(problems) {}
+
+  void run() {
+    const std::size_t before = problems_.size();
+    const std::size_t least = 2 * static_cast<std::size_t>(plan_.micro_batches);
+    if (program_.instructions.size() < least) {
+      return fail(-1, fmt::format("{} instructions are too few for {} micro-batches",
+                                  program_.instructions.size(), plan_.micro_batches));
+    }
+    expect_instructions();
+    place_instructions();
+    find_missing();
+    if (problems_.size() > before) return;
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) run_clock(i);
+    if (problems_.size() > before) return;
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) check_inputs(i);
+    check_end();
+  }
+
+ private:
+  void fail(int instruction, const std::string& message, std::string hint = {}) {
+    problems_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
+                         program_.stage, instruction});
+  }
+  const InstructionId& id(std::size_t index) const { return program_.instructions[index].id; }
+
+  /// What this stage's program must consist of.
+  void expect_instructions() {
+    for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
+      const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
+      if (cut.from == program_.stage) out_.push_back(c);
+      if (cut.to == program_.stage) in_.push_back(c);
+    }
+    for (int k = 0; k < micro_batches_; ++k) {
+      expected_[{Opcode::kForward, -1, k}] = expected_[{Opcode::kBackward, -1, k}] = false;
+      for (const int c : in_) expect_transfer(c, k, Opcode::kRecv, Opcode::kSendGradient);
+      for (const int c : out_) expect_transfer(c, k, Opcode::kSend, Opcode::kRecvGradient);
+    }
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
+      if (plan_.buckets[static_cast<std::size_t>(b)].stage != program_.stage) continue;
+      if (stage_.ranks.size() > 1) expected_[{Opcode::kAllReduce, b, -1}] = false;
+    }
+    expected_[{Opcode::kUpdate, -1, -1}] = expected_[{Opcode::kReport, -1, -1}] = false;
+  }
+
+  void expect_transfer(int cut, int micro_batch, Opcode activation, Opcode gradient) {
+    expected_[{activation, cut, micro_batch}] = false;
+    if (!has_gradient(plan_.cuts[static_cast<std::size_t>(cut)])) return;
+    expected_[{gradient, cut, micro_batch}] = false;
+  }
+
+  void place_instructions() {
+    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
+      const auto it = expected_.find(id(i));
+      if (it == expected_.end()) {
+        fail(static_cast<int>(i),
+             fmt::format("'{}' is not an instruction of this stage", spelled(id(i))), needs_text());
+      } else if (it->second) {
+        fail(static_cast<int>(i), fmt::format("'{}' appears twice", spelled(id(i))),
+             "each instruction runs once a step");
+      } else {
+        it->second = true;
+        position_[id(i)] = i;
+      }
+    }
+  }
+
+  /// "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2"
+  std::string needs_text() const {
+    std::string text = fmt::format("stage {} has {} micro-batches", stage_.name, micro_batches_);
+    for (const int c : in_) text += fmt::format(", receives c{}", c);
+    for (const int c : out_) text += fmt::format(", sends c{}", c);
+    for (const auto& [instruction, seen] : expected_) {
+      if (instruction.opcode == Opcode::kAllReduce) {
+        text += fmt::format(", reduces b{}", instruction.object);
+      }
+    }
+    return text + (stage_.ranks.size() == 1 ? ", reduces nothing (it has one rank)" : "");
+  }
+
+  void find_missing() {
+    for (const auto& [instruction, seen] : expected_) {
+      if (!seen) fail(-1, fmt::format("'{}' is missing", spelled(instruction)), needs_text());
+    }
+  }
+
+  /// Fills start_[i] from the stream's predecessor and from `after`.
+  void run_clock(std::size_t i) {
+    const std::size_t stream = stream_index(id(i));
+    Clock clock = last_[stream];
+    for (std::size_t d = 0; d < program_.instructions[i].after.size(); ++d) {
+      const std::vector<InstructionId>& after = program_.instructions[i].after;
+      if (std::find(after.begin(), after.begin() + static_cast<std::ptrdiff_t>(d), after[d]) !=
+          after.begin() + static_cast<std::ptrdiff_t>(d)) {
+        fail(static_cast<int>(i),
+             fmt::format("'{}' waits for '{}' twice", spelled(id(i)), name_of(after[d])));
+      }
+      const Clock* finished = clock_after(i, after[d]);
+      if (finished == nullptr) continue;
+      for (std::size_t s = 0; s < clock.size(); ++s) clock[s] = std::max(clock[s], (*finished)[s]);
+    }
+    start_.push_back(clock);
+    clock[stream] = ++count_[stream];
+    end_.push_back(clock);
+    last_[stream] = clock;
+    in_stream_.push_back(count_[stream]);
+  }
+
+  /// What has surely finished once `dependency` has happened; nullptr if it cannot be waited for.
+  const Clock* clock_after(std::size_t i, const InstructionId& dependency) {
+    InstructionId target = dependency;
+    if (dependency.opcode == Opcode::kGradients) {
+      if (dependency != gradients_of(dependency.object)) {
+        fail(static_cast<int>(i),
+             fmt::format("'{}' waits for '{}', which does not happen", spelled(id(i)),
+                         name_of(dependency)),
+             fmt::format("a bucket has its gradients during the last backward, as in '{}'",
+                         name_of(gradients_of(std::max(0, dependency.object)))));
+        return nullptr;
+      }
+      target = {Opcode::kBackward, -1, dependency.micro_batch};
+    }
+    const auto it = position_.find(target);
+    if (it == position_.end() || it->second >= i) {
+      fail(static_cast<int>(i),
+           fmt::format("'{}' waits for '{}', which is not listed before it", spelled(id(i)),
+                       name_of(dependency)),
+           "an instruction waits only for earlier ones of its program");
+      return nullptr;
+    }
+    // A bucket's last gradient comes while its backward runs: what the backward waited for is done.
+    return dependency.opcode == Opcode::kGradients ? &start_[it->second] : &end_[it->second];
+  }
+
+  /// The event that bucket `bucket` of this stage is complete; object -1 if it is of another stage.
+  InstructionId gradients_of(int bucket) const {
+    int last = -1;
+    for (const Instruction& instruction : program_.instructions) {
+      if (instruction.id.opcode == Opcode::kBackward) last = instruction.id.micro_batch;
+    }
+    const bool ours = bucket >= 0 && bucket < static_cast<int>(plan_.buckets.size()) &&
+                      plan_.buckets[static_cast<std::size_t>(bucket)].stage == program_.stage;
+    return {Opcode::kGradients, ours ? bucket : -1, last};
+  }
+
+  bool finished_before(const InstructionId& first, std::size_t i) const {
+    const std::size_t at = position_.at(first);
+    return start_[i][stream_index(first)] >= in_stream_[at];
+  }
+
+  void require(std::size_t i, const InstructionId& input) {
+    if (finished_before(input, i)) return;
+    fail(static_cast<int>(i),
+         fmt::format("'{}' may start before '{}' has finished", spelled(id(i)), spelled(input)),
+         fmt::format("add '{}' to its after=", name_of(input)));
+  }
+
+  void check_inputs(std::size_t i) {
+    const int k = id(i).micro_batch;
+    switch (id(i).opcode) {
+      case Opcode::kForward:
+        for (const int c : in_) require(i, {Opcode::kRecv, c, k});
+        return;
+      case Opcode::kBackward:
+        require(i, {Opcode::kForward, -1, k});
+        for (const int c : out_) {
+          if (position_.contains({Opcode::kRecvGradient, c, k})) {
+            require(i, {Opcode::kRecvGradient, c, k});
+          }
+        }
+        return;
+      case Opcode::kSend:
+        return require(i, {Opcode::kForward, -1, k});
+      case Opcode::kSendGradient:
+        return require(i, {Opcode::kBackward, -1, k});
+      case Opcode::kAllReduce:
+        return check_all_reduce(i);
+      case Opcode::kUpdate:
+        return check_update(i);
+      case Opcode::kReport:
+        for (int m = 0; m < micro_batches_; ++m) require(i, {Opcode::kForward, -1, m});
+        return;
+      case Opcode::kRecv:
+      case Opcode::kRecvGradient:
+      case Opcode::kGradients:
+        return;
+    }
+  }
+
+  InstructionId last_backward() const {
+    return {Opcode::kBackward, -1, gradients_of(-1).micro_batch};
+  }
+
+  void check_all_reduce(std::size_t i) {
+    const InstructionId event = gradients_of(id(i).object);
+    const std::vector<InstructionId>& after = program_.instructions[i].after;
+    if (std::find(after.begin(), after.end(), event) != after.end()) return;
+    if (finished_before(last_backward(), i)) return;
+    fail(static_cast<int>(i),
+         fmt::format("'{}' may start before its last gradient is there", spelled(id(i))),
+         fmt::format("add '{}' to its after=", name_of(event)));
+  }
+
+  void check_update(std::size_t i) {
+    for (int k = 0; k < micro_batches_; ++k) require(i, {Opcode::kBackward, -1, k});
+    for (const auto& [instruction, seen] : expected_) {
+      if (instruction.opcode == Opcode::kAllReduce) require(i, instruction);
+    }
+  }
+
+  void check_end() {
+    const std::size_t last = program_.instructions.size() - 1;
+    if (id(last).opcode == Opcode::kReport) return;
+    fail(static_cast<int>(last), fmt::format("'{}' comes after 'report'", spelled(id(last))),
+         "report is the last instruction of every program");
+  }
+
+  const Plan& plan_;
+  const Program& program_;
+  const PlanStage& stage_;
+  int micro_batches_;
+  PlanProblems& problems_;
+  std::vector<int> in_, out_;                             // cuts
+  std::map<InstructionId, bool, ById> expected_;          // and whether the program has it
+  std::map<InstructionId, std::size_t, ById> position_;   // in the program
+  std::vector<Clock> start_, end_;                        // by position
+  std::vector<std::size_t> in_stream_;                    // by position: how many-th of its stream
+  std::array<Clock, kStreamKindCount> last_ = {};         // end of each stream so far
+  std::array<std::size_t, kStreamKindCount> count_ = {};  // instructions of each stream so far
+};
+
+}  // namespace
+
+void check_programs(const Plan& plan, PlanProblems& problems) {
+  for (std::size_t i = 0; i < plan.stages.size() || i < plan.programs.size(); ++i) {
+    if (i >= plan.programs.size() || plan.programs[i].stage != static_cast<int>(i)) {
+      problems.push_back(
+          {fmt::format("program {} of {} is not that of stage s{}", i + 1, plan.programs.size(), i),
+           "each stage has one program, in stage order"});
+      return;
+    }
+    if (i >= plan.stages.size()) {
+      problems.push_back({fmt::format("program {} has no stage", i + 1), ""});
+      return;
+    }
+    ProgramChecker(plan, plan.programs[i], problems).run();
+  }
+}
+
+}  // namespace agpcs

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// All programs together: the graph of what waits for what has no cycle.
+//
+// Ranks of a stage run one program, so that one node stands for an instruction on all of them: a
+// cycle among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and
+// so are all ends of `report`: rendezvous, the strictest way to carry them out. `issue` nodes stand
+// for a rank that walks through its program with one thread.
+#include "ir/plan_verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <tuple>
+
+namespace agpcs {
+namespace {
+
+class ProgressChecker {
+ public:
+  explicit ProgressChecker(const Plan& plan) {
+    for (const Program& program : plan.programs) add_program(program);
+  }
+
+  /// A message that spells out a cycle; empty when there is none.
+  std::string run() {
+    std::vector<std::size_t> waits_for(nodes_.size());
+    for (const Node& node : nodes_) {
+      for (const std::size_t next : node.next) ++waits_for[next];
+    }
+    std::vector<std::size_t> ready;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (waits_for[i] == 0) ready.push_back(i);
+    }
+    std::size_t done = 0;
+    while (!ready.empty()) {
+      const std::size_t node = ready.back();
+      ready.pop_back();
+      ++done;
+      for (const std::size_t next : nodes_[node].next) {
+        if (--waits_for[next] == 0) ready.push_back(next);
+      }
+    }
+    return done == nodes_.size() ? "" : spell_cycle(waits_for);
+  }
+
+ private:
+  struct Node {
+    std::string name;  ///< empty for an issue node
+    std::vector<std::size_t> next;
+  };
+
+  std::size_t add_node(std::string name) {
+    nodes_.push_back({std::move(name), {}});
+    return nodes_.size() - 1;
+  }
+  void add_edge(std::size_t first, std::size_t then) { nodes_[first].next.push_back(then); }
+
+  /// The node of an instruction; one for both ends of a transfer, one for all of a report.
+  std::size_t node_of(int stage, const InstructionId& id) {
+    InstructionId key = id;
+    int owner = stage;
+    if (id.opcode == Opcode::kRecv) key.opcode = Opcode::kSend;
+    if (id.opcode == Opcode::kRecvGradient) key.opcode = Opcode::kSendGradient;
+    if (key.opcode == Opcode::kSend || key.opcode == Opcode::kSendGradient ||
+        key.opcode == Opcode::kReport) {
+      owner = -1;
+    }
+    const auto tuple = std::tuple(owner, key.opcode, key.object, key.micro_batch);
+    const auto it = ends_.find(tuple);
+    if (it != ends_.end()) return it->second;
+    const std::size_t node = add_node(owner < 0 ? fmt::format("'{}'", spelled(key))
+                                                : fmt::format("'{}' of s{}", spelled(key), stage));
+    ends_.emplace(tuple, node);
+    return node;
+  }
+
+  void add_program(const Program& program) {
+    constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+    std::array<std::size_t, kStreamKindCount> last;
+    last.fill(kNobody);
+    std::size_t issued = kNobody;
+    for (const Instruction& instruction : program.instructions) {
+      const std::size_t issue = add_node("");
+      const std::size_t end = node_of(program.stage, instruction.id);
+      add_edge(issue, end);
+      if (issued != kNobody) add_edge(issued, issue);
+      for (InstructionId dependency : instruction.after) {
+        if (dependency.opcode == Opcode::kGradients) {
+          dependency = {Opcode::kBackward, -1, dependency.micro_batch};
+        }
+        add_edge(node_of(program.stage, dependency), issue);
+      }
+      std::size_t& before = last[static_cast<std::size_t>(stream_of(instruction.id.opcode))];
+      if (before != kNobody) add_edge(before, end);
+      before = end;
+      issued = stream_of(instruction.id.opcode) == StreamKind::kCompute ? end : issue;
+    }
+  }
+
+  /// Every node that is left waits for another one that is left: walk back until one repeats.
+  std::string spell_cycle(const std::vector<std::size_t>& waits_for) const {
+    std::vector<std::size_t> cause(nodes_.size());
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      if (waits_for[i] == 0) continue;
+      for (const std::size_t next : nodes_[i].next) cause[next] = i;
+    }
+    std::size_t at = 0;
+    while (waits_for[at] == 0) ++at;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) at = cause[at];
+    while (nodes_[at].name.empty()) at = cause[at];
+    std::string text = nodes_[at].name;
+    for (std::size_t i = cause[at]; i != at; i = cause[i]) {
+      if (!nodes_[i].name.empty()) text += " waits for " + nodes_[i].name + ", which";
+    }
+    return text + " waits for " + nodes_[at].name;
+  }
+
+  std::vector<Node> nodes_;
+  std::map<std::tuple<int, Opcode, int, int>, std::size_t> ends_;
+};
+
+}  // namespace
+
+void check_progress(const Plan& plan, PlanProblems& problems) {
+  const std::string cycle = ProgressChecker(plan).run();
+  if (cycle.empty()) return;
+  problems.push_back({"the ranks would wait for each other forever: " + cycle,
+                      "receives and sends of both stages must come in one order"});
+}
+
+}  // namespace agpcs

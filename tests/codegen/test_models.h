@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The problems that tests of lowering, verification and memory share.
+#pragma once
+
+#include "tests/plan_builders.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// A chain of four layers with a skip connection from the first to the last.
+inline Graph skip_model() {
+  return graph_of(R"(
+      input x [n,8]
+      input labels int64[n]
+      parameter w0 [8,16]
+      parameter w1 [16,16]
+      parameter w2 [16,16]
+      parameter w3 [16,4]
+      h0 = MatMul(x, w0) [n,16]
+      a0 = Relu(h0) [n,16]
+      h1 = MatMul(a0, w1) [n,16]
+      a1 = Relu(h1) [n,16]
+      h2 = MatMul(a1, w2) [n,16]
+      a2 = Relu(h2) [n,16]
+      sum = Add(a2, a0) [n,16]
+      y = MatMul(sum, w3) [n,4]
+      l = SoftmaxCrossEntropyLoss(y, labels) []
+      outputs y
+      loss l
+  )");
+}
+
+inline Cluster two_hosts() {
+  return cluster_of(R"(
+      kind fast memory=16e9 bandwidth=900e9 fp32=15e12
+      kind slow memory=8e9 bandwidth=300e9 fp32=5e12
+      host a fast 2
+      host b slow 2
+  )");
+}
+
+/// Name, strategy over `skip_model` and `two_hosts`; the batch is 16.
+inline const std::vector<std::pair<std::string, std::string>>& strategies() {
+  static const std::vector<std::pair<std::string, std::string>> kStrategies = {
+      {"alone", "micro-batches 1\nstage a/0=16 : *\n"},
+      {"data parallel",
+       "micro-batches 2\nstage a/0=3 a/1=3 b/0=1 b/1=1 : *\n"
+       "bucket 0 ring w3 w2\nbucket 0 hierarchical w1 w0\n"},
+      {"two stages", "micro-batches 4\nstage a/0=4 : h0..a1\nstage b/0=4 : *\n"},
+      {"four stages with a skip",
+       "micro-batches 8\nstage a/0=2 : h0..a0\nstage a/1=2 : h1..a1\nstage b/0=2 : h2..a2\n"
+       "stage b/1=2 : *\n"},
+      {"two stages of two replicas",
+       "micro-batches 4\nstage a/0=3 a/1=1 recompute : h0..a1\nstage b/0=2 b/1=2 : *\n"},
+      {"gpipe",
+       "micro-batches 4 gpipe\nstage a/0=4 : h0..a0\nstage a/1=2 b/0=2 : h1..a2\nstage b/1=4 : *\n"},
+  };
+  return kStrategies;
+}
+
+inline Plan plan_of_strategy(const std::string& strategy) {
+  return plan_of(skip_model(), two_hosts(), strategy, 16);
+}
+
+}  // namespace agpcs::testing
