@@ -21,6 +21,9 @@ struct ImportOptions {
   std::string batch_dim;
   /// Read initializers' values, external files included (agpcs-run). Planning never does.
   bool read_weights = false;
+  /// Leave a model whose inputs have no symbolic axis 0 at its fixed extents, instead of taking
+  /// axis 0 of its inputs as the batch (operator tests, whose inputs are weights, too).
+  bool keep_fixed_batch = false;
 };
 
 struct Imported {

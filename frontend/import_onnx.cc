@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/import_onnx.h"
+
+#include "frontend/onnx_build.h"
+#include "frontend/onnx_dims.h"
+#include "frontend/onnx_model.h"
+#include "frontend/onnx_probe.h"
+#include "frontend/onnx_roles.h"
+#include "ir/diagnostics.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace agpcs {
+namespace {
+
+Result<Imported> import_steps(const std::string& bytes, const std::string& file,
+                              const std::string& folder, const ImportOptions& options) {
+  using namespace frontend;
+  Diagnostics diag(file);
+  AGPCS_TRY(const onnx::ModelProto proto, decode_model(bytes, file));
+  AGPCS_TRY(const Model model, check_structure(proto, diag));
+  AGPCS_TRY(const DimBindings dims, bind_dims(model, options, diag));
+  const Roles roles = find_roles(model);
+  AGPCS_TRY(const ProbeResult probed, probe(model, dims, roles, diag));
+  AGPCS_TRY(Graph graph, build_graph(model, dims, roles, probed, options, folder, diag));
+  AGPCS_RETURN_IF_ERROR(verify_graph(graph));
+  return Imported{std::move(graph), diag.warnings()};
+}
+
+}  // namespace
+
+Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& file,
+                                   const std::string& folder, const ImportOptions& options) {
+  try {
+    return import_steps(bytes, file, folder, options);
+  } catch (const std::exception& e) {  // ONNX's library and protobuf throw
+    return invalid_input(fmt::format("{}: error: ONNX's library refuses it: {}", file, e.what()));
+  }
+}
+
+Result<Imported> import_onnx(const std::string& path, const ImportOptions& options) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return invalid_input(fmt::format("{}: error: it is a directory, not a model", path));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    return invalid_input(fmt::format("{}: error: cannot open it: {}", path, std::strerror(errno)));
+  }
+  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return import_onnx_bytes(bytes, path, parent.empty() ? "." : parent.string(), options);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frontend/onnx_build.h"
+
+#include "frontend/onnx_tensor.h"
+#include "ir/check.h"
+#include "ir/op_table.h"
+
+#include <fmt/format.h>
+#include <onnx/defs/schema.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+namespace agpcs::frontend {
+namespace {
+
+using onnx::NodeProto;
+
+/// Names end up in line-oriented text: no blanks, no control characters, and each only once.
+class NameSet {
+ public:
+  std::string unique(std::string name) {
+    for (char& c : name) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte <= 0x20 || byte == 0x7F) c = '_';
+    }
+    if (name.empty()) name = "_";
+    std::string candidate = name;
+    for (int i = 2; !taken_.insert(candidate).second; ++i) {
+      candidate = fmt::format("{}_{}", name, i);
+    }
+    return candidate;
+  }
+
+ private:
+  std::set<std::string> taken_;
+};
+
+std::optional<Attribute> attribute_of(const onnx::AttributeProto& a) {
+  switch (a.type()) {
+    case onnx::AttributeProto::INT:
+      return a.i();
+    case onnx::AttributeProto::FLOAT:
+      return static_cast<double>(a.f());
+    case onnx::AttributeProto::STRING:
+      return a.s();
+    case onnx::AttributeProto::INTS:
+      return std::vector<std::int64_t>(a.ints().begin(), a.ints().end());
+    case onnx::AttributeProto::FLOATS:
+      return std::vector<double>(a.floats().begin(), a.floats().end());
+    case onnx::AttributeProto::STRINGS:
+      return std::vector<std::string>(a.strings().begin(), a.strings().end());
+    case onnx::AttributeProto::TENSOR: {  // ConstantOfShape's value, a scalar
+      const Dense value = dense_of(a.t());
+      if (!value.known || value.size() != 1) return std::nullopt;
+      if (value.floating()) return value.floats[0];
+      return value.ints[0];
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+template <typename T>
+void append_bytes(std::vector<std::byte>& bytes, T value) {
+  const std::size_t at = bytes.size();
+  bytes.resize(at + sizeof(T));
+  std::memcpy(bytes.data() + at, &value, sizeof(T));
+}
+
+/// The inverse of dense_of(): elements as bytes.
+std::vector<std::byte> bytes_of(const Dense& dense, DType type) {
+  std::vector<std::byte> bytes;
+  for (const double value : dense.floats) {
+    if (type == DType::kFp64) {
+      append_bytes(bytes, value);
+    } else {
+      append_bytes(bytes, static_cast<float>(value));
+    }
+  }
+  for (const std::int64_t value : dense.ints) {
+    switch (size_of(type)) {
+      case 8:
+        append_bytes(bytes, value);
+        break;
+      case 4:
+        append_bytes(bytes, static_cast<std::int32_t>(value));
+        break;
+      case 2:
+        append_bytes(bytes, static_cast<std::int16_t>(value));
+        break;
+      default:
+        append_bytes(bytes, static_cast<std::int8_t>(value));
+        break;
+    }
+  }
+  return bytes;
+}
+
+Constant constant_of(const Probed& value, DType type) {
+  Constant constant;
+  if (value.uniform()) {
+    constant.bytes = bytes_of(value[0], type);
+    return constant;
+  }
+  Dense base = value[0];
+  for (std::size_t i = 0; i < base.ints.size(); ++i) {
+    const auto fit = fit_extent({value[0].ints[i], value[1].ints[i], value[2].ints[i]});
+    AGPCS_CHECK(fit.has_value(), "element {} of a constant is not affine", i);
+    base.ints[i] = fit->fixed;
+    constant.per_sample.push_back(fit->per_sample);
+  }
+  constant.bytes = bytes_of(base, type);
+  return constant;
+}
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const Model& model, const Roles& roles, const ProbeResult& probed,
+               const ImportOptions& options, std::string folder, Diagnostics& diag)
+      : model_(model),
+        roles_(roles),
+        probed_(probed),
+        options_(options),
+        folder_(std::move(folder)),
+        diag_(diag) {}
+
+  Result<Graph> run(const DimBindings& bindings) {
+    graph_.name = NameSet().unique(model_.graph().name().empty() ? "model" : model_.graph().name());
+    graph_.dims.assign(bindings.values.begin(), bindings.values.end());
+    resolve_aliases();
+    mark_live();
+    for (const onnx::ValueInfoProto* input : model_.inputs) {
+      graph_.inputs.push_back(add_tensor(input->name(), TensorKind::kInput));
+    }
+    for (const int index : model_.order) {
+      if (live_.count(index) != 0) add_op(index);
+    }
+    for (const onnx::ValueInfoProto& output : model_.graph().output()) {
+      graph_.outputs.push_back(read(output.name()));
+    }
+    if (!diag_.ok()) return diag_.status();
+    finish_ops();
+    add_warnings();
+    link_graph(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  Fate fate(int index) const { return probed_.fates[static_cast<std::size_t>(index)]; }
+
+  /// The value that `name` stands for.
+  std::string_view resolve(std::string_view name) const {
+    const auto it = aliases_.find(name);
+    return it != aliases_.end() ? it->second : name;
+  }
+
+  void resolve_aliases() {
+    for (const int index : model_.order) {
+      const NodeProto& node = model_.node(index);
+      if (fate(index) == Fate::kAlias) aliases_[node.output(0)] = resolve(node.input(0));
+      if (fate(index) != Fate::kKept) continue;
+      for (const std::string& output : node.output()) makers_[output] = index;
+    }
+  }
+
+  void mark_live() {
+    std::vector<int> open;
+    const auto need = [&](std::string_view name) {
+      if (name.empty()) return;
+      read_.insert(resolve(name));
+      const auto maker = makers_.find(resolve(name));
+      if (maker != makers_.end() && live_.insert(maker->second).second)
+        open.push_back(maker->second);
+    };
+    for (const onnx::ValueInfoProto& output : model_.graph().output()) need(output.name());
+    while (!open.empty()) {
+      const int index = open.back();
+      open.pop_back();
+      const NodeProto& node = model_.node(index);
+      for (int i = 0; i < node.input_size(); ++i) {
+        if (i == 1 && probed_.targets.count(index) != 0) continue;
+        need(node.input(i));
+      }
+    }
+  }
+
+  TensorId add_tensor(std::string_view name, TensorKind kind) {
+    const Probed* value = probed_.find(name);
+    AGPCS_CHECK(value != nullptr, "value '{}' has no shape", name);
+    const TensorId id = add_tensor(name, kind, *value);
+    ids_[name] = id;
+    return id;
+  }
+
+  TensorId add_tensor(std::string_view name, TensorKind kind, const Probed& value) {
+    Tensor tensor;
+    tensor.name = tensor_names_.unique(std::string(name));
+    tensor.kind = kind;
+    const std::optional<DType> type = dtype_of(value.type());
+    if (!type) {
+      diag_.error_at(fmt::format("tensor '{}'", name),
+                     fmt::format("element type {} is not supported", onnx_type_name(value.type())),
+                     "types: float, float16, bfloat16, double, int64, int32, int16, int8, uint8, "
+                     "bool");
+    }
+    tensor.type = type.value_or(DType::kFp32);
+    const std::optional<Shape> shape = fit_shape(value);
+    AGPCS_CHECK(shape.has_value(), "extents of '{}' are not affine", name);
+    tensor.shape = *shape;
+    if (kind == TensorKind::kConstant && type && is_constant(value)) {
+      tensor.constant = constant_of(value, *type);
+    }
+    graph_.tensors.push_back(std::move(tensor));
+    return static_cast<TensorId>(graph_.tensors.size()) - 1;
+  }
+
+  /// The tensor of a value that an operator or the graph's caller reads.
+  TensorId read(std::string_view name) {
+    if (name.empty()) return kNone;
+    name = resolve(name);
+    const auto known = ids_.find(name);
+    if (known != ids_.end()) return known->second;
+    const auto role = roles_.find(name);
+    const TensorKind kind = role != roles_.end() ? role->second : TensorKind::kConstant;
+    const TensorId id = add_tensor(name, kind);
+    const auto stored = probed_.stored.find(name);
+    if (stored != probed_.stored.end()) store(id, *stored->second);
+    return id;
+  }
+
+  void store(TensorId id, const onnx::TensorProto& proto) {
+    Tensor& tensor = graph_.tensor(id);
+    if (!dtype_of(proto.data_type())) return;  // reported
+    const auto report = [&](const Status& status) {
+      diag_.error_at(fmt::format("tensor '{}'", tensor.name), status.message());
+    };
+    if (is_external(proto)) {
+      Result<ExternalData> external = external_data_of(proto, folder_);
+      if (!external.ok()) return report(external.status());
+      tensor.external = std::move(*external);
+      if (options_.read_weights) read_value(tensor);
+      return;
+    }
+    if (!tensor.constant.bytes.empty()) return;
+    Result<std::vector<std::byte>> bytes = inline_bytes(proto);
+    if (!bytes.ok()) return report(bytes.status());
+    if (tensor.kind == TensorKind::kConstant || options_.read_weights) {
+      tensor.constant.bytes = std::move(*bytes);
+    }
+    if (tensor.kind == TensorKind::kConstant && tensor.shape.empty() && is_floating(tensor.type) &&
+        model_.initializers.count(proto.name()) != 0) {
+      scalars_.push_back(tensor.name);
+    }
+  }
+
+  void read_value(Tensor& tensor) {
+    const std::string place = fmt::format("tensor '{}'", tensor.name);
+    if (folder_.empty()) {
+      return diag_.error_at(place, fmt::format("its value is in '{}', and the model has no folder",
+                                               tensor.external.location));
+    }
+    auto bytes = read_external(tensor.external, folder_);
+    if (!bytes.ok()) return diag_.error_at(place, bytes.status().message());
+    if (*bytes) {
+      tensor.constant.bytes = std::move(**bytes);
+    } else if (tensor.kind == TensorKind::kConstant) {
+      diag_.error_at(place, fmt::format("its value is in '{}', which is not in the model's folder",
+                                        tensor.external.location));
+    }
+  }
+
+  void add_op(int index) {
+    const NodeProto& node = model_.node(index);
+    Op op;
+    op.type = node.op_type();
+    op.domain = domain_of(node);
+    op.version = model_.opsets.at(op.domain);
+    const std::string first = node.output_size() > 0 ? node.output(0) : "";
+    op.name =
+        op_names_.unique(node.name().empty() ? fmt::format("{}_{}", op.type, first) : node.name());
+    for (int i = 0; i < node.input_size(); ++i) {
+      const auto target = i == 1 ? probed_.targets.find(index) : probed_.targets.end();
+      op.inputs.push_back(
+          target == probed_.targets.end()
+              ? read(node.input(i))
+              : add_tensor(first + ".shape", TensorKind::kConstant, target->second));
+    }
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (std::optional<Attribute> value = attribute_of(attribute)) {
+        op.attributes[attribute.name()] = std::move(*value);
+      }
+    }
+    for (int i = 0; i < node.output_size(); ++i) op.outputs.push_back(output(node, op, i));
+    while (!op.outputs.empty() && op.outputs.back() == kNone) op.outputs.pop_back();
+    graph_.ops.push_back(std::move(op));
+  }
+
+  /// kNone for an optional output that nothing reads.
+  TensorId output(const NodeProto& node, const Op& op, int i) {
+    const std::string& name = node.output(i);
+    if (name.empty()) return kNone;
+    if (read_.count(name) == 0) {
+      const bool known = probed_.find(name) != nullptr;
+      if (!known || is_optional_output(op, i)) return kNone;
+    }
+    return add_tensor(name, TensorKind::kActivation);
+  }
+
+  static bool is_optional_output(const Op& op, int i) {
+    const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(op.type, op.version, op.domain);
+    if (schema == nullptr || i >= static_cast<int>(schema->outputs().size())) return false;
+    return schema->outputs()[static_cast<std::size_t>(i)].GetOption() == onnx::OpSchema::Optional;
+  }
+
+  void finish_ops() {
+    std::set<std::string> notes;
+    for (Op& op : graph_.ops) {
+      const std::string note = to_training_form(graph_, op);
+      if (!note.empty() && notes.insert(note).second) {
+        diag_.warning_at(fmt::format("operator '{}'", op.name), note);
+      }
+    }
+    drop_unread_constants();
+  }
+
+  /// Constants that only Dropout read are attributes now.
+  void drop_unread_constants() {
+    std::vector<bool> used(graph_.tensors.size());
+    const auto use = [&](TensorId id) {
+      if (id != kNone) used[static_cast<std::size_t>(id)] = true;
+    };
+    for (const Op& op : graph_.ops) {
+      std::for_each(op.inputs.begin(), op.inputs.end(), use);
+      std::for_each(op.outputs.begin(), op.outputs.end(), use);
+    }
+    std::for_each(graph_.inputs.begin(), graph_.inputs.end(), use);
+    std::for_each(graph_.outputs.begin(), graph_.outputs.end(), use);
+    std::vector<TensorId> moved(graph_.tensors.size(), kNone);
+    std::vector<Tensor> kept;
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (!used[i]) continue;
+      moved[i] = static_cast<TensorId>(kept.size());
+      kept.push_back(std::move(graph_.tensors[i]));
+    }
+    graph_.tensors = std::move(kept);
+    const auto move = [&](TensorId& id) {
+      if (id != kNone) id = moved[static_cast<std::size_t>(id)];
+    };
+    for (Op& op : graph_.ops) {
+      std::for_each(op.inputs.begin(), op.inputs.end(), move);
+      std::for_each(op.outputs.begin(), op.outputs.end(), move);
+    }
+    std::for_each(graph_.inputs.begin(), graph_.inputs.end(), move);
+    std::for_each(graph_.outputs.begin(), graph_.outputs.end(), move);
+  }
+
+  void add_warnings() {
+    std::set<std::string> reported;
+    for (const Op& op : graph_.ops) {
+      if (find_op_info(op.domain, op.type) != nullptr) continue;
+      if (!reported.insert(op.domain + "." + op.type).second) continue;
+      diag_.warning_at(
+          fmt::format("operator '{}'", op.name),
+          fmt::format("{}{}{} is not in the operator table; it is planned as memory-bound "
+                      "elementwise",
+                      op.domain, op.domain.empty() ? "" : ".", op.type));
+    }
+    if (scalars_.empty()) return;
+    diag_.warning({},
+                  fmt::format("{} initializer{} of rank 0 ('{}'{}) not trained", scalars_.size(),
+                              scalars_.size() == 1 ? "" : "s", scalars_.front(),
+                              scalars_.size() == 1 ? "), is" : ", ...) are"),
+                  "a trained scalar has shape [1]");
+  }
+
+  const Model& model_;
+  const Roles& roles_;
+  const ProbeResult& probed_;
+  const ImportOptions& options_;
+  std::string folder_;
+  Diagnostics& diag_;
+  Graph graph_;
+  NameSet tensor_names_, op_names_;
+  std::unordered_map<std::string_view, std::string_view> aliases_;
+  std::unordered_map<std::string_view, int> makers_;  ///< of kept nodes' outputs
+  std::unordered_map<std::string_view, TensorId> ids_;
+  std::unordered_set<std::string_view> read_;
+  std::unordered_set<int> live_;
+  std::vector<std::string> scalars_;
+};
+
+}  // namespace
+
+Result<Graph> build_graph(const Model& model, const DimBindings& bindings, const Roles& roles,
+                          const ProbeResult& probed, const ImportOptions& options,
+                          const std::string& folder, Diagnostics& diag) {
+  return GraphBuilder(model, roles, probed, options, folder, diag).run(bindings);
+}
+
+}  // namespace agpcs::frontend

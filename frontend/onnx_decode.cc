@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// From bytes to a ModelProto, with errors that say what is wrong with the file.
+#include "frontend/onnx_model.h"
+
+#include <fmt/format.h>
+#include <onnx/defs/parser.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <limits>
+
+namespace agpcs::frontend {
+namespace {
+
+struct Magic {
+  std::string_view bytes;
+  std::string_view what;
+};
+constexpr Magic kMagics[] = {
+    {"\x89PNG", "a PNG image"},
+    {"\xFF\xD8\xFF", "a JPEG image"},
+    {"PK\x03\x04", "a zip archive (a PyTorch checkpoint?)"},
+    {"\x1F\x8B", "gzip data"},
+    {"\x7F"
+     "ELF",
+     "a program"},
+    {"\x80\x02", "a Python pickle"},
+    {"\x89HDF", "an HDF5 file"},
+    {"version https://git-lfs", "a Git LFS pointer"},
+};
+
+bool is_text(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.begin() + std::min<std::size_t>(bytes.size(), 512),
+                     [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c & 0xE0) != 0; });
+}
+
+/// What a file that is not a model is, or "".
+std::string_view looks_like(std::string_view bytes) {
+  for (const Magic& magic : kMagics) {
+    if (bytes.substr(0, magic.bytes.size()) == magic.bytes) return magic.what;
+  }
+  return is_text(bytes) ? "text" : "";
+}
+
+Status not_a_model(const std::string& bytes, const std::string& file) {
+  const std::string_view what = looks_like(bytes);
+  if (what == "text") {
+    return invalid_input(
+        fmt::format("{}: error: not an ONNX model: it is text\n"
+                    "  hint: text models in ONNX's own syntax are named *.onnxtxt",
+                    file));
+  }
+  if (!what.empty()) {
+    return invalid_input(fmt::format("{}: error: not an ONNX model: it is {}", file, what));
+  }
+  constexpr char kIrVersionTag = 0x08;  // a ModelProto starts with field 1, a varint
+  if (bytes.front() == kIrVersionTag) {
+    return invalid_input(
+        fmt::format("{}: error: the model is truncated or damaged: its {} bytes cannot be decoded\n"
+                    "  hint: copy or export it again",
+                    file, bytes.size()));
+  }
+  return invalid_input(fmt::format("{}: error: not an ONNX model", file));
+}
+
+Result<onnx::ModelProto> decode_binary(const std::string& bytes, const std::string& file) {
+  if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    return invalid_input(
+        fmt::format("{}: error: the model has {} bytes, a protobuf message at most 2147483647\n"
+                    "  hint: save it with external data",
+                    file, bytes.size()));
+  }
+  onnx::ModelProto proto;
+  if (!looks_like(bytes).empty() ||
+      !proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return not_a_model(bytes, file);
+  }
+  return proto;
+}
+
+/// "[ParseError at position (line: 2 column: 15)]\nError context: ...\nmessage" as a diagnostic.
+Status parse_error(const std::string& text, const std::string& file, const std::string& message) {
+  SourceRange where;
+  const std::size_t at = message.find("(line: ");
+  if (at != std::string::npos) {
+    std::sscanf(message.c_str() + at, "(line: %d column: %d)", &where.line, &where.column);
+  }
+  std::string what = message.substr(message.find_last_of('\n') + 1);
+  while (!what.empty() && (what.back() == '.' || what.back() == ' ')) what.pop_back();
+  if (!what.empty() && what[0] >= 'A' && what[0] <= 'Z') what[0] = static_cast<char>(what[0] + 32);
+  Diagnostics diag(file, text);
+  diag.error(where, what.empty() ? "the text cannot be parsed" : what);
+  return diag.status();
+}
+
+Result<onnx::ModelProto> decode_text(const std::string& text, const std::string& file) {
+  onnx::ModelProto proto;
+  onnx::OnnxParser parser(text.c_str());
+  try {
+    const auto status = parser.Parse(proto);
+    if (!status.IsOK()) return parse_error(text, file, status.ErrorMessage());
+    if (!parser.EndOfInput()) {
+      return parse_error(text, file, parser.GetCurrentPos() + "\ntext after the end of the model");
+    }
+  } catch (const std::exception&) {  // std::stoll and its kin inside the parser
+    return parse_error(text, file, parser.GetCurrentPos() + "\na number is out of range");
+  }
+  return proto;
+}
+
+}  // namespace
+
+Result<onnx::ModelProto> decode_model(const std::string& bytes, const std::string& file) {
+  if (bytes.empty()) return invalid_input(fmt::format("{}: error: the file is empty", file));
+  constexpr std::string_view kText = ".onnxtxt";
+  const bool text = file.size() >= kText.size() &&
+                    file.compare(file.size() - kText.size(), kText.size(), kText) == 0;
+  return text ? decode_text(bytes, file) : decode_binary(bytes, file);
+}
+
+}  // namespace agpcs::frontend

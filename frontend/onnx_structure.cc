@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names, order and operator sets of a model's main graph.
+#include "frontend/onnx_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+namespace agpcs::frontend {
+
+std::string domain_of(const onnx::NodeProto& node) {
+  return node.domain() == "ai.onnx" ? "" : node.domain();
+}
+
+std::string label_of(const Model& model, int index) {
+  const onnx::NodeProto& node = model.node(index);
+  if (!node.name().empty()) return fmt::format("node {} '{}'", index, node.name());
+  const std::string output = node.output_size() > 0 ? node.output(0) : "";
+  return fmt::format("node {} ({} of '{}')", index, node.op_type(), output);
+}
+
+namespace {
+
+class StructureChecker {
+ public:
+  StructureChecker(const onnx::ModelProto& proto, Diagnostics& diag) : model_(proto), diag_(diag) {}
+
+  Result<Model> run() {
+    check_header();
+    if (!diag_.ok()) return diag_.status();
+    collect_values();
+    for (int i = 0; i < graph().node_size(); ++i) collect_outputs(i);
+    check_outputs();
+    for (int i = 0; i < graph().node_size(); ++i) check_reads(i);
+    if (!diag_.ok()) return diag_.status();
+    mark_needed();
+    for (int i = 0; i < graph().node_size(); ++i) {
+      if (needed_[static_cast<std::size_t>(i)]) check_operator(i);
+    }
+    sort();
+    if (!diag_.ok()) return diag_.status();
+    return std::move(model_);
+  }
+
+ private:
+  const onnx::GraphProto& graph() const { return model_.graph(); }
+
+  void check_header() {
+    const onnx::ModelProto& proto = *model_.proto;
+    if (!proto.has_graph()) {
+      return diag_.error({}, "the model has no graph", "the file may be truncated");
+    }
+    for (const auto& import : proto.opset_import()) {
+      const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
+      model_.opsets[domain] = static_cast<int>(std::clamp<std::int64_t>(import.version(), 0, 9999));
+    }
+    const auto onnx_opset = model_.opsets.find("");
+    if (model_.opsets.empty()) {
+      return diag_.error({}, "the model imports no operator set", "the file may be truncated");
+    }
+    if (onnx_opset != model_.opsets.end() && onnx_opset->second > kNewestOpset) {
+      diag_.error({},
+                  fmt::format("the model is in opset {}, the newest known here is {}",
+                              onnx_opset->second, kNewestOpset),
+                  "export it at opset 17");
+    }
+    if (graph().output_size() == 0) diag_.error({}, "the graph has no outputs");
+  }
+
+  void collect_values() {
+    for (const onnx::TensorProto& tensor : graph().initializer()) {
+      if (!model_.initializers.emplace(tensor.name(), &tensor).second) {
+        diag_.error({}, fmt::format("two initializers are named '{}'", tensor.name()));
+      }
+      makers_.emplace(tensor.name(), kGiven);
+    }
+    for (const onnx::SparseTensorProto& sparse : graph().sparse_initializer()) {
+      diag_.error({},
+                  fmt::format("sparse initializer '{}' is not supported", sparse.values().name()),
+                  "save it as a dense tensor");
+    }
+    std::unordered_set<std::string_view> seen;
+    for (const onnx::ValueInfoProto& input : graph().input()) {
+      if (!seen.insert(input.name()).second) {
+        diag_.error({}, fmt::format("two inputs are named '{}'", input.name()));
+      }
+      if (model_.initializers.count(input.name()) != 0) continue;
+      model_.inputs.push_back(&input);
+      makers_.emplace(input.name(), kGiven);
+    }
+  }
+
+  void collect_outputs(int index) {
+    for (const std::string& output : model_.node(index).output()) {
+      if (output.empty()) continue;
+      const auto [it, inserted] = makers_.emplace(output, index);
+      if (inserted) continue;
+      const std::string other = it->second == kGiven
+                                    ? "an input or initializer"
+                                    : fmt::format("an output of {}", label_of(model_, it->second));
+      diag_.error_at(label_of(model_, index),
+                     fmt::format("its output '{}' is already {}", output, other));
+    }
+  }
+
+  void check_outputs() {
+    std::unordered_set<std::string_view> seen;
+    for (const onnx::ValueInfoProto& output : graph().output()) {
+      if (!seen.insert(output.name()).second) {
+        diag_.error({}, fmt::format("two outputs of the graph are named '{}'", output.name()));
+      }
+      if (makers_.count(output.name()) == 0) {
+        diag_.error({}, fmt::format("no node makes output '{}' of the graph", output.name()),
+                    suggestion(output.name()));
+      }
+    }
+  }
+
+  void check_reads(int index) {
+    for (const std::string& input : model_.node(index).input()) {
+      if (input.empty() || makers_.count(input) != 0) continue;
+      diag_.error_at(label_of(model_, index),
+                     fmt::format("it reads '{}', which no node makes and which is no input or "
+                                 "initializer",
+                                 input),
+                     suggestion(input));
+    }
+  }
+
+  std::string suggestion(const std::string& name) const {
+    std::vector<std::string> names;
+    for (const auto& [value, maker] : makers_) names.emplace_back(value);
+    std::sort(names.begin(), names.end());
+    const std::string near = nearest(name, names);
+    return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
+  }
+
+  void mark_needed() {
+    needed_.assign(static_cast<std::size_t>(graph().node_size()), false);
+    std::vector<int> open;
+    const auto need = [&](std::string_view value) {
+      if (value.empty()) return;
+      model_.used.insert(value);
+      const int maker = makers_.at(value);
+      if (maker == kGiven || needed_[static_cast<std::size_t>(maker)]) return;
+      needed_[static_cast<std::size_t>(maker)] = true;
+      open.push_back(maker);
+    };
+    for (const onnx::ValueInfoProto& output : graph().output()) need(output.name());
+    while (!open.empty()) {
+      const onnx::NodeProto& node = model_.node(open.back());
+      open.pop_back();
+      for (const std::string& input : node.input()) need(input);
+    }
+  }
+
+  void check_operator(int index) {
+    const onnx::NodeProto& node = model_.node(index);
+    const std::string domain = domain_of(node);
+    const std::string& type = node.op_type();
+    if (domain.empty() && (type == "If" || type == "Loop" || type == "Scan")) {
+      return diag_.error_at(label_of(model_, index),
+                            fmt::format("control flow ({}) is not supported", type),
+                            "export the model by tracing, with fixed branches and loop counts");
+    }
+    for (const onnx::FunctionProto& function : model_.proto->functions()) {
+      if (function.name() != type || function.domain() != node.domain()) continue;
+      return diag_.error_at(
+          label_of(model_, index),
+          fmt::format("local function '{}.{}' is not supported", function.domain(), type),
+          "inline it: onnx.inliner.inline_local_functions(model)");
+    }
+    if (model_.opsets.count(domain) == 0) {
+      diag_.error_at(label_of(model_, index),
+                     fmt::format("operator {} is in domain '{}', which the model does not import",
+                                 type, domain.empty() ? "ai.onnx" : domain));
+    }
+  }
+
+  /// Kahn's algorithm; a heap keeps the file's order where it is free.
+  void sort() {
+    const std::size_t count = needed_.size();
+    std::vector<int> waiting(count, 0);
+    std::vector<std::vector<int>> readers(count);
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    for (int i = 0; i < static_cast<int>(count); ++i) {
+      if (!needed_[static_cast<std::size_t>(i)]) continue;
+      for (const std::string& input : model_.node(i).input()) {
+        const int maker = input.empty() ? kGiven : makers_.at(input);
+        if (maker == kGiven) continue;
+        readers[static_cast<std::size_t>(maker)].push_back(i);
+        ++waiting[static_cast<std::size_t>(i)];
+      }
+      if (waiting[static_cast<std::size_t>(i)] == 0) ready.push(i);
+    }
+    while (!ready.empty()) {
+      const int next = ready.top();
+      ready.pop();
+      model_.order.push_back(next);
+      for (const int reader : readers[static_cast<std::size_t>(next)]) {
+        if (--waiting[static_cast<std::size_t>(reader)] == 0) ready.push(reader);
+      }
+    }
+    report_cycle(waiting);
+  }
+
+  void report_cycle(const std::vector<int>& waiting) {
+    const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; });
+    if (stuck == waiting.end()) return;
+    // Walk back along makers that are stuck, too, until a node comes twice.
+    std::vector<int> path{static_cast<int>(stuck - waiting.begin())};
+    std::vector<bool> seen(waiting.size());
+    while (!seen[static_cast<std::size_t>(path.back())]) {
+      seen[static_cast<std::size_t>(path.back())] = true;
+      for (const std::string& input : model_.node(path.back()).input()) {
+        const int maker = input.empty() ? kGiven : makers_.at(input);
+        if (maker == kGiven || waiting[static_cast<std::size_t>(maker)] == 0) continue;
+        path.push_back(maker);
+        break;
+      }
+    }
+    const auto first = std::find(path.begin(), path.end(), path.back());
+    std::string names;
+    for (auto it = path.end() - 1; it != first; --it) names += label_of(model_, *it) + " -> ";
+    diag_.error({}, fmt::format("the graph has a cycle: {}{}", names, label_of(model_, *first)));
+  }
+
+  static constexpr int kGiven = -1;  ///< made by no node
+  Model model_;
+  Diagnostics& diag_;
+  std::unordered_map<std::string_view, int> makers_;
+  std::vector<bool> needed_;
+};
+
+}  // namespace
+
+Result<Model> check_structure(const onnx::ModelProto& proto, Diagnostics& diag) {
+  return StructureChecker(proto, diag).run();
+}
+
+}  // namespace agpcs::frontend
