@@ -85,6 +85,13 @@ std::int64_t wrap_axis(std::int64_t axis, std::int64_t rank) {
   return wrapped;
 }
 
+std::int64_t rows_before(const at::Tensor& x, std::int64_t axis) {
+  if (axis != x.dim()) axis = wrap_axis(axis, x.dim());
+  std::int64_t rows = 1;
+  for (std::int64_t i = 0; i < axis; ++i) rows *= x.size(i);
+  return rows;
+}
+
 std::vector<std::int64_t> wrap_axes(std::vector<std::int64_t> axes, std::int64_t rank) {
   for (auto& axis : axes) axis = wrap_axis(axis, rank);
   return axes;

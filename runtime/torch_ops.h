@@ -88,6 +88,10 @@ at::ScalarType stored_type(DType type);
 /// The ONNX TensorProto.DataType number, as Cast's "to" has it, as a computed type.
 at::ScalarType computed_type_of_onnx(std::int64_t data_type);
 
+/// The product of the extents before an axis in [-rank, rank], where Flatten and the older Softmax cut
+/// a tensor in two.
+std::int64_t rows_before(const at::Tensor& x, std::int64_t axis);
+
 /// `axis` in [-rank, rank) as one in [0, rank); throws KernelError otherwise.
 std::int64_t wrap_axis(std::int64_t axis, std::int64_t rank);
 std::vector<std::int64_t> wrap_axes(std::vector<std::int64_t> axes, std::int64_t rank);

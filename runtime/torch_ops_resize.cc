@@ -31,7 +31,10 @@ double source_of(const AxisPlan& p, const Style& style, std::int64_t i) {
   const auto x = static_cast<double>(i), in = static_cast<double>(p.in), out = static_cast<double>(p.out);
   if (style.coordinates == "half_pixel") return (x + 0.5) / p.scale - 0.5;
   if (style.coordinates == "pytorch_half_pixel") return p.out > 1 ? (x + 0.5) / p.scale - 0.5 : 0;
-  if (style.coordinates == "align_corners") return p.out > 1 ? x * (in - 1) / (out - 1) : 0;
+  if (style.coordinates == "align_corners") {
+    const double resized = p.scale * in;  // not rounded: so have ONNX's reference and tests
+    return resized == 1 ? 0 : x * (in - 1) / (resized - 1);
+  }
   if (style.coordinates == "asymmetric") return x / p.scale;
   if (style.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / p.scale;
   if (style.coordinates == "tf_crop_and_resize") {

@@ -26,9 +26,7 @@ Tensors reshape(const OpCall& call) {
 
 Tensors flatten(const OpCall& call) {
   const at::Tensor& x = call.input(0);
-  const std::int64_t axis = call.axis(1, x.dim() + 1);
-  std::int64_t rows = 1;
-  for (std::int64_t i = 0; i < axis; ++i) rows *= x.size(i);
+  const std::int64_t rows = rows_before(x, call.op.int_attribute("axis", 1));
   const std::int64_t columns = rows == 0 ? 0 : x.numel() / rows;
   return {x.reshape({rows, columns})};
 }
@@ -180,7 +178,7 @@ Tensors shape_of(const OpCall& call) {
   return {at::tensor(Ints(sizes.begin() + start, sizes.begin() + std::max(start, end)), at::kLong)};
 }
 
-Tensors size_of_tensor(const OpCall& call) { return {at::tensor(call.input(0).numel(), at::kLong)}; }
+Tensors size_of_tensor(const OpCall& call) { return {at::scalar_tensor(call.input(0).numel(), at::kLong)}; }
 
 Tensors triangle(const OpCall& call) {
   const at::Tensor& x = call.input(0);

@@ -11,9 +11,7 @@ template <typename F>
 Tensors along_axis(const OpCall& call, F&& f) {
   const at::Tensor& x = call.input(0);
   if (call.op.version >= 13) return {f(x, call.axis(-1, x.dim()))};
-  const std::int64_t axis = call.axis(1, x.dim() + 1);
-  std::int64_t rows = 1;
-  for (std::int64_t i = 0; i < axis; ++i) rows *= x.size(i);
+  const std::int64_t rows = rows_before(x, call.op.int_attribute("axis", 1));
   return {f(x.reshape({rows, -1}), 1).view(x.sizes())};
 }
 
