@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan against the model and the cluster that it was made for.
+#include "ir/memory.h"
+#include "ir/plan_graph.h"
+#include "ir/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+template <typename... Args>
+Status fail(fmt::format_string<Args...> format, Args&&... args) {
+  return invalid_input("plan: error: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Digest, and devices in the cluster's order: rank numbers follow it.
+Status check_cluster(const Plan& plan, const Cluster& cluster) {
+  const std::string digest = digest_of(print_cluster(cluster));
+  if (digest != plan.cluster_digest) {
+    return fail(
+        "the plan is for cluster '{}' ({}), this cluster is '{}' ({})\n"
+        "  hint: give the cluster that the plan was made for, or compile again",
+        plan.cluster, plan.cluster_digest, cluster.name, digest);
+  }
+  std::map<int, std::string> device_of;
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      device_of[stage.ranks[i]] = stage.devices[i];
+    }
+  }
+  DeviceId before = -1;
+  for (const auto& [rank, name] : device_of) {
+    const DeviceId device = cluster.find_device(name);
+    if (device == kNone) return fail("rank {}: cluster '{}' has no '{}'", rank, cluster.name, name);
+    if (device <= before) {
+      return fail("rank {} is on '{}', which the cluster lists before '{}' of rank {}", rank, name,
+                  cluster.device_name(before), rank - 1);
+    }
+    before = device;
+  }
+  return {};
+}
+
+std::string describe(const CutTensor& tensor) {
+  std::string shape = tensor.batched ? "samples" : "";
+  for (const std::int64_t dim : tensor.dims) {
+    shape += fmt::format("{}{}", shape.empty() ? "" : "x", dim);
+  }
+  return fmt::format("'{}' {} {} gradient={}", tensor.name, name_of(tensor.type),
+                     shape.empty() ? "scalar" : shape, tensor.gradient ? "yes" : "no");
+}
+
+std::string describe(const Cut& cut) {
+  std::string text = fmt::format("s{} to s{}:", cut.from, cut.to);
+  for (const CutTensor& tensor : cut.tensors) text += " " + describe(tensor);
+  return text;
+}
+
+Status check_cuts(const Plan& plan, const Graph& graph, const std::vector<int>& stage_of) {
+  const std::vector<Cut> wanted = cuts_between(graph, stage_of, plan.training.precision);
+  for (std::size_t i = 0; i < std::max(wanted.size(), plan.cuts.size()); ++i) {
+    const std::string has = i < plan.cuts.size() ? describe(plan.cuts[i]) : "nothing";
+    const std::string needs = i < wanted.size() ? describe(wanted[i]) : "nothing";
+    if (has != needs) {
+      return fail("cut c{} is {}\n  the model needs {}\n  hint: compile again", i, has, needs);
+    }
+  }
+  return {};
+}
+
+Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
+  for (const Tensor& tensor : graph.tensors) {
+    const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
+    if (tensor.consumers.empty() || (!owned && tensor.producer == kNone)) continue;
+    const OpId first = owned ? tensor.consumers.front() : tensor.producer;
+    const int from = stage_of[static_cast<std::size_t>(first)];
+    for (const OpId consumer : tensor.consumers) {
+      const int to = stage_of[static_cast<std::size_t>(consumer)];
+      if (owned ? to != from : to < from) {
+        return fail("'{}' goes from stage s{} to stage s{}\n  hint: {}", tensor.name, from, to,
+                    owned ? "operators that share a parameter share a stage"
+                          : "a tensor goes to the same or to a later stage");
+      }
+    }
+  }
+  return {};
+}
+
+Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int>& stage_of) {
+  const std::vector<int> use = first_use_stage(graph, stage_of);
+  std::map<std::string, TensorId> unplaced;
+  for (const TensorId id : graph.parameters()) {
+    if (graph.tensor(id).needs_gradient) unplaced[graph.tensor(id).name] = id;
+  }
+  for (const PlanBucket& bucket : plan.buckets) {
+    for (const BucketMember& member : bucket.members) {
+      const auto it = unplaced.find(member.parameter);
+      if (it == unplaced.end()) {
+        return fail("bucket {}: the model trains no parameter '{}'", bucket.name, member.parameter);
+      }
+      const Tensor& parameter = graph.tensor(it->second);
+      const std::int64_t elements = elements_at(parameter.shape, 1);
+      const int stage = use[static_cast<std::size_t>(it->second)];
+      const DType type = held_type(parameter.type, plan.training.precision);
+      if (elements != member.elements || stage != bucket.stage || type != bucket.type) {
+        return fail("bucket {}: '{}' has {} elements of {} in s{}, the model has {} of {} in s{}",
+                    bucket.name, member.parameter, member.elements, name_of(bucket.type),
+                    bucket.stage, elements, name_of(type), stage);
+      }
+      unplaced.erase(it);
+    }
+  }
+  if (unplaced.empty()) return {};
+  return fail("the gradient of '{}' is in no bucket", unplaced.begin()->first);
+}
+
+/// "parameters 1.00GB, gradients 1.00GB, ...": what is not zero.
+std::string parts_of(const MemoryUse& use) {
+  const std::pair<const char*, std::int64_t> parts[] = {
+      {"parameters", use.parameters},   {"gradients", use.gradients}, {"optimizer", use.optimizer},
+      {"activations", use.activations}, {"transfers", use.transfers}, {"workspace", use.workspace}};
+  std::string text;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes == 0) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, byte_figure(bytes));
+  }
+  return text;
+}
+
+/// What would make the plan fit, by what takes the memory.
+std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t samples,
+                   const MemoryUse& use, std::int64_t memory) {
+  const std::int64_t resident = use.parameters + use.gradients + use.optimizer;
+  if (resident > memory) {
+    return "parameters, gradients and optimizer state alone do not fit: more stages, or an "
+           "optimizer "
+           "with less state";
+  }
+  std::string text;
+  if (samples > 1) {
+    text += fmt::format("more micro-batches (now {}), a smaller batch (now {})", plan.micro_batches,
+                        plan.training.batch);
+  }
+  if (!stage.recompute) text += text.empty() ? "recomputation" : ", recomputation";
+  return text + (text.empty() ? "" : ", ") + "more devices or more stages";
+}
+
+Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  AGPCS_TRY(const std::vector<MemoryUse> ranks, peak_memory(plan, graph));
+  std::string text;
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const MemoryUse& use = ranks[static_cast<std::size_t>(stage.ranks[i])];
+      const std::int64_t memory =
+          cluster.kind_of(cluster.find_device(stage.devices[i])).memory_bytes;
+      if (use.total() <= memory) continue;
+      text += fmt::format(
+          "{}{} (rank {}, stage {}) lacks {}: it has {} and needs {}\n  {}\n"
+          "  hint: {}",
+          text.empty() ? "" : "\n", stage.devices[i], stage.ranks[i], stage.name,
+          byte_figure(use.total() - memory), byte_figure(memory), byte_figure(use.total()),
+          parts_of(use), remedy(plan, stage, stage.samples[i], use, memory));
+    }
+  }
+  return text.empty() ? Status() : Status(StatusCode::kInfeasible, std::move(text));
+}
+
+}  // namespace
+
+Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  AGPCS_RETURN_IF_ERROR(verify_plan(plan));
+  AGPCS_RETURN_IF_ERROR(check_cluster(plan, cluster));
+  AGPCS_TRY(const auto stages, resolve_stages(plan, graph));
+  std::vector<int> stage_of(graph.ops.size());
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const OpId op : stages[s]) stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
+  }
+  AGPCS_RETURN_IF_ERROR(check_edges(graph, stage_of));
+  AGPCS_RETURN_IF_ERROR(check_cuts(plan, graph, stage_of));
+  AGPCS_RETURN_IF_ERROR(check_buckets(plan, graph, stage_of));
+  return check_memory(plan, graph, cluster);
+}
+
+}  // namespace agpcs
