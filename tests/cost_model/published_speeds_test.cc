@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResNet-50 on one GPU against what NVIDIA publishes: github.com/NVIDIA/DeepLearningExamples,
+// PyTorch/Classification/ConvNets/resnet50v1.5, "Training performance results" (container 21.03).
+#include "cost_model/cost_table.h"
+#include "tests/builders.h"
+#include "tests/cost_model/models.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agpcs {
+namespace {
+
+struct Published {
+  const char* device;
+  const char* figures;  // datasheet
+  const char* precision;
+  std::int64_t batch;
+  double images_per_second;
+};
+
+class PublishedSpeed : public ::testing::TestWithParam<Published> {};
+
+TEST_P(PublishedSpeed, OfResNet50IsMetWithinFifteenPercent) {
+  const Published& published = GetParam();
+  const Graph graph = testing::training_graph_of("resnet50");
+  Cluster cluster =
+      testing::cluster_of(std::string("kind gpu ") + published.figures + "\nhost a gpu 1\n");
+  cluster.kinds[0].peak_flops["tf32"] = 156e12;
+  Training training;
+  training.precision = published.precision;
+  const Result<CostTable> costs = CostTable::make(graph, cluster, training);
+  ASSERT_TRUE(costs.ok()) << costs.status().message();
+  EXPECT_NEAR(costs->speed(0, published.batch) / published.images_per_second, 1, 0.15);
+}
+
+constexpr const char* kV100 = "bandwidth=900e9 fp32=15.7e12 fp16=125e12";
+constexpr const char* kA100 = "bandwidth=2039e9 fp32=19.5e12 fp16=312e12";
+
+INSTANTIATE_TEST_SUITE_P(CostTable, PublishedSpeed,
+                         ::testing::Values(Published{"v100", kV100, "fp32", 128, 367},
+                                           Published{"v100", kV100, "fp16", 256, 1200},
+                                           Published{"a100", kA100, "tf32", 256, 938},
+                                           Published{"a100", kA100, "fp16", 256, 2470}),
+                         [](const auto& test) {
+                           return std::string(test.param.device) + "_" + test.param.precision;
+                         });
+
+}  // namespace
+}  // namespace agpcs
