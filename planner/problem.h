@@ -7,23 +7,42 @@
 #include "ir/cluster.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
+#include "planner/blocks.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace agpcs {
 
-struct Problem {
-  Graph graph;  ///< a training graph (loss attached, backward derived)
-  Cluster cluster;
-  Training training;
-  CostTable costs;  // refers to `graph`: a Problem is made in place and does not move
-  std::int64_t bucket_bytes = 25'000'000;
+struct ProblemOptions {
+  std::int64_t bucket_bytes = 25'000'000;  ///< a bucket of gradients is at most that large
+  std::int64_t micro_batches = 0;          ///< 0: the planner chooses
+};
 
+/// A model, a cluster and a training, with everything that every seeder needs of them. Made in
+/// place: the cost table refers to the graph, so a problem neither moves nor changes.
+struct Problem {
+  /// `graph` is a training graph (loss attached, backward derived). Errors: no batch, a number of
+  /// micro-batches that does not divide it, a device kind without a peak for the precision.
+  /// Cost: O(operators + edges).
+  static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
+                                                     Training training,
+                                                     const ProblemOptions& options = {});
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
+
+  Graph graph;
+  Cluster cluster;
+  Training training;
+  ProblemOptions options;
+  CostTable costs;
+  BlockGraph blocks;
+
+ private:
+  Problem() = default;
 };
 
 /// A strategy with its plan and what the simulator says of it.

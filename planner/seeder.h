@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,7 +21,9 @@ class Seeder {
   virtual ~Seeder() = default;
   virtual std::string_view name() const = 0;  ///< the one spelling: flag, plan header, log
   /// Candidate strategies, each valid under `verify_strategy`, without buckets; the caller
-  /// evaluates them and keeps the best that fits. Same problem and `rng`, same candidates.
+  /// evaluates them and keeps the best that fits. Same problem and `rng`, same candidates. None
+  /// where the seeder's kind of strategy does not exist (a pipeline over one device). Where nothing
+  /// fits memory, the candidate that lacks least.
   virtual Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const = 0;
 };
 
@@ -29,6 +32,19 @@ struct SeederEntry {
   std::string_view help;
   std::unique_ptr<Seeder> (*make)();
 };
+/// In the order in which they run; a tie in step time goes to the first.
 std::span<const SeederEntry> seeders();
+
+/// The entry's seeder. Errors: no such name (did you mean).
+Result<std::unique_ptr<Seeder>> make_seeder(std::string_view name);
+
+std::unique_ptr<Seeder> make_data_parallel_seeder();
+std::unique_ptr<Seeder> make_metis_seeder();
+std::unique_ptr<Seeder> make_degree_seeder();
+std::unique_ptr<Seeder> make_linear_seeder();
+
+/// Plain data parallelism, the baseline: all devices, equal shares, the fewest micro-batches whose
+/// memory suffices (where none does, the most).
+Result<Strategy> plain_data_parallelism(const Problem& problem);
 
 }  // namespace agpcs

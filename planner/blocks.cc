@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/blocks.h"
+
+#include "ir/check.h"
+#include "ir/op_table.h"
+#include "ir/strategy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <queue>
+#include <string>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+/// Disjoint sets of operators; a set is named by its lowest member.
+class OpSets {
+ public:
+  explicit OpSets(std::size_t count) : parent_(count) {
+    std::iota(parent_.begin(), parent_.end(), 0);
+  }
+  int find(int id) {
+    while (parent_[at(id)] != id) {
+      parent_[at(id)] = parent_[at(parent_[at(id)])];
+      id = parent_[at(id)];
+    }
+    return id;
+  }
+  void join(int a, int b) {
+    a = find(a);
+    b = find(b);
+    parent_[at(std::max(a, b))] = std::min(a, b);
+  }
+
+ private:
+  std::vector<int> parent_;
+};
+
+using Neighbours = std::vector<std::vector<int>>;  // ascending, each once
+
+void make_unique(Neighbours& lists) {
+  for (std::vector<int>& list : lists) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+}
+
+/// Edges between sets, by the sets' names.
+Neighbours successors_of_sets(const Graph& graph, OpSets& sets) {
+  Neighbours next(graph.ops.size());
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.producer == kNone) continue;
+    const int from = sets.find(tensor.producer);
+    for (const OpId consumer : tensor.consumers) {
+      if (const int to = sets.find(consumer); to != from) next[at(from)].push_back(to);
+    }
+  }
+  make_unique(next);
+  return next;
+}
+
+/// Tarjan's strongly connected components with an own stack (graphs may be deep); joins each.
+class CycleJoiner {
+ public:
+  CycleJoiner(const Neighbours& next, OpSets& sets)
+      : next_(next), sets_(sets), index_(next.size(), -1), low_(next.size()), open_(next.size()) {}
+
+  void run() {
+    for (int id = 0; id < static_cast<int>(next_.size()); ++id) {
+      if (index_[at(id)] < 0) visit(id);
+    }
+  }
+
+ private:
+  void enter(int id) {
+    index_[at(id)] = low_[at(id)] = counter_++;
+    component_.push_back(id);
+    open_[at(id)] = true;
+    calls_.emplace_back(id, 0);
+  }
+
+  void visit(int root) {
+    enter(root);
+    while (!calls_.empty()) {
+      auto& [id, position] = calls_.back();
+      if (position < next_[at(id)].size()) {
+        const int to = next_[at(id)][position++];
+        if (index_[at(to)] < 0) {
+          enter(to);
+        } else if (open_[at(to)]) {
+          low_[at(id)] = std::min(low_[at(id)], index_[at(to)]);
+        }
+        continue;
+      }
+      leave(id);
+    }
+  }
+
+  void leave(int id) {
+    calls_.pop_back();
+    if (!calls_.empty()) {
+      int& low = low_[at(calls_.back().first)];
+      low = std::min(low, low_[at(id)]);
+    }
+    if (low_[at(id)] != index_[at(id)]) return;
+    for (int member = -1; member != id;) {
+      member = component_.back();
+      component_.pop_back();
+      open_[at(member)] = false;
+      sets_.join(id, member);
+    }
+  }
+
+  const Neighbours& next_;
+  OpSets& sets_;
+  std::vector<int> index_, low_;
+  std::vector<bool> open_;
+  std::vector<int> component_;
+  std::vector<std::pair<int, std::size_t>> calls_;
+  int counter_ = 0;
+};
+
+void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
+  for (const Tensor& tensor : graph.tensors) {
+    const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
+    if (owned) {
+      for (const OpId consumer : tensor.consumers) sets.join(tensor.consumers.front(), consumer);
+    } else if (tensor.producer != kNone && !can_cross(tensor)) {
+      for (const OpId consumer : tensor.consumers) sets.join(tensor.producer, consumer);
+    }
+  }
+}
+
+void join_views(const Graph& graph, OpSets& sets) {
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const Op& op = graph.op(id);
+    if (class_of(op) != OpClass::kView) continue;
+    for (const TensorId input : op.inputs) {
+      if (input == kNone || graph.tensor(input).producer == kNone) continue;
+      sets.join(graph.tensor(input).producer, id);
+      break;
+    }
+  }
+}
+
+/// Blocks from sets: numbered in topological order, with weights and edges.
+class BlockMaker {
+ public:
+  BlockMaker(const Graph& graph, std::int64_t samples, std::string_view precision)
+      : graph_(graph), samples_(samples), precision_(precision) {
+    flops_.reserve(graph.ops.size());
+    for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+      const OpCost cost = op_cost(graph, id, samples, precision);
+      flops_.push_back(cost.forward_flops + cost.backward_flops);
+    }
+  }
+
+  BlockGraph make(OpSets& sets) const {
+    const std::vector<int> order = topological_order(sets);
+    std::vector<int> number(graph_.ops.size(), -1);
+    for (std::size_t i = 0; i < order.size(); ++i) number[at(order[i])] = static_cast<int>(i);
+    BlockGraph result;
+    result.samples = samples_;
+    result.blocks.resize(order.size());
+    for (OpId id = 0; id < static_cast<OpId>(graph_.ops.size()); ++id) {
+      const int block = number[at(sets.find(id))];
+      result.block_of.push_back(block);
+      result.blocks[at(block)].ops.push_back(id);
+      result.blocks[at(block)].flops += flops_[at(id)];
+    }
+    add_edges(result);
+    return result;
+  }
+
+ private:
+  std::vector<int> topological_order(OpSets& sets) const {
+    const Neighbours next = successors_of_sets(graph_, sets);
+    std::vector<int> waits(graph_.ops.size());
+    for (const std::vector<int>& list : next) {
+      for (const int to : list) ++waits[at(to)];
+    }
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    std::size_t count = 0;
+    for (OpId id = 0; id < static_cast<OpId>(graph_.ops.size()); ++id) {
+      if (sets.find(id) != id) continue;
+      ++count;
+      if (waits[at(id)] == 0) ready.push(id);
+    }
+    std::vector<int> order;
+    while (!ready.empty()) {
+      const int set = ready.top();
+      ready.pop();
+      order.push_back(set);
+      for (const int to : next[at(set)]) {
+        if (--waits[at(to)] == 0) ready.push(to);
+      }
+    }
+    AGPCS_CHECK(order.size() == count, "blocks: {} of {} are on a cycle", count - order.size(),
+                count);
+    return order;
+  }
+
+  void add_edges(BlockGraph& result) const {
+    std::map<std::pair<int, int>, double> bytes_of;
+    std::vector<double> change(at(result.size()) + 2);
+    for (const Tensor& tensor : graph_.tensors) {
+      if (tensor.producer == kNone) continue;
+      const double bytes = static_cast<double>(elements_at(tensor.shape, samples_)) *
+                           static_cast<double>(element_bytes(tensor.type, precision_));
+      const int from = result.block_of[at(tensor.producer)];
+      int last = from;
+      std::vector<int> targets;
+      for (const OpId consumer : tensor.consumers) {
+        targets.push_back(result.block_of[at(consumer)]);
+        last = std::max(last, targets.back());
+      }
+      std::sort(targets.begin(), targets.end());
+      targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+      for (const int to : targets) {
+        if (to != from) bytes_of[{from, to}] += bytes;
+      }
+      change[at(from) + 1] += bytes;
+      change[at(last) + 1] -= bytes;
+    }
+    for (const auto& [ends, bytes] : bytes_of) {
+      result.edges.push_back({ends.first, ends.second, bytes});
+    }
+    change.pop_back();
+    std::partial_sum(change.begin(), change.end(), std::back_inserter(result.cut_bytes));
+  }
+
+  const Graph& graph_;
+  std::int64_t samples_;
+  std::string_view precision_;
+  std::vector<double> flops_;
+};
+
+/// Joins light neighbours on chains, in topological order. Returns whether it joined any.
+bool join_chains(const BlockGraph& graph, double most_flops, OpSets& sets) {
+  const std::size_t count = graph.blocks.size();
+  std::vector<int> in(count), out(count), next(count, -1);
+  std::vector<double> in_bytes(count), out_bytes(count);
+  for (const BlockEdge& edge : graph.edges) {
+    ++out[at(edge.from)];
+    ++in[at(edge.to)];
+    next[at(edge.from)] = edge.to;
+    out_bytes[at(edge.from)] += edge.bytes;
+    in_bytes[at(edge.to)] += edge.bytes;
+  }
+  bool any = false;
+  std::vector<double> flops(count), before(count);  // of the joined block that ends here
+  for (std::size_t i = 0; i < count; ++i) flops[i] = graph.blocks[i].flops;
+  before = in_bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int to = next[i];
+    if (out[i] != 1 || in[at(to)] != 1 || flops[i] + flops[at(to)] > most_flops) continue;
+    const bool other_cut = (in[i] > 0 && before[i] <= out_bytes[i]) ||
+                           (out[at(to)] > 0 && out_bytes[at(to)] <= out_bytes[i]);
+    if (!other_cut) continue;
+    sets.join(graph.blocks[i].ops.front(), graph.blocks[at(to)].ops.front());
+    flops[at(to)] += flops[i];
+    before[at(to)] = before[i];
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace
+
+BlockGraph make_blocks(const Graph& graph, std::int64_t samples, std::string_view precision,
+                       const BlockOptions& options) {
+  OpSets sets(graph.ops.size());
+  join_what_must_stay_together(graph, sets);
+  join_views(graph, sets);
+  CycleJoiner(successors_of_sets(graph, sets), sets).run();
+  const BlockMaker maker(graph, samples, precision);
+  BlockGraph blocks = maker.make(sets);
+  const double total =
+      std::accumulate(blocks.blocks.begin(), blocks.blocks.end(), 0.0,
+                      [](double sum, const Block& block) { return sum + block.flops; });
+  if (join_chains(blocks, total / options.least_blocks_per_chain, sets)) blocks = maker.make(sets);
+  return blocks;
+}
+
+std::vector<int> stage_of_ops(const BlockGraph& blocks, const std::vector<int>& stage_of_block) {
+  std::vector<int> stages;
+  stages.reserve(blocks.block_of.size());
+  for (const int block : blocks.block_of) stages.push_back(stage_of_block[at(block)]);
+  return stages;
+}
+
+std::string print_blocks(const BlockGraph& blocks, const Graph& graph) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  for (int i = 0; i < blocks.size(); ++i) {
+    fmt::format_to(out, "block {} flops={}:", i, blocks.blocks[at(i)].flops);
+    for (const OpId op : blocks.blocks[at(i)].ops) text += " " + graph.op(op).name;
+    text += '\n';
+  }
+  for (const BlockEdge& edge : blocks.edges) {
+    fmt::format_to(out, "edge {} {} bytes={}\n", edge.from, edge.to, edge.bytes);
+  }
+  return text;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device groups: ways to divide a cluster's devices over the stages of a pipeline.
+#pragma once
+
+#include "ir/cluster.h"
+
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// Disjoint groups of devices, each ascending.
+using DeviceGroups = std::vector<std::vector<DeviceId>>;
+
+/// One group per host; one per kind; each host's devices cut into 2, 4, ... equal runs, down to one
+/// device a group; and, where hosts have equally many devices, group i = the i-th run of every
+/// host, so that a pipeline stays inside hosts and only gradients travel between them. Groupings of
+/// fewer than two groups are left out, equal ones appear once. In this order.
+std::vector<DeviceGroups> groupings(const Cluster& cluster);
+
+/// Sets of devices worth trying for pure data parallelism: all; those of each kind; kinds from the
+/// most memory bandwidth down, joined one by one; each host; the first device of each kind alone.
+/// Each once, in this order, devices ascending.
+std::vector<std::vector<DeviceId>> device_sets(const Cluster& cluster);
+
+}  // namespace agpcs

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/metis_partition.h"
+
+#include <fmt/format.h>
+#include <metis.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+constexpr double kTotalWeight = 1e8;  // METIS adds weights up in 32 bits
+
+/// `value` as a part of `total` in METIS's integers.
+idx_t scaled(double value, double total) {
+  return total > 0 ? static_cast<idx_t>(std::llround(value / total * kTotalWeight)) : 0;
+}
+
+/// The block graph without directions, in METIS's compressed rows.
+struct MetisGraph {
+  std::vector<idx_t> first = {0}, neighbour, edge_weight, vertex_weight;
+
+  explicit MetisGraph(const BlockGraph& blocks) {
+    double flops = 0, bytes = 0;
+    for (const Block& block : blocks.blocks) flops += block.flops;
+    std::vector<std::vector<std::pair<int, double>>> rows(blocks.blocks.size());
+    for (const BlockEdge& edge : blocks.edges) {
+      bytes += edge.bytes;
+      rows[at(edge.from)].emplace_back(edge.to, edge.bytes);
+      rows[at(edge.to)].emplace_back(edge.from, edge.bytes);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      vertex_weight.push_back(scaled(blocks.blocks[i].flops, flops));
+      for (const auto& [to, weight] : rows[i]) {
+        neighbour.push_back(to);
+        edge_weight.push_back(std::max<idx_t>(1, scaled(weight, bytes)));
+      }
+      first.push_back(static_cast<idx_t>(neighbour.size()));
+    }
+  }
+};
+
+/// FLOPs of the most loaded part, relative to its target.
+double worst_load(const BlockGraph& blocks, const std::vector<int>& parts,
+                  const std::vector<double>& targets) {
+  std::vector<double> load(targets.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) load[at(parts[i])] += blocks.blocks[i].flops;
+  double worst = 0;
+  for (std::size_t i = 0; i < load.size(); ++i) worst = std::max(worst, load[i] / targets[i]);
+  return worst;
+}
+
+/// Old part numbers by mean position, parts without FLOPs last; ties to the lower number.
+std::vector<int> by_position(const BlockGraph& blocks, const std::vector<int>& parts,
+                             std::size_t count) {
+  std::vector<double> position(count), weight(count);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    position[at(parts[i])] += blocks.blocks[i].flops * static_cast<double>(i);
+    weight[at(parts[i])] += blocks.blocks[i].flops;
+  }
+  const auto mean = [&](int part) {
+    return weight[at(part)] > 0 ? position[at(part)] / weight[at(part)]
+                                : static_cast<double>(parts.size());
+  };
+  std::vector<int> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return mean(a) < mean(b); });
+  return order;
+}
+
+}  // namespace
+
+Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
+                                         const std::vector<double>& targets, std::uint64_t seed) {
+  MetisGraph graph(blocks);
+  idx_t options[METIS_NOPTIONS];
+  METIS_SetDefaultOptions(options);
+  options[METIS_OPTION_SEED] = static_cast<idx_t>(seed & 0x7fffffff);
+  options[METIS_OPTION_NUMBERING] = 0;
+  std::vector<real_t> fractions(targets.begin(), targets.end());
+  idx_t vertices = static_cast<idx_t>(blocks.blocks.size());
+  idx_t constraints = 1, parts = static_cast<idx_t>(targets.size()), cut = 0;
+  std::vector<idx_t> part(blocks.blocks.size());
+  const int result =
+      METIS_PartGraphKway(&vertices, &constraints, graph.first.data(), graph.neighbour.data(),
+                          graph.vertex_weight.data(), nullptr, graph.edge_weight.data(), &parts,
+                          fractions.data(), nullptr, options, &cut, part.data());
+  if (result != METIS_OK) {
+    return internal_error(fmt::format("METIS_PartGraphKway returned {} for {} blocks in {} parts",
+                                      result, blocks.blocks.size(), targets.size()));
+  }
+  return std::vector<int>(part.begin(), part.end());
+}
+
+std::vector<int> make_convex(const BlockGraph& blocks, const std::vector<int>& parts,
+                             const std::vector<double>& targets, std::vector<int>& order) {
+  order = by_position(blocks, parts, targets.size());
+  std::vector<int> rank(targets.size());
+  std::vector<double> ordered_targets;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    rank[at(order[i])] = static_cast<int>(i);
+    ordered_targets.push_back(targets[at(order[i])]);
+  }
+  std::vector<int> later;
+  for (const int part : parts) later.push_back(rank[at(part)]);
+  std::vector<int> earlier = later;
+  for (const BlockEdge& edge : blocks.edges) {  // by from: all edges into `from` came before
+    later[at(edge.to)] = std::max(later[at(edge.to)], later[at(edge.from)]);
+  }
+  for (auto edge = blocks.edges.rbegin(); edge != blocks.edges.rend(); ++edge) {
+    earlier[at(edge->from)] = std::min(earlier[at(edge->from)], earlier[at(edge->to)]);
+  }
+  const double worst_later = worst_load(blocks, later, ordered_targets);
+  return worst_load(blocks, earlier, ordered_targets) < worst_later ? earlier : later;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// METIS, called from this one place.
+#pragma once
+
+#include "planner/blocks.h"
+
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// The part of each block in a k-way partition, k = targets.size(): part i has about the fraction
+/// `targets[i]` of the FLOPs, and the bytes on edges between parts are few. Parts may be empty, and
+/// edges go both ways between them.
+/// METIS 5.1 draws from libc's `rand`, which `seed` sets: same seed, same parts, with one C
+/// library. Not for concurrent use. Needs: k >= 2, targets sum to 1.
+Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
+                                         const std::vector<double>& targets, std::uint64_t seed);
+
+/// Makes a partition convex: parts are ordered by the mean position of their FLOPs and renumbered
+/// so; then edges that go back are turned by moving blocks to later parts, or to earlier ones,
+/// whichever leaves the most loaded part (relative to its target) less loaded. `order[i]` receives
+/// the old number of part i. Parts may become empty.
+std::vector<int> make_convex(const BlockGraph& blocks, const std::vector<int>& parts,
+                             const std::vector<double>& targets, std::vector<int>& order);
+
+}  // namespace agpcs

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The paper's baseline: "a fixed graph partitioning strategy based on a simple degree heuristic".
+// The paper does not say which. Here: the degree of an operator is the number of tensors that join
+// it to other operators, counted once for each of them, in and out. Blocks are taken in topological
+// order and cut into as many runs as there are devices, of about equal total degree; run i goes to
+// device i, one device a stage, whatever its speed. A block belongs to the run in which the middle
+// of its degree falls; runs without a block are left out. Only the number of micro-batches is
+// chosen, in the baseline's favour.
+#include "planner/candidates.h"
+#include "planner/seeder.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+std::vector<double> degrees(const Problem& problem) {
+  std::vector<double> degree(at(problem.blocks.size()));
+  for (const Tensor& tensor : problem.graph.tensors) {
+    if (tensor.producer == kNone) continue;
+    for (const OpId consumer : tensor.consumers) {
+      degree[at(problem.blocks.block_of[at(tensor.producer)])] += 1;
+      degree[at(problem.blocks.block_of[at(consumer)])] += 1;
+    }
+  }
+  return degree;
+}
+
+Partition cut_by_degree(const Problem& problem) {
+  const std::vector<double> degree = degrees(problem);
+  const double total = std::accumulate(degree.begin(), degree.end(), 0.0);
+  Partition partition;
+  double before = 0;
+  int last_run = -1;
+  for (const double d : degree) {
+    const double middle = total > 0 ? (before + d / 2) / total : 0;
+    const int run = std::min(static_cast<int>(middle * problem.cluster.device_count()),
+                             problem.cluster.device_count() - 1);
+    if (run != last_run) {
+      partition.groups.push_back({static_cast<DeviceId>(partition.groups.size())});
+    }
+    last_run = run;
+    partition.stage_of_block.push_back(static_cast<int>(partition.groups.size()) - 1);
+    before += d;
+  }
+  return partition;
+}
+
+class DegreeSeeder : public Seeder {
+ public:
+  std::string_view name() const override { return "degree"; }
+
+  Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
+    const Partition partition = cut_by_degree(problem);
+    const auto stages = static_cast<int>(partition.groups.size());
+    return thin_out(problem, pipelines(problem, partition, micro_batch_counts(problem, stages)), 4);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Seeder> make_degree_seeder() { return std::make_unique<DegreeSeeder>(); }
+
+}  // namespace agpcs

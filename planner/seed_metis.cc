@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// METIS: for each way to divide the devices into groups, a k-way partition of the block graph whose
+// target weights are the groups' speeds, made convex. The candidates differ in grouping and number
+// of micro-batches; those that are roughly fastest are returned.
+#include "planner/candidates.h"
+#include "planner/metis_partition.h"
+#include "planner/seeder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr std::size_t kKept = 6;
+
+/// Each group's part of the whole cluster's speed.
+std::vector<double> targets_of(const Problem& problem, const DeviceGroups& groups) {
+  std::vector<double> targets;
+  for (const std::vector<DeviceId>& group : groups) {
+    double speed = 0;
+    for (const DeviceId device : group) {
+      const int kind = problem.cluster.devices[static_cast<std::size_t>(device)].kind;
+      speed += problem.costs.speed(kind, problem.blocks.samples);
+    }
+    targets.push_back(speed);
+  }
+  const double sum = std::accumulate(targets.begin(), targets.end(), 0.0);
+  for (double& target : targets) target /= sum;
+  return targets;
+}
+
+/// Renumbers stages so that none is empty, and gives each the group that its part was made for.
+Partition without_empty_stages(const std::vector<int>& stage_of_block,
+                               const std::vector<int>& order, const DeviceGroups& groups) {
+  std::vector<int> new_number(groups.size(), -1);
+  for (const int stage : stage_of_block) new_number[static_cast<std::size_t>(stage)] = 0;
+  Partition partition;
+  for (std::size_t stage = 0; stage < groups.size(); ++stage) {
+    if (new_number[stage] < 0) continue;
+    new_number[stage] = static_cast<int>(partition.groups.size());
+    partition.groups.push_back(groups[static_cast<std::size_t>(order[stage])]);
+  }
+  for (const int stage : stage_of_block) {
+    partition.stage_of_block.push_back(new_number[static_cast<std::size_t>(stage)]);
+  }
+  return partition;
+}
+
+class MetisSeeder : public Seeder {
+ public:
+  std::string_view name() const override { return "metis"; }
+
+  Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const override {
+    std::vector<Candidate> candidates;
+    for (const DeviceGroups& groups : groupings(problem.cluster)) {
+      if (groups.size() > problem.blocks.blocks.size()) continue;
+      const std::vector<double> targets = targets_of(problem, groups);
+      AGPCS_TRY(const std::vector<int> parts, metis_partition(problem.blocks, targets, rng.next()));
+      std::vector<int> order;
+      const std::vector<int> stages = make_convex(problem.blocks, parts, targets, order);
+      const Partition partition = without_empty_stages(stages, order, groups);
+      if (partition.groups.size() < 2) continue;
+      const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));
+      for (Candidate& candidate : pipelines(problem, partition, counts)) {
+        candidates.push_back(std::move(candidate));
+      }
+    }
+    return thin_out(problem, std::move(candidates), kKept);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Seeder> make_metis_seeder() { return std::make_unique<MetisSeeder>(); }
+
+}  // namespace agpcs

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/seeder.h"
+
+#include "ir/diagnostics.h"
+
+#include <fmt/format.h>
+
+namespace agpcs {
+namespace {
+
+constexpr SeederEntry kSeeders[] = {
+    {"data_parallel", "every device has the whole model and a share of samples by its speed",
+     make_data_parallel_seeder},
+    {"metis", "pipeline: k-way partition of the graph, targets by device speed", make_metis_seeder},
+    {"linear", "pipeline: best contiguous stages by dynamic programming", make_linear_seeder},
+    {"degree", "pipeline: fixed partition by node degree, the paper's baseline",
+     make_degree_seeder},
+};
+
+}  // namespace
+
+std::span<const SeederEntry> seeders() { return kSeeders; }
+
+Result<std::unique_ptr<Seeder>> make_seeder(std::string_view name) {
+  std::vector<std::string> names;
+  for (const SeederEntry& entry : kSeeders) {
+    if (entry.name == name) return entry.make();
+    names.emplace_back(entry.name);
+  }
+  return Status(StatusCode::kUsage, fmt::format("unknown seeder '{}'\n  hint: {}", name,
+                                                did_you_mean(name, names, "seeders")));
+}
+
+}  // namespace agpcs

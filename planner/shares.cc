@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/shares.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+int kind_of(const Problem& problem, DeviceId device) {
+  return problem.cluster.devices[at(device)].kind;
+}
+
+/// Samples per second at `shares`; a device without samples is judged by one.
+std::vector<double> speeds(const Problem& problem, StageTimer& timer,
+                           const std::vector<DeviceId>& devices,
+                           const std::vector<std::int64_t>& shares) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::int64_t samples = std::max<std::int64_t>(shares[i], 1);
+    const double seconds = timer.seconds(kind_of(problem, devices[i]), samples);
+    result.push_back(seconds > 0 ? static_cast<double>(samples) / seconds : 1);
+  }
+  return result;
+}
+
+/// Moves single samples from the slowest device as long as that makes the slowest one faster.
+void level(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
+           std::vector<std::int64_t>& shares) {
+  const auto seconds = [&](std::size_t i, std::int64_t samples) {
+    return samples == 0 ? 0 : timer.seconds(kind_of(problem, devices[i]), samples);
+  };
+  for (std::size_t moves = 0; moves < 4 * devices.size(); ++moves) {
+    std::size_t slowest = 0, target = 0;
+    for (std::size_t i = 1; i < devices.size(); ++i) {
+      if (seconds(i, shares[i]) > seconds(slowest, shares[slowest])) slowest = i;
+      if (seconds(i, shares[i] + 1) < seconds(target, shares[target] + 1)) target = i;
+    }
+    if (seconds(target, shares[target] + 1) >= seconds(slowest, shares[slowest])) return;
+    --shares[slowest];
+    ++shares[target];
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> largest_remainder(std::int64_t total,
+                                            const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  AGPCS_CHECK(sum > 0, "{} samples for {} weights that sum to {}", total, weights.size(), sum);
+  std::vector<std::int64_t> shares;
+  std::vector<double> remainders;
+  std::int64_t left = total;
+  for (const double weight : weights) {
+    const double exact = static_cast<double>(total) * (weight / sum);
+    shares.push_back(static_cast<std::int64_t>(std::floor(exact)));
+    remainders.push_back(exact - std::floor(exact));
+    left -= shares.back();
+  }
+  std::vector<std::size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  for (std::size_t i = 0; left > 0; ++i, --left) ++shares[order[i % order.size()]];
+  for (std::size_t i = 0; left < 0; ++i) {  // rounding of the products may have given one too many
+    std::int64_t& share = shares[order[order.size() - 1 - i % order.size()]];
+    if (share > 0) --share, ++left;
+  }
+  return shares;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d != n / d) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops)
+    : problem_(&problem), ops_(std::move(ops)) {}
+
+double StageTimer::seconds(int kind, std::int64_t samples) {
+  const auto [entry, added] = known_.emplace(std::pair(kind, samples), 0.0);
+  if (!added) return entry->second;
+  for (const OpId op : ops_) {
+    const OpSeconds s = problem_->costs.seconds(kind, op, samples);
+    entry->second += s.forward + s.backward;
+  }
+  return entry->second;
+}
+
+StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
+                         const std::vector<DeviceId>& devices, std::int64_t samples) {
+  const std::int64_t even =
+      std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(devices.size()));
+  std::vector<std::int64_t> shares(devices.size(), even);
+  for (int round = 0; round < 2; ++round) {  // the speed depends on the share
+    shares = largest_remainder(samples, speeds(problem, timer, devices, shares));
+  }
+  level(problem, timer, devices, shares);
+  StageSpec spec;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (shares[i] == 0) continue;
+    spec.devices.push_back(devices[i]);
+    spec.shares.push_back(shares[i]);
+  }
+  return spec;
+}
+
+StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples) {
+  const std::vector<std::int64_t> shares =
+      largest_remainder(samples, std::vector<double>(devices.size(), 1.0));
+  StageSpec spec;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (shares[i] == 0) continue;
+    spec.devices.push_back(devices[i]);
+    spec.shares.push_back(shares[i]);
+  }
+  return spec;
+}
+
+double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpec& spec) {
+  double slowest = 0;
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    slowest = std::max(slowest, timer.seconds(kind_of(problem, spec.devices[i]), spec.shares[i]));
+  }
+  return slowest;
+}
+
+std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of, int stages) {
+  std::vector<std::vector<OpId>> ops(at(stages));
+  for (OpId id = 0; id < static_cast<OpId>(stage_of.size()); ++id) {
+    ops[at(stage_of[at(id)])].push_back(id);
+  }
+  return ops;
+}
+
+std::vector<OpId> all_ops(const Problem& problem) {
+  std::vector<OpId> ops(problem.graph.ops.size());
+  std::iota(ops.begin(), ops.end(), 0);
+  return ops;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares: how many samples of a micro-batch each device of a stage takes.
+#pragma once
+
+#include "ir/strategy.h"
+#include "planner/problem.h"
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// `total` split in proportion to `weights` (not negative, not all zero) by largest remainder; ties
+/// to the lower index. Sums to `total`; an entry may be 0.
+std::vector<std::int64_t> largest_remainder(std::int64_t total, const std::vector<double>& weights);
+
+/// All divisors of `n`, ascending. Cost: O(sqrt n).
+std::vector<std::int64_t> divisors(std::int64_t n);
+
+/// Seconds that a set of operators computes, remembered by kind and samples. Refers to `problem`.
+class StageTimer {
+ public:
+  StageTimer(const Problem& problem, std::vector<OpId> ops);
+  /// Forward and backward of one micro-batch of which the device has `samples` samples.
+  double seconds(int kind, std::int64_t samples);
+
+ private:
+  const Problem* problem_;
+  std::vector<OpId> ops_;
+  std::map<std::pair<int, std::int64_t>, double> known_;
+};
+
+/// Shares of `samples` samples in proportion to how fast each device computes the timer's
+/// operators, by largest remainder; then single samples move from the slowest device to another as
+/// long as the slowest gets faster. Devices that would get no sample are left out. `devices` is
+/// ascending.
+StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
+                         const std::vector<DeviceId>& devices, std::int64_t samples);
+
+/// Equal shares; when `samples` does not divide, earlier devices take one more.
+StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples);
+
+/// The longest time that a device of the stage computes on one micro-batch.
+double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpec& spec);
+
+/// The operators of each stage, ascending.
+std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of, int stages);
+
+/// Every operator of the problem's graph.
+std::vector<OpId> all_ops(const Problem& problem);
+
+}  // namespace agpcs
