@@ -20,30 +20,35 @@ enum class Stream : std::uint8_t { kSend, kRecv, kCollective };
 /// Names an enqueued operation of one stream; grows by one with each.
 using Ticket = std::uint64_t;
 
+/// Threads: calls for one stream (its enqueues and its waits) come from one thread at a time;
+/// different streams may be driven by different threads at once. `abort` may come from any.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Opens the group that collectives of `group` run over. Collective over `ranks` (ascending,
-  /// contains this rank); may block up to the transport's connect limit. Before the first step
-  /// only.
+  /// Opens the group that collectives of `group` (0 to 65,535) run over. Collective over `ranks`
+  /// (ascending, contains this rank; `host_of_rank` has the host of every rank of the transport);
+  /// may block up to the transport's connect limit. Before the first collective only.
   virtual Status open_group(int group, const std::vector<int>& ranks,
                             const std::vector<int>& host_of_rank) = 0;
 
   /// Enqueue; never block. The buffer stays untouched until the ticket is waited for. Messages of
-  /// one (sender, receiver, tag) arrive in order; `tag` tells others apart.
+  /// one (sender, receiver, tag) arrive in order; `tag` (below 2^62) tells others apart. Both ends
+  /// give the same number of bytes; a transfer needs both ends.
   virtual Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) = 0;
   virtual Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) = 0;
-  /// In-place sum over the group. All members enqueue the same sequence of collectives per group.
+  /// In-place sum over the group: fp64, fp32, fp16, bf16, int64 or int32. All members end with the
+  /// same bytes. All members enqueue the same sequence of collectives per group.
   virtual Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) = 0;
 
   /// The only place that waits: until `ticket` and all before it in `stream` are done, at most
-  /// `limit`. kTimeout names the operation and the peers; kPeerFailed the rank that went away.
+  /// `limit`. kTimeout names the operation and the peer; kPeerFailed the rank that went away or
+  /// failed. After either the transport is of no more use: `abort` it.
   virtual Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) = 0;
   /// Makes every pending and future operation on this rank fail soon with `reason`, and tells the
-  /// other ranks as far as they can be reached. Any thread; idempotent.
+  /// other ranks as far as they can be reached. Any thread; the first call counts.
   virtual void abort(const Status& reason) = 0;
 };
 

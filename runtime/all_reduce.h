@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduce over a wire: one implementation, hence the same bytes, for every transport on CPUs.
+#pragma once
+
+#include "runtime/wire.h"
+
+#include <agpcs/executor.h>
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace agpcs {
+
+/// The members of a group: ascending ranks, and the host of each.
+struct RankGroup {
+  int id = 0;
+  std::vector<int> ranks;
+  std::vector<int> hosts;  ///< parallel to `ranks`
+};
+
+/// Runs all-reduces of one rank, one at a time, on the calling thread.
+class Reducer {
+ public:
+  Reducer(Wire& wire, int rank);
+
+  /// Sums `buffer` over the members of `group`, in place; every member ends with the same bytes.
+  /// Blocks until done or until the wire fails: limits are the caller's business.
+  Status all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer);
+
+  /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
+  int waiting_for() const { return waiting_for_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Span {
+    char* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  Status ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
+  Status hierarchical(const RankGroup& group, const Buffer& buffer, std::uint64_t slot);
+  Status gather_on_leader(const std::vector<int>& local, const Buffer& buffer, std::uint64_t slot);
+  Status scatter_from_leader(const std::vector<int>& local, const Buffer& buffer,
+                             std::uint64_t slot);
+  /// Posts `span` to `peer` in segments; `finish_sends` waits for them.
+  Status post_sends(Span span, int peer, std::uint64_t slot);
+  Status finish_sends();
+  Status recv_into(Span span, int peer, std::uint64_t slot);
+  /// Receives into scratch memory and adds to `span`, a segment's addition beside the next one's
+  /// arrival.
+  Status recv_and_add(Span span, DType type, int peer, std::uint64_t slot);
+  Status wait(WireMessage& message, int peer);
+
+  struct Sent {
+    std::unique_ptr<WireMessage> message;
+    int peer = 0;
+  };
+  Wire& wire_;
+  int rank_;
+  std::atomic<int> waiting_for_{-1};
+  std::vector<Sent> sent_;
+  std::vector<char> scratch_[2];
+};
+
+}  // namespace agpcs

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's connection to the bootstrap service; on rank 0 the service as well.
+#include "runtime/bootstrap_frame.h"
+#include "runtime/bootstrap_server.h"
+#include "runtime/socket.h"
+
+#include <agpcs/bootstrap.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFarewellLimit{3000};
+
+class BootstrapClient final : public Bootstrap {
+ public:
+  explicit BootstrapClient(BootstrapOptions options) : options_(std::move(options)) {}
+  ~BootstrapClient() override;
+
+  Status start();
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::string local_address() const override { return local_address_of(fd_.get()); }
+  Status set(const std::string& key, const std::string& value) override;
+  Result<std::string> get(const std::string& key, milliseconds limit) override;
+  Status barrier(const std::string& name, milliseconds limit) override;
+  void report(const Status& failure) override;
+  Status failure() const override;
+  Status wait_for_failure(milliseconds limit) override;
+  void on_failure(std::function<void(const Status&)> listener) override;
+
+ private:
+  Status serve();
+  Status connect();
+  Status wait_until_ready();
+  void read_loop();
+  bool read_some(FrameReader& reader);
+  void handle(const Frame& frame);
+  void fail(const Status& failure);
+  Status send_frame(const Frame& frame);
+
+  BootstrapOptions options_;
+  std::unique_ptr<BootstrapServer> server_;
+  int port_ = 0;
+  Fd fd_, wake_read_, wake_write_;
+  std::thread reader_;
+  std::mutex write_mutex_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false, leaving_ = false;
+  std::map<std::string, std::string> values_;
+  Status failure_;
+
+  std::mutex listener_mutex_;  // held while the listener runs
+  std::function<void(const Status&)> listener_;
+};
+
+BootstrapClient::~BootstrapClient() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  if (fd_.get() >= 0) {
+    [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
+  }
+  if (reader_.joinable()) {
+    [[maybe_unused]] const auto written = write(wake_write_.get(), "x", 1);
+    reader_.join();
+  }
+  fd_.reset();
+  if (server_) server_->stop(kFarewellLimit);
+}
+
+Status BootstrapClient::start() {
+  if (options_.token.empty()) return invalid_input("the job has no token");
+  if (options_.rank < 0 || options_.rank >= options_.size) {
+    return invalid_input(
+        fmt::format("rank {} is not within 0 and {}", options_.rank, options_.size - 1));
+  }
+  port_ = options_.port;
+  if (options_.rank == 0) AGPCS_RETURN_IF_ERROR(serve());
+  AGPCS_RETURN_IF_ERROR(connect());
+  return wait_until_ready();
+}
+
+Status BootstrapClient::serve() {
+  Fd listening(options_.listen_fd);
+  if (options_.listen_fd < 0) {
+    AGPCS_TRY(listening, listen_on(options_.port, options_.local_only));
+  }
+  port_ = port_of(listening.get());
+  server_ = std::make_unique<BootstrapServer>(std::move(listening), options_);
+  return server_->start();
+}
+
+Status BootstrapClient::connect() {
+  const bool own = options_.rank == 0 && options_.local_only;
+  AGPCS_TRY(fd_, connect_to(own ? "127.0.0.1" : options_.address, port_,
+                            Clock::now() + options_.join_limit));
+  set_non_blocking(fd_.get());
+  AGPCS_RETURN_IF_ERROR(make_pipe(wake_read_, wake_write_));
+  AGPCS_RETURN_IF_ERROR(
+      send_frame({FrameKind::kHello,
+                  {kBootstrapMagic, options_.token, std::to_string(options_.rank),
+                   std::to_string(options_.size), options_.identity, options_.name}}));
+  reader_ = std::thread([this] { read_loop(); });
+  return {};
+}
+
+Status BootstrapClient::wait_until_ready() {
+  // The service names the ranks that are missing: give it the time to say so.
+  const auto limit = options_.join_limit + milliseconds(2000);
+  std::unique_lock lock(mutex_);
+  const bool told = changed_.wait_for(lock, limit, [&] { return ready_ || !failure_.ok(); });
+  if (!told) {
+    return {StatusCode::kUnavailable, fmt::format("rank 0 at {}:{} did not answer within {} ms",
+                                                  options_.address, port_, limit.count())};
+  }
+  return failure_;
+}
+
+Status BootstrapClient::set(const std::string& key, const std::string& value) {
+  if (value.size() > kMaxValueBytes) {
+    return invalid_input(fmt::format("bootstrap value '{}' has {} bytes, at most {} are allowed",
+                                     key, value.size(), kMaxValueBytes));
+  }
+  return send_frame({FrameKind::kSet, {key, value}});
+}
+
+Result<std::string> BootstrapClient::get(const std::string& key, milliseconds limit) {
+  AGPCS_RETURN_IF_ERROR(send_frame({FrameKind::kGet, {key}}));
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, limit, [&] { return values_.count(key) > 0 || !failure_.ok(); });
+  const auto it = values_.find(key);
+  if (it != values_.end()) return it->second;
+  if (!failure_.ok()) return failure_;
+  return Status(StatusCode::kTimeout,
+                fmt::format("bootstrap value '{}' was not set within {} ms", key, limit.count()));
+}
+
+Status BootstrapClient::barrier(const std::string& name, milliseconds limit) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  AGPCS_RETURN_IF_ERROR(set(fmt::format("barrier/{}/{}", name, rank()), ""));
+  for (int other = 0; other < size(); ++other) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    auto arrived = get(fmt::format("barrier/{}/{}", name, other), std::max(left, milliseconds(0)));
+    if (arrived.ok()) continue;
+    if (arrived.status().code() != StatusCode::kTimeout) return arrived.status();
+    return {StatusCode::kTimeout,
+            fmt::format("rank {} did not reach '{}' within {} ms", other, name, limit.count())};
+  }
+  return {};
+}
+
+void BootstrapClient::report(const Status& failure) {
+  // A rank's error may be longer than a frame: its beginning says enough.
+  [[maybe_unused]] const Status sent =
+      send_frame({FrameKind::kFail, {failure.message().substr(0, kMaxValueBytes)}});
+}
+
+Status BootstrapClient::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Status BootstrapClient::wait_for_failure(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, limit, [&] { return !failure_.ok(); });
+  return failure_;
+}
+
+void BootstrapClient::on_failure(std::function<void(const Status&)> listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+  const Status known = failure();
+  if (listener_ && !known.ok()) std::exchange(listener_, nullptr)(known);
+}
+
+void BootstrapClient::read_loop() {
+  FrameReader reader;
+  const milliseconds tick = std::max(options_.stall_limit / 4, milliseconds(1));
+  auto heard = Clock::now(), pinged = heard;
+  while (true) {
+    pollfd fds[2] = {{fd_.get(), POLLIN, 0}, {wake_read_.get(), POLLIN, 0}};
+    poll(fds, 2, static_cast<int>(tick.count()));
+    const auto now = Clock::now();
+    if (fds[1].revents != 0) return;  // leaving
+    if (fds[0].revents != 0) {
+      heard = now;
+      if (!read_some(reader)) {
+        return fail({StatusCode::kPeerFailed, "rank 0 went away: its connection was lost"});
+      }
+    } else if (now - heard > options_.stall_limit) {
+      return fail({StatusCode::kPeerFailed,
+                   fmt::format("rank 0 stalled: not heard from for {} ms",
+                               std::chrono::duration_cast<milliseconds>(now - heard).count())});
+    }
+    if (now - pinged >= tick) {
+      pinged = now;
+      [[maybe_unused]] const Status sent = send_frame({FrameKind::kPing, {}});
+    }
+  }
+}
+
+// False once the connection is of no more use.
+bool BootstrapClient::read_some(FrameReader& reader) {
+  char buffer[16384];
+  const auto count = recv(fd_.get(), buffer, sizeof buffer, 0);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  reader.append(buffer, static_cast<std::size_t>(count));
+  while (const auto frame = reader.next(kMaxFrameBytes)) handle(*frame);
+  return !reader.broken();
+}
+
+void BootstrapClient::handle(const Frame& frame) {
+  const std::size_t fields = frame.fields.size();
+  if (frame.kind == FrameKind::kRefused && fields == 1) {
+    fail(invalid_input("rank 0 refused this rank: " + frame.fields[0]));
+  } else if (frame.kind == FrameKind::kFailed && fields == 1) {
+    fail({StatusCode::kPeerFailed, frame.fields[0]});
+  } else if (frame.kind == FrameKind::kReady || (frame.kind == FrameKind::kValue && fields == 2)) {
+    const std::lock_guard lock(mutex_);
+    if (frame.kind == FrameKind::kReady) {
+      ready_ = true;
+    } else {
+      values_[frame.fields[0]] = frame.fields[1];
+    }
+    changed_.notify_all();
+  }
+}
+
+void BootstrapClient::fail(const Status& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaving_ || !failure_.ok()) return;
+    failure_ = failure;
+    changed_.notify_all();
+  }
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_) std::exchange(listener_, nullptr)(failure);
+}
+
+Status BootstrapClient::send_frame(const Frame& frame) {
+  const std::string bytes = encode(frame);
+  const auto deadline = Clock::now() + options_.stall_limit;
+  const std::lock_guard lock(write_mutex_);
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto count = ::send(fd_.get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+    if (count >= 0) {
+      at += static_cast<std::size_t>(count);
+      continue;
+    }
+    pollfd writable{fd_.get(), POLLOUT, 0};
+    if ((errno != EAGAIN && errno != EINTR) || Clock::now() > deadline ||
+        poll(&writable, 1, static_cast<int>(options_.stall_limit.count())) <= 0) {
+      const Status known = failure();
+      return known.ok() ? Status(StatusCode::kPeerFailed, "the connection to rank 0 was lost")
+                        : known;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const BootstrapOptions& options) {
+  auto client = std::make_unique<BootstrapClient>(options);
+  AGPCS_RETURN_IF_ERROR(client->start());
+  return std::unique_ptr<Bootstrap>(std::move(client));
+}
+
+}  // namespace agpcs

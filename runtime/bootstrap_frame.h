@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames of the bootstrap's protocol: a length (4 bytes, little-endian), a kind (1 byte), then
+// strings, each with a length (4 bytes) before it. Whatever does not fit that is refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+enum class FrameKind : std::uint8_t {
+  kHello = 1,  ///< rank -> service: magic, token, rank, size, identity, name
+  kSet,        ///< rank -> service: key, value
+  kGet,        ///< rank -> service: key; answered by kValue, perhaps much later
+  kPing,       ///< both ways
+  kFail,       ///< rank -> service: message
+  kBye,        ///< rank -> service
+  kWelcome,    ///< service -> rank: admitted
+  kReady,      ///< service -> rank: every rank has joined
+  kRefused,    ///< service -> rank: reason; then the connection ends
+  kValue,      ///< service -> rank: key, value
+  kFailed,     ///< service -> rank: message of the job's first failure
+};
+inline constexpr FrameKind kLastFrameKind = FrameKind::kFailed;
+
+inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-1";
+inline constexpr std::size_t kMaxValueBytes = 65536;
+/// Largest body from a rank that is not admitted yet, and from one that is.
+inline constexpr std::size_t kMaxHelloBytes = 2048;
+inline constexpr std::size_t kMaxFrameBytes = kMaxValueBytes + 4096;
+
+struct Frame {
+  FrameKind kind = FrameKind::kPing;
+  std::vector<std::string> fields;
+};
+
+std::string encode(const Frame& frame);
+
+/// Cuts frames out of a byte stream.
+class FrameReader {
+ public:
+  void append(const char* data, std::size_t bytes) { bytes_.append(data, bytes); }
+  /// The next whole frame, if there is one. `broken()` once the bytes are no frame or a frame would
+  /// be larger than `limit`.
+  std::optional<Frame> next(std::size_t limit);
+  bool broken() const { return broken_; }
+
+ private:
+  std::string bytes_;
+  bool broken_ = false;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// BootstrapServer: rank 0's key-value service. One thread, one poll loop.
+#pragma once
+
+#include "runtime/bootstrap_frame.h"
+#include "runtime/socket.h"
+
+#include <agpcs/bootstrap.h>
+#include <agpcs/status.h>
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace agpcs {
+
+class BootstrapServer {
+ public:
+  /// Serves on `listening` until `stop`. Of `options` it uses size, token, identity and limits.
+  BootstrapServer(Fd listening, const BootstrapOptions& options);
+  ~BootstrapServer();
+  /// Starts the thread. kUnavailable where the system has no more descriptors.
+  Status start();
+  /// Serves on until every rank has left, at most `limit`; then ends the thread.
+  void stop(std::chrono::milliseconds limit);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Peer {
+    Fd fd;
+    FrameReader in;
+    std::string out;       // not sent yet
+    int rank = -1;         // -1: not admitted
+    bool closing = false;  // ends once `out` is sent
+    Clock::time_point heard;
+    std::set<std::string> wanted;
+  };
+  struct Member {
+    std::string name;
+    bool joined = false, left = false;
+  };
+
+  void run();
+  bool finished() const;
+  void poll_once();
+  void accept_peer();
+  void read_from(Peer& peer);
+  void write_to(Peer& peer);
+  void handle(Peer& peer, const Frame& frame);
+  void handle_hello(Peer& peer, const Frame& frame);
+  /// Why a rank that knows the token cannot join; empty when it can.
+  std::string objection(int rank, const Frame& hello) const;
+  void handle_set(const Frame& frame);
+  void close_peer(Peer& peer);
+  void check_clocks();
+  void refuse(Peer& peer, const std::string& reason);
+  /// Records the job's first failure and tells every rank.
+  void fail(const std::string& message);
+  void broadcast(const Frame& frame);
+  static void queue(Peer& peer, const Frame& frame);
+  std::string describe(int rank) const;
+
+  Fd listening_, wake_read_, wake_write_;
+  BootstrapOptions options_;
+  Clock::time_point join_deadline_;
+  std::list<Peer> peers_;
+  std::vector<Member> members_;
+  int joined_ = 0;
+  std::map<std::string, std::string> values_;
+  std::string failure_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<Clock::time_point> stop_deadline_{Clock::time_point::max()};
+  std::thread thread_;
+};
+
+}  // namespace agpcs

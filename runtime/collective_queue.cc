@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/collective_queue.h"
+
+#include "runtime/sum.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr int kMaxGroup = 65535;
+
+}  // namespace
+
+CollectiveQueue::CollectiveQueue(Wire& wire, int rank)
+    : reducer_(wire, rank), worker_([this] { run(); }) {}
+
+CollectiveQueue::~CollectiveQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+}
+
+Status CollectiveQueue::open(RankGroup group) {
+  const int id = group.id;
+  if (id < 0 || id > kMaxGroup) {
+    return invalid_input(fmt::format("group {} is not within 0 and {}", id, kMaxGroup));
+  }
+  const std::lock_guard lock(mutex_);
+  if (!groups_.emplace(id, std::move(group)).second) {
+    return invalid_input(fmt::format("group {} is open already", id));
+  }
+  return {};
+}
+
+Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllReduce algorithm) {
+  if (!can_sum(buffer.type)) {
+    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
+  }
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  const auto it = groups_.find(group);
+  if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
+  jobs_.push_back({buffer, &it->second, algorithm});
+  changed_.notify_all();
+  return ++enqueued_;
+}
+
+Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (ticket > enqueued_) {
+    return internal_error(
+        fmt::format("all_reduce ticket {} of {} was never given", ticket, enqueued_));
+  }
+  changed_.wait_for(lock, limit, [&] { return done_ >= ticket || !failure_.ok(); });
+  if (done_ >= ticket) return {};
+  if (!failure_.ok()) return failure_;
+  return {StatusCode::kTimeout,
+          fmt::format("{}: timed out after {} ms", describe(jobs_.front()), limit.count())};
+}
+
+void CollectiveQueue::fail(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = reason;
+  }
+  changed_.notify_all();
+}
+
+void CollectiveQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && failure_.ok()); });
+    if (stopping_) return;
+    const Job job = jobs_.front();
+    lock.unlock();
+    const Status status = reducer_.all_reduce(*job.group, job.algorithm, job.buffer);
+    lock.lock();
+    if (status.ok()) {
+      jobs_.pop_front();
+      ++done_;
+    } else if (failure_.ok()) {
+      failure_ = Status(status.code(), fmt::format("{}: {}", describe(job), status.message()));
+    }
+    changed_.notify_all();
+  }
+}
+
+std::string CollectiveQueue::describe(const Job& job) const {
+  std::string text = fmt::format("all_reduce of {} bytes over ranks {}", job.buffer.bytes,
+                                 fmt::join(job.group->ranks, ","));
+  const int peer = reducer_.waiting_for();
+  if (peer >= 0) text += fmt::format(", waiting for rank {}", peer);
+  return text;
+}
+
+}  // namespace agpcs

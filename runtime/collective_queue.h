@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// CollectiveQueue: the collective stream of a wire transport, run by a thread of its own so that
+// reductions go on while the caller computes.
+#pragma once
+
+#include "runtime/all_reduce.h"
+#include "runtime/wire.h"
+
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace agpcs {
+
+class CollectiveQueue {
+ public:
+  CollectiveQueue(Wire& wire, int rank);
+  /// Needs: the wire is cancelled, or nothing is under way.
+  ~CollectiveQueue();
+
+  Status open(RankGroup group);
+  Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
+  Status wait(Ticket ticket, std::chrono::milliseconds limit);
+  /// Fails what is queued and all that will be with `reason`; the first failure counts.
+  void fail(const Status& reason);
+
+ private:
+  struct Job {
+    Buffer buffer;
+    const RankGroup* group = nullptr;
+    AllReduce algorithm = AllReduce::kRing;
+  };
+  void run();
+  std::string describe(const Job& job) const;
+
+  Reducer reducer_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, RankGroup> groups_;  // nodes stay where they are: jobs point to them
+  std::deque<Job> jobs_;             // front: the one running
+  Ticket enqueued_ = 0, done_ = 0;
+  Status failure_;
+  bool stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Gloo wire: unbound buffers over a full mesh of TCP pairs. Gloo's exceptions end in this file.
+#include "runtime/wire.h"
+#include "runtime/wire_transport.h"
+
+#include <agpcs/gloo.h>
+
+#include <fmt/format.h>
+#include <gloo/common/error.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Gloo's messages begin with a place in its sources: "[../gloo/transport/tcp/pair.cc:534] ".
+std::string cause_of(const std::exception& error) {
+  std::string text = error.what();
+  const auto end = text.find("] ");
+  if (!text.empty() && text[0] == '[' && end != std::string::npos) text.erase(0, end + 2);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+Status peer_failed(int peer, const std::exception& error) {
+  return {StatusCode::kPeerFailed, fmt::format("rank {} went away: {}", peer, cause_of(error))};
+}
+
+class GlooWire;
+
+class GlooMessage final : public WireMessage {
+ public:
+  using Unbound = gloo::transport::UnboundBuffer;
+  GlooMessage(GlooWire& wire, int peer, bool sending, std::unique_ptr<Unbound> buffer);
+  ~GlooMessage() override;
+  GlooMessage(const GlooMessage&) = delete;
+  GlooMessage& operator=(const GlooMessage&) = delete;
+
+  Status wait(Deadline deadline) override;
+  void wake() {
+    if (sending_) {
+      buffer_->abortWaitSend();
+    } else {
+      buffer_->abortWaitRecv();
+    }
+  }
+
+ private:
+  GlooWire& wire_;
+  const int peer_;
+  const bool sending_;
+  std::unique_ptr<Unbound> buffer_;
+};
+
+// Gloo moves no empty messages; both ends know that there is nothing to move.
+class EmptyMessage final : public WireMessage {
+ public:
+  Status wait(Deadline /*deadline*/) override { return {}; }
+};
+
+class GlooWire final : public Wire {
+ public:
+  GlooWire(Bootstrap& bootstrap, std::shared_ptr<gloo::Context> context)
+      : bootstrap_(bootstrap), context_(std::move(context)) {}
+
+  Result<std::unique_ptr<WireMessage>> send(const void* data, std::size_t bytes, int peer,
+                                            std::uint64_t slot) override {
+    return post(const_cast<void*>(data), bytes, peer, slot, true);  // Gloo only reads it
+  }
+  Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
+                                            std::uint64_t slot) override {
+    return post(data, bytes, peer, slot, false);
+  }
+  void cancel(const Status& reason) override {
+    const std::lock_guard lock(mutex_);
+    if (!cancelled_.ok()) return;
+    cancelled_ = reason;
+    for (GlooMessage* message : under_way_) message->wake();
+  }
+  void announce(const Status& reason) override { bootstrap_.report(reason); }
+
+  Status cancelled() const {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+  void add(GlooMessage& message) {
+    const std::lock_guard lock(mutex_);
+    under_way_.insert(&message);
+    if (!cancelled_.ok()) message.wake();
+  }
+  void remove(GlooMessage& message) {
+    const std::lock_guard lock(mutex_);
+    under_way_.erase(&message);
+  }
+
+ private:
+  Result<std::unique_ptr<WireMessage>> post(void* data, std::size_t bytes, int peer,
+                                            std::uint64_t slot, bool sending) {
+    const Status reason = cancelled();
+    if (!reason.ok()) return reason;
+    if (bytes == 0) return std::unique_ptr<WireMessage>(std::make_unique<EmptyMessage>());
+    try {
+      auto buffer = context_->createUnboundBuffer(data, bytes);
+      if (sending) {
+        buffer->send(peer, slot);
+      } else {
+        buffer->recv(peer, slot);
+      }
+      return std::unique_ptr<WireMessage>(
+          std::make_unique<GlooMessage>(*this, peer, sending, std::move(buffer)));
+    } catch (const std::exception& error) {
+      return peer_failed(peer, error);
+    }
+  }
+
+  Bootstrap& bootstrap_;
+  std::shared_ptr<gloo::Context> context_;
+  mutable std::mutex mutex_;
+  Status cancelled_;
+  std::unordered_set<GlooMessage*> under_way_;
+};
+
+GlooMessage::GlooMessage(GlooWire& wire, int peer, bool sending, std::unique_ptr<Unbound> buffer)
+    : wire_(wire), peer_(peer), sending_(sending), buffer_(std::move(buffer)) {
+  wire_.add(*this);
+}
+
+GlooMessage::~GlooMessage() { wire_.remove(*this); }
+
+Status GlooMessage::wait(Deadline deadline) {
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+  const milliseconds limit = std::max(left, milliseconds(0));
+  try {
+    const bool done =
+        sending_ ? buffer_->waitSend(nullptr, limit) : buffer_->waitRecv(nullptr, limit);
+    return done ? Status() : wire_.cancelled();
+  } catch (const std::exception& error) {
+    const Status reason = wire_.cancelled();
+    if (!reason.ok()) return reason;
+    if (std::chrono::steady_clock::now() >= deadline) return {StatusCode::kTimeout, "timed out"};
+    return peer_failed(peer_, error);
+  }
+}
+
+// Gloo's rendezvous over the job's bootstrap.
+class BootstrapStore final : public gloo::rendezvous::Store {
+ public:
+  BootstrapStore(Bootstrap& bootstrap, milliseconds limit) : bootstrap_(bootstrap), limit_(limit) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    check(bootstrap_.set("gloo/" + key, std::string(data.begin(), data.end())));
+  }
+  std::vector<char> get(const std::string& key) override {
+    auto value = bootstrap_.get("gloo/" + key, limit_);
+    check(value.status());
+    return {value->begin(), value->end()};
+  }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, limit_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& limit) override {
+    for (const std::string& key : keys) check(bootstrap_.get("gloo/" + key, limit).status());
+  }
+
+ private:
+  static void check(const Status& status) {
+    if (!status.ok()) throw std::runtime_error(status.message());
+  }
+  Bootstrap& bootstrap_;
+  milliseconds limit_;
+};
+
+std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::string& address,
+                                            milliseconds limit) {
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = address;
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  auto context = std::make_shared<gloo::rendezvous::Context>(bootstrap.rank(), bootstrap.size());
+  context->setTimeout(limit / 5);  // Gloo waits five times as long for a connection
+  BootstrapStore store(bootstrap, limit);
+  context->connectFullMesh(store, device);
+  return context;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap, const GlooOptions& options) {
+  const std::string address = options.address.empty() ? bootstrap.local_address() : options.address;
+  try {
+    auto wire = std::make_unique<GlooWire>(bootstrap,
+                                           connect_mesh(bootstrap, address, options.connect_limit));
+    auto transport =
+        std::make_unique<WireTransport>(std::move(wire), bootstrap.rank(), bootstrap.size(),
+                                        [&bootstrap] { bootstrap.on_failure(nullptr); });
+    bootstrap.on_failure(
+        [raw = transport.get()](const Status& failure) { raw->abort_quietly(failure); });
+    return std::unique_ptr<Transport>(std::move(transport));
+  } catch (const std::exception& error) {
+    const Status failure = bootstrap.failure();
+    if (!failure.ok()) return failure;
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("rank {} at {} cannot connect with the other ranks: {}\n"
+                              "  hint: every rank must be reachable by the address it gives out; "
+                              "choose another with --address",
+                              bootstrap.rank(), address, cause_of(error)));
+  }
+}
+
+}  // namespace agpcs

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport for processes that compute on CPUs: TCP connections by Gloo between all ranks.
+#pragma once
+
+#include <agpcs/bootstrap.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+namespace agpcs {
+
+struct GlooOptions {
+  /// The IP address or host name by which other ranks reach this one; empty: the one by which this
+  /// rank reaches rank 0.
+  std::string address;
+  std::chrono::milliseconds connect_limit{30000};
+};
+
+/// Connects this rank with all others, over addresses exchanged through `bootstrap`, which outlives
+/// the transport. All ranks call it. A failure that the bootstrap hears of aborts the transport;
+/// `abort` reports to the bootstrap. Errors: kUnavailable (no connection; the message says what to
+/// check), or the job's failure.
+Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap,
+                                                const GlooOptions& options = {});
+
+}  // namespace agpcs

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loopback: a message is done when its two ends have met; whoever comes second copies the bytes.
+#include "ir/check.h"
+#include "runtime/wire.h"
+#include "runtime/wire_transport.h"
+
+#include <agpcs/loopback.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+struct SlotKey {
+  int from = 0, to = 0;
+  std::uint64_t slot = 0;
+  friend bool operator<(const SlotKey& a, const SlotKey& b) {
+    return std::tie(a.from, a.to, a.slot) < std::tie(b.from, b.to, b.slot);
+  }
+};
+
+// One end of a message.
+struct End {
+  int rank = 0, peer = 0;
+  bool sending = false;
+  char* data = nullptr;
+  std::size_t bytes = 0;
+  SlotKey key;
+  bool done = false;
+  Status failure;
+};
+
+// Where the ends of messages meet. Copies are made under the lock: the ranks of one process share
+// its memory's bandwidth anyway.
+class Board {
+ public:
+  explicit Board(int size)
+      : size_(size),
+        joined_(static_cast<std::size_t>(size), false),
+        failure_(static_cast<std::size_t>(size)),
+        gone_(static_cast<std::size_t>(size)) {}
+
+  int size() const { return size_; }
+
+  void join(int rank) {
+    const std::lock_guard lock(mutex_);
+    AGPCS_CHECK(rank >= 0 && rank < size_, "rank {} of {}", rank, size_);
+    AGPCS_CHECK(!at(joined_, rank), "rank {} joined twice", rank);
+    at(joined_, rank) = true;
+  }
+
+  void post(End& end) {
+    const std::lock_guard lock(mutex_);
+    auto& waiting = waiting_[end.key];
+    if (waiting.empty() || waiting.front()->sending == end.sending) {
+      waiting.push_back(&end);
+      return;
+    }
+    End& other = *waiting.front();
+    waiting.pop_front();
+    meet(end.sending ? end : other, end.sending ? other : end);
+    changed_.notify_all();
+  }
+
+  Status wait(const End& end, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    Status trouble;
+    const bool awake = changed_.wait_until(lock, deadline, [&] {
+      trouble = trouble_of(end);
+      return end.done || !trouble.ok();
+    });
+    if (!awake) return {StatusCode::kTimeout, "timed out"};
+    return end.done ? end.failure : trouble;
+  }
+
+  void withdraw(End& end) {
+    const std::lock_guard lock(mutex_);
+    if (end.done) return;
+    auto& waiting = waiting_[end.key];
+    waiting.erase(std::remove(waiting.begin(), waiting.end(), &end), waiting.end());
+  }
+
+  void cancel(int rank, const Status& reason) {
+    const std::lock_guard lock(mutex_);
+    set_once(at(failure_, rank), reason);
+    changed_.notify_all();
+  }
+
+  // The other ranks fail in all they do, not only in what concerns `rank`: nobody is left waiting
+  // for somebody who has given up.
+  void announce(int rank, const Status& reason) {
+    const std::lock_guard lock(mutex_);
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank) continue;
+      set_once(at(failure_, other), {StatusCode::kPeerFailed,
+                                     fmt::format("rank {} failed: {}", rank, reason.message())});
+    }
+    changed_.notify_all();
+  }
+
+  void leave(int rank) {
+    const std::lock_guard lock(mutex_);
+    set_once(at(gone_, rank), {StatusCode::kPeerFailed, fmt::format("rank {} went away", rank)});
+    changed_.notify_all();
+  }
+
+ private:
+  template <typename T>
+  static auto at(std::vector<T>& values, int rank) -> decltype(values[0]) {
+    return values[static_cast<std::size_t>(rank)];
+  }
+  static void set_once(Status& status, Status value) {
+    if (status.ok()) status = std::move(value);
+  }
+  Status trouble_of(const End& end) {
+    const Status& own = at(failure_, end.rank);
+    return own.ok() ? at(gone_, end.peer) : own;
+  }
+  static void meet(End& send, End& recv) {
+    send.done = recv.done = true;
+    if (send.bytes == recv.bytes) {
+      if (send.bytes > 0) std::memcpy(recv.data, send.data, send.bytes);
+      return;
+    }
+    send.failure = recv.failure =
+        internal_error(fmt::format("rank {} sends {} bytes, rank {} expects {}", send.rank,
+                                   send.bytes, recv.rank, recv.bytes));
+  }
+
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<SlotKey, std::deque<End*>> waiting_;  // all of one queue are of one direction
+  std::vector<bool> joined_;
+  std::vector<Status> failure_;  // by rank: why all its operations fail
+  std::vector<Status> gone_;     // by rank: what its peers are told
+};
+
+class LoopbackMessage final : public WireMessage {
+ public:
+  LoopbackMessage(Board& board, End end) : board_(board), end_(std::move(end)) {
+    board_.post(end_);
+  }
+  ~LoopbackMessage() override { board_.withdraw(end_); }
+  LoopbackMessage(const LoopbackMessage&) = delete;
+  LoopbackMessage& operator=(const LoopbackMessage&) = delete;
+
+  Status wait(Deadline deadline) override { return board_.wait(end_, deadline); }
+
+ private:
+  Board& board_;
+  End end_;
+};
+
+class LoopbackWire final : public Wire {
+ public:
+  LoopbackWire(Board& board, int rank) : board_(board), rank_(rank) { board_.join(rank); }
+  ~LoopbackWire() override { board_.leave(rank_); }
+  LoopbackWire(const LoopbackWire&) = delete;
+  LoopbackWire& operator=(const LoopbackWire&) = delete;
+
+  Result<std::unique_ptr<WireMessage>> send(const void* data, std::size_t bytes, int peer,
+                                            std::uint64_t slot) override {
+    // The bytes are only read: `End` serves both directions.
+    auto* bytes_of = static_cast<char*>(const_cast<void*>(data));
+    return post({rank_, peer, true, bytes_of, bytes, {rank_, peer, slot}, false, {}});
+  }
+  Result<std::unique_ptr<WireMessage>> recv(void* data, std::size_t bytes, int peer,
+                                            std::uint64_t slot) override {
+    return post(
+        {rank_, peer, false, static_cast<char*>(data), bytes, {peer, rank_, slot}, false, {}});
+  }
+  void cancel(const Status& reason) override { board_.cancel(rank_, reason); }
+  void announce(const Status& reason) override { board_.announce(rank_, reason); }
+
+ private:
+  Result<std::unique_ptr<WireMessage>> post(End end) {
+    return std::unique_ptr<WireMessage>(std::make_unique<LoopbackMessage>(board_, std::move(end)));
+  }
+
+  Board& board_;
+  const int rank_;
+};
+
+}  // namespace
+
+struct LoopbackHub::State {
+  explicit State(int size) : board(size) {}
+  Board board;
+};
+
+LoopbackHub::LoopbackHub(int size) : state_(std::make_unique<State>(size)) {}
+LoopbackHub::~LoopbackHub() = default;
+
+int LoopbackHub::size() const { return state_->board.size(); }
+
+std::unique_ptr<Transport> LoopbackHub::join(int rank) {
+  return std::make_unique<WireTransport>(std::make_unique<LoopbackWire>(state_->board, rank), rank,
+                                         size());
+}
+
+}  // namespace agpcs

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/wire_transport.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr std::uint64_t kTagLimit = std::uint64_t{1} << 62;
+
+}  // namespace
+
+WireTransport::WireTransport(std::unique_ptr<Wire> wire, int rank, int size,
+                             std::function<void()> detach)
+    : wire_(std::move(wire)),
+      rank_(rank),
+      size_(size),
+      detach_(std::move(detach)),
+      collectives_(*wire_, rank) {}
+
+WireTransport::~WireTransport() {
+  if (detach_) detach_();
+  abort_quietly({StatusCode::kCancelled, fmt::format("rank {} closed its transport", rank_)});
+}
+
+Status WireTransport::open_group(int group, const std::vector<int>& ranks,
+                                 const std::vector<int>& host_of_rank) {
+  if (!std::is_sorted(ranks.begin(), ranks.end()) ||
+      std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+    return invalid_input(
+        fmt::format("group {}: ranks {} are not ascending", group, fmt::join(ranks, ",")));
+  }
+  if (!std::binary_search(ranks.begin(), ranks.end(), rank_)) {
+    return invalid_input(fmt::format("group {}: ranks {} do not contain this rank, {}", group,
+                                     fmt::join(ranks, ","), rank_));
+  }
+  if (ranks.front() < 0 || ranks.back() >= size_) {
+    return invalid_input(fmt::format("group {}: ranks {} are not within 0 and {}", group,
+                                     fmt::join(ranks, ","), size_ - 1));
+  }
+  if (host_of_rank.size() != static_cast<std::size_t>(size_)) {
+    return invalid_input(fmt::format("group {}: hosts of {} ranks given, there are {}", group,
+                                     host_of_rank.size(), size_));
+  }
+  RankGroup opened{group, ranks, {}};
+  for (const int rank : ranks) {
+    opened.hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
+  }
+  return collectives_.open(std::move(opened));
+}
+
+Result<Ticket> WireTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {
+  AGPCS_RETURN_IF_ERROR(check(buffer, peer, tag));
+  AGPCS_TRY(auto message, wire_->send(buffer.data, buffer.bytes, peer, tag));
+  return push(sends_, std::move(message), peer, buffer.bytes);
+}
+
+Result<Ticket> WireTransport::recv(const Buffer& buffer, int peer, std::uint64_t tag) {
+  AGPCS_RETURN_IF_ERROR(check(buffer, peer, tag));
+  AGPCS_TRY(auto message, wire_->recv(buffer.data, buffer.bytes, peer, tag));
+  return push(recvs_, std::move(message), peer, buffer.bytes);
+}
+
+Result<Ticket> WireTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
+  if (buffer.on_gpu)
+    return invalid_input("all_reduce: the buffer is on a GPU, the transport is not");
+  return collectives_.enqueue(buffer, group, algorithm);
+}
+
+Status WireTransport::wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {
+  switch (stream) {
+    case Stream::kSend:
+      return wait(sends_, "send to", ticket, limit);
+    case Stream::kRecv:
+      return wait(recvs_, "recv from", ticket, limit);
+    case Stream::kCollective:
+      return collectives_.wait(ticket, limit);
+  }
+  return internal_error("wait for an unknown stream");
+}
+
+void WireTransport::abort(const Status& reason) {
+  abort_quietly(reason);  // first: here the reason is this one, not its echo
+  wire_->announce(reason);
+}
+
+void WireTransport::abort_quietly(const Status& reason) {
+  collectives_.fail(reason);
+  wire_->cancel(reason);
+}
+
+Status WireTransport::check(const Buffer& buffer, int peer, std::uint64_t tag) const {
+  if (peer < 0 || peer >= size_ || peer == rank_) {
+    return invalid_input(
+        fmt::format("rank {} has no peer {}: there are {} ranks", rank_, peer, size_));
+  }
+  if (tag >= kTagLimit) return invalid_input(fmt::format("tag {} is not below 2^62", tag));
+  if (buffer.on_gpu) {
+    return invalid_input(
+        fmt::format("message for rank {}: the buffer is on a GPU, the transport is not", peer));
+  }
+  return {};
+}
+
+Ticket WireTransport::push(Line& line, std::unique_ptr<WireMessage> message, int peer,
+                           std::size_t bytes) {
+  line.posted.push_back({std::move(message), peer, bytes});
+  return ++line.enqueued;
+}
+
+Status WireTransport::wait(Line& line, const char* direction, Ticket ticket,
+                           std::chrono::milliseconds limit) {
+  const Deadline deadline = std::chrono::steady_clock::now() + limit;
+  if (ticket > line.enqueued) {
+    return internal_error(fmt::format("ticket {} of {} was never given", ticket, line.enqueued));
+  }
+  while (line.failure.ok() && line.done < ticket) {
+    const Posted& posted = line.posted.front();
+    const Status status = posted.message->wait(deadline);
+    if (status.ok()) {
+      line.posted.pop_front();
+      ++line.done;
+      continue;
+    }
+    const std::string cause = status.code() == StatusCode::kTimeout
+                                  ? fmt::format("timed out after {} ms", limit.count())
+                                  : status.message();
+    line.failure = Status(status.code(), fmt::format("{} rank {}, {} bytes: {}", direction,
+                                                     posted.peer, posted.bytes, cause));
+  }
+  return line.done >= ticket ? Status() : line.failure;
+}
+
+}  // namespace agpcs

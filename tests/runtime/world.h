@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A world of ranks that are threads of the test, over any transport.
+#pragma once
+
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+namespace agpcs {
+
+/// One kind of transport under test.
+struct WorldKind {
+  std::string name;
+  /// Why this machine cannot run it; empty when it can.
+  std::function<std::string()> obstacle;
+  /// Runs `body` on each of `ranks` threads with that rank's transport. The transport lives until
+  /// `body` returns; those of other ranks do not wait for it.
+  std::function<void(int ranks, const std::function<void(Transport&)>& body)> run;
+};
+
+inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }  // NOLINT
+
+WorldKind loopback_world();
+WorldKind gloo_world();
+WorldKind nccl_world();
+
+}  // namespace agpcs
