@@ -34,9 +34,9 @@ std::string cause_of(const std::exception& error) {
   return text;
 }
 
-Status peer_failed(int peer, const std::exception& error) {
-  return {StatusCode::kPeerFailed, fmt::format("rank {} went away: {}", peer, cause_of(error))};
-}
+// A lost connection is often an echo: the peer left because a third rank failed. The notice of that
+// failure is worth a short wait.
+constexpr milliseconds kNoticeLimit{1000};
 
 class GlooWire;
 
@@ -91,6 +91,14 @@ class GlooWire final : public Wire {
   }
   void announce(const Status& reason) override { bootstrap_.report(reason); }
 
+  /// What to say of a lost connection with `peer`.
+  Status lost(int peer, const std::exception& error) const {
+    const Status reason = cancelled();
+    if (!reason.ok()) return reason;
+    const Status failure = bootstrap_.wait_for_failure(kNoticeLimit);
+    if (!failure.ok()) return failure;
+    return {StatusCode::kPeerFailed, fmt::format("rank {} went away: {}", peer, cause_of(error))};
+  }
   Status cancelled() const {
     const std::lock_guard lock(mutex_);
     return cancelled_;
@@ -121,7 +129,7 @@ class GlooWire final : public Wire {
       return std::unique_ptr<WireMessage>(
           std::make_unique<GlooMessage>(*this, peer, sending, std::move(buffer)));
     } catch (const std::exception& error) {
-      return peer_failed(peer, error);
+      return lost(peer, error);
     }
   }
 
@@ -148,10 +156,9 @@ Status GlooMessage::wait(Deadline deadline) {
         sending_ ? buffer_->waitSend(nullptr, limit) : buffer_->waitRecv(nullptr, limit);
     return done ? Status() : wire_.cancelled();
   } catch (const std::exception& error) {
-    const Status reason = wire_.cancelled();
-    if (!reason.ok()) return reason;
-    if (std::chrono::steady_clock::now() >= deadline) return {StatusCode::kTimeout, "timed out"};
-    return peer_failed(peer_, error);
+    const bool late = std::chrono::steady_clock::now() >= deadline;
+    if (late && wire_.cancelled().ok()) return {StatusCode::kTimeout, "timed out"};
+    return wire_.lost(peer_, error);
   }
 }
 
