@@ -59,8 +59,8 @@ OpClass class_of(const Op& op);  ///< kElementwise for an operator outside the t
 /// statistics of BatchNormalization or the limits of Clip. Outside the table: to every input.
 bool passes_gradient(const Op& op, std::size_t input);
 
-/// The tensor whose memory `tensor` shares: through Reshape, Flatten, Squeeze, Unsqueeze, Identity
-/// and inactive Dropout to the tensor that was really written.
+/// The tensor whose memory `tensor` shares: through Reshape, Flatten, Squeeze, Unsqueeze, Identity,
+/// inactive Dropout, Pad by nothing and Transpose of a parameter to what was really written.
 TensorId storage_of(const Graph& graph, TensorId tensor);
 
 /// Bytes of one element under `precision` ("fp16" and "bf16" hold floating activations in 2 bytes).

@@ -93,10 +93,6 @@ double output_bytes(const OpAt& at) {
   return bytes;
 }
 
-bool is_inactive_dropout(const OpAt& at) {
-  return at.op.type == "Dropout" && at.op.domain.empty() && !dropout_is_active(at.graph, at.op);
-}
-
 double forward_bytes(const OpAt& at, const OpInfo& info) {
   switch (info.traffic) {
     case Traffic::kAll:
@@ -171,10 +167,7 @@ std::size_t element_bytes(DType type, std::string_view precision) {
 TensorId storage_of(const Graph& graph, TensorId tensor) {
   while (graph.tensor(tensor).producer != kNone) {
     const Op& op = graph.op(graph.tensor(tensor).producer);
-    const OpInfo& info = op_info_of(op);
-    const bool is_view = info.op_class == OpClass::kView && info.gradients != kNoInput;
-    const bool copies = is_inactive_dropout({graph, op, 1, {}}) && op.outputs[0] == tensor;
-    if (!is_view && !copies) break;
+    if (op.outputs[0] != tensor || !is_view(graph, op)) break;
     tensor = op.inputs[0];
   }
   return tensor;
@@ -185,7 +178,7 @@ OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, std::string_vi
   const OpInfo& info = op_info_of(at.op);
   OpCost cost;
   add_gradient_sums(at, cost);
-  if (is_inactive_dropout(at)) return cost;
+  if (is_view(graph, at.op)) return cost;
   cost.forward_flops = forward_flops(info, at);
   cost.forward_bytes = forward_bytes(at, info);
   if (at.needs_any_gradient()) {

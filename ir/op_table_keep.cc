@@ -82,7 +82,7 @@ void keep_gather_elements(const OpAt& at, Kept& kept) {
 }
 
 void keep_mask(const OpAt& at, Kept& kept) {
-  if (dropout_is_active(at.graph, at.op)) add_extra(kMaskBytes * at.elements(at.output(0)), kept);
+  if (!is_view(at.graph, at.op)) add_extra(kMaskBytes * at.elements(at.output(0)), kept);
 }
 
 void keep_pool_indices(const OpAt& at, Kept& kept) {

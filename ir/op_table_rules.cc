@@ -68,11 +68,37 @@ double forward_flops(const OpInfo& info, const OpAt& at) {
   return at.elements(at.first_output()) * complexity;
 }
 
+namespace {
+
 bool dropout_is_active(const Graph& graph, const Op& op) {
+  if (op.float_attribute("ratio", 0.5) == 0) return false;
+  if (op.attributes.count("training_mode") != 0) return op.int_attribute("training_mode", 0) != 0;
   if (op.version < 12 || op.inputs.size() < 3 || op.inputs[2] == kNone) return false;
   const Tensor& training = graph.tensor(op.inputs[2]);
   if (training.kind != TensorKind::kConstant || training.constant.bytes.empty()) return true;
   return training.constant.bytes[0] != std::byte{0};
+}
+
+bool pads_nothing(const Graph& graph, const Op& op) {
+  std::vector<std::int64_t> pads = op.ints_attribute("pads");
+  if (op.inputs.size() > 1 && op.inputs[1] != kNone) {
+    const Tensor& tensor = graph.tensor(op.inputs[1]);
+    if (tensor.kind != TensorKind::kConstant || tensor.type != DType::kInt64) return false;
+    pads = tensor.constant.ints_at(1);
+  }
+  return !pads.empty() &&
+         std::all_of(pads.begin(), pads.end(), [](std::int64_t p) { return p == 0; });
+}
+
+}  // namespace
+
+bool is_view(const Graph& graph, const Op& op) {
+  const OpInfo& info = op_info_of(op);
+  if (info.op_class == OpClass::kView) return info.gradients != kNoInput;
+  if (info.type == "Dropout") return !dropout_is_active(graph, op);
+  if (info.type == "Pad") return pads_nothing(graph, op);
+  if (info.type != "Transpose") return false;
+  return graph.tensor(storage_of(graph, op.inputs[0])).kind == TensorKind::kParameter;
 }
 
 namespace rules {
@@ -166,9 +192,8 @@ double lrn_flops(const OpAt& at) {
 
 /// Computes statistics in training mode alone, which five outputs meant before opset 14.
 double batch_norm_flops(const OpAt& at) {
-  const bool trains = at.op.version >= 14 ? at.op.int_attribute("training_mode", 0) != 0
-                                          : at.op.outputs.size() == 5;
-  return trains ? 8 : 2;
+  const bool five_outputs = at.op.version < 14 && at.op.outputs.size() == 5;
+  return at.op.int_attribute("training_mode", five_outputs ? 1 : 0) != 0 ? 8 : 2;
 }
 
 /// An LU factorization.

@@ -86,8 +86,9 @@ struct OpInfo {
 /// The row of `op`, or the one that stands for every operator outside the table.
 const OpInfo& op_info_of(const Op& op);
 double forward_flops(const OpInfo& info, const OpAt& at);
-/// False for Dropout that copies: before opset 12, and in evaluation mode since.
-bool dropout_is_active(const Graph& graph, const Op& op);
+/// The first output shares the first input's memory: Reshape and its like, Dropout in evaluation
+/// mode, Pad by nothing, and Transpose of a parameter, which products read as it lies.
+bool is_view(const Graph& graph, const Op& op);
 
 namespace rules {
 

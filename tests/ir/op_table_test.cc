@@ -136,6 +136,27 @@ TEST(OpTable, ViewsKeepTheTensorThatTheyShare) {
             "x +0");
 }
 
+TEST(OpTable, ATransposedParameterIsAView) {
+  const std::string weights = "parameter w fp32[3,4]\nturn: v = Transpose-13(w) -> fp32[4,3]\n";
+  const Graph graph =
+      around(activation("x", "[n,4]") + weights, "op: y = MatMul-13(x, v) -> fp32[n,3]");
+  EXPECT_EQ(kept_text(graph, "op", 1), "x +0");
+  EXPECT_EQ(op_cost(graph, graph.find_op("turn"), 1, "fp32").forward_bytes, 0);
+  const Graph copies = around(activation("x", "[n,4]"), "op: y = Transpose-13(x) -> fp32[4,n]");
+  EXPECT_EQ(op_cost(copies, copies.find_op("op"), 1, "fp32").forward_bytes, 32);
+}
+
+TEST(OpTable, PaddingByNothingIsAView) {
+  const std::string leaves = activation("x", "[n,4]") +
+                             "constant none int64[4] {0,0,0,0}\nconstant one int64[4] {0,1,0,0}\n";
+  const Graph same =
+      around(leaves + "pad: z = Pad-13(x, none) -> fp32[n,4]\n", "op: y = Erf-13(z) -> fp32[n,4]");
+  EXPECT_EQ(kept_text(same, "op", 1), "x +0");
+  const Graph wider =
+      around(leaves + "pad: z = Pad-13(x, one) -> fp32[n,5]\n", "op: y = Erf-13(z) -> fp32[n,5]");
+  EXPECT_EQ(kept_text(wider, "op", 1), "z +0");
+}
+
 TEST(OpTable, NormalizationsKeepTheirInputAndStatistics) {
   const std::string x = activation("x", "[n,6,2,2]") + "parameter s fp32[6]\nparameter b fp32[6]\n";
   EXPECT_EQ(kept_by(x + "state m fp32[6]\nstate v fp32[6]\n",
@@ -183,6 +204,7 @@ TEST(OpTable, DropoutKeepsAMaskWhileItTrains) {
   const Graph copies = around(leaves, "op: y = Dropout-13(x, r, no) -> fp32[n,4]");
   EXPECT_EQ(work(copies, 3), "flops 0/0 bytes 0/0 kept +0");
   EXPECT_EQ(storage_of(copies, copies.find_tensor("y")), copies.find_tensor("x"));
+  EXPECT_EQ(kept_by(leaves, "op: y = Dropout-9(x) ratio=0.1 training_mode=1 -> fp32[n,4]"), "+4");
   EXPECT_EQ(kept_by(leaves, "op: y = Dropout-13(x) -> fp32[n,4]"), "+0");
   EXPECT_EQ(kept_by(leaves, "op: y = Dropout-7(x) -> fp32[n,4]"), "+0");
 }
