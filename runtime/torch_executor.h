@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "runtime/torch_data.h"
 
 #include <agpcs/executor.h>
 
@@ -14,8 +15,6 @@
 #include <vector>
 
 namespace agpcs {
-
-class DataSource;
 
 struct TorchOptions {
   std::uint64_t seed = 0;            ///< of missing weights and of dropout

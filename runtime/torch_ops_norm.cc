@@ -12,9 +12,11 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-// Version 14 has an attribute for training; before, five outputs meant it.
+// Version 14 has an attribute for training, which the importer sets whatever the version; without
+// it, five outputs meant training.
 bool batch_norm_trains(const Op& op) {
-  return op.version >= 14 ? op.int_attribute("training_mode", 0) != 0 : op.outputs.size() == 5;
+  const bool otherwise = op.version < 14 && op.outputs.size() == 5;
+  return op.int_attribute("training_mode", otherwise ? 1 : 0) != 0;
 }
 
 // In training, outputs 1 and 2 are the new running statistics: ONNX keeps `momentum` of the old ones

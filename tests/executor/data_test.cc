@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_data.h"
+
+#include "runtime/torch_npy.h"
+#include "tests/builders.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kModel = R"(
+    input x [n,3]
+    input ids int64[n,5]
+    input mask int64[n,5]
+    input labels int64[n]
+    parameter table [7,3]
+    parameter w [3,4]
+    e = Gather(table, ids) [n,5,3]
+    m = Cast(mask) [n,5] to=1
+    y = MatMul(x, w) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+template <typename T>
+std::vector<T> read(DataSource& data, const Graph& graph, const char* input, std::int64_t first,
+                    std::int64_t count, std::size_t per_sample) {
+  std::vector<T> values(static_cast<std::size_t>(count) * per_sample);
+  const Status status = data.fill(graph.find_tensor(input), first, count, values.data());
+  EXPECT_TRUE(status.ok()) << status.message();
+  return values;
+}
+
+// A .npy file in a folder of its own, gone at the end.
+class NpyTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = std::filesystem::temp_directory_path() / ("agpcs_" + std::string(info->name()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& dictionary, const std::string& payload, char version = 1) {
+    std::string header = dictionary + "\n";
+    std::string text = std::string("\x93NUMPY") + version + '\0';
+    text += static_cast<char>(header.size() & 0xff);
+    text += static_cast<char>(header.size() >> 8);
+    if (version > 1) text += std::string(2, '\0');
+    const std::string path = folder_ / "values.npy";
+    std::ofstream(path, std::ios::binary) << text << header << payload;
+    return path;
+  }
+
+  template <typename T>
+  static std::string bytes(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST(SyntheticData, DoesNotDependOnHowItIsAskedFor) {
+  const Graph graph = testing::graph_of(kModel);
+  auto data = make_synthetic_data(graph, 7), other = make_synthetic_data(graph, 8);
+  const auto whole = read<float>(*data, graph, "x", 10, 4, 3);
+  auto parts = read<float>(*data, graph, "x", 10, 1, 3);
+  const auto rest = read<float>(*data, graph, "x", 11, 3, 3);
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(whole, parts);
+  EXPECT_NE(whole, read<float>(*other, graph, "x", 10, 4, 3));
+}
+
+TEST(SyntheticData, HasMeanZeroAndVarianceOne) {
+  const Graph graph = testing::graph_of(kModel);
+  auto data = make_synthetic_data(graph, 7);
+  const auto x = read<float>(*data, graph, "x", 0, 10000, 3);
+  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+  double variance = 0;
+  for (float v : x) variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
+  EXPECT_NEAR(mean, 0, 0.02);
+  EXPECT_NEAR(variance, 1, 0.02);
+}
+
+TEST(SyntheticData, IntegersLieInTheRangeOfWhatTheyIndex) {
+  const Graph graph = testing::graph_of(kModel);
+  auto data = make_synthetic_data(graph, 7);
+  const auto ids = read<std::int64_t>(*data, graph, "ids", 0, 200, 5);
+  EXPECT_EQ(*std::min_element(ids.begin(), ids.end()), 0);
+  EXPECT_EQ(*std::max_element(ids.begin(), ids.end()), 6);
+  const auto labels = read<std::int64_t>(*data, graph, "labels", 0, 200, 1);
+  EXPECT_EQ(*std::min_element(labels.begin(), labels.end()), 0);
+  EXPECT_EQ(*std::max_element(labels.begin(), labels.end()), 3);
+  EXPECT_THAT(read<std::int64_t>(*data, graph, "mask", 0, 20, 5), Each(1));
+}
+
+TEST_F(NpyTest, FeedsAnInputAndStartsAgainAfterTheLastSample) {
+  const Graph graph = testing::graph_of(kModel);
+  const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }",
+                                 bytes<std::int64_t>({0, 1, 2}));
+  auto data = open_npy_data(graph, {{"labels", path}}, 7);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_THAT(read<std::int64_t>(**data, graph, "labels", 2, 5, 1), ElementsAre(2, 0, 1, 2, 0));
+  auto synthetic = make_synthetic_data(graph, 7);
+  EXPECT_EQ(read<float>(**data, graph, "x", 0, 2, 3), read<float>(*synthetic, graph, "x", 0, 2, 3));
+}
+
+TEST_F(NpyTest, ReadsVersionTwo) {
+  const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }",
+                                 bytes<float>({1.5f, -2}), 2);
+  auto file = NpyFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_THAT(file->shape(), ElementsAre(2, 1));
+  std::vector<float> values(2);
+  ASSERT_TRUE(file->read_rows(0, 2, values.data()).ok());
+  EXPECT_THAT(values, ElementsAre(1.5f, -2));
+}
+
+TEST_F(NpyTest, RefusesWhatItCannotRead) {
+  const auto error = [](const std::string& path) { return NpyFile::open(path).status().message(); };
+  EXPECT_THAT(error(folder_ / "absent.npy"), HasSubstr("absent.npy: cannot be opened"));
+  EXPECT_THAT(error(write("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "1234")),
+              HasSubstr("element type '>f4'"));
+  EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "1234")),
+              HasSubstr("Fortran order"));
+  EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "1234")),
+              HasSubstr("holds 4 bytes of values, its shape needs 8"));
+  EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -1), }", "1234")),
+              HasSubstr("shape is not a tuple of whole numbers"));
+  EXPECT_THAT(error(write("{'descr': '<f4'}", "1234")), HasSubstr("without descr, fortran_order or shape"));
+  EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387905, 4), }", "1")),
+              HasSubstr("shape is too large"));
+  std::ofstream(folder_ / "text.npy") << "1, 2, 3, 4, 5";
+  EXPECT_THAT(error(folder_ / "text.npy"), HasSubstr("not a .npy file"));
+}
+
+TEST_F(NpyTest, RefusesAFileThatDoesNotFitItsInput) {
+  const Graph graph = testing::graph_of(kModel);
+  const auto error = [&graph](const char* input, const std::string& path) {
+    return open_npy_data(graph, {{input, path}}, 7).status().message();
+  };
+  const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
+                                 bytes<float>({1, 2, 3, 4}));
+  EXPECT_THAT(error("x", path), HasSubstr("has shape [2, 2], input 'x' needs [samples, 3]"));
+  EXPECT_THAT(error("labels", path), HasSubstr("holds fp32, input 'labels' is int64"));
+  EXPECT_THAT(error("labelz", path), HasSubstr("no input 'labelz'\n  hint: did you mean 'labels'?"));
+}
+
+}  // namespace
+}  // namespace agpcs

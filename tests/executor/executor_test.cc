@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_executor.h"
+
+#include "tests/executor/stage_driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::BucketLog;
+using testing::StageDriver;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kPerceptron = R"(
+    input x [n,6]
+    input labels int64[n]
+    parameter w1 [6,16]
+    parameter b1 [16]
+    parameter w2 [16,4]
+    m1 = MatMul(x, w1) [n,16]
+    h1 = Add(m1, b1) [n,16]
+    a1 = Relu(h1) [n,16]
+    y = MatMul(a1, w2) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+constexpr const char* kWithDropout = R"(
+    input x [n,6]
+    input labels int64[n]
+    parameter w1 [6,64]
+    parameter w2 [64,4]
+    h1 = MatMul(x, w1) [n,64]
+    d1 = Dropout(h1) [n,64] training_mode=1
+    y = MatMul(d1, w2) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+constexpr const char* kWithBatchNorm = R"(
+    input x [n,3,4,4]
+    input labels int64[n]
+    parameter scale [3]
+    parameter bias [3]
+    state mean [3]
+    state variance [3]
+    parameter w [3,4]
+    z = BatchNormalization(x, scale, bias, mean, variance) [n,3,4,4] training_mode=1
+    p = GlobalAveragePool(z) [n,3,1,1]
+    f = Flatten(p) [n,3]
+    y = MatMul(f, w) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+Plan plan_of(const Graph& graph, const std::string& strategy, std::int64_t batch) {
+  return testing::plan_of(graph, testing::one_device(), strategy, batch);
+}
+
+StageDriver driver(const Graph& graph, const std::string& strategy, std::int64_t batch,
+                   TorchOptions options = {}) {
+  return StageDriver(graph, plan_of(graph, strategy, batch), std::move(options));
+}
+
+TorchOptions seeded(std::uint64_t seed, bool fixed_batch = false) {
+  TorchOptions options;
+  options.seed = seed;
+  options.fixed_batch = fixed_batch;
+  return options;
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b, double relative) {
+  ASSERT_EQ(a.size(), b.size());
+  double norm = 1e-12, distance = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    norm = std::max(norm, std::fabs(static_cast<double>(a[i])));
+    distance = std::max(distance, std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  EXPECT_LE(distance, relative * norm);
+}
+
+TEST(TorchExecutor, LossFallsOnAFixedBatch) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  auto d = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3, true));
+  const std::vector<double> losses = d.steps(60);
+  EXPECT_LT(losses.back(), 0.9 * losses.front());
+}
+
+TEST(TorchExecutor, MicroBatchesTrainLikeTheWholeBatch) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  auto whole = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));
+  auto parts = driver(graph, "micro-batches 4\nstage a/0=2 : *\n", 8, seeded(3));
+  const auto a = whole.steps(5), b = parts.steps(5);
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5 * a[i]);
+  expect_near(whole.value("w1"), parts.value("w1"), 1e-5);
+}
+
+TEST(TorchExecutor, RecomputationChangesNothing) {
+  const Graph graph = testing::graph_of(kWithDropout);
+  auto plain = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
+  auto again = driver(graph, "micro-batches 2\nstage a/0=4 recompute : *\n", 8, seeded(3));
+  EXPECT_EQ(plain.steps(4), again.steps(4));
+  EXPECT_EQ(plain.value("w1"), again.value("w1"));
+}
+
+TEST(TorchExecutor, DropoutMasksDoNotDependOnTheMicroBatches) {
+  const Graph graph = testing::graph_of(kWithDropout);
+  auto whole = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));
+  auto parts = driver(graph, "micro-batches 4\nstage a/0=2 : *\n", 8, seeded(3));
+  const auto a = whole.steps(5), b = parts.steps(5);
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5 * a[i]);
+}
+
+TEST(TorchExecutor, DropoutDrawsAnewInEveryStep) {
+  const Graph graph = testing::graph_of(kWithDropout);
+  Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8);
+  plan.training.optimizer.learning_rate = 0;
+  StageDriver d(graph, plan, seeded(3, true));
+  const auto losses = d.steps(2);
+  EXPECT_NE(losses[0], losses[1]);
+}
+
+TEST(TorchExecutor, BatchNormUpdatesItsRunningStatisticsOnceAMicroBatch) {
+  const Graph graph = testing::graph_of(kWithBatchNorm);
+  for (const char* recompute : {"", " recompute"}) {
+    auto d = driver(graph, std::string("micro-batches 1\nstage a/0=64") + recompute + " : *\n", 64, seeded(5));
+    EXPECT_THAT(d.value("mean"), ElementsAre(0, 0, 0));
+    EXPECT_THAT(d.value("variance"), ElementsAre(1, 1, 1));
+    d.step();
+    // Synthetic inputs have mean 0 and variance 1, and ONNX's momentum keeps 0.9 of the old value.
+    for (float v : d.value("variance")) EXPECT_NEAR(v, 1.0, 0.02);
+    for (float m : d.value("mean")) {
+      EXPECT_NE(m, 0);
+      EXPECT_NEAR(m, 0, 0.02);
+    }
+  }
+}
+
+// Looks, at the moment of a bucket's release, at the gradients of another bucket.
+class PeekingLog : public BucketLog {
+ public:
+  PeekingLog(TorchExecutor& executor, int other) : executor_(executor), other_(other) {}
+  void bucket_ready(int bucket) override {
+    BucketLog::bucket_ready(bucket);
+    const Buffer buffer = executor_.bucket(other_).value();
+    std::vector<float> values(buffer.bytes / sizeof(float));
+    std::memcpy(values.data(), buffer.data, buffer.bytes);
+    bool zero = true;
+    for (float v : values) zero = zero && v == 0;
+    other_was_zero.push_back(zero);
+  }
+  std::vector<bool> other_was_zero;
+
+ private:
+  TorchExecutor& executor_;
+  int other_;
+};
+
+TEST(TorchExecutor, ReleasesABucketWhileBackwardStillComputesEarlierLayers) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  auto d = driver(graph, "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2\nbucket 0 ring b1 w1\n", 8, seeded(3));
+  PeekingLog log(d.executor(), 1);
+  d.step(&log);
+  EXPECT_THAT(log.buckets, ElementsAre(0, 1));
+  // When w2's bucket was released, no gradient of the first layer had been computed yet.
+  EXPECT_THAT(log.other_was_zero, ElementsAre(true, false));
+}
+
+TEST(TorchExecutor, ReleasesBucketsInTheLastBackwardOnly) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  auto d = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
+  BucketLog log;
+  ASSERT_TRUE(d.executor().begin_step(0).ok());
+  ASSERT_TRUE(d.executor().forward(0).ok());
+  ASSERT_TRUE(d.executor().forward(1).ok());
+  ASSERT_TRUE(d.executor().backward(0, false, log).ok());
+  EXPECT_TRUE(log.buckets.empty());
+  ASSERT_TRUE(d.executor().backward(1, true, log).ok());
+  EXPECT_THAT(log.buckets, ElementsAre(0));
+}
+
+TEST(TorchExecutor, WeightsDependOnTheSeedAndTheNameAlone) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  const char* strategy = "micro-batches 1\nstage a/0=8 : *\n";
+  auto a = driver(graph, strategy, 8, seeded(3)), b = driver(graph, strategy, 8, seeded(3)),
+       c = driver(graph, strategy, 8, seeded(4));
+  EXPECT_EQ(a.value("w1"), b.value("w1"));
+  EXPECT_NE(a.value("w1"), c.value("w1"));
+  EXPECT_THAT(a.value("b1"), ::testing::Each(0.0f));
+}
+
+TEST(TorchExecutor, WeightsOfTheFileAreTaken) {
+  Graph graph = testing::graph_of(kPerceptron);
+  const std::vector<float> given(64, 0.25f);
+  Constant& value = graph.tensor(graph.find_tensor("w2")).constant;
+  value.bytes.resize(given.size() * sizeof(float));
+  std::memcpy(value.bytes.data(), given.data(), value.bytes.size());
+  auto d = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8);
+  EXPECT_EQ(d.value("w2"), given);
+}
+
+TEST(TorchExecutor, NamesEveryOperatorItCannotRun) {
+  const Graph graph = testing::graph_of(R"(
+      input x [n,6]
+      parameter w [6,6]
+      h = MatMul(x, w) [n,6]
+      a = Frobnicate(h) [n,6]
+      b = Twist(a) [n,6]
+      l = ReduceMean(b) []
+      outputs b
+      loss l
+  )");
+  auto executor = make_torch_executor(graph, {});
+  const Status status = executor->prepare(plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8), 0);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidInput);
+  EXPECT_THAT(status.message(), HasSubstr("does not run Frobnicate, Twist (first: node 'a')"));
+}
+
+TEST(TorchExecutor, NamesTheNodeThatFails) {
+  const Graph graph = testing::graph_of(R"(
+      input x [n,6]
+      parameter w [5,6]
+      h = MatMul(x, w) [n,6]
+      l = ReduceMean(h) []
+      outputs h
+      loss l
+  )");
+  auto executor = make_torch_executor(graph, {});
+  ASSERT_TRUE(executor->prepare(plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8), 0).ok());
+  ASSERT_TRUE(executor->begin_step(0).ok());
+  EXPECT_THAT(executor->forward(0).message(), HasSubstr("forward of micro-batch 0: node 'h' (MatMul): "));
+}
+
+TEST(TorchExecutor, SaysThatHalfPrecisionIsComputedInSingle) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8);
+  auto executor = make_torch_executor(graph, {});
+  ASSERT_TRUE(executor->prepare(plan, 0).ok());
+  EXPECT_EQ(executor->notes(), "");
+  plan.training.precision = "bf16";
+  auto half = make_torch_executor(graph, {});
+  ASSERT_TRUE(half->prepare(plan, 0).ok());
+  EXPECT_EQ(half->notes(), "the plan's precision is bf16; this executor computes and sends fp32");
+}
+
+TEST(TorchExecutor, RefusesADeviceThatIsNotThere) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  TorchOptions options;
+  options.device = "cuda:7";
+  auto executor = make_torch_executor(graph, std::move(options));
+  const Status status = executor->prepare(plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8), 0);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("device 'cuda:7'"));
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training by plan equals training alone: losses over 20 steps and final parameters agree with one
+// process that computes the same micro-batches, and with a plain PyTorch loop from the same weights.
+#include "runtime/torch_data.h"
+#include "runtime/torch_npy.h"
+#include "tests/training/harness.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::MakeOptions;
+using testing::Trained;
+
+constexpr int kSteps = 20;
+constexpr std::int64_t kBatch = 8;
+constexpr double kTolerance = 1e-4;
+
+using Shares = std::vector<std::vector<std::int64_t>>;
+
+// A model and how it is split.
+struct Case {
+  std::string name;
+  std::string model;
+  Shares shares;
+  std::int64_t micro_batches;
+  bool recompute = false;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* model : {"conv", "bert"}) {
+    const auto add = [&](const char* how, Shares shares, std::int64_t micro_batches, bool recompute = false) {
+      all.push_back({fmt::format("{}_{}", model, how), model, std::move(shares), micro_batches, recompute});
+    };
+    add("data_parallel_3_to_1", {{3, 1}}, 2);
+    add("two_stages", {{2}, {2}}, 4);
+    add("four_stages", {{2}, {2}, {2}, {2}}, 4);
+    add("two_stages_of_two_replicas", {{2, 2}, {3, 1}}, 2);
+    add("two_stages_recomputed", {{2}, {2}}, 4, true);
+  }
+  return all;
+}
+
+MakeOptions seeded() {
+  return [] {
+    TorchOptions options;
+    options.seed = 11;
+    return options;
+  };
+}
+
+class TrainingByPlan : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TrainingByPlan, EqualsTrainingAlone) {
+  const Case& c = GetParam();
+  const Graph graph = testing::training_graph("tests/training/models/" + c.model + ".onnx");
+  const Training training = testing::training_of(kBatch);
+  const Plan alone = testing::plan_with(graph, training, {{kBatch / c.micro_batches}}, c.micro_batches);
+  const Plan split = testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute);
+  ASSERT_EQ(split.stages.size(), c.shares.size());
+  const Trained want = testing::train(graph, alone, kSteps, seeded());
+  const Trained got = testing::train(graph, split, kSteps, seeded());
+  testing::expect_equal_training(got, want, kTolerance);
+  EXPECT_NE(want.losses.front(), want.losses.back());
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, TrainingByPlan, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
+  const Graph graph = testing::training_graph("tests/training/models/conv.onnx");
+  Training training = testing::training_of(kBatch);
+  training.optimizer = {};
+  training.optimizer.kind = "adam";
+  training.optimizer.learning_rate = 0.003;
+  const Trained want = testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
+  const Trained got = testing::train(graph, testing::plan_with(graph, training, {{3, 1}, {4}}, 2), kSteps, seeded());
+  // Adam divides by the gradient's size: differences of rounding weigh more where it is small.
+  testing::expect_equal_training(got, want, 1e-3);
+}
+
+std::vector<float> read_floats(const std::string& path) {
+  NpyFile file = NpyFile::open(path).value();
+  std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() / sizeof(float));
+  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
+  return values;
+}
+
+std::vector<double> read_doubles(const std::string& path) {
+  NpyFile file = NpyFile::open(path).value();
+  std::vector<double> values(static_cast<std::size_t>(file.rows()));
+  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
+  return values;
+}
+
+class PlainPyTorch : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (std::system("/usr/bin/python3 -c 'import torch, onnx' 2>/dev/null") != 0) {
+      GTEST_SKIP() << "Debian's python3-torch and python3-onnx are not installed";
+    }
+    folder_ = std::filesystem::temp_directory_path() / ("agpcs_plain_pytorch_" + GetParam());
+    std::filesystem::create_directories(folder_);
+    const std::string command = fmt::format("/usr/bin/python3 tests/training/models.py train {} {} {}", GetParam(),
+                                            model(), folder_.string());
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string model() const { return "tests/training/models/" + GetParam() + ".onnx"; }
+  std::string file(const std::string& name) const { return folder_ / (name + ".npy"); }
+
+  std::filesystem::path folder_;
+};
+
+TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
+  Graph graph = testing::training_graph(model());
+  testing::set_dropout(graph, 0);
+  const auto options = [&] {
+    std::vector<std::pair<std::string, std::string>> files;
+    for (TensorId id : graph.inputs) {
+      const std::string& name = graph.tensor(id).name;
+      files.emplace_back(name, file("sample." + name));
+    }
+    TorchOptions o;
+    o.data = open_npy_data(graph, files, 0).value();
+    return o;
+  };
+  const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);
+  const Trained got = testing::train(graph, plan, kSteps, options);
+  Trained want{read_doubles(file("losses")), {}};
+  for (const auto& [name, value] : got.values) want.values[name] = read_floats(file("final." + name));
+  testing::expect_equal_training(got, want, kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PlainPyTorch, ::testing::Values("conv", "bert"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace agpcs

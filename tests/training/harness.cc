@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/training/harness.h"
+
+#include "codegen/lower.h"
+#include "frontend/import_onnx.h"
+#include "ir/check.h"
+#include "ir/training_graph.h"
+#include "tests/builders.h"
+
+#include <agpcs/loopback.h>
+#include <agpcs/replayer.h>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+namespace agpcs::testing {
+namespace {
+
+template <typename T>
+T take(Result<T> result) {
+  AGPCS_CHECK(result.ok(), "{}", result.status().message());
+  return std::move(result).value();
+}
+
+// Moves each boundary on until the strategy is valid: operators that cannot be parted (a shared
+// parameter, a tensor that may not cross) then lie together.
+Strategy cut_evenly(const Graph& graph, const Cluster& cluster, Strategy strategy, std::int64_t batch) {
+  const std::size_t stages = strategy.stages.size(), ops = graph.ops.size();
+  std::vector<std::size_t> begin(stages + 1, ops);
+  const std::function<bool(std::size_t)> place = [&](std::size_t stage) {
+    if (stage == stages) {
+      for (std::size_t s = 0; s < stages; ++s) {
+        std::fill(strategy.stage_of.begin() + static_cast<std::ptrdiff_t>(begin[s]),
+                  strategy.stage_of.begin() + static_cast<std::ptrdiff_t>(begin[s + 1]), static_cast<int>(s));
+      }
+      return verify_strategy(strategy, graph, cluster, batch).ok();
+    }
+    const std::size_t ideal = stage * ops / stages;
+    for (std::size_t shift = 0; shift < (stage == 0 ? 1 : ops / (2 * stages)); ++shift) {
+      begin[stage] = ideal + shift;
+      if (place(stage + 1)) return true;
+    }
+    return false;
+  };
+  strategy.stage_of.assign(ops, 0);
+  AGPCS_CHECK(place(0), "no cut into {} stages", stages);
+  return strategy;
+}
+
+void add_buckets(const Graph& graph, Strategy& strategy) {
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    std::vector<TensorId> parameters;
+    for (TensorId id : graph.parameters()) {
+      const auto user = static_cast<std::size_t>(graph.tensor(id).consumers.front());
+      if (strategy.stage_of[user] == static_cast<int>(s)) parameters.push_back(id);
+    }
+    std::reverse(parameters.begin(), parameters.end());
+    const auto half = parameters.begin() + static_cast<std::ptrdiff_t>(parameters.size() / 2);
+    for (auto [first, last] : {std::pair(parameters.begin(), half), std::pair(half, parameters.end())}) {
+      if (first != last) strategy.buckets.push_back({static_cast<int>(s), AllReduce::kRing, {first, last}});
+    }
+  }
+}
+
+struct RankRun {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<float>> values;
+};
+
+RankRun run_rank(const Graph& graph, const Plan& plan, int rank, int steps, TorchOptions options,
+                 LoopbackHub& hub) {
+  const std::unique_ptr<Transport> transport = hub.join(rank);
+  options.threads = 1;
+  const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, std::move(options));
+  const auto replayer = take(Replayer::create(plan, rank, *transport, *executor));
+  RankRun run;
+  for (int i = 0; i < steps; ++i) run.losses.push_back(take(replayer->run_step()).loss);
+  for (const std::string& name : executor->names()) run.values[name] = take(executor->value(name));
+  return run;
+}
+
+}  // namespace
+
+Graph training_graph(const std::string& path) {
+  ImportOptions options;
+  options.read_weights = true;
+  Graph graph = take(import_onnx(path, options)).graph;
+  Loss loss;
+  return take(derive_backward(take(attach_loss(std::move(graph), loss))));
+}
+
+void set_dropout(Graph& graph, double ratio) {
+  for (Op& op : graph.ops) {
+    if (op.type == "Dropout") op.attributes["ratio"] = ratio;
+  }
+}
+
+Training training_of(std::int64_t batch) {
+  Training training;
+  training.batch = batch;
+  training.loss.outputs = {{"logits", 1.0}};
+  training.optimizer.learning_rate = 0.05;
+  training.optimizer.momentum = 0.9;
+  training.optimizer.weight_decay = 1e-4;
+  return training;
+}
+
+Plan plan_with(const Graph& graph, const Training& training,
+               const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
+               bool recompute) {
+  std::size_t devices = 0;
+  for (const auto& stage : shares) devices += stage.size();
+  const Cluster cluster =
+      cluster_of(fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
+  Strategy strategy;
+  strategy.micro_batches = micro_batches;
+  for (const auto& stage : shares) {
+    StageSpec spec;
+    spec.shares = stage;
+    spec.recompute = recompute;
+    const int first = strategy.stages.empty() ? 0 : strategy.stages.back().devices.back() + 1;
+    spec.devices.resize(stage.size());
+    std::iota(spec.devices.begin(), spec.devices.end(), first);
+    strategy.stages.push_back(std::move(spec));
+  }
+  strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
+  add_buckets(graph, strategy);
+  const MadeBy made_by{"0.1.0", 7, "test", "none"};
+  const Plan plan = take(lower(graph, cluster, training, strategy, made_by));
+  const Status valid = verify_plan(plan);
+  AGPCS_CHECK(valid.ok(), "{}", valid.message());
+  return plan;
+}
+
+Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options) {
+  const int ranks = plan.rank_count();
+  LoopbackHub hub(ranks);
+  std::vector<RankRun> runs(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      runs[static_cast<std::size_t>(rank)] = run_rank(graph, plan, rank, steps, options(), hub);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Trained trained{runs[0].losses, {}};
+  for (const RankRun& run : runs) {
+    EXPECT_EQ(run.losses, trained.losses);
+    for (const auto& [name, value] : run.values) {
+      const auto [at, added] = trained.values.emplace(name, value);
+      EXPECT_EQ(at->second, value) << name;
+    }
+  }
+  return trained;
+}
+
+void expect_equal_training(const Trained& got, const Trained& want, double tolerance) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (std::size_t i = 0; i < got.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], tolerance * std::fabs(want.losses[i])) << "step " << i;
+  }
+  ASSERT_EQ(got.values.size(), want.values.size());
+  for (const auto& [name, value] : want.values) {
+    ASSERT_EQ(got.values.count(name), 1u) << name;
+    const std::vector<float>& other = got.values.at(name);
+    ASSERT_EQ(other.size(), value.size()) << name;
+    double largest = 1e-6, distance = 0;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      largest = std::max(largest, std::fabs(static_cast<double>(value[i])));
+      distance = std::max(distance, std::fabs(static_cast<double>(value[i]) - static_cast<double>(other[i])));
+    }
+    EXPECT_LE(distance, tolerance * largest) << name;
+  }
+}
+
+}  // namespace agpcs::testing

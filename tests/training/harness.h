@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains by a plan with every rank in this process, over loopback.
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/graph.h"
+#include "ir/strategy.h"
+#include "runtime/torch_executor.h"
+
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace agpcs::testing {
+
+/// What a training run left behind.
+struct Trained {
+  std::vector<double> losses;                        ///< by step
+  std::map<std::string, std::vector<float>> values;  ///< parameters, of all stages
+};
+
+/// The model at `path` with its weights, as a training graph (softmax cross entropy).
+Graph training_graph(const std::string& path);
+/// Sets every Dropout's ratio.
+void set_dropout(Graph& graph, double ratio);
+
+/// A plan of `shares.size()` stages cut into runs of about equal operator counts, each of the given
+/// replicas' shares, with two buckets a stage.
+Plan plan_with(const Graph& graph, const Training& training,
+               const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
+               bool recompute = false);
+
+/// SGD with momentum and weight decay, `batch` samples a step.
+Training training_of(std::int64_t batch);
+
+using MakeOptions = std::function<TorchOptions()>;
+
+/// Runs `steps` steps of `plan`, a thread a rank. Ends the test program when a rank fails, and
+/// checks that replicas agree on loss and parameters to the last bit.
+Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options);
+
+/// Losses and parameters agree to a relative `tolerance` (of the largest element of a parameter).
+void expect_equal_training(const Trained& got, const Trained& want, double tolerance);
+
+}  // namespace agpcs::testing
