@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-compile: plans a model for a cluster.
+#include "frontend/cluster_file.h"
+#include "ir/diagnostics.h"
+#include "planner/seeder.h"
+#include "tools/common.h"
+#include "tools/compile_pipeline.h"
+#include "tools/compile_report.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <ostream>
+
+namespace agpcs {
+namespace {
+
+constexpr char kName[] = "agpcs-compile";
+constexpr char kExamples[] =
+    "  agpcs-compile resnet50.onnx cluster.yaml                      writes resnet50.plan\n"
+    "  agpcs-compile bert.onnx cluster.yaml -o bert.plan --batch 256 --precision fp16\n"
+    "  agpcs-compile gpt.onnx cluster.yaml --dim seq=1024 --seeder metis --seeder linear\n"
+    "  agpcs-compile resnet50.onnx cluster.yaml --json > resnet50.json\n"
+    "  agpcs-compile resnet50.onnx cluster.yaml --stop-after blocks --dump-after blocks\n"
+    "\n"
+    "Exit codes: 0 plan written, 1 input wrong, 2 usage, 3 no plan fits, 70 our bug\n";
+
+const std::vector<std::string> kRefiners = {"none"};
+const std::vector<std::string> kLosses = {"softmax_cross_entropy", "mse", "output"};
+const std::vector<std::string> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
+
+struct Arguments {
+  CompileOptions compile;
+  CompileStages::Options stages;
+  std::string output, refiner = "none", loss;
+  std::vector<std::string> dims, seeders, loss_outputs;
+  bool json = false, quiet = false;
+};
+
+std::string seeder_help() {
+  std::string help = "where plans come from, may be given several times; all (the default) or:";
+  for (const SeederEntry& entry : seeders()) {
+    help += fmt::format("\n{}: {}", entry.name, entry.help);
+  }
+  return help;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+void add_input_options(CLI::App& app, Arguments& a) {
+  app.add_option("model", a.compile.model, "ONNX model (.onnx, or .onnxtxt for ONNX's text syntax)")
+      ->required();
+  app.add_option("cluster", a.compile.cluster, "cluster file (docs/cluster_yaml.md)")->required();
+  app.add_option("-o,--output", a.output,
+                 "plan file; - is standard output (default: the model's name with .plan, in the "
+                 "current folder)");
+  app.add_option("--batch", a.compile.batch, "samples a step (default: training.batch)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
+      ->allow_extra_args(false);
+  app.add_option("--precision", a.compile.precision,
+                 joined(kPrecisions) + " (default: training.precision)");
+  app.add_option("--loss", a.loss, joined(kLosses) + " (default: training.loss)");
+  app.add_option("--loss-output", a.loss_outputs,
+                 "NAME or NAME=WEIGHT: a model output that the loss is attached to")
+      ->allow_extra_args(false);
+}
+
+void add_search_options(CLI::App& app, Arguments& a) {
+  app.add_option("--seed", a.compile.seed, "of everything random (default: 0)");
+  app.add_option("--seeder", a.seeders, seeder_help())->allow_extra_args(false);
+  app.add_option("--refiner", a.refiner, "how plans are improved: " + joined(kRefiners));
+  app.add_option("--micro-batches", a.compile.problem.micro_batches,
+                 "number of micro-batches (default: the planner chooses)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--bucket-bytes", a.compile.problem.bucket_bytes,
+                 "most bytes of gradients reduced together (default: 25000000)")
+      ->check(CLI::PositiveNumber);
+}
+
+void add_report_options(CLI::App& app, Arguments& a) {
+  app.add_flag("--json", a.json, "print the summary as JSON (docs/agpcs_compile.md)");
+  app.add_flag("-q,--quiet", a.quiet, "no progress and no summary");
+  app.add_option("--dump-after", a.stages.dump_after,
+                 "print the result of a stage: " + joined(CompileStages::names()))
+      ->allow_extra_args(false);
+  app.add_option("--stop-after", a.stages.stop_after, "end after a stage, write no plan");
+  app.add_flag("--times", a.stages.times, "print how long each stage took");
+}
+
+Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
+
+Status check_choice(const std::string& word, std::string_view noun, std::string_view plural,
+                    const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), word) != choices.end()) return {};
+  return usage(
+      fmt::format("unknown {} '{}'\n  hint: {}", noun, word, did_you_mean(word, choices, plural)));
+}
+
+Status check_choices(const Arguments& a) {
+  AGPCS_RETURN_IF_ERROR(check_choice(a.refiner, "refiner", "refiners", kRefiners));
+  if (!a.compile.precision.empty()) {
+    AGPCS_RETURN_IF_ERROR(
+        check_choice(a.compile.precision, "precision", "precisions", kPrecisions));
+  }
+  if (!a.loss.empty()) AGPCS_RETURN_IF_ERROR(check_choice(a.loss, "loss", "losses", kLosses));
+  std::vector<std::string> stages = a.stages.dump_after;
+  if (!a.stages.stop_after.empty()) stages.push_back(a.stages.stop_after);
+  for (const std::string& stage : stages) {
+    AGPCS_RETURN_IF_ERROR(check_choice(stage, "stage", "stages", CompileStages::names()));
+  }
+  return {};
+}
+
+/// "aux=0.4" -> {"aux", 0.4}; a name may have '=' itself where no number follows the last one.
+std::pair<std::string, double> loss_output(const std::string& text) {
+  const std::size_t equals = text.rfind('=');
+  double weight = 0;
+  if (equals != std::string::npos && equals > 0) {
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, weight);
+    if (error == std::errc() && rest == end && weight > 0) return {text.substr(0, equals), weight};
+  }
+  return {text, 1.0};
+}
+
+/// Turns words into options. Errors are kUsage.
+Status resolve(Arguments& a) {
+  AGPCS_RETURN_IF_ERROR(check_choices(a));
+  AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
+  if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {
+    for (const std::string& name : a.seeders) AGPCS_RETURN_IF_ERROR(make_seeder(name).status());
+    a.compile.seeders = a.seeders;
+  }
+  if (!a.loss.empty() || !a.loss_outputs.empty()) {
+    Loss loss;
+    if (!a.loss.empty()) loss.kind = a.loss;
+    for (const std::string& text : a.loss_outputs) loss.outputs.push_back(loss_output(text));
+    if (loss.kind == "output" && loss.outputs.size() != 1) {
+      return usage("--loss output needs the name of one scalar output: --loss-output NAME");
+    }
+    a.compile.loss = std::move(loss);
+  }
+  if (a.output.empty()) {
+    a.output = std::filesystem::path(a.compile.model).stem().string() + ".plan";
+  }
+  for (const std::string* input : {&a.compile.model, &a.compile.cluster}) {
+    std::error_code ignored;
+    if (a.output == *input || std::filesystem::equivalent(a.output, *input, ignored)) {
+      return usage(
+          fmt::format("the plan would overwrite '{}'\n  hint: give another --output", *input));
+    }
+  }
+  return {};
+}
+
+Status write_results(const Arguments& a, const Compiled& compiled, Console console) {
+  AGPCS_RETURN_IF_ERROR(write_file(a.output, print_plan(compiled.planned.best.plan), console));
+  std::ostream& report = a.output == "-" ? console.err : console.out;
+  if (a.json) {
+    report << compile_json(compiled, a.output);
+  } else if (!a.quiet) {
+    report << compile_summary(compiled);
+    if (a.output != "-") report << fmt::format("\nwrote {}\n", a.output);
+  }
+  return {};
+}
+
+int compile_command(std::vector<std::string> args, Console console) {
+  CLI::App app(
+      "Plans the training of a model on a cluster: writes the plan that agpcs-run replays.", kName);
+  Arguments arguments;
+  add_input_options(app, arguments);
+  add_search_options(app, arguments);
+  add_report_options(app, arguments);
+  add_help(app, kExamples);
+  if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
+  if (const Status status = resolve(arguments); !status.ok()) {
+    return finish(status, kName, console);
+  }
+  std::ostream nowhere(nullptr);
+  Progress progress(arguments.quiet ? nowhere : console.err, is_terminal(2));
+  CompileStages stages(arguments.stages, console, progress);
+  const Result<Compiled> compiled = compile(arguments.compile, stages);
+  progress.done();
+  if (stages.stopped()) return 0;
+  if (!compiled.ok()) return finish(compiled.status(), kName, console);
+  return finish(write_results(arguments, *compiled, console), kName, console);
+}
+
+}  // namespace
+}  // namespace agpcs
+
+int main(int argc, char** argv) {
+  return agpcs::run_command("agpcs-compile", argc, argv, agpcs::compile_command);
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler's pipeline: from a model and a cluster file to a plan, on one screen.
+#pragma once
+
+#include "frontend/cluster_file.h"
+#include "planner/plan_problem.h"
+#include "tools/compile_stages.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+struct CompileOptions {
+  std::string model, cluster;  ///< paths
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::int64_t batch = 0;  ///< 0: training.batch of the cluster file; the same for what is empty
+  std::string precision;
+  std::optional<Loss> loss;
+  ProblemOptions problem;
+  std::uint64_t seed = 0;
+  std::vector<std::string> seeders;  ///< empty: all
+};
+
+struct Compiled {
+  std::unique_ptr<const Problem> problem;
+  Planned planned;
+};
+
+/// Reads, derives, plans. Warnings go to the stages' console.
+Result<Compiled> compile(const CompileOptions& options, CompileStages& stages);
+
+}  // namespace agpcs

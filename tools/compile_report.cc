@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/compile_report.h"
+
+#include "ir/units.h"
+#include "tools/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+struct DeviceRow {
+  const DeviceEstimate* estimate;
+  int stage;
+  std::int64_t samples;
+  std::int64_t capacity;
+};
+
+/// What each rank does, by rank.
+std::vector<DeviceRow> device_rows(const Compiled& compiled) {
+  const Plan& plan = compiled.planned.best.plan;
+  std::vector<DeviceRow> rows;
+  for (const DeviceEstimate& estimate : compiled.planned.best.estimate.devices) {
+    const int stage = plan.stage_of_rank(estimate.rank);
+    const PlanStage& of = plan.stages[static_cast<std::size_t>(stage)];
+    const auto replica = std::find(of.ranks.begin(), of.ranks.end(), estimate.rank);
+    const Cluster& cluster = compiled.problem->cluster;
+    rows.push_back({&estimate, stage,
+                    of.samples[static_cast<std::size_t>(replica - of.ranks.begin())],
+                    cluster.kind_of(cluster.find_device(estimate.device)).memory_bytes});
+  }
+  return rows;
+}
+
+std::int64_t operators_of(const PlanStage& stage) {
+  std::int64_t count = 0;
+  for (const PlanStage::Run& run : stage.operators) count += run.count;
+  return count;
+}
+
+std::int64_t parameters_of(const Plan& plan, int stage) {
+  std::int64_t count = 0;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.stage == stage) count += bucket.elements();
+  }
+  return count;
+}
+
+std::int64_t buckets_of(const Plan& plan, int stage) {
+  return std::count_if(plan.buckets.begin(), plan.buckets.end(),
+                       [&](const PlanBucket& bucket) { return bucket.stage == stage; });
+}
+
+/// "25.6M", "109M", "512".
+std::string count_text(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000) return fmt::format("{:.3g}G", value / 1e9);
+  if (count >= 1'000'000) return fmt::format("{:.3g}M", value / 1e6);
+  if (count >= 10'000) return fmt::format("{:.3g}k", value / 1e3);
+  return fmt::format("{}", count);
+}
+
+std::string plural(std::int64_t count, std::string_view noun, std::string_view end = "s") {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : end);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string title(const Compiled& compiled) {
+  const Plan& plan = compiled.planned.best.plan;
+  const auto used = compiled.planned.best.estimate.devices.size();
+  return fmt::format(
+      "{} on {}: {} over {} of {} devices, found by seeder {}\n", plan.model, plan.cluster,
+      plan.stages.size() == 1 ? "data parallel"
+                              : fmt::format("pipeline of {} stages", plan.stages.size()),
+      used, compiled.problem->cluster.device_count(), plan.made_by.seeder);
+}
+
+std::string headline(const Compiled& compiled) {
+  const Evaluated& best = compiled.planned.best;
+  return fmt::format(
+      "\n  throughput    {}\n  step time     {} for {} samples in {}\n"
+      "  bytes sent    {} a step, over all devices\n",
+      figure(best.estimate.samples_per_second, "samples/s"),
+      figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
+      plural(best.plan.micro_batches, "micro-batch", "es"), byte_figure(best.estimate.bytes_sent));
+}
+
+std::string_view baseline_title(const std::string& name) {
+  return name == "degree" ? "partition by node degree" : "plain data parallelism";
+}
+
+std::string comparison(const Compiled& compiled) {
+  std::string text = "\ncompared with\n";
+  const double step = compiled.planned.best.estimate.step_seconds;
+  for (const Attempt& baseline : compiled.planned.baselines) {
+    const std::string_view name = baseline_title(baseline.name);
+    if (baseline.step_seconds) {
+      text += fmt::format("  {:<26} {:>7}   this plan is {:.2f} times as fast\n", name,
+                          figure(*baseline.step_seconds, "s"), *baseline.step_seconds / step);
+    } else {
+      text += fmt::format("  {:<26} impossible: {}\n", name, first_line(baseline.why_not));
+    }
+  }
+  return text;
+}
+
+std::string stage_table(const Compiled& compiled) {
+  const Evaluated& best = compiled.planned.best;
+  std::string text =
+      "\nstage  devices  operators  parameters  buckets  forward  backward  of a micro-batch\n";
+  for (std::size_t s = 0; s < best.plan.stages.size(); ++s) {
+    const PlanStage& stage = best.plan.stages[s];
+    const StageEstimate& times = best.estimate.stages[s];
+    text += fmt::format("{:<6} {:>7}  {:>9}  {:>10}  {:>7}  {:>7}  {:>8}\n", stage.name,
+                        stage.ranks.size(), operators_of(stage),
+                        count_text(parameters_of(best.plan, static_cast<int>(s))),
+                        buckets_of(best.plan, static_cast<int>(s)),
+                        figure(times.forward_seconds, "s"), figure(times.backward_seconds, "s"));
+  }
+  return text;
+}
+
+std::string device_table(const Compiled& compiled) {
+  const std::vector<DeviceRow> rows = device_rows(compiled);
+  std::size_t width = 6;
+  for (const DeviceRow& row : rows) width = std::max(width, row.estimate->device.size());
+  std::string text = fmt::format(
+      "\n{:<{}}  stage  samples  busy  waiting for network  peak memory"
+      "          sent\n",
+      "device", width);
+  for (const DeviceRow& row : rows) {
+    const DeviceEstimate& e = *row.estimate;
+    const std::string memory =
+        fmt::format("{} of {}", byte_figure(e.memory.total()), byte_figure(row.capacity));
+    text += fmt::format("{:<{}}  {:<5}  {:>7}  {:>3.0f}%  {:>19}  {:<17}  {:>6}\n", e.device, width,
+                        fmt::format("s{}", row.stage), row.samples, 100 * e.utilization,
+                        figure(e.exposed_communication, "s"), memory, byte_figure(e.bytes_sent));
+  }
+  return text;
+}
+
+void write_attempt(JsonWriter& json, const Attempt& attempt) {
+  json.key("step_seconds");
+  attempt.step_seconds ? json.value(*attempt.step_seconds) : json.null();
+  json.key("infeasible");
+  attempt.step_seconds ? json.null() : json.value(attempt.why_not);
+}
+
+void write_stages(JsonWriter& json, const Evaluated& best) {
+  json.key("stages").begin_array();
+  for (std::size_t s = 0; s < best.plan.stages.size(); ++s) {
+    const PlanStage& stage = best.plan.stages[s];
+    json.begin_object().key("name").value(stage.name);
+    json.key("devices").begin_array();
+    for (const std::string& device : stage.devices) json.value(device);
+    json.end_array().key("samples").begin_array();
+    for (const std::int64_t samples : stage.samples) json.value(samples);
+    json.end_array();
+    json.key("operators").value(operators_of(stage));
+    json.key("parameters").value(parameters_of(best.plan, static_cast<int>(s)));
+    json.key("buckets").value(buckets_of(best.plan, static_cast<int>(s)));
+    json.key("forward_seconds").value(best.estimate.stages[s].forward_seconds);
+    json.key("backward_seconds").value(best.estimate.stages[s].backward_seconds);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_devices(JsonWriter& json, const Compiled& compiled) {
+  json.key("devices").begin_array();
+  for (const DeviceRow& row : device_rows(compiled)) {
+    const DeviceEstimate& e = *row.estimate;
+    json.begin_object().key("device").value(e.device).key("rank").value(e.rank);
+    json.key("stage").value(fmt::format("s{}", row.stage)).key("samples").value(row.samples);
+    json.key("compute_seconds").value(e.compute_seconds);
+    json.key("utilization").value(e.utilization);
+    json.key("exposed_communication_seconds").value(e.exposed_communication);
+    json.key("bytes_sent").value(e.bytes_sent);
+    json.key("peak_memory_bytes").value(e.memory.total());
+    json.key("memory_capacity_bytes").value(row.capacity);
+    json.key("memory").begin_object();
+    json.key("parameters").value(e.memory.parameters);
+    json.key("gradients").value(e.memory.gradients);
+    json.key("optimizer").value(e.memory.optimizer);
+    json.key("activations").value(e.memory.activations);
+    json.key("transfers").value(e.memory.transfers);
+    json.key("workspace").value(e.memory.workspace);
+    json.end_object().end_object();
+  }
+  json.end_array();
+}
+
+void write_attempts(JsonWriter& json, const Planned& planned) {
+  json.key("baselines").begin_object();
+  for (const Attempt& baseline : planned.baselines) {
+    json.key(baseline.name).begin_object();
+    write_attempt(json, baseline);
+    json.end_object();
+  }
+  json.end_object().key("seeders").begin_array();
+  for (const Attempt& seeder : planned.seeders) {
+    json.begin_object().key("name").value(seeder.name);
+    json.key("candidates").value(seeder.candidates).key("feasible").value(seeder.feasible);
+    write_attempt(json, seeder);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
+
+std::string compile_summary(const Compiled& compiled) {
+  return title(compiled) + headline(compiled) + comparison(compiled) + stage_table(compiled) +
+         device_table(compiled);
+}
+
+std::string compile_json(const Compiled& compiled, const std::string& plan_file) {
+  const Evaluated& best = compiled.planned.best;
+  const Plan& plan = best.plan;
+  std::int64_t peak = 0;
+  for (const DeviceEstimate& device : best.estimate.devices) {
+    peak = std::max(peak, device.memory.total());
+  }
+  JsonWriter json;
+  json.begin_object().key("format").value("agpcs-compile 1");
+  json.key("version").value(plan.made_by.version);
+  json.key("model").value(plan.model).key("cluster").value(plan.cluster);
+  json.key("plan").value(plan_file);
+  json.key("batch").value(plan.training.batch).key("micro_batches").value(plan.micro_batches);
+  json.key("schedule").value(name_of(plan.schedule));
+  json.key("precision").value(plan.training.precision).key("seed").value(plan.made_by.seed);
+  json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
+  json.key("step_seconds").value(best.estimate.step_seconds);
+  json.key("samples_per_second").value(best.estimate.samples_per_second);
+  json.key("peak_memory_bytes").value(peak);
+  json.key("bytes_sent").value(best.estimate.bytes_sent);
+  json.key("parameters").value(compiled.problem->graph.parameter_elements());
+  write_attempts(json, compiled.planned);
+  write_stages(json, best);
+  write_devices(json, compiled);
+  return json.end_object().text();
+}
+
+}  // namespace agpcs
