@@ -20,13 +20,14 @@ using Basis = BackwardRule::Basis;
 
 constexpr KeepRule kNothing{};
 constexpr KeepRule kInput{rules::keep_input, "input"};
+constexpr KeepRule kMeanInput{rules::keep_input, "input (nothing since PyTorch 2)"};
 constexpr KeepRule kOutput{rules::keep_output, "output"};
 constexpr KeepRule kInputAndOutput{rules::keep_input_and_output, "input, output"};
 constexpr KeepRule kEveryInput{rules::keep_every_input, "floating inputs"};
 constexpr KeepRule kFactors{rules::keep_factors, "each factor that the other's gradient needs"};
 constexpr KeepRule kOperands{rules::keep_operands, "each operand that another's gradient needs"};
 constexpr KeepRule kDivision{rules::keep_division, "divisor; dividend for the divisor's gradient"};
-constexpr KeepRule kPower{rules::keep_power, "base, exponent; output for the exponent's gradient"};
+constexpr KeepRule kPower{rules::keep_power, "base, exponent, output"};
 constexpr KeepRule kExtremes{rules::keep_extremes, "inputs, if more than one"};
 constexpr KeepRule kCondition{rules::keep_input, "condition"};
 constexpr KeepRule kIndices{rules::keep_second_input, "indices"};
@@ -169,7 +170,7 @@ constexpr OpInfo kTable[] = {
     {"GatherND", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
     map("Gelu", 8, 14, kInput),
     {"Gemm", kMatmul, kNorm, kGemm, kContraction, kFactors},
-    {"GlobalAveragePool", kPooling, kFirst, kOnePerInput, per_input(1), kNothing},
+    {"GlobalAveragePool", kPooling, kFirst, kOnePerInput, per_input(1), kMeanInput},
     {"GlobalLpPool", kPooling, kFirst, kSixPerInput, per_input(6), kInputAndOutput},
     {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(2), kInputAndOutput},
     test("Greater", 1),
@@ -228,7 +229,7 @@ constexpr OpInfo kTable[] = {
     reduction("ReduceLogSum", kOnePerInput, 1, kNothing),
     reduction("ReduceLogSumExp", kSixPerInput, 6, kInputAndOutput),
     reduction("ReduceMax", kOnePerInput, 2, kInputAndOutput),
-    reduction("ReduceMean", kOnePerInput, 1, kNothing),
+    reduction("ReduceMean", kOnePerInput, 1, kMeanInput),
     reduction("ReduceMin", kOnePerInput, 2, kInputAndOutput),
     reduction("ReduceProd", kOnePerInput, 2, kInputAndOutput),
     reduction("ReduceSum", kOnePerInput, 0, kNothing),

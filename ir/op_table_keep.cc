@@ -67,7 +67,7 @@ void keep_division(const OpAt& at, Kept& kept) {
 void keep_power(const OpAt& at, Kept& kept) {
   add_input(at, 0, kept);
   add_input(at, 1, kept);
-  if (at.needs_gradient(1)) add_output(at, 0, kept);
+  add_output(at, 0, kept);
 }
 
 void keep_extremes(const OpAt& at, Kept& kept) {

@@ -192,7 +192,7 @@ TEST(OpTable, PoolingKeepsIndicesForMaximaAndItsInputForAverages) {
       around(x, "op: y = MaxPool-12(x) kernel_shape=[2,2] strides=[2,2] -> fp32[n,2,2,2]");
   EXPECT_EQ(work(max, 1), "flops 32/8 bytes 160/352 kept x +64");
   EXPECT_EQ(kept_by(x, "op: y = AveragePool-11(x) kernel_shape=[2,2] -> fp32[n,2,3,3]"), "x +0");
-  EXPECT_EQ(kept_by(x, "op: y = GlobalAveragePool-1(x) -> fp32[n,2,1,1]"), "+0");
+  EXPECT_EQ(kept_by(x, "op: y = GlobalAveragePool-1(x) -> fp32[n,2,1,1]"), "x +0");
 }
 
 TEST(OpTable, DropoutKeepsAMaskWhileItTrains) {
