@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the build into a folder of its own, builds samples/ against that package, and runs the sample.
+# Installs the build into a folder of its own, builds samples/ against that package, and runs the samples.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -12,4 +12,15 @@ run("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${SOURCE_DIR}/samples" -B "${WORK_D
   -D "CMAKE_PREFIX_PATH=${WORK_DIR}/prefix" -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}"
   -D "CMAKE_BUILD_TYPE=${BUILD_TYPE}" -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
-run("${WORK_DIR}/build/show_plan" "${SOURCE_DIR}/samples/plans/two_ranks.plan")
+
+# Runs a sample on its plan and checks what it prints.
+function(expect_output sample expected)
+  execute_process(COMMAND "${WORK_DIR}/build/${sample}" "${SOURCE_DIR}/samples/plans/fit_line.plan"
+    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT output MATCHES "${expected}")
+    message(SEND_ERROR "${sample} printed '${output}', which does not match '${expected}'")
+  endif()
+endfunction()
+
+expect_output(show_plan "^line: 2 ranks, 1 micro-batches\nrank 0 on local/0: s0, 12 samples of each micro-batch\n")
+expect_output(fit_line "^y = (2\\.99|3)[0-9.]* x \\+ -(0\\.99|1)")
