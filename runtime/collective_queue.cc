@@ -59,7 +59,9 @@ Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
     return internal_error(
         fmt::format("all_reduce ticket {} of {} was never given", ticket, enqueued_));
   }
-  changed_.wait_for(lock, limit, [&] { return done_ >= ticket || !failure_.ok(); });
+  changed_.wait_for(lock, limit, [&] {
+    return failure_.ok() ? done_ >= ticket : !running_;
+  });
   if (done_ >= ticket) return {};
   if (!failure_.ok()) return failure_;
   return {StatusCode::kTimeout,
@@ -80,9 +82,11 @@ void CollectiveQueue::run() {
     changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && failure_.ok()); });
     if (stopping_) return;
     const Job job = jobs_.front();
+    running_ = true;
     lock.unlock();
     const Status status = reducer_.all_reduce(*job.group, job.algorithm, job.buffer);
     lock.lock();
+    running_ = false;
     if (status.ok()) {
       jobs_.pop_front();
       ++done_;

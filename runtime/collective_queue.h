@@ -28,6 +28,7 @@ class CollectiveQueue {
 
   Status open(RankGroup group);
   Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
+  /// After `fail`, and the wire's `cancel`, it also waits until the thread has let go of the buffers.
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
   /// Fails what is queued and all that will be with `reason`; the first failure counts.
   void fail(const Status& reason);
@@ -48,7 +49,7 @@ class CollectiveQueue {
   std::deque<Job> jobs_;             // front: the one running
   Ticket enqueued_ = 0, done_ = 0;
   Status failure_;
-  bool stopping_ = false;
+  bool running_ = false, stopping_ = false;
   std::thread worker_;
 };
 

@@ -91,6 +91,7 @@ void WireTransport::abort(const Status& reason) {
 void WireTransport::abort_quietly(const Status& reason) {
   collectives_.fail(reason);
   wire_->cancel(reason);
+  aborted_ = true;
 }
 
 Status WireTransport::check(const Buffer& buffer, int peer, std::uint64_t tag) const {
@@ -113,7 +114,7 @@ Ticket WireTransport::push(Line& line, std::unique_ptr<WireMessage> message, int
 }
 
 Status WireTransport::wait(Line& line, const char* direction, Ticket ticket,
-                           std::chrono::milliseconds limit) {
+                           std::chrono::milliseconds limit) const {
   const Deadline deadline = std::chrono::steady_clock::now() + limit;
   if (ticket > line.enqueued) {
     return internal_error(fmt::format("ticket {} of {} was never given", ticket, line.enqueued));
@@ -132,6 +133,7 @@ Status WireTransport::wait(Line& line, const char* direction, Ticket ticket,
     line.failure = Status(status.code(), fmt::format("{} rank {}, {} bytes: {}", direction,
                                                      posted.peer, posted.bytes, cause));
   }
+  if (!line.failure.ok() || aborted_) line.posted.clear();  // withdraws them
   return line.done >= ticket ? Status() : line.failure;
 }
 

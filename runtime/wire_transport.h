@@ -8,11 +8,11 @@
 
 #include <agpcs/transport.h>
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace agpcs {
@@ -50,13 +50,14 @@ class WireTransport final : public Transport {
 
   Status check(const Buffer& buffer, int peer, std::uint64_t tag) const;
   static Ticket push(Line& line, std::unique_ptr<WireMessage> message, int peer, std::size_t bytes);
-  static Status wait(Line& line, const char* direction, Ticket ticket,
-                     std::chrono::milliseconds limit);
+  Status wait(Line& line, const char* direction, Ticket ticket,
+              std::chrono::milliseconds limit) const;
 
   std::unique_ptr<Wire> wire_;
   int rank_, size_;
   std::function<void()> detach_;
   Line sends_, recvs_;
+  std::atomic<bool> aborted_{false};
   CollectiveQueue collectives_;  // last: its thread uses the wire
 };
 

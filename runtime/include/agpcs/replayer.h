@@ -14,7 +14,9 @@
 namespace agpcs {
 
 struct ReplayOptions {
-  std::chrono::milliseconds limit{30000};  ///< longest wait for any one instruction
+  /// Longest wait for any one instruction, another rank's computation before it included. A rank that
+  /// dies is noticed much sooner, by the transport.
+  std::chrono::milliseconds limit{300000};
 };
 
 /// What one step did, seen from this rank.
@@ -27,13 +29,16 @@ struct StepReport {
 class Replayer {
  public:
   /// Verifies the plan, compares its digest over all ranks (a mismatch names both), opens groups,
-  /// prepares the executor. `transport` and `executor` outlive the replayer.
+  /// prepares the executor. `transport` and `executor` outlive the replayer. All ranks call it; on
+  /// failure the transport is aborted.
   static Result<std::unique_ptr<Replayer>> create(const Plan& plan, int rank, Transport& transport,
                                                   Executor& executor,
                                                   const ReplayOptions& options = {});
   virtual ~Replayer() = default;
   /// One step: a flat loop over the program; no parsing, no allocation of its own, no negotiation.
-  /// On failure the transport is aborted and the status names rank and instruction.
+  /// Computes on the calling thread, beside one thread for each of the other streams.
+  /// On failure the transport is aborted, the status names rank and instruction ("rank 1 (volta/1):
+  /// recv c0 mb=3: ..."), and every later call fails with it.
   virtual Result<StepReport> run_step() = 0;
 };
 

@@ -45,7 +45,8 @@ class Transport {
 
   /// The only place that waits: until `ticket` and all before it in `stream` are done, at most
   /// `limit`. kTimeout names the operation and the peer; kPeerFailed the rank that went away or
-  /// failed. After either the transport is of no more use: `abort` it.
+  /// failed. After either the transport is of no more use: `abort` it. After `abort`, a wait (for
+  /// ticket 0 if for no other) returns soon, and then no buffer of its stream is touched any more.
   virtual Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) = 0;
   /// Makes every pending and future operation on this rank fail soon with `reason`, and tells the
   /// other ranks as far as they can be reached. Any thread; the first call counts.

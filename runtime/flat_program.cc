@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/flat_program.h"
+
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using Key = std::tuple<Opcode, int, int>;
+
+Key key_of(const InstructionId& id) { return {id.opcode, id.object, id.micro_batch}; }
+
+bool is_transfer(Opcode opcode) {
+  return opcode == Opcode::kSend || opcode == Opcode::kRecv || opcode == Opcode::kSendGradient ||
+         opcode == Opcode::kRecvGradient;
+}
+
+std::string spell(const Plan& plan, const InstructionId& id) {
+  std::string text(name_of(id.opcode));
+  if (is_transfer(id.opcode)) text += " " + plan.cuts[static_cast<std::size_t>(id.object)].name;
+  if (id.opcode == Opcode::kAllReduce) {
+    text += " " + plan.buckets[static_cast<std::size_t>(id.object)].name;
+  }
+  if (id.micro_batch >= 0) text += fmt::format(" mb={}", id.micro_batch);
+  return text;
+}
+
+// Fields of a tag, from the low end.
+constexpr int kMicroBatchBits = 28, kTensorBits = 16, kCutBits = 16;
+
+std::uint64_t tag_of(const InstructionId& id, bool gradient, int tensor) {
+  std::uint64_t tag = gradient ? 1 : 0;
+  tag = (tag << kCutBits) | static_cast<std::uint64_t>(id.object);
+  tag = (tag << kTensorBits) | static_cast<std::uint64_t>(tensor);
+  return (tag << kMicroBatchBits) | static_cast<std::uint64_t>(id.micro_batch);
+}
+
+class Flattener {
+ public:
+  Flattener(const Plan& plan, int rank)
+      : plan_(plan), rank_(rank), stage_(plan.stage_of_rank(rank)) {}
+
+  Result<FlatProgram> run() {
+    AGPCS_RETURN_IF_ERROR(check_tags());
+    const Program& program = plan_.programs[static_cast<std::size_t>(stage_)];
+    number_events(program);
+    for (const Instruction& instruction : program.instructions) add(instruction);
+    mark_last_backward();
+    find_releases();
+    return std::move(flat_);
+  }
+
+ private:
+  Status check_tags() const {
+    std::size_t tensors = 0;
+    for (const Cut& cut : plan_.cuts) tensors = std::max(tensors, cut.tensors.size());
+    if (plan_.cuts.size() >> kCutBits != 0 || tensors >> kTensorBits != 0 ||
+        plan_.micro_batches >> kMicroBatchBits != 0) {
+      return invalid_input(fmt::format(
+          "{} cuts of up to {} tensors in {} micro-batches are more than messages can be told apart",
+          plan_.cuts.size(), tensors, plan_.micro_batches));
+    }
+    return {};
+  }
+
+  void number_events(const Program& program) {
+    std::size_t next = 0;
+    for (const Instruction& instruction : program.instructions) {
+      event_[key_of(instruction.id)] = next++;
+    }
+    flat_.gradient_events.assign(plan_.buckets.size(), FlatProgram::kNoEvent);
+    flat_.bucket_instructions.assign(plan_.buckets.size(), FlatProgram::kNoEvent);
+    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+      if (plan_.buckets[b].stage == stage_) flat_.gradient_events[b] = next++;
+    }
+    flat_.event_count = next;
+  }
+
+  std::size_t event_of(const InstructionId& id) const {
+    if (id.opcode == Opcode::kGradients) {
+      return flat_.gradient_events[static_cast<std::size_t>(id.object)];
+    }
+    const auto it = event_.find(key_of(id));
+    AGPCS_CHECK(it != event_.end(), "verified plan waits for {}, which it lacks", name_of(id));
+    return it->second;
+  }
+
+  void add(const Instruction& instruction) {
+    const InstructionId& id = instruction.id;
+    const std::size_t index = flat_.instructions.size();
+    FlatInstruction& flat = flat_.instructions.emplace_back();
+    flat.id = id;
+    flat.name = spell(plan_, id);
+    for (const InstructionId& before : instruction.after) flat.after.push_back(event_of(before));
+    if (is_transfer(id.opcode)) flat.transfers = transfers_of(id);
+    flat.group = world_group(plan_);
+    if (id.opcode == Opcode::kAllReduce) {
+      flat.group = stage_;
+      flat.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
+      flat_.bucket_instructions[static_cast<std::size_t>(id.object)] = index;
+    }
+    flat_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
+  }
+
+  std::vector<FlatTransfer> transfers_of(const InstructionId& id) const {
+    const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
+    const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];
+    std::vector<FlatTransfer> found;
+    for (const Transfer& transfer : transfers(plan_, id.object, rank_)) {
+      if (gradient && !cut.tensors[static_cast<std::size_t>(transfer.tensor)].gradient) continue;
+      found.push_back({transfer, tag_of(id, gradient, transfer.tensor)});
+    }
+    return found;
+  }
+
+  void mark_last_backward() {
+    const auto& compute = flat_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
+    for (auto it = compute.rbegin(); it != compute.rend(); ++it) {
+      FlatInstruction& instruction = flat_.instructions[*it];
+      if (instruction.id.opcode != Opcode::kBackward) continue;
+      instruction.last = true;
+      return;
+    }
+  }
+
+  // An instruction is released by the latest compute instruction that it waits for, itself or
+  // through others, its predecessor in its stream included. Programs list causes before effects.
+  void find_releases() {
+    const auto& compute = flat_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
+    flat_.released.resize(compute.size() + 1);
+    std::vector<std::size_t> released_by(flat_.event_count, 0);
+    std::array<std::size_t, kStreamKindCount> stream_so_far{};
+    std::size_t computed = 0;
+    for (std::size_t i = 0; i < flat_.instructions.size(); ++i) {
+      const FlatInstruction& instruction = flat_.instructions[i];
+      const StreamKind stream = stream_of(instruction.id.opcode);
+      if (stream == StreamKind::kCompute) {
+        released_by[i] = ++computed;
+        if (instruction.last) release_buckets(released_by, computed);
+        continue;
+      }
+      std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
+      for (const std::size_t before : instruction.after) {
+        release = std::max(release, released_by[before]);
+      }
+      released_by[i] = release;
+      // An all_reduce gets its buffer when its bucket is ready, within the last backward.
+      if (instruction.id.opcode == Opcode::kAllReduce) continue;
+      flat_.released[release].push_back(i);
+    }
+  }
+
+  void release_buckets(std::vector<std::size_t>& released_by, std::size_t computed) const {
+    for (const std::size_t event : flat_.gradient_events) {
+      if (event != FlatProgram::kNoEvent) released_by[event] = computed;
+    }
+  }
+
+  const Plan& plan_;
+  const int rank_, stage_;
+  std::map<Key, std::size_t> event_;
+  FlatProgram flat_;
+};
+
+}  // namespace
+
+int world_group(const Plan& plan) { return static_cast<int>(plan.stages.size()); }
+
+std::string device_of_rank(const Plan& plan, int rank) {
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      if (stage.ranks[i] == rank) return stage.devices[i];
+    }
+  }
+  return {};
+}
+
+std::vector<int> hosts_of_ranks(const Plan& plan) {
+  std::vector<std::string> names;
+  std::vector<int> hosts;
+  for (int rank = 0; rank < plan.rank_count(); ++rank) {
+    const std::string device = device_of_rank(plan, rank);
+    const std::string host = device.substr(0, device.rfind('/'));
+    const auto it = std::find(names.begin(), names.end(), host);
+    hosts.push_back(static_cast<int>(it - names.begin()));
+    if (it == names.end()) names.push_back(host);
+  }
+  return hosts;
+}
+
+Result<FlatProgram> flatten(const Plan& plan, int rank) { return Flattener(plan, rank).run(); }
+
+}  // namespace agpcs

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+
+namespace agpcs {
+
+/// Opens the group of all ranks and compares the plan's digest over them, in one all-reduce.
+/// kInvalidInput names a rank that holds another plan, and both digests.
+Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::milliseconds limit);
+
+}  // namespace agpcs
