@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/plan_command.h"
+
+#include "cost_model/simulator.h"
+#include "frontend/cluster_file.h"
+#include "ir/memory.h"
+#include "ir/units.h"
+#include "tools/plan_views.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+namespace agpcs {
+namespace {
+
+constexpr char kName[] = "agpcs-plan";
+constexpr char kExamples[] =
+    "  agpcs-plan check resnet50.plan\n"
+    "  agpcs-plan check resnet50.plan --model resnet50.onnx --cluster cluster.yaml\n"
+    "  agpcs-plan show resnet50.plan\n"
+    "  agpcs-plan diff old.plan new.plan\n"
+    "  agpcs-plan json resnet50.plan > resnet50.json\n"
+    "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
+    "\n"
+    "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
+    "does\n"
+    "not fit the cluster's memory, 70 our bug\n";
+
+struct Arguments {
+  std::string plan, other, model, cluster, output = "trace.json";
+  bool decisions_only = false;
+};
+
+/// Model and cluster of a plan, against which it has been verified.
+struct Checked {
+  TrainingModel model;
+  Cluster cluster;
+};
+
+Result<Checked> read_and_check(const Arguments& a, Plan& plan, Console console) {
+  AGPCS_TRY(TrainingModel model, read_training_model(a.model, plan.dims, plan.training.loss));
+  AGPCS_TRY(ClusterFile file, read_cluster(a.cluster));
+  for (const std::string& warnings : {model.warnings, file.warnings}) {
+    if (!warnings.empty()) console.err << warnings << '\n';
+  }
+  AGPCS_RETURN_IF_ERROR(verify_plan_against(plan, model.graph, file.cluster));
+  return Checked{std::move(model), std::move(file.cluster)};
+}
+
+std::string fit_text(const Plan& plan, const Checked& checked, const std::vector<MemoryUse>& use) {
+  std::string text;
+  double fullest = -1;
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const std::int64_t has =
+          checked.cluster.kind_of(checked.cluster.find_device(stage.devices[i])).memory_bytes;
+      const std::int64_t needs = use[static_cast<std::size_t>(stage.ranks[i])].total();
+      const double part = static_cast<double>(needs) / static_cast<double>(has);
+      if (part <= fullest) continue;
+      fullest = part;
+      text = fmt::format("; memory fits, fullest is {} with {} of {}", stage.devices[i],
+                         byte_figure(needs), byte_figure(has));
+    }
+  }
+  return text;
+}
+
+Status check(const Arguments& a, Console console) {
+  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  std::string fit;
+  if (!a.model.empty()) {
+    AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
+    AGPCS_TRY(const std::vector<MemoryUse> use, peak_memory(plan, checked.model.graph));
+    fit = fit_text(plan, checked, use);
+  }
+  std::size_t instructions = 0;
+  for (const Program& program : plan.programs) instructions += program.instructions.size();
+  console.out << fmt::format(
+      "{}: ok: {} stage{}, {} rank{}, {} instructions; no rank waits forever, every gradient is "
+      "reduced once{}\n",
+      a.plan, plan.stages.size(), plan.stages.size() == 1 ? "" : "s", plan.rank_count(),
+      plan.rank_count() == 1 ? "" : "s", instructions, fit);
+  return {};
+}
+
+Status show(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  console.out << show_plan(plan);
+  return {};
+}
+
+Status json(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  console.out << plan_json(plan);
+  return {};
+}
+
+Result<PlanDiff> diff(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan before, read_plan(a.plan));
+  AGPCS_TRY(const Plan after, read_plan(a.other));
+  PlanDiff result = diff_plans(before, after);
+  console.out << result.text;
+  return result;
+}
+
+Status trace(const Arguments& a, Console console) {
+  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
+  const Graph& graph = checked.model.graph;
+  AGPCS_TRY(const CostTable costs, CostTable::make(graph, checked.cluster, plan.training));
+  AGPCS_TRY(const Estimate estimate,
+            simulate(plan, graph, checked.cluster, costs, {.timeline = true}));
+  AGPCS_RETURN_IF_ERROR(write_file(a.output, chrome_trace(plan, estimate), console));
+  console.err << fmt::format("{}: {} events over {}; open it in https://ui.perfetto.dev\n",
+                             a.output, estimate.timeline.size(),
+                             figure(estimate.step_seconds, "s"));
+  return {};
+}
+
+CLI::App* add_command(CLI::App& app, Arguments& a, const char* name, const char* help) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->add_option("plan", a.plan, "plan file; - is standard input")->required();
+  return command;
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& args, Console console) {
+  Arguments a;
+  CLI::App app("Checks, prints, compares and exports AGPCS plans.", kName);
+  add_help(app, kExamples);
+  app.require_subcommand(1);
+  CLI::App* check_app =
+      add_command(app, a, "check",
+                  "prove that the plan is sound, and with a model and a cluster that it fits them");
+  CLI::Option* model = check_app->add_option("--model", a.model, "the ONNX model it was made for");
+  CLI::Option* cluster = check_app->add_option("--cluster", a.cluster, "the cluster file");
+  model->needs(cluster);
+  cluster->needs(model);
+  CLI::App* show_app = add_command(app, a, "show", "a summary for people");
+  CLI::App* diff_app = add_command(app, a, "diff", "what differs; exit code 1 when something does");
+  diff_app->add_option("other", a.other, "plan file to compare with")->required();
+  diff_app->add_flag("--decisions", a.decisions_only,
+                     "exit with 0 when only expectations, or how the plan was made, differ");
+  CLI::App* json_app = add_command(app, a, "json", "the plan as JSON on standard output");
+  CLI::App* trace_app =
+      add_command(app, a, "trace", "Chrome trace of the simulated step, for Perfetto");
+  trace_app->add_option("model", a.model, "the ONNX model it was made for")->required();
+  trace_app->add_option("cluster", a.cluster, "the cluster file")->required();
+  trace_app->add_option("-o,--output", a.output, "- is standard output (default: trace.json)");
+
+  if (const std::optional<int> code = parse_arguments(app, args, console)) return *code;
+  if (check_app->parsed()) return finish(check(a, console), kName, console);
+  if (show_app->parsed()) return finish(show(a, console), kName, console);
+  if (json_app->parsed()) return finish(json(a, console), kName, console);
+  if (trace_app->parsed()) return finish(trace(a, console), kName, console);
+  const Result<PlanDiff> result = diff(a, console);
+  if (!result.ok()) return finish(result.status(), kName, console);
+  return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;
+}
+
+}  // namespace agpcs

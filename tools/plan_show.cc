@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/units.h"
+#include "tools/plan_views.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+std::string plural(std::int64_t count, std::string_view noun, std::string_view end = "s") {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : end);
+}
+
+/// The expected figure of that name as the plan spells it, "-" when there is none.
+std::string expected(const Plan& plan, std::string_view name) {
+  for (const Expectation& e : plan.expect) {
+    if (e.name == name) return figure(e.value, e.unit);
+  }
+  return "-";
+}
+
+std::string training_line(const Plan& plan) {
+  const Training& t = plan.training;
+  std::string text =
+      fmt::format("batch {} in {} of {}, {}, {}; loss {}", t.batch,
+                  plural(plan.micro_batches, "micro-batch", "es"), plan.micro_batch_size(),
+                  name_of(plan.schedule), t.precision, t.loss.kind);
+  for (std::size_t i = 0; i < t.loss.outputs.size(); ++i) {
+    text += fmt::format("{} {}", i == 0 ? " of" : ",", t.loss.outputs[i].first);
+  }
+  text += fmt::format("; {} with learning rate {}", t.optimizer.kind, t.optimizer.learning_rate);
+  if (t.optimizer.momentum != 0) text += fmt::format(", momentum {}", t.optimizer.momentum);
+  return text;
+}
+
+std::string header(const Plan& plan) {
+  std::string text = fmt::format("{} on {}: {} over {}\n", plan.model, plan.cluster,
+                                 plan.stages.size() == 1
+                                     ? "data parallel"
+                                     : fmt::format("pipeline of {} stages", plan.stages.size()),
+                                 plural(plan.rank_count(), "device"));
+  text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {}, seed {}\n",
+                      plan.made_by.version, plan.made_by.seeder, plan.made_by.refiner,
+                      plan.made_by.seed);
+  text += fmt::format("  training      {}\n", training_line(plan));
+  for (const auto& [name, value] : plan.dims) {
+    text += fmt::format("  dim           {} = {}\n", name, value);
+  }
+  if (plan.expect.empty()) return text;
+  return text + fmt::format("  expected      {} a step, {}\n", expected(plan, "step"),
+                            expected(plan, "throughput"));
+}
+
+struct Passes {
+  Opcode opcode;
+  int first, last;
+};
+
+/// The stage's passes as runs of one kind over ascending micro-batches.
+std::vector<Passes> runs_of(const Program& program) {
+  std::vector<Passes> runs;
+  for (const Instruction& instruction : program.instructions) {
+    const InstructionId& id = instruction.id;
+    if (id.opcode != Opcode::kForward && id.opcode != Opcode::kBackward) continue;
+    if (!runs.empty() && runs.back().opcode == id.opcode &&
+        runs.back().last + 1 == id.micro_batch) {
+      ++runs.back().last;
+    } else {
+      runs.push_back({id.opcode, id.micro_batch, id.micro_batch});
+    }
+  }
+  return runs;
+}
+
+std::string range_text(const Passes& run) {
+  return run.first == run.last ? fmt::format("{} {}", name_of(run.opcode), run.first)
+                               : fmt::format("{} {}-{}", name_of(run.opcode), run.first, run.last);
+}
+
+/// "forward 0-2, then backward 0-4 and forward 3-7 in turns, backward 5-7".
+std::string passes_text(const Program& program) {
+  const std::vector<Passes> runs = runs_of(program);
+  std::string text;
+  for (std::size_t i = 0; i < runs.size();) {
+    std::size_t end = i;  // of a sequence of single passes, which alternate
+    while (end < runs.size() && runs[end].first == runs[end].last) ++end;
+    std::string part = range_text(runs[i]);
+    std::size_t taken = 1;
+    if (end - i >= 4) {
+      taken = (end - i) / 2 * 2;
+      const Passes a = {runs[i].opcode, runs[i].first, runs[i + taken - 2].last};
+      const Passes b = {runs[i + 1].opcode, runs[i + 1].first, runs[i + taken - 1].last};
+      part = fmt::format("{} and {} in turns", range_text(a), range_text(b));
+    }
+    text += (text.empty() ? "" : ", then ") + part;
+    i += taken;
+  }
+  return text;
+}
+
+std::string bucket_text(const PlanBucket& bucket, bool alone) {
+  const auto bytes = static_cast<std::int64_t>(size_of(bucket.type)) * bucket.elements();
+  return fmt::format("    {:<5} {}, {} ({}), {} .. {}\n", bucket.name,
+                     alone ? "not reduced" : name_of(bucket.algorithm), byte_figure(bytes),
+                     plural(static_cast<std::int64_t>(bucket.members.size()), "gradient"),
+                     bucket.members.front().parameter, bucket.members.back().parameter);
+}
+
+/// Bytes that a cut carries for each sample, one way; tensors without a sample axis count once.
+std::int64_t bytes_of(const Cut& cut) {
+  std::int64_t bytes = 0;
+  for (const CutTensor& tensor : cut.tensors) {
+    bytes += static_cast<std::int64_t>(size_of(tensor.type)) * tensor.elements_per_row();
+  }
+  return bytes;
+}
+
+std::string cut_text(const Plan& plan, const Cut& cut) {
+  return fmt::format("    {:<5} to {}: {}, {} a sample\n", cut.name,
+                     plan.stages[static_cast<std::size_t>(cut.to)].name,
+                     plural(static_cast<std::int64_t>(cut.tensors.size()), "tensor"),
+                     byte_figure(bytes_of(cut)));
+}
+
+std::string device_table(const Plan& plan, const PlanStage& stage) {
+  std::size_t width = 6;
+  for (const std::string& device : stage.devices) width = std::max(width, device.size());
+  std::string text =
+      fmt::format("  rank  {:<{}}  samples   busy  peak memory      sent\n", "device", width);
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    const std::string& device = stage.devices[i];
+    text += fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device,
+                        width, stage.samples[i], expected(plan, "utilization " + device),
+                        expected(plan, "peak-memory " + device),
+                        expected(plan, "bytes-sent " + device));
+  }
+  return text;
+}
+
+std::string stage_text(const Plan& plan, int index) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
+  std::int64_t operators = 0, parameters = 0;
+  for (const PlanStage::Run& run : stage.operators) operators += run.count;
+  std::string cuts, buckets;
+  for (const Cut& cut : plan.cuts) {
+    if (cut.from == index) cuts += cut_text(plan, cut);
+  }
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.stage != index) continue;
+    parameters += bucket.elements();
+    buckets += bucket_text(bucket, stage.ranks.size() == 1);
+  }
+  std::string text =
+      fmt::format("\nstage {}: {} from {} to {}, {}{}\n", stage.name, plural(operators, "operator"),
+                  stage.operators.front().first, stage.operators.back().last,
+                  plural(parameters, "parameter"), stage.recompute ? ", recomputed" : "");
+  text += device_table(plan, stage);
+  text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
+                      expected(plan, "forward " + stage.name),
+                      expected(plan, "backward " + stage.name));
+  text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
+  if (!cuts.empty()) text += "  sends\n" + cuts;
+  if (!buckets.empty()) text += "  buckets, in the order of their all-reduce\n" + buckets;
+  return text;
+}
+
+}  // namespace
+
+std::string show_plan(const Plan& plan) {
+  std::string text = header(plan);
+  for (int i = 0; i < static_cast<int>(plan.stages.size()); ++i) text += stage_text(plan, i);
+  return text;
+}
+
+}  // namespace agpcs
