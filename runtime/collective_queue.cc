@@ -59,9 +59,7 @@ Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
     return internal_error(
         fmt::format("all_reduce ticket {} of {} was never given", ticket, enqueued_));
   }
-  changed_.wait_for(lock, limit, [&] {
-    return failure_.ok() ? done_ >= ticket : !running_;
-  });
+  changed_.wait_for(lock, limit, [&] { return failure_.ok() ? done_ >= ticket : !running_; });
   if (done_ >= ticket) return {};
   if (!failure_.ok()) return failure_;
   return {StatusCode::kTimeout,

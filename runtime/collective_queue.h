@@ -28,7 +28,8 @@ class CollectiveQueue {
 
   Status open(RankGroup group);
   Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
-  /// After `fail`, and the wire's `cancel`, it also waits until the thread has let go of the buffers.
+  /// After `fail`, and the wire's `cancel`, it also waits until the thread has let go of the
+  /// buffers.
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
   /// Fails what is queued and all that will be with `reason`; the first failure counts.
   void fail(const Status& reason);

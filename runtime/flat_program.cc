@@ -63,9 +63,10 @@ class Flattener {
     for (const Cut& cut : plan_.cuts) tensors = std::max(tensors, cut.tensors.size());
     if (plan_.cuts.size() >> kCutBits != 0 || tensors >> kTensorBits != 0 ||
         plan_.micro_batches >> kMicroBatchBits != 0) {
-      return invalid_input(fmt::format(
-          "{} cuts of up to {} tensors in {} micro-batches are more than messages can be told apart",
-          plan_.cuts.size(), tensors, plan_.micro_batches));
+      return invalid_input(
+          fmt::format("{} cuts of up to {} tensors in {} micro-batches are more than messages can "
+                      "be told apart",
+                      plan_.cuts.size(), tensors, plan_.micro_batches));
     }
     return {};
   }

@@ -69,8 +69,8 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
   for (std::size_t rank = 0; rank < size; ++rank) {
     const std::int64_t* theirs = all.data() + rank * kWords;
     if (std::equal(words.begin(), words.end(), theirs)) continue;
-    return invalid_input(fmt::format("rank {} holds another plan: {} there, {} here", rank,
-                                     text_of(theirs), own));
+    return invalid_input(
+        fmt::format("rank {} holds another plan: {} there, {} here", rank, text_of(theirs), own));
   }
   return {};
 }

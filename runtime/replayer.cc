@@ -2,11 +2,11 @@
 // The replayer: four streams, one walk over the flat program each. The caller's thread computes; a
 // thread for each of send, recv and collective waits for what its next instruction needs, enqueues
 // it and waits until it is done. Buffers are asked for on the caller's thread only.
-#include <agpcs/replayer.h>
-
 #include "runtime/flat_program.h"
 #include "runtime/plan_agreement.h"
 #include "runtime/step_events.h"
+
+#include <agpcs/replayer.h>
 
 #include <fmt/format.h>
 
@@ -56,8 +56,8 @@ class PlanReplayer final : public Replayer, private GradientListener {
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;
-  StepEvents events_;                          // instructions, gradients, releases
-  std::vector<std::vector<Buffer>> buffers_;   // by instruction, then transfer
+  StepEvents events_;                         // instructions, gradients, releases
+  std::vector<std::vector<Buffer>> buffers_;  // by instruction, then transfer
   std::int64_t step_ = 0;
   double loss_ = 0;
   std::vector<std::thread> threads_;
@@ -258,8 +258,8 @@ Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& t
 
 }  // namespace
 
-Result<std::unique_ptr<Replayer>> Replayer::create(const Plan& plan, int rank,
-                                                   Transport& transport, Executor& executor,
+Result<std::unique_ptr<Replayer>> Replayer::create(const Plan& plan, int rank, Transport& transport,
+                                                   Executor& executor,
                                                    const ReplayOptions& options) {
   auto replayer = build(plan, rank, transport, executor, options);
   if (replayer.ok()) return replayer;

@@ -14,8 +14,8 @@
 namespace agpcs {
 
 struct ReplayOptions {
-  /// Longest wait for any one instruction, another rank's computation before it included. A rank that
-  /// dies is noticed much sooner, by the transport.
+  /// Longest wait for any one instruction, another rank's computation before it included. A rank
+  /// that dies is noticed much sooner, by the transport.
   std::chrono::milliseconds limit{300000};
 };
 

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/fake_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+constexpr double kNotYet = std::numeric_limits<double>::quiet_NaN();
+
+double total(const std::vector<double>& values, std::size_t begin, std::size_t count) {
+  const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
+  return std::accumulate(first, first + static_cast<std::ptrdiff_t>(count), 0.0);
+}
+
+double total(const std::vector<double>& values) { return total(values, 0, values.size()); }
+
+std::size_t row_elements(const CutTensor& tensor) {
+  return static_cast<std::size_t>(tensor.elements_per_row());
+}
+
+}  // namespace
+
+Status FakeExecutor::prepare(const Plan& plan, int rank) {
+  plan_ = plan;
+  rank_ = rank;
+  stage_ = plan.stage_of_rank(rank);
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(stage_)];
+  const auto replica = static_cast<std::size_t>(
+      std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin());
+  samples_ = stage.samples[replica];
+  offset_ = std::accumulate(stage.samples.begin(),
+                            stage.samples.begin() + static_cast<std::ptrdiff_t>(replica),
+                            std::int64_t{0});
+  for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
+    const Cut& cut = plan_.cuts[c];
+    if (cut.from != stage_ && cut.to != stage_) continue;
+    for (std::size_t t = 0; t < cut.tensors.size(); ++t) {
+      ends_.push_back(
+          {static_cast<int>(c), static_cast<int>(t), cut.from == stage_, &cut.tensors[t]});
+    }
+  }
+  for (const PlanBucket& bucket : plan.buckets) {
+    const auto size = bucket.stage == stage_ ? static_cast<std::size_t>(bucket.elements()) : 0;
+    buckets_.emplace_back(size, 0.0);
+    parameters_.emplace_back(size, 0.0);
+  }
+  return {};
+}
+
+Status FakeExecutor::begin_step(std::int64_t step) {
+  step_ = step;
+  loss_ = 0;
+  activations_.clear();
+  gradients_.clear();
+  values_.clear();
+  returned_.clear();
+  for (auto& bucket : buckets_) std::fill(bucket.begin(), bucket.end(), 0.0);
+  return {};
+}
+
+std::int64_t FakeExecutor::first_sample(int micro_batch) const {
+  return micro_batch * plan_.micro_batch_size() + offset_;
+}
+
+std::vector<double>& FakeExecutor::memory(std::map<Key, std::vector<double>>& where, const End& end,
+                                          int mb, int peer) {
+  auto& values = where[{end.cut, end.tensor, mb, end.of->batched ? -1 : peer}];
+  const auto rows = static_cast<std::size_t>(end.of->batched ? samples_ : 1);
+  if (values.empty()) values.assign(rows * row_elements(*end.of), kNotYet);
+  return values;
+}
+
+Status FakeExecutor::forward(int micro_batch) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
+  std::vector<double>& values = values_[micro_batch];
+  for (std::int64_t i = 0; i < samples_; ++i) {
+    double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + step_)
+                               : static_cast<double>(stage_);
+    for (const auto& [key, received] : activations_) {
+      const auto& [cut, tensor, mb, peer] = key;
+      const CutTensor& of =
+          plan_.cuts[static_cast<std::size_t>(cut)].tensors[static_cast<std::size_t>(tensor)];
+      if (mb != micro_batch || plan_.cuts[static_cast<std::size_t>(cut)].to != stage_) continue;
+      const std::size_t width = row_elements(of);
+      value += of.batched ? total(received, static_cast<std::size_t>(i) * width, width)
+                          : total(received);
+    }
+    values.push_back(value);
+    if (stage_ + 1 == static_cast<int>(plan_.stages.size())) loss_ += value;
+  }
+  return {};
+}
+
+Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
+  if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
+  double whole = 0;  // what came back for tensors of all samples
+  std::vector<double> gradient(static_cast<std::size_t>(samples_), 0.0);
+  const bool final_stage = stage_ + 1 == static_cast<int>(plan_.stages.size());
+  if (final_stage) gradient = values_[micro_batch];
+  for (const auto& [key, received] : gradients_) {
+    const auto& [cut, tensor, mb, peer] = key;
+    const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
+    if (mb != micro_batch || of.from != stage_) continue;
+    const CutTensor& shape = of.tensors[static_cast<std::size_t>(tensor)];
+    if (!shape.batched) whole += total(received);
+    for (std::size_t i = 0; shape.batched && i < gradient.size(); ++i) {
+      gradient[i] += total(received, i * row_elements(shape), row_elements(shape));
+    }
+  }
+  for (const End& end : ends_) {
+    if (end.sending || !end.of->gradient) continue;
+    const std::size_t width = row_elements(*end.of);
+    auto& out = gradients_[{end.cut, end.tensor, micro_batch, -1}];
+    out.assign(width * (end.of->batched ? gradient.size() : 1), total(gradient));
+    for (std::size_t i = 0; end.of->batched && i < out.size(); ++i) out[i] = gradient[i / width];
+  }
+  // Buckets get ready last to first, as real gradients do.
+  for (std::size_t b = buckets_.size(); b-- > 0;) {
+    if (buckets_[b].empty()) continue;
+    for (std::size_t i = 0; i < buckets_[b].size(); ++i) {
+      buckets_[b][i] += whole;
+      for (std::size_t n = 0; n < gradient.size(); ++n) {
+        buckets_[b][i] += static_cast<double>(i + 1) * (values_[micro_batch][n] + 3 * gradient[n]);
+      }
+    }
+    if (last) listener.bucket_ready(static_cast<int>(b));
+  }
+  returned_[micro_batch] = true;
+  return {};
+}
+
+Status FakeExecutor::update() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (std::size_t i = 0; i < buckets_[b].size(); ++i) parameters_[b][i] += buckets_[b][i];
+  }
+  return {};
+}
+
+Result<Buffer> FakeExecutor::rows(std::map<Key, std::vector<double>>& where, int cut,
+                                  const Transfer& transfer, int mb, bool computed) {
+  const auto it = std::find_if(ends_.begin(), ends_.end(), [&](const End& end) {
+    return end.cut == cut && end.tensor == transfer.tensor;
+  });
+  if (it == ends_.end()) return internal_error("not a cut of this stage");
+  const int peer = computed ? -1 : transfer.peer;
+  auto& values = memory(where, *it, mb, peer);
+  const std::size_t width = row_elements(*it->of);
+  const auto first = static_cast<std::size_t>(transfer.first_row) * width;
+  const auto count = static_cast<std::size_t>(transfer.rows) * width;
+  if (first + count > values.size()) return internal_error("rows beyond this rank's share");
+  return Buffer{values.data() + first, count * sizeof(double), DType::kFp64, false};
+}
+
+Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int micro_batch) {
+  const Cut& of = plan_.cuts[static_cast<std::size_t>(cut)];
+  const bool sending = of.from == stage_;
+  const bool computed = values_.count(micro_batch) > 0;
+  if (sending != computed) {
+    return internal_error(fmt::format("activation of mb {} asked for {} its forward", micro_batch,
+                                      sending ? "before" : "after"));
+  }
+  auto buffer = rows(activations_, cut, transfer, micro_batch, sending);
+  if (!buffer.ok() || !sending) return buffer;
+  const CutTensor& tensor = of.tensors[static_cast<std::size_t>(transfer.tensor)];
+  auto& values = activations_[{cut, transfer.tensor, micro_batch, -1}];
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t width = row_elements(tensor);
+    const double base = tensor.batched ? values_[micro_batch][i / width]
+                                       : static_cast<double>(stage_ + micro_batch + step_);
+    values[i] = base + static_cast<double>(i % width);
+  }
+  return buffer;
+}
+
+Result<Buffer> FakeExecutor::gradient(int cut, const Transfer& transfer, int micro_batch) {
+  const bool sending = plan_.cuts[static_cast<std::size_t>(cut)].to == stage_;
+  if (sending != (returned_.count(micro_batch) > 0)) {
+    return internal_error(fmt::format("gradient of mb {} asked for {} its backward", micro_batch,
+                                      sending ? "before" : "after"));
+  }
+  return rows(gradients_, cut, transfer, micro_batch, sending);
+}
+
+Result<Buffer> FakeExecutor::bucket(int bucket) {
+  auto& values = buckets_[static_cast<std::size_t>(bucket)];
+  return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
+}
+
+namespace {
+
+// One step of one sample: what each stage computes for it.
+struct SampleTrace {
+  std::vector<double> value, gradient;
+};
+
+double sum_of_elements(const CutTensor& tensor, double base) {
+  const auto n = static_cast<double>(tensor.elements_per_row());
+  return n * base + n * (n - 1) / 2;
+}
+
+SampleTrace trace_sample(const Plan& plan, std::int64_t sample, std::int64_t step) {
+  const std::size_t stages = plan.stages.size();
+  const std::int64_t mb = sample / plan.micro_batch_size();
+  SampleTrace trace{std::vector<double>(stages), std::vector<double>(stages, 0.0)};
+  for (std::size_t s = 0; s < stages; ++s) {
+    trace.value[s] = s == 0 ? static_cast<double>(1 + sample + step) : static_cast<double>(s);
+    for (const Cut& cut : plan.cuts) {
+      if (cut.to != static_cast<int>(s)) continue;
+      for (const CutTensor& tensor : cut.tensors) {
+        const double base = tensor.batched ? trace.value[static_cast<std::size_t>(cut.from)]
+                                           : static_cast<double>(cut.from + mb + step);
+        trace.value[s] += sum_of_elements(tensor, base);
+      }
+    }
+  }
+  trace.gradient.back() = trace.value.back();
+  for (std::size_t s = stages - 1; s-- > 0;) {
+    for (const Cut& cut : plan.cuts) {
+      if (cut.from != static_cast<int>(s)) continue;
+      for (const CutTensor& tensor : cut.tensors) {
+        if (!tensor.gradient || !tensor.batched) continue;
+        trace.gradient[s] += static_cast<double>(tensor.elements_per_row()) *
+                             trace.gradient[static_cast<std::size_t>(cut.to)];
+      }
+    }
+  }
+  return trace;
+}
+
+// What comes back to stage `s` for tensors of all samples because of one sample.
+double whole_gradient(const Plan& plan, int s, const SampleTrace& trace) {
+  double sum = 0;
+  for (const Cut& cut : plan.cuts) {
+    for (const CutTensor& tensor : cut.tensors) {
+      if (cut.from != s || tensor.batched || !tensor.gradient) continue;
+      sum += static_cast<double>(tensor.elements_per_row()) *
+             trace.gradient[static_cast<std::size_t>(cut.to)];
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+FakeOutcome fake_reference(const Plan& plan, int steps) {
+  FakeOutcome outcome;
+  for (const PlanBucket& bucket : plan.buckets) {
+    outcome.parameters.emplace_back(static_cast<std::size_t>(bucket.elements()), 0.0);
+  }
+  for (int step = 0; step < steps; ++step) {
+    outcome.loss = 0;
+    for (std::int64_t sample = 0; sample < plan.training.batch; ++sample) {
+      const SampleTrace trace = trace_sample(plan, sample, step);
+      outcome.loss += trace.value.back();
+      for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+        const auto s = static_cast<std::size_t>(plan.buckets[b].stage);
+        auto& parameters = outcome.parameters[b];
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+          parameters[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
+                           whole_gradient(plan, static_cast<int>(s), trace);
+        }
+      }
+    }
+  }
+  return outcome;
+}
+
+}  // namespace agpcs

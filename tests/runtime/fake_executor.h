@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// An executor whose numbers are small integers, so that every sum is exact: a row that is lost,
+// doubled or mixed up, or a gradient that is not summed exactly once, changes the result.
+#pragma once
+
+#include <agpcs/executor.h>
+#include <agpcs/plan.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <vector>
+
+namespace agpcs {
+
+/// What each stage computes, for the sample of number g in the batch, in step t:
+///   value = 1 + g + t                                       in stage 0
+///   value = stage + sum of the received tensors' elements   in the others
+///   a sent row's element e = value + e, and for a tensor of all samples: stage + mb + t + e
+///   gradient = value (last stage) or the sum of the received gradients' elements
+///   every element of a returned gradient = gradient; of a tensor of all samples: sum over samples
+///   bucket element i += (i + 1) x (value + 3 x gradient), and += what came back for whole tensors
+/// and update adds the buckets to the parameters; loss = sum of the last stage's values.
+class FakeExecutor : public Executor {
+ public:
+  Status prepare(const Plan& plan, int rank) override;
+  Status begin_step(std::int64_t step) override;
+  Status forward(int micro_batch) override;
+  Status backward(int micro_batch, bool last, GradientListener& listener) override;
+  Status update() override;
+  Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override;
+  Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override;
+  Result<Buffer> bucket(int bucket) override;
+  double loss() const override { return loss_; }
+
+  /// By bucket of the plan; empty for those of other stages.
+  const std::vector<std::vector<double>>& parameters() const { return parameters_; }
+  /// Called before each forward and backward; an error of it is the executor's.
+  std::function<Status(const char* what, int micro_batch)> before;
+
+ private:
+  using Key = std::tuple<int, int, int, int>;  // cut, tensor, micro-batch, peer (-1: all)
+  struct End {
+    int cut = 0, tensor = 0;
+    bool sending = false;
+    const CutTensor* of = nullptr;
+  };
+  std::int64_t first_sample(int micro_batch) const;
+  std::vector<double>& memory(std::map<Key, std::vector<double>>& where, const End& end, int mb,
+                              int peer);
+  Result<Buffer> rows(std::map<Key, std::vector<double>>& where, int cut, const Transfer& transfer,
+                      int mb, bool computed);
+
+  Plan plan_;
+  int rank_ = 0, stage_ = 0;
+  std::int64_t step_ = 0, samples_ = 0, offset_ = 0;
+  std::vector<End> ends_;
+  std::map<Key, std::vector<double>> activations_, gradients_;
+  std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
+  std::map<int, bool> returned_;               // micro-batches whose backward is done
+  std::vector<std::vector<double>> buckets_, parameters_;
+  double loss_ = 0;
+};
+
+/// What the parameters are after `steps` steps of one process that computes all samples, and the
+/// loss of the last step.
+struct FakeOutcome {
+  std::vector<std::vector<double>> parameters;
+  double loss = 0;
+};
+FakeOutcome fake_reference(const Plan& plan, int steps);
+
+}  // namespace agpcs

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/plans.h"
+
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+CutTensor make_tensor(const std::string& text) {
+  CutTensor tensor;
+  tensor.gradient = text[0] != '!';
+  tensor.name = tensor.gradient ? text : text.substr(1);
+  tensor.type = DType::kFp64;
+  tensor.batched = tensor.name[0] >= 'a';
+  tensor.dims = tensor.batched ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>{5};
+  return tensor;
+}
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const Plan& plan, int stage) : plan_(plan), stage_(stage) {
+    program_.stage = stage;
+  }
+
+  Program run() {
+    const int n = static_cast<int>(plan_.micro_batches);
+    const int later = static_cast<int>(plan_.stages.size()) - stage_ - 1;
+    const int ahead = plan_.schedule == Schedule::kGPipe ? n : std::min(n, later);
+    for (int i = 0; i < n + ahead; ++i) {
+      if (i < n) forward(i);
+      if (i >= ahead) backward(i - ahead);
+    }
+    end(n - 1);
+    return std::move(program_);
+  }
+
+ private:
+  void add(InstructionId id, std::vector<InstructionId> after) {
+    program_.instructions.push_back({id, std::move(after)});
+  }
+  bool returns(const Cut& cut) const {
+    return std::any_of(cut.tensors.begin(), cut.tensors.end(),
+                       [](const CutTensor& tensor) { return tensor.gradient; });
+  }
+
+  void forward(int mb) {
+    std::vector<InstructionId> received;
+    for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
+      if (plan_.cuts[static_cast<std::size_t>(c)].to != stage_) continue;
+      received.push_back({Opcode::kRecv, c, mb});
+      add(received.back(), {});
+    }
+    add({Opcode::kForward, -1, mb}, received);
+    for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
+      if (plan_.cuts[static_cast<std::size_t>(c)].from != stage_) continue;
+      add({Opcode::kSend, c, mb}, {{Opcode::kForward, -1, mb}});
+    }
+  }
+
+  void backward(int mb) {
+    std::vector<InstructionId> after;
+    for (int c = static_cast<int>(plan_.cuts.size()) - 1; c >= 0; --c) {
+      const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
+      if (cut.from != stage_) continue;
+      after.push_back({returns(cut) ? Opcode::kRecvGradient : Opcode::kSend, c, mb});
+      if (returns(cut)) add(after.back(), {});
+    }
+    add({Opcode::kBackward, -1, mb}, after);
+    for (int c = static_cast<int>(plan_.cuts.size()) - 1; c >= 0; --c) {
+      const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
+      if (cut.to != stage_ || !returns(cut)) continue;
+      add({Opcode::kSendGradient, c, mb}, {{Opcode::kBackward, -1, mb}});
+    }
+  }
+
+  void end(int last) {
+    std::vector<InstructionId> reduced;
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
+      if (plan_.buckets[static_cast<std::size_t>(b)].stage != stage_) continue;
+      if (plan_.stages[static_cast<std::size_t>(stage_)].ranks.size() == 1) continue;
+      add({Opcode::kAllReduce, b, -1}, {{Opcode::kGradients, b, last}});
+      reduced = {{Opcode::kAllReduce, b, -1}};
+    }
+    add({Opcode::kUpdate, -1, -1}, reduced);
+    add({Opcode::kReport, -1, -1}, {{Opcode::kBackward, -1, last}});
+  }
+
+  const Plan& plan_;
+  int stage_;
+  Program program_;
+};
+
+void add_stages(Plan& plan, const TestPlan& spec) {
+  int rank = 0;
+  for (const auto& shares : spec.shares) {
+    PlanStage stage;
+    stage.name = fmt::format("s{}", plan.stages.size());
+    stage.samples = shares;
+    for (std::size_t i = 0; i < shares.size(); ++i, ++rank) {
+      stage.ranks.push_back(rank);
+      stage.devices.push_back(fmt::format("host{}/{}", rank / 2, rank % 2));
+    }
+    const std::string op = fmt::format("op{}", plan.stages.size());
+    stage.operators.push_back({op, op, 1});
+    plan.stages.push_back(stage);
+  }
+}
+
+void add_buckets(Plan& plan, const TestPlan& spec) {
+  for (int stage = 0; stage < static_cast<int>(spec.shares.size()); ++stage) {
+    for (const std::int64_t elements : {4, 3}) {
+      const std::size_t index = plan.buckets.size();
+      plan.buckets.push_back({fmt::format("b{}", index),
+                              stage,
+                              spec.algorithm,
+                              DType::kFp64,
+                              {{fmt::format("w{}", index), elements}}});
+    }
+  }
+}
+
+}  // namespace
+
+Plan make_plan(const TestPlan& spec) {
+  Plan plan;
+  plan.made_by = {"0.1.0", 0, "test", "none"};
+  plan.model = plan.cluster = "test";
+  plan.model_digest = plan.cluster_digest = digest_of("test");
+  plan.micro_batches = spec.micro_batches;
+  plan.schedule = spec.schedule;
+  const auto& first = spec.shares.front();
+  plan.training.batch =
+      std::accumulate(first.begin(), first.end(), std::int64_t{0}) * spec.micro_batches;
+  add_stages(plan, spec);
+  for (const TestCut& cut : spec.cuts) {
+    plan.cuts.push_back({fmt::format("c{}", plan.cuts.size()), cut.from, cut.to, {}});
+    for (const auto& tensor : cut.tensors) plan.cuts.back().tensors.push_back(make_tensor(tensor));
+  }
+  add_buckets(plan, spec);
+  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+    plan.programs.push_back(ProgramBuilder(plan, stage).run());
+  }
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+  const Status status = verify_plan(plan);
+  AGPCS_CHECK(status.ok(), "{}\n{}", status.message(), print_plan(plan));
+  return plan;
+}
+
+}  // namespace agpcs

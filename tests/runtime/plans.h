@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans for the replayer's tests, made without the compiler.
+#pragma once
+
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+struct TestCut {
+  int from = 0, to = 0;
+  /// "a" is a batched tensor of 2 x 3 elements a row; "A", upper case, is one of 5 elements for all
+  /// samples; with "!" before it no gradient returns.
+  std::vector<std::string> tensors;
+};
+
+struct TestPlan {
+  /// Samples of each replica, by stage. Ranks are numbered in order; each pair of them is a host.
+  std::vector<std::vector<std::int64_t>> shares;
+  std::vector<TestCut> cuts;
+  int micro_batches = 1;
+  Schedule schedule = Schedule::k1F1B;
+  AllReduce algorithm = AllReduce::kRing;
+};
+
+/// A verified plan in fp64 with two buckets a stage (of 4 and of 3 elements).
+Plan make_plan(const TestPlan& spec);
+
+}  // namespace agpcs

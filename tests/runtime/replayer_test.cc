@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/plans.h"
+#include "tests/runtime/world.h"
+
+#include <agpcs/replayer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+
+ReplayOptions patient() { return {std::chrono::seconds(60)}; }
+
+class ReplayerOver : public testing::TestWithParam<WorldKind> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
+  }
+
+  /// Replays three steps and compares every rank's parameters and loss with the reference.
+  void expect_equal_to_one_process(const TestPlan& spec) {
+    const Plan plan = make_plan(spec);
+    constexpr int kSteps = 3;
+    const FakeOutcome expected = fake_reference(plan, kSteps);
+    GetParam().run(plan.rank_count(), [&](Transport& transport) {
+      FakeExecutor executor;
+      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+      ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+      for (int step = 0; step < kSteps; ++step) {
+        const auto report = (*replayer)->run_step();
+        ASSERT_TRUE(report.ok()) << report.status().message();
+        EXPECT_EQ(report->step, step);
+        EXPECT_GT(report->seconds, 0);
+        if (step + 1 < kSteps) continue;
+        EXPECT_EQ(report->loss, expected.loss);
+      }
+      const int stage = plan.stage_of_rank(transport.rank());
+      for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+        if (plan.buckets[b].stage != stage) continue;
+        EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
+            << "rank " << transport.rank() << ", bucket " << b;
+      }
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ReplayerOver, testing::Values(loopback_world(), gloo_world()),
+                         [](const auto& world) { return world.param.name; });
+
+TEST_P(ReplayerOver, OneRankAlone) { expect_equal_to_one_process({{{4}}, {}, 2}); }
+
+TEST_P(ReplayerOver, DataParallelWithSharesThreeToOne) {
+  expect_equal_to_one_process({{{3, 1}}, {}, 2});
+}
+
+TEST_P(ReplayerOver, DataParallelHierarchicalOverTwoHosts) {
+  expect_equal_to_one_process({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, AllReduce::kHierarchical});
+}
+
+TEST_P(ReplayerOver, TwoStages) { expect_equal_to_one_process({{{4}, {4}}, {{0, 1, {"a"}}}, 4}); }
+
+TEST_P(ReplayerOver, FourStagesOneForwardOneBackward) {
+  expect_equal_to_one_process(
+      {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 8});
+}
+
+TEST_P(ReplayerOver, FourStagesAllForwardsFirst) {
+  expect_equal_to_one_process(
+      {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 5, Schedule::kGPipe});
+}
+
+TEST_P(ReplayerOver, TwoStagesOfTwoReplicasWithDifferentShares) {
+  expect_equal_to_one_process({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3});
+}
+
+TEST_P(ReplayerOver, OneReplicaFeedsThreeAndBack) {
+  expect_equal_to_one_process({{{6}, {1, 3, 2}, {4, 2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}}, 3});
+}
+
+TEST_P(ReplayerOver, ACutThatSkipsAStage) {
+  expect_equal_to_one_process(
+      {{{2, 2}, {4}, {1, 3}}, {{0, 1, {"a"}}, {0, 2, {"a", "s"}}, {1, 2, {"b"}}}, 4});
+}
+
+TEST_P(ReplayerOver, TensorsOfAllSamplesAndTensorsWithoutGradient) {
+  expect_equal_to_one_process({{{3, 1}, {1, 1, 2}}, {{0, 1, {"a", "!m", "W", "!K"}}}, 3});
+}
+
+TEST_P(ReplayerOver, ACutThroughWhichNoGradientReturns) {
+  expect_equal_to_one_process({{{2}, {2}, {2}}, {{0, 1, {"a"}}, {0, 2, {"!m"}}, {1, 2, {"b"}}}, 4});
+}
+
+// Collects what each rank says when a step fails.
+std::vector<Status> failures_of(const WorldKind& world, const Plan& plan, int failing_rank,
+                                const std::function<Status(const char*, int)>& trouble,
+                                const ReplayOptions& options) {
+  std::vector<Status> said(static_cast<std::size_t>(plan.rank_count()));
+  world.run(plan.rank_count(), [&](Transport& transport) {
+    FakeExecutor executor;
+    if (transport.rank() == failing_rank) executor.before = trouble;
+    auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
+    ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+    Result<StepReport> report = (*replayer)->run_step();
+    if (report.ok()) report = (*replayer)->run_step();
+    said[static_cast<std::size_t>(transport.rank())] = report.status();
+    EXPECT_EQ((*replayer)->run_step().status().message(), report.status().message());
+  });
+  return said;
+}
+
+TEST_P(ReplayerOver, AnErrorOfOneRankStopsAllAndNamesRankAndInstruction) {
+  const Plan plan = make_plan({{{2}, {1, 1}}, {{0, 1, {"a"}}}, 4});
+  const auto said = failures_of(
+      GetParam(), plan, 2,
+      [](const char* what, int mb) {
+        if (std::string(what) == "backward" && mb == 3) return internal_error("out of memory");
+        return Status();
+      },
+      patient());
+  EXPECT_EQ(said[2].message(), "rank 2 (host1/0): backward mb=3: out of memory");
+  EXPECT_EQ(said[2].code(), StatusCode::kInternal);
+  for (const int rank : {0, 1}) {
+    const Status& status = said[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(status.code(), StatusCode::kPeerFailed);
+    EXPECT_THAT(status.message(), HasSubstr("rank " + std::to_string(rank) + " (host0/"));
+    EXPECT_THAT(status.message(), HasSubstr("rank 2 (host1/0): backward mb=3: out of memory"));
+  }
+}
+
+TEST_P(ReplayerOver, ARankThatComputesForTooLongIsNamedByTheOneThatWaits) {
+  const Plan plan = make_plan({{{2}, {2}}, {{0, 1, {"a"}}}, 2});
+  std::latch given_up(1);
+  std::vector<Status> said(2);
+  GetParam().run(2, [&](Transport& transport) {
+    FakeExecutor executor;
+    const int rank = transport.rank();
+    if (rank == 0) {
+      executor.before = [&](const char*, int mb) {
+        if (mb == 1) given_up.wait();
+        return Status();
+      };
+    }
+    auto replayer = Replayer::create(plan, rank, transport, executor,
+                                     {std::chrono::milliseconds(rank == 1 ? 1000 : 60000)});
+    ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+    said[static_cast<std::size_t>(rank)] = (*replayer)->run_step().status();
+    if (rank == 1) given_up.count_down();
+  });
+  EXPECT_EQ(said[1].code(), StatusCode::kTimeout);
+  EXPECT_EQ(said[1].message(),
+            "rank 1 (host0/1): recv c0 mb=1: recv from rank 0, 96 bytes: timed out after 1000 ms");
+  EXPECT_THAT(said[0].message(), HasSubstr("rank 1 (host0/1): recv c0 mb=1"));
+}
+
+TEST_P(ReplayerOver, RanksWithDifferentPlansAreRefusedWithBothDigests) {
+  const Plan plan = make_plan({{{1, 1}}, {}, 1});
+  Plan other = plan;
+  other.training.optimizer.learning_rate = 0.5;
+  const std::string first = digest_of(print_plan(plan)), second = digest_of(print_plan(other));
+  GetParam().run(2, [&](Transport& transport) {
+    FakeExecutor executor;
+    const bool is_first = transport.rank() == 0;
+    const auto replayer =
+        Replayer::create(is_first ? plan : other, transport.rank(), transport, executor, patient());
+    ASSERT_FALSE(replayer.ok());
+    const std::string message = replayer.status().message();
+    EXPECT_EQ(message, is_first ? "rank 0 (host0/0): rank 1 holds another plan: " + second +
+                                      " there, " + first + " here"
+                                : "rank 1 (host0/1): rank 0 holds another plan: " + first +
+                                      " there, " + second + " here");
+  });
+}
+
+TEST(Replayer, RefusesAPlanForAnotherNumberOfRanks) {
+  const Plan plan = make_plan({{{1, 1}}, {}, 1});
+  loopback_world().run(1, [&](Transport& transport) {
+    FakeExecutor executor;
+    const auto replayer = Replayer::create(plan, 0, transport, executor);
+    ASSERT_FALSE(replayer.ok());
+    EXPECT_EQ(replayer.status().message(),
+              "rank 0 (host0/0): the plan is for 2 ranks, the transport has 1");
+  });
+}
+
+TEST(Replayer, RefusesAPlanThatDoesNotVerify) {
+  Plan plan = make_plan({{{1}}, {}, 1});
+  plan.programs[0].instructions.pop_back();
+  loopback_world().run(1, [&](Transport& transport) {
+    FakeExecutor executor;
+    const auto replayer = Replayer::create(plan, 0, transport, executor);
+    ASSERT_FALSE(replayer.ok());
+    EXPECT_THAT(replayer.status().message(), HasSubstr("'report' is missing"));
+  });
+}
+
+TEST(Replayer, PassesOnThatTheExecutorCannotPrepare) {
+  class Unprepared : public FakeExecutor {
+   public:
+    Status prepare(const Plan& /*plan*/, int /*rank*/) override {
+      return {StatusCode::kUnavailable, "no such device"};
+    }
+  };
+  const Plan plan = make_plan({{{1}}, {}, 1});
+  loopback_world().run(1, [&](Transport& transport) {
+    Unprepared executor;
+    const auto replayer = Replayer::create(plan, 0, transport, executor);
+    EXPECT_EQ(replayer.status().message(), "rank 0 (host0/0): no such device");
+    EXPECT_EQ(replayer.status().code(), StatusCode::kUnavailable);
+  });
+}
+
+}  // namespace
+}  // namespace agpcs
