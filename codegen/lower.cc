@@ -87,8 +87,9 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
     AGPCS_TRY(PlanBucket lowered, lower_bucket(graph, bucket, plan.buckets.size(), training));
     plan.buckets.push_back(std::move(lowered));
   }
+  const Timetable timetable(plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
-    plan.programs.push_back(stage_program(plan, stage));
+    plan.programs.push_back(stage_program(plan, timetable, stage));
   }
   return plan;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,14 +13,27 @@ namespace {
 /// How many micro-batches of gradients may wait to be sent before the next backward waits for them.
 constexpr int kOutgoing = 2;
 
-bool has_gradient(const Cut& cut) {
-  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
-                     [](const CutTensor& tensor) { return tensor.gradient; });
-}
+/// A message of this stage: made by one pass, needed by the same pass of another stage.
+struct Message {
+  int needed = 0;    // when its consumer starts, by the timetable
+  int made = 0;      // when its producer ends
+  int producer = 0;  // stage
+  int turn = 0;      // among what the producer's pass makes
+  std::size_t pass =
+      0;  // index in this stage's order: the consumer of a receive, else the producer
+  InstructionId id;
+
+  /// All stages order their messages so.
+  bool operator<(const Message& other) const {
+    return std::tie(needed, made, producer, turn) <
+           std::tie(other.needed, other.made, other.producer, other.turn);
+  }
+};
 
 class ProgramWriter {
  public:
-  ProgramWriter(const Plan& plan, int stage) : plan_(plan), stage_(stage) {
+  ProgramWriter(const Plan& plan, const Timetable& timetable, int stage)
+      : plan_(plan), timetable_(timetable), stage_(stage), order_(timetable.order(stage)) {
     for (int i = 0; i < static_cast<int>(plan.cuts.size()); ++i) {
       if (plan.cuts[static_cast<std::size_t>(i)].to == stage) in_.push_back(i);
       if (plan.cuts[static_cast<std::size_t>(i)].from == stage) out_.push_back(i);
@@ -28,17 +42,14 @@ class ProgramWriter {
   }
 
   Program run() {
-    const std::vector<InstructionId> order = compute_order();
-    post_receives(order, 0);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      post_receives(order, i + 1);
-      if (order[i].opcode == Opcode::kForward) {
-        write_forward(order[i].micro_batch);
-      } else {
-        write_backward(order[i].micro_batch);
-      }
+    find_messages();
+    post_receives(0);
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      post_receives(i + 1);
+      add(order_[i], waited_for(i));
+      post_sends(i);
     }
-    write_end(order.back());
+    write_end(order_.back());
     return std::move(program_);
   }
 
@@ -49,26 +60,51 @@ class ProgramWriter {
     program_.instructions.push_back({id, std::move(after)});
   }
 
-  /// The forwards and backwards of this stage in the order of the schedule.
-  std::vector<InstructionId> compute_order() const {
-    const int micro_batches = static_cast<int>(plan_.micro_batches);
-    const int later_stages = static_cast<int>(plan_.stages.size()) - stage_ - 1;
-    const bool gpipe = plan_.schedule == Schedule::kGPipe;
-    const int ahead = gpipe ? micro_batches : std::min(micro_batches, later_stages);
-    std::vector<InstructionId> order;
-    for (int i = 0; i < micro_batches + ahead; ++i) {
-      if (i < micro_batches) order.push_back({Opcode::kForward, -1, i});
-      if (i >= ahead) order.push_back({Opcode::kBackward, -1, i - ahead});
+  void find_messages() {
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      for (const InstructionId& id : received_for(order_[i])) {
+        receives_.push_back(message(id, order_[i].opcode, i));
+      }
+      for (const InstructionId& id : sent_by(order_[i])) {
+        sends_.push_back(message(id, order_[i].opcode, i));
+      }
     }
-    return order;
+    std::sort(receives_.begin(), receives_.end());
+    std::sort(sends_.begin(), sends_.end());
   }
 
-  /// Receives what order[i] needs, once order[i - 2] is done.
-  void post_receives(const std::vector<InstructionId>& order, std::size_t i) {
-    if (i >= order.size()) return;
-    std::vector<InstructionId> after;
-    if (i >= 2) after.push_back(order[i - 2]);
-    for (const InstructionId& received : received_for(order[i])) add(received, after);
+  Message message(const InstructionId& id, Opcode pass, std::size_t index) const {
+    const bool forward = pass == Opcode::kForward;
+    const Cut& c = cut(id.object);
+    const int producer = forward ? c.from : c.to;
+    return {needed(id, pass),
+            timetable_.end_of(producer, pass, id.micro_batch),
+            producer,
+            forward ? id.object : -id.object,
+            index,
+            id};
+  }
+
+  /// When the consumer of a message starts.
+  int needed(const InstructionId& id, Opcode pass) const {
+    const Cut& c = cut(id.object);
+    return timetable_.end_of(pass == Opcode::kForward ? c.to : c.from, pass, id.micro_batch) - 1;
+  }
+
+  /// Receives what order_[i] needs, once order_[i - 2] is done.
+  void post_receives(std::size_t i) {
+    for (; received_ < receives_.size() && receives_[received_].pass <= i; ++received_) {
+      std::vector<InstructionId> after;
+      if (i >= 2) after.push_back(order_[i - 2]);
+      add(receives_[received_].id, std::move(after));
+    }
+  }
+
+  /// Sends what has been made once order_[i] is done, up to the first message that has not.
+  void post_sends(std::size_t i) {
+    for (; sent_ < sends_.size() && sends_[sent_].pass <= i; ++sent_) {
+      add(sends_[sent_].id, {order_[sends_[sent_].pass]});
+    }
   }
 
   /// Activations come from the earliest stage first, gradients from the latest: the order in which
@@ -86,26 +122,47 @@ class ProgramWriter {
     return received;
   }
 
-  /// Sends go to the nearest stage first, which waits for them first.
-  void write_forward(int micro_batch) {
-    const InstructionId forward = {Opcode::kForward, -1, micro_batch};
-    add(forward, received_for(forward));
-    for (const int c : out_) add({Opcode::kSend, c, micro_batch}, {forward});
+  /// Activations go to the nearest stage first, gradients to the latest: it waits for them first.
+  std::vector<InstructionId> sent_by(const InstructionId& compute) const {
+    std::vector<InstructionId> sent;
+    if (compute.opcode == Opcode::kForward) {
+      for (const int c : out_) sent.push_back({Opcode::kSend, c, compute.micro_batch});
+      return sent;
+    }
+    for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
+      if (has_gradient(cut(*it))) {
+        sent.push_back({Opcode::kSendGradient, *it, compute.micro_batch});
+      }
+    }
+    return sent;
   }
 
-  void write_backward(int micro_batch) {
-    const InstructionId backward = {Opcode::kBackward, -1, micro_batch};
-    std::vector<InstructionId> after = received_for(backward);
+  /// What a compute instruction waits for: what it receives; and, so that buffers stay few, before
+  /// a backward pass, what was sent long enough ago.
+  std::vector<InstructionId> waited_for(std::size_t i) const {
+    const InstructionId& compute = order_[i];
+    std::vector<InstructionId> after = received_for(compute);
+    if (compute.opcode == Opcode::kForward) return after;
+    const int start = timetable_.ends(stage_)[i] - 1;
     for (const int c : out_) {  // a gradient that came back says that its activation was sent
-      if (!has_gradient(cut(c))) after.push_back({Opcode::kSend, c, micro_batch});
+      if (!has_gradient(cut(c))) add_sent(c, Opcode::kForward, compute.micro_batch, start, after);
     }
-    for (auto it = in_.rbegin(); it != in_.rend() && micro_batch >= kOutgoing; ++it) {
-      if (!has_gradient(cut(*it))) continue;
-      after.push_back({Opcode::kSendGradient, *it, micro_batch - kOutgoing});
-    }
-    add(backward, std::move(after));
     for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
-      if (has_gradient(cut(*it))) add({Opcode::kSendGradient, *it, micro_batch}, {backward});
+      if (!has_gradient(cut(*it))) continue;
+      add_sent(*it, Opcode::kBackward, compute.micro_batch - kOutgoing, start, after);
+    }
+    return after;
+  }
+
+  /// Adds the last send over cut `c`, up to `micro_batch`, that is needed by `start`.
+  void add_sent(int c, Opcode pass, int micro_batch, int start,
+                std::vector<InstructionId>& after) const {
+    const Opcode send = pass == Opcode::kForward ? Opcode::kSend : Opcode::kSendGradient;
+    for (; micro_batch >= 0; --micro_batch) {
+      const InstructionId id = {send, c, micro_batch};
+      if (needed(id, pass) > start) continue;
+      after.push_back(id);
+      return;
     }
   }
 
@@ -123,13 +180,19 @@ class ProgramWriter {
   }
 
   const Plan& plan_;
+  const Timetable& timetable_;
   int stage_;
-  std::vector<int> in_, out_;  // cuts, by the other stage ascending
+  const std::vector<InstructionId>& order_;
+  std::vector<Message> receives_, sends_;  // as they are needed
+  std::size_t received_ = 0, sent_ = 0;    // how many are posted
+  std::vector<int> in_, out_;              // cuts, by the other stage ascending
   Program program_;
 };
 
 }  // namespace
 
-Program stage_program(const Plan& plan, int stage) { return ProgramWriter(plan, stage).run(); }
+Program stage_program(const Plan& plan, const Timetable& timetable, int stage) {
+  return ProgramWriter(plan, timetable, stage).run();
+}
 
 }  // namespace agpcs

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <fcntl.h>
 #include <map>
 #include <numeric>
+#include <unistd.h>
 #include <utility>
 
 namespace agpcs {
@@ -44,6 +47,30 @@ struct MetisGraph {
       first.push_back(static_cast<idx_t>(neighbour.size()));
     }
   }
+};
+
+/// While it lives, nothing reaches standard output: METIS prints there when a part gets no vertex,
+/// which is no error here.
+class QuietStdout {
+ public:
+  QuietStdout() {
+    std::fflush(stdout);
+    saved_ = dup(STDOUT_FILENO);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (saved_ >= 0 && nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+    if (nowhere >= 0) close(nowhere);
+  }
+  QuietStdout(const QuietStdout&) = delete;
+  QuietStdout& operator=(const QuietStdout&) = delete;
+  ~QuietStdout() {
+    std::fflush(stdout);
+    if (saved_ < 0) return;
+    dup2(saved_, STDOUT_FILENO);
+    close(saved_);
+  }
+
+ private:
+  int saved_ = -1;
 };
 
 /// FLOPs of the most loaded part, relative to its target.

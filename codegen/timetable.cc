@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/timetable.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace agpcs {
+namespace {
+
+constexpr int kNotYet = -1;
+
+std::vector<InstructionId> schedule_order(const Plan& plan, int stage) {
+  const int micro_batches = static_cast<int>(plan.micro_batches);
+  const int later_stages = static_cast<int>(plan.stages.size()) - stage - 1;
+  const bool gpipe = plan.schedule == Schedule::kGPipe;
+  const int ahead = gpipe ? micro_batches : std::min(micro_batches, later_stages);
+  std::vector<InstructionId> order;
+  for (int i = 0; i < micro_batches + ahead; ++i) {
+    if (i < micro_batches) order.push_back({Opcode::kForward, -1, i});
+    if (i >= ahead) order.push_back({Opcode::kBackward, -1, i - ahead});
+  }
+  return order;
+}
+
+}  // namespace
+
+bool has_gradient(const Cut& cut) {
+  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
+                     [](const CutTensor& tensor) { return tensor.gradient; });
+}
+
+Timetable::Timetable(const Plan& plan)
+    : micro_batches_(static_cast<int>(plan.micro_batches)),
+      ends_(plan.stages.size()),
+      passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
+  const int stages = static_cast<int>(plan.stages.size());
+  for (int stage = 0; stage < stages; ++stage) orders_.push_back(schedule_order(plan, stage));
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (int stage = 0; stage < stages; ++stage) moved |= advance(plan, stage);
+  }
+  for (int stage = 0; stage < stages; ++stage) {
+    AGPCS_CHECK(ends(stage).size() == order(stage).size(), "schedule of stage {} stops after {}",
+                stage, ends(stage).size());
+  }
+}
+
+int Timetable::end_of(int stage, Opcode pass, int micro_batch) const {
+  const int row = 2 * stage + (pass == Opcode::kBackward ? 1 : 0);
+  return passes_[static_cast<std::size_t>(row * micro_batches_ + micro_batch)];
+}
+
+/// When everything that the pass needs from other stages is there, or kNotYet.
+int Timetable::earliest_start(const Plan& plan, int stage, const InstructionId& id) const {
+  int start = 0;
+  for (const Cut& cut : plan.cuts) {
+    const bool forward = id.opcode == Opcode::kForward;
+    if ((forward ? cut.to : cut.from) != stage || (!forward && !has_gradient(cut))) continue;
+    const int end = end_of(forward ? cut.from : cut.to, id.opcode, id.micro_batch);
+    if (end == 0) return kNotYet;
+    start = std::max(start, end);
+  }
+  return start;
+}
+
+/// Computes what `stage` can; returns whether that was anything.
+bool Timetable::advance(const Plan& plan, int stage) {
+  std::vector<int>& done = ends_[static_cast<std::size_t>(stage)];
+  const std::size_t before = done.size();
+  while (done.size() < order(stage).size()) {
+    const InstructionId& id = order(stage)[done.size()];
+    const int start = earliest_start(plan, stage, id);
+    if (start == kNotYet) break;
+    done.push_back(std::max(start, done.empty() ? 0 : done.back()) + 1);
+    const int row = 2 * stage + (id.opcode == Opcode::kBackward ? 1 : 0);
+    passes_[static_cast<std::size_t>(row * micro_batches_ + id.micro_batch)] = done.back();
+  }
+  return done.size() > before;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timetable: when each stage would compute each micro-batch if every pass took one unit of time and
+// messages took none. All stages order their transfers by it, so that they agree.
+#pragma once
+
+#include <agpcs/plan.h>
+
+#include <vector>
+
+namespace agpcs {
+
+class Timetable {
+ public:
+  /// Needs: stages, cuts, schedule and number of micro-batches of `plan`.
+  /// Cost: O(stages x micro-batches x cuts of a stage).
+  explicit Timetable(const Plan& plan);
+
+  /// Forwards and backwards of a stage in the order of the plan's schedule.
+  const std::vector<InstructionId>& order(int stage) const {
+    return orders_[static_cast<std::size_t>(stage)];
+  }
+  /// When order(stage)[index] ends, from 1; grows with the index.
+  const std::vector<int>& ends(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
+  /// When the forward or backward of a micro-batch ends in a stage.
+  int end_of(int stage, Opcode pass, int micro_batch) const;
+
+ private:
+  bool advance(const Plan& plan, int stage);
+  int earliest_start(const Plan& plan, int stage, const InstructionId& id) const;
+
+  int micro_batches_;
+  std::vector<std::vector<InstructionId>> orders_;
+  std::vector<std::vector<int>> ends_;
+  std::vector<int> passes_;  // [(stage x 2 + is backward) x micro-batches + micro-batch]: end, or 0
+};
+
+/// True when a gradient of one of the cut's tensors travels back.
+bool has_gradient(const Cut& cut);
+
+}  // namespace agpcs
