@@ -21,7 +21,8 @@ at::Tensor negative_log_likelihood(const OpCall& call, const at::Tensor& log_pro
   const at::Tensor labels = call.input(1).to(at::kLong);
   const at::Tensor rows = log_probability.movedim(1, -1).reshape({-1, log_probability.size(1)});
   const std::int64_t reduction = reduction_of(call);
-  const at::Tensor loss = at::nll_loss(rows, labels.reshape({-1}), call.input_or_none(2), reduction,
+  const at::Tensor weights = call.has(2) ? call.in[2].detach() : at::Tensor();
+  const at::Tensor loss = at::nll_loss(rows, labels.reshape({-1}), weights, reduction,
                                        call.op.int_attribute("ignore_index", -100));
   return reduction == at::Reduction::None ? loss.view(labels.sizes()) : loss;
 }

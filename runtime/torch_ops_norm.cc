@@ -26,7 +26,7 @@ Tensors batch_norm(const OpCall& call) {
   const at::Tensor &mean = call.input(3), &variance = call.input(4);
   const double epsilon = call.op.float_attribute("epsilon", 1e-5);
   if (!batch_norm_trains(call.op)) {
-    return {at::batch_norm(x, scale, bias, mean, variance, false, 0, epsilon, false)};
+    return {at::batch_norm(x, scale, bias, mean.detach(), variance.detach(), false, 0, epsilon, false)};
   }
   // With momentum 1, the statistics that ATen writes are those of this batch.
   at::Tensor batch_mean = at::zeros_like(mean), batch_variance = at::zeros_like(variance);

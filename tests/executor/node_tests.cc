@@ -91,5 +91,22 @@ TEST(NodeTests, AllPassWhoseOperatorsTheExecutorClaims) {
   EXPECT_EQ(page(tally), written) << kPage << " is out of date: run with AGPCS_UPDATE=1";
 }
 
+TEST(NodeTests, AutogradAgreesWithDifferences) {
+  const std::vector<std::string> folders = testing::node_test_folders();
+  if (folders.empty()) GTEST_SKIP() << "ONNX's node tests (Debian's libonnx-testdata) are not installed";
+  std::map<std::string, int> checked;
+  for (const std::string& folder : folders) {
+    const testing::GradientCheck check = testing::check_gradient(folder);
+    if (!check.done) continue;
+    ++checked[check.type];
+    EXPECT_EQ(check.exception, "") << std::filesystem::path(folder).filename();
+    EXPECT_LT(check.error, 1e-3) << std::filesystem::path(folder).filename();
+  }
+  int tests = 0;
+  for (const auto& [type, count] : checked) tests += count;
+  fmt::print("gradients: {} tests of {} operators\n", tests, checked.size());
+  EXPECT_GE(checked.size(), 80u);
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -21,6 +21,17 @@ struct NodeTestResult {
 /// exactly; half precision is computed in fp32, as the executor does, and compared to its rounding.
 NodeTestResult run_node_test(const std::string& folder);
 
+/// What autograd says of one node test's model.
+struct GradientCheck {
+  bool done = false;   ///< false: several nodes, nothing to differentiate, or inputs outside AGPCS
+  double error = 0;    ///< |autograd - central difference| along a random direction, relative
+  std::string type;
+  std::string exception;  ///< what the kernel or autograd threw
+};
+
+/// Differentiates a single-node test by autograd and by central differences, in fp64.
+GradientCheck check_gradient(const std::string& folder);
+
 /// The folders of all node tests, sorted; empty where they are not installed.
 std::vector<std::string> node_test_folders();
 
