@@ -50,11 +50,19 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
       console.out << text.str();
       return 0;
     }
-    console.err << fmt::format("{}: error: {}\n  hint: see {} --help\n", app.get_name(), e.what(),
-                               app.get_name());
-    return exit_code(StatusCode::kUsage);
+    return usage_error(app.get_name(), e.what(), fmt::format("see {} --help", app.get_name()),
+                       console);
   }
   return {};
+}
+
+int usage_error(std::string_view name, std::string message, std::string_view hint,
+                Console console) {
+  const bool word = message.size() > 1 && message[0] >= 'A' && message[0] <= 'Z' &&
+                    !(message[1] >= 'A' && message[1] <= 'Z');
+  if (word) message[0] = static_cast<char>(message[0] - 'A' + 'a');
+  console.err << fmt::format("{}: error: {}\n  hint: {}\n", name, message, hint);
+  return exit_code(StatusCode::kUsage);
 }
 
 int finish(const Status& status, std::string_view name, Console console) {

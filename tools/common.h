@@ -40,6 +40,9 @@ void add_help(CLI::App& app, std::string_view examples);
 /// --version, 2 when the command line is wrong.
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console);
 
+/// Says what is wrong with a command line; returns 2.
+int usage_error(std::string_view name, std::string message, std::string_view hint, Console console);
+
 /// The exit code of `status`; its message, if it is an error, goes to `console.err` as
 /// "NAME: error: message", or as it is when it says itself what is wrong where.
 int finish(const Status& status, std::string_view name, Console console);

@@ -3,6 +3,7 @@
 
 #include "cost_model/simulator.h"
 #include "frontend/cluster_file.h"
+#include "ir/diagnostics.h"
 #include "ir/memory.h"
 #include "ir/units.h"
 #include "tools/plan_views.h"
@@ -29,6 +30,13 @@ constexpr char kExamples[] =
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
+
+const std::vector<std::string> kCommands = {"check", "show", "diff", "json", "trace"};
+
+bool is_unknown_command(const std::string& word) {
+  return word.substr(0, 1) != "-" &&
+         std::find(kCommands.begin(), kCommands.end(), word) == kCommands.end();
+}
 
 struct Arguments {
   std::string plan, other, model, cluster, output = "trace.json";
@@ -153,6 +161,10 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   trace_app->add_option("cluster", a.cluster, "the cluster file")->required();
   trace_app->add_option("-o,--output", a.output, "- is standard output (default: trace.json)");
 
+  if (!args.empty() && is_unknown_command(args[0])) {
+    return usage_error(kName, fmt::format("unknown command '{}'", args[0]),
+                       did_you_mean(args[0], kCommands, "commands"), console);
+  }
   if (const std::optional<int> code = parse_arguments(app, args, console)) return *code;
   if (check_app->parsed()) return finish(check(a, console), kName, console);
   if (show_app->parsed()) return finish(show(a, console), kName, console);

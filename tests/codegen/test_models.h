@@ -56,7 +56,8 @@ inline const std::vector<std::pair<std::string, std::string>>& strategies() {
       {"two stages of two replicas",
        "micro-batches 4\nstage a/0=3 a/1=1 recompute : h0..a1\nstage b/0=2 b/1=2 : *\n"},
       {"gpipe",
-       "micro-batches 4 gpipe\nstage a/0=4 : h0..a0\nstage a/1=2 b/0=2 : h1..a2\nstage b/1=4 : *\n"},
+       "micro-batches 4 gpipe\nstage a/0=4 : h0..a0\nstage a/1=2 b/0=2 : h1..a2\nstage b/1=4 : "
+       "*\n"},
   };
   return kStrategies;
 }
