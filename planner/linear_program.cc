@@ -18,43 +18,54 @@ class LinearSolver {
   explicit LinearSolver(const LinearProblem& problem)
       : problem_(problem), width_(static_cast<std::size_t>(problem.pieces) + 1) {}
 
-  LinearPlan run() {
-    states_.assign(width_ * (static_cast<std::size_t>(problem_.units) + 1), {});
-    for (int unit = 0; unit <= problem_.units; ++unit) state(unit, 0).seconds = 0;
-    for (int unit = 1; unit <= problem_.units; ++unit) {
-      for (int piece = 1; piece <= problem_.pieces; ++piece) extend_to(unit, piece);
+  std::vector<LinearPlan> run() {
+    const int most = std::min({problem_.most_stages, problem_.pieces, problem_.units});
+    layers_.assign(static_cast<std::size_t>(most) + 1, empty_layer());
+    for (int unit = 0; unit <= problem_.units; ++unit) state(0, unit, 0).seconds = 0;
+    std::vector<LinearPlan> plans;
+    for (int stages = 1; stages <= most; ++stages) {
+      for (int unit = stages; unit <= problem_.units; ++unit) {
+        for (int piece = stages; piece <= problem_.pieces; ++piece) extend_to(stages, unit, piece);
+      }
+      plans.push_back(best_plan(stages));
     }
-    int last = 1;
-    for (int unit = 2; unit <= problem_.units; ++unit) {
-      if (state(unit, problem_.pieces).seconds < state(last, problem_.pieces).seconds) last = unit;
-    }
-    return trace_back(last);
+    return plans;
   }
 
  private:
-  State& state(int unit, int piece) {
-    return states_[static_cast<std::size_t>(unit) * width_ + static_cast<std::size_t>(piece)];
+  std::vector<State> empty_layer() const {
+    return std::vector<State>(width_ * (static_cast<std::size_t>(problem_.units) + 1));
+  }
+  State& state(int stages, int unit, int piece) {
+    return layers_[static_cast<std::size_t>(stages)]
+                  [static_cast<std::size_t>(unit) * width_ + static_cast<std::size_t>(piece)];
   }
 
-  void extend_to(int unit, int piece) {
-    State& best = state(unit, piece);
-    for (int a = unit - 1; a >= 0; --a) {
-      for (int i = 0; i < piece; ++i) {
-        const double before = state(a, i).seconds;
+  void extend_to(int stages, int unit, int piece) {
+    State& best = state(stages, unit, piece);
+    for (int a = unit - 1; a >= stages - 1; --a) {
+      for (int i = stages - 1; i < piece && (stages > 1 || i == 0); ++i) {
+        const double before = state(stages - 1, a, i).seconds;
         if (before >= best.seconds) continue;
         const double cut = i > 0 ? problem_.cut_seconds(i, a) : 0;
+        if (cut >= best.seconds) continue;
         const double seconds = std::max({before, cut, problem_.stage_seconds(i, piece, a, unit)});
         if (seconds < best.seconds) best = {seconds, i, a};
       }
     }
   }
 
-  LinearPlan trace_back(int unit) {
+  LinearPlan best_plan(int stages) {
+    int unit = stages;
+    for (int u = stages + 1; u <= problem_.units; ++u) {
+      const double seconds = state(stages, u, problem_.pieces).seconds;
+      if (seconds < state(stages, unit, problem_.pieces).seconds) unit = u;
+    }
     LinearPlan plan;
     int piece = problem_.pieces;
-    plan.seconds = state(unit, piece).seconds;
-    while (piece > 0) {
-      const State& end = state(unit, piece);
+    plan.seconds = state(stages, unit, piece).seconds;
+    for (int k = stages; k > 0; --k) {
+      const State& end = state(k, unit, piece);
       plan.stages.push_back({end.from_piece, piece, end.from_unit, unit});
       piece = end.from_piece;
       unit = end.from_unit;
@@ -65,11 +76,13 @@ class LinearSolver {
 
   const LinearProblem& problem_;
   std::size_t width_;
-  std::vector<State> states_;
+  std::vector<std::vector<State>> layers_;  // by number of stages
 };
 
 }  // namespace
 
-LinearPlan solve_linear(const LinearProblem& problem) { return LinearSolver(problem).run(); }
+std::vector<LinearPlan> solve_linear(const LinearProblem& problem) {
+  return LinearSolver(problem).run();
+}
 
 }  // namespace agpcs

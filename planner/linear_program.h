@@ -12,6 +12,7 @@ namespace agpcs {
 struct LinearProblem {
   int pieces = 0;
   int units = 0;
+  int most_stages = 1;
   /// Seconds of a stage of pieces [i, j) on units [a, b).
   std::function<double(int i, int j, int a, int b)> stage_seconds;
   /// Seconds of what crosses a boundary between pieces i - 1 and i and units a - 1 and a.
@@ -28,14 +29,15 @@ struct LinearPlan {
   std::vector<LinearStage> stages;
 };
 
-/// The plan whose slowest stage or cut is fastest: exact. Units before the first and after the last
-/// stage may idle, none in between. Among equals the plan with fewer units, then fewer pieces in
-/// earlier stages.
+/// For each number of stages 1, 2, ... most_stages (fewer where pieces or units run out) the plan
+/// whose slowest stage or cut is fastest: exact. Units before the first and after the last stage
+/// may idle, none in between. Among equals the plan that ends at an earlier unit, whose last stage
+/// has fewer units, then more pieces.
 ///
-/// State: best[b][j] = the least possible slowest time of pieces [0, j) whose last stage ends at
-/// unit b; it extends every best[a][i] with i < j, a < b by one stage. Cost: O(pieces^2 x units^2)
-/// calls, O(pieces x units) memory. As PipeDream's partitioner (Narayanan et al., SOSP 2019), but
-/// with unequal units.
-LinearPlan solve_linear(const LinearProblem& problem);
+/// State: best[k][b][j] = the least possible slowest time of pieces [0, j) in k stages of which the
+/// last ends at unit b; it extends every best[k - 1][a][i] with i < j, a < b by one stage.
+/// Cost: O(stages x pieces^2 x units^2) calls, O(stages x pieces x units) memory. As PipeDream's
+/// partitioner (Narayanan et al., SOSP 2019), but with unequal units.
+std::vector<LinearPlan> solve_linear(const LinearProblem& problem);
 
 }  // namespace agpcs

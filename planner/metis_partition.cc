@@ -114,6 +114,7 @@ Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
   idx_t vertices = static_cast<idx_t>(blocks.blocks.size());
   idx_t constraints = 1, parts = static_cast<idx_t>(targets.size()), cut = 0;
   std::vector<idx_t> part(blocks.blocks.size());
+  const QuietStdout quiet;
   const int result =
       METIS_PartGraphKway(&vertices, &constraints, graph.first.data(), graph.neighbour.data(),
                           graph.vertex_weight.data(), nullptr, graph.edge_weight.data(), &parts,

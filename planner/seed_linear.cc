@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear: contiguous stages of the topological order on contiguous runs of devices in cluster order
-// (and in reverse), by dynamic programming. For a chain of blocks and a given number of micro-
-// batches the result is exact for this cost: the time per micro-batch of the slowest stage or cut.
+// (and in reverse), by dynamic programming, for several numbers of micro-batches M. For a chain of
+// blocks the result is exact for this cost: (M + stages - 1) x the time per micro-batch of the
+// slowest stage or cut, at most 8 stages.
 // A stage takes what its fastest split of samples takes, fractions of a sample allowed, and its
 // all-reduce spread over the micro-batches; a cut takes its bytes over the link between the two
-// devices at the boundary, at most once per replica of the smaller side.
+// devices at the boundary.
 //
-// Long graphs are cut only at the cheapest place of each of at most 96 equal parts of the FLOPs;
-// clusters of more than 32 devices are divided into at most 32 runs.
+// Long graphs are cut only at the cheapest place of each of at most 96 (48 with more than 16
+// devices) equal parts of the FLOPs; clusters of more than 32 devices are divided into 32 runs.
 #include "cost_model/link_model.h"
 #include "ir/plan_graph.h"
 #include "planner/candidates.h"
@@ -15,21 +16,20 @@
 #include "planner/seeder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-constexpr int kMostPieces = 96;
 constexpr int kMostUnits = 32;
+constexpr int kMostStages = 8;
 constexpr std::size_t kKept = 6;
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// First block of each piece, and the number of blocks at the end.
-std::vector<int> piece_bounds(const BlockGraph& blocks) {
+std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {
   const int count = blocks.size();
   std::vector<int> bounds = {0};
   double total = 0, before = 0;
@@ -37,8 +37,7 @@ std::vector<int> piece_bounds(const BlockGraph& blocks) {
   int window = 0, best = -1;
   for (int i = 1; i < count; ++i) {
     before += blocks.blocks[at(i - 1)].flops;
-    const int here =
-        count <= kMostPieces || total <= 0 ? i : static_cast<int>(before / total * kMostPieces);
+    const int here = count <= most || total <= 0 ? i : static_cast<int>(before / total * most);
     if (best >= 0 && here != window) {
       bounds.push_back(best);
       best = -1;
@@ -247,26 +246,42 @@ class LinearSeeder : public Seeder {
   std::string_view name() const override { return "linear"; }
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
-    const std::vector<int> bounds = piece_bounds(problem.blocks);
+    const int most_pieces = problem.cluster.device_count() > 16 ? 48 : 96;
+    const std::vector<int> bounds = piece_bounds(problem.blocks, most_pieces);
     std::vector<Candidate> candidates;
     for (const bool reverse : {false, true}) {
       const DeviceGroups units = units_of(problem.cluster, reverse);
       for (const std::int64_t count : counts_to_try(problem)) {
-        const LinearCosts costs(problem, bounds, units, count);
-        LinearProblem linear;
-        linear.pieces = static_cast<int>(bounds.size()) - 1;
-        linear.units = static_cast<int>(units.size());
-        linear.stage_seconds = [&](int i, int j, int a, int b) {
-          return costs.stage_seconds(i, j, a, b);
-        };
-        linear.cut_seconds = [&](int i, int a) { return costs.cut_seconds(i, a); };
-        const Partition partition = partition_of(solve_linear(linear), bounds, units);
+        const LinearPlan plan =
+            best_plan(LinearCosts(problem, bounds, units, count), bounds, units, count);
+        const Partition partition = partition_of(plan, bounds, units);
         for (Candidate& candidate : pipelines(problem, partition, {count})) {
           candidates.push_back(std::move(candidate));
         }
       }
     }
     return thin_out(problem, std::move(candidates), kKept);
+  }
+
+ private:
+  static LinearPlan best_plan(const LinearCosts& costs, const std::vector<int>& bounds,
+                              const DeviceGroups& units, std::int64_t micro_batches) {
+    LinearProblem linear;
+    linear.pieces = static_cast<int>(bounds.size()) - 1;
+    linear.units = static_cast<int>(units.size());
+    linear.most_stages = kMostStages;
+    linear.stage_seconds = [&](int i, int j, int a, int b) {
+      return costs.stage_seconds(i, j, a, b);
+    };
+    linear.cut_seconds = [&](int i, int a) { return costs.cut_seconds(i, a); };
+    std::vector<LinearPlan> plans = solve_linear(linear);
+    const auto step = [&](const LinearPlan& plan) {
+      return plan.seconds *
+             static_cast<double>(micro_batches - 1 + static_cast<std::int64_t>(plan.stages.size()));
+    };
+    return *std::min_element(
+        plans.begin(), plans.end(),
+        [&](const LinearPlan& a, const LinearPlan& b) { return step(a) < step(b); });
   }
 };
 
