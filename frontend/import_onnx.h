@@ -21,9 +21,9 @@ struct ImportOptions {
   std::string batch_dim;
   /// Read initializers' values, external files included (agpcs-run). Planning never does.
   bool read_weights = false;
-  /// Leave a model whose inputs have no symbolic axis 0 at its fixed extents, instead of taking
-  /// axis 0 of its inputs as the batch (operator tests, whose inputs are weights, too).
-  bool keep_fixed_batch = false;
+  /// For tests of single operators, whose inputs are weights, too: a fixed axis 0 of the inputs is
+  /// not taken as the batch, and BatchNormalization and Dropout keep the form that they have.
+  bool as_written = false;
 };
 
 struct Imported {
@@ -32,6 +32,17 @@ struct Imported {
 };
 
 /// Reads a binary model (.onnx) or a text model (.onnxtxt, ONNX's own text syntax).
+///
+/// What the graph holds, whatever the file's opset:
+/// * Only operators that compute: constants, shape arithmetic, Identity and inactive Dropout are
+///   folded away. A Reshape target that follows the batch is a Constant with `per_sample`.
+/// * Initializers that are trained are kParameter, running statistics kState, and so are outputs of
+///   Constant and ConstantOfShape that feed a weight input (without a value, but for Constant).
+/// * BatchNormalization is in its training form (version 14 at least, `training_mode` = 1), Dropout
+///   has ratio and training_mode as inputs (version 12 at least). Optional outputs that nothing
+///   reads are absent.
+/// * Names have no blanks, and are unique; a node without name is called "<type>_<first output>".
+///
 /// Errors name file, node number and node name, both values and a hint.
 Result<Imported> import_onnx(const std::string& path, const ImportOptions& options = {});
 

@@ -142,7 +142,6 @@ class GraphBuilder {
       graph_.outputs.push_back(read(output.name()));
     }
     if (!diag_.ok()) return diag_.status();
-    finish_ops();
     add_warnings();
     link_graph(graph_);
     return std::move(graph_);
@@ -293,68 +292,43 @@ class GraphBuilder {
         op.attributes[attribute.name()] = std::move(*value);
       }
     }
-    for (int i = 0; i < node.output_size(); ++i) op.outputs.push_back(output(node, op, i));
+    const int written_version = op.version;
+    const std::string note = train(op, first);
+    if (!note.empty() && notes_.insert(note).second) {
+      diag_.warning_at(fmt::format("operator '{}'", op.name), note);
+    }
+    for (int i = 0; i < node.output_size(); ++i) {
+      op.outputs.push_back(output(node, written_version, i));
+    }
     while (!op.outputs.empty() && op.outputs.back() == kNone) op.outputs.pop_back();
     graph_.ops.push_back(std::move(op));
   }
 
   /// kNone for an optional output that nothing reads.
-  TensorId output(const NodeProto& node, const Op& op, int i) {
+  TensorId output(const NodeProto& node, int opset, int i) {
     const std::string& name = node.output(i);
     if (name.empty()) return kNone;
     if (read_.count(name) == 0) {
       const bool known = probed_.find(name) != nullptr;
-      if (!known || is_optional_output(op, i)) return kNone;
+      if (!known || is_optional_output(node, opset, i)) return kNone;
     }
     return add_tensor(name, TensorKind::kActivation);
   }
 
-  static bool is_optional_output(const Op& op, int i) {
-    const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(op.type, op.version, op.domain);
+  static bool is_optional_output(const NodeProto& node, int opset, int i) {
+    const onnx::OpSchema* schema =
+        onnx::OpSchemaRegistry::Schema(node.op_type(), opset, domain_of(node));
     if (schema == nullptr || i >= static_cast<int>(schema->outputs().size())) return false;
     return schema->outputs()[static_cast<std::size_t>(i)].GetOption() == onnx::OpSchema::Optional;
   }
 
-  void finish_ops() {
-    std::set<std::string> notes;
-    for (Op& op : graph_.ops) {
-      const std::string note = to_training_form(graph_, op);
-      if (!note.empty() && notes.insert(note).second) {
-        diag_.warning_at(fmt::format("operator '{}'", op.name), note);
-      }
-    }
-    drop_unread_constants();
-  }
-
-  /// Constants that only Dropout read are attributes now.
-  void drop_unread_constants() {
-    std::vector<bool> used(graph_.tensors.size());
-    const auto use = [&](TensorId id) {
-      if (id != kNone) used[static_cast<std::size_t>(id)] = true;
-    };
-    for (const Op& op : graph_.ops) {
-      std::for_each(op.inputs.begin(), op.inputs.end(), use);
-      std::for_each(op.outputs.begin(), op.outputs.end(), use);
-    }
-    std::for_each(graph_.inputs.begin(), graph_.inputs.end(), use);
-    std::for_each(graph_.outputs.begin(), graph_.outputs.end(), use);
-    std::vector<TensorId> moved(graph_.tensors.size(), kNone);
-    std::vector<Tensor> kept;
-    for (std::size_t i = 0; i < used.size(); ++i) {
-      if (!used[i]) continue;
-      moved[i] = static_cast<TensorId>(kept.size());
-      kept.push_back(std::move(graph_.tensors[i]));
-    }
-    graph_.tensors = std::move(kept);
-    const auto move = [&](TensorId& id) {
-      if (id != kNone) id = moved[static_cast<std::size_t>(id)];
-    };
-    for (Op& op : graph_.ops) {
-      std::for_each(op.inputs.begin(), op.inputs.end(), move);
-      std::for_each(op.outputs.begin(), op.outputs.end(), move);
-    }
-    std::for_each(graph_.inputs.begin(), graph_.inputs.end(), move);
-    std::for_each(graph_.outputs.begin(), graph_.outputs.end(), move);
+  std::string train(Op& op, const std::string& first_output) {
+    if (options_.as_written) return "";
+    return to_training_form(op, first_output, [this](Tensor tensor) {
+      tensor.name = tensor_names_.unique(std::move(tensor.name));
+      graph_.tensors.push_back(std::move(tensor));
+      return static_cast<TensorId>(graph_.tensors.size()) - 1;
+    });
   }
 
   void add_warnings() {
@@ -390,6 +364,7 @@ class GraphBuilder {
   std::unordered_set<std::string_view> read_;
   std::unordered_set<int> live_;
   std::vector<std::string> scalars_;
+  std::set<std::string> notes_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "frontend/onnx_probe.h"
 #include "ir/diagnostics.h"
 
+#include <functional>
 #include <string>
 
 namespace agpcs::frontend {
@@ -20,9 +21,14 @@ Result<Graph> build_graph(const Model& model, const DimBindings& bindings, const
                           const ProbeResult& probed, const ImportOptions& options,
                           const std::string& folder, Diagnostics& diag);
 
-/// BatchNormalization: `training_mode` = 1, one output unless the statistics are read.
-/// Dropout: a constant ratio becomes the attribute `ratio` and `training_mode` = 1.
+/// Adds a tensor to the graph under a name like its own.
+using AddTensor = std::function<TensorId(Tensor)>;
+
+/// Brings an operator of an older opset or of an evaluation export into the form of today's ONNX
+/// that trains: BatchNormalization (at least version 14) has `training_mode` = 1, Dropout (at least
+/// version 12) has its ratio and training_mode as inputs. A Dropout that says by itself whether it
+/// trains stays as it is. New constants are called after `name`, the operator's first output.
 /// Returns what should be said to the user, or "".
-std::string to_training_form(Graph& graph, Op& op);
+std::string to_training_form(Op& op, const std::string& name, const AddTensor& add);
 
 }  // namespace agpcs::frontend

@@ -75,7 +75,7 @@ class DimBinder {
       bindings_.batch = shape.dim(0).dim_param();
       return;
     }
-    if (options_.keep_fixed_batch) return;
+    if (options_.as_written) return;
     for (const onnx::ValueInfoProto* input : model_.inputs) {
       const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
       if (shape.dim_size() == 0) continue;

@@ -86,22 +86,41 @@ std::optional<Dense> fold_constant_of_shape(const FoldCase& c) {
   return out;
 }
 
+std::optional<Int> range_count(const Dense& start, const Dense& limit, const Dense& delta) {
+  if (start.floating()) {
+    const double count = std::ceil((limit.floats[0] - start.floats[0]) / delta.floats[0]);
+    if (!(count <= static_cast<double>(kFoldLimit))) return std::nullopt;  // NaN, too
+    return count > 0 ? static_cast<Int>(count) : 0;
+  }
+  Int distance = 0;
+  const Int step = delta.ints[0];
+  if (__builtin_sub_overflow(limit.ints[0], start.ints[0], &distance)) return std::nullopt;
+  if (step == 0 || step == std::numeric_limits<Int>::min()) return std::nullopt;
+  if (distance == 0 || (distance > 0) != (step > 0)) return 0;
+  const Int count = distance / step + (distance % step != 0 ? 1 : 0);
+  if (count > kFoldLimit) return std::nullopt;
+  return count;
+}
+
 std::optional<Dense> fold_range(const FoldCase& c) {
   const Dense *start = c.input(0), *limit = c.input(1), *delta = c.input(2);
   if (start == nullptr || limit == nullptr || delta == nullptr) return std::nullopt;
-  if (start->floating() || limit->type != start->type || delta->type != start->type ||
-      start->size() != 1 || limit->size() != 1 || delta->size() != 1 || delta->ints[0] == 0) {
+  if (limit->type != start->type || delta->type != start->type || start->size() != 1 ||
+      limit->size() != 1 || delta->size() != 1) {
     return std::nullopt;
   }
-  Int distance = 0;
-  if (__builtin_sub_overflow(limit->ints[0], start->ints[0], &distance)) return std::nullopt;
-  const Int step = delta->ints[0];
-  if (step == std::numeric_limits<Int>::min()) return std::nullopt;
-  const Int rest = distance % step;
-  const Int count = (distance > 0) != (step > 0) ? 0 : distance / step + (rest != 0 ? 1 : 0);
-  if (count > kFoldLimit) return std::nullopt;
-  Dense out = like(*start, {std::max<Int>(count, 0)});
-  for (Int i = 0; i < count; ++i) out.ints.push_back(start->ints[0] + i * step);
+  const std::optional<Int> count = range_count(*start, *limit, *delta);
+  if (!count) return std::nullopt;
+  Dense out = like(*start, {*count});
+  for (Int i = 0; i < *count; ++i) {
+    if (out.floating()) {
+      const double value = start->floats[0] + static_cast<double>(i) * delta->floats[0];
+      out.floats.push_back(
+          out.type == TensorProto::FLOAT ? static_cast<double>(static_cast<float>(value)) : value);
+    } else {
+      out.ints.push_back(start->ints[0] + i * delta->ints[0]);
+    }
+  }
   return out;
 }
 

@@ -323,7 +323,19 @@ class Prober {
     diag_.error_at(label_of(model_, index),
                    fmt::format("the shape of its output '{}' ({}-{}) is not known", name,
                                model_.node(index).op_type(), opset(model_.node(index))),
-                   "it may depend on data; save the model with its value types (value_info)");
+                   hint_for_unknown(model_.node(index)));
+  }
+
+  std::string hint_for_unknown(const NodeProto& node) const {
+    for (const std::string& input : node.input()) {
+      const auto stored = result_.stored.find(input);
+      if (stored == result_.stored.end() || !is_external(*stored->second)) continue;
+      return fmt::format(
+          "its input '{}' is external data, which is not read for planning; save "
+          "small tensors in the model itself",
+          input);
+    }
+    return "it may depend on data; save the model with its value types (value_info)";
   }
 
   void fail_to_fit(int index, const NodeProto& node, const Inputs& inputs, const std::string& why) {

@@ -1,60 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/onnx_build.h"
 
+#include <algorithm>
 #include <cstring>
-#include <optional>
+#include <utility>
 
 namespace agpcs::frontend {
 namespace {
 
-/// A constant floating scalar's value.
-std::optional<double> scalar(const Tensor& tensor) {
-  if (tensor.kind != TensorKind::kConstant) return std::nullopt;
-  if (tensor.type == DType::kFp32 && tensor.constant.bytes.size() == sizeof(float)) {
-    float value = 0;
-    std::memcpy(&value, tensor.constant.bytes.data(), sizeof value);
-    return value;
-  }
-  if (tensor.type == DType::kFp64 && tensor.constant.bytes.size() == sizeof(double)) {
-    double value = 0;
-    std::memcpy(&value, tensor.constant.bytes.data(), sizeof value);
-    return value;
-  }
-  return std::nullopt;
+constexpr int kBatchNormTrains = 14;  ///< first opset with attribute `training_mode`
+constexpr int kDropoutTrains = 12;    ///< first opset with input `training_mode`
+
+Tensor scalar(std::string name, DType type, std::vector<std::byte> bytes) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.type = type;
+  tensor.kind = TensorKind::kConstant;
+  tensor.constant.bytes = std::move(bytes);
+  return tensor;
+}
+
+Tensor ratio_scalar(const Op& op, std::string name) {
+  const auto ratio = static_cast<float>(op.float_attribute("ratio", 0.5));
+  std::vector<std::byte> bytes(sizeof ratio);
+  std::memcpy(bytes.data(), &ratio, sizeof ratio);
+  return scalar(std::move(name), DType::kFp32, std::move(bytes));
 }
 
 std::string batch_normalization(Op& op) {
-  constexpr int kTrainingModeSince = 14;
-  const bool inference =
-      op.version >= kTrainingModeSince && op.int_attribute("training_mode", 0) == 0;
+  const bool evaluates =
+      op.version >= kBatchNormTrains && op.int_attribute("training_mode", 0) == 0;
+  op.version = std::max(op.version, kBatchNormTrains);
   op.attributes["training_mode"] = std::int64_t{1};
-  return inference ? "batch normalization in inference form is trained with batch statistics" : "";
+  return evaluates ? "batch normalization in evaluation form is trained with batch statistics" : "";
 }
 
-void dropout(const Graph& graph, Op& op) {
-  const auto input = [&](std::size_t i) {
-    return i < op.inputs.size() ? op.inputs[i] : TensorId{kNone};
-  };
-  if (op.attributes.count("ratio") == 0) {
-    double ratio = 0.5;
-    if (input(1) != kNone) {
-      const std::optional<double> value = scalar(graph.tensor(input(1)));
-      if (!value) return;  // decided while running
-      ratio = *value;
-    }
-    op.attributes["ratio"] = ratio;
+void dropout(Op& op, const std::string& name, const AddTensor& add) {
+  if (op.inputs.size() > 2 && op.inputs[2] != kNone) return;  // the file says whether it trains
+  op.inputs.resize(3, kNone);
+  if (op.version < kDropoutTrains) {
+    op.version = kDropoutTrains;
+    op.inputs[1] = add(ratio_scalar(op, name + ".ratio"));
+    op.attributes.erase("ratio");
   }
-  if (input(2) != kNone && graph.tensor(input(2)).kind != TensorKind::kConstant) return;
-  op.inputs.resize(1);
-  op.attributes["training_mode"] = std::int64_t{1};
+  op.inputs[2] = add(scalar(name + ".training_mode", DType::kBool, {std::byte{1}}));
 }
 
 }  // namespace
 
-std::string to_training_form(Graph& graph, Op& op) {
+std::string to_training_form(Op& op, const std::string& name, const AddTensor& add) {
   if (!op.domain.empty()) return "";
   if (op.type == "BatchNormalization") return batch_normalization(op);
-  if (op.type == "Dropout") dropout(graph, op);
+  if (op.type == "Dropout") dropout(op, name, add);
   return "";
 }
 
