@@ -96,12 +96,11 @@ at::Tensor in_layout_of(const at::Tensor& mask, const at::Tensor& x, const Rando
   return leading.movedim(0, random.batch_axis).to(x.device());
 }
 
-// Version 12 has an input for training; the importer makes it an attribute, whatever the version.
-// Without either, Dropout is the identity, as ONNX's tests have it.
+// Version 12 has an input for training. Without it Dropout is the identity, as ONNX's tests have it;
+// the importer adds it to models that leave it out.
 Tensors dropout(const OpCall& call) {
   const at::Tensor& x = call.input(0);
-  const bool asked = call.op.version >= 12 && call.has(2) && call.number(2) != 0;
-  const bool training = call.op.int_attribute("training_mode", asked ? 1 : 0) != 0;
+  const bool training = call.op.version >= 12 && call.has(2) && call.number(2) != 0;
   const double ratio = call.has(1) ? call.number(1) : call.op.float_attribute("ratio", 0.5);
   if (!training || ratio == 0) return {x, at::ones_like(x, at::kBool)};
   if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");

@@ -12,11 +12,9 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-// Version 14 has an attribute for training, which the importer sets whatever the version; without
-// it, five outputs meant training.
+// Version 14 has an attribute for training; before, five outputs meant it.
 bool batch_norm_trains(const Op& op) {
-  const bool otherwise = op.version < 14 && op.outputs.size() == 5;
-  return op.int_attribute("training_mode", otherwise ? 1 : 0) != 0;
+  return op.version >= 14 ? op.int_attribute("training_mode", 0) != 0 : op.outputs.size() == 5;
 }
 
 // In training, outputs 1 and 2 are the new running statistics: ONNX keeps `momentum` of the old ones

@@ -37,10 +37,12 @@ constexpr const char* kPerceptron = R"(
 constexpr const char* kWithDropout = R"(
     input x [n,6]
     input labels int64[n]
+    constant ratio []
+    constant training bool[]
     parameter w1 [6,64]
     parameter w2 [64,4]
     h1 = MatMul(x, w1) [n,64]
-    d1 = Dropout(h1) [n,64] training_mode=1
+    d1 = Dropout(h1, ratio, training) [n,64]
     y = MatMul(d1, w2) [n,4]
     l = SoftmaxCrossEntropyLoss(y, labels) []
     outputs y
@@ -63,6 +65,20 @@ constexpr const char* kWithBatchNorm = R"(
     outputs y
     loss l
 )";
+
+template <typename T>
+void set_constant(Graph& graph, const char* name, T value) {
+  Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
+  constant.bytes.resize(sizeof value);
+  std::memcpy(constant.bytes.data(), &value, sizeof value);
+}
+
+Graph graph_with_dropout() {
+  Graph graph = testing::graph_of(kWithDropout);
+  set_constant(graph, "ratio", 0.5f);
+  set_constant(graph, "training", true);
+  return graph;
+}
 
 Plan plan_of(const Graph& graph, const std::string& strategy, std::int64_t batch) {
   return testing::plan_of(graph, testing::one_device(), strategy, batch);
@@ -107,7 +123,7 @@ TEST(TorchExecutor, MicroBatchesTrainLikeTheWholeBatch) {
 }
 
 TEST(TorchExecutor, RecomputationChangesNothing) {
-  const Graph graph = testing::graph_of(kWithDropout);
+  const Graph graph = graph_with_dropout();
   auto plain = driver(graph, "micro-batches 2\nstage a/0=4 : *\n", 8, seeded(3));
   auto again = driver(graph, "micro-batches 2\nstage a/0=4 recompute : *\n", 8, seeded(3));
   EXPECT_EQ(plain.steps(4), again.steps(4));
@@ -115,7 +131,7 @@ TEST(TorchExecutor, RecomputationChangesNothing) {
 }
 
 TEST(TorchExecutor, DropoutMasksDoNotDependOnTheMicroBatches) {
-  const Graph graph = testing::graph_of(kWithDropout);
+  const Graph graph = graph_with_dropout();
   auto whole = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));
   auto parts = driver(graph, "micro-batches 4\nstage a/0=2 : *\n", 8, seeded(3));
   const auto a = whole.steps(5), b = parts.steps(5);
@@ -123,7 +139,7 @@ TEST(TorchExecutor, DropoutMasksDoNotDependOnTheMicroBatches) {
 }
 
 TEST(TorchExecutor, DropoutDrawsAnewInEveryStep) {
-  const Graph graph = testing::graph_of(kWithDropout);
+  const Graph graph = graph_with_dropout();
   Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8);
   plan.training.optimizer.learning_rate = 0;
   StageDriver d(graph, plan, seeded(3, true));

@@ -75,10 +75,10 @@ TEST(Kernels, DropoutKeepsWholeSamplesMasksWhereverTheBatchAxisIs) {
   op.name = "drop";
   op.type = "Dropout";
   op.version = 17;
-  op.attributes = {{"training_mode", std::int64_t{1}}, {"ratio", 0.5}};
+  const at::Tensor ratio = at::scalar_tensor(0.5), training = at::scalar_tensor(true, at::kBool);
   const Kernel dropout = find_kernel("", "Dropout");
   const auto mask = [&](const at::Tensor& x, std::int64_t first, int axis) {
-    return dropout(OpCall{op, {x}, nullptr, {9, first, x.size(axis), axis}})[0];
+    return dropout(OpCall{op, {x, ratio, training}, nullptr, {9, first, x.size(axis), axis}})[0];
   };
   const at::Tensor leading = mask(at::ones({4, 3, 5}), 10, 0);
   const at::Tensor last = mask(at::ones({3, 5, 4}), 10, 2);

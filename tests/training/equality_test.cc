@@ -77,7 +77,7 @@ TEST_P(TrainingByPlan, EqualsTrainingAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, TrainingByPlan, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& param) { return param.param.name; });
 
 TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
   const Graph graph = testing::training_graph("tests/training/models/conv.onnx");
@@ -146,7 +146,7 @@ TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PlainPyTorch, ::testing::Values("conv", "bert"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& param) { return param.param; });
 
 }  // namespace
 }  // namespace agpcs

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -96,8 +97,13 @@ Graph training_graph(const std::string& path) {
 }
 
 void set_dropout(Graph& graph, double ratio) {
-  for (Op& op : graph.ops) {
-    if (op.type == "Dropout") op.attributes["ratio"] = ratio;
+  const auto value = static_cast<float>(ratio);
+  for (const Op& op : graph.ops) {
+    if (op.type != "Dropout") continue;
+    Tensor& input = graph.tensor(op.inputs[1]);
+    AGPCS_CHECK(input.type == DType::kFp32, "the ratio of {} is {}", op.name, name_of(input.type));
+    input.constant.bytes.resize(sizeof value);
+    std::memcpy(input.constant.bytes.data(), &value, sizeof value);
   }
 }
 
