@@ -252,11 +252,12 @@ class LinearSeeder : public Seeder {
     for (const bool reverse : {false, true}) {
       const DeviceGroups units = units_of(problem.cluster, reverse);
       for (const std::int64_t count : counts_to_try(problem)) {
-        const LinearPlan plan =
-            best_plan(LinearCosts(problem, bounds, units, count), bounds, units, count);
-        const Partition partition = partition_of(plan, bounds, units);
-        for (Candidate& candidate : pipelines(problem, partition, {count})) {
-          candidates.push_back(std::move(candidate));
+        const LinearCosts costs(problem, bounds, units, count);
+        for (const LinearPlan& plan : plans_of(costs, bounds, units, count)) {
+          const Partition partition = partition_of(plan, bounds, units);
+          for (Candidate& candidate : pipelines(problem, partition, {count})) {
+            candidates.push_back(std::move(candidate));
+          }
         }
       }
     }
@@ -264,8 +265,9 @@ class LinearSeeder : public Seeder {
   }
 
  private:
-  static LinearPlan best_plan(const LinearCosts& costs, const std::vector<int>& bounds,
-                              const DeviceGroups& units, std::int64_t micro_batches) {
+  /// The plan with the best number of stages, then the one with most: it needs least memory.
+  static std::vector<LinearPlan> plans_of(const LinearCosts& costs, const std::vector<int>& bounds,
+                                          const DeviceGroups& units, std::int64_t micro_batches) {
     LinearProblem linear;
     linear.pieces = static_cast<int>(bounds.size()) - 1;
     linear.units = static_cast<int>(units.size());
@@ -279,9 +281,11 @@ class LinearSeeder : public Seeder {
       return plan.seconds *
              static_cast<double>(micro_batches - 1 + static_cast<std::int64_t>(plan.stages.size()));
     };
-    return *std::min_element(
+    const auto best = std::min_element(
         plans.begin(), plans.end(),
         [&](const LinearPlan& a, const LinearPlan& b) { return step(a) < step(b); });
+    if (best + 1 == plans.end()) return {*best};
+    return {*best, plans.back()};
   }
 };
 
