@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_text.h"
+#include "ir/units.h"
+#include "tests/ir/plan_text.h"
+
+#include <agpcs/plan.h>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+using testing::kPlanText;
+using testing::plan_text_with;
+
+std::string message_of(std::string_view text) {
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+std::string message_with(std::string_view from, std::string_view to) {
+  return message_of(plan_text_with(from, to));
+}
+
+TEST(PlanText, PrintsBackAsItWasRead) {
+  const Result<Plan> plan = parse_plan(kPlanText, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), kPlanText);
+}
+
+TEST(PlanText, SaysWhatItMeans) {
+  const Result<Plan> plan = parse_plan(kPlanText, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->made_by.seed, 7u);
+  EXPECT_EQ(plan->training.loss.outputs[1], std::pair(std::string("aux"), 0.4));
+  EXPECT_EQ(plan->training.optimizer.momentum, 0.9);
+  EXPECT_EQ(plan->stages[0].devices, (std::vector<std::string>{"a/0", "a/1"}));
+  EXPECT_EQ(plan->stages[0].operators[1].first, "odd name");
+  EXPECT_TRUE(plan->stages[1].recompute);
+  EXPECT_FALSE(plan->cuts[0].tensors[1].batched);
+  EXPECT_EQ(plan->cuts[0].tensors[1].elements_per_row(), 12);
+  EXPECT_EQ(plan->buckets[1].elements(), 144);
+  EXPECT_EQ(plan->rank_count(), 3);
+  EXPECT_EQ(plan->stage_of_rank(2), 1);
+  EXPECT_EQ(plan->stage_of_rank(3), -1);
+  EXPECT_DOUBLE_EQ(plan->expect[0].value, 1.23e-3);
+  EXPECT_DOUBLE_EQ(plan->expect[7].value, 3.21e9);
+}
+
+TEST(PlanText, AnEmptyFileIsNoPlan) {
+  EXPECT_EQ(message_of(""),
+            "m.plan:1: error: the file is empty\n"
+            "  hint: a plan begins with the line 'agpcs-plan 1'");
+  EXPECT_EQ(message_of("\x89PNG\r\n"),
+            "m.plan:1: error: not a plan\n  hint: a plan begins with the line 'agpcs-plan 1'");
+}
+
+TEST(PlanText, AnotherVersionIsRefusedAndItsWriterNamed) {
+  EXPECT_EQ(message_of("agpcs-plan 2\nmade-by agpcs=3.4.5 how=unknown\nwhatever\n"),
+            "m.plan:1:12: error: plan format '2', but AGPCS 0.1.0 reads format 1 only\n"
+            "    agpcs-plan 2\n"
+            "               ^\n"
+            "  hint: AGPCS 3.4.5 wrote it; compile the plan again, or read it with that version");
+}
+
+TEST(PlanText, AMissingLineIsNamed) {
+  EXPECT_EQ(message_with("loss softmax_cross_entropy logits=1 aux=0.4\n", ""),
+            "m.plan:6:1: error: 'optimizer' where 'loss' is expected\n"
+            "    optimizer sgd learning-rate=0.01 momentum=0.9 weight-decay=0\n"
+            "    ^~~~~~~~~");
+  EXPECT_EQ(message_of(kPlanText.substr(0, kPlanText.find("expect\n"))),
+            "m.plan:44: error: the plan ends where 'expect' is expected");
+  EXPECT_EQ(message_with("  gradient fc1.bias elements=16\n", ""),
+            "m.plan:18:1: error: gradients=2, but its lines have 1\n"
+            "    bucket b1 stage=s0 algorithm=ring type=fp32 gradients=2 elements=144\n"
+            "    ^~~~~~");
+  EXPECT_EQ(message_with("  step 1.23ms\n", ""),
+            "m.plan: error: expect has 'throughput' where 'step' is expected\n"
+            "  hint: expectations are complete and in the order of docs/plan_format.md");
+}
+
+TEST(PlanText, AMisspelledKeyGetsTheRightOne) {
+  EXPECT_EQ(message_with("samples=3,1", "smaples=3,1"),
+            "m.plan:8:34: error: unknown key 'smaples' in 'stage'\n"
+            "    stage s0 ranks=0-1 devices=a/0-1 smaples=3,1 recompute=no operators=3\n"
+            "                                     ^~~~~~~~~~~\n"
+            "  hint: did you mean 'samples'? keys: ranks, devices, samples, recompute, operators");
+}
+
+TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
+  EXPECT_EQ(message_with(" devices=a/0-1", ""),
+            "m.plan:8:20: error: key 'devices' is missing before 'samples'\n"
+            "    stage s0 ranks=0-1 samples=3,1 recompute=no operators=3\n"
+            "                       ^~~~~~~~~~~\n"
+            "  hint: keys come in this order: ranks, devices, samples, recompute, operators");
+  EXPECT_EQ(message_with(" refiner=none", ""),
+            "m.plan:2:40: error: 'made-by' line ends where 'refiner=' is expected\n"
+            "    made-by agpcs=0.1.0 seed=7 seeder=metis\n"
+            "                                           ^");
+}
+
+TEST(PlanText, AMisspelledInstructionGetsTheRightOne) {
+  EXPECT_EQ(message_with("recv_gradient c0 mb=0 after", "recv_gradeint c0 mb=0 after"),
+            "m.plan:24:3: error: unknown instruction 'recv_gradeint'\n"
+            "    recv_gradeint c0 mb=0 after=forward:0\n"
+            "    ^~~~~~~~~~~~~\n"
+            "  hint: did you mean 'recv_gradient'? instructions: forward, backward, send, recv, "
+            "send_gradient, recv_gradient, all_reduce, update, report");
+  EXPECT_EQ(message_with("after=gradients:b1:1", "after=gradient:b1:1"),
+            "m.plan:30:17: error: 'gradient:b1:1' names no instruction\n"
+            "    all_reduce b1 after=gradient:b1:1\n"
+            "                  ^~~~~~~~~~~~~~~~~~~\n"
+            "  hint: did you mean 'gradients'?");
+}
+
+TEST(PlanText, AMisspelledSectionGetsTheRightOne) {
+  EXPECT_EQ(message_with("bucket b1", "buckte b1"),
+            "m.plan:18:1: error: unknown line 'buckte'\n"
+            "    buckte b1 stage=s0 algorithm=ring type=fp32 gradients=2 elements=144\n"
+            "    ^~~~~~\n"
+            "  hint: did you mean 'bucket'? sections: stage, cut, bucket, program, expect");
+}
+
+TEST(PlanText, SeveralMistakesAreReportedTogether) {
+  std::string text = plan_text_with("seed=7", "seed=x");
+  text.replace(text.find("schedule=1f1b"), 13, "schedule=1f1c");
+  EXPECT_EQ(message_of(text),
+            "m.plan:2:21: error: seed is 'x', not an integer from 0 to 2^64 - 1\n"
+            "    made-by agpcs=0.1.0 seed=x seeder=metis refiner=none\n"
+            "                        ^~~~~~\n"
+            "m.plan:5:34: error: unknown schedule '1f1c'\n"
+            "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32\n"
+            "                                     ^~~~~~~~~~~~~\n"
+            "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe");
+}
+
+TEST(PlanText, AnotherSpellingOfTheSameIsRefused) {
+  EXPECT_EQ(message_with("learning-rate=0.01", "learning-rate=0.010"),
+            "m.plan:7:1: error: the line is not spelled as AGPCS writes it\n"
+            "    optimizer sgd learning-rate=0.010 momentum=0.9 weight-decay=0\n"
+            "    ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~\n"
+            "  hint: write 'optimizer sgd learning-rate=0.01 momentum=0.9 weight-decay=0'");
+}
+
+TEST(PlanText, LinesEndInLineFeedsAlone) {
+  EXPECT_EQ(message_with("refiner=none\n", "refiner=none\r\n"),
+            "m.plan:2: error: carriage return at the end of the line\n"
+            "  hint: lines end in LF alone");
+  EXPECT_EQ(message_of(kPlanText.substr(0, kPlanText.size() - 1)),
+            "m.plan:59:20: error: the last line has no line end\n"
+            "    bytes-sent b/0 0B\n"
+            "                     ^\n"
+            "  hint: is the file truncated?");
+}
+
+TEST(PlanText, AFigureOfTheWrongUnitIsRefused) {
+  EXPECT_EQ(message_with("step 1.23ms", "step 1.23MB"),
+            "m.plan:45:8: error: '1.23MB' is no figure such as 1.50ks\n"
+            "    step 1.23MB\n"
+            "         ^~~~~~");
+}
+
+TEST(Names, AreQuotedWhereTheyMust) {
+  for (const std::string name : {"plain", "/layer1/conv1/Conv", "with space", "a=b", "a,b", "q\"q",
+                                 "back\\slash", "tab\there", "", "\xc3\xa4", "line\nend"}) {
+    const std::string token = agpcs::quoted(name);
+    EXPECT_EQ(unquoted(token), name) << token;
+    EXPECT_EQ(split_outside_quotes(token + " x", ' ').size(), 2u) << token;
+  }
+  EXPECT_EQ(agpcs::quoted("/layer1/conv1/Conv"), "/layer1/conv1/Conv");
+  EXPECT_EQ(agpcs::quoted("a b\n"), "\"a b\\x0a\"");
+  EXPECT_EQ(unquoted("\"open"), std::nullopt);
+  EXPECT_EQ(unquoted("\"a\"b\""), std::nullopt);
+}
+
+TEST(Lists, AreRuns) {
+  EXPECT_EQ(print_ranks({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+  EXPECT_EQ(parse_ranks("0-2,5,7-8"), (std::vector<int>{0, 1, 2, 5, 7, 8}));
+  EXPECT_EQ(parse_ranks("3-1"), std::nullopt);
+  EXPECT_EQ(parse_ranks("0-99999999999"), std::nullopt);
+  EXPECT_EQ(print_samples({16, 16, 16, 20}), "16x3,20");
+  EXPECT_EQ(parse_samples("16x3,20"), (std::vector<std::int64_t>{16, 16, 16, 20}));
+  EXPECT_EQ(parse_samples("16x0"), std::nullopt);
+  EXPECT_EQ(print_devices({"a/0", "a/1", "b-2/1", "b-2/0", "c"}), "a/0-1,b-2/1,b-2/0,c");
+  EXPECT_EQ(parse_devices("a/0-1,b-2/1,b-2/0,c"),
+            (std::vector<std::string>{"a/0", "a/1", "b-2/1", "b-2/0", "c"}));
+}
+
+TEST(Figures, HaveThreeDigitsAndReadBack) {
+  EXPECT_EQ(figure(0.12345, "s"), "123ms");
+  EXPECT_EQ(figure(0.9996, "s"), "1.00s");
+  EXPECT_EQ(figure(1e-7, "s"), "100ns");
+  EXPECT_EQ(figure(0, "s"), "0s");
+  EXPECT_EQ(figure(3.2149e9, "B"), "3.21GB");
+  EXPECT_EQ(figure(999, "B"), "999B");
+  EXPECT_EQ(figure(999.6, "B"), "1.00kB");
+  EXPECT_EQ(figure(7, "B"), "7B");
+  EXPECT_EQ(figure(4163.2, "samples/s"), "4160 samples/s");
+  EXPECT_EQ(figure(0.0512345, ""), "0.0512");
+  for (const std::string_view unit : {"s", "B", "samples/s", ""}) {
+    for (double value = 1.2345e-6; value < 1e15; value *= 3.7) {
+      if (unit == "B" && value < 1) continue;
+      const std::string text = figure(value, unit);
+      const auto read = read_figure(text, unit);
+      ASSERT_TRUE(read) << text;
+      EXPECT_EQ(figure(*read, unit), text);
+      EXPECT_NEAR(*read, value, (unit == "B" && value < 100 ? 0.5 : 0.006 * value)) << text;
+    }
+  }
+  EXPECT_EQ(read_figure("12", "s"), std::nullopt);
+  EXPECT_EQ(read_figure("ms", "s"), std::nullopt);
+  EXPECT_EQ(read_figure("1.2.3s", "s"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small plan as text, for tests that have only ir.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace agpcs::testing {
+
+/// Two stages, the first of two replicas, two micro-batches.
+inline constexpr std::string_view kPlanText = R"(agpcs-plan 1
+made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none
+model name=mlp dims=none digest=sha256:b86fcbfb989ff508129b5ff3ca832396f17bbe41df7e507bda257b4f8cebb508
+cluster name=lab digest=sha256:798994c97449d09ca89e8f251965cedb86fb0f266b9e4d001c093703d27b051d
+training batch=8 micro-batches=2 schedule=1f1b precision=fp32
+loss softmax_cross_entropy logits=1 aux=0.4
+optimizer sgd learning-rate=0.01 momentum=0.9 weight-decay=0
+stage s0 ranks=0-1 devices=a/0-1 samples=3,1 recompute=no operators=3
+  operators fc1 .. relu count=2
+  operators "odd name" .. "odd name" count=1
+stage s1 ranks=2 devices=b/0 samples=4 recompute=yes operators=2
+  operators fc2 .. loss count=2
+cut c0 from=s0 to=s1 tensors=2
+  tensor h type=fp32 shape=samplesx16 gradient=yes
+  tensor table type=int64 shape=3x4 gradient=no
+bucket b0 stage=s1 algorithm=ring type=fp32 gradients=1 elements=160
+  gradient fc2.weight elements=160
+bucket b1 stage=s0 algorithm=ring type=fp32 gradients=2 elements=144
+  gradient fc1.weight elements=128
+  gradient fc1.bias elements=16
+program s0
+  forward mb=0
+  send c0 mb=0 after=forward:0
+  recv_gradient c0 mb=0 after=forward:0
+  forward mb=1
+  send c0 mb=1 after=forward:1
+  backward mb=0 after=recv_gradient:c0:0
+  recv_gradient c0 mb=1 after=backward:0
+  backward mb=1 after=recv_gradient:c0:1
+  all_reduce b1 after=gradients:b1:1
+  update after=all_reduce:b1
+  report after=backward:1
+program s1
+  recv c0 mb=0
+  forward mb=0 after=recv:c0:0
+  recv c0 mb=1 after=forward:0
+  backward mb=0
+  send_gradient c0 mb=0 after=backward:0
+  forward mb=1 after=recv:c0:1
+  backward mb=1
+  send_gradient c0 mb=1 after=backward:1
+  update
+  report after=backward:1
+expect
+  step 1.23ms
+  throughput 6500 samples/s
+  forward s0 120us
+  backward s0 240us
+  forward s1 90.5us
+  backward s1 200us
+  utilization a/0 0.873
+  peak-memory a/0 3.21GB
+  bytes-sent a/0 640B
+  utilization a/1 0.291
+  peak-memory a/1 1.07GB
+  bytes-sent a/1 256B
+  utilization b/0 1.00
+  peak-memory b/0 900MB
+  bytes-sent b/0 0B
+)";
+
+/// `kPlanText` with the first `from` replaced.
+inline std::string plan_text_with(std::string_view from, std::string_view to) {
+  std::string text(kPlanText);
+  const std::size_t at = text.find(from);
+  return at == std::string::npos ? "plan_text.h: no such text: " + std::string(from)
+                                 : text.replace(at, from.size(), to);
+}
+
+}  // namespace agpcs::testing
