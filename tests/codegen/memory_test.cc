@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/memory.h"
+
+#include "tests/codegen/test_models.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agpcs {
+namespace {
+
+using namespace testing;  // NOLINT: the builders
+
+/// Two layers. Of n samples: x has 32n bytes, h and a 64n, y 16n. Between its passes a micro-batch
+/// keeps a, once, for Relu and for the second MatMul.
+Graph two_layers() {
+  return graph_of(R"(
+      input x [n,8]
+      parameter w [8,16]
+      parameter v [16,4]
+      h = MatMul(x, w) [n,16]
+      a = Relu(h) [n,16]
+      y = MatMul(a, v) [n,4]
+      l = ReduceSum(y) []
+      outputs y
+      loss l
+  )");
+}
+
+std::string text_of(const MemoryUse& use) {
+  return "parameters " + std::to_string(use.parameters) + " gradients " +
+         std::to_string(use.gradients) + " optimizer " + std::to_string(use.optimizer) +
+         " activations " + std::to_string(use.activations) + " transfers " +
+         std::to_string(use.transfers) + " workspace " + std::to_string(use.workspace);
+}
+
+/// One line a rank.
+std::string memory_of(const Plan& plan, const Graph& graph) {
+  const Result<std::vector<MemoryUse>> use = peak_memory(plan, graph);
+  if (!use.ok()) return use.status().message();
+  std::string text;
+  for (const MemoryUse& rank : *use) text += text_of(rank) + "\n";
+  return text;
+}
+
+TEST(PeakMemory, OfOneDeviceIsWhatAHandCountGives) {
+  const Plan plan = plan_of(two_layers(), two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
+  // Parameters (128 + 64) x 4. Activations: x of both micro-batches, 2 x 256, and a, 512. The peak
+  // is in the backward of Relu, with the gradients of a and of h: 2 x 512.
+  EXPECT_EQ(
+      memory_of(plan, two_layers()),
+      "parameters 768 gradients 768 optimizer 0 activations 1024 transfers 0 workspace 1024\n");
+}
+
+TEST(PeakMemory, ShareAndReplicaDecide) {
+  const Plan plan =
+      plan_of(two_layers(), two_hosts(), "micro-batches 1\nstage a/0=12 a/1=4 : *\n", 16);
+  // 4 samples: x 128 and a 256; the backward of the second MatMul peaks with a's and y's gradients,
+  // 256 + 64, and that of v on its way to its bucket, 256.
+  EXPECT_EQ(memory_of(plan, two_layers()),
+            "parameters 768 gradients 768 optimizer 0 activations 1152 transfers 0 workspace 1536\n"
+            "parameters 768 gradients 768 optimizer 0 activations 384 transfers 0 workspace 576\n");
+}
+
+TEST(PeakMemory, OptimizersKeepTheirStateInFp32) {
+  const Graph graph = two_layers();
+  Plan plan = plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
+  plan.training.optimizer.momentum = 0.9;
+  EXPECT_EQ((*peak_memory(plan, graph))[0].optimizer, 768);
+  plan.training.optimizer = {.kind = "adam"};
+  EXPECT_EQ((*peak_memory(plan, graph))[0].optimizer, 2 * 768);
+}
+
+TEST(PeakMemory, HalfPrecisionHalvesActivationsAndAddsMasterCopies) {
+  const Graph graph = two_layers();
+  Plan plan = plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
+  plan.training.precision = "fp16";
+  plan.buckets[0].type = DType::kFp16;
+  EXPECT_EQ(
+      memory_of(plan, graph),
+      "parameters 1152 gradients 384 optimizer 0 activations 512 transfers 0 workspace 512\n");
+}
+
+TEST(PeakMemory, AnEarlyStageHoldsMoreMicroBatchesThanALateOne) {
+  const Plan plan = plan_of(two_layers(), two_hosts(),
+                            "micro-batches 4\nstage a/0=4 : h..a\nstage b/0=4 : *\n", 16);
+  // s0 in its third backward: x of 4 micro-batches, 512, and a of two, 256 each; a's gradients of
+  // that and of the last micro-batch, 512; on top h's gradient, 256, and that of w, 512.
+  //
+  // s1 in its second backward: a; the next a received, the gradient before not yet taken, 512; on
+  // top the gradients of y, 64, of a, 256, and of v, 256.
+  EXPECT_EQ(
+      memory_of(plan, two_layers()),
+      "parameters 512 gradients 512 optimizer 0 activations 1024 transfers 512 workspace 768\n"
+      "parameters 256 gradients 256 optimizer 0 activations 256 transfers 512 workspace 576\n");
+}
+
+TEST(PeakMemory, RecomputationKeepsOnlyWhatAStageReceives) {
+  const Graph graph = skip_model();
+  const char* kPlain =
+      "micro-batches 8\nstage a/0=2 : h0..a0\nstage a/1=2 : h1..a2\nstage b/0=2 : *\n";
+  const char* kAgain =
+      "micro-batches 8\nstage a/0=2 : h0..a0\nstage a/1=2 recompute : h1..a2\nstage b/0=2 : *\n";
+  const Plan plain = plan_of(graph, two_hosts(), kPlain, 16);
+  const Plan again = plan_of(graph, two_hosts(), kAgain, 16);
+  // a0, a1 and a2 of two samples have 128 bytes each. Two micro-batches: a0, a1, a2 of each; with
+  // recomputation a0, and a2, which is sent.
+  EXPECT_EQ((*peak_memory(plain, graph))[1].activations, 2 * 3 * 128);
+  EXPECT_EQ((*peak_memory(again, graph))[1].activations, 2 * 2 * 128);
+}
+
+TEST(PeakMemory, AReceiveThatWaitsForNothingMayHoldAllMicroBatches) {
+  const Graph graph = two_layers();
+  const Plan bounded =
+      plan_of(graph, two_hosts(), "micro-batches 8\nstage a/0=2 : h..a\nstage b/0=2 : *\n", 16);
+  Plan unbounded = bounded;
+  for (Instruction& instruction : unbounded.programs[1].instructions) {
+    if (instruction.id.opcode == Opcode::kRecv) instruction.after.clear();
+  }
+  ASSERT_TRUE(verify_plan(unbounded).ok()) << verify_plan(unbounded).message();
+  // All that are not yet in the first forward: 7 of 128 bytes.
+  EXPECT_EQ((*peak_memory(unbounded, graph))[1].transfers, 7 * 128);
+  EXPECT_LT((*peak_memory(bounded, graph))[1].transfers, 4 * 128);
+}
+
+TEST(PeakMemory, AViewCostsNothing) {
+  const Graph with_view = graph_of(R"(
+      input x [n,8]
+      parameter w [8,16]
+      parameter v [16,4]
+      constant shape int64[2]
+      h = MatMul(x, w) [n,16]
+      a = Relu(h) [n,16]
+      r = Identity(a) [n,16]
+      y = MatMul(r, v) [n,4]
+      l = ReduceSum(y) []
+      outputs y
+      loss l
+  )");
+  const char* kStrategy = "micro-batches 2\nstage a/0=8 : *\n";
+  EXPECT_EQ(memory_of(plan_of(with_view, two_hosts(), kStrategy, 16), with_view),
+            memory_of(plan_of(two_layers(), two_hosts(), kStrategy, 16), two_layers()));
+}
+
+Cluster tight_cluster(const std::string& memory) {
+  return cluster_of("kind gpu memory=" + memory + " bandwidth=900e9 fp32=15e12\nhost a gpu 2\n");
+}
+
+TEST(VerifyPlanAgainst, SaysWhichDeviceLacksHowManyBytesAndWhatWouldHelp) {
+  const Cluster cluster = tight_cluster("3000");
+  const Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
+  const Status status = verify_plan_against(plan, two_layers(), cluster);
+  EXPECT_EQ(status.code(), StatusCode::kInfeasible);
+  EXPECT_EQ(status.message(),
+            "a/0 (rank 0, stage s0) lacks 584B: it has 3.00kB and needs 3.58kB\n"
+            "  parameters 768B, gradients 768B, activations 1.02kB, workspace 1.02kB\n"
+            "  hint: more micro-batches (now 2), a smaller batch (now 16), recomputation, more "
+            "devices or more stages");
+}
+
+TEST(VerifyPlanAgainst, SaysWhenParametersAloneAreTooMuch) {
+  const Cluster cluster = tight_cluster("1000");
+  const Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
+  EXPECT_EQ(
+      verify_plan_against(plan, two_layers(), cluster).message(),
+      "a/0 (rank 0, stage s0) lacks 2.58kB: it has 1.00kB and needs 3.58kB\n"
+      "  parameters 768B, gradients 768B, activations 1.02kB, workspace 1.02kB\n"
+      "  hint: parameters, gradients and optimizer state alone do not fit: more stages, or an "
+      "optimizer with less state");
+}
+
+class AnotherProblem : public ::testing::Test {
+ protected:
+  Plan plan_ = plan_of_strategy(strategies()[2].second);  // two stages
+  std::string message() const {
+    return verify_plan_against(plan_, skip_model(), two_hosts()).message();
+  }
+};
+
+TEST_F(AnotherProblem, AnotherModelIsNamedWithBothDigests) {
+  const Status status = verify_plan_against(plan_, two_layers(), two_hosts());
+  EXPECT_EQ(status.code(), StatusCode::kInvalidInput);
+  EXPECT_EQ(status.message(),
+            "plan: error: the plan is for model 'test' (" + digest_of(print_graph(skip_model())) +
+                "), this model is 'test' (" + digest_of(print_graph(two_layers())) +
+                ")\n  hint: give the model that the plan was made for, with the same --dim, or "
+                "compile again");
+}
+
+TEST_F(AnotherProblem, AnotherClusterIsNamedWithBothDigests) {
+  const Status status = verify_plan_against(plan_, skip_model(), tight_cluster("1e9"));
+  EXPECT_EQ(status.message(),
+            "plan: error: the plan is for cluster 'test' (" +
+                digest_of(print_cluster(two_hosts())) + "), this cluster is 'test' (" +
+                digest_of(print_cluster(tight_cluster("1e9"))) +
+                ")\n  hint: give the cluster that the plan was made for, or compile again");
+}
+
+TEST_F(AnotherProblem, ADeviceThatIsNotThereIsNamed) {
+  plan_.expect.clear();  // which names devices, too
+  plan_.stages[1].devices[0] = "c/0";
+  EXPECT_EQ(message(), "plan: error: rank 1: cluster 'test' has no 'c/0'");
+  plan_.stages[0].devices[0] = "b/1";
+  plan_.stages[1].devices[0] = "a/0";
+  EXPECT_EQ(message(),
+            "plan: error: rank 1 is on 'a/0', which the cluster lists before 'b/1' of rank 0");
+}
+
+TEST_F(AnotherProblem, OperatorsAreThoseOfTheModel) {
+  plan_.stages[0].operators[0].last = "h1";
+  EXPECT_EQ(message(),
+            "plan: error: stage s0: the model has 3 operators from 'h0' to 'h1', the plan has 4");
+  plan_.stages[0].operators[0].count = 3;
+  EXPECT_EQ(message(), "plan: error: operator 'a1' is in no stage");
+  plan_.stages[1].operators[0].first = "h1";
+  plan_.stages[1].operators[0].count += 2;
+  EXPECT_EQ(message(), "plan: error: operator 'h1' is in stage s0 and in stage s1");
+  plan_.stages[1].operators[0].first = "nothing";
+  EXPECT_EQ(message(), "plan: error: stage s1: the model has no operator 'nothing'");
+}
+
+TEST_F(AnotherProblem, CutsAreThoseOfTheModel) {
+  plan_.cuts[0].tensors[0].dims = {17};
+  EXPECT_EQ(
+      message(),
+      "plan: error: cut c0 is s0 to s1: 'a0' fp32 samplesx17 gradient=yes 'a1' fp32 samplesx16 "
+      "gradient=yes\n"
+      "  the model needs s0 to s1: 'a0' fp32 samplesx16 gradient=yes 'a1' fp32 samplesx16 "
+      "gradient=yes\n"
+      "  hint: compile again");
+}
+
+TEST_F(AnotherProblem, BucketsHoldEveryGradientOfTheirStageWhole) {
+  plan_.buckets[0].members[0].elements += 1;
+  EXPECT_EQ(
+      message(),
+      "plan: error: bucket b0: 'w1' has 257 elements of fp32 in s0, the model has 256 of fp32 "
+      "in s0");
+  plan_.buckets[0].members.erase(plan_.buckets[0].members.begin());
+  EXPECT_EQ(message(), "plan: error: the gradient of 'w1' is in no bucket");
+  plan_.buckets[0].members[0].parameter = "w9";
+  EXPECT_EQ(message(), "plan: error: bucket b0: the model trains no parameter 'w9'");
+}
+
+}  // namespace
+}  // namespace agpcs
