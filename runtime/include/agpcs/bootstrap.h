@@ -26,7 +26,7 @@ struct BootstrapOptions {
   std::string identity;               ///< what all ranks must agree on: the plan's digest
   std::string name;                   ///< of this rank in messages: "volta/0"
   std::chrono::milliseconds join_limit{60000};  ///< until all ranks have joined
-  std::chrono::milliseconds stall_limit{8000};  ///< silence after which a rank counts as failed
+  std::chrono::milliseconds stall_limit{6000};  ///< silence after which a rank counts as failed
 };
 
 class Bootstrap {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_command.h"
+
+#include "tools/run_launch.h"
+#include "tools/run_local.h"
+#include "tools/run_options.h"
+#include "tools/run_rank.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <fcntl.h>
+
+namespace agpcs {
+namespace {
+
+Status no_launcher(const Plan& plan) {
+  return {StatusCode::kUsage,
+          fmt::format("no launcher's variables are set (RANK, OMPI_COMM_WORLD_RANK or "
+                      "SLURM_PROCID), so this process does not know which of {} ranks it is\n"
+                      "  hint: add --local to start all ranks on this machine",
+                      plan.rank_count())};
+}
+
+int run_one(const Plan& plan, const RunOptions& options, const RankPlace& place, Console console) {
+  const Status status = run_rank(plan, options, place, console);
+  if (!place.local()) return finish(status, "agpcs-run", console);
+  if (!status.ok()) write_last_word(place.report_fd, status);
+  return exit_code(status.code());
+}
+
+}  // namespace
+
+int run_job_command(const std::vector<std::string>& args, Console console) {
+  RunOptions options;
+  if (const auto code = parse_run_options(args, console, options)) return *code;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, not a death
+  const auto plan = read_plan(options.plan);
+  if (!plan.ok()) return finish(plan.status(), "agpcs-run", console);
+  if (options.transport == "loopback") {
+    return finish(run_loopback(*plan, options, console), "agpcs-run", console);
+  }
+  if (options.local) return finish(run_local(*plan, args), "agpcs-run", console);
+  const auto place = rank_place(process_environment());
+  if (!place.ok()) return finish(place.status(), "agpcs-run", console);
+  if (!place->has_value()) return finish(no_launcher(*plan), "agpcs-run", console);
+  return run_one(*plan, options, **place, console);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace agpcs {
+namespace {
+
+constexpr const char* kExamples =
+    "  agpcs-run model.plan model.onnx --local --steps 100\n"
+    "      start all ranks of the plan on this machine, with synthetic data\n"
+    "  agpcs-run model.plan model.onnx --local --data images.npy --labels labels.npy\n"
+    "  AGPCS_JOB_TOKEN=$(openssl rand -hex 16) torchrun --no-python --nproc-per-node 4 \\\n"
+    "      agpcs-run model.plan model.onnx\n"
+    "      be one rank of four; mpirun and srun work alike\n";
+
+}  // namespace
+
+std::optional<int> parse_run_options(const std::vector<std::string>& args, Console console,
+                                     RunOptions& options) {
+  CLI::App app("Trains a model by a plan: replays it on this machine or as one rank of many.",
+               "agpcs-run");
+  add_help(app, kExamples);
+  app.add_option("plan", options.plan, "the plan, as agpcs-compile wrote it")->required();
+  app.add_option("model", options.model, "the ONNX model that the plan was made for")->required();
+  app.add_flag("--local", options.local, "start every rank of the plan on this machine");
+  app.add_option("--steps", options.steps, "how many steps to train")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.seed, "of missing weights, synthetic data and dropout")
+      ->capture_default_str();
+  app.add_option("--threads", options.threads,
+                 "threads of each rank; default: the cores, divided among the ranks here")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--transport", options.transport,
+                 "gloo: processes over TCP; loopback: threads of this process; nccl: GPUs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"gloo", "loopback", "nccl"}));
+  app.add_option("--data", options.data,
+                 ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
+  app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
+  app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
+  app.add_option("--timeout", options.timeout, "seconds that one instruction may wait")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--stall-limit", options.stall_limit,
+                 "seconds of silence after which a rank counts as dead")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--address", options.address,
+                 "address by which the other ranks reach this one; default: found out");
+  app.add_flag("--json", options.json, "print one JSON object a line");
+  app.add_option("--save-parameters", options.save_parameters,
+                 "write the trained parameters to this folder, a .npy file each");
+  return parse_arguments(app, args, console);
+}
+
+}  // namespace agpcs

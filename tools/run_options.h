@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What agpcs-run was asked for.
+#pragma once
+
+#include "tools/common.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+struct RunOptions {
+  std::string plan, model;
+  bool local = false;
+  std::int64_t steps = 20;
+  std::uint64_t seed = 0;
+  int threads = 0;  ///< per rank; 0: this machine's cores divided among its ranks
+  std::string transport = "gloo";
+  std::vector<std::string> data;  ///< FILE or INPUT=FILE
+  std::string labels;             ///< FILE
+  bool fixed_batch = false;
+  double timeout = 300;    ///< seconds
+  double stall_limit = 6;  ///< seconds
+  std::string address;     ///< by which the others reach this rank; empty: found out
+  bool json = false;
+  std::string save_parameters;  ///< folder; empty: do not save
+};
+
+/// Parses the command line. Nothing when the command is to go on, else the exit code.
+std::optional<int> parse_run_options(const std::vector<std::string>& args, Console console,
+                                     RunOptions& options);
+
+}  // namespace agpcs

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_report.h"
+
+#include "ir/units.h"
+#include "tools/json.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+namespace agpcs {
+namespace {
+
+std::string json_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
+std::string percent(double fraction) { return fmt::format("{:+.1f}%", 100 * fraction); }
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string layout(const Plan& plan) {
+  std::vector<std::string> stages;
+  for (const PlanStage& stage : plan.stages) {
+    stages.push_back(fmt::format("{} on {} ({})", stage.name, fmt::join(stage.devices, ", "),
+                                 fmt::join(stage.samples, ":")));
+  }
+  return fmt::format("{}", fmt::join(stages, "; "));
+}
+
+}  // namespace
+
+RunReport::RunReport(const Plan& plan, bool json, Console console)
+    : plan_(plan), json_(json), console_(console) {
+  for (const Expectation& expectation : plan.expect) {
+    if (expectation.name == "step") expected_seconds_ = expectation.value;
+  }
+}
+
+double RunReport::samples_per_second(double seconds) const {
+  return static_cast<double>(plan_.training.batch) / seconds;
+}
+
+void RunReport::start(const std::string& transport) {
+  if (json_) {
+    console_.out << fmt::format(
+                        R"({{"event": "start", "model": {}, "ranks": {}, "batch": {}, )"
+                        R"("micro_batches": {}, "transport": "{}", "expected_step_seconds": {}}})",
+                        json_string(plan_.model), plan_.rank_count(), plan_.training.batch,
+                        plan_.micro_batches, transport, json_number(expected_seconds_))
+                 << std::endl;
+    return;
+  }
+  console_.out << fmt::format("{}: batch {} in {} micro-batch{}, {} rank{} over {}\n", plan_.model,
+                              plan_.training.batch, plan_.micro_batches,
+                              plan_.micro_batches == 1 ? "" : "es", plan_.rank_count(),
+                              plan_.rank_count() == 1 ? "" : "s", transport)
+               << "  " << layout(plan_) << "\n\n"
+               << fmt::format("{:>6}  {:>12}  {:>12}  {:>10}  {:>10}", "step", "loss", "samples/s",
+                              "step time", "to plan")
+               << std::endl;
+}
+
+void RunReport::step(const StepReport& report) {
+  seconds_.push_back(report.seconds);
+  losses_.push_back(report.loss);
+  if (json_) {
+    console_.out << fmt::format(R"({{"event": "step", "step": {}, "loss": {}, "seconds": {}, )"
+                                R"("samples_per_second": {}, "deviation": {}}})",
+                                report.step, json_number(report.loss), json_number(report.seconds),
+                                json_number(samples_per_second(report.seconds)),
+                                json_number(deviation(report.seconds)))
+                 << std::endl;
+    return;
+  }
+  console_.out << fmt::format("{:>6}  {:>12.6g}  {:>12.4g}  {:>10}  {:>10}", report.step,
+                              report.loss, samples_per_second(report.seconds),
+                              figure(report.seconds, "s"), percent(deviation(report.seconds)))
+               << std::endl;
+}
+
+void RunReport::summary() {
+  // The first step also warms up memory and caches.
+  const std::vector<double> steady(seconds_.begin() + (seconds_.size() > 1 ? 1 : 0),
+                                   seconds_.end());
+  const double typical = median(steady);
+  if (json_) {
+    console_.out << fmt::format(R"({{"event": "summary", "steps": {}, "median_step_seconds": {}, )"
+                                R"("samples_per_second": {}, "deviation": {}, "first_loss": {}, )"
+                                R"("last_loss": {}}})",
+                                seconds_.size(), json_number(typical),
+                                json_number(samples_per_second(typical)),
+                                json_number(deviation(typical)), json_number(losses_.front()),
+                                json_number(losses_.back()))
+                 << std::endl;
+    return;
+  }
+  console_.out << fmt::format(
+                      "\n{} step{}, median {} ({:.4g} samples/s): {} to the plan's {}; "
+                      "loss {:.6g} -> {:.6g}",
+                      seconds_.size(), seconds_.size() == 1 ? "" : "s", figure(typical, "s"),
+                      samples_per_second(typical), percent(deviation(typical)),
+                      figure(expected_seconds_, "s"), losses_.front(), losses_.back())
+               << std::endl;
+}
+
+}  // namespace agpcs
