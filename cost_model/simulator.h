@@ -59,8 +59,9 @@ struct SimulateOptions {
 /// its algorithm's phases over the real routes (link_model.h); the hops of a phase run in lockstep,
 /// as one flow. A bucket's gradients are ready when the last backward pass of its `after` reaches
 /// the first operator that uses one of its parameters. Sending rows and adding gradients up cost no
-/// compute time. Needs: a plan that verifies against graph and cluster, whose `costs` are given.
-/// Errors: a plan that cannot finish (our bug if it verified): names the instructions that wait.
+/// compute time. Needs: a plan that verifies against graph and cluster, whose `costs` are given;
+/// digests are not compared. Errors: a plan that cannot finish (our bug if it verified): names the
+/// instructions that wait.
 Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& cluster,
                           const CostTable& costs, const SimulateOptions& options = {});
 

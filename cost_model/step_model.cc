@@ -23,7 +23,25 @@ int channel_end_index(int cut, Opcode opcode) {
 }
 
 auto key_of(const InstructionId& id) { return std::tuple(id.opcode, id.object, id.micro_batch); }
-using InstructionIndex = std::map<decltype(key_of({})), int>;
+
+/// Finds instructions of a program by what they are.
+class InstructionIndex {
+ public:
+  explicit InstructionIndex(const Program& program) {
+    for (const Instruction& instruction : program.instructions) {
+      sorted_.emplace_back(key_of(instruction.id), static_cast<int>(sorted_.size()));
+    }
+    std::sort(sorted_.begin(), sorted_.end());
+  }
+  /// -1: the program lacks it.
+  int find(const InstructionId& id) const {
+    const auto at = std::lower_bound(sorted_.begin(), sorted_.end(), std::pair(key_of(id), 0));
+    return at != sorted_.end() && at->first == key_of(id) ? at->second : -1;
+  }
+
+ private:
+  std::vector<std::pair<decltype(key_of({})), int>> sorted_;
+};
 
 /// Adds to `before` that instruction `index` waits for `id`.
 Status add_wait(const InstructionId& id, int index, const InstructionIndex& index_of,
@@ -31,13 +49,13 @@ Status add_wait(const InstructionId& id, int index, const InstructionIndex& inde
   const bool gradients = id.opcode == Opcode::kGradients;
   const InstructionId before =
       gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id;
-  const auto found = index_of.find(key_of(before));
-  if (found == index_of.end()) {
+  const int found = index_of.find(before);
+  if (found < 0) {
     return internal_error(
         fmt::format("the plan cannot finish: {} waits for {}, which its program lacks",
                     name_of(steps[static_cast<std::size_t>(index)].id), name_of(id)));
   }
-  StepInstruction& step = steps[static_cast<std::size_t>(found->second)];
+  StepInstruction& step = steps[static_cast<std::size_t>(found)];
   if (gradients) {
     step.releases.push_back({id.object, index});
   } else {
@@ -49,12 +67,11 @@ Status add_wait(const InstructionId& id, int index, const InstructionIndex& inde
 
 Result<std::vector<StepInstruction>> steps_of(const Program& program) {
   std::vector<StepInstruction> steps(program.instructions.size());
-  InstructionIndex index_of;
+  const InstructionIndex index_of(program);
   std::array<int, kStreamKindCount> last = {-1, -1, -1, -1};
   for (std::size_t i = 0; i < steps.size(); ++i) {
     steps[i].id = program.instructions[i].id;
     steps[i].stream = stream_of(steps[i].id.opcode);
-    index_of[key_of(steps[i].id)] = static_cast<int>(i);
     int& before = last[static_cast<std::size_t>(steps[i].stream)];
     if (before >= 0) {
       steps[static_cast<std::size_t>(before)].next.push_back(static_cast<int>(i));

@@ -48,7 +48,7 @@ Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const 
 }
 
 Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& graph) {
-  AGPCS_TRY(std::vector<std::vector<OpId>> ops, resolve_stages(plan, graph));
+  AGPCS_TRY(std::vector<std::vector<OpId>> ops, operators_of_stages(plan, graph));
   std::vector<StageWork> work(plan.stages.size());
   for (std::size_t s = 0; s < work.size(); ++s) work[s].ops = std::move(ops[s]);
   const ParameterIds ids = parameter_ids(graph);

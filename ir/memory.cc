@@ -217,11 +217,15 @@ Result<std::vector<std::vector<OpId>>> resolve_stages(const Plan& plan, const Gr
         "  hint: give the model that the plan was made for, with the same --dim, or compile again",
         plan.model, plan.model_digest, graph.name, digest));
   }
+  return operators_of_stages(plan, graph);
+}
+
+Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, const Graph& graph) {
   return OperatorResolver(graph).run(plan);
 }
 
 Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph) {
-  AGPCS_TRY(const auto stages, OperatorResolver(graph).run(plan));
+  AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
   std::vector<MemoryUse> ranks(static_cast<std::size_t>(plan.rank_count()));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];

@@ -30,6 +30,9 @@ struct MemoryUse {
 /// The operators of each stage, by OpId ascending: resolves PlanStage::operators against the graph.
 /// Errors: model digest differs (names both), unknown operator, an operator in no or two stages.
 Result<std::vector<std::vector<OpId>>> resolve_stages(const Plan& plan, const Graph& graph);
+/// The same for a plan that is known to be for `graph`: digests, which cost more than all the rest,
+/// are not compared.
+Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, const Graph& graph);
 
 /// Peak use of each rank over one step of its program. Cost: O(instructions + operators).
 Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph);
