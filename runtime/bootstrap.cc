@@ -62,6 +62,7 @@ class BootstrapClient final : public Bootstrap {
   int port_ = 0;
   Fd fd_, wake_read_, wake_write_;
   std::thread reader_;
+  std::string service_name_ = "rank 0";  // the reader's
   std::mutex write_mutex_;
 
   mutable std::mutex mutex_;
@@ -207,11 +208,12 @@ void BootstrapClient::read_loop() {
     if (fds[0].revents != 0) {
       heard = now;
       if (!read_some(reader)) {
-        return fail({StatusCode::kPeerFailed, "rank 0 went away: its connection was lost"});
+        return fail(
+            {StatusCode::kPeerFailed, service_name_ + " went away: its connection was lost"});
       }
     } else if (now - heard > options_.stall_limit) {
       return fail({StatusCode::kPeerFailed,
-                   fmt::format("rank 0 stalled: not heard from for {} ms",
+                   fmt::format("{} stalled: not heard from for {} ms", service_name_,
                                std::chrono::duration_cast<milliseconds>(now - heard).count())});
     }
     if (now - pinged >= tick) {
@@ -238,6 +240,8 @@ void BootstrapClient::handle(const Frame& frame) {
     fail(invalid_input("rank 0 refused this rank: " + frame.fields[0]));
   } else if (frame.kind == FrameKind::kFailed && fields == 1) {
     fail({StatusCode::kPeerFailed, frame.fields[0]});
+  } else if (frame.kind == FrameKind::kWelcome && fields == 1) {
+    if (!frame.fields[0].empty()) service_name_ = fmt::format("rank 0 ({})", frame.fields[0]);
   } else if (frame.kind == FrameKind::kReady || (frame.kind == FrameKind::kValue && fields == 2)) {
     const std::lock_guard lock(mutex_);
     if (frame.kind == FrameKind::kReady) {

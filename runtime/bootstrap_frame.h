@@ -18,7 +18,7 @@ enum class FrameKind : std::uint8_t {
   kPing,       ///< both ways
   kFail,       ///< rank -> service: message
   kBye,        ///< rank -> service
-  kWelcome,    ///< service -> rank: admitted
+  kWelcome,    ///< service -> rank: admitted; name of rank 0
   kReady,      ///< service -> rank: every rank has joined
   kRefused,    ///< service -> rank: reason; then the connection ends
   kValue,      ///< service -> rank: key, value

@@ -71,9 +71,10 @@ void BootstrapServer::run() {
 
 bool BootstrapServer::finished() const {
   if (!stopping_) return false;
-  const bool all_left =
-      std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank >= 0; });
-  return all_left || Clock::now() >= stop_deadline_.load();
+  if (Clock::now() >= stop_deadline_.load()) return true;
+  return std::none_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+    return peer.rank >= 0 && !members_[static_cast<std::size_t>(peer.rank)].stalled;
+  });
 }
 
 void BootstrapServer::poll_once() {
@@ -175,7 +176,7 @@ void BootstrapServer::handle_hello(Peer& peer, const Frame& frame) {
   if (member.joined) return refuse(peer, describe(rank) + " has joined already");
   member = {frame.fields[5], true, false};
   peer.rank = rank;
-  queue(peer, {FrameKind::kWelcome, {}});
+  queue(peer, {FrameKind::kWelcome, {options_.name}});
   if (++joined_ == options_.size) broadcast({FrameKind::kReady, {}});
 }
 
@@ -219,11 +220,12 @@ void BootstrapServer::check_clocks() {
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (peer.rank < 0) {
       if (silence > kHelloLimit) peer.fd.reset();
-    } else if (silence > options_.stall_limit &&
-               !members_[static_cast<std::size_t>(peer.rank)].left) {
-      fail(fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank),
-                       silence.count()));
+      continue;
     }
+    Member& member = members_[static_cast<std::size_t>(peer.rank)];
+    if (silence <= options_.stall_limit || member.left || member.stalled) continue;
+    member.stalled = true;
+    fail(fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank), silence.count()));
   }
   if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) {
     std::vector<int> missing;

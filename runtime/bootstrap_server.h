@@ -42,7 +42,7 @@ class BootstrapServer {
   };
   struct Member {
     std::string name;
-    bool joined = false, left = false;
+    bool joined = false, left = false, stalled = false;
   };
 
   void run();

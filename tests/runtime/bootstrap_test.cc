@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bootstrap_frame.h"
+#include "runtime/socket.h"
+
+#include <agpcs/bootstrap.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kLong = seconds(60);
+
+/// A job whose ranks are threads; each may change its options before it joins.
+class Job {
+ public:
+  explicit Job(int size) : size_(size), listening_(*listen_on(0, true)) {
+    port_ = port_of(listening_.get());
+  }
+  int port() const { return port_; }
+
+  BootstrapOptions options_of(int rank) {
+    BootstrapOptions options;
+    options.rank = rank;
+    options.size = size_;
+    options.port = port_;
+    options.listen_fd = rank == 0 ? listening_.release() : -1;
+    options.local_only = true;
+    options.token = "secret";
+    options.identity = "sha256:1";
+    options.name = "host/" + std::to_string(rank);
+    return options;
+  }
+
+  using Joined = Result<std::unique_ptr<Bootstrap>>;
+  void run(
+      const std::function<void(int rank, Joined joined)>& body,
+      const std::function<void(BootstrapOptions&)>& change = [](BootstrapOptions&) {}) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size_; ++rank) {
+      BootstrapOptions options = options_of(rank);
+      change(options);
+      threads.emplace_back([&body, options] { body(options.rank, Bootstrap::join(options)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  int size_;
+  Fd listening_;
+  int port_ = 0;
+};
+
+#define ASSERT_JOINED(joined) ASSERT_TRUE((joined).ok()) << (joined).status().message()
+
+TEST(Bootstrap, RanksExchangeValuesOfAnyBytes) {
+  const std::string bytes("\0\xff,=\n", 5);
+  Job(3).run([&](int rank, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    Bootstrap& bootstrap = **joined;
+    EXPECT_EQ(bootstrap.rank(), rank);
+    EXPECT_EQ(bootstrap.size(), 3);
+    EXPECT_EQ(bootstrap.local_address(), "127.0.0.1");
+    ASSERT_TRUE(bootstrap.set("key/" + std::to_string(rank), bytes + std::to_string(rank)).ok());
+    for (int other = 0; other < 3; ++other) {
+      const auto value = bootstrap.get("key/" + std::to_string(other), kLong);
+      ASSERT_TRUE(value.ok()) << value.status().message();
+      EXPECT_EQ(*value, bytes + std::to_string(other));
+    }
+    EXPECT_TRUE(bootstrap.barrier("end", kLong).ok());
+  });
+}
+
+TEST(Bootstrap, AValueThatIsNotSetIsATimeoutThatNamesIt) {
+  Job(1).run([](int /*rank*/, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    const auto value = (*joined)->get("nothing", milliseconds(20));
+    EXPECT_EQ(value.status().code(), StatusCode::kTimeout);
+    EXPECT_EQ(value.status().message(), "bootstrap value 'nothing' was not set within 20 ms");
+  });
+}
+
+TEST(Bootstrap, AValueHasABound) {
+  Job(1).run([](int /*rank*/, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    EXPECT_TRUE((*joined)->set("largest", std::string(65536, 'x')).ok());
+    EXPECT_EQ((*joined)->get("largest", kLong)->size(), 65536U);
+    EXPECT_EQ((*joined)->set("larger", std::string(65537, 'x')).message(),
+              "bootstrap value 'larger' has 65537 bytes, at most 65536 are allowed");
+  });
+}
+
+TEST(Bootstrap, AWrongTokenIsRefusedAndHarmsNobody) {
+  Job job(2);
+  BootstrapOptions stranger = job.options_of(1);
+  stranger.token = "guess!";
+  std::latch refused(1);
+  std::thread outsider([&] {
+    const auto joined = Bootstrap::join(stranger);
+    EXPECT_EQ(joined.status().code(), StatusCode::kInvalidInput);
+    EXPECT_EQ(joined.status().message(),
+              "rank 0 refused this rank: the job token is wrong: every rank needs the same "
+              "AGPCS_JOB_TOKEN");
+    refused.count_down();
+  });
+  job.run([&](int /*rank*/, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    refused.wait();
+    EXPECT_TRUE((*joined)->barrier("end", kLong).ok());
+  });
+  outsider.join();
+}
+
+TEST(Bootstrap, AnotherPlanIsRefusedOnBothSides) {
+  Job(2).run(
+      [](int rank, Job::Joined joined) {
+        ASSERT_FALSE(joined.ok());
+        EXPECT_THAT(joined.status().message(),
+                    HasSubstr("rank 1 (host/1) has another plan than rank 0: sha256:2 against "
+                              "sha256:1"))
+            << "at rank " << rank;
+      },
+      [](BootstrapOptions& options) {
+        if (options.rank == 1) options.identity = "sha256:2";
+      });
+}
+
+TEST(Bootstrap, AnotherNumberOfRanksIsRefused) {
+  Job(2).run(
+      [](int /*rank*/, Job::Joined joined) {
+        ASSERT_FALSE(joined.ok());
+        EXPECT_THAT(joined.status().message(),
+                    HasSubstr("rank 1 (host/1) expects 4 ranks, rank 0 expects 2"));
+      },
+      [](BootstrapOptions& options) {
+        if (options.rank == 1) options.size = 4;
+      });
+}
+
+TEST(Bootstrap, RanksThatDoNotJoinAreNamed) {
+  Job job(4);
+  BootstrapOptions options = job.options_of(0);
+  options.join_limit = milliseconds(200);
+  const auto joined = Bootstrap::join(options);
+  EXPECT_EQ(joined.status().message(), "ranks 1,2,3 of 4 did not join within 200 ms");
+}
+
+TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
+  BootstrapOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.token = "secret";
+  options.join_limit = milliseconds(120);
+  {
+    const Fd closed_again = *listen_on(0, true);
+    options.port = port_of(closed_again.get());
+  }
+  const auto joined = Bootstrap::join(options);
+  EXPECT_EQ(joined.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(joined.status().message(),
+            "cannot connect to 127.0.0.1:" + std::to_string(options.port) + ": Connection refused");
+}
+
+TEST(Bootstrap, APortThatIsTakenIsNamed) {
+  const Fd taken = *listen_on(0, true);
+  BootstrapOptions options;
+  options.token = "secret";
+  options.local_only = true;
+  options.port = port_of(taken.get());
+  EXPECT_EQ(Bootstrap::join(options).status().message(),
+            "cannot listen on port " + std::to_string(options.port) + ": Address already in use");
+}
+
+TEST(Bootstrap, AReportReachesEveryRankOnceAndFirstOnesWin) {
+  std::barrier reported(3);
+  Job(3).run([&](int rank, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    std::latch heard(1);
+    (*joined)->on_failure([&](const Status& failure) {
+      EXPECT_EQ(failure.code(), StatusCode::kPeerFailed);
+      EXPECT_EQ(failure.message(), "rank 1 (host/1): update: disk on fire");
+      heard.count_down();
+    });
+    if (rank == 1) {
+      (*joined)->report({StatusCode::kInternal, "rank 1 (host/1): update: disk on fire"});
+      (*joined)->report({StatusCode::kInternal, "a second report is not heard"});
+    }
+    heard.wait();
+    EXPECT_EQ((*joined)->get("never", kLong).status().message(),
+              "rank 1 (host/1): update: disk on fire");
+    reported.arrive_and_wait();
+  });
+}
+
+TEST(Bootstrap, AListenerThatComesLateHearsAtOnceAndADetachedOneNever) {
+  Job(1).run([](int /*rank*/, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    (*joined)->on_failure([](const Status&) { FAIL() << "detached"; });
+    (*joined)->on_failure(nullptr);
+    (*joined)->report(internal_error("rank 0: broken"));
+    EXPECT_EQ((*joined)->wait_for_failure(kLong).message(), "rank 0: broken");
+    int heard = 0;
+    (*joined)->on_failure([&](const Status&) { ++heard; });
+    EXPECT_EQ(heard, 1);
+  });
+}
+
+// A rank that does no more than say hello: its connection is a plain socket.
+Fd half_rank(const BootstrapOptions& options) {
+  Fd fd = *connect_to("127.0.0.1", options.port, std::chrono::steady_clock::now() + kLong);
+  const std::string hello =
+      encode({FrameKind::kHello,
+              {kBootstrapMagic, options.token, std::to_string(options.rank),
+               std::to_string(options.size), options.identity, options.name}});
+  EXPECT_EQ(send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(hello.size()));
+  return fd;
+}
+
+TEST(Bootstrap, ARankWhoseConnectionIsLostIsNamed) {
+  Job job(2);
+  Fd other = half_rank(job.options_of(1));
+  const auto joined = Bootstrap::join(job.options_of(0));
+  ASSERT_JOINED(joined);
+  EXPECT_TRUE((*joined)->failure().ok());
+  other.reset();
+  EXPECT_EQ((*joined)->wait_for_failure(kLong).message(),
+            "rank 1 (host/1) went away: its connection was lost");
+}
+
+TEST(Bootstrap, ASilentRankHasStalled) {
+  Job job(2);
+  const Fd other = half_rank(job.options_of(1));
+  BootstrapOptions options = job.options_of(0);
+  options.stall_limit = milliseconds(300);
+  const auto joined = Bootstrap::join(options);
+  ASSERT_JOINED(joined);
+  EXPECT_THAT((*joined)->wait_for_failure(kLong).message(),
+              testing::StartsWith("rank 1 (host/1) stalled: not heard from for "));
+}
+
+TEST(Bootstrap, ASilentServiceHasStalled) {
+  const Fd silent = *listen_on(0, true);
+  BootstrapOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.port = port_of(silent.get());
+  options.token = "secret";
+  options.stall_limit = milliseconds(200);
+  EXPECT_THAT(Bootstrap::join(options).status().message(),
+              testing::StartsWith("rank 0 stalled: not heard from for "));
+}
+
+TEST(Bootstrap, LeavingIsNoFailure) {
+  std::latch left(1);
+  Job(2).run([&](int rank, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    if (rank == 1) {
+      joined->reset();
+      left.count_down();
+      return;
+    }
+    left.wait();
+    EXPECT_TRUE((*joined)->wait_for_failure(milliseconds(300)).ok());
+  });
+}
+
+TEST(Bootstrap, GarbageOnThePortIsDroppedAndTheJobGoesOn) {
+  Job job(2);
+  const int port = job.port();
+  std::vector<std::string> garbage{"GET / HTTP/1.1\r\n\r\n",
+                                   std::string(100000, 'x'),
+                                   std::string(64, '\0'),
+                                   std::string("\xff\xff\xff\xff", 4),
+                                   std::string("\x05\x00\x00\x00\x01\xff\xff\xff\x7f", 9),
+                                   encode({FrameKind::kSet, {"key", "value"}}),
+                                   encode({FrameKind::kHello, {"someone", "else"}}),
+                                   ""};
+  std::vector<Fd> open;
+  for (const std::string& bytes : garbage) {
+    open.push_back(*connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + kLong));
+    [[maybe_unused]] const auto sent =
+        send(open.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  job.run([](int rank, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    if (rank == 0) {
+      EXPECT_TRUE((*joined)->set("answer", "42").ok());
+    }
+    EXPECT_EQ(*(*joined)->get("answer", kLong), "42");
+    EXPECT_TRUE((*joined)->barrier("end", kLong).ok());
+  });
+}
+
+TEST(BootstrapFrame, ReadsBackWhatItWroteInAnyPieces) {
+  const std::string bytes = encode({FrameKind::kValue, {"a key", std::string(300, 'v')}}) +
+                            encode({FrameKind::kPing, {}});
+  FrameReader reader;
+  std::vector<Frame> frames;
+  for (const char byte : bytes) {
+    reader.append(&byte, 1);
+    while (const auto frame = reader.next(kMaxFrameBytes)) frames.push_back(*frame);
+  }
+  ASSERT_EQ(frames.size(), 2U);
+  EXPECT_EQ(frames[0].kind, FrameKind::kValue);
+  EXPECT_EQ(frames[0].fields, (std::vector<std::string>{"a key", std::string(300, 'v')}));
+  EXPECT_EQ(frames[1].kind, FrameKind::kPing);
+}
+
+TEST(BootstrapFrame, RefusesFramesThatAreTooLargeOrMadeWrongly) {
+  const auto broken = [](const std::string& bytes) {
+    FrameReader reader;
+    reader.append(bytes.data(), bytes.size());
+    EXPECT_FALSE(reader.next(100).has_value());
+    return reader.broken();
+  };
+  EXPECT_TRUE(broken(encode({FrameKind::kSet, {std::string(101, 'x')}})));
+  EXPECT_TRUE(broken(std::string("\x00\x00\x00\x00", 4)));      // no kind
+  EXPECT_TRUE(broken(std::string("\x01\x00\x00\x00\x63", 5)));  // unknown kind
+  EXPECT_TRUE(broken(std::string("\x02\x00\x00\x00\x01\x01", 6)));
+  EXPECT_FALSE(broken(std::string("\x05\x00\x00\x00\x01", 5)));  // not all there yet
+}
+
+}  // namespace
+}  // namespace agpcs
