@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -50,9 +51,25 @@ std::int64_t range_of(const Graph& graph, TensorId id) {
   return range;
 }
 
+bool is_label_of(const Op& op, TensorId id) {
+  return (op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") && op.inputs[1] == id;
+}
+
+// The input with one class label a sample; kNone when there is none.
+TensorId find_labels(const Graph& graph) {
+  for (TensorId id : graph.inputs) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.shape.size() != 1 || is_floating(tensor.type)) continue;
+    for (OpId consumer : tensor.consumers) {
+      if (is_label_of(graph.op(consumer), id)) return id;
+    }
+  }
+  return kNone;
+}
+
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(const Graph& graph, std::uint64_t seed) : graph_(graph), seed_(seed) {
+  SyntheticData(const Graph& graph, std::uint64_t seed) : graph_(graph), seed_(seed), labels_(find_labels(graph)) {
     for (TensorId id : graph.inputs) ranges_.emplace(id, range_of(graph, id));
   }
 
@@ -61,32 +78,71 @@ class SyntheticData : public DataSource {
     const bool batched = depends_on_batch(tensor.shape);
     const std::int64_t samples = batched ? count : 1;
     const std::int64_t per_sample = elements_at(tensor.shape, 1);
-    const std::uint64_t key = stable_hash(tensor.name, seed_);
     auto* bytes = static_cast<std::byte*>(out);
     for (std::int64_t s = 0; s < samples; ++s) {
-      const auto sample = static_cast<std::uint64_t>(batched ? first + s : 0);
-      fill_sample(tensor.type, ranges_.at(input), key, sample, per_sample, bytes);
+      fill_sample(input, static_cast<std::uint64_t>(batched ? first + s : 0), per_sample, bytes);
       bytes += static_cast<std::size_t>(per_sample) * size_of(tensor.type);
     }
     return {};
   }
 
  private:
-  static void fill_sample(DType type, std::int64_t range, std::uint64_t key, std::uint64_t sample,
-                          std::int64_t elements, std::byte* out) {
+  using Words = std::array<std::uint32_t, 4>;
+
+  // Four elements of a sample and what decides over them.
+  struct Draw {
+    Words own, pattern, chance;
+    bool has_class = false;
+  };
+
+  void fill_sample(TensorId input, std::uint64_t sample, std::int64_t elements, std::byte* out) const {
+    const Tensor& tensor = graph_.tensor(input);
+    const std::uint64_t key = stable_hash(tensor.name, seed_);
+    const std::uint64_t pattern_key = stable_hash(tensor.name + ".class", seed_);
+    const std::uint64_t chance_key = stable_hash(tensor.name + ".chance", seed_);
+    const bool has_class = labels_ != kNone && input != labels_ && depends_on_batch(tensor.shape);
+    const std::uint64_t label = has_class ? class_of(sample) : 0;
     for (std::int64_t e = 0; e < elements; e += 4) {
-      const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
+      const auto block = static_cast<std::uint64_t>(e / 4);
+      Draw draw{philox(key, block, sample), {}, {}, has_class};
+      if (has_class) draw.pattern = philox(pattern_key, block, label);
+      if (has_class && !is_floating(tensor.type)) draw.chance = philox(chance_key, block, sample);
       for (std::int64_t k = 0; k < std::min<std::int64_t>(4, elements - e); ++k) {
-        write(type, range, words[static_cast<std::size_t>(k)], out);
-        out += size_of(type);
+        write(tensor.type, ranges_.at(input), draw, static_cast<std::size_t>(k), out);
+        out += size_of(tensor.type);
       }
     }
   }
 
-  static void write(DType type, std::int64_t range, std::uint32_t word, std::byte* out) {
-    const double real = (static_cast<double>(word) / 2147483648.0 - 1.0) * std::sqrt(3.0);
-    const std::int64_t integer =
-        range > 0 ? static_cast<std::int64_t>((static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32) : 1;
+  std::uint64_t class_of(std::uint64_t sample) const {
+    const std::uint64_t key = stable_hash(graph_.tensor(labels_).name, seed_);
+    return static_cast<std::uint64_t>(scaled(philox(key, 0, sample)[0], ranges_.at(labels_)));
+  }
+
+  // Uniform in [0, range); 1 where there is no range.
+  static std::int64_t scaled(std::uint32_t word, std::int64_t range) {
+    if (range <= 0) return 1;
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32);
+  }
+
+  // Uniform with mean 0 and variance 1.
+  static double centred(std::uint32_t word) {
+    return (static_cast<double>(word) / 2147483648.0 - 1.0) * std::sqrt(3.0);
+  }
+
+  static double real_of(const Draw& draw, std::size_t k) {
+    if (!draw.has_class) return centred(draw.own[k]);
+    return (centred(draw.own[k]) + centred(draw.pattern[k])) * std::sqrt(0.5);
+  }
+
+  static std::int64_t integer_of(const Draw& draw, std::size_t k, std::int64_t range) {
+    const bool patterned = draw.has_class && draw.chance[k] < (std::uint32_t{1} << 30);
+    return scaled(patterned ? draw.pattern[k] : draw.own[k], range);
+  }
+
+  static void write(DType type, std::int64_t range, const Draw& draw, std::size_t k, std::byte* out) {
+    const double real = is_floating(type) ? real_of(draw, k) : 0;
+    const std::int64_t integer = is_floating(type) ? 0 : integer_of(draw, k, range);
     switch (type) {
       case DType::kFp64: return put(real, out);
       case DType::kFp16: return put(c10::Half(static_cast<float>(real)), out);
@@ -97,7 +153,7 @@ class SyntheticData : public DataSource {
       case DType::kInt8: return put(static_cast<std::int8_t>(integer), out);
       case DType::kUint8:
       case DType::kBool: return put(static_cast<std::uint8_t>(integer), out);
-      default: return put(static_cast<float>(real), out);
+      case DType::kFp32: return put(static_cast<float>(real), out);
     }
   }
 
@@ -108,6 +164,7 @@ class SyntheticData : public DataSource {
 
   const Graph& graph_;
   std::uint64_t seed_;
+  TensorId labels_;
   std::map<TensorId, std::int64_t> ranges_;
 };
 

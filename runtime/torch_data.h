@@ -24,9 +24,10 @@ class DataSource {
   virtual Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) = 0;
 };
 
-/// Values from the seed, addressed by (input name, sample, element): floats uniform with variance 1;
+/// Values from the seed, addressed by (input name, sample, element): floats of mean 0 and variance 1;
 /// integers in the range of the embedding they index or of the classes they are labels of, else 1
-/// (masks); booleans true.
+/// (masks); booleans true. Where samples have one label each, there is something to learn: half the
+/// variance of floats, and a quarter of the indices, are a pattern of the sample's class.
 std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_t seed);
 
 /// Inputs from .npy files (input name, path), whose axis 0 is the sample; reading starts again at

@@ -113,6 +113,13 @@ TEST(TorchExecutor, LossFallsOnAFixedBatch) {
   EXPECT_LT(losses.back(), 0.9 * losses.front());
 }
 
+TEST(TorchExecutor, LossFallsOnFreshSyntheticSamples) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  auto d = driver(graph, "micro-batches 1\nstage a/0=32 : *\n", 32, seeded(3));
+  const std::vector<double> losses = d.steps(200);
+  EXPECT_LT(losses.back(), 0.8 * losses.front());
+}
+
 TEST(TorchExecutor, MicroBatchesTrainLikeTheWholeBatch) {
   const Graph graph = testing::graph_of(kPerceptron);
   auto whole = driver(graph, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));

@@ -108,12 +108,13 @@ std::vector<double> read_doubles(const std::string& path) {
 class PlainPyTorch : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (std::system("/usr/bin/python3 -c 'import torch, onnx' 2>/dev/null") != 0) {
+    const std::string python = AGPCS_TORCH_PYTHON;
+    if (python.empty() || std::system((python + " -c 'import onnx' 2>/dev/null").c_str()) != 0) {
       GTEST_SKIP() << "Debian's python3-torch and python3-onnx are not installed";
     }
     folder_ = std::filesystem::temp_directory_path() / ("agpcs_plain_pytorch_" + GetParam());
     std::filesystem::create_directories(folder_);
-    const std::string command = fmt::format("/usr/bin/python3 tests/training/models.py train {} {} {}", GetParam(),
+    const std::string command = fmt::format("{} tests/training/models.py train {} {} {}", python, GetParam(),
                                             model(), folder_.string());
     ASSERT_EQ(std::system(command.c_str()), 0);
   }

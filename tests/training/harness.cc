@@ -138,7 +138,10 @@ Plan plan_with(const Graph& graph, const Training& training,
   strategy = cut_evenly(graph, cluster, std::move(strategy), training.batch);
   add_buckets(graph, strategy);
   const MadeBy made_by{"0.1.0", 7, "test", "none"};
-  const Plan plan = take(lower(graph, cluster, training, strategy, made_by));
+  Plan plan = take(lower(graph, cluster, training, strategy, made_by));
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 1, std::string(expectation_unit(name))});
+  }
   const Status valid = verify_plan(plan);
   AGPCS_CHECK(valid.ok(), "{}", valid.message());
   return plan;
