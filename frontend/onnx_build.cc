@@ -243,15 +243,15 @@ class GraphBuilder {
       if (options_.read_weights) read_value(tensor);
       return;
     }
+    if (tensor.kind == TensorKind::kConstant && tensor.shape.empty() && is_floating(tensor.type) &&
+        model_.initializers.count(proto.name()) != 0) {
+      scalars_.push_back(tensor.name);
+    }
     if (!tensor.constant.bytes.empty()) return;
     Result<std::vector<std::byte>> bytes = inline_bytes(proto);
     if (!bytes.ok()) return report(bytes.status());
     if (tensor.kind == TensorKind::kConstant || options_.read_weights) {
       tensor.constant.bytes = std::move(*bytes);
-    }
-    if (tensor.kind == TensorKind::kConstant && tensor.shape.empty() && is_floating(tensor.type) &&
-        model_.initializers.count(proto.name()) != 0) {
-      scalars_.push_back(tensor.name);
     }
   }
 
@@ -343,11 +343,11 @@ class GraphBuilder {
                       op.domain, op.domain.empty() ? "" : ".", op.type));
     }
     if (scalars_.empty()) return;
-    diag_.warning({},
-                  fmt::format("{} initializer{} of rank 0 ('{}'{}) not trained", scalars_.size(),
-                              scalars_.size() == 1 ? "" : "s", scalars_.front(),
-                              scalars_.size() == 1 ? "), is" : ", ...) are"),
-                  "a trained scalar has shape [1]");
+    const std::string which = scalars_.size() == 1
+                                  ? fmt::format("initializer '{}' is a scalar and is", scalars_[0])
+                                  : fmt::format("{} initializers ('{}', ...) are scalars and are",
+                                                scalars_.size(), scalars_[0]);
+    diag_.warning({}, which + " not trained", "a trained scalar has shape [1]");
   }
 
   const Model& model_;

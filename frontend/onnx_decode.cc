@@ -31,28 +31,25 @@ constexpr Magic kMagics[] = {
 };
 
 bool is_text(std::string_view bytes) {
-  return std::all_of(bytes.begin(), bytes.begin() + std::min<std::size_t>(bytes.size(), 512),
-                     [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c & 0xE0) != 0; });
+  return std::all_of(
+      bytes.begin(), bytes.begin() + std::min<std::size_t>(bytes.size(), 512),
+      [](char c) { return c == '\n' || c == '\r' || c == '\t' || (c >= ' ' && c <= '~'); });
 }
 
-/// What a file that is not a model is, or "".
-std::string_view looks_like(std::string_view bytes) {
-  for (const Magic& magic : kMagics) {
-    if (bytes.substr(0, magic.bytes.size()) == magic.bytes) return magic.what;
-  }
-  return is_text(bytes) ? "text" : "";
+bool has_magic(std::string_view bytes, const Magic& magic) {
+  return bytes.substr(0, magic.bytes.size()) == magic.bytes;
 }
 
 Status not_a_model(const std::string& bytes, const std::string& file) {
-  const std::string_view what = looks_like(bytes);
-  if (what == "text") {
+  for (const Magic& magic : kMagics) {
+    if (!has_magic(bytes, magic)) continue;
+    return invalid_input(fmt::format("{}: error: not an ONNX model: it is {}", file, magic.what));
+  }
+  if (is_text(bytes)) {
     return invalid_input(
         fmt::format("{}: error: not an ONNX model: it is text\n"
                     "  hint: text models in ONNX's own syntax are named *.onnxtxt",
                     file));
-  }
-  if (!what.empty()) {
-    return invalid_input(fmt::format("{}: error: not an ONNX model: it is {}", file, what));
   }
   constexpr char kIrVersionTag = 0x08;  // a ModelProto starts with field 1, a varint
   if (bytes.front() == kIrVersionTag) {
@@ -72,10 +69,9 @@ Result<onnx::ModelProto> decode_binary(const std::string& bytes, const std::stri
                     file, bytes.size()));
   }
   onnx::ModelProto proto;
-  if (!looks_like(bytes).empty() ||
-      !proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return not_a_model(bytes, file);
-  }
+  const bool decoded = proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  // Other data may happen to decode, as fields that a model does not have.
+  if (!decoded || (!proto.has_graph() && !proto.has_ir_version())) return not_a_model(bytes, file);
   return proto;
 }
 
@@ -100,9 +96,6 @@ Result<onnx::ModelProto> decode_text(const std::string& text, const std::string&
   try {
     const auto status = parser.Parse(proto);
     if (!status.IsOK()) return parse_error(text, file, status.ErrorMessage());
-    if (!parser.EndOfInput()) {
-      return parse_error(text, file, parser.GetCurrentPos() + "\ntext after the end of the model");
-    }
   } catch (const std::exception&) {  // std::stoll and its kin inside the parser
     return parse_error(text, file, parser.GetCurrentPos() + "\na number is out of range");
   }

@@ -21,7 +21,7 @@ class DimBinder {
   Result<DimBindings> run() {
     collect_names();
     take_values();
-    choose_batch();
+    if (!choose_batch()) return diag_.status();
     check_values();
     for (const onnx::ValueInfoProto* input : model_.inputs) check_input(*input);
     if (!diag_.ok()) return diag_.status();
@@ -56,14 +56,15 @@ class DimBinder {
   }
 
   /// The batch: the dimension asked for, else the first symbolic axis 0, else axis 0 as it is.
-  void choose_batch() {
+  /// False: there is none of the name asked for.
+  bool choose_batch() {
     if (!options_.batch_dim.empty()) {
       bindings_.batch = options_.batch_dim;
-      if (input_names_.count(options_.batch_dim) != 0) return;
+      if (input_names_.count(options_.batch_dim) != 0) return true;
       diag_.error({}, fmt::format("no input has a dimension '{}'", options_.batch_dim),
                   did_you_mean(options_.batch_dim, {input_names_.begin(), input_names_.end()},
                                "symbolic dimensions"));
-      return;
+      return false;
     }
     for (const onnx::ValueInfoProto* input : model_.inputs) {
       const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
@@ -73,15 +74,16 @@ class DimBinder {
         continue;
       }
       bindings_.batch = shape.dim(0).dim_param();
-      return;
+      return true;
     }
-    if (options_.as_written) return;
+    if (options_.as_written) return true;
     for (const onnx::ValueInfoProto* input : model_.inputs) {
       const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
       if (shape.dim_size() == 0) continue;
       bindings_.fixed_batch = shape.dim(0).dim_value();
-      return;
+      break;
     }
+    return true;
   }
 
   /// Another input has an axis 0 that is symbolic and not bound.

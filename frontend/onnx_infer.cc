@@ -20,6 +20,9 @@ constexpr const char* kRemedy =
     "export the model at opset 17, or save it with its value types: "
     "onnx.save(onnx.shape_inference.infer_shapes(model), path)";
 
+constexpr const char* kValueTypes =
+    "save the model with the types of its values (value_info in the graph)";
+
 /// ONNX's words as the end of a sentence of ours.
 std::string onnx_words(std::string text) {
   for (const std::string_view noise : {"[ShapeInferenceError] ", "[TypeInferenceError] ",
@@ -243,7 +246,7 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
   if (rule.schema == nullptr) {
     rule.unknown =
         fmt::format("{} is not an operator that ONNX's library knows", versioned(node, opset));
-    rule.hint = kRemedy;
+    rule.hint = domain.empty() ? kRemedy : kValueTypes;
     return rule;
   }
   try {
@@ -254,7 +257,7 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
   }
   if (!rule.schema->has_type_and_shape_inference_function() && !rule.schema->HasFunction()) {
     rule.unknown = fmt::format("ONNX has no shape rule for {}", versioned(node, opset));
-    rule.hint = "save the model with its value types (value_info)";
+    rule.hint = kValueTypes;
   }
   return rule;
 }
@@ -264,6 +267,7 @@ namespace {
 std::vector<InferredOutput> own_rule(const ShapeRule& rule,
                                      const std::vector<const Dense*>& inputs) {
   std::vector<InferredOutput> outputs(static_cast<std::size_t>(rule.node.output_size()));
+  if (!rule.same_as_input && !rule.broadcast) return outputs;
   if (outputs.empty() || inputs.empty() || inputs[0] == nullptr) return outputs;
   outputs[0].type = inputs[0]->type;
   outputs[0].dims = inputs[0]->dims;

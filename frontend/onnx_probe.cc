@@ -254,9 +254,9 @@ class Prober {
     for (std::size_t p = 0; p < probes_of(inputs); ++p) {
       const std::vector<const Dense*> at = at_probe(inputs, p);
       Result<std::vector<InferredOutput>> inferred = infer_shapes(*rule, at);
-      if (!inferred.ok()) return fail_to_fit(index, node, inputs, inferred.status().message());
+      if (!inferred.ok()) return fail_to_fit(index, p, inputs, inferred.status().message());
       if (const std::string problem = check_fit(node, at, *inferred); !problem.empty()) {
-        return fail_to_fit(index, node, inputs, problem);
+        return fail_to_fit(index, p, inputs, problem);
       }
       outputs.push_back(std::move(*inferred));
     }
@@ -338,16 +338,19 @@ class Prober {
     return "it may depend on data; save the model with its value types (value_info)";
   }
 
-  void fail_to_fit(int index, const NodeProto& node, const Inputs& inputs, const std::string& why) {
+  void fail_to_fit(int index, std::size_t probe, const Inputs& inputs, const std::string& why) {
+    const NodeProto& node = model_.node(index);
     std::string shapes;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == nullptr) continue;
       shapes += fmt::format("{}'{}' {}", shapes.empty() ? "" : ", ",
-                            node.input(static_cast<int>(i)), probed_text(*inputs[i]));
+                            node.input(static_cast<int>(i)), probed_text(*inputs[i], probe));
     }
+    const std::string when =
+        probes_of(inputs) > 1 ? fmt::format(" (n = {})", kProbes[probe]) : std::string();
     diag_.error_at(
         label_of(model_, index),
-        fmt::format("{} does not take {}: {}", node.op_type(), shapes, why),
+        fmt::format("{} does not take {}: {}{}", node.op_type(), shapes, why, when),
         bindings_.fixed_batch == 0
             ? ""
             : fmt::format("axis 0 of the inputs, {} in the file, was taken as the batch; "

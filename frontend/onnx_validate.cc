@@ -47,8 +47,7 @@ std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense
     const auto before = element_count(inputs[0]->dims);
     const auto after = element_count(*outputs[0].dims);
     if (before && after && *before != *after) {
-      return fmt::format("{} elements do not become [{}] at {} samples", *before,
-                         fmt::join(*outputs[0].dims, ","), kProbes[0]);
+      return fmt::format("{} elements do not become {}", *before, *after);
     }
   }
   return "";
@@ -71,7 +70,7 @@ std::optional<Dims> rebound_target(const Dims& data, const Dims& target, std::in
   return rebound;
 }
 
-std::string probed_text(const Probed& value) {
+std::string probed_text(const Probed& value, std::size_t probe) {
   const std::optional<DType> type = dtype_of(value.type());
   std::string text = type ? std::string(name_of(*type)) : onnx_type_name(value.type());
   text += '[';
@@ -83,7 +82,13 @@ std::string probed_text(const Probed& value) {
     if (e.per_sample != 0 && e.fixed > 0) text += '+';
     if (e.per_sample == 0 || e.fixed != 0) text += fmt::to_string(e.fixed);
   }
-  return text + ']';
+  text += ']';
+  constexpr std::size_t kFew = 8;
+  const Dense& at = value[probe];
+  if (at.known && !at.floating() && at.ints.size() <= kFew) {
+    text += fmt::format(" {{{}}}", fmt::join(at.ints, ","));
+  }
+  return text;
 }
 
 }  // namespace agpcs::frontend

@@ -24,7 +24,7 @@ std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense
 std::optional<Dims> rebound_target(const Dims& data, const Dims& target, std::int64_t samples,
                                    std::int64_t fixed_batch);
 
-/// "fp32[n,3,224,224]".
-std::string probed_text(const Probed& value);
+/// "fp32[n,3,224,224]", and "int64[2] {1009,-1}" with the elements at `probe` where they are few.
+std::string probed_text(const Probed& value, std::size_t probe);
 
 }  // namespace agpcs::frontend
