@@ -474,6 +474,7 @@ class PlanParser {
                                 "the line is not spelled as AGPCS writes it",
                                 fmt::format("write '{}'", wanted));
     }
+    diagnostics_.error({last_number() + 1, 0, 1}, "the plan is not spelled as AGPCS writes it");
   }
 
   std::string_view text_;

@@ -24,6 +24,14 @@ std::string expected(const Plan& plan, std::string_view name) {
   return "-";
 }
 
+/// The share of a step that a device computes: "87%".
+std::string busy(const Plan& plan, const std::string& device) {
+  for (const Expectation& e : plan.expect) {
+    if (e.name == "utilization " + device) return fmt::format("{:.0f}%", 100 * e.value);
+  }
+  return "-";
+}
+
 std::string training_line(const Plan& plan) {
   const Training& t = plan.training;
   std::string text =
@@ -105,10 +113,14 @@ std::string passes_text(const Program& program) {
 
 std::string bucket_text(const PlanBucket& bucket, bool alone) {
   const auto bytes = static_cast<std::int64_t>(size_of(bucket.type)) * bucket.elements();
-  return fmt::format("    {:<5} {}, {} ({}), {} .. {}\n", bucket.name,
-                     alone ? "not reduced" : name_of(bucket.algorithm), byte_figure(bytes),
-                     plural(static_cast<std::int64_t>(bucket.members.size()), "gradient"),
-                     bucket.members.front().parameter, bucket.members.back().parameter);
+  std::string text = fmt::format("    {:<5} {}, {}: {}", bucket.name,
+                                 alone ? "not reduced" : name_of(bucket.algorithm),
+                                 byte_figure(bytes), bucket.members.front().parameter);
+  if (bucket.members.size() > 1) {
+    text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
+                        bucket.members.size());
+  }
+  return text + "\n";
 }
 
 /// Bytes that a cut carries for each sample, one way; tensors without a sample axis count once.
@@ -134,10 +146,10 @@ std::string device_table(const Plan& plan, const PlanStage& stage) {
       fmt::format("  rank  {:<{}}  samples   busy  peak memory      sent\n", "device", width);
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
     const std::string& device = stage.devices[i];
-    text += fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device,
-                        width, stage.samples[i], expected(plan, "utilization " + device),
-                        expected(plan, "peak-memory " + device),
-                        expected(plan, "bytes-sent " + device));
+    text +=
+        fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device, width,
+                    stage.samples[i], busy(plan, device), expected(plan, "peak-memory " + device),
+                    expected(plan, "bytes-sent " + device));
   }
   return text;
 }

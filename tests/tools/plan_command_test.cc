@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/plan_command.h"
+
+#include "frontend/cluster_file.h"
+#include "tests/ir/plan_text.h"
+#include "tests/plan_builders.h"
+#include "tools/json.h"
+#include "tools/plan_views.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using namespace testing;  // NOLINT: the builders
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& args) {
+  std::ostringstream out, err;
+  const int code = plan_command(args, {out, err});
+  return {code, out.str(), err.str()};
+}
+
+/// A folder for the files of one test, which goes away with it.
+class WithFolder : public ::testing::Test {
+ protected:
+  WithFolder() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
+    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
+  }
+  ~WithFolder() override { std::filesystem::remove_all(folder_); }
+
+  std::string write_temporary(const std::string& name, std::string_view text) const {
+    std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+
+  std::string folder_;
+};
+
+class PlanCommand : public WithFolder {
+ protected:
+  std::string plan_ = write_temporary("small.plan", kPlanText);
+};
+
+TEST_F(PlanCommand, CheckSaysWhatItProved) {
+  const Outcome outcome = run({"check", plan_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, plan_ +
+                             ": ok: 2 stages, 3 ranks, 21 instructions; no rank waits forever, "
+                             "every gradient is reduced once\n");
+}
+
+TEST_F(PlanCommand, CheckRefusesABrokenPlanWithItsPlace) {
+  const std::string broken =
+      write_temporary("broken.plan", plan_text_with("mb=1 after=recv:c0:1", "mb=1"));
+  const Outcome outcome = run({"check", broken});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, broken +
+                             ":39:3: error: program s1: 'forward mb=1' may start before 'recv c0 "
+                             "mb=1' has finished\n"
+                             "    forward mb=1\n"
+                             "    ^~~~~~~~~~~~\n"
+                             "  hint: add 'recv:c0:1' to its after=\n");
+}
+
+TEST_F(PlanCommand, AFileThatIsNotThereIsNamed) {
+  const Outcome outcome = run({"show", "nowhere/x.plan"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err, "nowhere/x.plan: error: cannot be read: No such file or directory\n");
+  EXPECT_EQ(run({"show", folder_}).code, 1);  // a folder
+}
+
+TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
+  EXPECT_EQ(run({}).code, 2);
+  const Outcome typo = run({"shwo", plan_});
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_EQ(typo.err,
+            "agpcs-plan: error: unknown command 'shwo'\n"
+            "  hint: did you mean 'show'? commands: check, show, diff, json, trace\n");
+  EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
+  EXPECT_EQ(run({"show", plan_, "--colour"}).err,
+            "agpcs-plan: error: the following argument was not expected: --colour\n"
+            "  hint: see agpcs-plan --help\n");
+}
+
+TEST_F(PlanCommand, HelpHasExamplesAndVersionIsOneLine) {
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_NE(help.out.find("Examples:\n  agpcs-plan check resnet50.plan\n"), std::string::npos);
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out, "agpcs-plan 0.1.0\n");
+}
+
+TEST_F(PlanCommand, ShowIsASummaryForPeople) {
+  const Outcome outcome = run({"show", plan_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.show"));
+}
+
+TEST_F(PlanCommand, JsonHasEverythingThatTheTextHas) {
+  const Outcome outcome = run({"json", plan_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.json"));
+}
+
+TEST_F(PlanCommand, DiffOfAPlanWithItselfIsZero) {
+  const Outcome outcome = run({"diff", plan_, plan_});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, "the plans are the same\n");
+}
+
+TEST_F(PlanCommand, DiffTellsFiguresFromDecisions) {
+  const std::string faster =
+      write_temporary("faster.plan", plan_text_with("step 1.23ms", "step 1.10ms"));
+  const Outcome outcome = run({"diff", plan_, faster});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out,
+            "the decisions are the same\n"
+            "expectations differ\n"
+            "  step 1.23ms -> 1.10ms (-10.6%)\n");
+  EXPECT_EQ(run({"diff", "--decisions", plan_, faster}).code, 0);
+}
+
+TEST_F(PlanCommand, DiffSaysWhichDecisionsChanged) {
+  std::string text = plan_text_with("samples=3,1 recompute=no", "samples=2x2 recompute=yes");
+  text.replace(text.find("seed=7"), 6, "seed=8");
+  text.replace(text.find("  gradient fc1.weight elements=128\n  gradient fc1.bias elements=16\n"),
+               67, "  gradient fc1.bias elements=16\n  gradient fc1.weight elements=128\n");
+  const std::string other = write_temporary("other.plan", text);
+  const Outcome outcome = run({"diff", plan_, other});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "decisions differ\n"
+            "  stage s0: samples 3,1 -> 2x2, recompute no -> yes\n"
+            "  bucket b1\n"
+            "    - gradient fc1.weight elements=128\n"
+            "    + gradient fc1.weight elements=128\n"
+            "made differently\n"
+            "  seed 7 -> 8\n");
+  EXPECT_EQ(run({"diff", "--decisions", plan_, other}).code, 1);
+}
+
+TEST(DiffPlans, StagesThatAreGoneAndNewAreNamed) {
+  const Graph graph = graph_of(
+      "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"
+      "outputs h\nloss l\n");
+  const Cluster cluster = cluster_of("kind g fp32=1e12\nhost a g 2\n");
+  const Plan one = plan_of(graph, cluster, "micro-batches 2\nstage a/0=4 : *\n", 8);
+  const Plan two =
+      plan_of(graph, cluster, "micro-batches 2\nstage a/0=4 : h\nstage a/1=4 : *\n", 8);
+  const std::string text = diff_plans(one, two).text;
+  EXPECT_NE(text.find("  stage s1 is new: stage s1 ranks=1 devices=a/1"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  cut c0 is new: cut c0 from=s0 to=s1 tensors=1\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  utilization a/1 "), std::string::npos) << text;
+  EXPECT_NE(diff_plans(two, one).text.find("  stage s1 is gone: stage s1"), std::string::npos);
+}
+
+/// A plan for the sample model and cluster, both read from their files.
+class PlanOfSamples : public WithFolder {
+ protected:
+  void SetUp() override {
+    const Result<ClusterFile> file = read_cluster(cluster_);
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    Loss loss;
+    const Result<TrainingModel> model = read_training_model(model_, {}, loss);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    Plan plan = plan_of(model->graph, file->cluster,
+                        "micro-batches 2\nstage local/0=12 local/1=4 : *\n", 32);
+    plan.training.loss = loss;
+    plan_ = write_temporary("sample.plan", print_plan(plan));
+  }
+
+  std::string model_ = "samples/models/small_cnn.onnxtxt";
+  std::string cluster_ = "samples/clusters/local-2.yaml";
+  std::string plan_;
+};
+
+TEST_F(PlanOfSamples, CheckSaysHowWellMemoryFits) {
+  const Outcome outcome = run({"check", plan_, "--model", model_, "--cluster", cluster_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("; memory fits, fullest is local/0 with "), std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(PlanOfSamples, CheckRefusesAnotherModel) {
+  const Outcome outcome =
+      run({"check", plan_, "--model", "samples/models/resnet50.onnx", "--cluster", cluster_});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("plan: error: the plan is for model 'small_cnn' (sha256:"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(PlanOfSamples, CheckRefusesAnotherCluster) {
+  const Outcome outcome = run(
+      {"check", plan_, "--model", model_, "--cluster", "samples/clusters/v100x4-rtx3090x4.yaml"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("plan: error: the plan is for cluster 'local-2' (sha256:"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(PlanOfSamples, TraceHoldsEveryInstructionOfEveryRank) {
+  const std::string trace = write_temporary("trace.json", "");
+  const Outcome outcome = run({"trace", plan_, model_, cluster_, "-o", trace});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string text = contents(trace);
+  EXPECT_EQ(text.find("{"), 0u);
+  for (const char* name :
+       {"forward s0 mb 0", "backward s0 mb 1", "all_reduce b0", "update", "report"}) {
+    EXPECT_NE(text.find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(run({"trace", plan_, model_, cluster_, "-o", "-"}).out, text);
+}
+
+TEST_F(PlanOfSamples, TraceSaysWhenItsFileCannotBeWritten) {
+  const Outcome outcome = run({"trace", plan_, model_, cluster_, "-o", "nowhere/trace.json"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err,
+            "nowhere/trace.json: error: cannot be written: No such file or directory\n");
+}
+
+TEST(Json, StringsAreEscapedAndWrongBytesReplaced) {
+  EXPECT_EQ(json_string("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
+  EXPECT_EQ(json_string("\xc3\xa4 \xff!"), "\"\xc3\xa4 \\ufffd!\"");
+  EXPECT_EQ(json_string("\xc3"), "\"\\ufffd\"");
+}
+
+TEST(Json, EmptyBracketsStayOnTheirLine) {
+  JsonWriter json;
+  json.begin_object().key("a").begin_array().end_array().key("b").begin_object().end_object();
+  json.key("c").value(0.1).key("d").value(true).key("e").null().end_object();
+  EXPECT_EQ(json.text(),
+            "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": 0.1,\n  \"d\": true,\n  \"e\": null\n}\n");
+}
+
+TEST(ParseDims, RefusesWhatIsNoBinding) {
+  EXPECT_EQ((*parse_dims({"seq=128", "a=b=3"}))[1].first, "a=b");
+  for (const std::string text : {"seq", "seq=", "=3", "seq=0", "seq=-1", "seq=1.5", "seq=12x"}) {
+    const auto dims = parse_dims({text});
+    ASSERT_FALSE(dims.ok()) << text;
+    EXPECT_EQ(dims.status().code(), StatusCode::kUsage);
+    EXPECT_EQ(dims.status().message(),
+              "--dim '" + text + "' is not NAME=VALUE with a whole value above 0, such as seq=128");
+  }
+}
+
+TEST(Progress, IsOneOverwrittenLineOnATerminalAndPlainLinesElsewhere) {
+  std::ostringstream plain, terminal;
+  {
+    Progress lines(plain, false);
+    lines.step("import");
+    lines.step("plan");
+    Progress line(terminal, true);
+    line.step("import");
+    line.step("plan");
+  }
+  EXPECT_EQ(plain.str(), "import\nplan\n");
+  EXPECT_EQ(terminal.str(), "\rimport\rplan  \r    \r");
+}
+
+}  // namespace
+}  // namespace agpcs
