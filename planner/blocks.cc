@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <queue>
@@ -257,13 +258,15 @@ bool join_chains(const BlockGraph& graph, double most_flops, OpSets& sets) {
   }
   bool any = false;
   std::vector<double> flops(count), before(count);  // of the joined block that ends here
-  for (std::size_t i = 0; i < count; ++i) flops[i] = graph.blocks[i].flops;
-  before = in_bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    flops[i] = graph.blocks[i].flops;
+    before[i] = in[i] > 0 ? in_bytes[i] : std::numeric_limits<double>::infinity();
+  }
   for (std::size_t i = 0; i < count; ++i) {
     const int to = next[i];
     if (out[i] != 1 || in[at(to)] != 1 || flops[i] + flops[at(to)] > most_flops) continue;
-    const bool other_cut = (in[i] > 0 && before[i] <= out_bytes[i]) ||
-                           (out[at(to)] > 0 && out_bytes[at(to)] <= out_bytes[i]);
+    const bool other_cut =
+        before[i] <= out_bytes[i] || (out[at(to)] > 0 && out_bytes[at(to)] <= out_bytes[i]);
     if (!other_cut) continue;
     sets.join(graph.blocks[i].ops.front(), graph.blocks[at(to)].ops.front());
     flops[at(to)] += flops[i];

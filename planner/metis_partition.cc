@@ -145,7 +145,23 @@ std::vector<int> make_convex(const BlockGraph& blocks, const std::vector<int>& p
     earlier[at(edge->from)] = std::min(earlier[at(edge->from)], earlier[at(edge->to)]);
   }
   const double worst_later = worst_load(blocks, later, ordered_targets);
-  return worst_load(blocks, earlier, ordered_targets) < worst_later ? earlier : later;
+  const double worst_earlier = worst_load(blocks, earlier, ordered_targets);
+  return worst_earlier < worst_later ? earlier : later;
+}
+
+std::vector<int> cut_at_targets(const BlockGraph& blocks, const std::vector<double>& targets) {
+  double total = 0, before = 0, bound = targets[0];
+  for (const Block& block : blocks.blocks) total += block.flops;
+  std::vector<int> parts;
+  std::size_t part = 0;
+  for (const Block& block : blocks.blocks) {
+    while (part + 1 < targets.size() && before + block.flops / 2 > bound * total) {
+      bound += targets[++part];
+    }
+    parts.push_back(static_cast<int>(part));
+    before += block.flops;
+  }
+  return parts;
 }
 
 }  // namespace agpcs

@@ -26,4 +26,8 @@ Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
 std::vector<int> make_convex(const BlockGraph& blocks, const std::vector<int>& parts,
                              const std::vector<double>& targets, std::vector<int>& order);
 
+/// The topological order cut at the targets: each block is in the part in which the middle of its
+/// FLOPs falls. Convex; parts may be empty.
+std::vector<int> cut_at_targets(const BlockGraph& blocks, const std::vector<double>& targets);
+
 }  // namespace agpcs

@@ -51,6 +51,22 @@ Partition without_empty_stages(const std::vector<int>& stage_of_block,
   return partition;
 }
 
+/// METIS's parts made convex. Where that leaves a group without work, as long skip connections may,
+/// also the plain cut of the topological order in METIS's order of groups.
+std::vector<Partition> convex_partitions(const Problem& problem, const std::vector<int>& parts,
+                                         const std::vector<double>& targets,
+                                         const DeviceGroups& groups) {
+  std::vector<int> order;
+  const std::vector<int> stages = make_convex(problem.blocks, parts, targets, order);
+  std::vector<Partition> partitions = {without_empty_stages(stages, order, groups)};
+  if (partitions.front().groups.size() == groups.size()) return partitions;
+  std::vector<double> ordered_targets;
+  for (const int part : order) ordered_targets.push_back(targets[static_cast<std::size_t>(part)]);
+  const std::vector<int> cut = cut_at_targets(problem.blocks, ordered_targets);
+  partitions.push_back(without_empty_stages(cut, order, groups));
+  return partitions;
+}
+
 class MetisSeeder : public Seeder {
  public:
   std::string_view name() const override { return "metis"; }
@@ -61,13 +77,12 @@ class MetisSeeder : public Seeder {
       if (groups.size() > problem.blocks.blocks.size()) continue;
       const std::vector<double> targets = targets_of(problem, groups);
       AGPCS_TRY(const std::vector<int> parts, metis_partition(problem.blocks, targets, rng.next()));
-      std::vector<int> order;
-      const std::vector<int> stages = make_convex(problem.blocks, parts, targets, order);
-      const Partition partition = without_empty_stages(stages, order, groups);
-      if (partition.groups.size() < 2) continue;
-      const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));
-      for (Candidate& candidate : pipelines(problem, partition, counts)) {
-        candidates.push_back(std::move(candidate));
+      for (const Partition& partition : convex_partitions(problem, parts, targets, groups)) {
+        if (partition.groups.size() < 2) continue;
+        const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));
+        for (Candidate& candidate : pipelines(problem, partition, counts)) {
+          candidates.push_back(std::move(candidate));
+        }
       }
     }
     return thin_out(problem, std::move(candidates), kKept);

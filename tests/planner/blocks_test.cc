@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/blocks.h"
+
+#include "ir/strategy.h"
+#include "tests/planner/problems.h"
+
+#include <gtest/gtest.h>
+
+namespace agpcs::testing {
+namespace {
+
+/// The operators of each block, a line a block.
+std::string members(const BlockGraph& blocks, const Graph& graph) {
+  std::string text;
+  for (const Block& block : blocks.blocks) {
+    for (const OpId op : block.ops) text += graph.op(op).name + " ";
+    text.back() = '\n';
+  }
+  return text;
+}
+
+std::string blocks_of(const std::string& text, int least_blocks = 1000000) {
+  const Graph graph = graph_of(text);
+  return members(make_blocks(graph, 1, "fp32", {least_blocks}), graph);
+}
+
+TEST(Blocks, AnOperatorIsABlockWhereNothingJoinsIt) {
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "y = Relu(h) [n,8]\n"
+                      "l = ReduceMean(y) []\n"
+                      "outputs y\nloss l\n"),
+            "h\ny\nl\n");
+}
+
+TEST(Blocks, AViewStaysWithItsProducer) {
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "v = Flatten(h) [n,8]\n"
+                      "y = Relu(v) [n,8]\n"),
+            "h v\ny\n");
+}
+
+TEST(Blocks, WhatCannotBeSplitBySamplesIsNotCut) {
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "t = Transpose(h) [8,n]\n"
+                      "y = Relu(t) [8,n]\n"
+                      "u = Transpose(y) [n,8]\n"
+                      "z = Relu(u) [n,8]\n"),
+            "h\nt y u\nz\n");
+}
+
+TEST(Blocks, UsersOfOneParameterStayTogetherWithAllBetween) {
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "parameter v [8,8]\n"
+                      "a = MatMul(x, w) [n,8]\n"
+                      "b = MatMul(a, v) [n,8]\n"
+                      "c = MatMul(b, w) [n,8]\n"
+                      "d = Relu(c) [n,8]\n"),
+            "a b c\nd\n");
+}
+
+TEST(Blocks, AreNumberedInTopologicalOrder) {
+  // x's users share a parameter, so that the block {a, c} comes after b although a comes first.
+  const Graph graph = graph_of(
+      "input x [n,8]\n"
+      "parameter w [8,8]\n"
+      "a = MatMul(x, w) [n,8]\n"
+      "b = Relu(x) [n,8]\n"
+      "c = MatMul(b, w) [n,8]\n");
+  const BlockGraph blocks = make_blocks(graph, 1, "fp32", {1000000});
+  EXPECT_EQ(members(blocks, graph), "b\na c\n");
+  EXPECT_EQ(blocks.block_of, (std::vector<int>{1, 0, 1}));
+}
+
+TEST(Blocks, LightNeighboursOnAChainAreJoinedWhereAnEqualCutIsLeft) {
+  const std::string chain =
+      "input x [n,8]\n"
+      "a = Relu(x) [n,8]\n"
+      "b = Relu(a) [n,8]\n"
+      "c = Relu(b) [n,8]\n"
+      "d = Relu(c) [n,8]\n";
+  EXPECT_EQ(blocks_of(chain), "a\nb\nc\nd\n");
+  EXPECT_EQ(blocks_of(chain, 2), "a b\nc d\n");
+}
+
+TEST(Blocks, TheCheapestCutOfAChainIsKept) {
+  EXPECT_EQ(blocks_of("input x [n,64]\n"
+                      "a = Relu(x) [n,64]\n"
+                      "b = ReduceMean(a) [n,1]\n"
+                      "c = Expand(b) [n,64]\n"
+                      "d = Relu(c) [n,64]\n",
+                      1),
+            "a b\nc d\n");
+}
+
+TEST(Blocks, EdgesCarryEachTensorOnceAndCutsAllThatIsAlive) {
+  const Graph graph = graph_of(
+      "input x [n,8]\n"
+      "a = Relu(x) [n,8]\n"
+      "b = Relu(a) [n,8]\n"
+      "c = Add(a, b) [n,8]\n");
+  const BlockGraph blocks = make_blocks(graph, 2, "fp32", {1000000});
+  EXPECT_EQ(print_blocks(blocks, graph).substr(print_blocks(blocks, graph).find("edge")),
+            "edge 0 1 bytes=64\n"
+            "edge 0 2 bytes=64\n"
+            "edge 1 2 bytes=64\n");
+  EXPECT_EQ(blocks.cut_bytes, (std::vector<double>{0, 64, 128, 0}));
+}
+
+TEST(Blocks, HalfPrecisionHalvesBytes) {
+  const Graph graph = graph_of("input x [n,8]\na = Relu(x) [n,8]\nb = Relu(a) [n,8]\n");
+  EXPECT_EQ(make_blocks(graph, 2, "fp16", {1000000}).edges.front().bytes, 32);
+}
+
+TEST(Blocks, ADeepGraphIsNoDanger) {
+  std::string text = "input x [n,1]\nt0 = Relu(x) [n,1]\n";
+  for (int i = 1; i < 3000; ++i) {
+    text += "t" + std::to_string(i) + " = Relu(t" + std::to_string(i - 1) + ") [n,1]\n";
+  }
+  const Graph graph = graph_of(text);
+  const BlockGraph blocks = make_blocks(graph, 1, "fp32");
+  EXPECT_LE(blocks.size(), 2 * 256);
+  EXPECT_GE(blocks.size(), 256);
+}
+
+}  // namespace
+}  // namespace agpcs::testing

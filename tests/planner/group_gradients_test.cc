@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/group_gradients.h"
+
+#include "tests/planner/problems.h"
+
+#include <gtest/gtest.h>
+
+namespace agpcs::testing {
+namespace {
+
+std::string buckets_of(const Problem& problem, const std::string& strategy,
+                       std::int64_t bucket_bytes) {
+  Strategy s = strategy_of(strategy, problem.graph, problem.cluster);
+  s.buckets.clear();
+  s = group_gradients(problem, std::move(s), bucket_bytes);
+  EXPECT_EQ(verify_strategy(s, problem.graph, problem.cluster, problem.training.batch).message(),
+            "");
+  std::string text;
+  for (const Bucket& bucket : s.buckets) {
+    text += std::to_string(bucket.stage) + " " + std::string(name_of(bucket.algorithm)) + ":";
+    for (const TensorId id : bucket.parameters) text += " " + problem.graph.tensor(id).name;
+    text += '\n';
+  }
+  return text;
+}
+
+constexpr std::int64_t kLayer = 64 * 64 * 4;  // bytes of a layer's gradient
+
+TEST(GroupGradients, StartsANewBucketWhenTheOldOneIsFull) {
+  const auto problem = problem_of(chain(5, 64), fast_and_slow(), 8);
+  const std::string strategy = "stage a/0=4 a/1=4 : *\n";
+  EXPECT_EQ(buckets_of(*problem, strategy, 2 * kLayer),
+            "0 ring: w4 w3\n0 ring: w2 w1\n0 ring: w0\n");
+  EXPECT_EQ(buckets_of(*problem, strategy, 2 * kLayer - 1),
+            "0 ring: w4\n0 ring: w3\n0 ring: w2\n0 ring: w1\n0 ring: w0\n");
+  EXPECT_EQ(buckets_of(*problem, strategy, 1),
+            "0 ring: w4\n0 ring: w3\n0 ring: w2\n0 ring: w1\n0 ring: w0\n");
+  EXPECT_EQ(buckets_of(*problem, strategy, 1'000'000'000), "0 ring: w4 w3 w2 w1 w0\n");
+}
+
+TEST(GroupGradients, AStageHasItsOwnBuckets) {
+  const auto problem = problem_of(chain(4, 64), fast_and_slow(), 8);
+  EXPECT_EQ(buckets_of(*problem, "stage a/0=8 : h0..a1\nstage b/0=8 : *\n", 1'000'000'000),
+            "0 ring: w1 w0\n1 ring: w3 w2\n");
+}
+
+TEST(GroupGradients, AParameterIsReadyWhenItsFirstUserHasRunBackward) {
+  const auto problem = problem_of(graph_of("input x [n,8]\n"
+                                           "parameter shared [8,8]\n"
+                                           "parameter w [8,8]\n"
+                                           "a = MatMul(x, shared) [n,8]\n"
+                                           "b = MatMul(a, w) [n,8]\n"
+                                           "c = MatMul(b, shared) [n,8]\n"
+                                           "l = ReduceMean(c) []\n"
+                                           "outputs c\nloss l\n"),
+                                  fast_and_slow(), 8);
+  EXPECT_EQ(buckets_of(*problem, "stage a/0=4 a/1=4 : *\n", 1), "0 ring: w\n0 ring: shared\n");
+}
+
+TEST(ChooseAlgorithm, IsHierarchicalWhereASlowNetworkJoinsFastHosts) {
+  const Cluster cluster = cluster_of(
+      "kind x fp32=1e12\n"
+      "host a x 4 bandwidth=100e9 nic=1e9 nic-latency=50e-6\n"
+      "host b x 4 bandwidth=100e9 nic=1e9 nic-latency=50e-6\n");
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 1'000'000),
+            AllReduce::kHierarchical);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3}, 1'000'000), AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 4}, 1'000'000), AllReduce::kRing);
+}
+
+TEST(ChooseAlgorithm, IsTheRingWhereHostsAreNoFasterInside) {
+  const Cluster cluster = cluster_of(
+      "kind x fp32=1e12\n"
+      "host a x 4 bandwidth=1e9 nic=10e9 nic-latency=1e-6\n"
+      "host b x 4 bandwidth=1e9 nic=10e9 nic-latency=1e-6\n");
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 100'000'000), AllReduce::kRing);
+}
+
+}  // namespace
+}  // namespace agpcs::testing

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/metis_partition.h"
+
+#include "ir/rng.h"
+#include "tests/planner/problems.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace agpcs::testing {
+namespace {
+
+BlockGraph chain_blocks(int layers) { return make_blocks(chain(layers), 16, "fp32", {1000000}); }
+
+TEST(MetisPartition, LoadsPartsByTheirTargets) {
+  const BlockGraph blocks = chain_blocks(40);
+  const auto parts = metis_partition(blocks, {0.75, 0.25}, 1);
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  double load = 0, total = 0;
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    total += blocks.blocks[i].flops;
+    if ((*parts)[i] == 0) load += blocks.blocks[i].flops;
+  }
+  EXPECT_NEAR(load / total, 0.75, 0.05);
+}
+
+TEST(MetisPartition, TheSameSeedGivesTheSameParts) {
+  const BlockGraph blocks = chain_blocks(40);
+  EXPECT_EQ(*metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, 7),
+            *metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, 7));
+}
+
+TEST(MetisPartition, MorePartsThanHeavyBlocksPrintNothing) {
+  const BlockGraph blocks = chain_blocks(4);
+  ::testing::internal::CaptureStdout();
+  const auto parts = metis_partition(blocks, std::vector<double>(8, 1.0 / 8), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_TRUE(parts.ok());
+}
+
+TEST(MakeConvex, NoEdgeGoesBack) {
+  const BlockGraph blocks = make_blocks(graph_of("input x [n,8]\n"
+                                                 "parameter u [8,8]\n"
+                                                 "parameter v [8,8]\n"
+                                                 "parameter w [8,8]\n"
+                                                 "a = MatMul(x, u) [n,8]\n"
+                                                 "b = MatMul(a, v) [n,8]\n"
+                                                 "c = MatMul(b, w) [n,8]\n"
+                                                 "d = Add(a, c) [n,8]\n"),
+                                        16, "fp32", {1000000});
+  Rng rng(5);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<int> parts;
+    for (int i = 0; i < blocks.size(); ++i) parts.push_back(static_cast<int>(rng.below(3)));
+    std::vector<int> order;
+    const std::vector<int> stages = make_convex(blocks, parts, {0.5, 0.25, 0.25}, order);
+    for (const BlockEdge& edge : blocks.edges) {
+      EXPECT_LE(stages[static_cast<std::size_t>(edge.from)],
+                stages[static_cast<std::size_t>(edge.to)]);
+    }
+    EXPECT_EQ(std::set<int>(order.begin(), order.end()), (std::set<int>{0, 1, 2}));
+  }
+}
+
+TEST(MakeConvex, APartitionThatIsConvexStaysAndFollowsTheGraph) {
+  const BlockGraph blocks = chain_blocks(2);  // h0 a0 h1 a1 l
+  std::vector<int> order;
+  EXPECT_EQ(make_convex(blocks, {1, 1, 0, 0, 0}, {0.5, 0.5}, order),
+            (std::vector<int>{0, 0, 1, 1, 1}));
+  EXPECT_EQ(order, (std::vector<int>{1, 0}));
+}
+
+}  // namespace
+}  // namespace agpcs::testing

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluate.h"
+#include "planner/seeder.h"
+#include "tests/planner/problems.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace agpcs::testing {
+namespace {
+
+std::vector<Strategy> seeds_of(std::string_view name, const Problem& problem,
+                               std::uint64_t seed = 0) {
+  const auto seeder = make_seeder(name);
+  EXPECT_TRUE(seeder.ok());
+  auto strategies = (*seeder)->seed(problem, Rng(seed));
+  EXPECT_TRUE(strategies.ok()) << strategies.status().message();
+  return std::move(*strategies);
+}
+
+/// A diamond in the middle, a skip connection across it, and a tensor of fixed size used late.
+Graph branching() {
+  return graph_of(R"(
+      input x [n,256]
+      input labels int64[n]
+      input mask [16]
+      parameter w0 [256,256]
+      parameter w1 [256,256]
+      parameter w2 [256,256]
+      parameter w3 [256,256]
+      parameter w4 [256,16]
+      m = Neg(mask) [16]
+      h0 = MatMul(x, w0) [n,256]
+      a0 = Relu(h0) [n,256]
+      h1 = MatMul(a0, w1) [n,256]
+      h2 = MatMul(a0, w2) [n,256]
+      j = Add(h1, h2) [n,256]
+      h3 = MatMul(j, w3) [n,256]
+      s = Add(h3, a0) [n,256]
+      h4 = MatMul(s, w4) [n,16]
+      y = Add(h4, m) [n,16]
+      l = SoftmaxCrossEntropyLoss(y, labels) []
+      outputs y
+      loss l
+  )");
+}
+
+TEST(Seeders, EveryCandidateVerifiesAndBecomesAPlanThatVerifies) {
+  for (const bool branches : {false, true}) {
+    const auto problem = problem_of(branches ? branching() : chain(12), fast_and_slow(), 48);
+    for (const SeederEntry& entry : seeders()) {
+      const std::vector<Strategy> strategies = seeds_of(entry.name, *problem);
+      EXPECT_FALSE(strategies.empty()) << entry.name;
+      for (const Strategy& strategy : strategies) {
+        EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 48).message(), "");
+        const auto evaluated = evaluate(*problem, strategy, MadeBy());
+        ASSERT_TRUE(evaluated.ok()) << entry.name << ": " << evaluated.status().message();
+        EXPECT_EQ(verify_plan(evaluated->plan).message(), "") << entry.name;
+      }
+    }
+  }
+}
+
+TEST(Seeders, DeepPipelinesWithSkipsVerify) {
+  std::string text = "input x [n,64]\ninput labels int64[n]\n";
+  std::string last = "x";
+  for (int i = 0; i < 16; ++i) {
+    const std::string n = std::to_string(i);
+    text += "parameter w" + n + " [64,64]\nh" + n + " = MatMul(" + last + ", w" + n +
+            ") [n,64]\ns" + n + " = Add(h" + n + ", " + (i < 2 ? "h" + n : "s0") + ") [n,64]\n";
+    last = "s" + n;
+  }
+  text += "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last + "\nloss l\n";
+  const auto problem =
+      problem_of(graph_of(text), cluster_of("kind x fp32=1e12\nhost a x 16\n"), 64);
+  for (const char* name : {"degree", "metis", "linear"}) {
+    for (const Strategy& strategy : seeds_of(name, *problem)) {
+      const auto evaluated = evaluate(*problem, strategy, MadeBy());
+      ASSERT_TRUE(evaluated.ok()) << name << ": " << evaluated.status().message();
+      EXPECT_EQ(verify_plan(evaluated->plan).message(), "") << name;
+    }
+  }
+}
+
+TEST(Seeders, TheSameSeedGivesTheSameCandidates) {
+  const auto problem = problem_of(branching(), fast_and_slow(), 48);
+  for (const SeederEntry& entry : seeders()) {
+    std::string texts[2];
+    for (std::string& text : texts) {
+      for (const Strategy& strategy : seeds_of(entry.name, *problem, 5)) {
+        text += print_strategy(strategy, problem->graph, problem->cluster);
+      }
+    }
+    EXPECT_EQ(texts[0], texts[1]) << entry.name;
+  }
+}
+
+TEST(Seeders, PipelinesNeedTwoDevices) {
+  const auto problem = problem_of(chain(3), cluster_of("kind x fp32=1e12\nhost a x 1\n"), 8);
+  EXPECT_TRUE(seeds_of("metis", *problem).empty());
+  EXPECT_EQ(seeds_of("data_parallel", *problem).size(), 1u);
+}
+
+TEST(Seeders, AnUnknownNameIsAUsageError) {
+  const Status status = make_seeder("mettis").status();
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_EQ(status.message(),
+            "unknown seeder 'mettis'\n"
+            "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, degree");
+}
+
+TEST(DegreeSeeder, CutsEqualDegreeOverEqualDevices) {
+  ProblemOptions options;
+  options.micro_batches = 4;
+  const auto problem = problem_of(chain(4), fast_and_slow(), 8, options);
+  const std::vector<Strategy> strategies = seeds_of("degree", *problem);
+  ASSERT_EQ(strategies.size(), 1u);
+  EXPECT_EQ(print_strategy(strategies[0], problem->graph, problem->cluster),
+            "strategy micro-batches=4 schedule=1f1b\n"
+            "stage 0: a/0=2\n  h0\n  a0\n"
+            "stage 1: a/1=2\n  h1\n  a1\n"
+            "stage 2: b/0=2\n  h2\n  a2\n"
+            "stage 3: b/1=2\n  h3\n  a3\n  l\n");
+}
+
+TEST(DataParallelSeeder, TakesTheFewestMicroBatchesThatFit) {
+  const auto roomy = problem_of(chain(8, 1024), fast_and_slow(), 4096);
+  EXPECT_EQ(seeds_of("data_parallel", *roomy).front().micro_batches, 1);
+  const auto tight = problem_of(chain(8, 1024), fast_and_slow("130e6"), 4096);
+  const Strategy strategy = seeds_of("data_parallel", *tight).front();
+  EXPECT_GT(strategy.micro_batches, 1);
+  EXPECT_TRUE(evaluate(*tight, strategy, MadeBy()).ok());
+  Strategy fewer = strategy;
+  fewer.micro_batches /= 2;
+  for (std::int64_t& share : fewer.stages[0].shares) share *= 2;
+  EXPECT_EQ(evaluate(*tight, fewer, MadeBy()).status().code(), StatusCode::kInfeasible);
+}
+
+TEST(PlainDataParallelism, HasEqualSharesOnAllDevices) {
+  const auto problem = problem_of(chain(4), fast_and_slow(), 64);
+  const auto strategy = plain_data_parallelism(*problem);
+  ASSERT_TRUE(strategy.ok());
+  EXPECT_EQ(strategy->stages.at(0).devices, (std::vector<DeviceId>{0, 1, 2, 3}));
+  EXPECT_EQ(strategy->stages.at(0).shares, (std::vector<std::int64_t>{16, 16, 16, 16}));
+}
+
+}  // namespace
+}  // namespace agpcs::testing

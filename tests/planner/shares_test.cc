@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/shares.h"
+
+#include "ir/rng.h"
+#include "tests/planner/problems.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace agpcs::testing {
+namespace {
+
+using Shares = std::vector<std::int64_t>;
+
+TEST(LargestRemainder, SplitsInProportion) {
+  EXPECT_EQ(largest_remainder(12, {3, 1}), (Shares{9, 3}));
+  EXPECT_EQ(largest_remainder(10, {1, 1, 1}), (Shares{4, 3, 3}));
+  EXPECT_EQ(largest_remainder(10, {5, 3, 2.9}), (Shares{4, 3, 3}));
+  EXPECT_EQ(largest_remainder(2, {1, 1, 1, 1}), (Shares{1, 1, 0, 0}));
+  EXPECT_EQ(largest_remainder(0, {1, 2}), (Shares{0, 0}));
+}
+
+TEST(LargestRemainder, AlwaysSumsToTheTotal) {
+  Rng rng(3);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<double> weights(1 + rng.below(40));
+    for (double& weight : weights) weight = rng.uniform() + 1e-3;
+    const auto total = static_cast<std::int64_t>(rng.below(1000000));
+    const Shares shares = largest_remainder(total, weights);
+    EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), std::int64_t{0}), total);
+  }
+}
+
+TEST(Divisors, AreAllAndAscending) {
+  EXPECT_EQ(divisors(12), (Shares{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(divisors(1), (Shares{1}));
+  EXPECT_EQ(divisors(49), (Shares{1, 7, 49}));
+}
+
+TEST(BalancedStage, GivesFastDevicesMoreSamples) {
+  const auto problem = problem_of(chain(4, 2048), fast_and_slow(), 4096);
+  StageTimer timer(*problem, all_ops(*problem));
+  const StageSpec spec = balanced_stage(*problem, timer, {0, 1, 2, 3}, 4096);
+  ASSERT_EQ(spec.shares.size(), 4u);
+  EXPECT_EQ(spec.shares[0], spec.shares[1]);
+  EXPECT_NEAR(static_cast<double>(spec.shares[0]) / static_cast<double>(spec.shares[2]), 3, 0.1);
+  const double fast = timer.seconds(0, spec.shares[0]);
+  const double slow = timer.seconds(1, spec.shares[2]);
+  EXPECT_NEAR(fast / slow, 1, 0.01);
+}
+
+TEST(BalancedStage, LeavesOutDevicesThatWouldOnlyHoldUpTheOthers) {
+  const auto problem = problem_of(chain(2, 4096), fast_and_slow(), 2);
+  StageTimer timer(*problem, all_ops(*problem));
+  const StageSpec spec = balanced_stage(*problem, timer, {0, 1, 2, 3}, 2);
+  EXPECT_EQ(spec.devices, (std::vector<DeviceId>{0, 1}));
+  EXPECT_EQ(spec.shares, (Shares{1, 1}));
+}
+
+TEST(EqualStage, GivesEarlierDevicesTheRest) {
+  EXPECT_EQ(equal_stage({0, 1, 2}, 8).shares, (Shares{3, 3, 2}));
+  EXPECT_EQ(equal_stage({0, 1, 2}, 2).devices, (std::vector<DeviceId>{0, 1}));
+}
+
+}  // namespace
+}  // namespace agpcs::testing
