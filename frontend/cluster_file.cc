@@ -252,6 +252,7 @@ class ClusterReader {
     for (std::size_t i = 0; i < cluster.kinds.size(); ++i) {
       const DeviceKind& kind = cluster.kinds[i];
       if (!kind_places_[i].used) {
+        if (!diagnostics_.ok()) continue;  // a host with an error may be the one that has them
         diagnostics_.warning(kind_places_[i].name,
                              fmt::format("no host has devices of kind '{}'", kind.name));
       } else if (!kind.peak_flops.empty() && !kind.peak_flops.contains(training.precision)) {

@@ -130,11 +130,13 @@ class CycleJoiner {
 };
 
 void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
-  for (const Tensor& tensor : graph.tensors) {
+  const std::vector<bool> crosses = can_cross(graph);
+  for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
+    const Tensor& tensor = graph.tensors[id];
     const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
     if (owned) {
       for (const OpId consumer : tensor.consumers) sets.join(tensor.consumers.front(), consumer);
-    } else if (tensor.producer != kNone && !can_cross(tensor)) {
+    } else if (tensor.producer != kNone && !crosses[id]) {
       for (const OpId consumer : tensor.consumers) sets.join(tensor.producer, consumer);
     }
   }

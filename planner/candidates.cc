@@ -116,7 +116,7 @@ class PartitionCosts {
 
 std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
-  const std::vector<std::int64_t> all = divisors(problem.training.batch);
+  const std::vector<std::int64_t> all = micro_batch_numbers(problem.training.batch);
   std::vector<std::int64_t> counts;
   for (const int factor : {1, 2, 4, 8}) {
     const auto found = std::lower_bound(all.begin(), all.end(), factor * stages);

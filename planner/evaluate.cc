@@ -3,6 +3,7 @@
 
 #include "codegen/lower.h"
 #include "ir/memory.h"
+#include "ir/units.h"
 #include "planner/group_gradients.h"
 
 #include <fmt/format.h>
@@ -20,10 +21,6 @@ constexpr bool kVerifyEveryCandidate = false;
 #else
 constexpr bool kVerifyEveryCandidate = true;
 #endif
-
-std::string gibibytes(std::int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / 0x1p30);
-}
 
 /// What would help most, the cheapest remedy for the largest part first.
 std::string remedy(const Problem& problem, const MemoryUse& use) {
@@ -80,16 +77,17 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
 
 Status infeasible(const Problem& problem, const MemoryFit& fit) {
   const MemoryUse& use = fit.use;
-  return {StatusCode::kInfeasible,
-          fmt::format("device {} lacks {} bytes: it has {} ({}), and the step needs {} ({})\n"
-                      "  parameters {}, gradients {}, optimizer {}, activations {}, transfers {}, "
-                      "workspace {}\n"
-                      "  hint: what would help: {}",
-                      problem.cluster.device_name(fit.device), fit.lacking(), fit.capacity,
-                      gibibytes(fit.capacity), use.total(), gibibytes(use.total()),
-                      gibibytes(use.parameters), gibibytes(use.gradients), gibibytes(use.optimizer),
-                      gibibytes(use.activations), gibibytes(use.transfers),
-                      gibibytes(use.workspace), remedy(problem, use))};
+  return {
+      StatusCode::kInfeasible,
+      fmt::format("device {} lacks {} bytes: it has {} ({}), and the step needs {} ({})\n"
+                  "  parameters {}, gradients {}, optimizer {}, activations {}, transfers {}, "
+                  "workspace {}\n"
+                  "  hint: what would help: {}",
+                  problem.cluster.device_name(fit.device), fit.lacking(), fit.capacity,
+                  byte_figure(fit.capacity), use.total(), byte_figure(use.total()),
+                  byte_figure(use.parameters), byte_figure(use.gradients),
+                  byte_figure(use.optimizer), byte_figure(use.activations),
+                  byte_figure(use.transfers), byte_figure(use.workspace), remedy(problem, use))};
 }
 
 Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const MadeBy& made_by,

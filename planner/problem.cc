@@ -16,6 +16,14 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
         "no batch to plan for\n  hint: give --batch, or training.batch in the "
         "cluster file");
   }
+  if (training.batch > kMostSamples) {
+    return invalid_input(fmt::format("a batch of {} samples is more than {}, the most planned for",
+                                     training.batch, kMostSamples));
+  }
+  if (options.micro_batches > kMostMicroBatches) {
+    return invalid_input(fmt::format("{} micro-batches are more than {}, the most planned for",
+                                     options.micro_batches, kMostMicroBatches));
+  }
   if (options.micro_batches > 0 && training.batch % options.micro_batches != 0) {
     return invalid_input(fmt::format("a batch of {} does not divide into {} micro-batches",
                                      training.batch, options.micro_batches));

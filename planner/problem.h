@@ -17,6 +17,11 @@
 
 namespace agpcs {
 
+/// Larger steps are mistakes; up to here no sum of bytes overflows.
+inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
+/// A program grows with its micro-batches; more of them only keep devices waiting.
+inline constexpr std::int64_t kMostMicroBatches = 4096;
+
 struct ProblemOptions {
   std::int64_t bucket_bytes = 25'000'000;  ///< a bucket of gradients is at most that large
   std::int64_t micro_batches = 0;          ///< 0: the planner chooses
@@ -25,8 +30,9 @@ struct ProblemOptions {
 /// A model, a cluster and a training, with everything that every seeder needs of them. Made in
 /// place: the cost table refers to the graph, so a problem neither moves nor changes.
 struct Problem {
-  /// `graph` is a training graph (loss attached, backward derived). Errors: no batch, a number of
-  /// micro-batches that does not divide it, a device kind without a peak for the precision.
+  /// `graph` is a training graph (loss attached, backward derived). Errors: no batch or one of
+  /// more than kMostSamples, a number of micro-batches that does not divide it or is more than
+  /// kMostMicroBatches, a device kind without a peak for the precision.
   /// Cost: O(operators + edges).
   static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
                                                      Training training,

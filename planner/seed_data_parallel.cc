@@ -20,7 +20,7 @@ using MakeStage = std::function<StageSpec(std::int64_t samples)>;
 /// Counts of micro-batches that leave every device at least a sample on average, ascending.
 std::vector<std::int64_t> counts_for(const Problem& problem, std::size_t devices) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
-  std::vector<std::int64_t> counts = divisors(problem.training.batch);
+  std::vector<std::int64_t> counts = micro_batch_numbers(problem.training.batch);
   std::erase_if(counts, [&](std::int64_t count) {
     return count > 1 && problem.training.batch / count < static_cast<std::int64_t>(devices);
   });

@@ -234,7 +234,7 @@ Partition partition_of(const LinearPlan& plan, const std::vector<int>& bounds,
 std::vector<std::int64_t> counts_to_try(const Problem& problem) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   std::vector<std::int64_t> counts;
-  for (const std::int64_t count : divisors(problem.training.batch)) {
+  for (const std::int64_t count : micro_batch_numbers(problem.training.batch)) {
     if (count > 8 * problem.cluster.device_count()) break;
     if (counts.empty() || count >= 4 * counts.back()) counts.push_back(count);
   }

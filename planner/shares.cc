@@ -85,6 +85,12 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return low;
 }
 
+std::vector<std::int64_t> micro_batch_numbers(std::int64_t batch) {
+  std::vector<std::int64_t> numbers = divisors(batch);
+  std::erase_if(numbers, [](std::int64_t number) { return number > kMostMicroBatches; });
+  return numbers;
+}
+
 StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops)
     : problem_(&problem), ops_(std::move(ops)) {}
 

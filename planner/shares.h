@@ -18,6 +18,9 @@ std::vector<std::int64_t> largest_remainder(std::int64_t total, const std::vecto
 
 /// All divisors of `n`, ascending. Cost: O(sqrt n).
 std::vector<std::int64_t> divisors(std::int64_t n);
+/// The numbers of micro-batches that a step of `batch` samples may have: its divisors up to
+/// kMostMicroBatches.
+std::vector<std::int64_t> micro_batch_numbers(std::int64_t batch);
 
 /// Seconds that a set of operators computes, remembered by kind and samples. Refers to `problem`.
 class StageTimer {

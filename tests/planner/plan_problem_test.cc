@@ -100,8 +100,8 @@ TEST(PlanProblem, AnInfeasibleProblemSaysWhichDeviceLacksHowMuch) {
   EXPECT_EQ(status.code(), StatusCode::kInfeasible);
   EXPECT_THAT(
       status.message(),
-      MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: it has 5000000 \\(0.00 GiB\\), and "
-                   "the step needs [0-9]+ \\(0.0[0-9] GiB\\)\n"
+      MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: it has 5000000 \\(5.00MB\\), and "
+                   "the step needs [0-9]+ \\([0-9.]*MB\\)\n"
                    "  parameters .*, gradients .*, optimizer .*, activations .*, "
                    "transfers .*, workspace .*\n"
                    "  hint: what would help: more devices, so that each holds fewer "

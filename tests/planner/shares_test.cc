@@ -38,6 +38,12 @@ TEST(Divisors, AreAllAndAscending) {
   EXPECT_EQ(divisors(49), (Shares{1, 7, 49}));
 }
 
+TEST(MicroBatchNumbers, AreDivisorsThatKeepProgramsShort) {
+  EXPECT_EQ(micro_batch_numbers(12), (Shares{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(micro_batch_numbers(100003), (Shares{1}));  // a prime
+  EXPECT_EQ(micro_batch_numbers(kMostSamples).back(), kMostMicroBatches);
+}
+
 TEST(BalancedStage, GivesFastDevicesMoreSamples) {
   const auto problem = problem_of(chain(4, 2048), fast_and_slow(), 4096);
   StageTimer timer(*problem, all_ops(*problem));
