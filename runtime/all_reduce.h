@@ -2,6 +2,7 @@
 // All-reduce over a wire: one implementation, hence the same bytes, for every transport on CPUs.
 #pragma once
 
+#include "runtime/rank_group.h"
 #include "runtime/wire.h"
 
 #include <agpcs/executor.h>
@@ -15,13 +16,6 @@
 #include <vector>
 
 namespace agpcs {
-
-/// The members of a group: ascending ranks, and the host of each.
-struct RankGroup {
-  int id = 0;
-  std::vector<int> ranks;
-  std::vector<int> hosts;  ///< parallel to `ranks`
-};
 
 /// Runs all-reduces of one rank, one at a time, on the calling thread.
 class Reducer {

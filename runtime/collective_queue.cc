@@ -10,11 +10,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-constexpr int kMaxGroup = 65535;
-
-}  // namespace
 
 CollectiveQueue::CollectiveQueue(Wire& wire, int rank)
     : reducer_(wire, rank), worker_([this] { run(); }) {}
@@ -30,9 +25,6 @@ CollectiveQueue::~CollectiveQueue() {
 
 Status CollectiveQueue::open(RankGroup group) {
   const int id = group.id;
-  if (id < 0 || id > kMaxGroup) {
-    return invalid_input(fmt::format("group {} is not within 0 and {}", id, kMaxGroup));
-  }
   const std::lock_guard lock(mutex_);
   if (!groups_.emplace(id, std::move(group)).second) {
     return invalid_input(fmt::format("group {} is open already", id));

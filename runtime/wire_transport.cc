@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/wire_transport.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include "runtime/rank_group.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-constexpr std::uint64_t kTagLimit = std::uint64_t{1} << 62;
-
-}  // namespace
 
 WireTransport::WireTransport(std::unique_ptr<Wire> wire, int rank, int size,
                              std::function<void()> detach)
@@ -29,27 +24,7 @@ WireTransport::~WireTransport() {
 
 Status WireTransport::open_group(int group, const std::vector<int>& ranks,
                                  const std::vector<int>& host_of_rank) {
-  if (!std::is_sorted(ranks.begin(), ranks.end()) ||
-      std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
-    return invalid_input(
-        fmt::format("group {}: ranks {} are not ascending", group, fmt::join(ranks, ",")));
-  }
-  if (!std::binary_search(ranks.begin(), ranks.end(), rank_)) {
-    return invalid_input(fmt::format("group {}: ranks {} do not contain this rank, {}", group,
-                                     fmt::join(ranks, ","), rank_));
-  }
-  if (ranks.front() < 0 || ranks.back() >= size_) {
-    return invalid_input(fmt::format("group {}: ranks {} are not within 0 and {}", group,
-                                     fmt::join(ranks, ","), size_ - 1));
-  }
-  if (host_of_rank.size() != static_cast<std::size_t>(size_)) {
-    return invalid_input(fmt::format("group {}: hosts of {} ranks given, there are {}", group,
-                                     host_of_rank.size(), size_));
-  }
-  RankGroup opened{group, ranks, {}};
-  for (const int rank : ranks) {
-    opened.hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
-  }
+  AGPCS_TRY(RankGroup opened, make_rank_group(group, ranks, host_of_rank, rank_, size_));
   return collectives_.open(std::move(opened));
 }
 
@@ -95,11 +70,7 @@ void WireTransport::abort_quietly(const Status& reason) {
 }
 
 Status WireTransport::check(const Buffer& buffer, int peer, std::uint64_t tag) const {
-  if (peer < 0 || peer >= size_ || peer == rank_) {
-    return invalid_input(
-        fmt::format("rank {} has no peer {}: there are {} ranks", rank_, peer, size_));
-  }
-  if (tag >= kTagLimit) return invalid_input(fmt::format("tag {} is not below 2^62", tag));
+  AGPCS_RETURN_IF_ERROR(check_message(rank_, size_, peer, tag));
   if (buffer.on_gpu) {
     return invalid_input(
         fmt::format("message for rank {}: the buffer is on a GPU, the transport is not", peer));

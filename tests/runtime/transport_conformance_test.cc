@@ -105,6 +105,7 @@ TEST_P(TransportConformance, DeliversMessagesOfOneTagInOrder) {
 }
 
 TEST_P(TransportConformance, TellsTagsApart) {
+  if (GetParam().ordered_pairs) GTEST_SKIP() << GetParam().name << ": receives in the order sent";
   run(2, [](Transport& transport) {
     std::vector<int> a(1, 1), b(1, 2);
     if (transport.rank() == 0) {

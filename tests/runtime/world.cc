@@ -85,6 +85,8 @@ WorldKind nccl_world() {
 #ifdef AGPCS_TEST_NCCL
   return {"nccl", [] { return nccl_obstacle(); },
           [](int ranks, const std::function<void(Transport&)>& body) {
+            const std::string obstacle = nccl_obstacle(ranks);
+            if (!obstacle.empty()) GTEST_SKIP() << "nccl: " << obstacle;
             run_bootstrapped(
                 ranks,
                 [](Bootstrap& bootstrap) {
@@ -93,7 +95,8 @@ WorldKind nccl_world() {
                   return connect_nccl(bootstrap, options);
                 },
                 body);
-          }};
+          },
+          true};
 #else
   return {"nccl", [] { return std::string("built without NCCL"); }, nullptr};
 #endif

@@ -20,6 +20,8 @@ struct WorldKind {
   /// Runs `body` on each of `ranks` threads with that rank's transport. The transport lives until
   /// `body` returns; those of other ranks do not wait for it.
   std::function<void(int ranks, const std::function<void(Transport&)>& body)> run;
+  /// Messages of a pair must be received in the order sent, whatever their tags.
+  bool ordered_pairs = false;
 };
 
 inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }  // NOLINT

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NCCL transport: checks what it is asked for, and hands it to three lanes.
+#include "runtime/nccl_lane.h"
+#include "runtime/nccl_links.h"
+#include "runtime/nccl_meeting.h"
+#include "runtime/nccl_status.h"
+#include "runtime/rank_group.h"
+#include "runtime/sum.h"
+
+#include <agpcs/nccl.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+using Links = std::vector<std::pair<int, int>>;
+
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(Bootstrap& bootstrap, const NcclOptions& options)
+      : bootstrap_(bootstrap),
+        limit_(options.connect_limit),
+        meeting_(bootstrap),
+        sends_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)),
+        recvs_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)),
+        collectives_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)) {
+    bootstrap_.on_failure([this](const Status& failure) { fail(failure); });
+  }
+  ~NcclTransport() override;
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+
+  Status connect(Links links);
+
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+  Status open_group(int group, const std::vector<int>& ranks,
+                    const std::vector<int>& host_of_rank) override;
+  Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
+  Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
+  Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
+  void abort(const Status& reason) override {
+    fail(reason);  // first: here the reason is this one, not its echo
+    meeting_.report(reason);
+  }
+
+ private:
+  void fail(const Status& reason) {
+    for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->fail(reason);
+  }
+
+  Bootstrap& bootstrap_;
+  const milliseconds limit_;
+  NcclMeeting meeting_;
+  std::map<int, NcclGroup> groups_;  // nodes stay where they are: operations point to them
+  NcclLane sends_, recvs_, collectives_;
+};
+
+NcclTransport::~NcclTransport() {
+  bootstrap_.on_failure(nullptr);
+  for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->stop();
+  for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->await_end();
+  meeting_.leave();
+}
+
+// Both lanes follow one order, which is the same on all ranks: nobody waits in a circle.
+Status NcclTransport::connect(Links links) {
+  for (const auto& [from, to] : links) {
+    if (from < 0 || to < 0 || from >= size() || to >= size() || from == to) {
+      return invalid_input(
+          fmt::format("no link from rank {} to rank {}: there are {} ranks", from, to, size()));
+    }
+  }
+  std::sort(links.begin(), links.end());
+  Links out, in;
+  for (const auto& link : links) {
+    if (link.first == rank()) out.push_back(link);
+    if (link.second == rank()) in.push_back(link);
+  }
+  const auto all_of = [](const Links& wanted) {
+    return [wanted](NcclLinks& lane, const NcclPause& pause) -> Status {
+      for (const auto& [from, to] : wanted) {
+        AGPCS_RETURN_IF_ERROR(lane.connect(from, to, pause));
+      }
+      return {};
+    };
+  };
+  // Without links this still finds out whether the lanes could be set up.
+  sends_.begin("connect for sending", all_of(out));
+  recvs_.begin("connect for receiving", all_of(in));
+  collectives_.begin("connect", all_of({}));
+  const Status sending = sends_.finish(limit_);
+  const Status receiving = recvs_.finish(limit_);
+  const Status reducing = collectives_.finish(limit_);
+  AGPCS_RETURN_IF_ERROR(sending);
+  AGPCS_RETURN_IF_ERROR(receiving);
+  return reducing;
+}
+
+Status NcclTransport::open_group(int group, const std::vector<int>& ranks,
+                                 const std::vector<int>& host_of_rank) {
+  AGPCS_TRY(RankGroup members, make_rank_group(group, ranks, host_of_rank, rank(), size()));
+  const auto [node, added] = groups_.try_emplace(group);
+  if (!added) return invalid_input(fmt::format("group {} is open already", group));
+  NcclGroup& opened = node->second;
+  opened.ranks = std::move(members);
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(opened.others),
+               [&](int member) { return member != rank(); });
+  collectives_.begin(
+      fmt::format("open group {} over ranks {}", group, fmt::join(ranks, ",")),
+      [&opened](NcclLinks& links, const NcclPause& pause) { return links.open(opened, pause); });
+  return collectives_.finish(limit_);
+}
+
+Result<Ticket> NcclTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {
+  AGPCS_RETURN_IF_ERROR(check_message(rank(), size(), peer, tag));
+  NcclOperation operation;
+  operation.kind = NcclOperation::Kind::kSend;
+  operation.buffer = buffer;
+  operation.peer = peer;
+  return sends_.enqueue(operation);
+}
+
+Result<Ticket> NcclTransport::recv(const Buffer& buffer, int peer, std::uint64_t tag) {
+  AGPCS_RETURN_IF_ERROR(check_message(rank(), size(), peer, tag));
+  NcclOperation operation;
+  operation.kind = NcclOperation::Kind::kRecv;
+  operation.buffer = buffer;
+  operation.peer = peer;
+  return recvs_.enqueue(operation);
+}
+
+Result<Ticket> NcclTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
+  if (!can_sum(buffer.type)) {
+    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
+  }
+  const auto it = groups_.find(group);
+  if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
+  NcclOperation operation;
+  operation.kind = NcclOperation::Kind::kAllReduce;
+  operation.buffer = buffer;
+  operation.group = &it->second;
+  operation.algorithm = algorithm;
+  return collectives_.enqueue(operation);
+}
+
+Status NcclTransport::wait(Stream stream, Ticket ticket, milliseconds limit) {
+  switch (stream) {
+    case Stream::kSend:
+      return sends_.wait(ticket, limit);
+    case Stream::kRecv:
+      return recvs_.wait(ticket, limit);
+    case Stream::kCollective:
+      return collectives_.wait(ticket, limit);
+  }
+  return internal_error("wait for an unknown stream");
+}
+
+Status check_device(int rank, int device) {
+  const std::string obstacle = nccl_obstacle();
+  if (!obstacle.empty()) {
+    return {StatusCode::kUnavailable,
+            fmt::format("rank {} cannot use NCCL: {}\n  hint: without GPUs, use the gloo transport",
+                        rank, obstacle)};
+  }
+  int count = 0;
+  AGPCS_RETURN_IF_ERROR(cuda_status(cudaGetDeviceCount(&count), "count the devices"));
+  if (device >= 0 && device < count) return {};
+  return {StatusCode::kUnavailable,
+          fmt::format("rank {} cannot use CUDA device {}: this machine has {}\n"
+                      "  hint: start at most as many ranks on a machine as it has devices",
+                      rank, device, count)};
+}
+
+}  // namespace
+
+std::string nccl_obstacle(int ranks) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();
+    return fmt::format("no CUDA device was found: {}", cudaGetErrorString(error));
+  }
+  if (count == 0) return "no CUDA device was found";
+  if (count >= ranks) return {};
+  return fmt::format("{} ranks need as many CUDA devices, there are {}", ranks, count);
+}
+
+Result<std::unique_ptr<Transport>> connect_nccl(Bootstrap& bootstrap, const NcclOptions& options) {
+  AGPCS_RETURN_IF_ERROR(check_device(bootstrap.rank(), options.device));
+  AGPCS_RETURN_IF_ERROR(NcclMeeting(bootstrap).agree_on_version(options.connect_limit));
+  auto transport = std::make_unique<NcclTransport>(bootstrap, options);
+  AGPCS_RETURN_IF_ERROR(transport->connect(options.links));
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace agpcs

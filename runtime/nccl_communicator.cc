@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nccl_communicator.h"
+
+#include "runtime/nccl_status.h"
+
+namespace agpcs {
+
+Status NcclCommunicator::join(const ncclUniqueId& id, int rank, int size, const NcclPause& pause) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclResult_t result = ncclCommInitRankConfig(&handle_, size, id, rank, &config);
+  if (handle_ == nullptr) return nccl_status(result, nullptr, "ncclCommInitRankConfig");
+  return settle(result, "ncclCommInitRankConfig", pause);
+}
+
+Status NcclCommunicator::settle(ncclResult_t result, const char* call,
+                                const NcclPause& pause) const {
+  while (result == ncclInProgress) {
+    AGPCS_RETURN_IF_ERROR(pause());
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+    result = asked == ncclSuccess ? state : asked;
+  }
+  return nccl_status(result, handle_, call);
+}
+
+Status NcclCommunicator::health() const {
+  if (!open()) return {};
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+  if (asked == ncclSuccess && state == ncclInProgress) return {};
+  return nccl_status(asked == ncclSuccess ? state : asked, handle_, "NCCL");
+}
+
+ncclResult_t NcclCommunicator::finalize() const {
+  return open() ? ncclCommFinalize(handle_) : ncclSuccess;
+}
+
+// What fails from here on has nobody left to care: the handle is gone either way.
+void NcclCommunicator::destroy() {
+  if (open()) ncclCommDestroy(handle_);
+  handle_ = nullptr;
+}
+
+void NcclCommunicator::abort() {
+  if (open()) ncclCommAbort(handle_);
+  handle_ = nullptr;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nccl_lane.h"
+
+#include "runtime/nccl_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often what is under way is looked after when no notice comes.
+constexpr milliseconds kInspection{500};
+// NCCL has no notice of the end of what it does beside the GPU, such as connecting.
+constexpr milliseconds kMoment{1};
+// How long the last bytes may take to leave this rank.
+constexpr milliseconds kFarewell{2000};
+
+}  // namespace
+
+NcclLane::NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute)
+    : meeting_(meeting), device_(device), compute_(compute), links_(meeting), thread_([this] {
+        run();
+      }) {}
+
+NcclLane::~NcclLane() {
+  stop();
+  thread_.join();
+  const CudaDeviceScope scope(device_);
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+}
+
+void NcclLane::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+void NcclLane::await_end() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return drained_; });
+}
+
+void NcclLane::fail(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = reason;
+  changed_.notify_all();
+}
+
+void NcclLane::begin(std::string what, Task task) {
+  const std::lock_guard lock(mutex_);
+  task_name_ = std::move(what);
+  task_ = std::move(task);
+  task_status_ = {};
+  changed_.notify_all();
+}
+
+Status NcclLane::finish(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const auto over = [&] { return !task_ || drained_; };
+  if (!changed_.wait_for(lock, limit, over)) {
+    if (failure_.ok()) {
+      failure_ = Status(StatusCode::kTimeout,
+                        fmt::format("{}: timed out after {} ms", task_name_, limit.count()));
+    }
+    changed_.notify_all();
+    changed_.wait(lock,
+                  over);  // the task notices soon, and uses what its caller lent it until then
+  }
+  return failure_.ok() ? task_status_ : failure_;
+}
+
+Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
+  Job job;
+  job.operation = operation;
+  if (operation.buffer.on_gpu && operation.moves()) {
+    AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
+  }
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) {
+    if (job.computed != nullptr) events_.push_back(job.computed);
+    return failure_;
+  }
+  jobs_.push_back(job);
+  changed_.notify_all();
+  return ++enqueued_;
+}
+
+Status NcclLane::record_compute(cudaEvent_t& event) {
+  const CudaDeviceScope scope(device_);
+  AGPCS_RETURN_IF_ERROR(scope.status());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!events_.empty()) {
+      event = events_.back();
+      events_.pop_back();
+    }
+  }
+  if (event == nullptr) {
+    AGPCS_RETURN_IF_ERROR(
+        cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "create an event"));
+  }
+  return cuda_status(cudaEventRecord(event, compute_), "record an event");
+}
+
+Status NcclLane::wait(Ticket ticket, milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (ticket > enqueued_) {
+    return internal_error(fmt::format("ticket {} of {} was never given", ticket, enqueued_));
+  }
+  changed_.wait_for(lock, limit, [&] { return failure_.ok() ? done_ >= ticket : drained_; });
+  if (done_ >= ticket) return {};
+  if (!failure_.ok()) return failure_;
+  return {StatusCode::kTimeout,
+          fmt::format("{}: timed out after {} ms", jobs_.front().operation.text(), limit.count())};
+}
+
+void NcclLane::run() {
+  const Status ready = set_up();
+  if (ready.ok()) {
+    work();
+  } else {
+    fail(ready);
+  }
+  shut_down();
+}
+
+Status NcclLane::set_up() {
+  AGPCS_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device_), "use the device"));
+  // Not ordered with the default stream, on which the caller computes.
+  return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
+}
+
+void NcclLane::work() {
+  std::unique_lock lock(mutex_);
+  const auto called = [&] {
+    return stopping_ || !failure_.ok() || task_ || notices_ > 0 || launched_ < jobs_.size();
+  };
+  while (true) {
+    const bool quiet = launched_ > 0 && !changed_.wait_for(lock, kInspection, called);
+    if (launched_ == 0) changed_.wait(lock, called);
+    if (stopping_ || !failure_.ok()) return;
+    const std::size_t notices = notices_;
+    const bool task = static_cast<bool>(task_);
+    // Jobs stay where they are while others join the queue, and only this thread removes them.
+    Job* front = launched_ > 0 ? &jobs_.front() : nullptr;
+    Job* next = launched_ < jobs_.size() ? &jobs_[launched_] : nullptr;
+    lock.unlock();
+    if (quiet) {
+      const Status status = inspect(front->operation.peers());
+      if (!status.ok()) give_up(front->operation.text(), status);
+    } else if (notices > 0) {
+      retire(*front);
+    } else if (task) {
+      run_task();
+    } else {
+      start(*next);
+    }
+    lock.lock();
+  }
+}
+
+void NcclLane::run_task() {
+  const Status status = task_(links_, pause_);
+  if (!status.ok()) give_up(task_name_, status);
+  const std::lock_guard lock(mutex_);
+  task_ = nullptr;
+  task_status_ = status;
+  changed_.notify_all();
+}
+
+void NcclLane::start(Job& job) {
+  awaited_ = job.operation.peers();
+  inspected_ = Clock::now();
+  const Status status = launch(job);
+  awaited_ = {};
+  if (!status.ok()) return give_up(job.operation.text(), status);
+  const std::lock_guard lock(mutex_);
+  ++launched_;
+}
+
+Status NcclLane::launch(Job& job) {
+  if (job.operation.moves()) {
+    if (job.computed != nullptr) {
+      AGPCS_RETURN_IF_ERROR(
+          cuda_status(cudaStreamWaitEvent(stream_, job.computed, 0), "wait for the computation"));
+    }
+    const bool staged = !job.operation.buffer.on_gpu;
+    if (staged) AGPCS_RETURN_IF_ERROR(copy_in(job));
+    void* data = staged ? job.staging.device : job.operation.buffer.data;
+    AGPCS_RETURN_IF_ERROR(links_.start(job.operation, data, stream_, pause_));
+    if (staged) AGPCS_RETURN_IF_ERROR(copy_out(job, stream_));
+  }
+  const auto notify = [](void* lane) {
+    auto* self = static_cast<NcclLane*>(lane);
+    const std::lock_guard lock(self->mutex_);
+    ++self->notices_;
+    self->changed_.notify_all();
+  };
+  return cuda_status(cudaLaunchHostFunc(stream_, notify, this), "ask for a notice");
+}
+
+Status NcclLane::copy_in(Job& job) {
+  const Buffer& buffer = job.operation.buffer;
+  AGPCS_TRY(job.staging, staging_.take(buffer.bytes));
+  if (job.operation.kind == NcclOperation::Kind::kRecv) return {};
+  std::memcpy(job.staging.host, buffer.data, buffer.bytes);
+  return cuda_status(cudaMemcpyAsync(job.staging.device, job.staging.host, buffer.bytes,
+                                     cudaMemcpyHostToDevice, stream_),
+                     "copy to the device");
+}
+
+Status NcclLane::copy_out(const Job& job, cudaStream_t stream) {
+  if (job.operation.kind == NcclOperation::Kind::kSend) return {};
+  return cuda_status(cudaMemcpyAsync(job.staging.host, job.staging.device,
+                                     job.operation.buffer.bytes, cudaMemcpyDeviceToHost, stream),
+                     "copy from the device");
+}
+
+void NcclLane::retire(const Job& job) {
+  const Buffer& buffer = job.operation.buffer;
+  if (job.staging.host != nullptr) {
+    if (job.operation.kind != NcclOperation::Kind::kSend) {
+      std::memcpy(buffer.data, job.staging.host, buffer.bytes);
+    }
+    staging_.give(job.staging);
+  }
+  leaving_ = -1;
+  const std::lock_guard lock(mutex_);
+  if (job.computed != nullptr) events_.push_back(job.computed);
+  jobs_.pop_front();
+  --launched_;
+  --notices_;
+  ++done_;
+  changed_.notify_all();
+}
+
+Status NcclLane::pause() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kMoment, [&] { return stopping_ || !failure_.ok(); });
+    if (!failure_.ok()) return failure_;
+    if (stopping_) return {StatusCode::kCancelled, "the transport is closing"};
+  }
+  if (Clock::now() - inspected_ < kInspection) return {};
+  inspected_ = Clock::now();
+  return inspect(awaited_);
+}
+
+// A rank may leave when its part is done, its last bytes still on their way: that it is gone counts
+// when they have not come by the next look.
+Status NcclLane::inspect(std::span<const int> peers) {
+  AGPCS_RETURN_IF_ERROR(links_.health());
+  const cudaError_t error = cudaStreamQuery(stream_);
+  const Status going = cuda_status(error, "go on");  // also clears what it is told
+  if (error != cudaErrorNotReady) AGPCS_RETURN_IF_ERROR(going);
+  const int before = std::exchange(leaving_, meeting_.gone(peers));
+  if (leaving_ < 0 || leaving_ != before) return {};
+  return {StatusCode::kPeerFailed, fmt::format("rank {} went away", leaving_)};
+}
+
+void NcclLane::give_up(const std::string& what, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;  // `status` is its echo
+  }
+  const Status cause = meeting_.first_cause(status);
+  fail({cause.code(), fmt::format("{}: {}", what, cause.message())});
+}
+
+void NcclLane::shut_down() {
+  std::unique_lock lock(mutex_);
+  const bool regular = failure_.ok() && jobs_.empty();
+  lock.unlock();
+  if (regular) {
+    const auto deadline = Clock::now() + kFarewell;
+    links_.close([this, deadline] {
+      std::unique_lock held(mutex_);
+      changed_.wait_for(held, kMoment, [&] { return !failure_.ok(); });
+      return Clock::now() < deadline ? failure_ : Status(StatusCode::kTimeout, "timed out");
+    });
+  } else {
+    links_.abort();
+  }
+  // From here on CUDA touches no buffer, and brings no more notices.
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  lock.lock();
+  if (failure_.ok()) {
+    failure_ = Status(StatusCode::kCancelled,
+                      fmt::format("rank {} closed its transport", meeting_.rank()));
+  }
+  for (const Job& job : jobs_) {
+    if (job.computed != nullptr) events_.push_back(job.computed);
+    if (job.staging.host != nullptr) staging_.give(job.staging);
+  }
+  jobs_.clear();
+  launched_ = 0;
+  task_ = nullptr;
+  drained_ = true;
+  changed_.notify_all();
+  lock.unlock();
+  staging_.release();
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+}  // namespace agpcs

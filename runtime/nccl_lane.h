@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// NcclLane: one stream of the NCCL transport. A CUDA stream, and a thread that alone talks to NCCL
+// about it, so that callers never block in NCCL and its communicators need no lock.
+//
+// The end of an operation is a notice that CUDA brings (cudaLaunchHostFunc): nobody polls for it.
+// Failures bring none. While something is under way the thread therefore asks NCCL, CUDA and the
+// bootstrap twice a second whether it can still end.
+#pragma once
+
+#include "runtime/nccl_links.h"
+#include "runtime/nccl_meeting.h"
+#include "runtime/nccl_staging.h"
+
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace agpcs {
+
+class NcclLane {
+ public:
+  /// For GPU `device`, on which `compute` works.
+  NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute);
+  /// Lets what is done leave the rank, or, where something is not, aborts all.
+  ~NcclLane();
+  NcclLane(const NcclLane&) = delete;
+  NcclLane& operator=(const NcclLane&) = delete;
+
+  using Task = std::function<Status(NcclLinks&, const NcclPause&)>;
+  /// Runs `task`, called `what` in messages, on the lane's thread. One at a time; `finish` ends it.
+  void begin(std::string what, Task task);
+  /// Waits for it. When it fails or is not done within `limit`, so does the lane.
+  Status finish(std::chrono::milliseconds limit);
+
+  Result<Ticket> enqueue(const NcclOperation& operation);
+  Status wait(Ticket ticket, std::chrono::milliseconds limit);
+  /// Fails what is under way and all that will be with `reason`; the first failure counts. Waits
+  /// end once no buffer is touched any more.
+  void fail(const Status& reason);
+  /// Begins to leave; `await_end` (or the destructor) waits until it has.
+  void stop();
+  void await_end();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Job {
+    NcclOperation operation;
+    cudaEvent_t computed = nullptr;  // the work that the compute stream had; null: none to wait for
+    StagingBlock staging;
+  };
+
+  void run();
+  Status set_up();
+  void work();
+  void shut_down();
+  void run_task();
+  void start(Job& job);
+  void retire(const Job& job);
+  /// On the lane's thread: waits a moment, and looks after what is being started.
+  Status pause();
+  /// Why nothing will come of what is under way with `peers`.
+  Status inspect(std::span<const int> peers);
+  Status launch(Job& job);
+  Status copy_in(Job& job);
+  static Status copy_out(const Job& job, cudaStream_t stream);
+  Status record_compute(cudaEvent_t& event);
+  void give_up(const std::string& what, const Status& status);
+
+  NcclMeeting& meeting_;
+  const int device_;
+  const cudaStream_t compute_;
+
+  // The lane's thread only.
+  NcclLinks links_;
+  NcclStaging staging_;
+  cudaStream_t stream_ = nullptr;
+  std::span<const int> awaited_;  // by what is being started
+  Clock::time_point inspected_{};
+  int leaving_ = -1;  // the rank found gone by the last look
+  NcclPause pause_ = [this] { return pause(); };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;  // the first `launched_` are under way
+  std::size_t launched_ = 0;
+  std::size_t notices_ = 0;  // ends that CUDA told of
+  Ticket enqueued_ = 0, done_ = 0;
+  std::string task_name_;
+  Task task_;  // null: none, or done
+  Status task_status_;
+  std::vector<cudaEvent_t> events_;  // unused
+  Status failure_;
+  bool stopping_ = false, drained_ = false;
+  std::thread thread_;  // last: it uses all others
+};
+
+}  // namespace agpcs

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nccl_links.h"
+
+#include "ir/check.h"
+#include "runtime/nccl_status.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::kFp32:
+      return ncclFloat32;
+    case DType::kFp64:
+      return ncclFloat64;
+    case DType::kFp16:
+      return ncclFloat16;
+    case DType::kBf16:
+      return ncclBfloat16;
+    case DType::kInt64:
+      return ncclInt64;
+    case DType::kInt32:
+      return ncclInt32;
+    default:
+      break;
+  }
+  check_failed(__FILE__, __LINE__, "can_sum(type)", fmt::format("sum of {}", name_of(type)));
+}
+
+// The members on the host of `rank`, and the first member of each host.
+struct Levels {
+  std::vector<int> host, leaders;
+};
+
+Levels levels_of(const RankGroup& group, int rank) {
+  const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank) - group.ranks.begin();
+  const int own = group.hosts[static_cast<std::size_t>(me)];
+  Levels levels;
+  std::vector<int> seen;
+  for (std::size_t i = 0; i < group.ranks.size(); ++i) {
+    if (group.hosts[i] == own) levels.host.push_back(group.ranks[i]);
+    if (std::find(seen.begin(), seen.end(), group.hosts[i]) != seen.end()) continue;
+    seen.push_back(group.hosts[i]);
+    levels.leaders.push_back(group.ranks[i]);
+  }
+  return levels;
+}
+
+}  // namespace
+
+std::span<const int> NcclOperation::peers() const {
+  return group != nullptr ? std::span<const int>(group->others) : std::span<const int>(&peer, 1);
+}
+
+std::string NcclOperation::text() const {
+  if (kind == Kind::kSend) return fmt::format("send to rank {}, {} bytes", peer, buffer.bytes);
+  if (kind == Kind::kRecv) return fmt::format("recv from rank {}, {} bytes", peer, buffer.bytes);
+  // NCCL does not say which member is missing.
+  return fmt::format("all_reduce of {} bytes over ranks {}, waiting for {} {}", buffer.bytes,
+                     fmt::join(group->ranks.ranks, ","),
+                     group->others.size() == 1 ? "rank" : "any of ranks",
+                     fmt::join(group->others, ","));
+}
+
+Status NcclLinks::connect(int from, int to, const NcclPause& pause) {
+  NcclCommunicator& pair = pairs_[from == meeting_.rank() ? to : from];
+  if (pair.open()) return {};
+  return join(pair, fmt::format("from {} to {}", from, to), {from, to}, pause);
+}
+
+Status NcclLinks::open(NcclGroup& group, const NcclPause& pause) {
+  if (group.others.empty()) return {};
+  groups_.push_back(&group);
+  const std::string name =
+      fmt::format("group {} of {}", group.ranks.id, fmt::join(group.ranks.ranks, ","));
+  AGPCS_RETURN_IF_ERROR(join(group.all, name, group.ranks.ranks, pause));
+  const Levels levels = levels_of(group.ranks, meeting_.rank());
+  const std::size_t hosts = levels.leaders.size();
+  group.two_levels = hosts > 1 && hosts < group.ranks.ranks.size();
+  if (!group.two_levels) return {};
+  if (levels.host.size() > 1) {
+    const std::string on_host = fmt::format("{} on the host of {}", name, levels.host.front());
+    AGPCS_RETURN_IF_ERROR(join(group.host, on_host, levels.host, pause));
+  }
+  if (levels.host.front() != meeting_.rank()) return {};
+  return join(group.leaders, name + " between hosts", levels.leaders, pause);
+}
+
+Status NcclLinks::join(NcclCommunicator& communicator, const std::string& name,
+                       const std::vector<int>& ranks, const NcclPause& pause) {
+  const auto me = std::find(ranks.begin(), ranks.end(), meeting_.rank());
+  AGPCS_CHECK(me != ranks.end(), "rank {} is not one of {}", meeting_.rank(),
+              fmt::join(ranks, ","));
+  // Which of them makes the identifier does not matter; all must agree.
+  AGPCS_TRY(const ncclUniqueId id, meeting_.identifier(name, me == ranks.begin(), pause));
+  return communicator.join(id, static_cast<int>(me - ranks.begin()), static_cast<int>(ranks.size()),
+                           pause);
+}
+
+Status NcclLinks::start(const NcclOperation& operation, void* data, cudaStream_t stream,
+                        const NcclPause& pause) {
+  if (operation.kind != NcclOperation::Kind::kAllReduce) {
+    return message(operation, data, stream, pause);
+  }
+  const bool two_levels =
+      operation.algorithm == AllReduce::kHierarchical && operation.group->two_levels;
+  return two_levels ? hierarchical(operation, data, stream, pause)
+                    : ring(operation, data, stream, pause);
+}
+
+// In the communicator of a pair the sender is rank 0 and the receiver rank 1.
+Status NcclLinks::message(const NcclOperation& operation, void* data, cudaStream_t stream,
+                          const NcclPause& pause) {
+  const std::size_t bytes = operation.buffer.bytes;
+  if (operation.kind == NcclOperation::Kind::kSend) {
+    AGPCS_RETURN_IF_ERROR(connect(meeting_.rank(), operation.peer, pause));
+    const NcclCommunicator& pair = pairs_[operation.peer];
+    return pair.settle(ncclSend(data, bytes, ncclChar, 1, pair.get(), stream), "ncclSend", pause);
+  }
+  AGPCS_RETURN_IF_ERROR(connect(operation.peer, meeting_.rank(), pause));
+  const NcclCommunicator& pair = pairs_[operation.peer];
+  return pair.settle(ncclRecv(data, bytes, ncclChar, 0, pair.get(), stream), "ncclRecv", pause);
+}
+
+Status NcclLinks::ring(const NcclOperation& operation, void* data, cudaStream_t stream,
+                       const NcclPause& pause) {
+  const NcclCommunicator& all = operation.group->all;
+  const DType type = operation.buffer.type;
+  const std::size_t count = operation.buffer.bytes / size_of(type);
+  return all.settle(ncclAllReduce(data, data, count, nccl_type(type), ncclSum, all.get(), stream),
+                    "ncclAllReduce", pause);
+}
+
+// Inside each host to its first member, between these, and back. A member alone on its host is only
+// part of the second. Each part is on the stream before the next one is asked for.
+Status NcclLinks::hierarchical(const NcclOperation& operation, void* data, cudaStream_t stream,
+                               const NcclPause& pause) {
+  const NcclCommunicator& host = operation.group->host;
+  const NcclCommunicator& leaders = operation.group->leaders;
+  const ncclDataType_t type = nccl_type(operation.buffer.type);
+  const std::size_t count = operation.buffer.bytes / size_of(operation.buffer.type);
+  if (host.open()) {
+    AGPCS_RETURN_IF_ERROR(host.settle(
+        ncclReduce(data, data, count, type, ncclSum, 0, host.get(), stream), "ncclReduce", pause));
+  }
+  if (leaders.open()) {
+    AGPCS_RETURN_IF_ERROR(
+        leaders.settle(ncclAllReduce(data, data, count, type, ncclSum, leaders.get(), stream),
+                       "ncclAllReduce", pause));
+  }
+  if (!host.open()) return {};
+  return host.settle(ncclBroadcast(data, data, count, type, 0, host.get(), stream), "ncclBroadcast",
+                     pause);
+}
+
+Status NcclLinks::health() const {
+  for (const auto& [peer, pair] : pairs_) AGPCS_RETURN_IF_ERROR(pair.health());
+  for (const NcclGroup* group : groups_) {
+    AGPCS_RETURN_IF_ERROR(group->all.health());
+    AGPCS_RETURN_IF_ERROR(group->host.health());
+    AGPCS_RETURN_IF_ERROR(group->leaders.health());
+  }
+  return {};
+}
+
+void NcclLinks::each(const std::function<void(NcclCommunicator&)>& what) {
+  for (auto& [peer, pair] : pairs_) what(pair);
+  for (NcclGroup* group : groups_) {
+    what(group->all);
+    what(group->host);
+    what(group->leaders);
+  }
+}
+
+void NcclLinks::close(const NcclPause& pause) {
+  // All at once: each may have to wait for other ranks.
+  std::vector<std::pair<NcclCommunicator*, ncclResult_t>> ending;
+  each([&](NcclCommunicator& communicator) {
+    if (communicator.open()) ending.emplace_back(&communicator, communicator.finalize());
+  });
+  for (const auto& [communicator, result] : ending) {
+    if (communicator->settle(result, "ncclCommFinalize", pause).ok()) {
+      communicator->destroy();
+    } else {
+      communicator->abort();
+    }
+  }
+}
+
+void NcclLinks::abort() {
+  each([](NcclCommunicator& communicator) { communicator.abort(); });
+}
+
+}  // namespace agpcs

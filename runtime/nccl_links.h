@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// NcclLinks: the communicators of one lane, and what is done with them.
+//
+// NCCL carries out the operations of a communicator one after the other, whatever their streams. A
+// send that shared one with a receive would hold it up, and two ranks that first send and then
+// receive would wait for each other for ever. Hence every ordered pair of ranks that exchange
+// messages has a communicator of its own, used by the sender's send lane and the receiver's receive
+// lane alone, and every group has its own, used by the collective lanes. Within a lane everything
+// runs on one CUDA stream: at most three of NCCL's kernels wait on a GPU for other ranks at a time,
+// few enough that each of them is resident, as NCCL asks of communicators used side by side.
+#pragma once
+
+#include "runtime/nccl_communicator.h"
+#include "runtime/nccl_meeting.h"
+#include "runtime/rank_group.h"
+
+#include <agpcs/executor.h>
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// The communicators of a group. The last two are open where hosts have several members and the
+/// group has several hosts: there a hierarchical sum differs from NCCL's own.
+struct NcclGroup {
+  RankGroup ranks;
+  std::vector<int> others;   ///< the ranks without this one
+  NcclCommunicator all;      ///< all members
+  NcclCommunicator host;     ///< the members on this host; its rank 0 is the host's first
+  NcclCommunicator leaders;  ///< the first member of each host; open on these alone
+  bool two_levels = false;
+};
+
+/// One operation of a transport.
+struct NcclOperation {
+  enum class Kind { kSend, kRecv, kAllReduce };
+  Kind kind = Kind::kSend;
+  Buffer buffer;
+  int peer = -1;               ///< of a message
+  NcclGroup* group = nullptr;  ///< of an all-reduce
+  AllReduce algorithm = AllReduce::kRing;
+
+  /// The ranks that must take part.
+  std::span<const int> peers() const;
+  /// "recv from rank 1, 64 bytes"
+  std::string text() const;
+  /// False when there is nothing to move: no bytes, or no other member.
+  bool moves() const { return buffer.bytes > 0 && !peers().empty(); }
+};
+
+/// One thread, with the GPU current.
+class NcclLinks {
+ public:
+  explicit NcclLinks(NcclMeeting& meeting) : meeting_(meeting) {}
+
+  /// Opens the communicator for messages from rank `from` to rank `to`, one of which is this one.
+  /// The other calls it, too. `pause` is called while it has not.
+  Status connect(int from, int to, const NcclPause& pause);
+  /// Opens the communicators of `group`, which outlives this. All members call it.
+  Status open(NcclGroup& group, const NcclPause& pause);
+
+  /// Puts `operation` on `stream`, on `data` (on the GPU) in place of its buffer.
+  Status start(const NcclOperation& operation, void* data, cudaStream_t stream,
+               const NcclPause& pause);
+
+  /// What has gone wrong on any communicator.
+  Status health() const;
+  /// Leaves all communicators once what was enqueued has left this rank.
+  void close(const NcclPause& pause);
+  /// Leaves all at once, and ends what they run on the GPU.
+  void abort();
+
+ private:
+  Status join(NcclCommunicator& communicator, const std::string& name,
+              const std::vector<int>& ranks, const NcclPause& pause);
+  Status message(const NcclOperation& operation, void* data, cudaStream_t stream,
+                 const NcclPause& pause);
+  static Status ring(const NcclOperation& operation, void* data, cudaStream_t stream,
+                     const NcclPause& pause);
+  static Status hierarchical(const NcclOperation& operation, void* data, cudaStream_t stream,
+                             const NcclPause& pause);
+  void each(const std::function<void(NcclCommunicator&)>& what);
+
+  NcclMeeting& meeting_;
+  std::map<int, NcclCommunicator> pairs_;  // by peer: a lane has one direction
+  std::vector<NcclGroup*> groups_;
+};
+
+}  // namespace agpcs

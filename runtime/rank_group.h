@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every transport checks before it starts: groups and messages that cannot be.
+#pragma once
+
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// The members of a group: ascending ranks, and the host of each.
+struct RankGroup {
+  int id = 0;
+  std::vector<int> ranks;
+  std::vector<int> hosts;  ///< parallel to `ranks`
+};
+
+/// The group as `Transport::open_group` of `rank` of `size` was given it, or what is wrong with it.
+Result<RankGroup> make_rank_group(int id, const std::vector<int>& ranks,
+                                  const std::vector<int>& host_of_rank, int rank, int size);
+
+/// Ok when `rank` of `size` can exchange a message tagged `tag` with `peer`.
+Status check_message(int rank, int size, int peer, std::uint64_t tag);
+
+}  // namespace agpcs
