@@ -34,8 +34,9 @@ std::string nccl_obstacle(int ranks = 1);
 /// own words), or the job's failure.
 ///
 /// Buffers may be on the GPU, or in CPU memory: those are copied by way of the GPU, fit for a few
-/// numbers. Beyond what `Transport` asks, messages of one ordered pair must be received in the order
-/// in which they are sent, whatever their tags, as every verified plan does: NCCL knows no tags.
+/// numbers. Beyond what `Transport` asks, messages of one ordered pair must be received in the
+/// order in which they are sent, whatever their tags, as every verified plan does: NCCL knows no
+/// tags.
 Result<std::unique_ptr<Transport>> connect_nccl(Bootstrap& bootstrap,
                                                 const NcclOptions& options = {});
 
