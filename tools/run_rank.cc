@@ -109,10 +109,11 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
 Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options) {
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(options.model, plan.dims, loss, true));
-  const auto stages = resolve_stages(plan, model.graph);
-  if (!stages.ok()) {
-    return Status(stages.status().code(),
-                  fmt::format("{}: error: {}", options.model, stages.status().message()));
+  const Status status = resolve_stages(plan, model.graph).status();
+  if (!status.ok()) {
+    const bool placed = status.message().rfind("plan: ", 0) == 0;  // the plan has a name here
+    return Status(status.code(),
+                  placed ? options.plan + status.message().substr(4) : status.message());
   }
   return model;
 }
@@ -154,6 +155,7 @@ BootstrapOptions bootstrap_options(const Plan& plan, const RunOptions& options,
   bootstrap.name = bootstrap.name.substr(bootstrap.name.find('(') + 1);
   bootstrap.name.pop_back();
   bootstrap.stall_limit = milliseconds_of(options.stall_limit);
+  bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
   return bootstrap;
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+Result<std::optional<RankPlace>> place_in(const Variables& variables) {
+  return rank_place([&](const std::string& name) -> std::optional<std::string> {
+    const auto it = variables.find(name);
+    if (it == variables.end()) return std::nullopt;
+    return it->second;
+  });
+}
+
+/// "torchrun: rank 1 of 4, local 1 of 2, node0:29500", or the error.
+std::string text(const Variables& variables) {
+  const auto place = place_in(variables);
+  if (!place.ok()) return place.status().message();
+  if (!place->has_value()) return "none";
+  const RankPlace& p = **place;
+  return p.launcher + ": rank " + std::to_string(p.rank) + " of " + std::to_string(p.size) +
+         ", local " + std::to_string(p.local_rank) + " of " + std::to_string(p.local_size) + ", " +
+         p.address + ":" + std::to_string(p.port);
+}
+
+Variables torchrun() {
+  return {{"RANK", "1"},
+          {"WORLD_SIZE", "4"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "node0"},
+          {"MASTER_PORT", "29501"},
+          {"AGPCS_JOB_TOKEN", "x"}};
+}
+
+TEST(RankPlace, IsNoneWithoutALauncher) { EXPECT_EQ(text({{"HOME", "/"}}), "none"); }
+
+TEST(RankPlace, ReadsTorchrun) {
+  EXPECT_EQ(text(torchrun()), "torchrun: rank 1 of 4, local 1 of 2, node0:29501");
+}
+
+TEST(RankPlace, LeavesThePortToTorchrunsAgentThatHoldsIt) {
+  Variables variables = torchrun();
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(text(variables), "torchrun: rank 1 of 4, local 1 of 2, node0:29502");
+  variables["AGPCS_PORT"] = "4000";
+  EXPECT_EQ(text(variables), "torchrun: rank 1 of 4, local 1 of 2, node0:4000");
+}
+
+TEST(RankPlace, ReadsOpenMpi) {
+  Variables variables{{"OMPI_COMM_WORLD_RANK", "3"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                      {"AGPCS_JOB_TOKEN", "x"}};
+  EXPECT_EQ(text(variables), "Open MPI: rank 3 of 4, local 3 of 4, 127.0.0.1:29500");
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  EXPECT_THAT(text(variables), HasSubstr("MASTER_ADDR is not set\n  hint: "));
+  variables["MASTER_ADDR"] = "10.0.0.1";
+  EXPECT_EQ(text(variables), "Open MPI: rank 3 of 4, local 3 of 2, 10.0.0.1:29500");
+}
+
+TEST(RankPlace, ReadsSlurm) {
+  EXPECT_EQ(text({{"SLURM_PROCID", "5"},
+                  {"SLURM_NTASKS", "8"},
+                  {"SLURM_LOCALID", "1"},
+                  {"SLURM_JOB_ID", "20007"},
+                  {"SLURM_STEP_NODELIST", "volta[03-04],ampere1"},
+                  {"AGPCS_JOB_TOKEN", "x"}}),
+            "Slurm: rank 5 of 8, local 1 of 1, volta03:20007");
+}
+
+TEST(RankPlace, TakesTheFirstHostOfASlurmList) {
+  EXPECT_EQ(first_slurm_host("node7"), "node7");
+  EXPECT_EQ(first_slurm_host("a1,a[2-3]"), "a1");
+  EXPECT_EQ(first_slurm_host("node[03-05,9],gpu1"), "node03");
+  EXPECT_EQ(first_slurm_host("node[12,14]"), "node12");
+  EXPECT_EQ(first_slurm_host("node[5]"), "node5");
+}
+
+TEST(RankPlace, NamesWhatIsMissingOrWrong) {
+  Variables variables = torchrun();
+  variables.erase("WORLD_SIZE");
+  EXPECT_EQ(text(variables), "WORLD_SIZE is not set");
+  variables["WORLD_SIZE"] = "four";
+  EXPECT_EQ(text(variables), "WORLD_SIZE is 'four', not a whole number within 0 and 1048576");
+  variables["WORLD_SIZE"] = "1";
+  EXPECT_EQ(text(variables), "RANK is 1, but WORLD_SIZE is 1");
+  variables["WORLD_SIZE"] = "4";
+  variables["MASTER_PORT"] = "70000";
+  EXPECT_EQ(text(variables), "MASTER_PORT is '70000', not a whole number within 0 and 65534");
+}
+
+TEST(RankPlace, DemandsATokenOfMoreThanOneRank) {
+  Variables variables = torchrun();
+  variables.erase("AGPCS_JOB_TOKEN");
+  EXPECT_THAT(text(variables), HasSubstr("AGPCS_JOB_TOKEN is not set"));
+  EXPECT_EQ(place_in(variables).status().code(), StatusCode::kUsage);
+  variables["RANK"] = "0";
+  variables["WORLD_SIZE"] = "1";
+  EXPECT_EQ(text(variables), "torchrun: rank 0 of 1, local 1 of 2, node0:29501");
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-run as its users start it: with real processes, some of which come to harm.
+#include "runtime/socket.h"
+#include "tests/tools/process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <signal.h>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::Not;
+using Clock = std::chrono::steady_clock;
+
+const char* const kModel = "samples/models/small_cnn.onnxtxt";
+const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class RunProcesses : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "agpcs-run-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    plan_ = compile("two.plan", {});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string compile(const std::string& name, const std::vector<std::string>& more,
+                      const std::string& model = kModel) {
+    const std::string path = folder_ / name;
+    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile", model,
+                                  "samples/clusters/local-2.yaml", "-o", path};
+    argv.insert(argv.end(), more.begin(), more.end());
+    Process process(argv);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return path;
+  }
+
+  std::vector<std::string> local(const std::vector<std::string>& more) const {
+    std::vector<std::string> argv{kRun, plan_, kModel, "--local"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+  std::vector<std::string> endless(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> argv = local({"--steps", "100000000", "--json"});
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  static Process::Variables rank_of(int rank, int size, int port,
+                                    const std::string& token = "secret") {
+    return {{"RANK", std::to_string(rank)},
+            {"WORLD_SIZE", std::to_string(size)},
+            {"LOCAL_RANK", std::to_string(rank)},
+            {"LOCAL_WORLD_SIZE", std::to_string(size)},
+            {"MASTER_ADDR", "127.0.0.1"},
+            {"MASTER_PORT", std::to_string(port)},
+            {"AGPCS_JOB_TOKEN", token}};
+  }
+  static int free_port() { return port_of(listen_on(0, true)->get()); }
+
+  std::filesystem::path folder_;
+  std::string plan_;
+};
+
+// Does `harm` to a rank in mid-step and expects an end within ten seconds, with nobody left.
+void expect_quick_end(Process& process, std::size_t rank, int harm) {
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  const auto begin = Clock::now();
+  ASSERT_EQ(kill(ranks[rank], harm), 0);
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_LT(Clock::now() - begin, seconds(10));
+  for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
+}
+
+TEST_F(RunProcesses, TrainsAndSumsUpAndLeavesNobodyBehind) {
+  Process process(local({"--steps", "6"}));
+  ASSERT_TRUE(process.wait_for_output("samples/s"));
+  const std::vector<pid_t> ranks = process.children();
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.output(), HasSubstr("small_cnn: batch 32 in 1 micro-batch, 2 ranks over "
+                                          "gloo\n  s0 on local/0, local/1 (16:16)\n"));
+  EXPECT_THAT(process.output(), HasSubstr("\n6 steps, median "));
+  EXPECT_EQ(process.errors(), "");
+  for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
+}
+
+TEST_F(RunProcesses, ARankThatIsKilledEndsTheOthersAndIsNamed) {
+  for (const std::size_t rank : {0U, 1U}) {
+    Process process(endless());
+    expect_quick_end(process, rank, SIGKILL);
+    const std::string number = std::to_string(rank), other = std::to_string(1 - rank);
+    const std::string name = "rank " + number + " (local/" + number + ")";
+    EXPECT_THAT(process.errors(), testing::StartsWith("agpcs-run: error: " + name +
+                                                      " was killed by signal 9 (Killed)\n  rank " +
+                                                      other + " (local/" + other + "): "));
+    EXPECT_THAT(process.errors(), HasSubstr(name + " went away: its connection was lost"));
+  }
+}
+
+TEST_F(RunProcesses, ARankThatStallsEndsTheOthersAndIsNamed) {
+  for (const std::size_t rank : {0U, 1U}) {
+    Process process(endless({"--stall-limit", "3"}));
+    expect_quick_end(process, rank, SIGSTOP);
+    const std::string number = std::to_string(rank);
+    EXPECT_THAT(process.errors(), HasSubstr("rank " + number + " (local/" + number +
+                                            ") stalled: not heard from for 3"));
+  }
+}
+
+TEST_F(RunProcesses, AnInterruptEndsAllRanks) {
+  for (const int harm : {SIGINT, SIGTERM}) {
+    Process process(endless());
+    ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+    const std::vector<pid_t> ranks = process.children();
+    process.signal(harm);
+    EXPECT_EQ(process.wait(), 130);
+    EXPECT_EQ(process.errors(), std::string("agpcs-run: error: stopped by ") + strsignal(harm) +
+                                    "; all ranks were ended\n");
+    for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
+  }
+}
+
+TEST_F(RunProcesses, RanksDoNotOutliveTheProcessThatStartedThem) {
+  Process process(endless());
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  process.signal(SIGKILL);
+  EXPECT_EQ(process.wait(), 128 + SIGKILL);
+  for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid));
+}
+
+TEST_F(RunProcesses, TwoJobsAtOnceDoNotMeet) {
+  Process first(local({"--steps", "30", "--json"})), second(local({"--steps", "30", "--json"}));
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  EXPECT_EQ(second.wait(), 0) << second.errors();
+}
+
+TEST_F(RunProcesses, GlooAndLoopbackTrainToTheSameBytes) {
+  for (const std::string seeder : {"data_parallel", "degree"}) {
+    const std::string plan = compile(seeder + ".plan", {"--seeder", seeder});
+    const auto save = [&](const std::string& transport) {
+      const std::filesystem::path to = folder_ / (seeder + "-" + transport);
+      Process process({kRun, plan, kModel, "--local", "--steps", "4", "--transport", transport,
+                       "--threads", "1", "--save-parameters", to});
+      EXPECT_EQ(process.wait(), 0) << process.errors();
+      return to;
+    };
+    const std::filesystem::path gloo = save("gloo"), loopback = save("loopback");
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(gloo)) {
+      ++files;
+      EXPECT_EQ(text_of(entry.path()), text_of(loopback / entry.path().filename()))
+          << seeder << ": " << entry.path();
+    }
+    EXPECT_EQ(files, 6);
+  }
+}
+
+TEST_F(RunProcesses, ALauncherStartsTheRanks) {
+  const int port = free_port();
+  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3"};
+  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port));
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  EXPECT_EQ(second.wait(), 0) << second.errors();
+  EXPECT_THAT(first.output(), HasSubstr("\n3 steps, median "));
+  EXPECT_EQ(second.output(), "");
+}
+
+TEST_F(RunProcesses, ARankWithAWrongTokenIsRefused) {
+  const int port = free_port();
+  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3", "--timeout", "4"};
+  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port, "guess"));
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_EQ(second.errors(),
+            "agpcs-run: error: rank 0 refused this rank: the job token is wrong: every rank needs "
+            "the same AGPCS_JOB_TOKEN\n");
+  EXPECT_EQ(first.wait(), 1);
+  EXPECT_EQ(first.errors(), "agpcs-run: error: rank 1 of 2 did not join within 4000 ms\n");
+}
+
+TEST_F(RunProcesses, RanksWithDifferentPlansAreRefused) {
+  const std::string other = compile("other.plan", {"--batch", "64"});
+  const int port = free_port();
+  Process first({kRun, plan_, kModel}, rank_of(0, 2, port));
+  Process second({kRun, other, kModel}, rank_of(1, 2, port));
+  EXPECT_EQ(first.wait(), 1);
+  EXPECT_EQ(second.wait(), 1);
+  for (const Process* process : {&first, &second}) {
+    EXPECT_THAT(process->errors(),
+                testing::ContainsRegex("rank 1 \\(local/1\\) has another plan than rank 0: "
+                                       "sha256:[0-9a-f]{64} against sha256:[0-9a-f]{64}"));
+  }
+}
+
+TEST_F(RunProcesses, APlanForAnotherModelIsRefusedOnce) {
+  std::string text = text_of(kModel);
+  const std::string from = "conv1";
+  ASSERT_NE(text.find(from), std::string::npos);
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += 5) {
+    text.replace(at, 5, "conv9");
+  }
+  const std::string model = folder_ / "other.onnxtxt";
+  std::ofstream(model) << text;
+  Process process({kRun, plan_, model, "--local"});
+  EXPECT_EQ(process.wait(), 1);
+  // Both ranks find out; it is said once, with both digests.
+  EXPECT_THAT(process.errors(), testing::StartsWith(plan_ + ": error: the plan is for model "));
+  EXPECT_THAT(process.errors(), testing::ContainsRegex("sha256:[0-9a-f]{64}.*sha256:[0-9a-f]{64}"));
+  EXPECT_EQ(process.errors().find("error:"), process.errors().rfind("error:"));
+}
+
+TEST_F(RunProcesses, TheWrongNumberOfRanksIsRefused) {
+  Process process({kRun, plan_, kModel}, rank_of(0, 3, free_port()));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_EQ(process.errors(),
+            "agpcs-run: error: the plan is for 2 ranks, but torchrun started 3\n"
+            "  hint: start as many ranks as the plan has, or compile one for 3 devices\n");
+}
+
+TEST_F(RunProcesses, WithoutLauncherAndLocalItSaysWhatToAdd) {
+  Process process({kRun, plan_, kModel});
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_THAT(process.errors(), HasSubstr("does not know which of 2 ranks it is\n  hint: add "
+                                          "--local to start all ranks on this machine\n"));
+}
+
+TEST_F(RunProcesses, DataThatIsNotThereIsAnErrorOfTheRankThatLooked) {
+  Process process(local({"--data", "no/such.npy"}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.errors(), HasSubstr("no/such.npy"));
+  EXPECT_THAT(process.errors(), HasSubstr(" (local/"));
+}
+
+TEST_F(RunProcesses, HelpAndVersionAndWrongFlags) {
+  Process help({kRun, "--help"});
+  EXPECT_EQ(help.wait(), 0);
+  EXPECT_THAT(help.output(), HasSubstr("agpcs-run model.plan model.onnx --local --steps 100"));
+  Process wrong({kRun, plan_, kModel, "--transport", "pigeon"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.errors(), HasSubstr("pigeon"));
+}
+
+}  // namespace
+}  // namespace agpcs
