@@ -2,6 +2,7 @@
 #include "codegen/lower.h"
 
 #include "ir/memory.h"
+#include "ir/rng.h"
 #include "tests/codegen/test_models.h"
 
 #include <gtest/gtest.h>
@@ -153,7 +154,7 @@ Graph graph_with_odd_cuts() {
       table = MatMul(u, w) [4,8]
       h = MatMul(x, w) [n,8]
       mask = Greater(x, h) bool[n,8]
-      s = ReduceMean(h) []
+      s = ReduceMean(table) []
       y = Where(mask, x, x) [n,8]
       z = Einsum(y, v, table, s) [n,4]
       l = ReduceMean(z) []
@@ -239,6 +240,31 @@ TEST(Lower, EveryStrategyGivesAPlanThatItsModelAndClusterAccept) {
   }
 }
 
+TEST(Lower, APlanThatCutsAMeanOverOneReplicasSamplesIsRefused) {
+  const Graph graph = graph_of(R"(
+      input x [n,8]
+      parameter w [8,8]
+      parameter v [8,8]
+      h = MatMul(x, w) [n,8]
+      aux = ReduceMean(h) []
+      y = MatMul(h, v) [n,8]
+      main = ReduceMean(y) []
+      l = Add(aux, main) []
+      outputs y
+      loss l
+  )");
+  const Strategy strategy = strategy_of(
+      "micro-batches 1\nstage a/0=3 a/1=1 : h aux\nstage b/0=4 : *\n"
+      "bucket 0 ring w\nbucket 1 ring v\n",
+      graph, two_hosts());
+  const Result<Plan> plan =
+      lower(graph, two_hosts(), training_of(graph, 4), strategy, {"0.1.0", 0, "t", "none"});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(verify_plan_against(*plan, graph, two_hosts()).message(),
+            "plan: error: 'aux' goes from stage s0 to stage s1, but cannot be split by samples\n"
+            "  hint: the operators that make and read it share a stage");
+}
+
 /// How many micro-batches are between their forward and their backward at most.
 int most_in_flight(const Program& program) {
   int now = 0, most = 0;
@@ -300,6 +326,51 @@ TEST(Lower, PipelinesOfAnyShapeVerify) {
         EXPECT_TRUE(status.ok()) << text << status.message();
       }
     }
+  }
+}
+
+/// `ops` operators, each of which reads the one before it and up to two random earlier ones.
+std::string random_model(int ops, Rng& rng) {
+  std::string model = "input x [n,8]\n";
+  for (int i = 0; i < ops; ++i) model += "parameter w" + std::to_string(i) + " [8,8]\n";
+  for (int i = 0; i < ops; ++i) {
+    const std::string index = std::to_string(i);
+    model += "h" + index + " = Mix(w" + index + "," + (i == 0 ? "x" : "h" + std::to_string(i - 1));
+    for (std::uint64_t more = rng.below(3); more > 0 && i > 1; --more) {
+      model += ",h" + std::to_string(rng.below(static_cast<std::uint64_t>(i)));
+    }
+    model += ") [n,8]\n";
+  }
+  const std::string last = "h" + std::to_string(ops - 1);
+  return model + "l = ReduceSum(" + last + ") []\noutputs " + last + "\nloss l\n";
+}
+
+TEST(Lower, PipelinesWithAnySkipConnectionsVerify) {
+  const Cluster cluster = cluster_of("kind g memory=16e9 fp32=15e12\nhost a g 12\n");
+  Rng rng(11);
+  for (int round = 0; round < 150; ++round) {
+    const int ops = 4 + static_cast<int>(rng.below(20));
+    const std::string model = random_model(ops, rng);
+    const Graph graph = graph_of(model);
+    const int stages =
+        2 + static_cast<int>(rng.below(static_cast<std::uint64_t>(std::min(ops, 11)) - 1));
+    const int micro_batches = 1 + static_cast<int>(rng.below(12));
+    std::string text = "micro-batches " + std::to_string(micro_batches);
+    text += rng.below(3) == 0 ? " gpipe\n" : " 1f1b\n";
+    int first = 0;
+    for (int s = 0; s < stages; ++s) {
+      const int left = ops - first - (stages - s - 1);  // every later stage needs an operator
+      const int last = first + static_cast<int>(rng.below(static_cast<std::uint64_t>(left)));
+      text += "stage a/" + std::to_string(s) + "=2 : ";
+      text += s + 1 == stages ? "*\n"
+                              : "h" + std::to_string(first) + "..h" + std::to_string(last) + "\n";
+      first = last + 1;
+    }
+    const Result<Plan> plan = lower(graph, cluster, training_of(graph, 2 * micro_batches),
+                                    strategy_of(text, graph, cluster), {"0.1.0", 0, "t", "none"});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const Status status = verify_plan(*plan);
+    EXPECT_TRUE(status.ok()) << model << text << status.message();
   }
 }
 
