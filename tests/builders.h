@@ -165,128 +165,183 @@ class GraphBuilder {
 ///     loss l
 inline Graph graph_of(const std::string& text) { return GraphBuilder().run(text); }
 
+/// Reads clusters: see `cluster_of`.
+class ClusterBuilder {
+ public:
+  Cluster run(const std::string& text) {
+    cluster_.name = "test";
+    cluster_.topology = "switch";
+    for (const std::vector<std::string>& words : lines_of(text)) {
+      AGPCS_CHECK(words[0] == "kind" || words[0] == "host",
+                  "builders: no line of a cluster: {} ...", words[0]);
+      words[0] == "kind" ? add_kind(words) : add_host(words);
+    }
+    add_routes();
+    const Status status = verify_cluster(cluster_);
+    AGPCS_CHECK(status.ok(), "{}", status.message());
+    return std::move(cluster_);
+  }
+
+ private:
+  /// The value of `key`=... among `words`.
+  static double figure_of(const std::vector<std::string>& words, const std::string& key,
+                          double otherwise) {
+    for (const std::string& word : words) {
+      if (key_value(word).first == key) return std::stod(key_value(word).second);
+    }
+    return otherwise;
+  }
+
+  LinkId add_link(std::string name, const char* kind, double bandwidth, double latency) {
+    cluster_.links.push_back({std::move(name), kind, bandwidth, latency});
+    return static_cast<LinkId>(cluster_.links.size()) - 1;
+  }
+
+  void add_kind(const std::vector<std::string>& words) {
+    DeviceKind kind;
+    kind.name = words[1];
+    kind.memory_bytes = static_cast<std::int64_t>(figure_of(words, "memory", 16e9));
+    kind.memory_bandwidth = figure_of(words, "bandwidth", 50e9);
+    kind.launch_overhead = figure_of(words, "launch", 5e-6);
+    for (const char* precision : {"fp32", "fp16"}) {
+      const double peak = figure_of(words, precision, 0);
+      if (peak > 0) kind.peak_flops[precision] = peak;
+    }
+    cluster_.kinds.push_back(kind);
+  }
+
+  void add_host(const std::vector<std::string>& words) {
+    int kind = 0;
+    while (cluster_.kinds.at(static_cast<std::size_t>(kind)).name != words[2]) ++kind;
+    const int host = static_cast<int>(cluster_.hosts.size());
+    const int count = std::stoi(words[3]);
+    cluster_.hosts.push_back({words[1], cluster_.device_count(), count});
+    const double bandwidth = figure_of(words, "bandwidth", 50e9);
+    const double latency = figure_of(words, "latency", 3e-6);
+    for (int i = 0; i < count; ++i) {
+      const std::string name = words[1] + "/" + std::to_string(i);
+      const LinkId out = add_link(name + " out", "nvlink", bandwidth, latency);
+      const LinkId in = add_link(name + " in", "nvlink", bandwidth, latency);
+      cluster_.devices.push_back({host, i, kind, out, in});
+    }
+    const double nic = figure_of(words, "nic", 3e9);
+    const double nic_latency = figure_of(words, "nic-latency", 15e-6);
+    const LinkId out = add_link(words[1] + " nic out", "ethernet", nic, nic_latency);
+    nics_.emplace_back(out, add_link(words[1] + " nic in", "ethernet", nic, nic_latency));
+  }
+
+  void add_routes() {
+    for (std::size_t a = 0; a < nics_.size(); ++a) {
+      for (std::size_t b = 0; b < nics_.size(); ++b) {
+        std::vector<LinkId> route;
+        if (a != b) route = {nics_[a].first, nics_[b].second};
+        cluster_.host_routes.push_back(route);
+      }
+    }
+  }
+
+  Cluster cluster_;
+  std::vector<std::pair<LinkId, LinkId>> nics_;  // out, in; by host
+};
+
 /// A cluster of hosts behind one switch:
 ///
 ///     kind gpu memory=16e9 bandwidth=900e9 fp32=15e12
 ///     host a gpu 2 bandwidth=50e9 latency=3e-6 nic=3e9
-inline Cluster cluster_of(const std::string& text) {
-  Cluster cluster;
-  cluster.name = "test";
-  cluster.topology = "switch";
-  std::vector<std::pair<LinkId, LinkId>> nics;
-  const auto add_link = [&](std::string name, const char* kind, double bandwidth, double latency) {
-    cluster.links.push_back({std::move(name), kind, bandwidth, latency});
-    return static_cast<LinkId>(cluster.links.size()) - 1;
-  };
-  for (const std::vector<std::string>& words : lines_of(text)) {
-    std::map<std::string, double> figures = {{"memory", 16e9},       {"bandwidth", 50e9},
-                                             {"latency", 3e-6},      {"nic", 3e9},
-                                             {"nic-latency", 15e-6}, {"launch", 5e-6}};
-    DeviceKind kind;
-    for (const std::string& word : words) {
-      const auto [key, value] = key_value(word);
-      if (value.empty()) continue;
-      (key == "fp32" || key == "fp16" ? kind.peak_flops : figures)[key] = std::stod(value);
-    }
-    if (words[0] == "kind") {
-      kind.name = words[1];
-      kind.memory_bytes = static_cast<std::int64_t>(figures["memory"]);
-      kind.memory_bandwidth = figures["bandwidth"];
-      kind.launch_overhead = figures["launch"];
-      cluster.kinds.push_back(kind);
-      continue;
-    }
-    AGPCS_CHECK(words[0] == "host", "builders: no line of a cluster: {} ...", words[0]);
-    int kind_index = 0;
-    while (cluster.kinds.at(static_cast<std::size_t>(kind_index)).name != words[2]) ++kind_index;
-    const int host = static_cast<int>(cluster.hosts.size());
-    cluster.hosts.push_back({words[1], cluster.device_count(), std::stoi(words[3])});
-    for (int i = 0; i < cluster.hosts.back().device_count; ++i) {
-      const std::string name = words[1] + "/" + std::to_string(i);
-      const LinkId out =
-          add_link(name + " out", "nvlink", figures["bandwidth"], figures["latency"]);
-      const LinkId in = add_link(name + " in", "nvlink", figures["bandwidth"], figures["latency"]);
-      cluster.devices.push_back({host, i, kind_index, out, in});
-    }
-    const double latency = figures["nic-latency"];
-    const LinkId out = add_link(words[1] + " nic out", "ethernet", figures["nic"], latency);
-    nics.emplace_back(out, add_link(words[1] + " nic in", "ethernet", figures["nic"], latency));
-  }
-  for (std::size_t a = 0; a < nics.size(); ++a) {
-    for (std::size_t b = 0; b < nics.size(); ++b) {
-      cluster.host_routes.push_back(a == b ? std::vector<LinkId>()
-                                           : std::vector<LinkId>{nics[a].first, nics[b].second});
-    }
-  }
-  const Status status = verify_cluster(cluster);
-  AGPCS_CHECK(status.ok(), "{}", status.message());
-  return cluster;
-}
+inline Cluster cluster_of(const std::string& text) { return ClusterBuilder().run(text); }
 
-/// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*` for all that
-/// no stage before has. Without `bucket` lines, one bucket a stage, in backward order:
+/// Reads strategies: see `strategy_of`.
+class StrategyBuilder {
+ public:
+  StrategyBuilder(const Graph& graph, const Cluster& cluster) : graph_(graph), cluster_(cluster) {
+    strategy_.stage_of.assign(graph.ops.size(), -1);
+  }
+
+  Strategy run(const std::string& text) {
+    for (const std::vector<std::string>& words : lines_of(text)) {
+      if (words[0] == "micro-batches") {
+        strategy_.micro_batches = std::stoll(words[1]);
+        if (words.size() > 2) strategy_.schedule = schedule_named(words[2]).value();
+      } else if (words[0] == "stage") {
+        add_stage(words);
+      } else {
+        AGPCS_CHECK(words[0] == "bucket", "builders: no line of a strategy: {} ...", words[0]);
+        add_bucket(words);
+      }
+    }
+    if (strategy_.buckets.empty()) add_default_buckets();
+    return std::move(strategy_);
+  }
+
+ private:
+  void add_stage(const std::vector<std::string>& words) {
+    StageSpec spec;
+    const auto colon = std::find(words.begin(), words.end(), ":");
+    AGPCS_CHECK(colon != words.end(), "builders: a stage without ' : '");
+    for (auto word = words.begin() + 1; word != colon; ++word) {
+      const auto [device, share] = key_value(*word);
+      if (device == "recompute") {
+        spec.recompute = true;
+        continue;
+      }
+      spec.devices.push_back(cluster_.find_device(device));
+      spec.shares.push_back(std::stoll(share));
+    }
+    const int stage = static_cast<int>(strategy_.stages.size());
+    for (auto word = colon + 1; word < words.end(); ++word) assign(*word, stage);
+    strategy_.stages.push_back(spec);
+  }
+
+  /// Operators "a", "a..b" or "*", as far as no stage has them.
+  void assign(const std::string& item, int stage) {
+    const std::size_t dots = item.find("..");
+    const OpId first = item == "*" ? 0 : graph_.find_op(item.substr(0, dots));
+    OpId last = dots == std::string::npos ? first : graph_.find_op(item.substr(dots + 2));
+    if (item == "*") last = static_cast<OpId>(graph_.ops.size()) - 1;
+    AGPCS_CHECK(first >= 0 && last >= first, "builders: no operators '{}'", item);
+    for (OpId op = first; op <= last; ++op) {
+      int& place = strategy_.stage_of[static_cast<std::size_t>(op)];
+      if (place < 0) place = stage;
+    }
+  }
+
+  void add_bucket(const std::vector<std::string>& words) {
+    Bucket bucket;
+    bucket.stage = std::stoi(words[1]);
+    bucket.algorithm = all_reduce_named(words[2]).value();
+    for (std::size_t i = 3; i < words.size(); ++i) {
+      bucket.parameters.push_back(graph_.find_tensor(words[i]));
+    }
+    strategy_.buckets.push_back(bucket);
+  }
+
+  void add_default_buckets() {
+    for (int stage = 0; stage < static_cast<int>(strategy_.stages.size()); ++stage) {
+      Bucket bucket;
+      bucket.stage = stage;
+      for (const TensorId id : graph_.parameters()) {
+        const auto user = static_cast<std::size_t>(graph_.tensor(id).consumers.front());
+        if (strategy_.stage_of[user] == stage) bucket.parameters.push_back(id);
+      }
+      std::reverse(bucket.parameters.begin(), bucket.parameters.end());
+      if (!bucket.parameters.empty()) strategy_.buckets.push_back(bucket);
+    }
+  }
+
+  const Graph& graph_;
+  const Cluster& cluster_;
+  Strategy strategy_;
+};
+
+/// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*`, as far as no
+/// stage before has them. Without `bucket` lines, one bucket a stage, in backward order:
 ///
 ///     micro-batches 4 gpipe
 ///     stage a/0=3 a/1=1 recompute : h..y
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
 inline Strategy strategy_of(const std::string& text, const Graph& graph, const Cluster& cluster) {
-  Strategy strategy;
-  strategy.stage_of.assign(graph.ops.size(), -1);
-  const auto assign = [&](const std::string& item, int stage) {
-    const std::size_t dots = item.find("..");
-    const OpId first = item == "*" ? 0 : graph.find_op(item.substr(0, dots));
-    OpId last = dots == std::string::npos ? first : graph.find_op(item.substr(dots + 2));
-    if (item == "*") last = static_cast<OpId>(graph.ops.size()) - 1;
-    AGPCS_CHECK(first >= 0 && last >= first, "builders: no operators '{}'", item);
-    for (OpId op = first; op <= last; ++op) {
-      int& place = strategy.stage_of[static_cast<std::size_t>(op)];
-      if (place < 0) place = stage;
-    }
-  };
-  for (const std::vector<std::string>& words : lines_of(text)) {
-    if (words[0] == "micro-batches") {
-      strategy.micro_batches = std::stoll(words[1]);
-      if (words.size() > 2) strategy.schedule = schedule_named(words[2]).value();
-    } else if (words[0] == "stage") {
-      StageSpec spec;
-      const auto colon = std::find(words.begin(), words.end(), ":");
-      for (auto word = words.begin() + 1; word != colon; ++word) {
-        const auto [device, share] = key_value(*word);
-        if (device == "recompute") {
-          spec.recompute = true;
-          continue;
-        }
-        spec.devices.push_back(cluster.find_device(device));
-        spec.shares.push_back(std::stoll(share));
-      }
-      for (auto word = colon + 1; word < words.end(); ++word) {
-        assign(*word, static_cast<int>(strategy.stages.size()));
-      }
-      strategy.stages.push_back(spec);
-    } else {
-      AGPCS_CHECK(words[0] == "bucket", "builders: no line of a strategy: {} ...", words[0]);
-      Bucket bucket;
-      bucket.stage = std::stoi(words[1]);
-      bucket.algorithm = all_reduce_named(words[2]).value();
-      for (std::size_t i = 3; i < words.size(); ++i) {
-        bucket.parameters.push_back(graph.find_tensor(words[i]));
-      }
-      strategy.buckets.push_back(bucket);
-    }
-  }
-  if (!strategy.buckets.empty()) return strategy;
-  for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
-    Bucket bucket;
-    bucket.stage = stage;
-    for (const TensorId id : graph.parameters()) {
-      const auto user = static_cast<std::size_t>(graph.tensor(id).consumers.front());
-      if (strategy.stage_of[user] == stage) bucket.parameters.push_back(id);
-    }
-    std::reverse(bucket.parameters.begin(), bucket.parameters.end());
-    if (!bucket.parameters.empty()) strategy.buckets.push_back(bucket);
-  }
-  return strategy;
+  return StrategyBuilder(graph, cluster).run(text);
 }
 
 /// `batch` samples a step, SGD, the first output of `graph` as the loss's.
