@@ -68,8 +68,7 @@ class TransportConformance : public testing::TestWithParam<WorldKind> {
   void run(int ranks, const std::function<void(Transport&)>& body) { GetParam().run(ranks, body); }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, TransportConformance,
-                         testing::Values(loopback_world(), gloo_world(), nccl_world()),
+INSTANTIATE_TEST_SUITE_P(All, TransportConformance, testing::ValuesIn(worlds()),
                          [](const auto& world) { return world.param.name; });
 
 TEST_P(TransportConformance, KnowsItsRankAndSize) {

@@ -8,9 +8,6 @@
 #ifdef AGPCS_TEST_GLOO
 #include <agpcs/gloo.h>
 #endif
-#ifdef AGPCS_TEST_NCCL
-#include <agpcs/nccl.h>
-#endif
 
 #include <gtest/gtest.h>
 
@@ -21,6 +18,13 @@
 
 namespace agpcs {
 namespace {
+
+// tests/runtime/emulated_gpu.cc is linked in the place of CUDA and NCCL.
+#ifdef AGPCS_TEST_EMULATED_GPU
+constexpr const char* kNcclName = "nccl_emulated";
+#else
+constexpr const char* kNcclName = "nccl";
+#endif
 
 std::string no_obstacle() { return {}; }
 
@@ -63,6 +67,14 @@ void run_bootstrapped(int ranks, const Connect& connect,
 
 }  // namespace
 
+std::vector<WorldKind> worlds() {
+#ifdef AGPCS_TEST_EMULATED_GPU
+  return {nccl_world()};
+#else
+  return {loopback_world(), gloo_world(), nccl_world()};
+#endif
+}
+
 WorldKind loopback_world() {
   return {"loopback", no_obstacle, [](int ranks, const std::function<void(Transport&)>& body) {
             LoopbackHub hub(ranks);
@@ -81,24 +93,32 @@ WorldKind gloo_world() {
 #endif
 }
 
+#ifdef AGPCS_TEST_NCCL
+void run_nccl(int ranks, const std::function<NcclOptions(int rank)>& options_of,
+              const std::function<void(Transport&)>& body) {
+  const std::string obstacle = nccl_obstacle(ranks);
+  if (!obstacle.empty()) GTEST_SKIP() << "nccl: " << obstacle;
+  run_bootstrapped(
+      ranks,
+      [&](Bootstrap& bootstrap) { return connect_nccl(bootstrap, options_of(bootstrap.rank())); },
+      body);
+}
+#endif
+
 WorldKind nccl_world() {
 #ifdef AGPCS_TEST_NCCL
-  return {"nccl", [] { return nccl_obstacle(); },
-          [](int ranks, const std::function<void(Transport&)>& body) {
-            const std::string obstacle = nccl_obstacle(ranks);
-            if (!obstacle.empty()) GTEST_SKIP() << "nccl: " << obstacle;
-            run_bootstrapped(
-                ranks,
-                [](Bootstrap& bootstrap) {
-                  NcclOptions options;
-                  options.device = bootstrap.rank();
-                  return connect_nccl(bootstrap, options);
-                },
-                body);
-          },
-          true};
+  const auto run = [](int ranks, const std::function<void(Transport&)>& body) {
+    const auto options_of = [ranks](int rank) {
+      NcclOptions options;
+      options.device = rank;
+      if (ranks > 1) options.links = {{0, 1}};  // the others connect when they are used
+      return options;
+    };
+    run_nccl(ranks, options_of, body);
+  };
+  return {kNcclName, [] { return nccl_obstacle(); }, run, true};
 #else
-  return {"nccl", [] { return std::string("built without NCCL"); }, nullptr};
+  return {kNcclName, [] { return std::string("built without NCCL"); }, nullptr};
 #endif
 }
 

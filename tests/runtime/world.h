@@ -2,6 +2,9 @@
 // A world of ranks that are threads of the test, over any transport.
 #pragma once
 
+#ifdef AGPCS_TEST_NCCL
+#include <agpcs/nccl.h>
+#endif
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
 
@@ -9,6 +12,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 
@@ -26,8 +30,16 @@ struct WorldKind {
 
 inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }  // NOLINT
 
+/// All that this binary tests.
+std::vector<WorldKind> worlds();
 WorldKind loopback_world();
 WorldKind gloo_world();
 WorldKind nccl_world();
+
+#ifdef AGPCS_TEST_NCCL
+/// As the `run` of `nccl_world`, with options of one's own.
+void run_nccl(int ranks, const std::function<NcclOptions(int rank)>& options_of,
+              const std::function<void(Transport&)>& body);
+#endif
 
 }  // namespace agpcs

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of CUDA and NCCL that the NCCL transport calls, carried out by CPU threads of one
+// process, so that the transport's own logic is tested where there is no GPU. Linked in their
+// place.
+//
+// As strict as the originals where that finds mistakes: what NCCL moves must be GPU memory, a send
+// ends only with its receive, an operation of a peer that aborted never ends, new communicators and
+// their first operations are "in progress" until asked about.
+#include "runtime/sum.h"
+
+#include <agpcs/types.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr int kDevices = 8;
+thread_local int current_device = 0;
+
+// GPU memory: begin -> bytes.
+std::mutex memory_mutex;
+std::map<const char*, std::size_t> gpu_memory;  // NOLINT
+
+bool on_gpu(const void* data, std::size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  const char* at = static_cast<const char*>(data);
+  auto it = gpu_memory.upper_bound(at);
+  if (it == gpu_memory.begin()) return false;
+  --it;
+  return at + bytes <= it->first + it->second;
+}
+
+}  // namespace
+
+// A stream is a thread with a queue.
+struct CUstream_st {
+  CUstream_st() : thread([this] { run(); }) {}
+  ~CUstream_st() {
+    push(nullptr);
+    thread.join();
+  }
+  CUstream_st(const CUstream_st&) = delete;
+  CUstream_st& operator=(const CUstream_st&) = delete;
+
+  void push(std::function<void()> work) {
+    const std::lock_guard lock(mutex);
+    queue.push_back(std::move(work));
+    changed.notify_all();
+  }
+  bool idle() {
+    const std::lock_guard lock(mutex);
+    return queue.empty();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return queue.empty(); });
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return !queue.empty(); });
+      const std::function<void()> work = queue.front();
+      lock.unlock();
+      if (!work) return;
+      work();
+      lock.lock();
+      queue.pop_front();
+      changed.notify_all();
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;  // front: what runs
+  std::thread thread;
+};
+
+struct CUevent_st {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int pending = 0;  // records under way
+};
+
+namespace {
+
+// What the ranks of a communicator share.
+struct Clique {
+  struct Part {
+    void* data = nullptr;
+    bool done = false;
+  };
+  struct Collective {
+    std::vector<Part*> parts;
+    std::size_t arrived = 0;
+    bool lost = false;  // a member aborted: never ends
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  int size = 0, joined = 0;
+  std::map<std::pair<int, int>, std::deque<Part*>> sends;  // by sender, receiver
+  std::map<std::size_t, Collective> collectives;           // by number
+};
+
+std::mutex cliques_mutex;
+std::map<int, std::shared_ptr<Clique>> cliques;  // NOLINT
+int next_clique = 0;
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<Clique> clique;
+  int rank = 0;
+  std::size_t collectives = 0;
+  bool aborted = false, started = false;  // aborted: guarded by the clique's mutex
+  std::function<void()> postponed;        // put on its stream once asked about
+  std::vector<cudaStream_t> streams;
+};
+
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+// Runs `work` on `stream`, the communicator's first only when it is asked about.
+ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
+  comm->streams.push_back(stream);
+  if (comm->started) {
+    stream->push(std::move(work));
+    return ncclSuccess;
+  }
+  comm->started = true;
+  comm->postponed = [stream, work = std::move(work)] { stream->push(work); };
+  return ncclInProgress;
+}
+
+void send_part(ncclComm_t comm, int peer, void* data) {
+  Clique& clique = *comm->clique;
+  Lock lock(clique.mutex);
+  Clique::Part part{data, false};
+  auto& queue = clique.sends[{comm->rank, peer}];
+  queue.push_back(&part);
+  clique.changed.notify_all();
+  clique.changed.wait(lock, [&] { return part.done || comm->aborted; });
+  if (!part.done) std::erase(queue, &part);
+}
+
+void recv_part(ncclComm_t comm, int peer, void* data, std::size_t bytes) {
+  Clique& clique = *comm->clique;
+  Lock lock(clique.mutex);
+  auto& queue = clique.sends[{peer, comm->rank}];
+  clique.changed.wait(lock, [&] { return !queue.empty() || comm->aborted; });
+  if (comm->aborted) return;
+  std::memcpy(data, queue.front()->data, bytes);
+  queue.front()->done = true;
+  queue.pop_front();
+  clique.changed.notify_all();
+}
+
+// `meet` is called once, with all members' data by rank, when the last has come.
+void collective(ncclComm_t comm, std::size_t number, void* data,
+                const std::function<void(const std::vector<Clique::Part*>&)>& meet) {
+  Clique& clique = *comm->clique;
+  Lock lock(clique.mutex);
+  Clique::Part part{data, false};
+  Clique::Collective& here = clique.collectives[number];
+  here.parts.resize(static_cast<std::size_t>(clique.size));
+  here.parts[static_cast<std::size_t>(comm->rank)] = &part;
+  if (++here.arrived == here.parts.size() && !here.lost && !comm->aborted) {
+    meet(here.parts);
+    for (Clique::Part* each : here.parts) each->done = true;
+    clique.collectives.erase(number);
+    clique.changed.notify_all();
+    return;
+  }
+  clique.changed.wait(lock, [&] { return part.done || comm->aborted; });
+  if (!part.done) clique.collectives[number].lost = true;
+}
+
+agpcs::DType type_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat32:
+      return agpcs::DType::kFp32;
+    case ncclFloat64:
+      return agpcs::DType::kFp64;
+    case ncclFloat16:
+      return agpcs::DType::kFp16;
+    case ncclBfloat16:
+      return agpcs::DType::kBf16;
+    case ncclInt64:
+      return agpcs::DType::kInt64;
+    default:
+      return agpcs::DType::kInt32;
+  }
+}
+
+// The sum ends where `root` is, or everywhere where it is negative.
+ncclResult_t sum(void* data, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                 cudaStream_t stream) {
+  const agpcs::DType dtype = type_of(type);
+  const std::size_t bytes = count * agpcs::size_of(dtype);
+  if (!on_gpu(data, bytes)) return ncclInvalidArgument;
+  const std::size_t number = comm->collectives++;
+  return launch(comm, stream, [=] {
+    collective(comm, number, data, [=](const std::vector<Clique::Part*>& parts) {
+      std::vector<char> total(static_cast<const char*>(parts[0]->data),
+                              static_cast<const char*>(parts[0]->data) + bytes);
+      for (std::size_t i = 1; i < parts.size(); ++i) {
+        agpcs::add_into(total.data(), parts[i]->data, count, dtype);
+      }
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (root >= 0 && static_cast<std::size_t>(root) != i) continue;
+        std::memcpy(parts[i]->data, total.data(), bytes);
+      }
+    });
+  });
+}
+
+// Ends the operations of `comm` that wait for others, and waits until its streams have let go.
+void end_operations(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(comm->clique->mutex);
+    comm->aborted = true;
+    comm->clique->changed.notify_all();
+  }
+  for (cudaStream_t stream : comm->streams) stream->synchronize();
+}
+
+}  // namespace
+
+extern "C" {
+
+// CUDA.
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= kDevices) return cudaErrorInvalidDevice;
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorNotReady ? "device not ready" : "an emulated error";
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = std::malloc(bytes);
+  const std::lock_guard lock(memory_mutex);
+  gpu_memory[static_cast<char*>(*data)] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) {
+  const std::lock_guard lock(memory_mutex);
+  gpu_memory.erase(static_cast<char*>(data));
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int /*flags*/) {
+  *data = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  if (!on_gpu(kind == cudaMemcpyHostToDevice ? to : from, bytes)) return cudaErrorInvalidValue;
+  stream->push([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int /*flags*/) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  stream->synchronize();
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  stream->push([=] { function(data); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int /*flags*/) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+// Nothing runs on the default stream here.
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream == nullptr) return cudaSuccess;
+  const std::lock_guard lock(event->mutex);
+  ++event->pending;
+  stream->push([event] {
+    const std::lock_guard held(event->mutex);
+    --event->pending;
+    event->changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
+  stream->push([event] {
+    Lock lock(event->mutex);
+    event->changed.wait(lock, [&] { return event->pending == 0; });
+  });
+  return cudaSuccess;
+}
+
+// NCCL.
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclInvalidArgument ? "invalid argument" : "an emulated error";
+}
+const char* ncclGetLastError(ncclComm_t /*comm*/) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(cliques_mutex);
+  const int number = next_clique++;
+  cliques[number] = std::make_shared<Clique>();
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->internal, &number, sizeof number);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->blocking != 0) return ncclInvalidArgument;
+  int number = 0;
+  std::memcpy(&number, id.internal, sizeof number);
+  *comm = new ncclComm;
+  const std::lock_guard lock(cliques_mutex);
+  (*comm)->clique = cliques.at(number);
+  (*comm)->rank = rank;
+  const std::lock_guard held((*comm)->clique->mutex);
+  (*comm)->clique->size = size;
+  ++(*comm)->clique->joined;
+  return ncclInProgress;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  if (comm->postponed) std::exchange(comm->postponed, nullptr)();
+  const std::lock_guard lock(comm->clique->mutex);
+  *state = comm->clique->joined < comm->clique->size ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) { return ncclInProgress; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  end_operations(comm);
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  if (type != ncclChar || !on_gpu(data, count)) return ncclInvalidArgument;
+  return launch(comm, stream, [=] { send_part(comm, peer, const_cast<void*>(data)); });
+}
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (type != ncclChar || !on_gpu(data, count)) return ncclInvalidArgument;
+  return launch(comm, stream, [=] { recv_part(comm, peer, data, count); });
+}
+ncclResult_t ncclAllReduce(const void* /*from*/, void* data, size_t count, ncclDataType_t type,
+                           ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
+  return sum(data, count, type, -1, comm, stream);
+}
+ncclResult_t ncclReduce(const void* /*from*/, void* data, size_t count, ncclDataType_t type,
+                        ncclRedOp_t /*op*/, int root, ncclComm_t comm, cudaStream_t stream) {
+  return sum(data, count, type, root, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* /*from*/, void* data, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t bytes = count * agpcs::size_of(type_of(type));
+  if (!on_gpu(data, bytes)) return ncclInvalidArgument;
+  const std::size_t number = comm->collectives++;
+  return launch(comm, stream, [=] {
+    collective(comm, number, data, [=](const std::vector<Clique::Part*>& parts) {
+      const void* source = parts[static_cast<std::size_t>(root)]->data;
+      for (const Clique::Part* part : parts) {
+        if (part->data != source) std::memcpy(part->data, source, bytes);
+      }
+    });
+  });
+}
+
+}  // extern "C"

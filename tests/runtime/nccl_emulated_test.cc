@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the NCCL transport promises beyond the conformance suite; CUDA and NCCL are emulated.
+#include "tests/runtime/world.h"
+
+#include <agpcs/nccl.h>
+#include <agpcs/transport.h>
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::chrono::milliseconds kLong{60000};
+
+void expect_done(Transport& transport, Stream stream, const Result<Ticket>& ticket) {
+  ASSERT_TRUE(ticket.ok()) << ticket.status().message();
+  const Status status = transport.wait(stream, *ticket, kLong);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// Emulated GPU memory is the CPU's, and may be looked at.
+class GpuVector {
+ public:
+  explicit GpuVector(const std::vector<float>& values) : count_(values.size()) {
+    EXPECT_EQ(cudaMalloc(&data_, count_ * sizeof(float)), cudaSuccess);
+    std::memcpy(data_, values.data(), count_ * sizeof(float));
+  }
+  ~GpuVector() { cudaFree(data_); }
+  GpuVector(const GpuVector&) = delete;
+  GpuVector& operator=(const GpuVector&) = delete;
+
+  Buffer buffer() const { return {data_, count_ * sizeof(float), DType::kFp32, true}; }
+  std::vector<float> values() const {
+    const float* begin = static_cast<const float*>(data_);
+    return {begin, begin + count_};
+  }
+
+ private:
+  std::size_t count_;
+  void* data_ = nullptr;
+};
+
+TEST(NcclEmulated, MovesAndSumsGpuMemoryInPlace) {
+  nccl_world().run(2, [](Transport& transport) {
+    ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
+    GpuVector sum({1, 2, 3});
+    expect_done(transport, Stream::kCollective,
+                transport.all_reduce(sum.buffer(), 0, AllReduce::kRing));
+    EXPECT_EQ(sum.values(), (std::vector<float>{2, 4, 6}));
+    GpuVector message(transport.rank() == 0 ? std::vector<float>{7, 8} : std::vector<float>{0, 0});
+    if (transport.rank() == 0) {
+      expect_done(transport, Stream::kSend, transport.send(message.buffer(), 1, 5));
+    } else {
+      expect_done(transport, Stream::kRecv, transport.recv(message.buffer(), 0, 5));
+    }
+    EXPECT_EQ(message.values(), (std::vector<float>{7, 8}));
+  });
+}
+
+// The computation that makes a message is under way when the message is enqueued: it is waited for.
+TEST(NcclEmulated, SendsWhatTheComputeStreamMakes) {
+  std::vector<cudaStream_t> streams(2);
+  for (cudaStream_t& stream : streams)
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, 0), cudaSuccess);
+  const auto options_of = [&](int rank) {
+    NcclOptions options;
+    options.device = rank;
+    options.compute_stream = streams[static_cast<std::size_t>(rank)];
+    return options;
+  };
+  struct Kernel {
+    std::promise<void> may_run;
+    float* result;
+  };
+  run_nccl(2, options_of, [&](Transport& transport) {
+    GpuVector message({0});
+    if (transport.rank() == 1) {
+      expect_done(transport, Stream::kRecv, transport.recv(message.buffer(), 0, 5));
+      EXPECT_EQ(message.values(), std::vector<float>{42});
+      return;
+    }
+    Kernel kernel{{}, static_cast<float*>(message.buffer().data)};
+    const auto run = [](void* data) {
+      auto* self = static_cast<Kernel*>(data);
+      self->may_run.get_future().wait();
+      *self->result = 42;
+    };
+    ASSERT_EQ(cudaLaunchHostFunc(streams[0], run, &kernel), cudaSuccess);
+    const auto sent = transport.send(message.buffer(), 1, 5);
+    ASSERT_TRUE(sent.ok()) << sent.status().message();
+    EXPECT_EQ(transport.wait(Stream::kSend, *sent, std::chrono::milliseconds(20)).code(),
+              StatusCode::kTimeout);
+    kernel.may_run.set_value();
+    expect_done(transport, Stream::kSend, sent);
+  });
+  for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
+TEST(NcclEmulated, SaysHowManyDevicesAreMissing) {
+  EXPECT_EQ(nccl_obstacle(8), "");
+  EXPECT_EQ(nccl_obstacle(9), "9 ranks need as many CUDA devices, there are 8");
+}
+
+// A buffer that is said to be on the GPU and is not: NCCL refuses it, and its words are passed on.
+TEST(NcclEmulated, AnErrorNamesTheOperationAndHasNcclsWords) {
+  nccl_world().run(2, [](Transport& transport) {
+    ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
+    std::vector<float> values(4);
+    const Buffer buffer{values.data(), 16, DType::kFp32, true};
+    if (transport.rank() == 1) {
+      const auto never = transport.recv(buffer, 0, 9);
+      ASSERT_TRUE(never.ok());
+      EXPECT_FALSE(transport.wait(Stream::kRecv, *never, kLong).ok());
+      return;
+    }
+    const auto ticket = transport.all_reduce(buffer, 0, AllReduce::kRing);
+    ASSERT_TRUE(ticket.ok());
+    const Status status = transport.wait(Stream::kCollective, *ticket, kLong);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.message(),
+              "all_reduce of 16 bytes over ranks 0,1, waiting for rank 1: ncclAllReduce: "
+              "invalid argument");
+    transport.abort(status);
+  });
+}
+
+}  // namespace
+}  // namespace agpcs
