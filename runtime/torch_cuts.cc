@@ -41,8 +41,9 @@ Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int rank, at::D
         return invalid_input(fmt::format("cut {} has tensor '{}', which the model does not have",
                                          cut.name, tensor.name));
       }
-      End end{static_cast<int>(c), static_cast<int>(t), id->second, cut.to == stage, tensor.batched,
-              tensor.gradient, tensor.elements_per_row(), tensor.dims, computed_type(tensor.type)};
+      End end{static_cast<int>(c),       static_cast<int>(t), id->second,
+              cut.to == stage,           tensor.batched,      tensor.gradient,
+              tensor.elements_per_row(), tensor.dims,         computed_type(tensor.type)};
       if (tensor.batched) end.dims.insert(end.dims.begin(), samples);
       ends_.push_back(std::move(end));
     }
@@ -86,8 +87,8 @@ Result<Buffer> CutBuffers::rows_of(const End& end, const at::Tensor& tensor,
   const auto first = static_cast<std::size_t>(transfer.first_row);
   const auto rows = static_cast<std::size_t>(transfer.rows);
   if ((first + rows) * row_bytes > tensor.nbytes()) {
-    return internal_error(fmt::format("rows {} to {} of a tensor with {} bytes, {} bytes a row", first,
-                                      first + rows, tensor.nbytes(), row_bytes));
+    return internal_error(fmt::format("rows {} to {} of a tensor with {} bytes, {} bytes a row",
+                                      first, first + rows, tensor.nbytes(), row_bytes));
   }
   return Buffer{static_cast<char*>(tensor.data_ptr()) + first * row_bytes, rows * row_bytes,
                 dtype_of(tensor.scalar_type()), tensor.is_cuda()};
@@ -100,8 +101,8 @@ Result<Buffer> CutBuffers::activation(int cut, const Transfer& transfer, int mic
   at::Tensor& tensor = flight(micro_batch).activations[index];
   if (!tensor.defined() && ends_[index].incoming) tensor = allocate(ends_[index]);
   if (!tensor.defined()) {
-    return internal_error(fmt::format("cut {} of micro-batch {} was asked for before its forward",
-                                      cut, micro_batch));
+    return internal_error(
+        fmt::format("cut {} of micro-batch {} was asked for before its forward", cut, micro_batch));
   }
   return rows_of(ends_[index], tensor, transfer);
 }
@@ -114,8 +115,9 @@ Result<Buffer> CutBuffers::gradient(int cut, const Transfer& transfer, int micro
   Flight& f = flight(micro_batch);
   if (end.incoming) {
     if (f.sent_gradients[index].defined()) return rows_of(end, f.sent_gradients[index], transfer);
-    return internal_error(fmt::format("the gradient of cut {}, micro-batch {}, was asked for before its backward",
-                                      cut, micro_batch));
+    return internal_error(
+        fmt::format("the gradient of cut {}, micro-batch {}, was asked for before its backward",
+                    cut, micro_batch));
   }
   at::Tensor& received = f.received_gradients[index][end.batched ? kNone : transfer.peer];
   if (!received.defined()) received = allocate(end);
@@ -140,7 +142,8 @@ void CutBuffers::put_received(int micro_batch, std::unordered_map<TensorId, at::
   }
 }
 
-void CutBuffers::keep_sent(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values) {
+void CutBuffers::keep_sent(int micro_batch,
+                           const std::unordered_map<TensorId, at::Tensor>& values) {
   Flight& f = flight(micro_batch);
   for (std::size_t e = 0; e < ends_.size(); ++e) {
     if (!ends_[e].incoming) f.activations[e] = values.at(ends_[e].id).detach().contiguous();

@@ -34,8 +34,8 @@ class CutBuffers {
   void keep_sent(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values);
   /// Appends the sent tensors of `values` that gradients came back for, and those gradients, summed
   /// over consumers.
-  void add_roots(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values, Tensors& roots,
-                 Tensors& gradients) const;
+  void add_roots(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values,
+                 Tensors& roots, Tensors& gradients) const;
   /// Takes the gradients of the received tensors after backward, and frees what it has consumed.
   void end_backward(int micro_batch);
 
@@ -51,9 +51,9 @@ class CutBuffers {
   };
   // One micro-batch; vectors are parallel to ends_.
   struct Flight {
-    Tensors activations;         // received, or sent and contiguous
-    Tensors leaves;              // received: what the stage computed with
-    Tensors sent_gradients;      // of received tensors
+    Tensors activations;     // received, or sent and contiguous
+    Tensors leaves;          // received: what the stage computed with
+    Tensors sent_gradients;  // of received tensors
     std::vector<std::map<int, at::Tensor>> received_gradients;  // by peer; batched: one, under -1
   };
   int find(int cut, int tensor) const;

@@ -21,8 +21,9 @@ namespace agpcs {
 namespace {
 
 bool passes_indices_through(const std::string& type) {
-  static const std::set<std::string> kTypes = {"Cast",      "Unsqueeze", "Squeeze", "Reshape", "Flatten",
-                                               "Transpose", "Identity",  "Slice",   "Expand"};
+  static const std::set<std::string> kTypes = {"Cast",     "Unsqueeze", "Squeeze",
+                                               "Reshape",  "Flatten",   "Transpose",
+                                               "Identity", "Slice",     "Expand"};
   return kTypes.count(type) != 0;
 }
 
@@ -39,8 +40,11 @@ std::int64_t range_of(const Graph& graph, TensorId id) {
     if (op.type == "Gather" && second) {
       const Shape& shape = graph.tensor(op.inputs[0]).shape;
       const std::int64_t axis = op.int_attribute("axis", 0);
-      narrow(shape[static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis)].fixed);
-    } else if ((op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") && second) {
+      narrow(shape[static_cast<std::size_t>(
+                       axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis)]
+                 .fixed);
+    } else if ((op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") &&
+               second) {
       narrow(graph.tensor(op.inputs[0]).shape[1].fixed);
     } else if (op.type == "OneHot" && op.inputs[0] == id) {
       narrow(graph.tensor(op.outputs[0]).shape.back().fixed);
@@ -52,7 +56,8 @@ std::int64_t range_of(const Graph& graph, TensorId id) {
 }
 
 bool is_label_of(const Op& op, TensorId id) {
-  return (op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") && op.inputs[1] == id;
+  return (op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") &&
+         op.inputs[1] == id;
 }
 
 // The input with one class label a sample; kNone when there is none.
@@ -69,7 +74,8 @@ TensorId find_labels(const Graph& graph) {
 
 class SyntheticData : public DataSource {
  public:
-  SyntheticData(const Graph& graph, std::uint64_t seed) : graph_(graph), seed_(seed), labels_(find_labels(graph)) {
+  SyntheticData(const Graph& graph, std::uint64_t seed)
+      : graph_(graph), seed_(seed), labels_(find_labels(graph)) {
     for (TensorId id : graph.inputs) ranges_.emplace(id, range_of(graph, id));
   }
 
@@ -89,29 +95,56 @@ class SyntheticData : public DataSource {
  private:
   using Words = std::array<std::uint32_t, 4>;
 
-  // Four elements of a sample and what decides over them.
+  // One element of a sample: what is drawn for it, for its class, and for which of the two it
+  // takes.
   struct Draw {
-    Words own, pattern, chance;
+    std::uint32_t own = 0, pattern = 0, chance = 0;
     bool has_class = false;
   };
 
-  void fill_sample(TensorId input, std::uint64_t sample, std::int64_t elements, std::byte* out) const {
+  // The class's words, for equal parts of the sample: each element of indices, but only 16 areas of
+  // floats, a coarse pattern that survives pooling.
+  std::vector<std::uint32_t> pattern_of(const Tensor& tensor, std::uint64_t label,
+                                        std::int64_t elements) const {
+    const std::uint64_t key = stable_hash(tensor.name + ".class", seed_);
+    const std::int64_t areas =
+        is_floating(tensor.type) ? std::min<std::int64_t>(16, elements) : elements;
+    std::vector<std::uint32_t> words;
+    for (std::uint64_t area = 0; area < static_cast<std::uint64_t>(areas); ++area) {
+      words.push_back(philox(key, area / 4, label)[area % 4]);
+    }
+    return words;
+  }
+
+  void fill_sample(TensorId input, std::uint64_t sample, std::int64_t elements, std::byte* out) {
     const Tensor& tensor = graph_.tensor(input);
     const std::uint64_t key = stable_hash(tensor.name, seed_);
-    const std::uint64_t pattern_key = stable_hash(tensor.name + ".class", seed_);
     const std::uint64_t chance_key = stable_hash(tensor.name + ".chance", seed_);
     const bool has_class = labels_ != kNone && input != labels_ && depends_on_batch(tensor.shape);
-    const std::uint64_t label = has_class ? class_of(sample) : 0;
+    const auto pattern = has_class ? patterns_for(input, class_of(sample), elements) : nullptr;
     for (std::int64_t e = 0; e < elements; e += 4) {
       const auto block = static_cast<std::uint64_t>(e / 4);
-      Draw draw{philox(key, block, sample), {}, {}, has_class};
-      if (has_class) draw.pattern = philox(pattern_key, block, label);
-      if (has_class && !is_floating(tensor.type)) draw.chance = philox(chance_key, block, sample);
+      const Words own = philox(key, block, sample);
+      const Words chance =
+          has_class && !is_floating(tensor.type) ? philox(chance_key, block, sample) : Words{};
       for (std::int64_t k = 0; k < std::min<std::int64_t>(4, elements - e); ++k) {
-        write(tensor.type, ranges_.at(input), draw, static_cast<std::size_t>(k), out);
+        const auto at = static_cast<std::size_t>(k);
+        Draw draw{own[at], 0, chance[at], has_class};
+        if (has_class) {
+          const auto areas = static_cast<std::int64_t>(pattern->size());
+          draw.pattern = (*pattern)[static_cast<std::size_t>((e + k) * areas / elements)];
+        }
+        write(tensor.type, ranges_.at(input), draw, out);
         out += size_of(tensor.type);
       }
     }
+  }
+
+  const std::vector<std::uint32_t>* patterns_for(TensorId input, std::uint64_t label,
+                                                 std::int64_t elements) {
+    auto& words = patterns_[{input, label}];
+    if (words.empty()) words = pattern_of(graph_.tensor(input), label, elements);
+    return &words;
   }
 
   std::uint64_t class_of(std::uint64_t sample) const {
@@ -122,7 +155,8 @@ class SyntheticData : public DataSource {
   // Uniform in [0, range); 1 where there is no range.
   static std::int64_t scaled(std::uint32_t word, std::int64_t range) {
     if (range <= 0) return 1;
-    return static_cast<std::int64_t>((static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32);
+    return static_cast<std::int64_t>(
+        (static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32);
   }
 
   // Uniform with mean 0 and variance 1.
@@ -130,30 +164,39 @@ class SyntheticData : public DataSource {
     return (static_cast<double>(word) / 2147483648.0 - 1.0) * std::sqrt(3.0);
   }
 
-  static double real_of(const Draw& draw, std::size_t k) {
-    if (!draw.has_class) return centred(draw.own[k]);
-    return (centred(draw.own[k]) + centred(draw.pattern[k])) * std::sqrt(0.5);
+  static double real_of(const Draw& draw) {
+    if (!draw.has_class) return centred(draw.own);
+    return (centred(draw.own) + centred(draw.pattern)) * std::sqrt(0.5);
   }
 
-  static std::int64_t integer_of(const Draw& draw, std::size_t k, std::int64_t range) {
-    const bool patterned = draw.has_class && draw.chance[k] < (std::uint32_t{1} << 30);
-    return scaled(patterned ? draw.pattern[k] : draw.own[k], range);
+  static std::int64_t integer_of(const Draw& draw, std::int64_t range) {
+    const bool patterned = draw.has_class && draw.chance < (std::uint32_t{1} << 30);
+    return scaled(patterned ? draw.pattern : draw.own, range);
   }
 
-  static void write(DType type, std::int64_t range, const Draw& draw, std::size_t k, std::byte* out) {
-    const double real = is_floating(type) ? real_of(draw, k) : 0;
-    const std::int64_t integer = is_floating(type) ? 0 : integer_of(draw, k, range);
+  static void write(DType type, std::int64_t range, const Draw& draw, std::byte* out) {
+    const double real = is_floating(type) ? real_of(draw) : 0;
+    const std::int64_t integer = is_floating(type) ? 0 : integer_of(draw, range);
     switch (type) {
-      case DType::kFp64: return put(real, out);
-      case DType::kFp16: return put(c10::Half(static_cast<float>(real)), out);
-      case DType::kBf16: return put(c10::BFloat16(static_cast<float>(real)), out);
-      case DType::kInt64: return put(integer, out);
-      case DType::kInt32: return put(static_cast<std::int32_t>(integer), out);
-      case DType::kInt16: return put(static_cast<std::int16_t>(integer), out);
-      case DType::kInt8: return put(static_cast<std::int8_t>(integer), out);
+      case DType::kFp64:
+        return put(real, out);
+      case DType::kFp16:
+        return put(c10::Half(static_cast<float>(real)), out);
+      case DType::kBf16:
+        return put(c10::BFloat16(static_cast<float>(real)), out);
+      case DType::kInt64:
+        return put(integer, out);
+      case DType::kInt32:
+        return put(static_cast<std::int32_t>(integer), out);
+      case DType::kInt16:
+        return put(static_cast<std::int16_t>(integer), out);
+      case DType::kInt8:
+        return put(static_cast<std::int8_t>(integer), out);
       case DType::kUint8:
-      case DType::kBool: return put(static_cast<std::uint8_t>(integer), out);
-      case DType::kFp32: return put(static_cast<float>(real), out);
+      case DType::kBool:
+        return put(static_cast<std::uint8_t>(integer), out);
+      case DType::kFp32:
+        return put(static_cast<float>(real), out);
     }
   }
 
@@ -166,6 +209,8 @@ class SyntheticData : public DataSource {
   std::uint64_t seed_;
   TensorId labels_;
   std::map<TensorId, std::int64_t> ranges_;
+  std::map<std::pair<TensorId, std::uint64_t>, std::vector<std::uint32_t>>
+      patterns_;  // by input and class
 };
 
 class NpyData : public DataSource {
@@ -182,13 +227,15 @@ class NpyData : public DataSource {
     const bool ranks_agree = found.size() == expected.size() && !found.empty();
     if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
     if (file.type() != tensor.type) {
-      return invalid_input(fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype", path,
-                                       name_of(file.type()), input, name_of(tensor.type)));
+      return invalid_input(
+          fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype", path,
+                      name_of(file.type()), input, name_of(tensor.type)));
     }
     if (found != expected || (batched && file.shape()[0] == 0)) {
-      return invalid_input(fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", path,
-                                       fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
-                                       fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
+      return invalid_input(
+          fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", path,
+                      fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
+                      fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
     }
     files_.insert_or_assign(id, std::move(file));
     return {};

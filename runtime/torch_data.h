@@ -24,15 +24,16 @@ class DataSource {
   virtual Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) = 0;
 };
 
-/// Values from the seed, addressed by (input name, sample, element): floats of mean 0 and variance 1;
-/// integers in the range of the embedding they index or of the classes they are labels of, else 1
-/// (masks); booleans true. Where samples have one label each, there is something to learn: half the
-/// variance of floats, and a quarter of the indices, are a pattern of the sample's class.
+/// Values from the seed, addressed by (input name, sample, element): floats of mean 0 and variance
+/// 1; integers in the range of the embedding they index or of the classes they are labels of, else
+/// 1 (masks); booleans true. Where samples have one label each, there is something to learn: half
+/// the variance of floats, and a quarter of the indices, are a pattern of the sample's class.
 std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_t seed);
 
 /// Inputs from .npy files (input name, path), whose axis 0 is the sample; reading starts again at
-/// the first sample after the last. Inputs without a file are synthetic. `graph` outlives the source.
-/// Errors: no such input (did you mean), no such file, wrong element type or shape (names both).
+/// the first sample after the last. Inputs without a file are synthetic. `graph` outlives the
+/// source. Errors: no such input (did you mean), no such file, wrong element type or shape (names
+/// both).
 Result<std::unique_ptr<DataSource>> open_npy_data(
     const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
     std::uint64_t seed);

@@ -22,7 +22,8 @@ using Values = std::unordered_map<TensorId, at::Tensor>;
 
 class StageExecutor final : public TorchExecutor {
  public:
-  StageExecutor(const Graph& graph, TorchOptions options) : graph_(graph), options_(std::move(options)) {
+  StageExecutor(const Graph& graph, TorchOptions options)
+      : graph_(graph), options_(std::move(options)) {
     if (!options_.data) options_.data = make_synthetic_data(graph_, options_.seed);
   }
 
@@ -33,7 +34,8 @@ class StageExecutor final : public TorchExecutor {
   Status update() override;
 
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) override {
-    return guarded("a cut's activation", [&] { return cuts_.activation(cut, transfer, micro_batch); });
+    return guarded("a cut's activation",
+                   [&] { return cuts_.activation(cut, transfer, micro_batch); });
   }
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) override {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
@@ -129,7 +131,8 @@ Status StageExecutor::choose_device() {
   device_ = at::Device(options_.device);
   if (device_.is_cuda() && !at::hasCUDA()) {
     return Status(StatusCode::kUnavailable,
-                  fmt::format("device '{}': this LibTorch has no CUDA\n  hint: use device 'cpu'", options_.device));
+                  fmt::format("device '{}': this LibTorch has no CUDA\n  hint: use device 'cpu'",
+                              options_.device));
   }
   return {};
 }
@@ -137,7 +140,8 @@ Status StageExecutor::choose_device() {
 void StageExecutor::note_precision() {
   const std::string& precision = plan_.training.precision;
   if (precision != "fp32") {
-    notes_ = fmt::format("the plan's precision is {}; this executor computes and sends fp32", precision);
+    notes_ =
+        fmt::format("the plan's precision is {}; this executor computes and sends fp32", precision);
   }
 }
 
@@ -146,12 +150,15 @@ Status StageExecutor::check_inputs() const {
   for (TensorId id : code_.inputs()) {
     const Tensor& tensor = graph_.tensor(id);
     const std::string& stage = plan_.stages[static_cast<std::size_t>(stage_)].name;
-    if (tensor.kind == TensorKind::kActivation && std::find(received.begin(), received.end(), id) == received.end()) {
-      return invalid_input(fmt::format("stage {} needs tensor '{}', which no cut brings", stage, tensor.name));
+    if (tensor.kind == TensorKind::kActivation &&
+        std::find(received.begin(), received.end(), id) == received.end()) {
+      return invalid_input(
+          fmt::format("stage {} needs tensor '{}', which no cut brings", stage, tensor.name));
     }
     if (tensor.kind != TensorKind::kInput || !depends_on_batch(tensor.shape)) continue;
     if (tensor.shape[0].fixed != 0 || tensor.shape[0].per_sample == 0) {
-      return invalid_input(fmt::format("input '{}' does not have the batch as its first axis", tensor.name));
+      return invalid_input(
+          fmt::format("input '{}' does not have the batch as its first axis", tensor.name));
     }
   }
   return {};
@@ -198,7 +205,9 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
   cuts_.put_received(micro_batch, values);
   StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}};
   if (first_time) {
-    run.new_state = [this](TensorId id, const at::Tensor& value) { parameters_.set_state(id, value); };
+    run.new_state = [this](TensorId id, const at::Tensor& value) {
+      parameters_.set_state(id, value);
+    };
   }
   code_.run(values, run);
   Kept kept;
@@ -252,14 +261,16 @@ Status StageExecutor::update() {
 
 Result<Buffer> StageExecutor::bucket(int bucket) {
   const at::Tensor gradient = parameters_.gradient(bucket);
-  if (!gradient.defined()) return internal_error(fmt::format("bucket {} is not of this stage", bucket));
+  if (!gradient.defined())
+    return internal_error(fmt::format("bucket {} is not of this stage", bucket));
   return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
 }
 
 Result<std::vector<float>> StageExecutor::value(std::string_view name) const {
   for (TensorId id : weights_) {
     if (graph_.tensor(id).name != name) continue;
-    const at::Tensor host = parameters_.values().at(id).detach().to(at::kCPU, at::kFloat).contiguous();
+    const at::Tensor host =
+        parameters_.values().at(id).detach().to(at::kCPU, at::kFloat).contiguous();
     const auto* first = host.data_ptr<float>();
     return std::vector<float>(first, first + host.numel());
   }

@@ -117,7 +117,8 @@ void initialize(const Graph& graph, TensorId id, std::uint64_t seed, std::span<f
   for (std::size_t i = 0; i < out.size(); i += per_draw) {
     const auto words = philox(key, i / per_draw, 0);
     for (std::size_t k = 0; k < per_draw && i + k < out.size(); ++k) {
-      const double value = uniform ? 2 * unit(words[k]) - 1 : normal(words[2 * k], words[2 * k + 1]);
+      const double value =
+          uniform ? 2 * unit(words[k]) - 1 : normal(words[2 * k], words[2 * k + 1]);
       out[i + k] = static_cast<float>(filling.scale * value);
     }
   }

@@ -29,9 +29,9 @@ std::optional<DType> type_of(std::string_view descr) {
     DType type;
   };
   static constexpr Entry kTypes[] = {
-      {"<f4", DType::kFp32},  {"<f2", DType::kFp16},  {"<f8", DType::kFp64}, {"<i8", DType::kInt64},
-      {"<i4", DType::kInt32}, {"<i2", DType::kInt16}, {"|i1", DType::kInt8}, {"|u1", DType::kUint8},
-      {"|b1", DType::kBool}};
+      {"<f4", DType::kFp32},  {"<f2", DType::kFp16},  {"<f8", DType::kFp64},
+      {"<i8", DType::kInt64}, {"<i4", DType::kInt32}, {"<i2", DType::kInt16},
+      {"|i1", DType::kInt8},  {"|u1", DType::kUint8}, {"|b1", DType::kBool}};
   for (const Entry& entry : kTypes) {
     if (entry.descr == descr) return entry.type;
   }
@@ -61,24 +61,29 @@ Result<NpyFile> NpyFile::open(const std::string& path) {
   NpyFile file;
   file.path_ = path;
   file.stream_.open(path, std::ios::binary);
-  if (!file.stream_) return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be opened", path));
+  if (!file.stream_)
+    return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be opened", path));
   std::array<char, 12> start{};
   file.stream_.read(start.data(), 10);
   if (file.stream_.gcount() != 10 || std::memcmp(start.data(), "\x93NUMPY", 6) != 0) {
-    return invalid_input(fmt::format("{}: not a .npy file\n  hint: write it with numpy.save", path));
+    return invalid_input(
+        fmt::format("{}: not a .npy file\n  hint: write it with numpy.save", path));
   }
   const int version = start[6];
   if (version < 1 || version > 3) {
     return invalid_input(fmt::format("{}: .npy version {}, expected 1 to 3", path, version));
   }
-  const auto byte = [&start](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(start[i])); };
+  const auto byte = [&start](std::size_t i) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(start[i]));
+  };
   std::size_t length = byte(8) | byte(9) << 8;
   if (version > 1) {
     file.stream_.read(start.data() + 10, 2);
     length |= byte(10) << 16 | byte(11) << 24;
   }
   file.data_offset_ = (version > 1 ? 12 : 10) + length;
-  if (length > (std::size_t{1} << 20)) return invalid_input(fmt::format("{}: header of {} bytes", path, length));
+  if (length > (std::size_t{1} << 20))
+    return invalid_input(fmt::format("{}: header of {} bytes", path, length));
   std::string header(length, '\0');
   file.stream_.read(header.data(), static_cast<std::streamsize>(length));
   if (!file.stream_) return invalid_input(fmt::format("{}: ends within its header", path));
@@ -96,14 +101,18 @@ Status NpyFile::parse_header(const std::string& header) {
   const std::string_view quoted = descr->substr(0, descr->find(','));
   const auto type = quoted.size() < 2 ? std::nullopt : type_of(quoted.substr(1, quoted.size() - 2));
   if (!type) {
-    return invalid_input(fmt::format("{}: element type {}\n  hint: little-endian f2, f4, f8, i1, i2, i4, i8, u1 and b1 "
-                                     "are read; convert with numpy's astype", path_, quoted));
+    return invalid_input(fmt::format(
+        "{}: element type {}\n  hint: little-endian f2, f4, f8, i1, i2, i4, i8, u1 and b1 "
+        "are read; convert with numpy's astype",
+        path_, quoted));
   }
   if (order->substr(0, 5) != "False") {
-    return invalid_input(fmt::format("{}: Fortran order\n  hint: save numpy.ascontiguousarray(a)", path_));
+    return invalid_input(
+        fmt::format("{}: Fortran order\n  hint: save numpy.ascontiguousarray(a)", path_));
   }
   const auto dims = parse_tuple(*shape);
-  if (!dims) return invalid_input(fmt::format("{}: header's shape is not a tuple of whole numbers", path_));
+  if (!dims)
+    return invalid_input(fmt::format("{}: header's shape is not a tuple of whole numbers", path_));
   type_ = *type;
   shape_ = *dims;
   return {};
@@ -125,17 +134,20 @@ Status NpyFile::check_size() {
   const auto size = static_cast<std::size_t>(stream_.tellg());
   const std::size_t held = size > data_offset_ ? size - data_offset_ : 0;
   if (held >= needed) return {};
-  return invalid_input(fmt::format("{}: holds {} bytes of values, its shape needs {}\n  hint: the file is truncated",
-                                   path_, held, needed));
+  return invalid_input(
+      fmt::format("{}: holds {} bytes of values, its shape needs {}\n  hint: the file is truncated",
+                  path_, held, needed));
 }
 
 Status NpyFile::read_rows(std::int64_t first, std::int64_t count, void* out) {
   const auto bytes = static_cast<std::streamsize>(static_cast<std::size_t>(count) * row_bytes_);
   stream_.clear();
-  stream_.seekg(static_cast<std::streamoff>(data_offset_ + static_cast<std::size_t>(first) * row_bytes_));
+  stream_.seekg(
+      static_cast<std::streamoff>(data_offset_ + static_cast<std::size_t>(first) * row_bytes_));
   stream_.read(static_cast<char*>(out), bytes);
   if (stream_.gcount() == bytes) return {};
-  return Status(StatusCode::kUnavailable, fmt::format("{}: rows {} to {} cannot be read", path_, first, first + count));
+  return Status(StatusCode::kUnavailable,
+                fmt::format("{}: rows {} to {} cannot be read", path_, first, first + count));
 }
 
 }  // namespace agpcs

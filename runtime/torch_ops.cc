@@ -12,9 +12,10 @@ namespace agpcs {
 namespace {
 
 std::array<std::span<const KernelEntry>, 12> all_tables() {
-  return {elementwise_kernels(), activation_kernels(),    reduction_kernels(), softmax_kernels(),
-          shape_kernels(),       index_kernels(),         linear_kernels(),    convolution_kernels(),
-          pooling_kernels(),     normalization_kernels(), resize_kernels(),    loss_kernels()};
+  return {elementwise_kernels(),   activation_kernels(),  reduction_kernels(),
+          softmax_kernels(),       shape_kernels(),       index_kernels(),
+          linear_kernels(),        convolution_kernels(), pooling_kernels(),
+          normalization_kernels(), resize_kernels(),      loss_kernels()};
 }
 
 }  // namespace
@@ -101,14 +102,22 @@ at::ScalarType computed_type(DType type) {
   switch (type) {
     case DType::kFp32:
     case DType::kFp16:
-    case DType::kBf16: return at::kFloat;
-    case DType::kFp64: return at::kDouble;
-    case DType::kInt64: return at::kLong;
-    case DType::kInt32: return at::kInt;
-    case DType::kInt16: return at::kShort;
-    case DType::kInt8: return at::kChar;
-    case DType::kUint8: return at::kByte;
-    case DType::kBool: return at::kBool;
+    case DType::kBf16:
+      return at::kFloat;
+    case DType::kFp64:
+      return at::kDouble;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt16:
+      return at::kShort;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kUint8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
   }
   throw KernelError("an element type without a computed type");
 }
@@ -121,33 +130,55 @@ at::ScalarType stored_type(DType type) {
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return DType::kFp32;
-    case at::kHalf: return DType::kFp16;
-    case at::kBFloat16: return DType::kBf16;
-    case at::kDouble: return DType::kFp64;
-    case at::kLong: return DType::kInt64;
-    case at::kInt: return DType::kInt32;
-    case at::kShort: return DType::kInt16;
-    case at::kChar: return DType::kInt8;
-    case at::kByte: return DType::kUint8;
-    case at::kBool: return DType::kBool;
-    default: throw KernelError(fmt::format("no element type for ATen's {}", c10::toString(type)));
+    case at::kFloat:
+      return DType::kFp32;
+    case at::kHalf:
+      return DType::kFp16;
+    case at::kBFloat16:
+      return DType::kBf16;
+    case at::kDouble:
+      return DType::kFp64;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kByte:
+      return DType::kUint8;
+    case at::kBool:
+      return DType::kBool;
+    default:
+      throw KernelError(fmt::format("no element type for ATen's {}", c10::toString(type)));
   }
 }
 
 at::ScalarType computed_type_of_onnx(std::int64_t data_type) {
   switch (data_type) {
-    case 1: return at::kFloat;
-    case 2: return at::kByte;
-    case 3: return at::kChar;
-    case 5: return at::kShort;
-    case 6: return at::kInt;
-    case 7: return at::kLong;
-    case 9: return at::kBool;
-    case 10: return at::kFloat;  // fp16
-    case 11: return at::kDouble;
-    case 16: return at::kFloat;  // bf16
-    default: throw KernelError(fmt::format("element type {} of ONNX cannot be computed", data_type));
+    case 1:
+      return at::kFloat;
+    case 2:
+      return at::kByte;
+    case 3:
+      return at::kChar;
+    case 5:
+      return at::kShort;
+    case 6:
+      return at::kInt;
+    case 7:
+      return at::kLong;
+    case 9:
+      return at::kBool;
+    case 10:
+      return at::kFloat;  // fp16
+    case 11:
+      return at::kDouble;
+    case 16:
+      return at::kFloat;  // bf16
+    default:
+      throw KernelError(fmt::format("element type {} of ONNX cannot be computed", data_type));
   }
 }
 

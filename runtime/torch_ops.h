@@ -24,14 +24,15 @@ struct RandomSource {
   std::uint64_t seed = 0;
   std::int64_t first_sample = 0;  ///< global index, over all steps, of row 0
   std::int64_t samples = 1;       ///< rows of the batch axis
-  int batch_axis = kNone;         ///< of the operator's data input; kNone: it does not grow with the batch
+  int batch_axis = kNone;  ///< of the operator's data input; kNone: it does not grow with the batch
 };
 
 /// One invocation of an operator.
 struct OpCall {
   const Op& op;
-  Tensors in;                      ///< parallel to op.inputs; undefined where absent
-  const Tensors* host = nullptr;   ///< parallel to op.inputs: copies in host memory of those known in advance
+  Tensors in;  ///< parallel to op.inputs; undefined where absent
+  const Tensors* host =
+      nullptr;  ///< parallel to op.inputs: copies in host memory of those known in advance
   RandomSource random;
 
   bool has(std::size_t i) const { return i < in.size() && in[i].defined(); }
@@ -44,7 +45,8 @@ struct OpCall {
   /// Attribute `name` where the operator has it (older versions), else input `i` where present.
   std::vector<std::int64_t> ints_of(std::string_view name, std::size_t i) const;
   bool has_attribute(std::string_view name) const;
-  std::int64_t axis(std::int64_t otherwise, std::int64_t rank) const;  ///< "axis", made non-negative
+  std::int64_t axis(std::int64_t otherwise,
+                    std::int64_t rank) const;  ///< "axis", made non-negative
 
  private:
   at::Tensor on_host(std::size_t i) const;
@@ -88,8 +90,8 @@ at::ScalarType stored_type(DType type);
 /// The ONNX TensorProto.DataType number, as Cast's "to" has it, as a computed type.
 at::ScalarType computed_type_of_onnx(std::int64_t data_type);
 
-/// The product of the extents before an axis in [-rank, rank], where Flatten and the older Softmax cut
-/// a tensor in two.
+/// The product of the extents before an axis in [-rank, rank], where Flatten and the older Softmax
+/// cut a tensor in two.
 std::int64_t rows_before(const at::Tensor& x, std::int64_t axis);
 
 /// `axis` in [-rank, rank) as one in [0, rank); throws KernelError otherwise.

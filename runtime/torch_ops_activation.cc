@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activation functions.
-#include "runtime/torch_ops.h"
-
 #include "ir/rng.h"
+#include "runtime/torch_ops.h"
 
 namespace agpcs {
 namespace {
@@ -13,7 +12,9 @@ double alpha_of(const OpCall& call, double otherwise) {
 
 Tensors celu(const OpCall& call) { return {at::celu(call.input(0), alpha_of(call, 1.0))}; }
 Tensors elu(const OpCall& call) { return {at::elu(call.input(0), alpha_of(call, 1.0))}; }
-Tensors leaky_relu(const OpCall& call) { return {at::leaky_relu(call.input(0), alpha_of(call, 0.01))}; }
+Tensors leaky_relu(const OpCall& call) {
+  return {at::leaky_relu(call.input(0), alpha_of(call, 0.01))};
+}
 Tensors relu(const OpCall& call) { return {at::relu(call.input(0))}; }
 Tensors sigmoid(const OpCall& call) { return {at::sigmoid(call.input(0))}; }
 Tensors tanh(const OpCall& call) { return {at::tanh(call.input(0))}; }
@@ -30,7 +31,8 @@ Tensors gelu(const OpCall& call) {
 }
 
 Tensors hard_sigmoid(const OpCall& call) {
-  return {at::clamp(call.input(0) * alpha_of(call, 0.2) + call.op.float_attribute("beta", 0.5), 0, 1)};
+  return {
+      at::clamp(call.input(0) * alpha_of(call, 0.2) + call.op.float_attribute("beta", 0.5), 0, 1)};
 }
 
 Tensors hard_swish(const OpCall& call) {
@@ -52,9 +54,11 @@ Tensors selu(const OpCall& call) {
 
 Tensors shrink(const OpCall& call) {
   const at::Tensor& x = call.input(0);
-  const double lambda = call.op.float_attribute("lambd", 0.5), bias = call.op.float_attribute("bias", 0);
+  const double lambda = call.op.float_attribute("lambd", 0.5),
+               bias = call.op.float_attribute("bias", 0);
   const at::Tensor zero = at::zeros_like(x);
-  return {at::where(x < -lambda, x + bias, at::where(x > lambda, x - bias, zero)).to(x.scalar_type())};
+  return {
+      at::where(x < -lambda, x + bias, at::where(x > lambda, x - bias, zero)).to(x.scalar_type())};
 }
 
 Tensors thresholded_relu(const OpCall& call) {
@@ -78,7 +82,8 @@ at::Tensor keep_mask(const OpCall& call, double ratio) {
     for (std::int64_t e = 0; e < per_sample; e += 4) {
       const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
       const std::int64_t count = std::min<std::int64_t>(4, per_sample - e);
-      for (std::int64_t k = 0; k < count; ++k) *out++ = words[static_cast<std::size_t>(k)] >= threshold;
+      for (std::int64_t k = 0; k < count; ++k)
+        *out++ = words[static_cast<std::size_t>(k)] >= threshold;
     }
   }
   return mask;
@@ -96,8 +101,8 @@ at::Tensor in_layout_of(const at::Tensor& mask, const at::Tensor& x, const Rando
   return leading.movedim(0, random.batch_axis).to(x.device());
 }
 
-// Version 12 has an input for training. Without it Dropout is the identity, as ONNX's tests have it;
-// the importer adds it to models that leave it out.
+// Version 12 has an input for training. Without it Dropout is the identity, as ONNX's tests have
+// it; the importer adds it to models that leave it out.
 Tensors dropout(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const bool training = call.op.version >= 12 && call.has(2) && call.number(2) != 0;

@@ -40,8 +40,8 @@ Cropping cropping_of(const OpCall& call, const at::Tensor& x, const Window& w) {
   for (std::size_t a = 0; a < w.axes(); ++a) {
     const std::int64_t input = x.size(static_cast<std::int64_t>(a) + 2);
     const std::int64_t output = asked.empty() ? input * w.stride[a] : asked[a];
-    const std::int64_t total = std::max<std::int64_t>(
-        0, w.stride[a] * (input - 1) + c.extra[a] + w.reach(a) - output);
+    const std::int64_t total =
+        std::max<std::int64_t>(0, w.stride[a] * (input - 1) + c.extra[a] + w.reach(a) - output);
     c.before[a] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
     c.after[a] = total - c.before[a];
     const std::int64_t full = w.stride[a] * (input - 1) + w.reach(a) - total;
@@ -55,17 +55,19 @@ Tensors transposed_convolution(const OpCall& call) {
   const at::Tensor& weight = call.input(1);
   const Window w = window_of(call, x, spatial_of(weight));
   const Cropping c = cropping_of(call, x, w);
-  at::Tensor y = at::convolution(x, weight, call.input_or_none(2), w.stride, Ints(w.axes(), 0), w.dilation, true,
-                                 Ints(w.axes(), 0), call.op.int_attribute("group", 1));
+  at::Tensor y =
+      at::convolution(x, weight, call.input_or_none(2), w.stride, Ints(w.axes(), 0), w.dilation,
+                      true, Ints(w.axes(), 0), call.op.int_attribute("group", 1));
   Ints before(w.axes()), after(w.axes());
   for (std::size_t a = 0; a < w.axes(); ++a) {
     before[a] = -c.before[a];
     after[a] = c.extra[a] - c.after[a];
   }
-  if (std::any_of(after.begin(), after.end(), [](std::int64_t e) { return e > 0; }) && call.has(2)) {
+  if (std::any_of(after.begin(), after.end(), [](std::int64_t e) { return e > 0; }) &&
+      call.has(2)) {
     // Appended rows hold the bias, not zero: append before adding it.
-    y = at::convolution(x, weight, {}, w.stride, Ints(w.axes(), 0), w.dilation, true, Ints(w.axes(), 0),
-                        call.op.int_attribute("group", 1));
+    y = at::convolution(x, weight, {}, w.stride, Ints(w.axes(), 0), w.dilation, true,
+                        Ints(w.axes(), 0), call.op.int_attribute("group", 1));
     Ints shape(static_cast<std::size_t>(y.dim()), 1);
     shape[1] = y.size(1);
     return {pad_spatial(y, before, after, 0) + call.in[2].view(shape)};
@@ -99,7 +101,8 @@ Window window_of(const OpCall& call, const at::Tensor& input, Ints kernel) {
     if (automatic == "VALID") continue;
     const std::int64_t size = input.size(static_cast<std::int64_t>(a) + 2);
     const std::int64_t outputs = (size + w.stride[a] - 1) / w.stride[a];
-    const std::int64_t total = std::max<std::int64_t>(0, (outputs - 1) * w.stride[a] + w.reach(a) - size);
+    const std::int64_t total =
+        std::max<std::int64_t>(0, (outputs - 1) * w.stride[a] + w.reach(a) - size);
     w.before[a] = automatic == "SAME_LOWER" ? total - total / 2 : total / 2;
     w.after[a] = total - w.before[a];
   }

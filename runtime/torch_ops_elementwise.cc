@@ -35,7 +35,8 @@ at::Tensor divide(const at::Tensor& a, const at::Tensor& b) {
 
 Tensors mod(const OpCall& call) {
   const bool like_c = call.op.int_attribute("fmod", 0) != 0;
-  return {like_c ? at::fmod(call.input(0), call.input(1)) : at::remainder(call.input(0), call.input(1))};
+  return {like_c ? at::fmod(call.input(0), call.input(1))
+                 : at::remainder(call.input(0), call.input(1))};
 }
 
 Tensors power(const OpCall& call) {
@@ -58,7 +59,8 @@ Tensors clip(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   at::Tensor low = call.input_or_none(1), high = call.input_or_none(2);
   if (call.has_attribute("min")) low = at::full({}, call.op.float_attribute("min", 0), x.options());
-  if (call.has_attribute("max")) high = at::full({}, call.op.float_attribute("max", 0), x.options());
+  if (call.has_attribute("max"))
+    high = at::full({}, call.op.float_attribute("max", 0), x.options());
   at::Tensor y = x;
   if (low.defined()) y = at::maximum(y, low);
   if (high.defined()) y = at::minimum(y, high);

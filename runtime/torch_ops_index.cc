@@ -67,15 +67,17 @@ Tensors gather_nd(const OpCall& call) {
   const Ints out = joined(Ints(t_dims.begin(), t_dims.end() - 1), tail);
   const std::int64_t batches = product(Ints(x_dims.begin(), x_dims.begin() + batch_axes));
   tuples = tuples.reshape({batches, -1, k});
-  const at::Tensor batch = at::arange(batches, tuples.options()).view({-1, 1, 1}).expand({-1, tuples.size(1), 1});
+  const at::Tensor batch =
+      at::arange(batches, tuples.options()).view({-1, 1, 1}).expand({-1, tuples.size(1), 1});
   tuples = at::cat({batch, tuples}, -1);
-  const Ints extents = joined({batches}, Ints(x_dims.begin() + batch_axes, x_dims.begin() + batch_axes + k));
+  const Ints extents =
+      joined({batches}, Ints(x_dims.begin() + batch_axes, x_dims.begin() + batch_axes + k));
   x = x.reshape({product(extents), product(tail)});
   return {x.index_select(0, linear_positions(tuples, extents)).reshape(out)};
 }
 
-at::Tensor scatter_along(const at::Tensor& x, std::int64_t axis, const at::Tensor& i, const at::Tensor& updates,
-                         const std::string& reduction) {
+at::Tensor scatter_along(const at::Tensor& x, std::int64_t axis, const at::Tensor& i,
+                         const at::Tensor& updates, const std::string& reduction) {
   if (reduction == "none") return at::scatter(x, axis, i, updates);
   if (reduction == "add") return at::scatter_add(x, axis, i, updates);
   if (reduction == "mul") return at::scatter_reduce(x, axis, i, updates, "prod");
@@ -101,7 +103,8 @@ Tensors scatter_nd(const OpCall& call) {
   const at::Tensor flat = x.reshape({product(extents), width});
   const at::Tensor rows = linear_positions(tuples, extents).unsqueeze(1).expand({-1, width});
   const at::Tensor updates = call.input(2).reshape({-1, width});
-  const at::Tensor y = scatter_along(flat, 0, rows, updates, call.op.string_attribute("reduction", "none"));
+  const at::Tensor y =
+      scatter_along(flat, 0, rows, updates, call.op.string_attribute("reduction", "none"));
   return {y.reshape(dims)};
 }
 
@@ -147,13 +150,15 @@ Tensors eye_like(const OpCall& call) {
 }
 
 Tensors reverse_sequence(const OpCall& call) {
-  const std::int64_t time = call.op.int_attribute("time_axis", 0), batch = call.op.int_attribute("batch_axis", 1);
+  const std::int64_t time = call.op.int_attribute("time_axis", 0),
+                     batch = call.op.int_attribute("batch_axis", 1);
   const at::Tensor x = call.input(0).movedim({time, batch}, {0, 1});
   const at::Tensor t = at::arange(x.size(0), x.options().dtype(at::kLong)).unsqueeze(1);
   const at::Tensor lengths = call.input(1).to(at::kLong).unsqueeze(0);
   const at::Tensor source = at::where(t < lengths, lengths - 1 - t, t);
   const at::Tensor columns = at::arange(x.size(1), source.options()).unsqueeze(0).expand_as(source);
-  const at::Tensor y = x.flatten(0, 1).index_select(0, (source * x.size(1) + columns).reshape({-1}));
+  const at::Tensor y =
+      x.flatten(0, 1).index_select(0, (source * x.size(1) + columns).reshape({-1}));
   return {y.view(x.sizes()).movedim({0, 1}, {time, batch})};
 }
 

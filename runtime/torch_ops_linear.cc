@@ -8,7 +8,8 @@ namespace {
 Tensors matmul(const OpCall& call) { return {at::matmul(call.input(0), call.input(1))}; }
 
 Tensors gemm(const OpCall& call) {
-  const double alpha = call.op.float_attribute("alpha", 1), beta = call.op.float_attribute("beta", 1);
+  const double alpha = call.op.float_attribute("alpha", 1),
+               beta = call.op.float_attribute("beta", 1);
   at::Tensor a = call.input(0), b = call.input(1);
   if (call.op.int_attribute("transA", 0) != 0) a = a.t();
   if (call.op.int_attribute("transB", 0) != 0) b = b.t();

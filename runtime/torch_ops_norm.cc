@@ -17,18 +17,20 @@ bool batch_norm_trains(const Op& op) {
   return op.version >= 14 ? op.int_attribute("training_mode", 0) != 0 : op.outputs.size() == 5;
 }
 
-// In training, outputs 1 and 2 are the new running statistics: ONNX keeps `momentum` of the old ones
-// and takes the population's variance, where PyTorch takes the sample's.
+// In training, outputs 1 and 2 are the new running statistics: ONNX keeps `momentum` of the old
+// ones and takes the population's variance, where PyTorch takes the sample's.
 Tensors batch_norm(const OpCall& call) {
   const at::Tensor &x = call.input(0), &scale = call.input(1), &bias = call.input(2);
   const at::Tensor &mean = call.input(3), &variance = call.input(4);
   const double epsilon = call.op.float_attribute("epsilon", 1e-5);
   if (!batch_norm_trains(call.op)) {
-    return {at::batch_norm(x, scale, bias, mean.detach(), variance.detach(), false, 0, epsilon, false)};
+    return {
+        at::batch_norm(x, scale, bias, mean.detach(), variance.detach(), false, 0, epsilon, false)};
   }
   // With momentum 1, the statistics that ATen writes are those of this batch.
   at::Tensor batch_mean = at::zeros_like(mean), batch_variance = at::zeros_like(variance);
-  at::Tensor y = at::batch_norm(x, scale, bias, batch_mean, batch_variance, true, 1.0, epsilon, false);
+  at::Tensor y =
+      at::batch_norm(x, scale, bias, batch_mean, batch_variance, true, 1.0, epsilon, false);
   const auto count = static_cast<double>(x.numel() / std::max<std::int64_t>(x.size(1), 1));
   batch_variance = count > 1 ? batch_variance * ((count - 1) / count) : at::zeros_like(variance);
   const double momentum = call.op.float_attribute("momentum", 0.9);
@@ -76,7 +78,8 @@ Tensors local_response_norm(const OpCall& call) {
   const at::Tensor squares = (x * x).reshape({x.size(0), 1, x.size(1), -1});
   const at::Tensor padded = at::constant_pad_nd(squares, {0, 0, (size - 1) / 2, size / 2}, 0);
   const at::Tensor mean = at::avg_pool2d(padded, {size, 1}, {1, 1}).view(x.sizes());
-  const double alpha = call.op.float_attribute("alpha", 1e-4), beta = call.op.float_attribute("beta", 0.75);
+  const double alpha = call.op.float_attribute("alpha", 1e-4),
+               beta = call.op.float_attribute("beta", 0.75);
   return {x / at::pow(mean * alpha + call.op.float_attribute("bias", 1), beta)};
 }
 

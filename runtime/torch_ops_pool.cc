@@ -40,10 +40,14 @@ Ints sum(const Ints& a, const Ints& b) {
 
 at::Tensor average(const at::Tensor& x, const Window& w, const Ints& padding, bool count_padding) {
   switch (w.axes()) {
-    case 1: return at::avg_pool1d(x, w.kernel, w.stride, padding, false, count_padding);
-    case 2: return at::avg_pool2d(x, w.kernel, w.stride, padding, false, count_padding);
-    case 3: return at::avg_pool3d(x, w.kernel, w.stride, padding, false, count_padding);
-    default: throw KernelError(fmt::format("pooling over {} axes", w.axes()));
+    case 1:
+      return at::avg_pool1d(x, w.kernel, w.stride, padding, false, count_padding);
+    case 2:
+      return at::avg_pool2d(x, w.kernel, w.stride, padding, false, count_padding);
+    case 3:
+      return at::avg_pool3d(x, w.kernel, w.stride, padding, false, count_padding);
+    default:
+      throw KernelError(fmt::format("pooling over {} axes", w.axes()));
   }
 }
 
@@ -62,7 +66,8 @@ Tensors average_pool(const OpCall& call) {
   }
   const bool count_padding = call.op.int_attribute("count_include_pad", 0) != 0;
   const Ints extra = ceil_padding(call, x, w), none(w.axes(), 0);
-  if (w.symmetric() && extra == none && within_half(w)) return {average(x, w, w.before, count_padding)};
+  if (w.symmetric() && extra == none && within_half(w))
+    return {average(x, w, w.before, count_padding)};
   const at::Tensor padded = pad_spatial(x, w.before, sum(w.after, extra), 0);
   at::Tensor counted = at::ones_like(x.detach()).slice(0, 0, 1).slice(1, 0, 1);
   counted = count_padding ? pad_spatial(pad_spatial(counted, w.before, w.after, 1), none, extra, 0)
@@ -81,14 +86,15 @@ Tensors pool_max(const at::Tensor& x, const Window& w, const Ints& padding) {
     return {y, i};
   }
   if (w.axes() != 1) throw KernelError(fmt::format("pooling over {} axes", w.axes()));
-  auto [y, i] = at::max_pool2d_with_indices(x.unsqueeze(2), {1, w.kernel[0]}, {1, w.stride[0]}, {0, padding[0]},
-                                            {1, w.dilation[0]});
+  auto [y, i] = at::max_pool2d_with_indices(x.unsqueeze(2), {1, w.kernel[0]}, {1, w.stride[0]},
+                                            {0, padding[0]}, {1, w.dilation[0]});
   return {y.squeeze(2), i.squeeze(2)};
 }
 
-// ATen's indices count within one padded plane; ONNX's within the whole input, row- or column-major.
-at::Tensor onnx_indices(at::Tensor index, const at::Tensor& x, const Ints& before, const Ints& padded,
-                        bool column_major) {
+// ATen's indices count within one padded plane; ONNX's within the whole input, row- or
+// column-major.
+at::Tensor onnx_indices(at::Tensor index, const at::Tensor& x, const Ints& before,
+                        const Ints& padded, bool column_major) {
   const std::size_t axes = before.size();
   at::Tensor within = at::zeros_like(index);
   std::int64_t stride = 1;
@@ -122,7 +128,8 @@ Tensors max_pool(const OpCall& call) {
   y[0] = y[0].to(given.scalar_type());
   if (call.op.outputs.size() < 2) return {y[0]};
   const Ints plane(padded.sizes().begin() + 2, padded.sizes().end());
-  y[1] = onnx_indices(y[1], x, direct ? none : w.before, plane, call.op.int_attribute("storage_order", 0) != 0);
+  y[1] = onnx_indices(y[1], x, direct ? none : w.before, plane,
+                      call.op.int_attribute("storage_order", 0) != 0);
   return y;
 }
 
@@ -131,12 +138,13 @@ Tensors max_unpool(const OpCall& call) {
   const Window w = window_of(call, x, {});
   Ints natural{x.size(0), x.size(1)};
   for (std::size_t a = 0; a < w.axes(); ++a) {
-    natural.push_back((x.size(static_cast<std::int64_t>(a) + 2) - 1) * w.stride[a] + w.kernel[a] - w.before[a] -
-                      w.after[a]);
+    natural.push_back((x.size(static_cast<std::int64_t>(a) + 2) - 1) * w.stride[a] + w.kernel[a] -
+                      w.before[a] - w.after[a]);
   }
   // The indices are those of the tensor that was pooled, whose extents are the natural ones; a
   // larger output is asked for where pooling dropped rows at the end.
-  at::Tensor y = at::zeros({product(natural)}, x.options()).scatter(0, index.reshape({-1}), x.reshape({-1}));
+  at::Tensor y =
+      at::zeros({product(natural)}, x.options()).scatter(0, index.reshape({-1}), x.reshape({-1}));
   y = y.view(natural);
   if (!call.has(2)) return {y};
   const Ints asked = call.ints(2);
@@ -162,10 +170,8 @@ Tensors global_max_pool(const OpCall& call) {
 }
 
 constexpr KernelEntry kTable[] = {
-    {"AveragePool", average_pool},
-    {"GlobalAveragePool", global_average_pool},
-    {"GlobalMaxPool", global_max_pool},
-    {"MaxPool", max_pool},
+    {"AveragePool", average_pool},      {"GlobalAveragePool", global_average_pool},
+    {"GlobalMaxPool", global_max_pool}, {"MaxPool", max_pool},
     {"MaxUnpool", max_unpool},
 };
 

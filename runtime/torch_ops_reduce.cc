@@ -22,7 +22,8 @@ struct Reduction {
 
 Reduction reduction_of(const OpCall& call) {
   const std::int64_t rank = call.input(0).dim();
-  Reduction r{wrap_axes(call.ints_of("axes", 1), rank), call.op.int_attribute("keepdims", 1) != 0, false};
+  Reduction r{wrap_axes(call.ints_of("axes", 1), rank), call.op.int_attribute("keepdims", 1) != 0,
+              false};
   if (!r.axes.empty()) return r;
   r.nothing = call.op.int_attribute("noop_with_empty_axes", 0) != 0;
   r.axes.resize(static_cast<std::size_t>(rank));

@@ -28,7 +28,8 @@ struct Style {
 };
 
 double source_of(const AxisPlan& p, const Style& style, std::int64_t i) {
-  const auto x = static_cast<double>(i), in = static_cast<double>(p.in), out = static_cast<double>(p.out);
+  const auto x = static_cast<double>(i), in = static_cast<double>(p.in),
+             out = static_cast<double>(p.out);
   if (style.coordinates == "half_pixel") return (x + 0.5) / p.scale - 0.5;
   if (style.coordinates == "pytorch_half_pixel") return p.out > 1 ? (x + 0.5) / p.scale - 0.5 : 0;
   if (style.coordinates == "align_corners") {
@@ -77,7 +78,8 @@ std::vector<Tap> taps_of(const AxisPlan& p, const Style& style, std::int64_t i) 
       taps = {{base, 1 - r}, {base + 1, r}};
     } else {
       const auto weights = cubic_weights(r, style.cubic);
-      for (int k = 0; k < 4; ++k) taps.push_back({base - 1 + k, weights[static_cast<std::size_t>(k)]});
+      for (int k = 0; k < 4; ++k)
+        taps.push_back({base - 1 + k, weights[static_cast<std::size_t>(k)]});
     }
   }
   double total = 0;
@@ -107,7 +109,8 @@ at::Tensor resize_axis(const at::Tensor& x, const AxisPlan& p, const Style& styl
       weights.push_back(of_output[k].weight);
     }
     at::Tensor part = x.index_select(p.axis, at::tensor(indices, at::kLong).to(x.device()));
-    if (width > 1) part = part * at::tensor(weights, at::kDouble).to(x.device(), x.scalar_type()).view(shape);
+    if (width > 1)
+      part = part * at::tensor(weights, at::kDouble).to(x.device(), x.scalar_type()).view(shape);
     y = y.defined() ? y + part : part;
   }
   return y;
@@ -134,12 +137,14 @@ Style style_of(const OpCall& call) {
   const bool old = call.op.version < 11;
   Style s;
   s.mode = call.op.string_attribute("mode", "nearest");
-  s.coordinates = call.op.string_attribute("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  s.coordinates =
+      call.op.string_attribute("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
   s.nearest = call.op.string_attribute("nearest_mode", old ? "floor" : "round_prefer_floor");
   s.cubic = call.op.float_attribute("cubic_coeff_a", -0.75);
   s.exclude_outside = call.op.int_attribute("exclude_outside", 0) != 0;
   s.outside_value = call.op.float_attribute("extrapolation_value", 0);
-  if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic") throw KernelError(fmt::format("mode '{}'", s.mode));
+  if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
+    throw KernelError(fmt::format("mode '{}'", s.mode));
   if (call.op.int_attribute("antialias", 0) != 0) throw KernelError("antialias");
   if (call.op.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch") {
     throw KernelError("keep_aspect_ratio_policy other than 'stretch'");
@@ -149,7 +154,8 @@ Style style_of(const OpCall& call) {
 
 std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
   const bool old = call.op.version < 11;  // inputs (X, scales)
-  const std::vector<double> scales = call.has_attribute("scales") || old ? numbers(call, 1) : numbers(call, 2);
+  const std::vector<double> scales =
+      call.has_attribute("scales") || old ? numbers(call, 1) : numbers(call, 2);
   const Ints sizes = !old && call.has(3) ? call.ints(3) : Ints();
   const std::vector<double> roi = old ? std::vector<double>() : numbers(call, 1);
   Ints axes = wrap_axes(call.op.ints_attribute("axes"), x.dim());
@@ -158,12 +164,15 @@ std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
     std::iota(axes.begin(), axes.end(), 0);
   }
   if (std::max(scales.size(), sizes.size()) != axes.size()) {
-    throw KernelError(fmt::format("{} scales and {} sizes for {} axes", scales.size(), sizes.size(), axes.size()));
+    throw KernelError(fmt::format("{} scales and {} sizes for {} axes", scales.size(), sizes.size(),
+                                  axes.size()));
   }
   std::vector<AxisPlan> plans;
   for (std::size_t k = 0; k < axes.size(); ++k) {
     AxisPlan p{axes[k], x.size(axes[k]), 0, 1, 0, 1};
-    p.out = sizes.empty() ? static_cast<std::int64_t>(std::floor(static_cast<double>(p.in) * scales[k])) : sizes[k];
+    p.out = sizes.empty()
+                ? static_cast<std::int64_t>(std::floor(static_cast<double>(p.in) * scales[k]))
+                : sizes[k];
     p.scale = sizes.empty() ? scales[k] : static_cast<double>(p.out) / static_cast<double>(p.in);
     if (roi.size() == 2 * axes.size()) {
       p.start = roi[k];

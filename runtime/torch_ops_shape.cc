@@ -37,7 +37,8 @@ Tensors squeeze(const OpCall& call) {
   if (axes.empty()) return {x.squeeze()};
   std::sort(axes.rbegin(), axes.rend());
   for (std::int64_t axis : axes) {
-    if (x.size(axis) != 1) throw KernelError(fmt::format("axis {} has {} elements, not one", axis, x.size(axis)));
+    if (x.size(axis) != 1)
+      throw KernelError(fmt::format("axis {} has {} elements, not one", axis, x.size(axis)));
     x = x.squeeze(axis);
   }
   return {x};
@@ -59,7 +60,8 @@ Tensors split(const OpCall& call) {
   const std::int64_t axis = call.axis(0, x.dim());
   const Ints sizes = call.ints_of("split", 1);
   if (!sizes.empty()) return at::split_with_sizes(x, sizes, axis);
-  const auto parts = call.op.int_attribute("num_outputs", static_cast<std::int64_t>(call.op.outputs.size()));
+  const auto parts =
+      call.op.int_attribute("num_outputs", static_cast<std::int64_t>(call.op.outputs.size()));
   return at::split(x, (x.size(axis) + parts - 1) / parts, axis);
 }
 
@@ -95,7 +97,8 @@ at::Tensor slice_axis(const at::Tensor& x, std::int64_t axis, std::int64_t start
   start = std::clamp<std::int64_t>(wrap(start), -1, size - 1);
   end = std::clamp<std::int64_t>(end < -size ? -1 : wrap(end), -1, size - 1);
   const std::int64_t stop = std::min(end, start);
-  return x.index_select(axis, at::arange(start, stop, step, x.options().dtype(at::kLong).requires_grad(false)));
+  return x.index_select(
+      axis, at::arange(start, stop, step, x.options().dtype(at::kLong).requires_grad(false)));
 }
 
 Tensors slice(const OpCall& call) {
@@ -108,14 +111,17 @@ Tensors slice(const OpCall& call) {
     std::iota(axes.begin(), axes.end(), 0);
   }
   axes = wrap_axes(axes, x.dim());
-  for (std::size_t i = 0; i < axes.size(); ++i) x = slice_axis(x, axes[i], starts[i], ends[i], steps[i]);
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    x = slice_axis(x, axes[i], starts[i], ends[i], steps[i]);
   return {x};
 }
 
-// Index of the source element for each padded position along an axis, for modes other than constant.
+// Index of the source element for each padded position along an axis, for modes other than
+// constant.
 at::Tensor padded_positions(std::int64_t size, std::int64_t before, std::int64_t after,
                             const std::string& mode, at::Device device) {
-  at::Tensor i = at::arange(-before, size + after, at::TensorOptions().dtype(at::kLong).device(device));
+  at::Tensor i =
+      at::arange(-before, size + after, at::TensorOptions().dtype(at::kLong).device(device));
   if (mode == "edge") return at::clamp(i, 0, size - 1);
   if (mode == "wrap") return at::remainder(i, size);
   if (mode != "reflect") throw KernelError(fmt::format("mode '{}'", mode));
@@ -148,7 +154,8 @@ Tensors pad(const OpCall& call) {
     return {at::constant_pad_nd(x, pairs, value)};
   }
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    x = x.index_select(axes[i], padded_positions(x.size(axes[i]), pads[i], pads[i + axes.size()], mode, x.device()));
+    x = x.index_select(axes[i], padded_positions(x.size(axes[i]), pads[i], pads[i + axes.size()],
+                                                 mode, x.device()));
   }
   return {x};
 }
@@ -158,7 +165,8 @@ Tensors depth_to_space(const OpCall& call) {
   const std::int64_t b = call.op.int_attribute("blocksize", 1);
   const std::int64_t n = x.size(0), c = x.size(1) / (b * b), h = x.size(2), w = x.size(3);
   if (call.op.string_attribute("mode", "DCR") == "CRD") {
-    return {x.reshape({n, c, b, b, h, w}).permute({0, 1, 4, 2, 5, 3}).reshape({n, c, h * b, w * b})};
+    return {
+        x.reshape({n, c, b, b, h, w}).permute({0, 1, 4, 2, 5, 3}).reshape({n, c, h * b, w * b})};
   }
   return {x.reshape({n, b, b, c, h, w}).permute({0, 3, 4, 1, 5, 2}).reshape({n, c, h * b, w * b})};
 }
@@ -173,12 +181,17 @@ Tensors space_to_depth(const OpCall& call) {
 Tensors shape_of(const OpCall& call) {
   const Ints sizes = call.input(0).sizes().vec();
   const auto rank = static_cast<std::int64_t>(sizes.size());
-  const auto bound = [rank](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + rank : i, 0, rank); };
-  const std::int64_t start = bound(call.op.int_attribute("start", 0)), end = bound(call.op.int_attribute("end", rank));
+  const auto bound = [rank](std::int64_t i) {
+    return std::clamp<std::int64_t>(i < 0 ? i + rank : i, 0, rank);
+  };
+  const std::int64_t start = bound(call.op.int_attribute("start", 0)),
+                     end = bound(call.op.int_attribute("end", rank));
   return {at::tensor(Ints(sizes.begin() + start, sizes.begin() + std::max(start, end)), at::kLong)};
 }
 
-Tensors size_of_tensor(const OpCall& call) { return {at::scalar_tensor(call.input(0).numel(), at::kLong)}; }
+Tensors size_of_tensor(const OpCall& call) {
+  return {at::scalar_tensor(call.input(0).numel(), at::kLong)};
+}
 
 Tensors triangle(const OpCall& call) {
   const at::Tensor& x = call.input(0);

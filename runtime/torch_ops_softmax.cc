@@ -16,11 +16,13 @@ Tensors along_axis(const OpCall& call, F&& f) {
 }
 
 Tensors softmax(const OpCall& call) {
-  return along_axis(call, [](const at::Tensor& x, std::int64_t axis) { return at::softmax(x, axis); });
+  return along_axis(call,
+                    [](const at::Tensor& x, std::int64_t axis) { return at::softmax(x, axis); });
 }
 
 Tensors log_softmax(const OpCall& call) {
-  return along_axis(call, [](const at::Tensor& x, std::int64_t axis) { return at::log_softmax(x, axis); });
+  return along_axis(
+      call, [](const at::Tensor& x, std::int64_t axis) { return at::log_softmax(x, axis); });
 }
 
 Tensors hardmax(const OpCall& call) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sliding window of convolutions and poolings: extents, strides and padding of each spatial axis.
+// The sliding window of convolutions and poolings: extents, strides and padding of each spatial
+// axis.
 #pragma once
 
 #include "runtime/torch_ops.h"

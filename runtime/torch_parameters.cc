@@ -66,8 +66,7 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (plan.buckets[b].stage != stage) continue;
-    AGPCS_RETURN_IF_ERROR(
-        add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
+    AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
   }
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;

@@ -52,11 +52,11 @@ class StageParameters {
 
  private:
   struct Flat {
-    int bucket = 0;                   // index into Plan::buckets
-    at::Tensor value, gradient;       // flat, same layout
-    at::Tensor first, second;         // optimizer state: momentum, or Adam's moments
+    int bucket = 0;              // index into Plan::buckets
+    at::Tensor value, gradient;  // flat, same layout
+    at::Tensor first, second;    // optimizer state: momentum, or Adam's moments
     int members = 0;
-    int missing = 0;                  // gradients still to come in the last backward
+    int missing = 0;  // gradients still to come in the last backward
     bool reported = false;
   };
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,

@@ -31,9 +31,10 @@ std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) 
     types.insert(op.domain.empty() ? op.type : op.domain + "." + op.type);
   }
   if (types.empty()) return {};
-  return fmt::format("the LibTorch executor does not run {} (first: node '{}')\n"
-                     "  hint: docs/executed_operators.md lists the operators that it runs",
-                     fmt::join(types, ", "), first);
+  return fmt::format(
+      "the LibTorch executor does not run {} (first: node '{}')\n"
+      "  hint: docs/executed_operators.md lists the operators that it runs",
+      fmt::join(types, ", "), first);
 }
 
 }  // namespace
@@ -136,7 +137,9 @@ void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run&
 void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
                          const Run& run) const {
   const Op& op = graph_->op(step.op);
-  OpCall call{op, Tensors(op.inputs.size()), &step.host,
+  OpCall call{op,
+              Tensors(op.inputs.size()),
+              &step.host,
               {run.seed, run.first_sample, samples_, step.batch_axis}};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;

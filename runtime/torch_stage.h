@@ -16,9 +16,9 @@ namespace agpcs {
 
 class StageCode {
  public:
-  /// Binds `ops` (a stage's, ascending) for `samples` samples on `device`. Tensors in `keep` survive
-  /// a run; all others are dropped after their last use.
-  /// Errors: operators without a kernel (all are named), constants whose values are not there.
+  /// Binds `ops` (a stage's, ascending) for `samples` samples on `device`. Tensors in `keep`
+  /// survive a run; all others are dropped after their last use. Errors: operators without a kernel
+  /// (all are named), constants whose values are not there.
   static Result<StageCode> compile(const Graph& graph, const std::vector<OpId>& ops,
                                    std::int64_t samples, const std::vector<TensorId>& keep,
                                    at::Device device);
@@ -40,14 +40,15 @@ class StageCode {
   struct Step {
     OpId op = kNone;
     Kernel kernel = nullptr;
-    int batch_axis = kNone;          // of the first input
-    Tensors host;                    // constants among the inputs, in host memory
-    std::vector<TensorId> dead;      // last used here
+    int batch_axis = kNone;      // of the first input
+    Tensors host;                // constants among the inputs, in host memory
+    std::vector<TensorId> dead;  // last used here
   };
   Status bind(const std::vector<OpId>& ops);
   Status load_constants(const Step& step, at::Device device);
   void find_last_uses(const std::vector<TensorId>& keep);
-  void run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const;
+  void run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
+                const Run& run) const;
 
   const Graph* graph_ = nullptr;
   std::int64_t samples_ = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch_data.h"
-
 #include "runtime/torch_npy.h"
 #include "tests/builders.h"
 
@@ -100,8 +99,9 @@ TEST(SyntheticData, HasMeanZeroAndVarianceOne) {
   const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
   double variance = 0;
   for (float v : x) variance += (v - mean) * (v - mean) / static_cast<double>(x.size());
-  EXPECT_NEAR(mean, 0, 0.02);
-  EXPECT_NEAR(variance, 1, 0.02);
+  // The patterns of four classes have 16 areas each: 64 draws of half the variance.
+  EXPECT_NEAR(mean, 0, 0.3);
+  EXPECT_NEAR(variance, 1, 0.3);
 }
 
 TEST(SyntheticData, IntegersLieInTheRangeOfWhatTheyIndex) {
@@ -149,9 +149,12 @@ TEST_F(NpyTest, RefusesWhatItCannotRead) {
               HasSubstr("holds 4 bytes of values, its shape needs 8"));
   EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -1), }", "1234")),
               HasSubstr("shape is not a tuple of whole numbers"));
-  EXPECT_THAT(error(write("{'descr': '<f4'}", "1234")), HasSubstr("without descr, fortran_order or shape"));
-  EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387905, 4), }", "1")),
-              HasSubstr("shape is too large"));
+  EXPECT_THAT(error(write("{'descr': '<f4'}", "1234")),
+              HasSubstr("without descr, fortran_order or shape"));
+  EXPECT_THAT(
+      error(write("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387905, 4), }",
+                  "1")),
+      HasSubstr("shape is too large"));
   std::ofstream(folder_ / "text.npy") << "1, 2, 3, 4, 5";
   EXPECT_THAT(error(folder_ / "text.npy"), HasSubstr("not a .npy file"));
 }
@@ -165,7 +168,8 @@ TEST_F(NpyTest, RefusesAFileThatDoesNotFitItsInput) {
                                  bytes<float>({1, 2, 3, 4}));
   EXPECT_THAT(error("x", path), HasSubstr("has shape [2, 2], input 'x' needs [samples, 3]"));
   EXPECT_THAT(error("labels", path), HasSubstr("holds fp32, input 'labels' is int64"));
-  EXPECT_THAT(error("labelz", path), HasSubstr("no input 'labelz'\n  hint: did you mean 'labels'?"));
+  EXPECT_THAT(error("labelz", path),
+              HasSubstr("no input 'labelz'\n  hint: did you mean 'labels'?"));
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace agpcs {
 namespace {
 
-at::Tensor run(const std::string& type, Tensors inputs, std::map<std::string, Attribute> attributes = {}) {
+at::Tensor run(const std::string& type, Tensors inputs,
+               std::map<std::string, Attribute> attributes = {}) {
   Op op;
   op.name = op.type = type;
   op.version = 20;
@@ -37,36 +38,46 @@ void expect_close(const at::Tensor& got, const at::Tensor& want) {
 }
 
 TEST(Kernels, GeluIsXTimesTheNormalDistribution) {
-  expect_close(run("Gelu", {numbers()}), each([](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }));
-  expect_close(run("Gelu", {numbers()}, {{"approximate", std::string("tanh")}}), each([](double x) {
-                 return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
-               }));
+  expect_close(run("Gelu", {numbers()}),
+               each([](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }));
+  expect_close(
+      run("Gelu", {numbers()}, {{"approximate", std::string("tanh")}}), each([](double x) {
+        return 0.5 * x *
+               (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+      }));
 }
 
 TEST(Kernels, MishIsXTimesTanhOfSoftplus) {
-  expect_close(run("Mish", {numbers()}), each([](double x) { return x * std::tanh(std::log1p(std::exp(x))); }));
+  expect_close(run("Mish", {numbers()}),
+               each([](double x) { return x * std::tanh(std::log1p(std::exp(x))); }));
 }
 
 TEST(Kernels, LpNormalizationDividesByTheNorm) {
   const at::Tensor x = at::tensor({3.0, 4.0, -6.0, 8.0}, at::kDouble).view({2, 2});
-  expect_close(run("LpNormalization", {x}), at::tensor({0.6, 0.8, -0.6, 0.8}, at::kDouble).view({2, 2}));
+  expect_close(run("LpNormalization", {x}),
+               at::tensor({0.6, 0.8, -0.6, 0.8}, at::kDouble).view({2, 2}));
   expect_close(run("LpNormalization", {x}, {{"axis", std::int64_t{0}}, {"p", std::int64_t{1}}}),
                at::tensor({3.0 / 9, 4.0 / 12, -6.0 / 9, 8.0 / 12}, at::kDouble).view({2, 2}));
 }
 
 TEST(Kernels, GroupNormalizationTakesScalesOfGroupsOrOfChannels) {
-  const at::Tensor x = at::tensor({1.0, 3.0, 10.0, 30.0, -1.0, 1.0, 5.0, 9.0}, at::kDouble).view({1, 4, 2});
-  const std::map<std::string, Attribute> groups = {{"num_groups", std::int64_t{2}}, {"epsilon", 0.0}};
+  const at::Tensor x =
+      at::tensor({1.0, 3.0, 10.0, 30.0, -1.0, 1.0, 5.0, 9.0}, at::kDouble).view({1, 4, 2});
+  const std::map<std::string, Attribute> groups = {{"num_groups", std::int64_t{2}},
+                                                   {"epsilon", 0.0}};
   const auto normalized = [&x](std::int64_t group) {
     const at::Tensor g = x.slice(1, 2 * group, 2 * group + 2);
     return (g - g.mean()) / (g - g.mean()).square().mean().sqrt();
   };
   const at::Tensor want = at::cat({normalized(0) * 2 + 1, normalized(1) * 3 - 1}, 1);
+  expect_close(
+      run("GroupNormalization",
+          {x, at::tensor({2.0, 3.0}, at::kDouble), at::tensor({1.0, -1.0}, at::kDouble)}, groups),
+      want);
   expect_close(run("GroupNormalization",
-                   {x, at::tensor({2.0, 3.0}, at::kDouble), at::tensor({1.0, -1.0}, at::kDouble)}, groups),
-               want);
-  expect_close(run("GroupNormalization", {x, at::tensor({2.0, 2.0, 3.0, 3.0}, at::kDouble),
-                                          at::tensor({1.0, 1.0, -1.0, -1.0}, at::kDouble)}, groups),
+                   {x, at::tensor({2.0, 2.0, 3.0, 3.0}, at::kDouble),
+                    at::tensor({1.0, 1.0, -1.0, -1.0}, at::kDouble)},
+                   groups),
                want);
 }
 

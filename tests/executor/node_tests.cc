@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor passes ONNX's own node tests for every operator it claims; docs/executed_operators.md
-// is the table of them.
+// The executor passes ONNX's own node tests for every operator it claims;
+// docs/executed_operators.md is the table of them.
 #include "runtime/torch_executor.h"
 #include "tests/executor/onnx_node_test.h"
 
@@ -43,7 +43,8 @@ Tally run_all(const std::vector<std::string>& folders) {
     for (const std::string& type : result.operators) count(tally.by_operator[type]);
     if (result.outcome == testing::NodeTestResult::kSkipped) ++tally.skipped_by_reason[result.why];
     if (result.outcome == testing::NodeTestResult::kFailed) {
-      tally.failures.push_back(std::filesystem::path(folder).filename().string() + ": " + result.why);
+      tally.failures.push_back(std::filesystem::path(folder).filename().string() + ": " +
+                               result.why);
     }
   }
   return tally;
@@ -61,16 +62,20 @@ std::string table(const Tally& tally) {
 
 std::string reasons(const Tally& tally) {
   std::string text;
-  for (const auto& [reason, count] : tally.skipped_by_reason) text += fmt::format("* {}: {}\n", reason, count);
+  for (const auto& [reason, count] : tally.skipped_by_reason)
+    text += fmt::format("* {}: {}\n", reason, count);
   return text;
 }
 
 std::string page(const Tally& tally) {
   return fmt::format(
       "# Operators that the LibTorch executor runs\n\n"
-      "`agpcs-run` executes these {} operators of `ai.onnx` with ATen, forward and (by autograd) backward. The counts\n"
-      "are of ONNX 1.12's own node tests whose model has the operator: {} pass, none fails. A count of 0 means that\n"
-      "ONNX 1.12 has no such test; the executor's own tests cover those operators. This page is written by\n"
+      "`agpcs-run` executes these {} operators of `ai.onnx` with ATen, forward and (by autograd) "
+      "backward. The counts\n"
+      "are of ONNX 1.12's own node tests whose model has the operator: {} pass, none fails. A "
+      "count of 0 means that\n"
+      "ONNX 1.12 has no such test; the executor's own tests cover those operators. This page is "
+      "written by\n"
       "`AGPCS_UPDATE=1 ctest -R NodeTests`, which fails when it is out of date.\n\n"
       "Tests that are not run, by reason:\n\n{}\n{}",
       executed_operators().size(), tally.all.passed, reasons(tally), table(tally));
@@ -78,13 +83,16 @@ std::string page(const Tally& tally) {
 
 TEST(NodeTests, AllPassWhoseOperatorsTheExecutorClaims) {
   const std::vector<std::string> folders = testing::node_test_folders();
-  if (folders.empty()) GTEST_SKIP() << "ONNX's node tests (Debian's libonnx-testdata) are not installed";
+  if (folders.empty())
+    GTEST_SKIP() << "ONNX's node tests (Debian's libonnx-testdata) are not installed";
   const Tally tally = run_all(folders);
-  fmt::print("node tests: {} passed, {} failed, {} not run, {} operators claimed\n{}", tally.all.passed,
-             tally.all.failed, tally.all.skipped, executed_operators().size(), reasons(tally));
+  fmt::print("node tests: {} passed, {} failed, {} not run, {} operators claimed\n{}",
+             tally.all.passed, tally.all.failed, tally.all.skipped, executed_operators().size(),
+             reasons(tally));
   for (const std::string& failure : tally.failures) ADD_FAILURE() << failure;
   EXPECT_GE(executed_operators().size(), 90u);
-  if (folders.size() != kTestsOfOnnx_1_12) return;  // another release: its counts are not on the page
+  if (folders.size() != kTestsOfOnnx_1_12)
+    return;  // another release: its counts are not on the page
   if (std::getenv("AGPCS_UPDATE") != nullptr) std::ofstream(kPage) << page(tally);
   std::ifstream in(kPage);
   const std::string written{std::istreambuf_iterator<char>(in), {}};
@@ -93,7 +101,8 @@ TEST(NodeTests, AllPassWhoseOperatorsTheExecutorClaims) {
 
 TEST(NodeTests, AutogradAgreesWithDifferences) {
   const std::vector<std::string> folders = testing::node_test_folders();
-  if (folders.empty()) GTEST_SKIP() << "ONNX's node tests (Debian's libonnx-testdata) are not installed";
+  if (folders.empty())
+    GTEST_SKIP() << "ONNX's node tests (Debian's libonnx-testdata) are not installed";
   std::map<std::string, int> checked;
   for (const std::string& folder : folders) {
     const testing::GradientCheck check = testing::check_gradient(folder);

@@ -55,14 +55,16 @@ at::Tensor from_field(const Field& field, at::ScalarType type) {
 at::Tensor elements_of(const onnx::TensorProto& proto, at::ScalarType stored) {
   if (proto.has_raw_data()) {
     const std::string& raw = proto.raw_data();
-    at::Tensor t = at::empty({static_cast<std::int64_t>(raw.size() / c10::elementSize(stored))}, stored);
+    at::Tensor t =
+        at::empty({static_cast<std::int64_t>(raw.size() / c10::elementSize(stored))}, stored);
     if (!raw.empty()) std::memcpy(t.data_ptr(), raw.data(), raw.size());
     return t;
   }
   if (stored == at::kHalf || stored == at::kBFloat16) {
     at::Tensor t = at::empty({proto.int32_data_size()}, stored);
     for (int i = 0; i < proto.int32_data_size(); ++i) {
-      static_cast<std::uint16_t*>(t.data_ptr())[i] = static_cast<std::uint16_t>(proto.int32_data(i));
+      static_cast<std::uint16_t*>(t.data_ptr())[i] =
+          static_cast<std::uint16_t>(proto.int32_data(i));
     }
     return t;
   }
@@ -73,14 +75,13 @@ at::Tensor elements_of(const onnx::TensorProto& proto, at::ScalarType stored) {
 }
 
 Value value_of(const onnx::TensorProto& proto) {
-  static const std::map<int, std::string> kOutside = {{onnx::TensorProto::UINT16, "uint16"},
-                                                      {onnx::TensorProto::UINT32, "uint32"},
-                                                      {onnx::TensorProto::UINT64, "uint64"},
-                                                      {onnx::TensorProto::STRING, "string"},
-                                                      {onnx::TensorProto::COMPLEX64, "complex64"},
-                                                      {onnx::TensorProto::COMPLEX128, "complex128"}};
+  static const std::map<int, std::string> kOutside = {
+      {onnx::TensorProto::UINT16, "uint16"},       {onnx::TensorProto::UINT32, "uint32"},
+      {onnx::TensorProto::UINT64, "uint64"},       {onnx::TensorProto::STRING, "string"},
+      {onnx::TensorProto::COMPLEX64, "complex64"}, {onnx::TensorProto::COMPLEX128, "complex128"}};
   const auto outside = kOutside.find(proto.data_type());
-  if (outside != kOutside.end()) throw Skip{"element type " + outside->second + " is outside AGPCS"};
+  if (outside != kOutside.end())
+    throw Skip{"element type " + outside->second + " is outside AGPCS"};
   std::vector<std::int64_t> dims(proto.dims().begin(), proto.dims().end());
   at::Tensor t = elements_of(proto, stored_type_of_onnx(proto.data_type())).view(dims);
   return {t.to(computed_type_of_onnx(proto.data_type())), proto.data_type()};
@@ -88,14 +89,20 @@ Value value_of(const onnx::TensorProto& proto) {
 
 Attribute attribute_of(const onnx::AttributeProto& a) {
   switch (a.type()) {
-    case onnx::AttributeProto::INT: return static_cast<std::int64_t>(a.i());
-    case onnx::AttributeProto::FLOAT: return static_cast<double>(a.f());
-    case onnx::AttributeProto::STRING: return a.s();
-    case onnx::AttributeProto::INTS: return std::vector<std::int64_t>(a.ints().begin(), a.ints().end());
-    case onnx::AttributeProto::FLOATS: return std::vector<double>(a.floats().begin(), a.floats().end());
+    case onnx::AttributeProto::INT:
+      return static_cast<std::int64_t>(a.i());
+    case onnx::AttributeProto::FLOAT:
+      return static_cast<double>(a.f());
+    case onnx::AttributeProto::STRING:
+      return a.s();
+    case onnx::AttributeProto::INTS:
+      return std::vector<std::int64_t>(a.ints().begin(), a.ints().end());
+    case onnx::AttributeProto::FLOATS:
+      return std::vector<double>(a.floats().begin(), a.floats().end());
     case onnx::AttributeProto::STRINGS:
       return std::vector<std::string>(a.strings().begin(), a.strings().end());
-    default: throw Skip{fmt::format("attribute '{}' is a tensor or a graph", a.name())};
+    default:
+      throw Skip{fmt::format("attribute '{}' is a tensor or a graph", a.name())};
   }
 }
 
@@ -110,8 +117,10 @@ void run_node(const onnx::NodeProto& node, int version, Values& values) {
   if (node.op_type() == "Constant") {
     const onnx::AttributeProto& a = node.attribute(0);
     if (a.name() == "value") values[node.output(0)] = value_of(a.t());
-    if (a.name() == "value_float") values[node.output(0)] = {at::tensor(a.f()), onnx::TensorProto::FLOAT};
-    if (a.name() == "value_int") values[node.output(0)] = {at::tensor(a.i(), at::kLong), onnx::TensorProto::INT64};
+    if (a.name() == "value_float")
+      values[node.output(0)] = {at::tensor(a.f()), onnx::TensorProto::FLOAT};
+    if (a.name() == "value_int")
+      values[node.output(0)] = {at::tensor(a.i(), at::kLong), onnx::TensorProto::INT64};
     if (a.name() == "value_ints") {
       const std::vector<std::int64_t> ints(a.ints().begin(), a.ints().end());
       values[node.output(0)] = {at::tensor(ints, at::kLong), onnx::TensorProto::INT64};
@@ -133,23 +142,26 @@ void run_node(const onnx::NodeProto& node, int version, Values& values) {
   const Tensors outputs = find_kernel(node.domain(), node.op_type())(call);
   for (int i = 0; i < node.output_size(); ++i) {
     if (node.output(i).empty()) continue;
-    if (static_cast<std::size_t>(i) >= outputs.size()) throw KernelError(fmt::format("no output {}", i));
+    if (static_cast<std::size_t>(i) >= outputs.size())
+      throw KernelError(fmt::format("no output {}", i));
     values[node.output(i)] = {outputs[static_cast<std::size_t>(i)], 0};
   }
 }
 
-std::optional<std::string> difference(const std::string& name, const at::Tensor& got, const Value& expected) {
+std::optional<std::string> difference(const std::string& name, const at::Tensor& got,
+                                      const Value& expected) {
   const at::Tensor& want = expected.tensor;
   if (got.scalar_type() != want.scalar_type()) {
     return fmt::format("output '{}' is {}, expected {}", name, c10::toString(got.scalar_type()),
                        c10::toString(want.scalar_type()));
   }
   if (got.sizes() != want.sizes()) {
-    return fmt::format("output '{}' has shape [{}], expected [{}]", name, fmt::join(got.sizes(), ", "),
-                       fmt::join(want.sizes(), ", "));
+    return fmt::format("output '{}' has shape [{}], expected [{}]", name,
+                       fmt::join(got.sizes(), ", "), fmt::join(want.sizes(), ", "));
   }
   const bool bf16 = expected.onnx_type == onnx::TensorProto::BFLOAT16;
-  if (at::allclose(got.to(at::kDouble), want.to(at::kDouble), bf16 ? 1e-2 : 1e-3, 1e-6, true)) return std::nullopt;
+  if (at::allclose(got.to(at::kDouble), want.to(at::kDouble), bf16 ? 1e-2 : 1e-3, 1e-6, true))
+    return std::nullopt;
   return fmt::format("output '{}' differs by up to {}", name,
                      (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>());
 }
@@ -172,28 +184,32 @@ Value read_value(const fs::path& path, const onnx::TypeProto& type) {
 std::optional<std::string> run_data_set(const onnx::ModelProto& model, const fs::path& folder) {
   Values values;
   int given = 0;
-  for (const auto& initializer : model.graph().initializer()) values[initializer.name()] = value_of(initializer);
+  for (const auto& initializer : model.graph().initializer())
+    values[initializer.name()] = value_of(initializer);
   for (const auto& input : model.graph().input()) {
     if (values.count(input.name()) != 0) continue;
     values[input.name()] = read_value(folder / fmt::format("input_{}.pb", given++), input.type());
   }
   std::vector<Value> expected;
   for (int i = 0; i < model.graph().output_size(); ++i) {
-    expected.push_back(read_value(folder / fmt::format("output_{}.pb", i), model.graph().output(i).type()));
+    expected.push_back(
+        read_value(folder / fmt::format("output_{}.pb", i), model.graph().output(i).type()));
   }
-  for (const auto& node : model.graph().node()) run_node(node, version_of(model, node.domain()), values);
+  for (const auto& node : model.graph().node())
+    run_node(node, version_of(model, node.domain()), values);
   for (int i = 0; i < model.graph().output_size(); ++i) {
     const std::string& name = model.graph().output(i).name();
-    if (auto bad = difference(name, values.at(name).tensor, expected[static_cast<std::size_t>(i)])) return bad;
+    if (auto bad = difference(name, values.at(name).tensor, expected[static_cast<std::size_t>(i)]))
+      return bad;
   }
   return std::nullopt;
 }
 
 // Their expected outputs come from NumPy's generator.
 bool draws_from_numpy(const std::string& name) {
-  static const std::set<std::string> kNames = {"test_training_dropout", "test_training_dropout_default",
-                                               "test_training_dropout_default_mask",
-                                               "test_training_dropout_mask"};
+  static const std::set<std::string> kNames = {
+      "test_training_dropout", "test_training_dropout_default",
+      "test_training_dropout_default_mask", "test_training_dropout_mask"};
   return kNames.count(name) != 0;
 }
 
@@ -213,14 +229,17 @@ NodeTestResult run_node_test(const std::string& folder) {
     }
   }
   result.operators.assign(types.begin(), types.end());
-  if (!unknown.empty()) return {NodeTestResult::kSkipped, "an operator is not executed", result.operators};
+  if (!unknown.empty())
+    return {NodeTestResult::kSkipped, "an operator is not executed", result.operators};
   if (draws_from_numpy(fs::path(folder).filename())) {
-    return {NodeTestResult::kSkipped, "the expected output is drawn by NumPy's generator", result.operators};
+    return {NodeTestResult::kSkipped, "the expected output is drawn by NumPy's generator",
+            result.operators};
   }
   try {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (!entry.is_directory()) continue;
-      if (auto bad = run_data_set(model, entry.path())) return {NodeTestResult::kFailed, *bad, result.operators};
+      if (auto bad = run_data_set(model, entry.path()))
+        return {NodeTestResult::kFailed, *bad, result.operators};
     }
     return {NodeTestResult::kPassed, "", result.operators};
   } catch (const Skip& skip) {
@@ -232,8 +251,8 @@ NodeTestResult run_node_test(const std::string& folder) {
 
 namespace {
 
-// The inputs of the model's first data set, floating ones in fp64, the first one moved a little: away
-// from the kinks where examples like to lie.
+// The inputs of the model's first data set, floating ones in fp64, the first one moved a little:
+// away from the kinks where examples like to lie.
 Values double_inputs(const onnx::ModelProto& model, const fs::path& folder) {
   Values values;
   const at::Generator generator = at::detail::createCPUGenerator(4);
@@ -242,7 +261,9 @@ Values double_inputs(const onnx::ModelProto& model, const fs::path& folder) {
     Value value = read_value(folder / fmt::format("test_data_set_0/input_{}.pb", i), input.type());
     if (value.tensor.is_floating_point()) {
       value.tensor = value.tensor.to(at::kDouble);
-      if (i == 0) value.tensor = value.tensor + at::randn(value.tensor.sizes(), generator, at::kDouble) * 1e-3;
+      if (i == 0)
+        value.tensor =
+            value.tensor + at::randn(value.tensor.sizes(), generator, at::kDouble) * 1e-3;
     }
     values[input.name()] = value;
   }
@@ -273,10 +294,12 @@ GradientCheck check_gradient(const std::string& folder) {
   const auto& node = model.graph().node(0);
   check.type = node.op_type();
   if (node.op_type() == "Cast") return check;  // differences do not survive rounding to fp32
-  if (model.graph().node_size() != 1 || find_kernel(node.domain(), node.op_type()) == nullptr) return check;
+  if (model.graph().node_size() != 1 || find_kernel(node.domain(), node.op_type()) == nullptr)
+    return check;
   try {
     Values values = double_inputs(model, folder);
-    for (auto& [name, value] : values) value.tensor.set_requires_grad(value.tensor.is_floating_point());
+    for (auto& [name, value] : values)
+      value.tensor.set_requires_grad(value.tensor.is_floating_point());
     const at::Tensor sum = weighted_sum(model, values);
     if (!sum.requires_grad()) return check;
     sum.backward();
@@ -290,7 +313,8 @@ GradientCheck check_gradient(const std::string& folder) {
       above[name].tensor = value.tensor.detach() + direction * kStep;
       below[name].tensor = value.tensor.detach() - direction * kStep;
     }
-    const double difference = (weighted_sum(model, above) - weighted_sum(model, below)).item<double>();
+    const double difference =
+        (weighted_sum(model, above) - weighted_sum(model, below)).item<double>();
     check.done = std::isfinite(slope) && std::isfinite(difference);
     check.error = relative_error(slope, difference / (2 * kStep));
   } catch (const Skip&) {

@@ -16,15 +16,16 @@ struct NodeTestResult {
   std::vector<std::string> operators;  ///< in the test's model, each once, sorted; "domain.Type"
 };
 
-/// Runs the test in `folder` (model.onnx, test_data_set_*/{input,output}_*.pb) by the kernels alone,
-/// node by node. Outputs agree to a relative 1e-3 (as ONNX's own runner asks), types and shapes
-/// exactly; half precision is computed in fp32, as the executor does, and compared to its rounding.
+/// Runs the test in `folder` (model.onnx, test_data_set_*/{input,output}_*.pb) by the kernels
+/// alone, node by node. Outputs agree to a relative 1e-3 (as ONNX's own runner asks), types and
+/// shapes exactly; half precision is computed in fp32, as the executor does, and compared to its
+/// rounding.
 NodeTestResult run_node_test(const std::string& folder);
 
 /// What autograd says of one node test's model.
 struct GradientCheck {
-  bool done = false;   ///< false: several nodes, nothing to differentiate, or inputs outside AGPCS
-  double error = 0;    ///< |autograd - central difference| along a random direction, relative
+  bool done = false;  ///< false: several nodes, nothing to differentiate, or inputs outside AGPCS
+  double error = 0;   ///< |autograd - central difference| along a random direction, relative
   std::string type;
   std::string exception;  ///< what the kernel or autograd threw
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training by plan equals training alone: losses over 20 steps and final parameters agree with one
-// process that computes the same micro-batches, and with a plain PyTorch loop from the same weights.
+// process that computes the same micro-batches, and with a plain PyTorch loop from the same
+// weights.
 #include "runtime/torch_data.h"
 #include "runtime/torch_npy.h"
 #include "tests/training/harness.h"
@@ -41,8 +42,10 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* model : {"conv", "bert"}) {
-    const auto add = [&](const char* how, Shares shares, std::int64_t micro_batches, bool recompute = false) {
-      all.push_back({fmt::format("{}_{}", model, how), model, std::move(shares), micro_batches, recompute});
+    const auto add = [&](const char* how, Shares shares, std::int64_t micro_batches,
+                         bool recompute = false) {
+      all.push_back(
+          {fmt::format("{}_{}", model, how), model, std::move(shares), micro_batches, recompute});
     };
     add("data_parallel_3_to_1", {{3, 1}}, 2);
     add("two_stages", {{2}, {2}}, 4);
@@ -67,7 +70,8 @@ TEST_P(TrainingByPlan, EqualsTrainingAlone) {
   const Case& c = GetParam();
   const Graph graph = testing::training_graph("tests/training/models/" + c.model + ".onnx");
   const Training training = testing::training_of(kBatch);
-  const Plan alone = testing::plan_with(graph, training, {{kBatch / c.micro_batches}}, c.micro_batches);
+  const Plan alone =
+      testing::plan_with(graph, training, {{kBatch / c.micro_batches}}, c.micro_batches);
   const Plan split = testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute);
   ASSERT_EQ(split.stages.size(), c.shares.size());
   const Trained want = testing::train(graph, alone, kSteps, seeded());
@@ -85,15 +89,18 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
   training.optimizer = {};
   training.optimizer.kind = "adam";
   training.optimizer.learning_rate = 0.003;
-  const Trained want = testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
-  const Trained got = testing::train(graph, testing::plan_with(graph, training, {{3, 1}, {4}}, 2), kSteps, seeded());
+  const Trained want =
+      testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
+  const Trained got = testing::train(graph, testing::plan_with(graph, training, {{3, 1}, {4}}, 2),
+                                     kSteps, seeded());
   // Adam divides by the gradient's size: differences of rounding weigh more where it is small.
   testing::expect_equal_training(got, want, 1e-3);
 }
 
 std::vector<float> read_floats(const std::string& path) {
   NpyFile file = NpyFile::open(path).value();
-  std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() / sizeof(float));
+  std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() /
+                            sizeof(float));
   EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
   return values;
 }
@@ -114,8 +121,8 @@ class PlainPyTorch : public ::testing::TestWithParam<std::string> {
     }
     folder_ = std::filesystem::temp_directory_path() / ("agpcs_plain_pytorch_" + GetParam());
     std::filesystem::create_directories(folder_);
-    const std::string command = fmt::format("{} tests/training/models.py train {} {} {}", python, GetParam(),
-                                            model(), folder_.string());
+    const std::string command = fmt::format("{} tests/training/models.py train {} {} {}", python,
+                                            GetParam(), model(), folder_.string());
     ASSERT_EQ(std::system(command.c_str()), 0);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -142,7 +149,8 @@ TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
   const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);
   const Trained got = testing::train(graph, plan, kSteps, options);
   Trained want{read_doubles(file("losses")), {}};
-  for (const auto& [name, value] : got.values) want.values[name] = read_floats(file("final." + name));
+  for (const auto& [name, value] : got.values)
+    want.values[name] = read_floats(file("final." + name));
   testing::expect_equal_training(got, want, kTolerance);
 }
 

@@ -31,14 +31,16 @@ T take(Result<T> result) {
 
 // Moves each boundary on until the strategy is valid: operators that cannot be parted (a shared
 // parameter, a tensor that may not cross) then lie together.
-Strategy cut_evenly(const Graph& graph, const Cluster& cluster, Strategy strategy, std::int64_t batch) {
+Strategy cut_evenly(const Graph& graph, const Cluster& cluster, Strategy strategy,
+                    std::int64_t batch) {
   const std::size_t stages = strategy.stages.size(), ops = graph.ops.size();
   std::vector<std::size_t> begin(stages + 1, ops);
   const std::function<bool(std::size_t)> place = [&](std::size_t stage) {
     if (stage == stages) {
       for (std::size_t s = 0; s < stages; ++s) {
         std::fill(strategy.stage_of.begin() + static_cast<std::ptrdiff_t>(begin[s]),
-                  strategy.stage_of.begin() + static_cast<std::ptrdiff_t>(begin[s + 1]), static_cast<int>(s));
+                  strategy.stage_of.begin() + static_cast<std::ptrdiff_t>(begin[s + 1]),
+                  static_cast<int>(s));
       }
       return verify_strategy(strategy, graph, cluster, batch).ok();
     }
@@ -63,8 +65,10 @@ void add_buckets(const Graph& graph, Strategy& strategy) {
     }
     std::reverse(parameters.begin(), parameters.end());
     const auto half = parameters.begin() + static_cast<std::ptrdiff_t>(parameters.size() / 2);
-    for (auto [first, last] : {std::pair(parameters.begin(), half), std::pair(half, parameters.end())}) {
-      if (first != last) strategy.buckets.push_back({static_cast<int>(s), AllReduce::kRing, {first, last}});
+    for (auto [first, last] :
+         {std::pair(parameters.begin(), half), std::pair(half, parameters.end())}) {
+      if (first != last)
+        strategy.buckets.push_back({static_cast<int>(s), AllReduce::kRing, {first, last}});
     }
   }
 }
@@ -122,8 +126,8 @@ Plan plan_with(const Graph& graph, const Training& training,
                bool recompute) {
   std::size_t devices = 0;
   for (const auto& stage : shares) devices += stage.size();
-  const Cluster cluster =
-      cluster_of(fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
+  const Cluster cluster = cluster_of(
+      fmt::format("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu {}\n", devices));
   Strategy strategy;
   strategy.micro_batches = micro_batches;
   for (const auto& stage : shares) {
@@ -147,7 +151,8 @@ Plan plan_with(const Graph& graph, const Training& training,
   return plan;
 }
 
-Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options, Check check) {
+Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options,
+              Check check) {
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
   std::vector<RankRun> runs(static_cast<std::size_t>(ranks));
@@ -174,7 +179,8 @@ Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions
 void expect_equal_training(const Trained& got, const Trained& want, double tolerance) {
   ASSERT_EQ(got.losses.size(), want.losses.size());
   for (std::size_t i = 0; i < got.losses.size(); ++i) {
-    EXPECT_NEAR(got.losses[i], want.losses[i], tolerance * std::fabs(want.losses[i])) << "step " << i;
+    EXPECT_NEAR(got.losses[i], want.losses[i], tolerance * std::fabs(want.losses[i]))
+        << "step " << i;
   }
   ASSERT_EQ(got.values.size(), want.values.size());
   for (const auto& [name, value] : want.values) {
@@ -184,7 +190,8 @@ void expect_equal_training(const Trained& got, const Trained& want, double toler
     double largest = 1e-6, distance = 0;
     for (std::size_t i = 0; i < value.size(); ++i) {
       largest = std::max(largest, std::fabs(static_cast<double>(value[i])));
-      distance = std::max(distance, std::fabs(static_cast<double>(value[i]) - static_cast<double>(other[i])));
+      distance = std::max(distance,
+                          std::fabs(static_cast<double>(value[i]) - static_cast<double>(other[i])));
     }
     EXPECT_LE(distance, tolerance * largest) << name;
   }

@@ -37,9 +37,9 @@ class Processes : public ::testing::TestWithParam<std::string> {
   Trained run(const Plan& plan) {
     const std::string file = folder_ / "model.plan", out = folder_ / "out.json";
     std::ofstream(file) << print_plan(plan);
-    const std::string command =
-        fmt::format("{} {} {} --local --steps {} --seed 11 --threads 1 --json --save-parameters {} > {}", kRun, file,
-                    model(), kSteps, (folder_ / "parameters").string(), out);
+    const std::string command = fmt::format(
+        "{} {} {} --local --steps {} --seed 11 --threads 1 --json --save-parameters {} > {}", kRun,
+        file, model(), kSteps, (folder_ / "parameters").string(), out);
     EXPECT_EQ(std::system(command.c_str()), 0);
     return {read_losses(out), read_parameters()};
   }
@@ -61,7 +61,8 @@ class Processes : public ::testing::TestWithParam<std::string> {
     std::map<std::string, std::vector<float>> values;
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / "parameters")) {
       NpyFile file = NpyFile::open(entry.path()).value();
-      std::vector<float> value(static_cast<std::size_t>(file.rows()) * file.row_bytes() / sizeof(float));
+      std::vector<float> value(static_cast<std::size_t>(file.rows()) * file.row_bytes() /
+                               sizeof(float));
       EXPECT_TRUE(file.read_rows(0, file.rows(), value.data()).ok());
       values[entry.path().stem()] = std::move(value);
     }
@@ -79,10 +80,13 @@ TEST_P(Processes, OverGlooTrainLikeOneAlone) {
     o.seed = 11;
     return o;
   };
-  const Trained want = testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, options);
-  const std::vector<std::vector<std::vector<std::int64_t>>> splits = {{{3, 1}}, {{4}, {4}}, {{2, 2}, {3, 1}}};
+  const Trained want =
+      testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, options);
+  const std::vector<std::vector<std::vector<std::int64_t>>> splits = {
+      {{3, 1}}, {{4}, {4}}, {{2, 2}, {3, 1}}};
   for (const auto& shares : splits) {
-    SCOPED_TRACE(fmt::format("{} stages, {} replicas in the first", shares.size(), shares[0].size()));
+    SCOPED_TRACE(
+        fmt::format("{} stages, {} replicas in the first", shares.size(), shares[0].size()));
     testing::expect_equal_training(run(testing::plan_with(graph, training, shares, 2)), want, 1e-4);
   }
 }

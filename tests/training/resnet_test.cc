@@ -21,7 +21,8 @@ TEST(ResNet50, LossFallsOnAFixedBatchOverTwoRanks) {
     o.fixed_batch = true;
     return o;
   };
-  const testing::Trained trained = testing::train(graph, plan, 4, options, testing::Check::kParameters);
+  const testing::Trained trained =
+      testing::train(graph, plan, 4, options, testing::Check::kParameters);
   EXPECT_LT(trained.losses.front(), 2 * std::log(1000.0));
   EXPECT_LT(trained.losses.back(), 0.8 * trained.losses.front());
   fmt::print("losses: {:.3f}\n", fmt::join(trained.losses, " "));
