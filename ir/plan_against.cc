@@ -2,6 +2,7 @@
 // A plan against the model and the cluster that it was made for.
 #include "ir/memory.h"
 #include "ir/plan_graph.h"
+#include "ir/strategy.h"
 #include "ir/units.h"
 
 #include <fmt/format.h>
@@ -76,7 +77,9 @@ Status check_cuts(const Plan& plan, const Graph& graph, const std::vector<int>& 
 }
 
 Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
-  for (const Tensor& tensor : graph.tensors) {
+  const std::vector<bool> crosses = can_cross(graph);
+  for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
+    const Tensor& tensor = graph.tensors[id];
     const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
     if (tensor.consumers.empty() || (!owned && tensor.producer == kNone)) continue;
     const OpId first = owned ? tensor.consumers.front() : tensor.producer;
@@ -87,6 +90,12 @@ Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
         return fail("'{}' goes from stage s{} to stage s{}\n  hint: {}", tensor.name, from, to,
                     owned ? "operators that share a parameter share a stage"
                           : "a tensor goes to the same or to a later stage");
+      }
+      if (to != from && !crosses[id]) {
+        return fail(
+            "'{}' goes from stage s{} to stage s{}, but cannot be split by samples\n"
+            "  hint: the operators that make and read it share a stage",
+            tensor.name, from, to);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -16,13 +17,17 @@ class StrategyVerifier {
  public:
   StrategyVerifier(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                    std::int64_t batch)
-      : s_(strategy), graph_(graph), cluster_(cluster), batch_(batch) {}
+      : s_(strategy),
+        graph_(graph),
+        cluster_(cluster),
+        batch_(batch),
+        can_cross_(can_cross(graph)) {}
 
   Status run() {
     AGPCS_RETURN_IF_ERROR(check_groups());
     AGPCS_RETURN_IF_ERROR(check_assignment());
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
-      AGPCS_RETURN_IF_ERROR(check_tensor(graph_.tensor(id)));
+      AGPCS_RETURN_IF_ERROR(check_tensor(id));
     }
     return s_.buckets.empty() ? Status() : check_buckets();
   }
@@ -91,7 +96,8 @@ class StrategyVerifier {
     return {};
   }
 
-  Status check_tensor(const Tensor& t) const {
+  Status check_tensor(TensorId id) const {
+    const Tensor& t = graph_.tensor(id);
     if (t.kind == TensorKind::kParameter || t.kind == TensorKind::kState) return check_owner(t);
     if (t.producer == kNone) return {};
     for (const OpId consumer : t.consumers) {
@@ -99,7 +105,7 @@ class StrategyVerifier {
         return fail("'{}' goes back from stage {} to stage {}", t.name, stage(t.producer),
                     stage(consumer));
       }
-      if (stage(consumer) != stage(t.producer) && !can_cross(t)) {
+      if (stage(consumer) != stage(t.producer) && !can_cross_[static_cast<std::size_t>(id)]) {
         return fail("'{}' crosses from stage {} to stage {} but cannot be split by samples", t.name,
                     stage(t.producer), stage(consumer));
       }
@@ -141,7 +147,14 @@ class StrategyVerifier {
   const Graph& graph_;
   const Cluster& cluster_;
   std::int64_t batch_;
+  std::vector<bool> can_cross_;  // by TensorId
 };
+
+/// Each row is of one sample.
+bool has_rows(const Shape& shape) {
+  return !shape.empty() && shape.front() == Extent{0, 1} &&
+         !depends_on_batch(Shape(shape.begin() + 1, shape.end()));
+}
 
 }  // namespace
 
@@ -150,10 +163,26 @@ Status verify_strategy(const Strategy& strategy, const Graph& graph, const Clust
   return StrategyVerifier(strategy, graph, cluster, batch).run();
 }
 
-bool can_cross(const Tensor& tensor) {
-  if (!depends_on_batch(tensor.shape)) return true;
-  if (tensor.shape.front() != Extent{0, 1}) return false;
-  return !depends_on_batch(Shape(tensor.shape.begin() + 1, tensor.shape.end()));
+std::vector<bool> can_cross(const Graph& graph) {
+  std::vector<bool> of_samples, result;  // its shape or its value depends on the samples
+  for (const Tensor& tensor : graph.tensors) {
+    const std::vector<std::int64_t>& slopes = tensor.constant.per_sample;
+    const bool grows = std::any_of(slopes.begin(), slopes.end(), [](auto s) { return s != 0; });
+    of_samples.push_back(grows || depends_on_batch(tensor.shape));
+  }
+  const auto is_of_samples = [&](TensorId id) {
+    return id != kNone && of_samples[static_cast<std::size_t>(id)];
+  };
+  for (const Op& op : graph.ops) {  // in topological order
+    if (std::none_of(op.inputs.begin(), op.inputs.end(), is_of_samples)) continue;
+    for (const TensorId id : op.outputs) {
+      if (id != kNone) of_samples[static_cast<std::size_t>(id)] = true;
+    }
+  }
+  for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
+    result.push_back(!of_samples[id] || has_rows(graph.tensors[id].shape));
+  }
+  return result;
 }
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {

@@ -43,9 +43,11 @@ struct Strategy {
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 
-/// True when a stage boundary may cut this tensor: its axis 0 is the batch axis {0, 1} and no other
-/// extent depends on the batch, or it does not depend on the batch at all.
-bool can_cross(const Tensor& tensor);
+/// By TensorId: whether a stage boundary may cut the tensor. Either its axis 0 is the batch axis
+/// {0, 1} and no other extent depends on the batch, so that replicas exchange rows; or it does not
+/// depend on the samples at all, neither in shape nor in value: a mean over the samples of one
+/// replica is not what a replica with other samples needs. Cost: O(operators + edges).
+std::vector<bool> can_cross(const Graph& graph);
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);
 

@@ -132,19 +132,33 @@ y = Transpose(t) [n,8]
             "strategy: 't' crosses from stage 0 to stage 1 but cannot be split by samples");
 }
 
-TEST(CanCross, WantsTheSampleOnTheFirstAxisOrNowhere) {
-  const auto crosses = [](Shape shape) {
-    Tensor tensor;
-    tensor.shape = std::move(shape);
-    return can_cross(tensor);
-  };
-  EXPECT_TRUE(crosses({{0, 1}, {8, 0}}));
-  EXPECT_TRUE(crosses({{1, 0}, {8, 0}}));
-  EXPECT_TRUE(crosses({}));
-  EXPECT_FALSE(crosses({{0, 12}, {8, 0}}));  // samples x heads: not known to be sample-major
-  EXPECT_FALSE(crosses({{8, 0}, {0, 1}}));   // sequence first
-  EXPECT_FALSE(crosses({{0, 1}, {0, 1}}));   // samples against samples
-  EXPECT_FALSE(crosses({{1, 1}, {8, 0}}));   // a class token beside the samples
+/// Whether a boundary may cut 'y', which is made by `op` from x [n,8] and is of `shape`.
+bool crosses(const std::string& op, const std::string& shape) {
+  const Graph graph = testing::graph_of("input x [n,8]\ny = " + op + " " + shape + "\n");
+  return can_cross(graph)[static_cast<std::size_t>(graph.find_tensor("y"))];
+}
+
+TEST(CanCross, WantsTheSampleOnTheFirstAxis) {
+  EXPECT_TRUE(crosses("Relu(x)", "[n,8]"));
+  EXPECT_FALSE(crosses("Reshape(x)", "[12n,8]"));  // samples x heads: not known to be sample-major
+  EXPECT_FALSE(crosses("Transpose(x)", "[8,n]"));
+  EXPECT_FALSE(crosses("MatMul(x)", "[n,n]"));    // samples against samples
+  EXPECT_FALSE(crosses("Concat(x)", "[n+1,8]"));  // a class token beside the samples
+}
+
+TEST(CanCross, RefusesAMeanOverTheSamplesOfOneReplica) {
+  EXPECT_FALSE(crosses("ReduceMean(x)", "[1,8]"));
+  EXPECT_FALSE(crosses("ReduceMean(x)", "[]"));
+}
+
+TEST(CanCross, AllowsWhatIsTheSameForAllSamples) {
+  const Graph graph = testing::graph_of(R"(
+input x [n,8]
+parameter w [8,8]
+t = Transpose(w) [8,8]
+y = MatMul(x, t) [n,8]
+)");
+  EXPECT_TRUE(can_cross(graph)[static_cast<std::size_t>(graph.find_tensor("t"))]);
 }
 
 TEST(PrintStrategy, SaysWhoComputesWhat) {

@@ -54,6 +54,19 @@ TEST(Blocks, WhatCannotBeSplitBySamplesIsNotCut) {
             "h\nt y u\nz\n");
 }
 
+TEST(Blocks, AMeanOverSamplesStaysWithWhatReadsIt) {
+  // Replicas of two stages have other samples: the mean of one is not the mean of the other.
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "parameter w [8,8]\n"
+                      "h = MatMul(x, w) [n,8]\n"
+                      "aux = ReduceMean(h) []\n"
+                      "y = Relu(h) [n,8]\n"
+                      "main = ReduceMean(y) []\n"
+                      "l = Add(aux, main) []\n"
+                      "outputs y\nloss l\n"),
+            "h\ny\naux main l\n");
+}
+
 TEST(Blocks, UsersOfOneParameterStayTogetherWithAllBetween) {
   EXPECT_EQ(blocks_of("input x [n,8]\n"
                       "parameter w [8,8]\n"
