@@ -17,16 +17,16 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
         "cluster file");
   }
   if (training.batch > kMostSamples) {
-    return invalid_input(fmt::format("a batch of {} samples is more than {}, the most planned for",
+    return invalid_input(fmt::format("a batch of {} samples, at most {} can be planned for",
                                      training.batch, kMostSamples));
-  }
-  if (options.micro_batches > kMostMicroBatches) {
-    return invalid_input(fmt::format("{} micro-batches are more than {}, the most planned for",
-                                     options.micro_batches, kMostMicroBatches));
   }
   if (options.micro_batches > 0 && training.batch % options.micro_batches != 0) {
     return invalid_input(fmt::format("a batch of {} does not divide into {} micro-batches",
                                      training.batch, options.micro_batches));
+  }
+  if (options.micro_batches > kMostMicroBatches) {
+    return invalid_input(fmt::format("{} micro-batches, at most {} can be planned for",
+                                     options.micro_batches, kMostMicroBatches));
   }
   std::unique_ptr<Problem> problem(new Problem);
   problem->graph = std::move(graph);

@@ -19,7 +19,7 @@ namespace agpcs {
 
 /// Larger steps are mistakes; up to here no sum of bytes overflows.
 inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
-/// A program grows with its micro-batches; more of them only keep devices waiting.
+/// A plan spells out every micro-batch; more of them would only keep devices waiting.
 inline constexpr std::int64_t kMostMicroBatches = 4096;
 
 struct ProblemOptions {
