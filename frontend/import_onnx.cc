@@ -16,15 +16,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 namespace agpcs {
 namespace {
 
-Result<Imported> import_steps(const std::string& bytes, const std::string& file,
+Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& file,
                               const std::string& folder, const ImportOptions& options) {
   using namespace frontend;
   Diagnostics diag(file);
-  AGPCS_TRY(const onnx::ModelProto proto, decode_model(bytes, file));
   AGPCS_TRY(const Model model, check_structure(proto, diag));
   AGPCS_TRY(const DimBindings dims, bind_dims(model, options, diag));
   const Roles roles = find_roles(model);
@@ -34,15 +34,23 @@ Result<Imported> import_steps(const std::string& bytes, const std::string& file,
   return Imported{std::move(graph), diag.warnings()};
 }
 
+/// Frees the file's bytes before the model is worked on: a model with weights may be large.
+Result<Imported> import_owned(std::string bytes, const std::string& file, const std::string& folder,
+                              const ImportOptions& options) {
+  try {
+    AGPCS_TRY(const onnx::ModelProto proto, frontend::decode_model(bytes, file));
+    std::string().swap(bytes);
+    return import_steps(proto, file, folder, options);
+  } catch (const std::exception& e) {  // ONNX's library and protobuf throw
+    return invalid_input(fmt::format("{}: error: ONNX's library refuses it: {}", file, e.what()));
+  }
+}
+
 }  // namespace
 
 Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& file,
                                    const std::string& folder, const ImportOptions& options) {
-  try {
-    return import_steps(bytes, file, folder, options);
-  } catch (const std::exception& e) {  // ONNX's library and protobuf throw
-    return invalid_input(fmt::format("{}: error: ONNX's library refuses it: {}", file, e.what()));
-  }
+  return import_owned(bytes, file, folder, options);
 }
 
 Result<Imported> import_onnx(const std::string& path, const ImportOptions& options) {
@@ -54,9 +62,9 @@ Result<Imported> import_onnx(const std::string& path, const ImportOptions& optio
   if (!stream) {
     return invalid_input(fmt::format("{}: error: cannot open it: {}", path, std::strerror(errno)));
   }
-  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  return import_onnx_bytes(bytes, path, parent.empty() ? "." : parent.string(), options);
+  return import_owned(std::move(bytes), path, parent.empty() ? "." : parent.string(), options);
 }
 
 }  // namespace agpcs

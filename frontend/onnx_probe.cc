@@ -4,6 +4,7 @@
 #include "frontend/onnx_attributes.h"
 #include "frontend/onnx_fold.h"
 #include "frontend/onnx_infer.h"
+#include "frontend/onnx_rebind.h"
 #include "frontend/onnx_tensor.h"
 #include "frontend/onnx_validate.h"
 
@@ -106,7 +107,7 @@ class Prober {
         fate = Fate::kAlias;
         return;
       }
-      rebind_target(index, node, inputs);
+      rebind(index, node, inputs);
       if (visit_foldable(node, inputs)) {
         fate = Fate::kFolded;
         return;
@@ -189,23 +190,22 @@ class Prober {
            (training != nullptr && !training->floating() && training->ints[0] == 0);
   }
 
-  /// A Reshape of a batched tensor to a constant target, in a model with a fixed batch: the
-  /// target's entry 0 grows with the batch.
-  void rebind_target(int index, const NodeProto& node, Inputs& inputs) {
+  /// A Reshape of a batched tensor to a constant target, in a model with a fixed batch.
+  void rebind(int index, const NodeProto& node, Inputs& inputs) {
     if (bindings_.fixed_batch == 0 || node.op_type() != "Reshape" || inputs.size() < 2) return;
     const Probed *data = inputs[0], *target = inputs[1];
     if (data == nullptr || target == nullptr || data->uniform() || !target->known() ||
         !target->uniform() || target->type() != TensorProto::INT64) {
       return;
     }
-    std::vector<Dense> rebound;
-    for (std::size_t p = 0; p < kProbeCount; ++p) {
-      std::optional<Dims> dims =
-          rebound_target((*data)[p].dims, (*target)[p].ints, kProbes[p], bindings_.fixed_batch);
-      if (!dims) return;
-      rebound.push_back(int64_vector(std::move(*dims)));
-    }
-    inputs[1] = &(result_.targets[index] = probed(std::move(rebound)));
+    const std::optional<Shape> shape = fit_shape(*data);
+    const std::optional<Shape> rebound =
+        shape ? rebind_target(*shape, (*target)[0].ints, bindings_.fixed_batch) : std::nullopt;
+    if (!rebound) return;
+    std::vector<Dense> at;
+    for (const std::int64_t samples : kProbes)
+      at.push_back(int64_vector(dims_at(*rebound, samples)));
+    inputs[1] = &(result_.targets[index] = probed(std::move(at)));
   }
 
   static std::size_t probes_of(const Inputs& inputs) {

@@ -53,23 +53,6 @@ std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense
   return "";
 }
 
-std::optional<Dims> rebound_target(const Dims& data, const Dims& target, std::int64_t samples,
-                                   std::int64_t fixed_batch) {
-  if (target.empty() || target[0] <= 0 || target[0] % fixed_batch != 0) return std::nullopt;
-  Dims rebound = target;
-  rebound[0] = target[0] / fixed_batch;
-  if (__builtin_mul_overflow(rebound[0], samples, &rebound[0])) return std::nullopt;
-  Dims full = rebound;
-  for (std::size_t i = 0; i < full.size(); ++i) {
-    if (full[i] == -1) return rebound;
-    if (full[i] == 0 && i < data.size()) full[i] = data[i];
-  }
-  const auto before = element_count(data);
-  const auto after = element_count(full);
-  if (!before || !after || *before != *after) return std::nullopt;
-  return rebound;
-}
-
 std::string probed_text(const Probed& value, std::size_t probe) {
   const std::optional<DType> type = dtype_of(value.type());
   std::string text = type ? std::string(name_of(*type)) : onnx_type_name(value.type());

@@ -297,6 +297,60 @@ TEST(ImportBatch, AFixedBatchIsReboundInInputsAndReshapeTargets) {
             "outputs y\n");
 }
 
+// The batch of attention in time-major layout: it is joined with the heads, and split again.
+TEST(ImportBatch, AFixedBatchInAnInnerAxisIsFoundByTheElementsAroundIt) {
+  EXPECT_EQ(import_text(R"(m (float[2, 16, 32] x) => (float[2, 16, 32] y) {
+      t = Transpose<perm = [1, 0, 2]>(x)
+      joined = Constant<value = int64[3] {16, 8, 8}>()
+      heads = Reshape(t, joined)
+      h = Transpose<perm = [1, 0, 2]>(heads)
+      split = Constant<value = int64[4] {2, 4, 16, 8}>()
+      s = Reshape(h, split)
+      rows = Constant<value = int64[2] {-1, 8}>()
+      y = Reshape(s, rows) })"),
+            "graph m\n"
+            "input x fp32[n,16,32]\n"
+            "constant heads.shape int64[3] {16,4n,8}\n"
+            "constant s.shape int64[4] {n,4,16,8}\n"
+            "constant rows int64[2] {-1,8}\n"
+            "Transpose_t: t = Transpose-17(x) perm=[1,0,2] -> fp32[16,n,32]\n"
+            "Reshape_heads: heads = Reshape-17(t, heads.shape) -> fp32[16,4n,8]\n"
+            "Transpose_h: h = Transpose-17(heads) perm=[1,0,2] -> fp32[4n,16,8]\n"
+            "Reshape_s: s = Reshape-17(h, s.shape) -> fp32[n,4,16,8]\n"
+            "Reshape_y: y = Reshape-17(s, rows) -> fp32[64n,8]\n"
+            "outputs y\n");
+}
+
+TEST(ImportBatch, AFixedBatchJoinedFromOutsideIsSplitWhereItStandsAlone) {
+  EXPECT_EQ(import_text(R"(m (float[2, 16, 32] x) => (float[16, 2, 32] y) {
+      t = Transpose<perm = [1, 0, 2]>(x)
+      joined = Constant<value = int64[2] {32, 32}>()
+      rows = Reshape(t, joined)
+      split = Constant<value = int64[3] {16, 2, 32}>()
+      y = Reshape(rows, split) })"),
+            "graph m\n"
+            "input x fp32[n,16,32]\n"
+            "constant rows.shape int64[2] {16n,32}\n"
+            "constant y.shape int64[3] {16,n,32}\n"
+            "Transpose_t: t = Transpose-17(x) perm=[1,0,2] -> fp32[16,n,32]\n"
+            "Reshape_rows: rows = Reshape-17(t, rows.shape) -> fp32[16n,32]\n"
+            "Reshape_y: y = Reshape-17(rows, y.shape) -> fp32[16,n,32]\n"
+            "outputs y\n");
+}
+
+TEST(ImportBatch, WhereTheFixedBatchIsCannotAlwaysBeTold) {
+  EXPECT_EQ(import_text(R"(m (float[2, 16, 32] x) => (float[16, 8, 8] y) {
+      t = Transpose<perm = [1, 0, 2]>(x)
+      joined = Constant<value = int64[2] {32, 32}>()
+      rows = Reshape(t, joined)
+      split = Constant<value = int64[3] {16, 8, 8}>()
+      y = Reshape(rows, split) })"),
+            "m.onnxtxt: node 4 (Reshape of 'y'): error: Reshape does not take 'rows' fp32[16n,32], "
+            "'split' int64[3] {16,8,8}: 516608 elements do not become 1024 (n = 1009)\n"
+            "  hint: axis 0 of the inputs, 2 in the file, was taken as the batch; if that is wrong "
+            "here, export with a symbolic batch axis");
+}
+
 TEST(ImportBatch, AReshapeOfAWeightIsNotRebound) {
   EXPECT_EQ(import_text(R"(m (float[1, 6] x) => (float[1, 1] y) <float[6] w = {1,2,3,4,5,6}> {
       s = Constant<value = int64[2] {1, 6}>()
