@@ -33,6 +33,21 @@ std::string check_gemm(const onnx::NodeProto& node, const Dense& a, const Dense&
   return fmt::format("the inner extents are {} and {}", left, right);
 }
 
+/// Initial states of a recurrent operator have the batch of the sequence.
+std::string check_states(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
+  constexpr std::size_t kFirstState = 5;
+  const std::size_t axis = int_of(node, "layout", 0) == 0 ? 1 : 0;
+  for (std::size_t i = kFirstState; i < std::min<std::size_t>(inputs.size(), kFirstState + 2);
+       ++i) {
+    if (inputs[i] == nullptr || inputs[i]->dims.size() != 3 || inputs[0]->dims.size() != 3)
+      continue;
+    if (inputs[i]->dims[axis] == inputs[0]->dims[axis]) continue;
+    return fmt::format("the sequence has a batch of {}, '{}' has {}", inputs[0]->dims[axis],
+                       node.input(static_cast<int>(i)), inputs[i]->dims[axis]);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs,
@@ -43,6 +58,7 @@ std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense
     return check_convolution(node, *inputs[0], *inputs[1]);
   }
   if (type == "Gemm") return check_gemm(node, *inputs[0], *inputs[1]);
+  if (type == "LSTM" || type == "GRU" || type == "RNN") return check_states(node, inputs);
   if (type == "Reshape" && !outputs.empty() && outputs[0].dims) {
     const auto before = element_count(inputs[0]->dims);
     const auto after = element_count(*outputs[0].dims);

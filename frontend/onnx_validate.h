@@ -13,7 +13,7 @@
 namespace agpcs::frontend {
 
 /// What does not fit, or "": channels of a convolution, the inner extent of Gemm, the number of
-/// elements of Reshape.
+/// elements of Reshape, the batch of a recurrent operator's states.
 std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs,
                       const std::vector<InferredOutput>& outputs);
 

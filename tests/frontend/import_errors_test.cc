@@ -193,6 +193,12 @@ TEST(ImportErrors, ShapesThatDoNotFitAreShown) {
   EXPECT_EQ(import_text("m (float[n, 8] x, float[2, 3] w) => (float[n, 2] y) { y = Gemm(x, w) }"),
             "m.onnxtxt: node 0 (Gemm of 'y'): error: Gemm does not take 'x' fp32[n,8], "
             "'w' fp32[2,3]: the inner extents are 8 and 2 (n = 1009)");
+  EXPECT_EQ(import_text("m (float[7, 1, 8] x, float[n, 1] z, float[1, 4, 8] w, float[1, 4, 4] r, "
+                        "float[1, 2, 4] h) => (float[7, 1, 1, 4] y) { y = RNN<hidden_size = 4>"
+                        "(x, w, r, , , h) }"),
+            "m.onnxtxt: node 0 (RNN of 'y'): error: RNN does not take 'x' fp32[7,1,8], "
+            "'w' fp32[1,4,8], 'r' fp32[1,4,4], 'h' fp32[1,2,4]: the sequence has a batch of 1, 'h' "
+            "has 2");
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[2, 3] y) "
                         "{ s = Constant<value = int64[2] {2, 3}>() y = Reshape(x, s) }"),
             "m.onnxtxt: node 1 (Reshape of 'y'): error: Reshape does not take 'x' fp32[n,8], "
