@@ -98,8 +98,11 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
             "  hint: did you mean 'show'? commands: check, show, diff, json, trace\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
-            "agpcs-plan: error: the following argument was not expected: --colour\n"
+            "agpcs-plan: error: unknown option '--colour'\n"
             "  hint: see agpcs-plan --help\n");
+  EXPECT_EQ(run({"diff", plan_, plan_, "--decision"}).err,
+            "agpcs-plan: error: unknown option '--decision'\n"
+            "  hint: did you mean '--decisions'? see agpcs-plan --help\n");
 }
 
 TEST_F(PlanCommand, HelpHasExamplesAndVersionIsOneLine) {
