@@ -21,6 +21,14 @@ std::size_t hosts_of(const Cluster& cluster, const std::vector<DeviceId>& device
   return hosts.size();
 }
 
+/// Micro-batches times stages beyond which a plan is long: simulating it takes seconds, and filling
+/// its pipeline is a small part of the step even with fewer micro-batches.
+constexpr std::int64_t kManyPasses = 16384;
+
+bool is_long(const Strategy& strategy) {
+  return strategy.micro_batches * static_cast<std::int64_t>(strategy.stages.size()) > kManyPasses;
+}
+
 /// Everything about a partition that does not depend on the number of micro-batches.
 class PartitionCosts {
  public:
@@ -144,14 +152,16 @@ Result<bool> fits(const Problem& problem, Strategy strategy, std::int64_t* lacki
 
 Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
                                        std::size_t most) {
-  std::stable_sort(
-      candidates.begin(), candidates.end(),
-      [](const Candidate& a, const Candidate& b) { return a.rough_seconds < b.rough_seconds; });
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) {
+                     const bool long_a = is_long(a.strategy), long_b = is_long(b.strategy);
+                     return long_a != long_b ? long_b : a.rough_seconds < b.rough_seconds;
+                   });
   std::vector<Strategy> kept;
   Strategy nearest;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (Candidate& candidate : candidates) {
-    if (kept.size() == most) break;
+    if (kept.size() == most || (!kept.empty() && is_long(candidate.strategy))) break;
     std::int64_t lacking = 0;
     AGPCS_TRY(const bool enough, fits(problem, candidate.strategy, &lacking));
     if (enough) {

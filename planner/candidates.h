@@ -37,7 +37,8 @@ std::vector<Candidate> pipelines(const Problem& problem, const Partition& partit
                                  const std::vector<std::int64_t>& counts);
 
 /// The `most` candidates that are roughly fastest among those whose memory suffices, fastest first;
-/// where none suffices, the one that lacks least. Ties to the earlier candidate.
+/// where none suffices, the one that lacks least. Ties to the earlier candidate. Plans with very
+/// many micro-batches over very many stages are considered only where no other fits.
 Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
                                        std::size_t most);
 
