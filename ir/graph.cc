@@ -29,7 +29,7 @@ bool depends_on_batch(const Shape& shape) {
 
 std::vector<std::int64_t> Constant::ints_at(std::int64_t samples) const {
   std::vector<std::int64_t> ints(bytes.size() / sizeof(std::int64_t));
-  std::memcpy(ints.data(), bytes.data(), ints.size() * sizeof(std::int64_t));
+  if (!ints.empty()) std::memcpy(ints.data(), bytes.data(), ints.size() * sizeof(std::int64_t));
   for (std::size_t i = 0; i < per_sample.size(); ++i) ints[i] += per_sample[i] * samples;
   return ints;
 }

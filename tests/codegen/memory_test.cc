@@ -129,7 +129,6 @@ TEST(PeakMemory, AViewCostsNothing) {
       input x [n,8]
       parameter w [8,16]
       parameter v [16,4]
-      constant shape int64[2]
       h = MatMul(x, w) [n,16]
       a = Relu(h) [n,16]
       r = Identity(a) [n,16]
