@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <fcntl.h>
-
 namespace agpcs {
 namespace {
 
@@ -23,9 +21,15 @@ Status no_launcher(const Plan& plan) {
 }
 
 int run_one(const Plan& plan, const RunOptions& options, const RankPlace& place, Console console) {
-  const Status status = run_rank(plan, options, place, console);
-  if (!place.local()) return finish(status, "agpcs-run", console);
-  if (!status.ok()) write_last_word(place.report_fd, status);
+  const auto say = [&](const Status& status) {
+    if (!place.local()) {
+      finish(status, "agpcs-run", console);
+    } else if (!status.ok()) {
+      write_last_word(place.report_fd, status);
+    }
+  };
+  const Status status = run_rank(plan, options, place, console, say);
+  say(status);
   return exit_code(status.code());
 }
 
@@ -39,6 +43,10 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   if (!plan.ok()) return finish(plan.status(), "agpcs-run", console);
   if (options.transport == "loopback") {
     return finish(run_loopback(*plan, options, console), "agpcs-run", console);
+  }
+  if (options.local && options.plan == "-") {
+    return finish({StatusCode::kUsage, "--local needs the plan in a file: every rank reads it"},
+                  "agpcs-run", console);
   }
   if (options.local) return finish(run_local(*plan, args), "agpcs-run", console);
   const auto place = rank_place(process_environment());

@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // After the first failure: for the others to hear of it, and to say where they were.
-constexpr std::chrono::milliseconds kGrace{2000};
+constexpr std::chrono::milliseconds kGrace{3000};
 
 Result<std::string> random_token() {
   unsigned char bytes[16];

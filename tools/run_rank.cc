@@ -4,6 +4,7 @@
 #include "ir/memory.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
+#include "tools/run_last_resort.h"
 #include "tools/run_report.h"
 #include "tools/run_save.h"
 
@@ -24,6 +25,7 @@
 #include <memory>
 #include <ostream>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -183,7 +185,7 @@ std::string rank_name(const Plan& plan, int rank) {
 }
 
 Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                Console console) {
+                Console console, const std::function<void(const Status&)>& last_word) {
   if (place.size != plan.rank_count()) {
     return invalid_input(
         fmt::format("the plan is for {} ranks, but {} started {}\n"
@@ -191,6 +193,11 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                     plan.rank_count(), place.launcher, place.size, place.size));
   }
   AGPCS_TRY(const auto bootstrap, Bootstrap::join(bootstrap_options(plan, options, place)));
+  const auto end_now = [&](const Status& failure) {
+    last_word(failure);
+    _exit(exit_code(failure.code()));  // other threads are at work: no destructor may run
+  };
+  const LastResort last_resort(*bootstrap, end_now);
   const Status status = train_joined(plan, options, place, *bootstrap, console);
   if (status.ok()) return status;
   if (status.code() != StatusCode::kPeerFailed) {

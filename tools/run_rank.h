@@ -9,12 +9,16 @@
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <functional>
+#include <string>
+
 namespace agpcs {
 
 /// Joins the job as `place.rank`, trains, and leaves. Rank 0 reports to `console`. A failure names
-/// the rank that failed first, wherever that was.
+/// the rank that failed first, wherever that was. When another rank fails while this one is deep in
+/// a computation, `last_word` is called with the failure and the process ends there and then.
 Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                Console console);
+                Console console, const std::function<void(const Status&)>& last_word);
 
 /// All ranks of the plan as threads of this process, over loopback.
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console);

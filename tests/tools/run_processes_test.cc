@@ -108,11 +108,10 @@ TEST_F(RunProcesses, ARankThatIsKilledEndsTheOthersAndIsNamed) {
     Process process(endless());
     expect_quick_end(process, rank, SIGKILL);
     const std::string number = std::to_string(rank), other = std::to_string(1 - rank);
-    const std::string name = "rank " + number + " (local/" + number + ")";
-    EXPECT_THAT(process.errors(), testing::StartsWith("agpcs-run: error: " + name +
-                                                      " was killed by signal 9 (Killed)\n  rank " +
-                                                      other + " (local/" + other + "): "));
-    EXPECT_THAT(process.errors(), HasSubstr(name + " went away: its connection was lost"));
+    EXPECT_THAT(process.errors(),
+                testing::StartsWith("agpcs-run: error: rank " + number + " (local/" + number +
+                                    ") was killed by signal 9 (Killed)\n  rank " + other +
+                                    " (local/" + other + ")"));
   }
 }
 
