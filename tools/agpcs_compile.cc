@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <ostream>
 
 namespace agpcs {
@@ -48,6 +50,17 @@ std::string seeder_help() {
   return help;
 }
 
+/// Checks that an option's text is a whole number, and at least `least`.
+std::function<std::string(const std::string&)> at_least(std::uint64_t least) {
+  return [least](const std::string& text) {
+    std::uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && rest == end && value >= least) return std::string();
+    return fmt::format("'{}' is not a whole number from {}", text, least);
+  };
+}
+
 std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
@@ -60,7 +73,7 @@ void add_input_options(CLI::App& app, Arguments& a) {
                  "plan file; - is standard output (default: the model's name with .plan, in the "
                  "current folder)");
   app.add_option("--batch", a.compile.batch, "samples a step (default: training.batch)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   app.add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
       ->allow_extra_args(false);
   app.add_option("--precision", a.compile.precision,
@@ -72,15 +85,15 @@ void add_input_options(CLI::App& app, Arguments& a) {
 }
 
 void add_search_options(CLI::App& app, Arguments& a) {
-  app.add_option("--seed", a.compile.seed, "of everything random (default: 0)");
+  app.add_option("--seed", a.compile.seed, "of everything random (default: 0)")->check(at_least(0));
   app.add_option("--seeder", a.seeders, seeder_help())->allow_extra_args(false);
   app.add_option("--refiner", a.refiner, "how plans are improved: " + joined(kRefiners));
   app.add_option("--micro-batches", a.compile.problem.micro_batches,
                  "number of micro-batches (default: the planner chooses)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   app.add_option("--bucket-bytes", a.compile.problem.bucket_bytes,
                  "most bytes of gradients reduced together (default: 25000000)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
 }
 
 void add_report_options(CLI::App& app, Arguments& a) {
@@ -131,6 +144,13 @@ std::pair<std::string, double> loss_output(const std::string& text) {
 
 /// Turns words into options. Errors are kUsage.
 Status resolve(Arguments& a) {
+  const std::string kind = std::filesystem::path(a.compile.cluster).extension().string();
+  if (kind == ".onnx" || kind == ".onnxtxt") {
+    return usage(
+        fmt::format("'{}' is given as the cluster file\n  hint: the model comes first, "
+                    "then the cluster",
+                    a.compile.cluster));
+  }
   AGPCS_RETURN_IF_ERROR(check_choices(a));
   AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
   if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {

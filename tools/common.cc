@@ -2,6 +2,7 @@
 #include "tools/common.h"
 
 #include "frontend/import_onnx.h"
+#include "ir/diagnostics.h"
 #include "ir/training_graph.h"
 
 #include <agpcs/version.h>
@@ -15,10 +16,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sstream>
+#include <system_error>
 #include <unistd.h>
 
 namespace agpcs {
@@ -26,7 +29,10 @@ namespace agpcs {
 int run_command(std::string_view name, int argc, char** argv,
                 const std::function<int(std::vector<std::string>, Console)>& command) {
   try {
-    return command({argv + 1, argv + argc}, {std::cout, std::cerr});
+    const int code = command({argv + 1, argv + argc}, {std::cout, std::cerr});
+    if (std::cout.flush() || code != 0) return code;
+    std::cerr << name << ": error: standard output cannot be written\n";
+    return exit_code(StatusCode::kInvalidInput);
   } catch (const std::exception& e) {
     std::cerr << name << ": internal error: " << e.what() << '\n';
     return exit_code(StatusCode::kInternal);
@@ -37,6 +43,38 @@ void add_help(CLI::App& app, std::string_view examples) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), version()));
   app.footer(fmt::format("\nExamples:\n{}", examples));
 }
+
+namespace {
+
+/// The long names of the options of `app` and of the subcommands that were given.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  std::vector<const CLI::App*> apps = {&app};
+  for (const CLI::App* command : app.get_subcommands()) apps.push_back(command);
+  for (const CLI::App* of : apps) {
+    for (const CLI::Option* option : of->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  return names;
+}
+
+/// What to say of the words of a command line that mean nothing: of an option first.
+int unexpected(const CLI::App& app, const std::vector<std::string>& words, Console console) {
+  const auto option =
+      std::find_if(words.begin(), words.end(), [](const auto& word) { return word[0] == '-'; });
+  const std::string see = fmt::format("see {} --help", app.get_name());
+  if (option == words.end()) {
+    return usage_error(app.get_name(), fmt::format("unexpected argument '{}'", words.front()), see,
+                       console);
+  }
+  const std::string name = option->substr(0, option->find('='));
+  const std::string near = nearest(name, option_names(app));
+  return usage_error(app.get_name(), fmt::format("unknown option '{}'", name),
+                     near.empty() ? see : fmt::format("did you mean '{}'? {}", near, see), console);
+}
+
+}  // namespace
 
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console) {
   std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
@@ -49,6 +87,9 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     if (asked) {
       console.out << text.str();
       return 0;
+    }
+    if (const auto extras = app.remaining(true); !extras.empty()) {
+      return unexpected(app, extras, console);
     }
     return usage_error(app.get_name(), e.what(), fmt::format("see {} --help", app.get_name()),
                        console);
@@ -119,17 +160,22 @@ Status write_file(const std::string& path, std::string_view text, Console consol
     console.out << text;
     return {};
   }
+  namespace fs = std::filesystem;
+  std::error_code none;  // where a path cannot be looked at, opening it says why
+  const fs::file_status status = fs::status(path, none);
+  const bool special = fs::exists(status) && !fs::is_regular_file(status);  // /dev/null, a pipe
+  const fs::path link_end = fs::is_symlink(path, none) ? fs::canonical(path, none) : fs::path();
+  const std::string target = link_end.empty() ? path : link_end.string();
+  const std::string written = special ? path : fmt::format("{}.{}.tmp", target, getpid());
   errno = 0;
-  const std::string unfinished = fmt::format("{}.{}.tmp", path, getpid());
-  std::ofstream file(unfinished, std::ios::binary);
+  std::ofstream file(written, std::ios::binary);
   file << text;
   file.close();
-  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const Status status = file_error(path, "written");
-    std::remove(unfinished.c_str());
-    return status;
-  }
-  return {};
+  const bool ok = file && (special || std::rename(written.c_str(), target.c_str()) == 0);
+  if (ok) return {};
+  const Status error = file_error(path, "written");
+  if (!special) std::remove(written.c_str());
+  return error;
 }
 
 Result<Plan> read_plan(const std::string& path) {

@@ -30,14 +30,15 @@ struct Console {
 };
 
 /// Runs `command` on standard output and error with the arguments after the program's name, and
-/// returns its exit code. An exception that escapes is our bug: exit code 70.
+/// returns its exit code; 1 when standard output could not take all of it. An exception that
+/// escapes is our bug: exit code 70.
 int run_command(std::string_view name, int argc, char** argv,
                 const std::function<int(std::vector<std::string>, Console)>& command);
 
 /// Gives `app` its --version and the examples at the end of its --help.
 void add_help(CLI::App& app, std::string_view examples);
 /// Parses `args`. Nothing when the command is to go on; else the exit code: 0 after --help or
-/// --version, 2 when the command line is wrong.
+/// --version, 2 when the command line is wrong. An unknown option is told the nearest one.
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console);
 
 /// Says what is wrong with a command line; returns 2.
@@ -69,7 +70,8 @@ class Progress {
 
 /// The bytes of a file; "-" is standard input. kInvalidInput names the file and the reason.
 Result<std::string> read_file(const std::string& path);
-/// Replaces a file as a whole: readers see the old or the new one. "-" is `console.out`.
+/// Replaces a file as a whole: readers see the old or the new one. "-" is `console.out`; what is no
+/// file, such as /dev/null, is written to, and a symbolic link is followed.
 Status write_file(const std::string& path, std::string_view text, Console console);
 
 Result<Plan> read_plan(const std::string& path);

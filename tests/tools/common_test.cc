@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/common.h"
+
+#include "ir/check.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// In a folder that goes away with the test.
+class WriteFile : public ::testing::Test {
+ protected:
+  WriteFile() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
+    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
+  }
+  ~WriteFile() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ostringstream out, err;
+    return write_file(path(name), text, {out, err}).message();
+  }
+
+  std::string folder_;
+};
+
+TEST_F(WriteFile, ReplacesAFileAndLeavesNothingElse) {
+  EXPECT_EQ(write("a.plan", "old"), "");
+  EXPECT_EQ(write("a.plan", "new"), "");
+  EXPECT_EQ(contents(path("a.plan")), "new");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(WriteFile, FollowsASymbolicLink) {
+  EXPECT_EQ(write("a.plan", "old"), "");
+  fs::create_symlink("a.plan", path("link.plan"));
+  EXPECT_EQ(write("link.plan", "new"), "");
+  EXPECT_TRUE(fs::is_symlink(path("link.plan")));
+  EXPECT_EQ(contents(path("a.plan")), "new");
+}
+
+/// As for /dev/null, which a rename would replace by a file where root compiles.
+TEST_F(WriteFile, WritesToAPipeInsteadOfReplacingIt) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_EQ(write("pipe", "plan"), "");
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  char text[8] = {};
+  EXPECT_EQ(read(reader, text, sizeof text), 4);
+  EXPECT_STREQ(text, "plan");
+  close(reader);
+}
+
+TEST_F(WriteFile, SaysWhyItCannot) {
+  EXPECT_EQ(write("nowhere/a.plan", ""),
+            path("nowhere/a.plan") + ": error: cannot be written: No such file or directory");
+  EXPECT_EQ(write("", ""), path("") + ": error: cannot be written: Is a directory");
+}
+
+TEST(RunCommand, FailsWhenStandardOutputTookNotAll) {
+  char name[] = "agpcs-test";
+  char* argv[] = {name};
+  const auto command = [](const std::vector<std::string>&, Console console) {
+    console.out << "plan";
+    return 0;
+  };
+  std::cout.setstate(std::ios::badbit);
+  ::testing::internal::CaptureStderr();
+  const int code = run_command("agpcs-test", 1, argv, command);
+  std::cout.clear();
+  EXPECT_EQ(code, 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "agpcs-test: error: standard output cannot be written\n");
+}
+
+}  // namespace
+}  // namespace agpcs
