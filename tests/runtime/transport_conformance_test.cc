@@ -324,9 +324,10 @@ TEST_P(TransportConformance, ATimeoutOfAReductionNamesTheRankThatIsMissing) {
 }
 
 TEST_P(TransportConformance, AbortWakesEveryWaiterWithItsReason) {
-  run(2, [](Transport& transport) {
-    expect_ok(transport.open_group(0, {0, 1}, one_host(transport)));
-    if (transport.rank() == 1) return stay_until_failure(transport, 0);
+  run(3, [](Transport& transport) {
+    expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
+    // Ranks 1 and 2 wait for each other, and take no part in what rank 0 does.
+    if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> a(4), b(4), c(4);
     const auto sent = transport.send(buffer_of(a, DType::kInt32), 1, 1);
     const auto received = transport.recv(buffer_of(b, DType::kInt32), 1, 1);
