@@ -188,9 +188,10 @@ TEST(Bootstrap, APortThatIsTakenIsNamed) {
 }
 
 TEST(Bootstrap, AReportReachesEveryRankOnceAndFirstOnesWin) {
-  std::barrier reported(3);
+  std::barrier together(3);
   Job(3).run([&](int rank, Job::Joined joined) {
     ASSERT_JOINED(joined);
+    together.arrive_and_wait();  // a rank that joined later would be refused with the report
     std::latch heard(1);
     (*joined)->on_failure([&](const Status& failure) {
       EXPECT_EQ(failure.code(), StatusCode::kPeerFailed);
@@ -204,7 +205,7 @@ TEST(Bootstrap, AReportReachesEveryRankOnceAndFirstOnesWin) {
     heard.wait();
     EXPECT_EQ((*joined)->get("never", kLong).status().message(),
               "rank 1 (host/1): update: disk on fire");
-    reported.arrive_and_wait();
+    together.arrive_and_wait();
   });
 }
 
