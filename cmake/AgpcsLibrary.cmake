@@ -76,6 +76,8 @@ function(agpcs_target_defaults target)
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF CXX_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
   target_compile_features(${target} PRIVATE cxx_std_20)
+  # A compiler that fuses a multiply and an add where the processor can would round costs, and so decide, otherwise there.
+  target_compile_options(${target} PRIVATE -ffp-contract=off)
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> fmt::fmt ${arg_PRIVATE_DEPS})
   foreach(dep IN LISTS arg_DEPS)

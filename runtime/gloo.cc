@@ -148,7 +148,8 @@ GlooMessage::GlooMessage(GlooWire& wire, int peer, bool sending, std::unique_ptr
 GlooMessage::~GlooMessage() { wire_.remove(*this); }
 
 Status GlooMessage::wait(Deadline deadline) {
-  // Rounded up: Gloo must not give up before the deadline, or its timeout would pass for a lost peer.
+  // Rounded up: Gloo must not give up before the deadline, or its timeout would pass for a lost
+  // peer.
   const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
   const milliseconds limit = std::max(left, milliseconds(0));
   try {
