@@ -26,6 +26,10 @@ const std::vector<std::string> kOpcodes = {"forward",    "backward",      "send"
                                            "recv",       "send_gradient", "recv_gradient",
                                            "all_reduce", "update",        "report"};
 
+// The first two lines begin like this in every version of the format.
+constexpr std::string_view kMagic = "agpcs-plan ";
+constexpr std::string_view kWriter = "\nmade-by agpcs=";
+
 class PlanParser {
  public:
   PlanParser(std::string_view text, std::string_view file)
@@ -49,7 +53,6 @@ class PlanParser {
   /// The version rule: the first two lines look like this in every version of the format.
   Status check_first_line() {
     const std::string_view first = text_.substr(0, text_.find('\n'));
-    constexpr std::string_view kMagic = "agpcs-plan ";
     if (first.substr(0, kMagic.size()) != kMagic) {
       diagnostics_.error({1, 0, 1}, text_.empty() ? "the file is empty" : "not a plan",
                          fmt::format("a plan begins with the line 'agpcs-plan {}'", kPlanVersion));
@@ -66,10 +69,9 @@ class PlanParser {
 
   /// Which AGPCS wrote the plan, from the second line of any version.
   std::string writer() const {
-    constexpr std::string_view kKey = "\nmade-by agpcs=";
-    const std::size_t at = text_.find(kKey);
+    const std::size_t at = text_.find(kWriter);
     if (at == std::string_view::npos || at != text_.find('\n')) return "another program";
-    const std::string_view rest = text_.substr(at + kKey.size());
+    const std::string_view rest = text_.substr(at + kWriter.size());
     return fmt::format("AGPCS {}", rest.substr(0, rest.find_first_of(" \n")));
   }
 
@@ -233,10 +235,10 @@ class PlanParser {
   }
 
   void parse_section(std::size_t section, const PlanLine& line) {
-    constexpr std::array<void (PlanParser::*)(const PlanLine&), 5> kParsers = {
+    const std::array<void (PlanParser::*)(const PlanLine&), 5> parsers = {
         &PlanParser::parse_stage, &PlanParser::parse_cut, &PlanParser::parse_bucket,
         &PlanParser::parse_program, &PlanParser::parse_expect};
-    (this->*kParsers[section])(line);
+    (this->*parsers[section])(line);
   }
 
   template <typename List>
@@ -441,7 +443,7 @@ class PlanParser {
         diagnostics_.error({item->number, 3 + static_cast<int>(text.size() - value.size()),
                             static_cast<int>(value.size())},
                            fmt::format("'{}' is no figure such as {}", value,
-                                       figure(unit == "" ? 0.5 : 1500, unit)));
+                                       figure(unit.empty() ? 0.5 : 1500, unit)));
         continue;
       }
       plan_.expect.push_back({std::string(text.substr(0, space)), *number, std::string(unit)});

@@ -29,10 +29,12 @@ bool contains(const List& list, std::string_view item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
+constexpr std::string_view kDigestPrefix = "sha256:";
+
 bool is_digest(std::string_view text) {
-  constexpr std::string_view kPrefix = "sha256:";
-  return text.size() == kPrefix.size() + 64 && text.substr(0, kPrefix.size()) == kPrefix &&
-         text.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+  return text.size() == kDigestPrefix.size() + 64 &&
+         text.substr(0, kDigestPrefix.size()) == kDigestPrefix &&
+         text.find_first_not_of("0123456789abcdef", kDigestPrefix.size()) == std::string_view::npos;
 }
 
 class StructureChecker {

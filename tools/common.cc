@@ -173,7 +173,7 @@ Status write_file(const std::string& path, std::string_view text, Console consol
   file.close();
   const bool ok = file && (special || std::rename(written.c_str(), target.c_str()) == 0);
   if (ok) return {};
-  const Status error = file_error(path, "written");
+  Status error = file_error(path, "written");
   if (!special) std::remove(written.c_str());
   return error;
 }
