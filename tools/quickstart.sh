@@ -26,4 +26,4 @@ say "planning a small network for two processes on this machine"
 run agpcs-compile samples/models/small_cnn.onnxtxt samples/clusters/local-2.yaml -o "$out/small_cnn.plan"
 
 say "training it by that plan"
-run agpcs-run "$out/small_cnn.plan" samples/models/small_cnn.onnxtxt --local --steps 20
+run agpcs-run "$out/small_cnn.plan" samples/models/small_cnn.onnxtxt --local --steps 40
