@@ -98,14 +98,13 @@ TEST(PlanProblem, AnInfeasibleProblemSaysWhichDeviceLacksHowMuch) {
   const auto problem = problem_of(chain(8, 1024), fast_and_slow("5e6"), 32);
   const Status status = plan_problem(*problem, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kInfeasible);
-  EXPECT_THAT(
-      status.message(),
-      MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: it has 5000000 \\(5.00MB\\), and "
-                   "the step needs [0-9]+ \\([0-9.]*MB\\)\n"
-                   "  parameters .*, gradients .*, optimizer .*, activations .*, "
-                   "transfers .*, workspace .*\n"
-                   "  hint: what would help: more devices, so that each holds fewer "
-                   "parameters; precision fp16 or bf16; devices with more memory"));
+  EXPECT_THAT(status.message(),
+              MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: it has 5000000 \\(5.00MB\\), and "
+                           "the step needs [0-9]+ \\([0-9.]*MB\\)\n"
+                           "  parameters .*, gradients .*, optimizer .*, activations .*, "
+                           "transfers .*, workspace .*\n"
+                           "  hint: what would help: more devices, so that each holds fewer "
+                           "parameters; precision fp16 or bf16; devices with more memory"));
 }
 
 TEST(Problem, BadNumbersAreRefused) {
