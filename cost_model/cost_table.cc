@@ -17,6 +17,7 @@ bool bound_by_arithmetic(OpClass op_class) {
 
 std::vector<std::string> class_names() {
   std::vector<std::string> names;
+  names.reserve(kOpClassCount);
   for (int i = 0; i < kOpClassCount; ++i) names.emplace_back(name_of(static_cast<OpClass>(i)));
   return names;
 }

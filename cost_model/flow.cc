@@ -7,6 +7,12 @@
 #include <limits>
 
 namespace agpcs {
+namespace {
+
+/// The rate of a flow that still grows.
+constexpr double kGrowing = -1;
+
+}  // namespace
 
 FairSharing::FairSharing(std::span<const Link> links)
     : left_(links.size()), crossings_(links.size()) {
@@ -51,7 +57,6 @@ void FairSharing::freeze(const Flow& flow, double rate) {
 }
 
 void FairSharing::share(std::span<const Flow* const> flows, std::vector<double>& rates) {
-  constexpr double kGrowing = -1;
   load(flows);
   rates.assign(flows.size(), kGrowing);
   for (std::size_t i = 0; i < flows.size(); ++i) {

@@ -74,6 +74,7 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
                       std::int64_t bytes) {
   const std::vector<std::vector<DeviceId>> hosts = by_host(cluster, devices);
   std::vector<DeviceId> firsts;
+  firsts.reserve(hosts.size());
   for (const std::vector<DeviceId>& host : hosts) firsts.push_back(host.front());
   Exchange exchange;
   const bool inside = hosts.size() < devices.size();
@@ -86,6 +87,7 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
 /// Seconds until all of `flows` are done: rates change whenever one ends.
 double seconds_of(const Cluster& cluster, std::vector<Flow> flows) {
   std::vector<double> left;
+  left.reserve(flows.size());
   for (const Flow& flow : flows) left.push_back(static_cast<double>(flow.bytes));
   double seconds = 0;
   while (!flows.empty()) {

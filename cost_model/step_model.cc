@@ -179,11 +179,11 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
 }  // namespace
 
 const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const {
-  static const std::vector<int> kEmpty;
+  static const std::vector<int> empty;
   const auto& ends =
       channel_ends[static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
   const auto index = static_cast<std::size_t>(replica[static_cast<std::size_t>(rank)]);
-  return index < ends.size() ? ends[index] : kEmpty;
+  return index < ends.size() ? ends[index] : empty;
 }
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,

@@ -8,6 +8,12 @@
 #include <set>
 
 namespace agpcs {
+namespace {
+
+/// Waiting instructions that a message lists.
+constexpr std::size_t kShown = 8;
+
+}  // namespace
 
 StepState::StepState(const Plan& plan, const StepModel& model) : plan_(plan), model_(model) {
   ranks_.resize(model.ranks.size());
@@ -145,7 +151,6 @@ std::string StepState::describe_wait(int rank, int index) const {
 }
 
 Status StepState::check_finished() const {
-  constexpr std::size_t kShown = 8;
   std::vector<std::string> waits;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const auto& program = program_of(static_cast<int>(r));
