@@ -9,7 +9,12 @@
 namespace agpcs::frontend {
 
 const Dense* FoldCase::input(std::size_t i) const {
-  return has_input(i) && inputs[i]->known ? inputs[i] : nullptr;
+  if (!has_input(i) || !inputs[i]->known) return nullptr;
+  // An empty tensor may have long axes, too: too long to walk along.
+  const Dims& dims = inputs[i]->dims;
+  const bool is_long =
+      std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim > kFoldLimit; });
+  return is_long ? nullptr : inputs[i];
 }
 
 std::optional<std::vector<std::int64_t>> FoldCase::ints(std::size_t i,

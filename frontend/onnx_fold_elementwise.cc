@@ -19,6 +19,7 @@ std::optional<Dims> broadcast_dims(const Dims& a, const Dims& b) {
     const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1;
     const std::int64_t y = i < b.size() ? b[b.size() - 1 - i] : 1;
     if (x != y && x != 1 && y != 1) return std::nullopt;
+    if (x > kFoldLimit || y > kFoldLimit) return std::nullopt;
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   const std::optional<std::int64_t> count = element_count(out);

@@ -279,10 +279,8 @@ std::optional<Dense> fold_transpose(const FoldCase& c) {
   std::vector<Int> perm(rank);
   std::iota(perm.rbegin(), perm.rend(), Int{0});
   if (const auto given = ints_of(c.node, "perm")) perm = *given;
-  const auto sorted = normal_axes(perm, rank);
-  if (perm.size() != rank || !sorted || *std::min_element(perm.begin(), perm.end()) < 0) {
-    return rank == 0 ? std::optional(*in) : std::nullopt;
-  }
+  if (perm.size() != rank || !normal_axes(perm, rank)) return std::nullopt;
+  if (std::any_of(perm.begin(), perm.end(), [](Int axis) { return axis < 0; })) return std::nullopt;
   std::vector<std::size_t> strides(rank, 1);
   for (std::size_t i = rank; i-- > 1;) {
     strides[i - 1] = strides[i] * static_cast<std::size_t>(in->dims[i]);

@@ -200,6 +200,24 @@ void adapt_to_rules(ShapeRule& rule, int opset, const std::vector<const Dense*>&
   rule.hint = kRemedy;
 }
 
+/// Inputs whose length is a rank: ONNX's rules make as many dims, whether their elements are known
+/// or not.
+Status check_ranks(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
+  constexpr std::int64_t kMostDims = 1024;
+  constexpr std::pair<std::string_view, std::size_t> kShapeInputs[] = {
+      {"ConstantOfShape", 0}, {"Reshape", 1},  {"Expand", 1}, {"Tile", 1},   {"Pad", 1},
+      {"Unsqueeze", 1},       {"Upsample", 1}, {"Resize", 2}, {"Resize", 3},
+  };
+  for (const auto& [type, i] : kShapeInputs) {
+    if (node.op_type() != type || i >= inputs.size() || inputs[i] == nullptr) continue;
+    const Dims& dims = inputs[i]->dims;
+    if (dims.empty() || dims[0] <= kMostDims) continue;
+    return invalid_input(fmt::format("its input '{}' asks for {} dims, at most {} are supported",
+                                     node.input(static_cast<int>(i)), dims[0], kMostDims));
+  }
+  return {};
+}
+
 /// Window extents by which ONNX's rules divide.
 Status check_windows(const onnx::NodeProto& node) {
   for (const char* name : {"strides", "dilations", "kernel_shape"}) {
@@ -233,6 +251,7 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
   rule.node = node;
   const std::string domain = domain_of(node);
   AGPCS_RETURN_IF_ERROR(check_windows(node));
+  AGPCS_RETURN_IF_ERROR(check_ranks(node, inputs));
   if (find_attribute(node, "broadcast") != nullptr && domain.empty() && opset < 7) {
     return invalid_input(
         fmt::format("{} broadcasts by opset 6's rules, which are not supported\n"

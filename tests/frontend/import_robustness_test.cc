@@ -61,6 +61,37 @@ TEST(ImportRobustness, EveryPrefixOfATextModelIsHandled) {
   }
 }
 
+TEST(ImportRobustness, LongShapesAndEmptyTensorsCostNothing) {
+  EXPECT_EQ(testing::import_text("m (float[n, 2] x, int64[2147483648] s) => (float[n, 2] y) "
+                                 "{ a = ConstantOfShape(s) y = Add(x, a) }"),
+            "m.onnxtxt: node 0 (ConstantOfShape of 'a'): error: its input 's' asks for 2147483648 "
+            "dims, at most 1024 are supported");
+  EXPECT_EQ(
+      testing::import_text(R"(m (float[n, 2] x) => (float[0, 1099511627776] y, float[n, 2] z) {
+      s = Constant<value = int64[2] {1099511627776, 0}>()
+      e = ConstantOfShape(s)
+      t = Transpose(e)
+      y = Mul(t, t)
+      z = Relu(x) })"),
+      "graph m\n"
+      "input x fp32[n,2]\n"
+      "constant e fp32[1099511627776,0] {0x}\n"
+      "Transpose_t: t = Transpose-17(e) -> fp32[0,1099511627776]\n"
+      "Mul_y: y = Mul-17(t, t) -> fp32[0,1099511627776]\n"
+      "Relu_z: z = Relu-17(x) -> fp32[n,2]\n"
+      "outputs y, z\n");
+}
+
+TEST(ImportRobustness, AScalarIsTransposedToItself) {
+  EXPECT_EQ(testing::import_text("m (int64[n] x) => (int64[n] y) { one = Constant<value_int = 1>() "
+                                 "t = Transpose(one) y = Add(x, t) }"),
+            "graph m\n"
+            "input x int64[n]\n"
+            "constant t int64[] {1}\n"
+            "Add_y: y = Add-17(x, t) -> int64[n]\n"
+            "outputs y\n");
+}
+
 TEST(ImportRobustness, FlippedBytesAreHandled) {
   const std::string whole = onnx_proto(kModel).SerializeAsString();
   Rng rng(20);
