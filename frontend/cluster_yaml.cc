@@ -14,6 +14,12 @@ SourceRange range_of(const YAML::Mark& mark, std::size_t length) {
   return {mark.line + 1, mark.column + 1, static_cast<int>(std::max<std::size_t>(length, 1))};
 }
 
+// Whether hardware can be like that: a time below an hour; bytes, bandwidths and speeds from 1 to
+// 1e24. Figures outside are mistakes, and would make times infinite.
+bool is_credible(double value, Quantity quantity) {
+  return quantity == Quantity::kSeconds ? value < 3600 : value >= 1 && value <= 1e24;
+}
+
 // yaml-cpp's messages are sentences of their own: "end of map not found".
 void report_syntax(const YAML::Exception& exception, Diagnostics& diagnostics) {
   diagnostics.error(range_of(exception.mark, 1), "bad YAML: " + exception.msg);
@@ -133,6 +139,11 @@ std::optional<double> YamlMap::quantity(std::string_view key, Quantity quantity,
     return std::nullopt;
   }
   if (!signed_right(key, *node, parsed.value, sign)) return std::nullopt;
+  if (!is_credible(parsed.value, quantity)) {
+    diagnostics_->error(agpcs::range_of(*node), fmt::format("'{}' of {} is out of range: '{}'", key,
+                                                            what_, node->Scalar()));
+    return std::nullopt;
+  }
   return parsed.value;
 }
 

@@ -189,6 +189,14 @@ TEST(BadClusterFile, ANegativeOrZeroBandwidthIsRefused) {
               HasSubstr("'latency' of nic of host 'a' must not be negative, is '-1us'"));
 }
 
+TEST(BadClusterFile, FiguresThatNoHardwareHasAreRefused) {
+  EXPECT_THAT(error_of(two_hosts_with("50GB/s", "1e-320B/s")),
+              HasSubstr("'bandwidth' of interconnect of host 'a' is out of range: '1e-320B/s'"));
+  EXPECT_THAT(error_of(two_hosts_with("50GB/s", "1e300GB/s")), HasSubstr("out of range"));
+  EXPECT_THAT(error_of(two_hosts_with("10us", "1e200s")),
+              HasSubstr("'latency' of nic of host 'a' is out of range: '1e200s'"));
+}
+
 TEST(BadClusterFile, ZeroDevicesAreRefused) {
   EXPECT_EQ(error_of(two_hosts_with("count: 2", "count: 0")),
             "c.yaml:6:33: error: 'count' of devices of host 'a' must be a whole number from 1 to "
