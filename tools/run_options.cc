@@ -2,6 +2,7 @@
 #include "tools/run_options.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 namespace agpcs {
 namespace {
@@ -13,6 +14,18 @@ constexpr const char* kExamples =
     "  AGPCS_JOB_TOKEN=$(openssl rand -hex 16) torchrun --no-python --nproc-per-node 4 \\\n"
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
+
+// CLI11's own check answers with its whole range, in three hundred digits. The bound keeps seconds
+// within what a clock counts.
+CLI::Validator positive() {
+  const auto check = [](const std::string& text) {
+    double value = 0;
+    const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e9;
+    return good ? std::string()
+                : fmt::format("'{}' is not a number above 0 and up to 1000000000", text);
+  };
+  return {check, "POSITIVE"};
+}
 
 }  // namespace
 
@@ -26,12 +39,12 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--local", options.local, "start every rank of the plan on this machine");
   app.add_option("--steps", options.steps, "how many steps to train")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--seed", options.seed, "of missing weights, synthetic data and dropout")
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--transport", options.transport,
                  "gloo: processes over TCP; loopback: threads of this process; nccl: GPUs")
       ->capture_default_str()
@@ -42,11 +55,11 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   app.add_option("--timeout", options.timeout, "seconds that one instruction may wait")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--stall-limit", options.stall_limit,
                  "seconds of silence after which a rank counts as dead")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   app.add_option("--address", options.address,
                  "address by which the other ranks reach this one; default: found out");
   app.add_flag("--json", options.json, "print one JSON object a line");
