@@ -237,6 +237,7 @@ class NpyData : public DataSource {
                       fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
                       fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
     }
+    if (batched) AGPCS_RETURN_IF_ERROR(check_pairing(id, path, file.rows()));
     files_.insert_or_assign(id, std::move(file));
     return {};
   }
@@ -267,6 +268,19 @@ class NpyData : public DataSource {
     }
     return invalid_input(fmt::format("the model has no input '{}'\n  hint: {}", name,
                                      did_you_mean(name, names, "inputs")));
+  }
+
+  /// Each file starts again after its last row: of another length it would give samples the labels
+  /// of others from there on.
+  Status check_pairing(TensorId input, const std::string& path, std::int64_t rows) const {
+    for (const auto& [other, file] : files_) {
+      if (other == input || !depends_on_batch(graph_.tensor(other).shape)) continue;
+      if (file.rows() == rows) continue;
+      return invalid_input(fmt::format(
+          "{}: has {} rows, the file of input '{}' has {}\n  hint: row i of every file is sample i",
+          path, rows, graph_.tensor(other).name, file.rows()));
+    }
+    return {};
   }
 
   const Graph& graph_;

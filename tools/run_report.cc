@@ -80,7 +80,7 @@ void RunReport::step(const StepReport& report) {
                  << std::endl;
     return;
   }
-  console_.out << fmt::format("{:>6}  {:>12.6g}  {:>12.4g}  {:>10}  {:>10}", report.step,
+  console_.out << fmt::format("{:>6}  {:>12.6g}  {:>12.1f}  {:>10}  {:>10}", report.step,
                               report.loss, samples_per_second(report.seconds),
                               figure(report.seconds, "s"), percent(deviation(report.seconds)))
                << std::endl;
@@ -103,7 +103,7 @@ void RunReport::summary() {
     return;
   }
   console_.out << fmt::format(
-                      "\n{} step{}, median {} ({:.4g} samples/s): {} to the plan's {}; "
+                      "\n{} step{}, median {} ({:.1f} samples/s): {} to the plan's {}; "
                       "loss {:.6g} -> {:.6g}",
                       seconds_.size(), seconds_.size() == 1 ? "" : "s", figure(typical, "s"),
                       samples_per_second(typical), percent(deviation(typical)),

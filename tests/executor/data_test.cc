@@ -172,5 +172,19 @@ TEST_F(NpyTest, RefusesAFileThatDoesNotFitItsInput) {
               HasSubstr("no input 'labelz'\n  hint: did you mean 'labels'?"));
 }
 
+TEST_F(NpyTest, RefusesFilesOfDifferentLengths) {
+  const Graph graph = testing::graph_of(kModel);
+  const std::string labels = folder_ / "labels.npy";
+  std::filesystem::rename(write("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }",
+                                bytes<std::int64_t>({0, 1, 2})),
+                          labels);
+  const std::string samples = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
+                                    bytes<float>({1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(open_npy_data(graph, {{"labels", labels}, {"x", samples}}, 7).status().message(),
+            samples +
+                ": has 2 rows, the file of input 'labels' has 3\n"
+                "  hint: row i of every file is sample i");
+}
+
 }  // namespace
 }  // namespace agpcs
