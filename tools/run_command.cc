@@ -5,10 +5,12 @@
 #include "tools/run_local.h"
 #include "tools/run_options.h"
 #include "tools/run_rank.h"
+#include "tools/run_save.h"
 
 #include <fmt/format.h>
 
 #include <csignal>
+
 namespace agpcs {
 namespace {
 
@@ -41,6 +43,10 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, not a death
   const auto plan = read_plan(options.plan);
   if (!plan.ok()) return finish(plan.status(), "agpcs-run", console);
+  if (!options.save_parameters.empty()) {
+    const Status made = make_save_folder(options.save_parameters);
+    if (!made.ok()) return finish(made, "agpcs-run", console);
+  }
   if (options.transport == "loopback") {
     return finish(run_loopback(*plan, options, console), "agpcs-run", console);
   }

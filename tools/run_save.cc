@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 namespace agpcs {
@@ -55,15 +56,22 @@ std::string file_name_of(std::string_view tensor) {
   return name + ".npy";
 }
 
-Status save_parameters(const Graph& graph, const Plan& plan, int rank,
-                       const TorchExecutor& executor, const std::string& folder) {
-  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
-  if (plan.stages[stage].ranks.front() != rank) return {};
+Status make_save_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
     return invalid_input(fmt::format("{}: cannot be made: {}", folder, error.message()));
   }
+  if (access(folder.c_str(), W_OK) != 0) {
+    return invalid_input(fmt::format("{}: cannot be written to", folder));
+  }
+  return {};
+}
+
+Status save_parameters(const Graph& graph, const Plan& plan, int rank,
+                       const TorchExecutor& executor, const std::string& folder) {
+  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
+  if (plan.stages[stage].ranks.front() != rank) return {};
   for (const std::string& name : executor.names()) {
     AGPCS_TRY(const std::vector<float> values, executor.value(name));
     const auto dims = dims_at(graph.tensor(graph.find_tensor(name)).shape, 0);

@@ -250,6 +250,14 @@ TEST_F(RunProcesses, DataThatIsNotThereIsAnErrorOfTheRankThatLooked) {
   EXPECT_THAT(process.errors(), HasSubstr(" (local/"));
 }
 
+TEST_F(RunProcesses, AFolderThatCannotBeMadeIsRefusedBeforeTraining) {
+  Process process(local({"--save-parameters", plan_ + "/inside-a-file"}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_EQ(process.output(), "");
+  EXPECT_EQ(process.errors(),
+            "agpcs-run: error: " + plan_ + "/inside-a-file: cannot be made: Not a directory\n");
+}
+
 TEST_F(RunProcesses, HelpAndVersionAndWrongFlags) {
   Process help({kRun, "--help"});
   EXPECT_EQ(help.wait(), 0);
