@@ -56,6 +56,10 @@ class PlanParser {
     if (first.substr(0, kMagic.size()) != kMagic) {
       diagnostics_.error({1, 0, 1}, text_.empty() ? "the file is empty" : "not a plan",
                          fmt::format("a plan begins with the line 'agpcs-plan {}'", kPlanVersion));
+    } else if (first.back() == '\r') {
+      diagnostics_.error({1, 0, 1}, "lines end in CR LF, not in LF",
+                         "a tool changed the file; in git, '*.plan text eol=lf' in .gitattributes "
+                         "prevents that");
     } else if (first.substr(kMagic.size()) != fmt::to_string(kPlanVersion)) {
       diagnostics_.error(
           {1, static_cast<int>(kMagic.size()) + 1, static_cast<int>(first.size() - kMagic.size())},

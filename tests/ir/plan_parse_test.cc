@@ -57,6 +57,14 @@ TEST(PlanText, AnEmptyFileIsNoPlan) {
             "m.plan:1: error: not a plan\n  hint: a plan begins with the line 'agpcs-plan 1'");
 }
 
+TEST(PlanText, CarriageReturnsAreNamedForWhatTheyAre) {
+  EXPECT_EQ(
+      message_of("agpcs-plan 1\r\nmade-by agpcs=0.1.0\r\n"),
+      "m.plan:1: error: lines end in CR LF, not in LF\n"
+      "  hint: a tool changed the file; in git, '*.plan text eol=lf' in .gitattributes prevents "
+      "that");
+}
+
 TEST(PlanText, AnotherVersionIsRefusedAndItsWriterNamed) {
   EXPECT_EQ(message_of("agpcs-plan 2\nmade-by agpcs=3.4.5 how=unknown\nwhatever\n"),
             "m.plan:1:12: error: plan format '2', but AGPCS 0.1.0 reads format 1 only\n"
