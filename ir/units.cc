@@ -99,4 +99,8 @@ std::optional<double> read_figure(std::string_view text, std::string_view unit) 
 
 std::string byte_figure(std::int64_t bytes) { return figure(static_cast<double>(bytes), "B"); }
 
+std::string plural(std::int64_t count, std::string_view noun, std::string_view end) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : end);
+}
+
 }  // namespace agpcs

@@ -19,4 +19,7 @@ std::optional<double> read_figure(std::string_view text, std::string_view unit);
 /// `figure(bytes, "B")`.
 std::string byte_figure(std::int64_t bytes);
 
+/// "1 stage", "2 stages"; "2 micro-batches" with `end` "es".
+std::string plural(std::int64_t count, std::string_view noun, std::string_view end = "s");
+
 }  // namespace agpcs

@@ -65,10 +65,6 @@ std::string count_text(std::int64_t count) {
   return fmt::format("{}", count);
 }
 
-std::string plural(std::int64_t count, std::string_view noun, std::string_view end = "s") {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : end);
-}
-
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string title(const Compiled& compiled) {

@@ -12,10 +12,6 @@
 namespace agpcs {
 namespace {
 
-std::string plural(std::int64_t count, std::string_view noun, std::string_view end = "s") {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : end);
-}
-
 /// The expected figure of that name as the plan spells it, "-" when there is none.
 std::string expected(const Plan& plan, std::string_view name) {
   for (const Expectation& e : plan.expect) {
