@@ -111,6 +111,7 @@ Result<CostTable::Roofline> CostTable::roofline_of(const DeviceKind& kind,
   Roofline roofline;
   roofline.used = true;
   roofline.launch_overhead = kind.launch_overhead;
+  roofline.begin_per_element = kind.fit.begin_per_element;
   for (int i = 0; i < kOpClassCount; ++i) {
     const auto op_class = static_cast<OpClass>(i);
     const auto given = kind.efficiency.find(std::string(name_of(op_class)));
@@ -185,6 +186,10 @@ double CostTable::update_seconds(int kind, std::int64_t elements, std::int64_t t
   const double bandwidth = roofline.bandwidth[static_cast<std::size_t>(OpClass::kElementwise)];
   return update_bytes_ * static_cast<double>(elements) / bandwidth +
          roofline.launch_overhead * static_cast<double>(tensors);
+}
+
+double CostTable::begin_seconds(int kind, std::int64_t elements) const {
+  return kinds_[static_cast<std::size_t>(kind)].begin_per_element * static_cast<double>(elements);
 }
 
 double CostTable::speed(int kind, std::int64_t samples) const {

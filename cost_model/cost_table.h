@@ -46,6 +46,9 @@ class CostTable {
   /// Seconds of the optimizer's step over `elements` parameters in `tensors` tensors: bound by
   /// memory over parameters, gradients and optimizer state, and one launch a tensor.
   double update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const;
+  /// Seconds before a step's first forward pass, for `elements` parameters: gradients are zeroed. 0
+  /// where none were measured.
+  double begin_seconds(int kind, std::int64_t elements) const;
   /// Samples per second of the whole graph, forward and backward, on one device of `kind` with
   /// `samples` samples: the speed that shares and target weights are proportional to.
   double speed(int kind, std::int64_t samples) const;
@@ -53,6 +56,7 @@ class CostTable {
  private:
   struct Roofline {
     double launch_overhead = 0;
+    double begin_per_element = 0;  // seconds
     std::array<double, kOpClassCount> flops = {};      // FLOP/s by class, lowered
     std::array<double, kOpClassCount> bandwidth = {};  // bytes/s by class, lowered
     bool used = false;                                 // some device is of this kind

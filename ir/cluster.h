@@ -2,9 +2,12 @@
 // Cluster: devices, directed links, and the route between any two devices.
 #pragma once
 
+#include "ir/profile.h"
+
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,7 +19,31 @@ namespace agpcs {
 using DeviceId = int;  ///< index into Cluster::devices: hosts in file order, then index in the host
 using LinkId = int;
 
-/// A kind of device, datasheet figures.
+/// The measurements that figures come from: an entry of one of the cluster's profiles.
+struct ProfileRef {
+  int profile = -1;   ///< index into Cluster::profiles; -1: none, the figures are as they are given
+  std::string entry;  ///< the device kind in it; a link's name in it
+  bool given() const { return profile >= 0; }
+};
+
+/// Seconds of one pass of an operator, fitted: overhead + FLOPs x per_flop + bytes x per_byte.
+struct PassFit {
+  double overhead = 0, per_flop = 0, per_byte = 0;
+};
+
+/// What `calibrate` fitted to a kind's profile.
+struct KindFit {
+  struct Class {
+    bool fitted = false;  ///< false: too little was measured of this class
+    PassFit forward, backward;
+  };
+  std::array<Class, kOpClassCount> classes;              ///< by OpClass
+  double update_per_tensor = 0, update_per_element = 0;  ///< seconds, for `update_optimizer`
+  std::string update_optimizer;                          ///< empty: no update was measured
+  double begin_per_element = 0;                          ///< seconds
+};
+
+/// A kind of device: datasheet figures, or measured ones where `profile` is given.
 struct DeviceKind {
   std::string name;
   std::int64_t memory_bytes = 0;
@@ -25,6 +52,11 @@ struct DeviceKind {
   double launch_overhead = 5e-6;             ///< seconds per operator
   /// Fraction of peak reached by operator class name (`name_of(OpClass)`); absent: the default.
   std::map<std::string, double> efficiency;
+
+  ProfileRef profile;
+  KindFit fit;                      ///< set by `calibrate`; meaningless without a profile
+  double instruction_overhead = 0;  ///< seconds that the runtime adds to every instruction
+  MeasuredOverlap overlap;
 };
 
 struct Device {
@@ -46,6 +78,13 @@ struct Link {
   std::string kind;      ///< nvlink, pcie, ib, tcp, ethernet, ...
   double bandwidth = 0;  ///< bytes/s
   double latency = 0;    ///< seconds
+  ProfileRef profile;
+};
+
+/// What an all-reduce algorithm takes beyond its messages.
+struct CollectiveFit {
+  double step_overhead = 0;  ///< seconds added to each of its steps
+  double stretch = 1;        ///< its bytes take that many times what the links' bandwidth says
 };
 
 struct Cluster {
@@ -55,6 +94,10 @@ struct Cluster {
   std::vector<Device> devices;
   std::vector<Link> links;
   std::string topology;  ///< "switch" or "links"
+
+  std::vector<Profile> profiles;   ///< that kinds, links and algorithms refer to
+  ProfileRef collectives_profile;  ///< without an entry: all of its collectives
+  std::array<CollectiveFit, kAllReduceCount> collectives;  ///< by AllReduce
 
   /// host_routes[a * hosts + b]: links from host a to host b in order (NICs included); empty for a
   /// == b.

@@ -193,7 +193,7 @@ class ClusterBuilder {
   }
 
   LinkId add_link(std::string name, const char* kind, double bandwidth, double latency) {
-    cluster_.links.push_back({std::move(name), kind, bandwidth, latency});
+    cluster_.links.push_back({std::move(name), kind, bandwidth, latency, {}});
     return static_cast<LinkId>(cluster_.links.size()) - 1;
   }
 

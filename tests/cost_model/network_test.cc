@@ -14,7 +14,7 @@ namespace {
 
 std::vector<Link> links_of(const std::vector<double>& bandwidths) {
   std::vector<Link> links;
-  for (const double bandwidth : bandwidths) links.push_back({"", "test", bandwidth, 0});
+  for (const double bandwidth : bandwidths) links.push_back({"", "test", bandwidth, 0, {}});
   return links;
 }
 

@@ -32,6 +32,7 @@ bool is_floating(DType type);
 /// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
 /// hosts' first ranks, broadcast inside each host.
 enum class AllReduce : std::uint8_t { kRing, kHierarchical };
+inline constexpr int kAllReduceCount = 2;
 std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical"
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
