@@ -56,7 +56,7 @@ class CostTable {
  private:
   struct Roofline {
     double launch_overhead = 0;
-    double begin_per_element = 0;  // seconds
+    double begin_per_element = 0;                      // seconds
     std::array<double, kOpClassCount> flops = {};      // FLOP/s by class, lowered
     std::array<double, kOpClassCount> bandwidth = {};  // bytes/s by class, lowered
     bool used = false;                                 // some device is of this kind
