@@ -61,7 +61,7 @@ struct DeviceProfile {
   std::string precision = "fp32";
   std::vector<std::string> models;          ///< that were profiled, sorted
   std::vector<MeasuredOperator> operators;  ///< by signature, each once
-  std::vector<MeasuredUpdate> updates;      ///< by optimizer, elements
+  std::vector<MeasuredUpdate> updates;      ///< by optimizer, elements, tensors
   double instruction_overhead = 0;          ///< seconds the runtime adds to an instruction
   MeasuredOverlap overlap;
 };
@@ -103,13 +103,18 @@ std::string optimizer_name(const Optimizer& optimizer);
 /// Everything that a digest covers: all measurements, no file name.
 std::string print_measurements(const Profile& profile);
 
-/// Checks that times are finite and not negative, lists sorted and without repeats, the digest
-/// true.
+/// Sorts all lists and sets the digest: what a maker of measurements calls last.
+void seal_profile(Profile& profile);
+
+/// Checks that times are finite and not negative (messages take more than no time), lists sorted
+/// and without repeats, texts without line breaks, the digest true.
 Status verify_profile(const Profile& profile);
 
 /// Both together. Of what both have, times become the mean of the two medians (spreads: the larger
 /// of the two spreads and of the difference between the medians / their mean), and points that one
-/// has are kept. Errors: a device of one name with other hardware or precision (names both).
+/// has are kept; a figure that is left at its default (overhead, overlap) counts as not measured.
+/// The result is sealed and has the file name of `a`. Errors, which name both: a device of one name
+/// with other hardware or precision, an operator of another class, a path over other links.
 Result<Profile> merge_profiles(Profile a, const Profile& b);
 
 }  // namespace agpcs
