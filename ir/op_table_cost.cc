@@ -23,11 +23,20 @@ int gradient_uses(const OpAt& at, TensorId tensor) {
   return uses;
 }
 
+}  // namespace
+
+int gradient_sums(const OpAt& at, TensorId tensor) {
+  if (!at.graph.tensor(tensor).needs_gradient) return 0;
+  return std::max(0, gradient_uses(at, tensor) - 1);
+}
+
+namespace {
+
 /// Sums of the gradients that come back from several consumers: an add per element and further use.
 void add_gradient_sums(const OpAt& at, OpCost& cost) {
   for (const TensorId id : at.op.outputs) {
-    if (id == kNone || !at.graph.tensor(id).needs_gradient) continue;
-    const int sums = std::max(0, gradient_uses(at, id) - 1);
+    if (id == kNone) continue;
+    const int sums = gradient_sums(at, id);
     cost.backward_flops += sums * at.elements(&at.graph.tensor(id));
     cost.backward_bytes += 3.0 * sums * at.bytes(&at.graph.tensor(id));
   }

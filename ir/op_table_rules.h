@@ -89,6 +89,8 @@ double forward_flops(const OpInfo& info, const OpAt& at);
 /// The first output shares the first input's memory: Reshape and its like, Dropout in evaluation
 /// mode, Pad by nothing, and Transpose of a parameter, which products read as it lies.
 bool is_view(const Graph& graph, const Op& op);
+/// How many additions sum up the gradients that the consumers of `tensor`, an output, return.
+int gradient_sums(const OpAt& at, TensorId tensor);
 
 namespace rules {
 
