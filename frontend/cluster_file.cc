@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -19,9 +18,9 @@
 namespace agpcs {
 namespace {
 
+constexpr FileKind kClusterFile = {"cluster file", "docs/cluster_yaml.md"};
 constexpr std::int64_t kMostDevicesPerHost = 256;
 constexpr std::size_t kMostHosts = 1024;
-constexpr std::size_t kMostBytes = 16 << 20;
 // What a host's devices are joined by when the file does not say: PCIe 3.0 x16 as it is measured.
 constexpr double kDefaultInterconnectBandwidth = 12e9;
 constexpr double kDefaultInterconnectLatency = 5e-6;
@@ -282,7 +281,7 @@ Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file
   Diagnostics diagnostics(file, source);
   ClusterReader reader(diagnostics);
   try {
-    if (const auto root = load_yaml(source, diagnostics)) reader.read(*root);
+    if (const auto root = load_yaml(source, kClusterFile, diagnostics)) reader.read(*root);
   } catch (const YAML::Exception& exception) {
     return internal_error(fmt::format("{}: yaml-cpp: {}", file, exception.what()));
   }
@@ -292,18 +291,7 @@ Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file
 }
 
 Result<ClusterFile> read_cluster(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return invalid_input(fmt::format("{}: error: cannot be opened", path));
-  std::string text;
-  char block[1 << 16];
-  while (in.read(block, sizeof block) || in.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMostBytes) {
-      return invalid_input(fmt::format("{}: error: more than {} MiB; is this a cluster file?", path,
-                                       kMostBytes >> 20));
-    }
-  }
-  if (in.bad()) return invalid_input(fmt::format("{}: error: cannot be read", path));
+  AGPCS_TRY(const std::string text, read_text(path, kClusterFile));
   return parse_cluster(text, path);
 }
 

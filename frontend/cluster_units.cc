@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/cluster_units.h"
 
+#include "ir/check.h"
 #include "ir/diagnostics.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -16,7 +18,7 @@ namespace {
 struct Unit {
   std::string_view name;
   double scale;
-  double divisor = 1;  // below 1 a scale would not be exact
+  int exponent = 0;    // further factor of ten: below 1 a scale would not be exact
   bool listed = true;  // in hints; the others are further spellings
 };
 
@@ -28,20 +30,20 @@ constexpr Unit kBytesPerSecond[] = {{"B/s", 1},          {"kB/s", 1e3},       {"
                                     {"GiB/s", 0x1p30},   {"TiB/s", 0x1p40},   {"bit/s", 1.0 / 8},
                                     {"kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8},
                                     {"Tbit/s", 1e12 / 8}};
-constexpr Unit kSeconds[] = {{"us", 1, 1e6},
-                             {"ms", 1, 1e3},
+constexpr Unit kSeconds[] = {{"us", 1, -6},
+                             {"ms", 1, -3},
                              {"s", 1},
-                             {"ns", 1, 1e9},
-                             {"\xc2\xb5s", 1, 1e6, false},
-                             {"\xce\xbcs", 1, 1e6, false}};
+                             {"ns", 1, -9},
+                             {"\xc2\xb5s", 1, -6, false},
+                             {"\xce\xbcs", 1, -6, false}};
 constexpr Unit kFlops[] = {{"FLOPS", 1},
                            {"MFLOPS", 1e6},
                            {"GFLOPS", 1e9},
                            {"TFLOPS", 1e12},
                            {"PFLOPS", 1e15},
-                           {"GFLOP/s", 1e9, 1, false},
-                           {"TFLOP/s", 1e12, 1, false},
-                           {"PFLOP/s", 1e15, 1, false}};
+                           {"GFLOP/s", 1e9, 0, false},
+                           {"TFLOP/s", 1e12, 0, false},
+                           {"PFLOP/s", 1e15, 0, false}};
 
 struct QuantityInfo {
   std::span<const Unit> units;
@@ -85,12 +87,56 @@ ParsedQuantity unknown_unit(std::string_view unit, Quantity quantity) {
   return {0, fmt::format("unknown unit '{}' of a {}", unit, info_of(quantity).noun), hint};
 }
 
+// "+3", "-06"
+int exponent_of(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  int value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// `number`, which from_chars read as `value`, times 10^exponent: rounded once, not twice.
+double shifted(std::string_view number, double value, int exponent) {
+  if (exponent == 0) return value;
+  const std::size_t e = std::min(number.find_first_of("eE"), number.size());
+  const int own = e < number.size() ? exponent_of(number.substr(e + 1)) : 0;
+  double result = 0;  // stays so where it underflows
+  parse_number(fmt::format("{}e{}", number.substr(0, e), own + exponent), result);
+  return result;
+}
+
+// The digits with a decimal point after `whole` of them.
+std::string with_point(const std::string& digits, int whole) {
+  const int count = static_cast<int>(digits.size());
+  if (whole <= 0) return "0." + std::string(static_cast<std::size_t>(-whole), '0') + digits;
+  if (whole >= count) return digits + std::string(static_cast<std::size_t>(whole - count), '0');
+  return digits.substr(0, static_cast<std::size_t>(whole)) + "." +
+         digits.substr(static_cast<std::size_t>(whole));
+}
+
 }  // namespace
 
 bool parse_number(std::string_view text, double& value) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+std::string print_seconds(double seconds) {
+  if (seconds == 0) return "0s";
+  char buffer[32];  // d.ddde-xx with at most 17 digits
+  const auto [end, error] =
+      std::to_chars(buffer, buffer + sizeof buffer, seconds, std::chars_format::scientific);
+  AGPCS_CHECK(error == std::errc(), "{} is no time", seconds);
+  const std::string_view text(buffer, static_cast<std::size_t>(end - buffer));
+  const std::size_t e = text.find('e');
+  std::string digits(text.substr(0, e));
+  std::erase(digits, '.');
+  const int exponent = exponent_of(text.substr(e + 1));
+  if (exponent < -15) return fmt::format("{}s", text);
+  const int unit = exponent >= 0 ? 0 : exponent >= -3 ? -3 : exponent >= -6 ? -6 : -9;
+  const std::string_view name = unit == 0 ? "s" : unit == -3 ? "ms" : unit == -6 ? "us" : "ns";
+  return with_point(digits, exponent - unit + 1) + std::string(name);
 }
 
 ParsedQuantity parse_quantity(std::string_view text, Quantity quantity) {
@@ -109,7 +155,9 @@ ParsedQuantity parse_quantity(std::string_view text, Quantity quantity) {
     return {0, fmt::format("'{}' lacks its unit", text), fmt::format("as in {}", example)};
   }
   for (const Unit& known : units) {
-    if (known.name == unit) return {number * known.scale / known.divisor, "", ""};
+    if (known.name != unit) continue;
+    const std::string_view figure(begin, static_cast<std::size_t>(end - begin));
+    return {shifted(figure, number, known.exponent) * known.scale, "", ""};
   }
   return unknown_unit(unit, quantity);
 }

@@ -17,8 +17,13 @@ struct ParsedQuantity {
 };
 
 /// A decimal number, blanks, and a unit of the quantity. The unit may be absent only when the
-/// number is 0. Units count letter case: GB/s are bytes, Gbit/s are bits.
+/// number is 0. Units count letter case: GB/s are bytes, Gbit/s are bits. Times are the double that
+/// is nearest to the decimal figure.
 ParsedQuantity parse_quantity(std::string_view text, Quantity quantity);
+
+/// The shortest text that `parse_quantity` reads as exactly that time: "12us", "1.2345678ms", "0s".
+/// Needs: finite, not negative.
+std::string print_seconds(double seconds);
 
 /// A finite decimal number that takes all of `text`, in C's notation whatever the locale.
 bool parse_number(std::string_view text, double& value);

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 
 namespace agpcs {
 namespace {
+
+constexpr std::size_t kMostBytes = 16 << 20;
 
 SourceRange range_of(const YAML::Mark& mark, std::size_t length) {
   if (mark.is_null()) return {};
@@ -27,7 +30,24 @@ void report_syntax(const YAML::Exception& exception, Diagnostics& diagnostics) {
 
 }  // namespace
 
-std::optional<YAML::Node> load_yaml(const std::string& text, Diagnostics& diagnostics) {
+Result<std::string> read_text(const std::string& path, const FileKind& kind) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return invalid_input(fmt::format("{}: error: cannot be opened", path));
+  std::string text;
+  char block[1 << 16];
+  while (in.read(block, sizeof block) || in.gcount() > 0) {
+    text.append(block, static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostBytes) {
+      return invalid_input(fmt::format("{}: error: more than {} MiB; is this a {}?", path,
+                                       kMostBytes >> 20, kind.noun));
+    }
+  }
+  if (in.bad()) return invalid_input(fmt::format("{}: error: cannot be read", path));
+  return text;
+}
+
+std::optional<YAML::Node> load_yaml(const std::string& text, const FileKind& kind,
+                                    Diagnostics& diagnostics) {
   std::vector<YAML::Node> documents;
   try {
     documents = YAML::LoadAll(text);
@@ -37,13 +57,13 @@ std::optional<YAML::Node> load_yaml(const std::string& text, Diagnostics& diagno
   }
   std::erase_if(documents, [](const YAML::Node& node) { return node.IsNull(); });
   if (documents.empty()) {
-    diagnostics.error({}, "the file is empty", "docs/cluster_yaml.md has an example");
+    diagnostics.error({}, "the file is empty", fmt::format("{} has an example", kind.reference));
     return std::nullopt;
   }
   if (documents.size() > 1) {
     diagnostics.error(range_of(documents[1].Mark(), 1),
                       fmt::format("{} YAML documents in one file", documents.size()),
-                      "a cluster file has one; remove what follows '---'");
+                      fmt::format("a {} has one; remove what follows '---'", kind.noun));
     return std::nullopt;
   }
   return documents.front();

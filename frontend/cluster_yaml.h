@@ -6,6 +6,8 @@
 #include "frontend/cluster_units.h"
 #include "ir/diagnostics.h"
 
+#include <agpcs/status.h>
+
 #include <yaml-cpp/yaml.h>
 
 #include <cstdint>
@@ -16,8 +18,17 @@
 
 namespace agpcs {
 
+/// What a file should be, for messages: "cluster file", "docs/cluster_yaml.md".
+struct FileKind {
+  std::string_view noun, reference;
+};
+
+/// The text of a file. One that cannot be read or has more than 16 MiB is an error.
+Result<std::string> read_text(const std::string& path, const FileKind& kind);
+
 /// The one document in `text`; empty after an error was reported (bad syntax, empty, several).
-std::optional<YAML::Node> load_yaml(const std::string& text, Diagnostics& diagnostics);
+std::optional<YAML::Node> load_yaml(const std::string& text, const FileKind& kind,
+                                    Diagnostics& diagnostics);
 
 /// Where a value is, with its length when it is a scalar.
 SourceRange range_of(const YAML::Node& node);

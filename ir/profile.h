@@ -106,8 +106,8 @@ std::string print_measurements(const Profile& profile);
 /// Sorts all lists and sets the digest: what a maker of measurements calls last.
 void seal_profile(Profile& profile);
 
-/// Checks that times are finite and not negative (messages take more than no time), lists sorted
-/// and without repeats, texts without line breaks, the digest true.
+/// Checks that times are not negative and less than an hour (messages take more than no time),
+/// lists sorted and without repeats, texts without line breaks, the digest true.
 Status verify_profile(const Profile& profile);
 
 /// Both together. Of what both have, times become the mean of the two medians (spreads: the larger
