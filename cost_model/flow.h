@@ -15,6 +15,7 @@ struct Flow {
   std::int64_t bytes = 0;         ///< on each hop
   std::vector<LinkId> links;      ///< the hops' routes; a link as often as hops cross it
   std::vector<DeviceId> senders;  ///< one a hop
+  double stretch = 1;             ///< it takes as long as that many times its bytes would
 };
 
 /// The rate (bytes/s on each hop) of every flow when `flows` share `links` max-min fairly: no flow

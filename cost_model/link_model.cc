@@ -14,17 +14,24 @@ void add_hop(const Cluster& cluster, DeviceId from, DeviceId to, Flow& flow) {
   flow.senders.push_back(from);
 }
 
-Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, std::int64_t bytes) {
+const CollectiveFit& fit_of(const Cluster& cluster, AllReduce algorithm) {
+  return cluster.collectives[static_cast<std::size_t>(algorithm)];
+}
+
+Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const CollectiveFit& fit,
+           std::int64_t bytes) {
   const auto n = static_cast<std::int64_t>(devices.size());
   Phase phase;
+  phase.steps = 2 * (n - 1);
   Flow flow;
+  flow.stretch = fit.stretch;
   flow.bytes = (2 * (n - 1) * bytes + n - 1) / n;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const DeviceId next = devices[(i + 1) % devices.size()];
     add_hop(cluster, devices[i], next, flow);
     phase.latency = std::max(phase.latency, route_latency(cluster, devices[i], next));
   }
-  phase.latency *= static_cast<double>(2 * (n - 1));
+  phase.latency = (phase.latency + fit.step_overhead) * static_cast<double>(phase.steps);
   phase.flows.push_back(std::move(flow));
   return phase;
 }
@@ -50,13 +57,15 @@ enum class Direction : std::uint8_t { kToFirst, kFromFirst };
 
 /// The bytes once over every hop of every host's chain: reduce to or broadcast from its first.
 Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& hosts,
-             Direction direction, std::int64_t bytes) {
+             const CollectiveFit& fit, Direction direction, std::int64_t bytes) {
   Phase phase;
   for (const std::vector<DeviceId>& chain : hosts) {
     if (chain.size() < 2) continue;
     Flow flow;
     flow.bytes = bytes;
-    double latency = 0;
+    flow.stretch = fit.stretch;
+    const auto steps = static_cast<std::int64_t>(chain.size()) - 1;
+    double latency = fit.step_overhead * static_cast<double>(steps);
     for (std::size_t i = 1; i < chain.size(); ++i) {
       const bool up = direction == Direction::kToFirst;
       const DeviceId from = up ? chain[i] : chain[i - 1];
@@ -65,6 +74,7 @@ Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& h
       latency += route_latency(cluster, from, to);
     }
     phase.latency = std::max(phase.latency, latency);
+    phase.steps = std::max(phase.steps, steps);
     phase.flows.push_back(std::move(flow));
   }
   return phase;
@@ -77,10 +87,11 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
   firsts.reserve(hosts.size());
   for (const std::vector<DeviceId>& host : hosts) firsts.push_back(host.front());
   Exchange exchange;
+  const CollectiveFit& fit = fit_of(cluster, AllReduce::kHierarchical);
   const bool inside = hosts.size() < devices.size();
-  if (inside) exchange.push_back(chains(cluster, hosts, Direction::kToFirst, bytes));
-  if (firsts.size() > 1) exchange.push_back(ring(cluster, firsts, bytes));
-  if (inside) exchange.push_back(chains(cluster, hosts, Direction::kFromFirst, bytes));
+  if (inside) exchange.push_back(chains(cluster, hosts, fit, Direction::kToFirst, bytes));
+  if (firsts.size() > 1) exchange.push_back(ring(cluster, firsts, fit, bytes));
+  if (inside) exchange.push_back(chains(cluster, hosts, fit, Direction::kFromFirst, bytes));
   return exchange;
 }
 
@@ -88,7 +99,7 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
 double seconds_of(const Cluster& cluster, std::vector<Flow> flows) {
   std::vector<double> left;
   left.reserve(flows.size());
-  for (const Flow& flow : flows) left.push_back(static_cast<double>(flow.bytes));
+  for (const Flow& flow : flows) left.push_back(flow.stretch * static_cast<double>(flow.bytes));
   double seconds = 0;
   while (!flows.empty()) {
     const std::vector<double> rates = fair_rates(flows, cluster.links);
@@ -120,14 +131,14 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
   Flow flow;
   flow.bytes = bytes;
   add_hop(cluster, from, to, flow);
-  return {Phase{route_latency(cluster, from, to), {std::move(flow)}}};
+  return {Phase{route_latency(cluster, from, to), {std::move(flow)}, 0}};
 }
 
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                     AllReduce algorithm, std::int64_t bytes) {
   if (devices.size() < 2) return {};
   if (algorithm == AllReduce::kHierarchical) return hierarchical(cluster, devices, bytes);
-  return {ring(cluster, devices, bytes)};
+  return {ring(cluster, devices, fit_of(cluster, algorithm), bytes)};
 }
 
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
@@ -144,7 +155,9 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
     longest = std::max(longest, std::max(route_latency(cluster, devices[i], parent),
                                          route_latency(cluster, parent, devices[i])));
   }
-  phase.latency = 2 * longest * std::bit_width(devices.size() - 1);
+  phase.steps = 2 * std::bit_width(devices.size() - 1);
+  phase.latency = (longest + fit_of(cluster, AllReduce::kRing).step_overhead) *
+                  static_cast<double>(phase.steps);
   phase.flows.push_back(std::move(flow));
   return {std::move(phase)};
 }

@@ -18,8 +18,9 @@ namespace agpcs {
 
 /// A part of a collective: its latency passes, then its flows run; it is over when all are done.
 struct Phase {
-  double latency = 0;
+  double latency = 0;  ///< seconds
   std::vector<Flow> flows;
+  std::int64_t steps = 0;  ///< messages one after another that a collective's latency is made of
 };
 
 /// Phases that follow one another.
@@ -44,11 +45,14 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 /// Hierarchical: reduce inside each host along its devices to the first, ring between the first
 /// devices, broadcast back. Inside a host the bytes are pipelined along the chain in small pieces:
 /// every hop carries them once, all hops at the same time.
+///
+/// What was measured of the algorithm (`Cluster::collectives`) adds its overhead to each step, and
+/// stretches the time that the bytes take, not the bytes.
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                     AllReduce algorithm, std::int64_t bytes);
 
 /// Sum of a few bytes over `devices` along a binomial tree and back: latency alone counts
-/// (Thakur et al., short vectors).
+/// (Thakur et al., short vectors), and the ring's overhead of a step.
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
 

@@ -22,7 +22,7 @@ void Network::start(const Flow& flow, int owner, double now) {
   Active& active = slots_[static_cast<std::size_t>(slot)];
   active.flow = &flow;
   active.owner = owner;
-  active.left = static_cast<double>(flow.bytes);
+  active.left = flow.stretch * static_cast<double>(flow.bytes);
   active.since = now;
   active.rate = 0;
   for (const LinkId link : flow.links) on_link_[static_cast<std::size_t>(link)].push_back(slot);

@@ -28,19 +28,25 @@ struct ProfileRef {
 
 /// Seconds of one pass of an operator, fitted: overhead + FLOPs x per_flop + bytes x per_byte.
 struct PassFit {
+  bool fitted = false;  ///< false: too little was measured of the class, so that this is the fit of
+                        ///< all classes that are bound alike, by arithmetic or by memory
   double overhead = 0, per_flop = 0, per_byte = 0;
+};
+
+/// Seconds of an optimizer's step, fitted: tensors x per_tensor + elements x per_element.
+struct UpdateFit {
+  std::string optimizer;  ///< `optimizer_name`
+  double per_tensor = 0, per_element = 0;
 };
 
 /// What `calibrate` fitted to a kind's profile.
 struct KindFit {
   struct Class {
-    bool fitted = false;  ///< false: too little was measured of this class
     PassFit forward, backward;
   };
-  std::array<Class, kOpClassCount> classes;              ///< by OpClass
-  double update_per_tensor = 0, update_per_element = 0;  ///< seconds, for `update_optimizer`
-  std::string update_optimizer;                          ///< empty: no update was measured
-  double begin_per_element = 0;                          ///< seconds
+  std::array<Class, kOpClassCount> classes;  ///< by OpClass
+  std::vector<UpdateFit> updates;            ///< by optimizer; empty: none was measured
+  double begin_per_element = 0;              ///< seconds
 };
 
 /// A kind of device: datasheet figures, or measured ones where `profile` is given.

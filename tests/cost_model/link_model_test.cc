@@ -117,6 +117,28 @@ TEST(LinkModel, HierarchicalBeatsTheRingWhenManyDevicesShareSlowNics) {
   EXPECT_LT(seconds(AllReduce::kHierarchical), seconds(AllReduce::kRing));
 }
 
+TEST(LinkModel, MeasuredAlgorithmsPayForEveryStepAndStretchTheirBytes) {
+  Cluster cluster = two_by_two();
+  cluster.collectives[static_cast<std::size_t>(AllReduce::kRing)] = {3e-6, 1.5};
+  const Exchange ring = all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kRing, 40'000'000);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, ring),
+                   6 * (12 + 3) * kUs + 1.5 * 2 * 3 / 4 * 40e6 / (2 * kGB));
+  EXPECT_EQ(ring[0].flows[0].bytes, 60'000'000);  // the bytes are what they are
+  EXPECT_EQ(ring[0].steps, 6);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, small_all_reduce(cluster, {0, 1}, 8)),
+                   2 * (2 + 3) * kUs + 8 / (10 * kGB));
+}
+
+TEST(LinkModel, MeasuredHierarchicalPaysForEveryHopOfItsLongestChain) {
+  Cluster cluster = two_hosts(3);
+  cluster.collectives[static_cast<std::size_t>(AllReduce::kHierarchical)] = {3e-6, 2};
+  const double seconds = lone_seconds(
+      cluster, all_reduce(cluster, {0, 1, 2, 3, 4, 5}, AllReduce::kHierarchical, 20'000'000));
+  const double inside = 2 * (2 + 3) * kUs + 2 * 20e6 / (10 * kGB);
+  const double between = 2 * (12 + 3) * kUs + 2 * 20e6 / (2 * kGB);
+  EXPECT_DOUBLE_EQ(seconds, inside + between + inside);
+}
+
 TEST(LinkModel, AllReduceOfOneDeviceTakesNothing) {
   const Cluster cluster = two_by_two();
   EXPECT_EQ(lone_seconds(cluster, all_reduce(cluster, {2}, AllReduce::kRing, 1000)), 0);
