@@ -44,6 +44,10 @@ class Search {
  private:
   Result<std::vector<std::unique_ptr<Seeder>>> chosen() const {
     std::vector<std::unique_ptr<Seeder>> result;
+    if (options_.layout) {
+      result.push_back(make_layout_seeder(*options_.layout));
+      return result;
+    }
     if (options_.seeders.empty()) {
       for (const SeederEntry& entry : seeders()) result.push_back(entry.make());
     }
@@ -108,6 +112,12 @@ class Search {
 
   Status nothing_fits() const {
     if (nearest_) return infeasible(problem_, *nearest_);
+    if (options_.layout) {
+      return {StatusCode::kInfeasible,
+              "the model cannot be laid out like that\n"
+              "  hint: every stage needs a block of operators, every device a sample of each "
+              "micro-batch; try fewer stages, fewer micro-batches or a larger batch"};
+    }
     return {StatusCode::kInfeasible,
             "the chosen seeders have no strategy for this model and cluster\n"
             "  hint: pipelines need two devices and a graph that can be cut; try seeder "

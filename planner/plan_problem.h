@@ -2,6 +2,7 @@
 // plan_problem: runs seeders, keeps the fastest plan that fits, and compares it with baselines.
 #pragma once
 
+#include "planner/layout.h"
 #include "planner/problem.h"
 
 #include <agpcs/status.h>
@@ -27,6 +28,7 @@ struct Attempt {
 struct PlanOptions {
   std::uint64_t seed = 0;
   std::vector<std::string> seeders;  ///< empty: all, in the table's order
+  std::optional<Layout> layout;      ///< given: exactly this one, no seeder is asked
   /// Told what is done next ("metis", 2, 6: the second of six), for progress.
   std::function<void(std::string_view what, int number, int of)> progress;
 };

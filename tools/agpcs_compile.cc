@@ -87,6 +87,9 @@ void add_input_options(CLI::App& app, Arguments& a) {
 void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--seed", a.compile.seed, "of everything random (default: 0)")->check(at_least(0));
   app.add_option("--seeder", a.seeders, seeder_help())->allow_extra_args(false);
+  app.add_option("--layout", a.compile.layout,
+                 "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
+                 ":3 gives samples by weight instead of speed)");
   app.add_option("--refiner", a.refiner, "how plans are improved: " + joined(kRefiners));
   app.add_option("--micro-batches", a.compile.problem.micro_batches,
                  "number of micro-batches (default: the planner chooses)")
@@ -152,6 +155,10 @@ Status resolve(Arguments& a) {
                     a.compile.cluster));
   }
   AGPCS_RETURN_IF_ERROR(check_choices(a));
+  if (!a.compile.layout.empty() && !a.seeders.empty()) {
+    return usage(
+        "--layout and --seeder are both given\n  hint: a layout leaves nothing to a seeder");
+  }
   AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
   if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {
     for (const std::string& name : a.seeders) AGPCS_RETURN_IF_ERROR(make_seeder(name).status());

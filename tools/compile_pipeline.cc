@@ -72,6 +72,9 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
   PlanOptions plan;
   plan.seed = options.seed;
   plan.seeders = options.seeders;
+  if (!options.layout.empty()) {
+    AGPCS_TRY(plan.layout, parse_layout(options.layout, compiled.problem->cluster));
+  }
   plan.progress = [&](std::string_view what, int number, int of) {
     stages.progress().step(fmt::format("plan {}/{}: {}", number, of, what));
   };

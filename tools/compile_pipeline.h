@@ -27,6 +27,7 @@ struct CompileOptions {
   ProblemOptions problem;
   std::uint64_t seed = 0;
   std::vector<std::string> seeders;  ///< empty: all
+  std::string layout;                ///< `parse_layout`'s text; empty: the seeders decide
 };
 
 struct Compiled {

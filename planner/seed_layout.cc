@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/link_model.h"
+#include "ir/diagnostics.h"
+#include "planner/candidates.h"
+#include "planner/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
+
+Result<double> parse_weight(std::string_view text, std::string_view device) {
+  double weight = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, weight);
+  if (error == std::errc() && rest == end && std::isfinite(weight) && weight > 0) return weight;
+  return usage(
+      fmt::format("layout: the weight of device {} is '{}', not a number above 0", device, text));
+}
+
+Status no_device(const Cluster& cluster, std::string_view name) {
+  std::vector<std::string> names;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) names.push_back(cluster.device_name(id));
+  return usage(fmt::format("layout: there is no device '{}'\n  hint: {}", name,
+                           did_you_mean(name, names, "devices")));
+}
+
+/// One "a/0:3,b/0:1"; `taken` remembers the devices of the stages before.
+Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
+                                  std::vector<bool>& taken) {
+  std::vector<std::pair<DeviceId, double>> members;  // weight 0: none given
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t colon = part.find(':');
+    const std::string_view name = part.substr(0, colon);
+    const DeviceId device = cluster.find_device(name);
+    if (device < 0) return no_device(cluster, name);
+    if (taken[at(device)]) return usage(fmt::format("layout: device {} is there twice", name));
+    taken[at(device)] = true;
+    double weight = 0;
+    if (colon != std::string_view::npos) {
+      AGPCS_TRY(weight, parse_weight(part.substr(colon + 1), name));
+    }
+    members.emplace_back(device, weight);
+  }
+  std::sort(members.begin(), members.end());
+  Layout::Stage stage;
+  for (const auto& [device, weight] : members) {
+    stage.devices.push_back(device);
+    if (weight > 0) stage.weights.push_back(weight);
+  }
+  if (stage.weights.empty() || stage.weights.size() == stage.devices.size()) return stage;
+  return usage(fmt::format(
+      "layout: {} of the {} devices of stage '{}' have a weight\n  hint: give all of them one, or "
+      "none: then shares follow speed",
+      stage.weights.size(), stage.devices.size(), text));
+}
+
+StageSpec weighted_stage(const Layout::Stage& stage, std::int64_t samples) {
+  StageSpec spec;
+  spec.devices = stage.devices;
+  spec.shares = largest_remainder(samples, stage.weights);
+  return spec;
+}
+
+bool has_empty_share(const StageSpec& spec) {
+  return std::find(spec.shares.begin(), spec.shares.end(), 0) != spec.shares.end();
+}
+
+/// Finds the cuts of one layout for one number of micro-batches.
+class CutFinder {
+ public:
+  CutFinder(const Problem& problem, const Layout& layout, std::int64_t samples)
+      : problem_(problem), layout_(layout), samples_(samples) {
+    StageTimer whole(problem, all_ops(problem));
+    for (const Layout::Stage& stage : layout.stages) {
+      add_prefix_sums(stage.weights.empty() ? balanced_stage(problem, whole, stage.devices, samples)
+                                            : weighted_stage(stage, samples));
+    }
+    for (int s = 1; s < static_cast<int>(layout.stages.size()); ++s) add_cuts(s);
+  }
+
+  /// By block. Needs: at least as many blocks as stages.
+  std::vector<int> stage_of_block() const {
+    const int blocks = problem_.blocks.size();
+    const int stages = static_cast<int>(layout_.stages.size());
+    std::vector<std::vector<Choice>> best(at(stages), std::vector<Choice>(at(blocks) + 1));
+    for (int s = 0; s < stages; ++s) {
+      for (int end = s + 1; end <= blocks - (stages - 1 - s); ++end) {
+        best[at(s)][at(end)] = choose(best, s, end);
+      }
+    }
+    std::vector<int> stage_of(at(blocks));
+    int end = blocks;
+    for (int s = stages - 1; s >= 0; --s) {
+      const int begin = best[at(s)][at(end)].begin;
+      std::fill(stage_of.begin() + begin, stage_of.begin() + end, s);
+      end = begin;
+    }
+    return stage_of;
+  }
+
+ private:
+  struct Choice {
+    double seconds = std::numeric_limits<double>::infinity();  // of the slowest stage or cut so far
+    int begin = 0;                                             // first block of the last stage
+  };
+
+  Choice choose(const std::vector<std::vector<Choice>>& best, int stage, int end) const {
+    if (stage == 0) return {stage_seconds(0, 0, end), 0};
+    Choice choice;
+    for (int begin = stage; begin < end; ++begin) {
+      const double seconds =
+          std::max({best[at(stage - 1)][at(begin)].seconds, stage_seconds(stage, begin, end),
+                    cuts_[at(stage - 1)][at(begin)]});
+      if (seconds < choice.seconds) choice = {seconds, begin};
+    }
+    return choice;
+  }
+
+  void add_prefix_sums(const StageSpec& spec) {
+    std::vector<std::vector<double>> sums;  // by device of the stage
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
+      std::vector<double> sum = {0};
+      for (const Block& block : problem_.blocks.blocks) {
+        double seconds = 0;
+        for (const OpId op : block.ops) {
+          const OpSeconds s = problem_.costs.seconds(kind, op, spec.shares[i]);
+          seconds += s.forward + s.backward;
+        }
+        sum.push_back(sum.back() + seconds);
+      }
+      sums.push_back(std::move(sum));
+    }
+    sums_.push_back(std::move(sums));
+  }
+
+  double stage_seconds(int stage, int begin, int end) const {
+    double slowest = 0;
+    for (const std::vector<double>& sum : sums_[at(stage)]) {
+      slowest = std::max(slowest, sum[at(end)] - sum[at(begin)]);
+    }
+    return slowest;
+  }
+
+  /// Seconds of one micro-batch's tensors into `stage`, by its first block; replicas side by side.
+  void add_cuts(int stage) {
+    const auto& from = layout_.stages[at(stage - 1)].devices;
+    const auto& to = layout_.stages[at(stage)].devices;
+    const double lanes = static_cast<double>(std::min(from.size(), to.size()));
+    const double scale =
+        static_cast<double>(samples_) / static_cast<double>(problem_.blocks.samples) / lanes;
+    std::vector<double> seconds;
+    for (const double bytes : problem_.blocks.cut_bytes) {
+      seconds.push_back(
+          lone_seconds(problem_.cluster, transfer(problem_.cluster, from.back(), to.front(),
+                                                  static_cast<std::int64_t>(bytes * scale))));
+    }
+    cuts_.push_back(std::move(seconds));
+  }
+
+  const Problem& problem_;
+  const Layout& layout_;
+  std::int64_t samples_;
+  std::vector<std::vector<std::vector<double>>> sums_;  // by stage, device, blocks before
+  std::vector<std::vector<double>> cuts_;               // by stage less one, first block
+};
+
+class LayoutSeeder : public Seeder {
+ public:
+  explicit LayoutSeeder(Layout layout) : layout_(std::move(layout)) {}
+  std::string_view name() const override { return "layout"; }
+
+  Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
+    std::vector<Strategy> strategies;
+    const int stages = static_cast<int>(layout_.stages.size());
+    if (problem.blocks.size() < stages) return strategies;
+    const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
+    const std::vector<std::int64_t> counts = pipeline ? micro_batch_counts(problem, stages)
+                                                      : micro_batch_numbers(problem.training.batch);
+    for (const std::int64_t count : counts) {
+      std::optional<Strategy> strategy = with(problem, count);
+      if (!strategy) continue;
+      // Without a pipeline more micro-batches than memory asks for only add launches.
+      if (!pipeline) {
+        AGPCS_TRY(const bool enough, fits(problem, *strategy));
+        strategies.clear();
+        if (enough) return std::vector<Strategy>{std::move(*strategy)};
+      }
+      strategies.push_back(std::move(*strategy));
+    }
+    return strategies;
+  }
+
+ private:
+  /// Nothing where a device would get no sample.
+  std::optional<Strategy> with(const Problem& problem, std::int64_t micro_batches) const {
+    const std::int64_t samples = problem.training.batch / micro_batches;
+    for (const Layout::Stage& stage : layout_.stages) {
+      if (samples < static_cast<std::int64_t>(stage.devices.size())) return std::nullopt;
+    }
+    Partition partition;
+    partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
+    for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
+    Strategy strategy = std::move(pipelines(problem, partition, {micro_batches}).front().strategy);
+    if (!give_shares(strategy, samples)) return std::nullopt;
+    return strategy;
+  }
+
+  /// Weighted shares where they were asked for; false when a device would get no sample.
+  bool give_shares(Strategy& strategy, std::int64_t samples) const {
+    for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+      const Layout::Stage& stage = layout_.stages[s];
+      if (!stage.weights.empty()) strategy.stages[s] = weighted_stage(stage, samples);
+      const StageSpec& spec = strategy.stages[s];
+      if (spec.devices.size() != stage.devices.size() || has_empty_share(spec)) return false;
+    }
+    return true;
+  }
+
+  Layout layout_;
+};
+
+}  // namespace
+
+Result<Layout> parse_layout(std::string_view text, const Cluster& cluster) {
+  Layout layout;
+  std::vector<bool> taken(cluster.devices.size());
+  for (const std::string_view part : split(text, '|')) {
+    AGPCS_TRY(Layout::Stage stage, parse_stage(part, cluster, taken));
+    layout.stages.push_back(std::move(stage));
+  }
+  return layout;
+}
+
+std::unique_ptr<Seeder> make_layout_seeder(Layout layout) {
+  return std::make_unique<LayoutSeeder>(std::move(layout));
+}
+
+}  // namespace agpcs

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/layout.h"
+
+#include "planner/evaluate.h"
+#include "planner/plan_problem.h"
+#include "planner/shares.h"
+#include "tests/planner/problems.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace agpcs::testing {
+namespace {
+
+/// What a layout is refused with on `fast_and_slow`.
+std::string refusal(std::string_view text) {
+  const auto layout = parse_layout(text, fast_and_slow());
+  EXPECT_EQ(layout.status().code(), StatusCode::kUsage) << text;
+  return layout.status().message();
+}
+
+std::vector<Strategy> strategies_of(const Problem& problem, std::string_view text) {
+  auto layout = parse_layout(text, problem.cluster);
+  EXPECT_TRUE(layout.ok()) << layout.status().message();
+  auto strategies = make_layout_seeder(std::move(*layout))->seed(problem, Rng(0));
+  EXPECT_TRUE(strategies.ok()) << strategies.status().message();
+  return std::move(*strategies);
+}
+
+std::string device(int id) { return fast_and_slow().device_name(id); }
+
+TEST(Layout, IsRefusedWithTheReason) {
+  EXPECT_THAT(refusal("nowhere/0"),
+              ::testing::StartsWith("layout: there is no device 'nowhere/0'\n  hint: "));
+  EXPECT_EQ(refusal(device(0) + "|" + device(0)),
+            "layout: device " + device(0) + " is there twice");
+  EXPECT_EQ(refusal(device(0) + ":0"),
+            "layout: the weight of device " + device(0) + " is '0', not a number above 0");
+  EXPECT_THAT(refusal(device(0) + ":1," + device(1)),
+              ::testing::StartsWith("layout: 1 of the 2 devices of stage '"));
+  EXPECT_THAT(refusal(device(0) + "|"), ::testing::StartsWith("layout: there is no device ''"));
+}
+
+TEST(Layout, WeightsGiveTheShares) {
+  const auto problem = problem_of(chain(12), fast_and_slow(), 48);
+  const auto strategies = strategies_of(*problem, device(1) + ":1," + device(0) + ":3");
+  ASSERT_EQ(strategies.size(), 1u);
+  EXPECT_THAT(strategies[0].stages[0].devices, ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(strategies[0].stages[0].shares, ::testing::ElementsAre(36, 12));
+}
+
+TEST(Layout, EveryCandidateHasTheStagesAskedForAndVerifies) {
+  const auto problem = problem_of(chain(12), fast_and_slow(), 48);
+  for (const std::string& text :
+       {device(3) + "|" + device(0) + "|" + device(1),
+        device(0) + "," + device(1) + "|" + device(2),
+        device(0) + ":2," + device(1) + ":1|" + device(2) + "," + device(3)}) {
+    const auto strategies = strategies_of(*problem, text);
+    EXPECT_FALSE(strategies.empty()) << text;
+    for (const Strategy& strategy : strategies) {
+      EXPECT_EQ(strategy.stages.size(),
+                static_cast<std::size_t>(std::count(text.begin(), text.end(), '|') + 1));
+      EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 48).message(), "");
+      EXPECT_TRUE(evaluate(*problem, strategy, MadeBy()).ok()) << text;
+    }
+  }
+}
+
+TEST(Layout, StagesOfEqualDevicesGetEqualWork) {
+  const auto problem = problem_of(chain(12), fast_and_slow(), 48);
+  for (const Strategy& strategy : strategies_of(*problem, device(0) + "|" + device(1))) {
+    StageTimer first(*problem, ops_of_stages(strategy.stage_of, 2)[0]);
+    StageTimer second(*problem, ops_of_stages(strategy.stage_of, 2)[1]);
+    const double a = slowest_seconds(*problem, first, strategy.stages[0]);
+    const double b = slowest_seconds(*problem, second, strategy.stages[1]);
+    EXPECT_NEAR(a / b, 1, 0.35) << a << " " << b;  // twelve layers and a loss cannot do better
+  }
+}
+
+TEST(Layout, MoreStagesThanBlocksIsInfeasible) {
+  const auto problem = problem_of(chain(1), fast_and_slow(), 48);
+  PlanOptions options;
+  auto layout = parse_layout(device(0) + "|" + device(1) + "|" + device(2) + "|" + device(3),
+                             problem->cluster);
+  ASSERT_TRUE(layout.ok());
+  options.layout = *layout;
+  ASSERT_LT(problem->blocks.size(), 4);
+  const auto planned = plan_problem(*problem, options);
+  EXPECT_EQ(planned.status().code(), StatusCode::kInfeasible);
+  EXPECT_THAT(planned.status().message(),
+              ::testing::StartsWith("the model cannot be laid out like that"));
+}
+
+}  // namespace
+}  // namespace agpcs::testing
