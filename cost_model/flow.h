@@ -12,10 +12,11 @@ namespace agpcs {
 
 /// Bytes that move at one rate over one hop, or in lockstep over several, as the hops of a ring do.
 struct Flow {
-  std::int64_t bytes = 0;         ///< on each hop
-  std::vector<LinkId> links;      ///< the hops' routes; a link as often as hops cross it
-  std::vector<DeviceId> senders;  ///< one a hop
-  double stretch = 1;             ///< it takes as long as that many times its bytes would
+  std::int64_t bytes = 0;           ///< on each hop
+  std::vector<LinkId> links;        ///< the hops' routes; a link as often as hops cross it
+  std::vector<DeviceId> senders;    ///< one a hop
+  std::vector<DeviceId> receivers;  ///< one a hop
+  double stretch = 1;               ///< it takes as long as that many times its bytes would
 };
 
 /// The rate (bytes/s on each hop) of every flow when `flows` share `links` max-min fairly: no flow
@@ -32,6 +33,10 @@ class FairSharing {
   explicit FairSharing(std::span<const Link> links);
   /// Writes the rates of `flows`, in order, to `rates`.
   void share(std::span<const Flow* const> flows, std::vector<double>& rates);
+  /// From now on the link has that many bytes/s.
+  void set_bandwidth(LinkId link, double bandwidth) {
+    bandwidth_[static_cast<std::size_t>(link)] = bandwidth;
+  }
 
  private:
   void load(std::span<const Flow* const> flows);

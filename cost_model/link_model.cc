@@ -12,6 +12,7 @@ void add_hop(const Cluster& cluster, DeviceId from, DeviceId to, Flow& flow) {
   const std::vector<LinkId> route = cluster.route(from, to);
   flow.links.insert(flow.links.end(), route.begin(), route.end());
   flow.senders.push_back(from);
+  flow.receivers.push_back(to);
 }
 
 const CollectiveFit& fit_of(const Cluster& cluster, AllReduce algorithm) {

@@ -8,7 +8,10 @@
 namespace agpcs {
 
 Network::Network(std::span<const Link> links)
-    : sharing_(links), on_link_(links.size()), link_reached_(links.size()) {}
+    : sharing_(links), on_link_(links.size()), link_reached_(links.size()) {
+  bandwidth_.reserve(links.size());
+  for (const Link& link : links) bandwidth_.push_back(link.bandwidth);
+}
 
 void Network::start(const Flow& flow, int owner, double now) {
   AGPCS_CHECK(flow.bytes > 0 && !flow.links.empty(), "flow of {} bytes over {} links", flow.bytes,
@@ -26,6 +29,7 @@ void Network::start(const Flow& flow, int owner, double now) {
   active.since = now;
   active.rate = 0;
   for (const LinkId link : flow.links) on_link_[static_cast<std::size_t>(link)].push_back(slot);
+  for_each_watched(flow, [&](DeviceId, Watched& device) { device.slots.push_back(slot); });
   reach_links_of(flow);
 }
 
@@ -41,18 +45,70 @@ int Network::finish(const FlowEnd& end) {
     slots.erase(std::find(slots.begin(), slots.end(), end.slot));
   }
   reach_links_of(*active.flow);
+  for_each_watched(*active.flow, [&](DeviceId, Watched& device) {
+    device.slots.erase(std::find(device.slots.begin(), device.slots.end(), end.slot));
+  });
+  touch(*active.flow);
   ++active.version;
   active.flow = nullptr;
   free_slots_.push_back(end.slot);
   return active.owner;
 }
 
-void Network::reach_links_of(const Flow& flow) {
-  for (const LinkId link : flow.links) {
-    char& reached = link_reached_[static_cast<std::size_t>(link)];
-    if (!reached) changed_.push_back(link);
-    reached = true;
+void Network::scale(LinkId link, double factor) {
+  const auto index = static_cast<std::size_t>(link);
+  sharing_.set_bandwidth(link, bandwidth_[index] * factor);
+  if (!on_link_[index].empty()) reach(link);
+}
+
+void Network::watch(DeviceId device) {
+  const auto index = static_cast<std::size_t>(device);
+  if (devices_.size() <= index) devices_.resize(index + 1);
+  devices_[index].watched = true;
+}
+
+double Network::rate_of(DeviceId device) const {
+  double rate = 0;
+  for (const int slot : devices_[static_cast<std::size_t>(device)].slots) {
+    const Active& active = slots_[static_cast<std::size_t>(slot)];
+    rate += active.rate / active.flow->stretch;
   }
+  return rate;
+}
+
+/// Calls `f(id, device)` for the watched devices of a flow, once for each of its hops' ends.
+template <typename F>
+void Network::for_each_watched(const Flow& flow, F f) {
+  if (devices_.empty()) return;
+  for (const std::vector<DeviceId>* ends : {&flow.senders, &flow.receivers}) {
+    for (const DeviceId id : *ends) {
+      const auto index = static_cast<std::size_t>(id);
+      if (index < devices_.size() && devices_[index].watched) f(id, devices_[index]);
+    }
+  }
+}
+
+void Network::touch(const Flow& flow) {
+  for_each_watched(flow, [&](DeviceId id, Watched& device) {
+    if (!device.touched) touched_.push_back(id);
+    device.touched = true;
+  });
+}
+
+void Network::take_touched(std::vector<DeviceId>& devices) {
+  devices.swap(touched_);
+  touched_.clear();
+  for (const DeviceId id : devices) devices_[static_cast<std::size_t>(id)].touched = false;
+}
+
+void Network::reach(LinkId link) {
+  char& reached = link_reached_[static_cast<std::size_t>(link)];
+  if (!reached) changed_.push_back(link);
+  reached = true;
+}
+
+void Network::reach_links_of(const Flow& flow) {
+  for (const LinkId link : flow.links) reach(link);
 }
 
 /// From the changed links to the flows on them, to all links of those flows, and so on.
@@ -85,6 +141,7 @@ void Network::settle(double now, std::vector<FlowEnd>& ends) {
     active.left = std::max(0.0, active.left - active.rate * (now - active.since));
     active.since = now;
     active.rate = rates_[i];
+    touch(*active.flow);
     ends.push_back({now + active.left / active.rate, reached_[i], ++active.version});
   }
 }

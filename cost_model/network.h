@@ -28,6 +28,16 @@ class Network {
   int finish(const FlowEnd& end);
   bool is_current(const FlowEnd& end) const;
 
+  /// From the next `settle` on, the link has `factor` of its bandwidth.
+  void scale(LinkId link, double factor);
+
+  /// Keeps an account of the bytes that flow to and from a device. Before any flow starts.
+  void watch(DeviceId device);
+  /// Bytes/s sent and received by a watched device.
+  double rate_of(DeviceId device) const;
+  /// Puts the watched devices whose rate may have changed since the last call into `devices`.
+  void take_touched(std::vector<DeviceId>& devices);
+
   /// Shares bandwidth anew among the flows that starts and finishes since the last call reach over
   /// common links, and appends the ends that moved to `ends`. Cost: that of `fair_rates` for those
   /// flows alone.
@@ -43,9 +53,19 @@ class Network {
     int version = 0;   // of its end
     bool reached = false;
   };
+  struct Watched {
+    bool watched = false;
+    bool touched = false;    // it is in touched_
+    std::vector<int> slots;  // once a hop end
+  };
+  void reach(LinkId link);
   void reach_links_of(const Flow& flow);
   void collect_reached();
+  template <typename F>
+  void for_each_watched(const Flow& flow, F f);
+  void touch(const Flow& flow);
 
+  std::vector<double> bandwidth_;  // by link, not scaled
   FairSharing sharing_;
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
@@ -55,6 +75,8 @@ class Network {
   std::vector<int> reached_;  // slots to share anew, ascending
   std::vector<const Flow*> flows_;
   std::vector<double> rates_;
+  std::vector<Watched> devices_;  // empty: none is watched
+  std::vector<DeviceId> touched_;
 };
 
 }  // namespace agpcs

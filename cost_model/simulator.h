@@ -32,7 +32,7 @@ struct StageEstimate {
 struct DeviceEstimate {
   int rank = 0;
   std::string device;
-  double compute_seconds = 0;        ///< busy computing
+  double compute_seconds = 0;        ///< in computations, slowed or not
   double utilization = 0;            ///< compute_seconds / step_seconds
   double exposed_communication = 0;  ///< not computing while a transfer or collective of it runs
   std::int64_t bytes_sent = 0;
@@ -59,9 +59,21 @@ struct SimulateOptions {
 /// its algorithm's phases over the real routes (link_model.h); the hops of a phase run in lockstep,
 /// as one flow. A bucket's gradients are ready when the last backward pass of its `after` reaches
 /// the first operator that uses one of its parameters. Sending rows and adding gradients up cost no
-/// compute time. Needs: a plan that verifies against graph and cluster, whose `costs` are given;
-/// digests are not compared. Errors: a plan that cannot finish (our bug if it verified): names the
-/// instructions that wait.
+/// compute time.
+///
+/// What was measured of a device kind counts as follows; without measurements, nothing does.
+/// * `instruction_overhead` o: every computation lasts o longer, before its work; every transfer
+///   and collective starts to move o later, o that of its slowest end.
+/// * The first computation of a rank's step lasts `CostTable::begin_seconds` longer.
+/// * `overlap.compute_seconds_per_byte` c: while bytes go to and from a device at r bytes/s in sum,
+///   it computes at max(0, 1 - r c) of its speed, so that B bytes cost B c seconds of computing,
+///   however fast they come.
+/// * `overlap.communication_factor` f: while a device computes, its two ports have f of their
+///   bandwidth.
+///
+/// Needs: a plan that verifies against graph and cluster, whose `costs` are given; digests are not
+/// compared. Errors: a plan that cannot finish (our bug if it verified): names the instructions
+/// that wait.
 Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& cluster,
                           const CostTable& costs, const SimulateOptions& options = {});
 

@@ -2,6 +2,7 @@
 #include "cost_model/step_engine.h"
 
 #include "cost_model/network.h"
+#include "cost_model/running_computation.h"
 #include "cost_model/step_state.h"
 #include "ir/check.h"
 
@@ -18,6 +19,7 @@ enum class EventKind : std::uint8_t {
   kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
   kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
   kFlowEnd,    // a flow ends; rank: slot, index: version
+  kBegun,      // an exchange has the instruction overhead of its ends behind it; rank: exchange
 };
 
 struct Event {
@@ -25,8 +27,10 @@ struct Event {
   EventKind kind = EventKind::kComputed;
   int rank = 0;
   int index = 0;
+  int version = 0;  // of a computation's times
   friend bool operator>(const Event& a, const Event& b) {
-    return std::tie(a.time, a.kind, a.rank, a.index) > std::tie(b.time, b.kind, b.rank, b.index);
+    return std::tie(a.time, a.kind, a.rank, a.index, a.version) >
+           std::tie(b.time, b.kind, b.rank, b.index, b.version);
   }
 };
 
@@ -42,14 +46,18 @@ class Engine {
  public:
   Engine(const Plan& plan, const StepModel& model, const Cluster& cluster, bool timeline)
       : model_(model),
+        cluster_(cluster),
         state_(plan, model),
         network_(cluster.links),
         keep_timeline_(timeline),
         rank_of_(cluster.devices.size(), -1) {
     run_.ranks.resize(model.ranks.size());
     run_.link_bytes.resize(cluster.links.size());
+    computations_.resize(model.ranks.size());
     for (std::size_t r = 0; r < model.ranks.size(); ++r) {
-      rank_of_[static_cast<std::size_t>(model.ranks[r].device)] = static_cast<int>(r);
+      const DeviceId device = model.ranks[r].device;
+      rank_of_[static_cast<std::size_t>(device)] = static_cast<int>(r);
+      if (cluster.kind_of(device).overlap.compute_seconds_per_byte > 0) network_.watch(device);
     }
   }
 
@@ -92,12 +100,16 @@ class Engine {
   void handle(const Event& event) {
     switch (event.kind) {
       case EventKind::kComputed:
-        account(event.rank);
-        state_.rank(event.rank).computing = false;
-        finish(event.rank, event.index);
+        if (computation(event.rank).is_current(event.version)) end_computation(event);
         break;
       case EventKind::kGradients:
-        satisfy(event.rank, event.index);
+        if (computation(event.rank).is_current(event.version)) {
+          computation(event.rank).reached(event.index);
+          satisfy(event.rank, event.index);
+        }
+        break;
+      case EventKind::kBegun:
+        start_phase(event.rank);
         break;
       case EventKind::kFlowing:
         start_flows(event.rank);
@@ -143,12 +155,44 @@ class Engine {
                                                          : times.update;
     account(rank);
     state_.rank(rank).computing = true;
-    rank_run(rank).compute_seconds += seconds;
-    events_.push({now_ + seconds, EventKind::kComputed, rank, index});
+    const DeviceKind& kind = kind_of(rank);
+    const double slowdown = kind.overlap.compute_seconds_per_byte;
+    Computation& running = computation(rank);
+    const double lead = kind.instruction_overhead + (running.is_first() ? times.begin : 0);
+    running.start(index, now_, lead + seconds, slowdown > 0 ? speed_of(rank, slowdown) : 1);
     for (const StepInstruction::Release& release : instruction.releases) {
       const double after = times.gradients[static_cast<std::size_t>(release.bucket)];
-      events_.push({now_ + after, EventKind::kGradients, rank, release.instruction});
+      running.add_gradients(release.instruction, lead + after);
     }
+    computing_changed(rank);
+    announce(rank);
+  }
+
+  /// Puts the ends of a rank's computation and gradients on the calendar.
+  void announce(int rank) {
+    computation(rank).for_each_end([&](double time, int instruction, bool gradients) {
+      const EventKind kind = gradients ? EventKind::kGradients : EventKind::kComputed;
+      events_.push({time, kind, rank, instruction, computation(rank).version()});
+    });
+  }
+
+  void end_computation(const Event& event) {
+    account(event.rank);
+    state_.rank(event.rank).computing = false;
+    rank_run(event.rank).compute_seconds += computation(event.rank).finish(now_);
+    computing_changed(event.rank);
+    finish(event.rank, event.index);
+  }
+
+  /// How fast a rank computes while messages come and go.
+  double speed_of(int rank, double slowdown) const {
+    const DeviceId device = model_.ranks[static_cast<std::size_t>(rank)].device;
+    return std::max(0.0, 1 - slowdown * network_.rate_of(device));
+  }
+
+  /// While a device computes, its ports may carry less.
+  void computing_changed(int rank) {
+    if (kind_of(rank).overlap.communication_factor != 1) ports_.push_back(rank);
   }
 
   void finish(int rank, int index) {
@@ -162,11 +206,17 @@ class Engine {
   void start_exchange(const Meeting& meeting) {
     const int id = new_exchange();
     exchanges_[static_cast<std::size_t>(id)] = {&state_.exchange_of(meeting), meeting, 0, 0};
+    double overhead = 0;
     state_.for_each_participant(meeting, [&](int rank, StreamKind stream) {
       account(rank);
       state_.start_moving(rank, stream, now_);
+      overhead = std::max(overhead, kind_of(rank).instruction_overhead);
     });
-    start_phase(id);
+    if (overhead > 0) {
+      events_.push({now_ + overhead, EventKind::kBegun, id, 0});
+    } else {
+      start_phase(id);
+    }
   }
 
   int new_exchange() {
@@ -228,10 +278,30 @@ class Engine {
   }
 
   void settle() {
+    for (const int rank : ports_) {
+      const DeviceId id = model_.ranks[static_cast<std::size_t>(rank)].device;
+      const Device& device = cluster_.devices[static_cast<std::size_t>(id)];
+      const bool computing = state_.rank(rank).computing;
+      const double factor = computing ? kind_of(rank).overlap.communication_factor : 1;
+      network_.scale(device.out, factor);
+      network_.scale(device.in, factor);
+    }
+    ports_.clear();
     ends_.clear();
     network_.settle(now_, ends_);
     for (const FlowEnd& end : ends_) {
       events_.push({end.time, EventKind::kFlowEnd, end.slot, end.version});
+    }
+    retime_computations();
+  }
+
+  void retime_computations() {
+    network_.take_touched(touched_);
+    for (const DeviceId device : touched_) {
+      const int rank = rank_of_[static_cast<std::size_t>(device)];
+      if (!state_.rank(rank).computing) continue;
+      const double slowdown = kind_of(rank).overlap.compute_seconds_per_byte;
+      if (computation(rank).set_speed(now_, speed_of(rank, slowdown))) announce(rank);
     }
   }
 
@@ -253,7 +323,13 @@ class Engine {
     return std::move(run_);
   }
 
+  Computation& computation(int rank) { return computations_[static_cast<std::size_t>(rank)]; }
+  const DeviceKind& kind_of(int rank) const {
+    return cluster_.kind_of(model_.ranks[static_cast<std::size_t>(rank)].device);
+  }
+
   const StepModel& model_;
+  const Cluster& cluster_;
   StepState state_;
   Network network_;
   bool keep_timeline_;
@@ -264,6 +340,9 @@ class Engine {
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
   std::vector<FlowEnd> ends_;
+  std::vector<Computation> computations_;  // by rank
+  std::vector<int> ports_;                 // ranks that began or ended computing
+  std::vector<DeviceId> touched_;
   StepRun run_;
 };
 

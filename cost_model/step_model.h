@@ -33,6 +33,7 @@ struct StepInstruction {
 
 /// Seconds on one rank.
 struct RankTimes {
+  double begin = 0;  ///< before the first computation of the step
   double forward = 0, backward = 0, update = 0;
   std::vector<double> gradients;  ///< by bucket: from the start of backward to its last gradient
 };

@@ -72,6 +72,7 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
                    bool recompute, std::size_t bucket_count) {
   RankTimes times;
   times.gradients.resize(bucket_count);
+  times.begin = costs.begin_seconds(kind, work.elements);
   times.update = costs.update_seconds(kind, work.elements, work.tensors);
   std::vector<double> backward(work.ops.size());
   for (std::size_t i = 0; i < work.ops.size(); ++i) {

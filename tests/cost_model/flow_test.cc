@@ -23,7 +23,7 @@ std::vector<Link> links_of(const std::vector<double>& bandwidths) {
 
 std::vector<Flow> flows_over(const std::vector<std::vector<LinkId>>& routes) {
   std::vector<Flow> flows;
-  for (const std::vector<LinkId>& route : routes) flows.push_back({1, route, {}});
+  for (const std::vector<LinkId>& route : routes) flows.push_back({1, route, {}, {}});
   return flows;
 }
 

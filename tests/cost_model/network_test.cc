@@ -83,13 +83,13 @@ std::vector<double> ends_by_definition(const std::vector<Arrival>& arrivals,
 
 TEST(Network, SlowsAFlowDownWhileAnotherSharesItsLink) {
   // 100 bytes alone for 5 s at 10 B/s, then halves until the second's 20 bytes are through.
-  const std::vector<Arrival> arrivals = {{0, {100, {0}, {}}}, {5, {20, {0}, {}}}};
+  const std::vector<Arrival> arrivals = {{0, {100, {0}, {}, {}}}, {5, {20, {0}, {}, {}}}};
   EXPECT_THAT(ends_by_network(arrivals, links_of({10})), testing::ElementsAre(12.0, 9.0));
 }
 
 TEST(Network, LeavesFlowsAloneThatShareNothingWithAChange) {
   const std::vector<Link> links = links_of({10, 10});
-  const Flow a = {100, {0}, {}}, b = {100, {1}, {}};
+  const Flow a = {100, {0}, {}, {}}, b = {100, {1}, {}, {}};
   Network network(links);
   std::vector<FlowEnd> ends;
   network.start(a, 1, 0);

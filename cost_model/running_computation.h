@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Computation: what a rank computes right now, in virtual time. Messages to and from the device may
+// slow it, so that its ends move.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace agpcs {
+
+class Computation {
+ public:
+  /// True before the first start.
+  bool is_first() const { return instruction_ < 0; }
+  /// `work`: seconds at full speed. It advances at `speed`, 0 to 1.
+  void start(int instruction, double now, double work, double speed) {
+    instruction_ = instruction;
+    begun_ = since_ = now;
+    work_ = left_ = work;
+    speed_ = speed;
+    steady_ = speed == 1;
+    gradients_.clear();
+  }
+  /// `instruction` waits for gradients that are there after `work` seconds at full speed.
+  void add_gradients(int instruction, double work) { gradients_.push_back({instruction, work}); }
+  /// The gradients that `instruction` waits for are there.
+  void reached(int instruction) {
+    const auto found = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradients& g) {
+      return g.instruction == instruction;
+    });
+    if (found != gradients_.end()) gradients_.erase(found);  // else the computation is over
+  }
+
+  /// From now on it advances at `speed`. True when that makes the announced ends void.
+  bool set_speed(double now, double speed) {
+    if (speed == speed_) return false;
+    const double done = speed_ * (now - since_);
+    left_ = std::max(0.0, left_ - done);
+    for (Gradients& g : gradients_) g.left = std::max(0.0, g.left - done);
+    since_ = now;
+    speed_ = speed;
+    steady_ = false;
+    ++version_;
+    return true;
+  }
+
+  /// Calls `f(time, instruction, is gradients)` for each end; not at all at speed 0.
+  template <typename F>
+  void for_each_end(F f) const {
+    if (speed_ == 0) return;
+    f(since_ + left_ / speed_, instruction_, false);
+    for (const Gradients& g : gradients_) f(since_ + g.left / speed_, g.instruction, true);
+  }
+  bool is_current(int version) const { return version == version_; }
+  int version() const { return version_; }
+
+  /// How long it has taken.
+  double finish(double now) const { return steady_ ? work_ : now - begun_; }
+
+ private:
+  struct Gradients {
+    int instruction = 0;
+    double left = 0;  // seconds of work, at `since_`
+  };
+  int instruction_ = -1;
+  double begun_ = 0, work_ = 0;
+  double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work, at `since_`
+  bool steady_ = true;                       // at full speed all the time
+  int version_ = 0;                          // of its ends
+  std::vector<Gradients> gradients_;
+};
+
+}  // namespace agpcs

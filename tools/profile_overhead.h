@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instruction overhead: what the replayer adds to each instruction of a plan.
+#pragma once
+
+#include "ir/cluster.h"
+#include "tools/profile_messages.h"
+#include "tools/profile_team.h"
+
+#include <agpcs/executor.h>
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+
+namespace agpcs {
+
+struct OverheadWork {
+  int first_group = 0;   ///< of the groups that plans open
+  double seconds = 0.2;  ///< for each length of plan
+  std::chrono::milliseconds limit{120000};
+};
+
+/// Seconds that the replayer adds to an instruction of this rank: the number by which the
+/// simulator, which adds it to every instruction, gets the measured step of plans that compute
+/// nothing and send almost nothing. All ranks of `team`, which are those of `transport`, call it.
+///
+/// One rank alone: a stage of M micro-batches takes 2 x overhead more a micro-batch. Several: a
+/// pipeline of two stages in 1F1B, the even ranks and the odd ones; a micro-batch adds, by the
+/// plan's execution model, half a round trip of a small message plus o(a) + o(b) + max(o(a), o(b))
+/// for the two instructions that compute on each of ranks a and b and the two messages (a message
+/// takes the larger overhead of its ends), halved, as two micro-batches are under way at a time.
+/// What each rank takes alone says how o(a) and o(b) relate. Both are slopes over several M, so
+/// that what a step takes once does not count.
+Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
+                                MessageMemory& memory, const OverheadWork& work);
+
+/// The pipeline: `micro_batches` of one sample and one element for each rank of a stage. One rank:
+/// one stage. Its operators are named by their stage, "s0" and "s1". No buckets.
+Plan idle_plan(const Cluster& cluster, int ranks, int micro_batches);
+
+}  // namespace agpcs

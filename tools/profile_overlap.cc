@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_overlap.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr double kVoteEvery = 0.05;  // seconds
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return seconds.count();
+}
+
+/// How often something was done in how many seconds.
+struct Count {
+  std::int64_t times = 0;
+  double seconds = 0;
+  double rate() const { return seconds > 0 ? static_cast<double>(times) / seconds : 0; }
+};
+
+/// All-reduces until every rank has seen enough of them. `run` on one thread, the rest on any.
+class ReduceLoop {
+ public:
+  /// `enough` is asked now and then, by the thread that runs.
+  ReduceLoop(RankTeam& team, const OverlapWork& work, std::function<bool()> enough)
+      : team_(team), work_(work), enough_(std::move(enough)) {}
+
+  void run() {
+    status_ = loop();
+    ended_ = true;
+  }
+  bool ended() const { return ended_; }
+  const Status& status() const { return status_; }  ///< after `run`
+  /// What is done so far, until the end of its last all-reduce.
+  Count done() const {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+
+ private:
+  Status loop() {
+    const auto begin = std::chrono::steady_clock::now();
+    const double chunk = std::max(1.0, std::round(kVoteEvery / work_.reduce_seconds));
+    const auto ranks = static_cast<double>(team_.ranks().size());
+    while (true) {
+      for (double i = 0; i < chunk; ++i) {
+        AGPCS_RETURN_IF_ERROR(team_.all_reduce(work_.buffer, AllReduce::kRing));
+        const std::lock_guard lock(mutex_);
+        done_ = {done_.times + 1, seconds_since(begin)};
+      }
+      AGPCS_TRY(const std::vector<double> votes, team_.sum({enough_() ? 1.0 : 0.0}));
+      if (votes.front() >= ranks) return {};
+    }
+  }
+
+  RankTeam& team_;
+  const OverlapWork& work_;
+  const std::function<bool()> enough_;
+  std::atomic<bool> ended_{false};
+  mutable std::mutex mutex_;
+  Count done_;
+  Status status_;
+};
+
+/// Computes until `window` seconds are over, then on, not counted, while `goes_on` says so.
+/// `counted` is called in between.
+template <typename Counted, typename GoesOn>
+Result<Count> compute_for(const OverlapWork& work, double window, const Counted& counted,
+                          const GoesOn& goes_on) {
+  const auto begin = std::chrono::steady_clock::now();
+  Count count;
+  while (count.times == 0 || count.seconds < window) {
+    AGPCS_RETURN_IF_ERROR(work.compute());
+    count = {count.times + 1, seconds_since(begin)};
+  }
+  counted();
+  while (goes_on(seconds_since(begin))) AGPCS_RETURN_IF_ERROR(work.compute());
+  return count;
+}
+
+/// Every rank computes, and stays at it until the slowest one's window is over: it overruns by at
+/// most one repetition, which the ranks time beforehand.
+Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
+  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());
+  const auto begin = std::chrono::steady_clock::now();
+  AGPCS_RETURN_IF_ERROR(work.compute());
+  std::vector<double> repetition(team.ranks().size());
+  repetition[static_cast<std::size_t>(rank)] = seconds_since(begin);
+  AGPCS_TRY(repetition, team.sum(std::move(repetition)));
+  const double until = work.seconds + *std::max_element(repetition.begin(), repetition.end());
+  return compute_for(
+      work, work.seconds, [] {}, [&](double now) { return now < until; });
+}
+
+Result<Count> reduce_alone(RankTeam& team, const OverlapWork& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  ReduceLoop loop(team, work, [&] { return seconds_since(begin) >= work.seconds; });
+  loop.run();
+  AGPCS_RETURN_IF_ERROR(loop.status());
+  return loop.done();
+}
+
+struct Together {
+  Count computed, reduced;
+};
+
+Result<Together> both(RankTeam& team, const OverlapWork& work) {
+  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());
+  std::atomic<bool> computed_enough{false};
+  ReduceLoop loop(team, work, [&] { return computed_enough.load(); });
+  std::thread reducing([&] { loop.run(); });
+  Count reduced;
+  const auto computed = compute_for(
+      work, work.seconds,
+      [&] {
+        reduced = loop.done();
+        computed_enough = true;
+      },
+      [&](double) { return !loop.ended(); });
+  computed_enough = true;  // whatever happened
+  reducing.join();
+  if (!computed.ok()) return computed.status();
+  AGPCS_RETURN_IF_ERROR(loop.status());
+  return Together{*computed, reduced};
+}
+
+/// Bytes that a rank of the ring sends and receives in one all-reduce.
+double bytes_of_ring(const OverlapWork& work, std::size_t ranks) {
+  const auto n = static_cast<double>(ranks);
+  return 4 * (n - 1) / n * static_cast<double>(work.buffer.bytes);
+}
+
+}  // namespace
+
+Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work) {
+  AGPCS_TRY(const Count computing, compute_alone(team, rank, work));
+  AGPCS_TRY(const Count reducing, reduce_alone(team, work));
+  AGPCS_TRY(const Together together, both(team, work));
+  MeasuredOverlap overlap;
+  const double window = together.computed.seconds;
+  const double useful = static_cast<double>(together.computed.times) / computing.rate();
+  const double bytes = together.reduced.rate() * window * bytes_of_ring(work, team.ranks().size());
+  if (bytes > 0) overlap.compute_seconds_per_byte = std::max(0.0, (window - useful) / bytes);
+  if (together.reduced.times > 0) {
+    overlap.communication_factor = std::min(1.0, together.reduced.rate() / reducing.rate());
+  }
+  return overlap;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// RankTeam: the ranks that measure together, and the memory that their messages use.
+#pragma once
+
+#include <agpcs/executor.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+#include <agpcs/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// Some ranks of a transport, which open a group for their all-reduces. It owns what small messages
+/// are sent from, and so outlives them: destroy it after `settle_transport` when something failed.
+/// One thread at a time.
+class RankTeam {
+ public:
+  RankTeam(Transport& transport, int group, std::vector<int> ranks, std::chrono::milliseconds limit)
+      : transport_(transport), group_(group), ranks_(std::move(ranks)), limit_(limit) {}
+  RankTeam(const RankTeam&) = delete;
+  RankTeam& operator=(const RankTeam&) = delete;
+
+  const std::vector<int>& ranks() const { return ranks_; }
+  bool has(int rank) const;
+  /// By its members, before the first collective.
+  Status open(const std::vector<int>& host_of_rank);
+
+  /// Sum of what the members give, element by element: where only one of them is not 0, its value.
+  Result<std::vector<double>> sum(std::vector<double> mine);
+  Status all_reduce(const Buffer& buffer, AllReduce algorithm);
+
+ private:
+  Transport& transport_;
+  const int group_;
+  const std::vector<int> ranks_;
+  const std::chrono::milliseconds limit_;
+  std::vector<double> cells_;
+};
+
+/// After a failure: tells all ranks, and waits until no memory is touched any more.
+void settle_transport(Transport& transport, const Status& failure, std::chrono::milliseconds limit);
+
+}  // namespace agpcs
