@@ -3,8 +3,10 @@
 if(AGPCS_HAS_TORCH)
   agpcs_library(runtime_torch FOLDER runtime
     SOURCES
+      torch_clock.cc
       torch_cuts.cc
       torch_data.cc
+      torch_device.cc
       torch_executor.cc
       torch_init.cc
       torch_npy.cc
@@ -25,4 +27,5 @@ if(AGPCS_HAS_TORCH)
       torch_stage.cc
     DEPS ir
     PRIVATE_DEPS Torch::Torch)
+  target_compile_definitions(agpcs_runtime_torch PRIVATE $<$<TARGET_EXISTS:torch_cuda>:AGPCS_TORCH_CUDA>)
 endif()

@@ -2,6 +2,7 @@
 #include "runtime/torch_executor.h"
 
 #include "ir/memory.h"
+#include "runtime/torch_clock.h"
 #include "runtime/torch_cuts.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_parameters.h"
@@ -46,6 +47,8 @@ class StageExecutor final : public TorchExecutor {
   Result<std::vector<float>> value(std::string_view name) const override;
   std::vector<std::string> names() const override;
   std::string notes() const override { return notes_; }
+  Status observe(OperatorObserver* observer) override;
+  double busy_seconds() const override { return busy_seconds_of(device_); }
 
  private:
   // A micro-batch between its forward and its backward.
@@ -86,7 +89,8 @@ class StageExecutor final : public TorchExecutor {
   StageParameters parameters_;
   CutBuffers cuts_;
   std::vector<TensorId> weights_;
-  std::vector<Kept> kept_;  // by micro-batch
+  std::unique_ptr<PassClock> clock_;  // nullptr: nobody observes
+  std::vector<Kept> kept_;            // by micro-batch
   std::int64_t step_ = 0;
   double loss_ = 0;
 };
@@ -203,7 +207,7 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
   Values values = parameters_.values();
   AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
   cuts_.put_received(micro_batch, values);
-  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}};
+  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}, clock_.get()};
   if (first_time) {
     run.new_state = [this](TensorId id, const at::Tensor& value) {
       parameters_.set_state(id, value);
@@ -224,9 +228,11 @@ Status StageExecutor::forward(int micro_batch) {
   return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
     const bool recompute = plan_.stages[static_cast<std::size_t>(stage_)].recompute;
     const at::AutoGradMode mode(!recompute);
+    if (clock_) clock_->start();
     AGPCS_TRY(Kept kept, run(micro_batch, true));
     if (has_loss_) loss_ += kept.loss.item<double>();
     if (!recompute) kept_[static_cast<std::size_t>(micro_batch)] = std::move(kept);
+    if (clock_) clock_->stop(Opcode::kForward);
     return {};
   });
 }
@@ -235,8 +241,11 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
   return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
     Kept& kept = kept_[static_cast<std::size_t>(micro_batch)];
     if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) {
+      if (clock_) clock_->start();
       AGPCS_TRY(kept, run(micro_batch, false));
+      if (clock_) clock_->stop(Opcode::kForward);
     }
+    if (clock_) clock_->start();
     Tensors roots, gradients;
     cuts_.add_roots(micro_batch, kept.values, roots, gradients);
     if (kept.loss.defined() && kept.loss.requires_grad()) {
@@ -248,6 +257,7 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
     if (last) parameters_.end_last_backward();
     kept = {};
     cuts_.end_backward(micro_batch);
+    if (clock_) clock_->stop(Opcode::kBackward);
     return {};
   });
 }
@@ -264,6 +274,13 @@ Result<Buffer> StageExecutor::bucket(int bucket) {
   if (!gradient.defined())
     return internal_error(fmt::format("bucket {} is not of this stage", bucket));
   return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
+}
+
+Status StageExecutor::observe(OperatorObserver* observer) {
+  return guarded("timing operators", [&]() -> Status {
+    clock_ = observer == nullptr ? nullptr : std::make_unique<PassClock>(*observer, device_);
+    return {};
+  });
 }
 
 Result<std::vector<float>> StageExecutor::value(std::string_view name) const {

@@ -7,6 +7,7 @@
 #include "runtime/torch_data.h"
 
 #include <agpcs/executor.h>
+#include <agpcs/plan.h>
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,27 @@ struct TorchOptions {
   bool fixed_batch = false;          ///< every step trains on the samples of step 0
 };
 
-/// An Executor whose weights can be looked at.
+/// What an operator took in one pass.
+struct OperatorTime {
+  OpId op = kNone;
+  double seconds = 0;
+};
+
+/// Told of every whole pass of the stage, when it is over, what its operators took: all of the
+/// pass, without gaps, so that they add up to it. What comes before the first operator (loading
+/// inputs) is the first one's, what comes after the last one (copies for other stages, the loss's
+/// value, freed memory) the last one's. On a CPU seconds are the calling thread's processor time,
+/// which stands still while the system lets something else run; on CUDA they are the device's.
+class OperatorObserver {
+ public:
+  virtual ~OperatorObserver() = default;
+  /// `pass` is kForward or kBackward, `operators` in the order in which they ran. Backward, those
+  /// without a gradient, or whose output is one of their inputs as it came, are not there. Where
+  /// the stage recomputes, its second forward is told as one, too.
+  virtual void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) = 0;
+};
+
+/// An Executor whose weights and operators can be looked at.
 class TorchExecutor : public Executor {
  public:
   /// The values of a parameter or state tensor of this rank's stage, row-major, as fp32.
@@ -34,6 +55,13 @@ class TorchExecutor : public Executor {
   virtual std::vector<std::string> names() const = 0;
   /// What the user should know, one line each ("fp16 is computed in fp32 ..."); empty when nothing.
   virtual std::string notes() const = 0;
+
+  /// Tells `observer` of the passes from the next step on; nullptr, as at the start: nobody, at no
+  /// cost. Needs `prepare`. Error: a device whose operators this build cannot time.
+  virtual Status observe(OperatorObserver* observer) = 0;
+  /// Seconds that this executor has computed since some moment, as an observer's are counted. Waits
+  /// for the device's work.
+  virtual double busy_seconds() const = 0;
 };
 
 /// An executor for the stages of plans over `graph`, a training graph that outlives it.
@@ -48,5 +76,14 @@ struct ExecutedOperator {
 };
 /// All operators that the executor runs, sorted by domain and type.
 std::vector<ExecutedOperator> executed_operators();
+
+/// The version of LibTorch that this was built with.
+std::string libtorch_version();
+
+struct Accelerator {
+  std::string name;  ///< empty: the device is a CPU
+  std::int64_t memory_bytes = 0;
+};
+Accelerator accelerator_of(const std::string& device);
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 #include "runtime/torch_stage.h"
 
 #include "ir/check.h"
+#include "runtime/torch_clock.h"
 #include "runtime/torch_executor.h"
 
 #include <c10/util/Exception.h>
@@ -126,6 +127,7 @@ void StageCode::find_last_uses(const std::vector<TensorId>& keep) {
 void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const {
   for (const Step& step : steps_) {
     try {
+      if (run.clock != nullptr) run.clock->begin(step.op);
       run_step(step, values, run);
     } catch (const std::exception& error) {
       const Op& op = graph_->op(step.op);
@@ -150,6 +152,7 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
   for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
     if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];
   }
+  if (run.clock != nullptr) run.clock->await_backward(step.op, outputs);
   // Batch norm in training returns new running statistics as outputs 1 and 2 for inputs 3 and 4.
   if (op.type == "BatchNormalization" && outputs.size() >= 3 && run.new_state) {
     run.new_state(op.inputs[3], outputs[1]);

@@ -14,6 +14,8 @@
 
 namespace agpcs {
 
+class PassClock;
+
 class StageCode {
  public:
   /// Binds `ops` (a stage's, ascending) for `samples` samples on `device`. Tensors in `keep`
@@ -31,6 +33,7 @@ class StageCode {
     std::int64_t first_sample = 0;  ///< of row 0, over all steps
     /// Told of batch norm's new running statistics: the state tensor and its new value.
     std::function<void(TensorId state, const at::Tensor& value)> new_state;
+    PassClock* clock = nullptr;  ///< told when each operator begins, here and in backward
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
   /// Throws KernelError, with the operator's name.
