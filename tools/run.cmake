@@ -12,6 +12,7 @@ if(TARGET agpcs_runtime_torch)
   agpcs_library(tools_run FOLDER tools
     SOURCES
       run_command.cc
+      run_job.cc
       run_last_resort.cc
       run_launch.cc
       run_local.cc

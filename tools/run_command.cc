@@ -12,31 +12,6 @@
 #include <csignal>
 
 namespace agpcs {
-namespace {
-
-Status no_launcher(const Plan& plan) {
-  return {StatusCode::kUsage,
-          fmt::format("no launcher's variables are set (RANK, OMPI_COMM_WORLD_RANK or "
-                      "SLURM_PROCID), so this process does not know which of {} ranks it is\n"
-                      "  hint: add --local to start all ranks on this machine",
-                      plan.rank_count())};
-}
-
-int run_one(const Plan& plan, const RunOptions& options, const RankPlace& place, Console console) {
-  const auto say = [&](const Status& status) {
-    if (!place.local()) {
-      finish(status, "agpcs-run", console);
-    } else if (!status.ok()) {
-      write_last_word(place.report_fd, status);
-    }
-  };
-  const Status status = run_rank(plan, options, place, console, say);
-  say(status);
-  return exit_code(status.code());
-}
-
-}  // namespace
-
 int run_job_command(const std::vector<std::string>& args, Console console) {
   RunOptions options;
   if (const auto code = parse_run_options(args, console, options)) return *code;
@@ -54,11 +29,14 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
     return finish({StatusCode::kUsage, "--local needs the plan in a file: every rank reads it"},
                   "agpcs-run", console);
   }
-  if (options.local) return finish(run_local(*plan, args), "agpcs-run", console);
+  if (options.local)
+    return finish(run_local(rank_names(*plan), "agpcs-run", args), "agpcs-run", console);
   const auto place = rank_place(process_environment());
   if (!place.ok()) return finish(place.status(), "agpcs-run", console);
-  if (!place->has_value()) return finish(no_launcher(*plan), "agpcs-run", console);
-  return run_one(*plan, options, **place, console);
+  if (!place->has_value()) return finish(no_launcher(plan->rank_count()), "agpcs-run", console);
+  return run_as_rank(**place, "agpcs-run", console, [&](const LastWord& last_word) {
+    return run_rank(*plan, options, **place, console, last_word);
+  });
 }
 
 }  // namespace agpcs

@@ -15,7 +15,7 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 Environment process_environment();
 
 struct RankPlace {
-  std::string launcher;  ///< "torchrun", "Open MPI", "Slurm", "agpcs-run --local"
+  std::string launcher;  ///< "torchrun", "Open MPI", "Slurm", "--local"
   int rank = 0, size = 1, local_rank = 0;
   int local_size = 1;   ///< ranks on this machine; 1 when unknown
   std::string address;  ///< of rank 0

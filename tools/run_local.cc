@@ -2,7 +2,6 @@
 #include "tools/run_local.h"
 
 #include "runtime/socket.h"
-#include "tools/run_rank.h"
 
 #include <fmt/format.h>
 
@@ -44,7 +43,8 @@ Result<std::string> random_token() {
 
 class LocalRanks {
  public:
-  explicit LocalRanks(const Plan& plan) : plan_(plan) {}
+  LocalRanks(const std::vector<std::string>& names, const std::string& command)
+      : names_(names), command_(command) {}
   /// Kills and reaps whatever is left.
   ~LocalRanks();
   LocalRanks(const LocalRanks&) = delete;
@@ -77,7 +77,8 @@ class LocalRanks {
   Status verdict() const;
   std::string say(int rank) const;
 
-  const Plan& plan_;
+  const std::vector<std::string>& names_;
+  const std::string& command_;
   Fd listening_, signals_;
   sigset_t old_mask_{};
   bool masked_ = false;
@@ -111,8 +112,8 @@ Status LocalRanks::start(const std::vector<std::string>& args) {
   AGPCS_TRY(const std::string token, random_token());
   AGPCS_TRY(listening_, listen_on(0, true));
   AGPCS_RETURN_IF_ERROR(watch_signals());
-  const int ranks = plan_.rank_count();
-  children_.reserve(static_cast<std::size_t>(ranks));
+  const int ranks = static_cast<int>(names_.size());
+  children_.reserve(names_.size());
   for (int rank = 0; rank < ranks; ++rank) AGPCS_RETURN_IF_ERROR(spawn(rank, args, token));
   return {};
 }
@@ -121,9 +122,9 @@ std::vector<std::string> LocalRanks::environment_of(int rank, int report_fd,
                                                     const std::string& token) const {
   const std::vector<std::pair<std::string, std::string>> own{
       {"RANK", std::to_string(rank)},
-      {"WORLD_SIZE", std::to_string(plan_.rank_count())},
+      {"WORLD_SIZE", std::to_string(names_.size())},
       {"LOCAL_RANK", std::to_string(rank)},
-      {"LOCAL_WORLD_SIZE", std::to_string(plan_.rank_count())},
+      {"LOCAL_WORLD_SIZE", std::to_string(names_.size())},
       {"MASTER_ADDR", "127.0.0.1"},
       {"AGPCS_PORT", std::to_string(port_of(listening_.get()))},
       {"AGPCS_JOB_TOKEN", token},
@@ -147,7 +148,7 @@ Status LocalRanks::spawn(int rank, const std::vector<std::string>& args, const s
   Child& child = children_.emplace_back();
   Fd report;
   AGPCS_RETURN_IF_ERROR(make_pipe(child.report, report));
-  std::vector<std::string> arguments{"agpcs-run"};
+  std::vector<std::string> arguments{command_};
   for (const std::string& arg : args) {
     if (arg != "--local") arguments.push_back(arg);
   }
@@ -161,7 +162,7 @@ Status LocalRanks::spawn(int rank, const std::vector<std::string>& args, const s
   child.pid = fork();
   if (child.pid < 0) {
     return {StatusCode::kUnavailable,
-            fmt::format("cannot start rank {} of {}: error {}", rank, plan_.rank_count(), errno)};
+            fmt::format("cannot start rank {} of {}: error {}", rank, names_.size(), errno)};
   }
   if (child.pid == 0) {
     if (rank != 0) close(listening_.get());
@@ -254,7 +255,7 @@ void LocalRanks::kill_all() {
 
 std::string LocalRanks::say(int rank) const {
   const Child& child = children_[static_cast<std::size_t>(rank)];
-  const std::string name = rank_name(plan_, rank);
+  const std::string& name = names_[static_cast<std::size_t>(rank)];
   if (WIFSIGNALED(child.wait_status)) {
     const int signal = WTERMSIG(child.wait_status);
     return child.killed_by_us
@@ -303,8 +304,9 @@ Status LocalRanks::verdict() const {
 
 }  // namespace
 
-Status run_local(const Plan& plan, const std::vector<std::string>& args) {
-  LocalRanks ranks(plan);
+Status run_local(const std::vector<std::string>& names, const std::string& command,
+                 const std::vector<std::string>& args) {
+  LocalRanks ranks(names, command);
   AGPCS_RETURN_IF_ERROR(ranks.start(args));
   return ranks.wait();
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// agpcs-run --local: the plan's ranks as processes of this machine.
+// --local: the ranks of a job as processes of this machine.
 #pragma once
 
 #include "tools/common.h"
 #include "tools/run_launch.h"
 
-#include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <string>
@@ -13,11 +12,13 @@
 
 namespace agpcs {
 
-/// Starts this program again, once a rank, with `args` less --local, and waits for all. When one
+/// Starts this program again as `command`, once a rank of `names` ("rank 1 (volta/1)"), with `args`
+/// less --local, and waits for all. When one
 /// fails the others get a few seconds to stop by themselves, then they are killed; on SIGINT,
 /// SIGTERM and SIGHUP all are. No rank outlives this call, nor this process. The status names the
 /// rank that failed first, and tells what the others say; kCancelled after a signal.
-Status run_local(const Plan& plan, const std::vector<std::string>& args);
+Status run_local(const std::vector<std::string>& names, const std::string& command,
+                 const std::vector<std::string>& args);
 
 /// The last word of a `--local` rank, for the process that started it. `report_fd` is its end of
 /// the pipe.

@@ -15,18 +15,6 @@ constexpr const char* kExamples =
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
 
-// CLI11's own check answers with its whole range, in three hundred digits. The bound keeps seconds
-// within what a clock counts.
-CLI::Validator positive() {
-  const auto check = [](const std::string& text) {
-    double value = 0;
-    const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e9;
-    return good ? std::string()
-                : fmt::format("'{}' is not a number above 0 and up to 1000000000", text);
-  };
-  return {check, "POSITIVE"};
-}
-
 }  // namespace
 
 std::optional<int> parse_run_options(const std::vector<std::string>& args, Console console,
@@ -36,15 +24,16 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   add_help(app, kExamples);
   app.add_option("plan", options.plan, "the plan, as agpcs-compile wrote it")->required();
   app.add_option("model", options.model, "the ONNX model that the plan was made for")->required();
+  const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_flag("--local", options.local, "start every rank of the plan on this machine");
   app.add_option("--steps", options.steps, "how many steps to train")
       ->capture_default_str()
-      ->check(positive());
+      ->check(positive);
   app.add_option("--seed", options.seed, "of missing weights, synthetic data and dropout")
       ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
-      ->check(positive());
+      ->check(positive);
   app.add_option("--transport", options.transport,
                  "gloo: processes over TCP; loopback: threads of this process; nccl: GPUs")
       ->capture_default_str()
@@ -53,15 +42,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                  ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
-  app.add_option("--timeout", options.timeout, "seconds that one instruction may wait")
-      ->capture_default_str()
-      ->check(positive());
-  app.add_option("--stall-limit", options.stall_limit,
-                 "seconds of silence after which a rank counts as dead")
-      ->capture_default_str()
-      ->check(positive());
-  app.add_option("--address", options.address,
-                 "address by which the other ranks reach this one; default: found out");
+  add_job_options(app, options);
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tools/common.h"
+#include "tools/run_job.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,19 +13,15 @@
 
 namespace agpcs {
 
-struct RunOptions {
+struct RunOptions : JobOptions {
   std::string plan, model;
   bool local = false;
   std::int64_t steps = 20;
   std::uint64_t seed = 0;
-  int threads = 0;  ///< per rank; 0: this machine's cores divided among its ranks
-  std::string transport = "gloo";
+  int threads = 0;                ///< per rank; 0: this machine's cores divided among its ranks
   std::vector<std::string> data;  ///< FILE or INPUT=FILE
   std::string labels;             ///< FILE
   bool fixed_batch = false;
-  double timeout = 300;    ///< seconds
-  double stall_limit = 6;  ///< seconds
-  std::string address;     ///< by which the others reach this rank; empty: found out
   bool json = false;
   std::string save_parameters;  ///< folder; empty: do not save
 };

@@ -4,39 +4,24 @@
 #include "ir/memory.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
-#include "tools/run_last_resort.h"
 #include "tools/run_report.h"
 #include "tools/run_save.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
 #include <agpcs/replayer.h>
-#ifdef AGPCS_RUN_GLOO
-#include <agpcs/gloo.h>
-#endif
-#ifdef AGPCS_RUN_NCCL
-#include <agpcs/nccl.h>
-#endif
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <ostream>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
-
-using std::chrono::milliseconds;
-
-milliseconds milliseconds_of(double seconds) {
-  return milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 // How a rank computes, wherever its messages go.
 struct Seat {
@@ -85,7 +70,8 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
              Transport& transport, Console console) {
   const auto of_rank = [&](const Status& status) {
     return Status(status.code(),
-                  fmt::format("{}: {}", rank_name(plan, seat.rank), status.message()));
+                  fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
+                              status.message()));
   };
   auto executor = make_executor(graph, plan, options, seat);
   if (!executor.ok()) return of_rank(executor.status());
@@ -120,45 +106,15 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
   return model;
 }
 
-Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap,
-                                           const RunOptions& options,
-                                           [[maybe_unused]] const RankPlace& place) {
-#ifdef AGPCS_RUN_GLOO
-  if (options.transport == "gloo") {
-    GlooOptions gloo;
-    gloo.address = options.address;
-    return connect_gloo(bootstrap, gloo);
+// The device of each rank.
+std::vector<std::string> devices_of(const Plan& plan) {
+  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      devices[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
+    }
   }
-#endif
-#ifdef AGPCS_RUN_NCCL
-  if (options.transport == "nccl") {
-    NcclOptions nccl;
-    nccl.device = place.local_rank;
-    return connect_nccl(bootstrap, nccl);
-  }
-#endif
-  return Status(
-      StatusCode::kUnavailable,
-      fmt::format("this agpcs-run was built without the {} transport", options.transport));
-}
-
-BootstrapOptions bootstrap_options(const Plan& plan, const RunOptions& options,
-                                   const RankPlace& place) {
-  BootstrapOptions bootstrap;
-  bootstrap.rank = place.rank;
-  bootstrap.size = place.size;
-  bootstrap.address = place.address;
-  bootstrap.port = place.port;
-  bootstrap.listen_fd = place.rank == 0 ? place.listen_fd : -1;
-  bootstrap.local_only = place.local();
-  bootstrap.token = place.token.empty() ? "one rank needs no secret" : place.token;
-  bootstrap.identity = digest_of(print_plan(plan));
-  bootstrap.name = rank_name(plan, place.rank);
-  bootstrap.name = bootstrap.name.substr(bootstrap.name.find('(') + 1);
-  bootstrap.name.pop_back();
-  bootstrap.stall_limit = milliseconds_of(options.stall_limit);
-  bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
-  return bootstrap;
+  return devices;
 }
 
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
@@ -175,39 +131,26 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
 
 }  // namespace
 
-std::string rank_name(const Plan& plan, int rank) {
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      if (stage.ranks[i] == rank) return fmt::format("rank {} ({})", rank, stage.devices[i]);
-    }
+std::vector<std::string> rank_names(const Plan& plan) {
+  std::vector<std::string> names = devices_of(plan);
+  for (std::size_t rank = 0; rank < names.size(); ++rank) {
+    names[rank] = rank_name(static_cast<int>(rank), names[rank]);
   }
-  return fmt::format("rank {}", rank);
+  return names;
 }
 
 Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                Console console, const std::function<void(const Status&)>& last_word) {
+                Console console, const LastWord& last_word) {
   if (place.size != plan.rank_count()) {
     return invalid_input(
         fmt::format("the plan is for {} ranks, but {} started {}\n"
                     "  hint: start as many ranks as the plan has, or compile one for {} devices",
                     plan.rank_count(), place.launcher, place.size, place.size));
   }
-  AGPCS_TRY(const auto bootstrap, Bootstrap::join(bootstrap_options(plan, options, place)));
-  const auto end_now = [&](const Status& failure) {
-    last_word(failure);
-    _exit(exit_code(failure.code()));  // other threads are at work: no destructor may run
-  };
-  const LastResort last_resort(*bootstrap, end_now);
-  const Status status = train_joined(plan, options, place, *bootstrap, console);
-  if (status.ok()) return status;
-  if (status.code() != StatusCode::kPeerFailed) {
-    const bool named = status.message().rfind("rank ", 0) == 0;
-    bootstrap->report(named
-                          ? status
-                          : Status(status.code(), fmt::format("{}: {}", rank_name(plan, place.rank),
-                                                              status.message())));
-  }
-  return status;
+  const std::string device = devices_of(plan)[static_cast<std::size_t>(place.rank)];
+  return join_job(
+      options, place, device, digest_of(print_plan(plan)), last_word,
+      [&](Bootstrap& bootstrap) { return train_joined(plan, options, place, bootstrap, console); });
 }
 
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {

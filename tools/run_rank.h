@@ -9,8 +9,8 @@
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
-#include <functional>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 
@@ -18,12 +18,12 @@ namespace agpcs {
 /// the rank that failed first, wherever that was. When another rank fails while this one is deep in
 /// a computation, `last_word` is called with the failure and the process ends there and then.
 Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                Console console, const std::function<void(const Status&)>& last_word);
+                Console console, const LastWord& last_word);
 
 /// All ranks of the plan as threads of this process, over loopback.
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console);
 
-/// "rank 1 (volta/1)".
-std::string rank_name(const Plan& plan, int rank);
+/// By rank: "rank 1 (volta/1)".
+std::vector<std::string> rank_names(const Plan& plan);
 
 }  // namespace agpcs
