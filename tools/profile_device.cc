@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_device.h"
+
+#include "codegen/lower.h"
+#include "frontend/cluster_file.h"
+#include "ir/memory.h"
+#include "ir/units.h"
+#include "planner/group_gradients.h"
+#include "planner/problem.h"
+#include "tools/common.h"
+#include "tools/profile_hardware.h"
+#include "tools/profile_pool.h"
+#include "tools/profile_step.h"
+
+#include <agpcs/version.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A model, and plans of it for one rank.
+struct Model {
+  std::string name;
+  std::unique_ptr<const Problem> problem;
+  Strategy strategy;  // one stage on one device; the share is to be set
+  std::string warnings;
+
+  const Graph& graph() const { return problem->graph; }
+  Result<Plan> plan_for(std::int64_t samples) const {
+    Training training = problem->training;
+    training.batch = samples;
+    Strategy alone = strategy;
+    alone.stages.front().shares = {samples};
+    return lower(problem->graph, problem->cluster, training, alone,
+                 {std::string(version()), 0, "agpcs-profile", "none"});
+  }
+};
+
+Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
+  Loss loss = options.loss;
+  AGPCS_TRY(TrainingModel read, read_training_model(path, options.dims, loss, true));
+  AGPCS_TRY(Cluster cluster, one_device(options.kind));
+  Model model;
+  model.name = read.graph.name;
+  model.warnings = std::move(read.warnings);
+  Training training;
+  training.batch = 1;
+  training.loss = loss;
+  training.optimizer = options.optimizer;
+  AGPCS_TRY(model.problem, Problem::make(std::move(read.graph), std::move(cluster), training));
+  Strategy strategy;
+  strategy.stage_of.assign(model.graph().ops.size(), 0);
+  strategy.stages.push_back({{0}, {1}, false});
+  model.strategy =
+      group_gradients(*model.problem, std::move(strategy), model.problem->options.bucket_bytes);
+  return model;
+}
+
+std::string too_large(const DeviceOptions& options, const std::string& path, std::int64_t samples,
+                      std::int64_t bytes) {
+  return fmt::format(
+      "{}: error: {} sample{} need{} {}, device '{}' has {} free\n"
+      "  hint: profile a smaller relative of the model (fewer layers of the same kind): what is "
+      "not measured is fitted to what is",
+      path, samples, samples == 1 ? "" : "s", samples == 1 ? "s" : "",
+      figure(static_cast<double>(bytes), "B"), options.kind,
+      figure(static_cast<double>(options.memory_bytes), "B"));
+}
+
+class DeviceProfiler {
+ public:
+  DeviceProfiler(const DeviceOptions& options, const Agree& agree,
+                 const std::function<void(const std::string&)>& progress)
+      : options_(options), agree_(agree), progress_(progress) {
+    if (options_.samples.empty()) {
+      counts_.assign(std::begin(kDefaultSamples), std::end(kDefaultSamples));
+    } else {
+      counts_ = options_.samples;
+    }
+  }
+
+  Status add(const std::string& path);
+  MeasuredDevice finish();
+
+ private:
+  Status measure(const Model& model, const Plan& plan, bool fits);
+  Result<bool> time_for_more(Clock::time_point start, std::size_t next);
+  Status repeat(StepBench* bench);
+  void keep(const Model& model, std::int64_t samples, const StepTimes& times);
+
+  const DeviceOptions& options_;
+  const Agree& agree_;
+  const std::function<void(const std::string&)>& progress_;
+  std::vector<std::int64_t> counts_;
+  double slowest_step_ = 0;  // of all devices, at the last number of samples
+  OperatorPool pool_;
+  struct UpdateSum {
+    MeasuredUpdate sum;
+    int count = 0;
+  };
+  std::map<std::int64_t, UpdateSum> updates_;  // by elements; the samples do not matter
+  MeasuredDevice measured_;
+};
+
+Status DeviceProfiler::add(const std::string& path) {
+  AGPCS_TRY(const Model model, read_model(options_, path));
+  measured_.warnings += model.warnings;
+  measured_.profile.models.push_back(model.name);
+  const auto start = Clock::now();
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    if (i > 0 && options_.samples.empty()) {
+      AGPCS_TRY(const bool more, time_for_more(start, i));
+      if (!more) break;
+    }
+    AGPCS_TRY(const Plan plan, model.plan_for(counts_[i]));
+    AGPCS_TRY(const auto peak, peak_memory(plan, model.graph()));
+    const std::int64_t bytes = peak.front().total();
+    const bool fits = bytes <= options_.memory_bytes;
+    if (i == 0 && !fits) {
+      return {StatusCode::kInfeasible, too_large(options_, path, counts_[i], bytes)};
+    }
+    AGPCS_RETURN_IF_ERROR(measure(model, plan, fits));
+    AGPCS_TRY(const double any_fits, agree_(fits ? 1 : 0));
+    if (any_fits == 0) break;
+  }
+  return {};
+}
+
+// Whether counts_[next] can be measured in what is left of the model's time: the same answer on all
+// devices. Two numbers of samples are the least from which others follow.
+Result<bool> DeviceProfiler::time_for_more(Clock::time_point start, std::size_t next) {
+  AGPCS_TRY(const double passed, agree_(seconds_since(start)));
+  const double left = options_.seconds / static_cast<double>(options_.models.size()) - passed;
+  const double growth = static_cast<double>(counts_[next]) / static_cast<double>(counts_[next - 1]);
+  return next < 2 || (kLeastSteps + 1) * growth * slowest_step_ <= left;
+}
+
+// A device where the samples do not fit waits while the others measure.
+Status DeviceProfiler::measure(const Model& model, const Plan& plan, bool fits) {
+  const std::int64_t samples = plan.training.batch;
+  progress_(fmt::format("{}: {} sample{}", model.name, samples, samples == 1 ? "" : "s"));
+  std::unique_ptr<StepBench> bench;
+  if (fits) {
+    AGPCS_TRY(bench, StepBench::make(model.graph(), plan, options_.threads, options_.device));
+    AGPCS_RETURN_IF_ERROR(bench->step(true));  // allocates; the first update is another one
+  }
+  AGPCS_RETURN_IF_ERROR(repeat(bench.get()));
+  if (fits) keep(model, samples, bench->times());
+  return {};
+}
+
+// All devices start together, and none stops before the slowest one has what it needs: each alone
+// would have the memory's bandwidth, the cores and the clock rate to itself.
+Status DeviceProfiler::repeat(StepBench* bench) {
+  const auto step = [&](bool observed) { return bench->step(observed); };
+  if (bench != nullptr) AGPCS_RETURN_IF_ERROR(step(true));  // the first warm step
+  const double share = options_.seconds / static_cast<double>(options_.models.size()) /
+                       static_cast<double>(counts_.size());
+  AGPCS_TRY(slowest_step_, agree_(bench != nullptr ? bench->last_step() : 0));
+  const double window = std::max(share, kLeastSteps * slowest_step_);
+  if (bench == nullptr) return {};
+  // What observing costs counts where steps are short; long ones are too precious not to observe.
+  const bool alternate = bench->last_step() < 0.1;
+  bench->forget();
+  const auto start = Clock::now();
+  for (int i = 0; i < kLeastSteps || seconds_since(start) < window; ++i) {
+    AGPCS_RETURN_IF_ERROR(step(true));
+    if (alternate) AGPCS_RETURN_IF_ERROR(step(false));
+  }
+  return {};
+}
+
+void DeviceProfiler::keep(const Model& model, std::int64_t samples, const StepTimes& times) {
+  pool_.add(model.graph(), samples, times);
+  measured_.steps.push_back(
+      {model.name, samples, times.steps, times.step, times.stretch, times.observer});
+  auto [at, fresh] = updates_.try_emplace(model.graph().parameter_elements());
+  MeasuredUpdate& update = at->second.sum;
+  update.optimizer = optimizer_name(options_.optimizer);
+  update.elements = at->first;
+  update.tensors = static_cast<std::int64_t>(model.graph().parameters().size());
+  add_to(update.update, times.update);
+  add_to(update.begin, times.begin);
+  ++at->second.count;
+}
+
+MeasuredDevice DeviceProfiler::finish() {
+  DeviceProfile& profile = measured_.profile;
+  profile.name = options_.kind;
+  profile.hardware = hardware_of(options_.device, options_.threads);
+  profile.operators = pool_.operators();
+  for (const auto& [elements, entry] : updates_) {
+    profile.updates.push_back(entry.sum);
+    profile.updates.back().update = rounded(mean_of(entry.sum.update, entry.count));
+    profile.updates.back().begin = rounded(mean_of(entry.sum.begin, entry.count));
+  }
+  return std::move(measured_);
+}
+
+struct TrainingSteps final : Computation {
+  Model model;
+  std::unique_ptr<StepBench> bench;
+  Status run() override {
+    AGPCS_RETURN_IF_ERROR(bench->step(false));
+    bench->forget();
+    return {};
+  }
+};
+
+}  // namespace
+
+Result<Cluster> one_device(const std::string& kind) {
+  const std::string text = fmt::format(
+      "name: alone\n"
+      "device_kinds:\n"
+      "  {0}: {{memory: 1TB, memory_bandwidth: 1GB/s, peak: {{fp32: 1GFLOPS}}}}\n"
+      "hosts:\n"
+      "  - name: local\n"
+      "    devices: {{kind: {0}, count: 1}}\n"
+      "    interconnect: {{kind: tcp, bandwidth: 1GB/s, latency: 1us}}\n"
+      "    nic: {{bandwidth: 1GB/s, latency: 1us}}\n"
+      "network: {{topology: switch}}\n",
+      kind);
+  AGPCS_TRY(ClusterFile file, parse_cluster(text, "one device"));
+  return std::move(file.cluster);
+}
+
+Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree& agree,
+                                      const std::function<void(const std::string&)>& progress) {
+  DeviceProfiler profiler(options, agree, progress);
+  for (const std::string& path : options.models) AGPCS_RETURN_IF_ERROR(profiler.add(path));
+  return profiler.finish();
+}
+
+Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& options,
+                                                      const MeasuredDevice& measured) {
+  constexpr double kShort = 0.25;  // seconds
+  std::int64_t samples = measured.steps.front().samples;
+  for (const MeasuredStep& step : measured.steps) {
+    const bool same = step.model == measured.steps.front().model;
+    if (same && step.step <= kShort) samples = step.samples;
+  }
+  auto computation = std::make_unique<TrainingSteps>();
+  AGPCS_TRY(computation->model, read_model(options, options.models.front()));
+  AGPCS_TRY(const Plan plan, computation->model.plan_for(samples));
+  AGPCS_TRY(computation->bench,
+            StepBench::make(computation->model.graph(), plan, options.threads, options.device));
+  AGPCS_RETURN_IF_ERROR(computation->run());  // allocates
+  return std::unique_ptr<Computation>(std::move(computation));
+}
+
+}  // namespace agpcs

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_options.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+constexpr const char* kName = "agpcs-profile";
+constexpr const char* kExamples =
+    "  agpcs-profile resnet50.onnx --kind cpu -o cpu.yaml\n"
+    "      measure the operators of a model on this machine\n"
+    "  agpcs-profile resnet50.onnx bert.onnx --cluster cluster.yaml --local\n"
+    "      one process per device of the cluster on this machine, all at once, and their network\n"
+    "  srun -n 8 agpcs-profile resnet50.onnx --cluster cluster.yaml\n"
+    "      be one rank of eight, each on its device; torchrun and mpirun work alike\n"
+    "  agpcs-profile --merge cpu.yaml gpu.yaml -o profile.yaml\n"
+    "  agpcs-profile --show profile.yaml cluster.yaml\n"
+    "      what is in a profile, and how well the fits explain it\n"
+    "\n"
+    "Exit codes: 0 profile written, 1 input wrong, 2 usage, 3 not enough memory, 70 our bug,\n"
+    "130 interrupted\n";
+
+const std::vector<std::string> kOptimizers = {"sgd", "sgd-momentum", "adam"};
+
+// Names as cluster files have them.
+std::string not_a_name(const std::string& text) {
+  const bool good = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
+  });
+  return good ? std::string() : fmt::format("'{}' is no name of letters, digits, _ . -", text);
+}
+
+/// Texts that are parsed further.
+struct Words {
+  std::vector<std::string> dims;
+  std::string loss, optimizer;
+};
+
+void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
+  const CLI::Validator positive(not_positive, "POSITIVE");
+  app.add_option("--kind", o.kind, "name of this machine's device kind, as cluster files have it")
+      ->check(CLI::Validator(not_a_name, "NAME"));
+  app.add_option("--cluster", o.cluster, "measure every device of this cluster file");
+  app.add_flag("--local", o.local, "start a rank per device of the cluster on this machine");
+  app.add_option("--samples", o.samples,
+                 "numbers of samples, such as 1,2,8 (default: 1,2,4,... up to 128 as time and "
+                 "memory allow)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(positive);
+  app.add_option("--threads", o.threads,
+                 "threads of each rank; default: the cores, divided among the ranks here")
+      ->check(positive);
+  app.add_option("--seconds", o.seconds, "how long to measure operators, about")
+      ->capture_default_str()
+      ->check(positive);
+  app.add_option("--network-seconds", o.network_seconds,
+                 "how long to measure messages and all-reduces, about")
+      ->capture_default_str()
+      ->check(positive);
+  app.add_option("--dim", words.dims, "NAME=VALUE binds a symbolic dimension of the models")
+      ->allow_extra_args(false);
+  app.add_option("--loss", words.loss, "softmax_cross_entropy or mse (default: the cluster file's)")
+      ->check(CLI::IsMember({"softmax_cross_entropy", "mse"}));
+  app.add_option("--optimizer", words.optimizer,
+                 "sgd, sgd-momentum or adam (default: the cluster file's, or sgd-momentum)")
+      ->check(CLI::IsMember(kOptimizers));
+  app.add_option("--transport", o.transport, "gloo: processes over TCP; nccl: GPUs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"gloo", "nccl"}));
+  add_job_options(app, o);
+}
+
+Optimizer optimizer_of(const std::string& word) {
+  Optimizer optimizer;
+  if (word == "adam") optimizer.kind = "adam";
+  if (word == "sgd-momentum") optimizer.momentum = 0.9;
+  return optimizer;
+}
+
+Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
+
+Status check(const ProfileOptions& o) {
+  if (o.merge && o.show) return usage("--merge and --show are two commands");
+  if (o.merge && o.files.size() < 2) return usage("--merge needs two or more profiles");
+  if (o.show && o.files.size() > 2) {
+    return usage("--show takes one profile, and the cluster file that its links belong to");
+  }
+  if (o.merge || o.show) return {};
+  if (o.kind.empty() == o.cluster.empty()) {
+    return usage(
+        "either --kind or --cluster is needed\n"
+        "  hint: --kind NAME measures this machine alone, --cluster FILE every device of a "
+        "cluster and its network");
+  }
+  if (o.local && o.cluster.empty()) return usage("--local needs --cluster");
+  for (const std::string& file : o.files) {
+    if (file == o.output) return usage(fmt::format("the profile would overwrite '{}'", file));
+    if (file == "-") return usage("models are read more than once: '-' is none");
+  }
+  if (o.output == o.cluster) {
+    return usage(fmt::format("the profile would overwrite '{}'", o.cluster));
+  }
+  return {};
+}
+
+Status resolve(const Words& words, ProfileOptions& o) {
+  AGPCS_TRY(o.dims, parse_dims(words.dims));
+  if (!words.loss.empty()) o.loss = Loss{words.loss, {}};
+  if (!words.optimizer.empty()) o.optimizer = optimizer_of(words.optimizer);
+  std::sort(o.samples.begin(), o.samples.end());
+  o.samples.erase(std::unique(o.samples.begin(), o.samples.end()), o.samples.end());
+  return check(o);
+}
+
+}  // namespace
+
+std::optional<int> parse_profile_options(const std::vector<std::string>& args, Console console,
+                                         ProfileOptions& options) {
+  CLI::App app("Measures operators, links and all-reduces, for plans that know what they cost.",
+               kName);
+  Words words;
+  app.add_option("files", options.files, "ONNX models; with --merge and --show profiles")
+      ->required();
+  app.add_option("-o,--output", options.output, "profile to write; - is standard output")
+      ->capture_default_str();
+  app.add_flag("--merge", options.merge, "put profiles together");
+  app.add_flag("--show", options.show, "say what is in a profile");
+  add_measuring_options(app, options, words);
+  add_help(app, kExamples);
+  if (const auto code = parse_arguments(app, args, console)) return code;
+  const Status status = resolve(words, options);
+  if (!status.ok()) return finish(status, kName, console);
+  return {};
+}
+
+}  // namespace agpcs

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_rank.h"
+
+#include "frontend/cluster_file.h"
+#include "frontend/profile_file.h"
+#include "runtime/torch_executor.h"
+#include "tools/profile_device.h"
+#include "tools/profile_gather.h"
+#include "tools/profile_hardware.h"
+#include "tools/profile_network.h"
+#include "tools/profile_report.h"
+
+#include <agpcs/loopback.h>
+#include <agpcs/version.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+#include <thread>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Of the memory that is free: what the allocator and LibTorch's own temporaries leave of it.
+constexpr double kUsableMemory = 0.8;
+
+std::string torch_device(const ProfileJob& job, const RankPlace& place) {
+  return job.options.transport == "nccl" ? fmt::format("cuda:{}", place.local_rank) : "cpu";
+}
+
+DeviceOptions device_options(const ProfileJob& job, const RankPlace& place) {
+  const ProfileOptions& options = job.options;
+  DeviceOptions device;
+  device.device = torch_device(job, place);
+  device.models = options.files;
+  device.dims = options.dims;
+  device.loss = job.loss;
+  device.optimizer = job.optimizer;
+  device.samples = options.samples;
+  device.seconds = options.seconds;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  device.threads = options.threads > 0 ? options.threads : std::max(1, cores / place.local_size);
+  const std::int64_t gpu = accelerator_of(device.device).memory_bytes;
+  const std::int64_t memory = gpu > 0 ? gpu : free_memory() / place.local_size;
+  device.memory_bytes = static_cast<std::int64_t>(kUsableMemory * static_cast<double>(memory));
+  const DeviceKind& kind = job.cluster.kind_of(place.rank);
+  device.kind = kind.name;
+  device.memory_bytes = std::min(device.memory_bytes, kind.memory_bytes);
+  return device;
+}
+
+// What all ranks must have been asked for alike.
+std::string identity_of(const ProfileJob& job) {
+  const ProfileOptions& o = job.options;
+  return digest_of(fmt::format("agpcs-profile {}\n{}\n{}\n{} {} {}\n{}\n{}", version(),
+                               fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds,
+                               o.network_seconds, o.transport, job.loss.kind,
+                               print_cluster(job.cluster)));
+}
+
+class ProfileRank {
+ public:
+  ProfileRank(const ProfileJob& job, const RankPlace& place, Bootstrap& bootstrap, Console console)
+      : job_(job),
+        place_(place),
+        bootstrap_(bootstrap),
+        console_(console),
+        progress_(console.err, is_terminal(2)),
+        limit_(milliseconds_of(job.options.timeout)),
+        options_(device_options(job, place)) {}
+
+  Status run();
+
+ private:
+  Status measure_operators();
+  Result<std::unique_ptr<Transport>> join_transport();
+  Status measure_messages(Transport& transport);
+  Status write(std::vector<DeviceProfile> devices);
+  void tell(const std::string& what) {
+    if (place_.rank == 0) progress_.step(what);
+  }
+
+  const ProfileJob& job_;
+  const RankPlace& place_;
+  Bootstrap& bootstrap_;
+  Console console_;
+  Progress progress_;
+  const milliseconds limit_;
+  const DeviceOptions options_;
+  LoopbackHub alone_{1};
+  MeasuredDevice measured_;
+  NetworkMeasurements network_;
+};
+
+Status ProfileRank::run() {
+  AGPCS_TRY(const auto transport, join_transport());
+  AGPCS_RETURN_IF_ERROR(measure_operators());
+  AGPCS_RETURN_IF_ERROR(measure_messages(*transport));
+  AGPCS_TRY(std::vector<DeviceProfile> devices, gather(measured_.profile, *transport, limit_));
+  progress_.done();
+  if (place_.rank == 0) AGPCS_RETURN_IF_ERROR(write(std::move(devices)));
+  // Nobody closes a connection that another rank still reads from.
+  return bootstrap_.barrier("profiled", limit_);
+}
+
+Result<std::unique_ptr<Transport>> ProfileRank::join_transport() {
+  if (place_.size == 1) return alone_.join(0);
+  return connect(bootstrap_, job_.options, place_);
+}
+
+Status ProfileRank::measure_operators() {
+  int round = 0;
+  const Agree agree = [&](double mine) {
+    return largest_of(bootstrap_, fmt::format("agree {}", round++), mine, limit_);
+  };
+  AGPCS_TRY(measured_, profile_device(options_, agree, [&](const auto& what) { tell(what); }));
+  if (place_.rank == 0) {
+    progress_.done();
+    console_.err << measured_.warnings;
+  }
+  const std::string transport = place_.size == 1 ? "none" : job_.options.transport;
+  measured_.profile.software = software_of(transport);
+  return {};
+}
+
+Status ProfileRank::measure_messages(Transport& transport) {
+  AGPCS_TRY(const auto computation, make_computation(options_, measured_));
+  NetworkOptions options;
+  options.seconds = job_.options.network_seconds;
+  options.limit = limit_;
+  options.compute = [&] { return computation->run(); };
+  options.progress = [&](const std::string& what) { tell(what); };
+  AGPCS_TRY(network_, measure_network(job_.cluster, place_.rank, transport, options));
+  measured_.profile.overlap = network_.overlap;
+  measured_.profile.instruction_overhead = network_.instruction_overhead;
+  return {};
+}
+
+Status ProfileRank::write(std::vector<DeviceProfile> devices) {
+  AGPCS_TRY(Profile profile, merge_devices(std::move(devices)));
+  profile.paths = network_.paths;
+  profile.collectives = network_.collectives;
+  seal_profile(profile);
+  AGPCS_RETURN_IF_ERROR(verify_profile(profile));
+  const std::string& output = job_.options.output;
+  AGPCS_RETURN_IF_ERROR(write_file(output, print_profile(profile), console_));
+  std::ostream& report = output == "-" ? console_.err : console_.out;
+  report << steps_report(measured_.steps) << profile_report(profile);
+  if (output != "-") report << fmt::format("\nwrote {}\n", output);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> ProfileJob::devices() const {
+  std::vector<std::string> names;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) names.push_back(cluster.device_name(id));
+  return names;
+}
+
+Result<ProfileJob> make_profile_job(const ProfileOptions& options, Console console) {
+  ProfileJob job{options, Cluster{}, Loss{}, Optimizer{}};
+  job.optimizer.momentum = 0.9;
+  if (options.cluster.empty()) {
+    AGPCS_TRY(job.cluster, one_device(options.kind));
+  } else {
+    AGPCS_TRY(ClusterFile file, read_cluster(options.cluster));
+    console.err << file.warnings;
+    job.cluster = std::move(file.cluster);
+    job.loss = file.training.loss;
+    job.optimizer = file.training.optimizer;
+  }
+  if (options.loss) job.loss = *options.loss;
+  if (options.optimizer) job.optimizer = *options.optimizer;
+  return job;
+}
+
+Status run_profile_rank(const ProfileJob& job, const RankPlace& place, Console console,
+                        const LastWord& last_word) {
+  const std::vector<std::string> devices = job.devices();
+  if (place.size != static_cast<int>(devices.size())) {
+    return invalid_input(
+        fmt::format("the cluster has {} devices, but {} started {} ranks\n"
+                    "  hint: start one rank per device, in the order of the cluster file",
+                    devices.size(), place.launcher, place.size));
+  }
+  const std::string& device = devices[static_cast<std::size_t>(place.rank)];
+  return join_job(
+      job.options, place, device, identity_of(job), last_word,
+      [&](Bootstrap& bootstrap) { return ProfileRank(job, place, bootstrap, console).run(); });
+}
+
+}  // namespace agpcs

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_statistics.h"
+
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+
+namespace agpcs {
+namespace {
+
+// Between the two values next to it, as a sorted list has them.
+double quantile(const std::vector<double>& sorted, double fraction) {
+  const double at = fraction * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+}  // namespace
+
+Measured measured(std::vector<double> values) {
+  AGPCS_CHECK(!values.empty(), "nothing was measured");
+  std::sort(values.begin(), values.end());
+  const double median = quantile(values, 0.5);
+  const double range = quantile(values, 0.75) - quantile(values, 0.25);
+  return {median, median > 0 ? range / median : 0};
+}
+
+Measured rounded(const Measured& value) {
+  const auto digits = [](double x, int count) {
+    return std::strtod(fmt::format("{:.{}g}", x, count).c_str(), nullptr);
+  };
+  return {digits(value.seconds, 6), digits(value.spread, 3)};
+}
+
+void add_to(Measured& sum, const Measured& value) {
+  sum.seconds += value.seconds;
+  sum.spread += value.spread;
+}
+
+Measured mean_of(const Measured& sum, int count) {
+  return {sum.seconds / count, sum.spread / count};
+}
+
+Measured scaled(const Measured& value, double factor) {
+  return {value.seconds * factor, value.spread};
+}
+
+double stretch(const std::vector<TimedStep>& steps) {
+  AGPCS_CHECK(!steps.empty(), "no step was timed");
+  struct Block {
+    double wall = 0, busy = 0;
+    double ratio() const { return wall / busy; }
+  };
+  std::vector<Block> blocks(1);
+  for (const TimedStep& step : steps) {
+    if (blocks.back().wall >= kBlockSeconds) blocks.emplace_back();
+    blocks.back().wall += step.wall;
+    blocks.back().busy += step.busy();
+  }
+  std::vector<double> ratios;
+  for (const Block& block : blocks) ratios.push_back(block.ratio());
+  const double most = kOutlier * measured(std::move(ratios)).seconds;
+  Block all;
+  for (const Block& block : blocks) {
+    if (block.ratio() > most) continue;
+    all.wall += block.wall;
+    all.busy += block.busy;
+  }
+  return all.ratio();
+}
+
+}  // namespace agpcs
