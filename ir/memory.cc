@@ -88,33 +88,50 @@ class ProgramMemory {
   /// The peak for a replica; the first one when there are several.
   MemoryUse peak(const StageMemory& m) const {
     MemoryUse most;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      const Slot& slot = slots_[i];
-      const bool forward = slot.opcode == Opcode::kForward;
-      const bool pass = forward || slot.opcode == Opcode::kBackward;
-      MemoryUse use;
-      use.parameters = m.parameters;
-      use.gradients = m.gradients;
-      use.optimizer = m.optimizer;
-      use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0));
-      use.transfers = m.received * slot.received + m.sent * slot.sent +
-                      m.gradients_received * slot.gradients_received +
-                      m.gradients_sent * slot.gradients_sent;
-      if (forward) use.transfers += m.received_and_free;
-      if (pass) use.workspace = (forward ? m.forward_peak : m.backward_peak) - m.in_flight;
+    for (const Slot& slot : slots_) {
+      const MemoryUse use = use_during(slot, m);
       if (use.total() > most.total()) most = use;
     }
     return most;
   }
 
+  std::vector<MemoryStep> steps(const StageMemory& m) const {
+    std::vector<MemoryStep> steps;
+    for (const Slot& slot : slots_) {
+      MemoryUse use = use_during(slot, m);
+      const std::int64_t during = use.total();
+      use.workspace = 0;
+      if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
+      if (slot.id.opcode == Opcode::kBackward) use.activations -= m.in_flight;
+      steps.push_back({slot.id, during, use.total()});
+    }
+    return steps;
+  }
+
  private:
   /// What is there while one compute instruction runs: numbers of micro-batches.
   struct Slot {
-    Opcode opcode = Opcode::kForward;
+    InstructionId id;
     int others = 0;  ///< between their passes, this instruction's own one not counted
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
   };
   using Counter = int Slot::*;
+
+  static MemoryUse use_during(const Slot& slot, const StageMemory& m) {
+    const bool forward = slot.id.opcode == Opcode::kForward;
+    const bool pass = forward || slot.id.opcode == Opcode::kBackward;
+    MemoryUse use;
+    use.parameters = m.parameters;
+    use.gradients = m.gradients;
+    use.optimizer = m.optimizer;
+    use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0));
+    use.transfers = m.received * slot.received + m.sent * slot.sent +
+                    m.gradients_received * slot.gradients_received +
+                    m.gradients_sent * slot.gradients_sent;
+    if (forward) use.transfers += m.received_and_free;
+    if (pass) use.workspace = (forward ? m.forward_peak : m.backward_peak) - m.in_flight;
+    return use;
+  }
 
   /// Adds one to `counter` of the slots [first, end).
   void occupy(Counter counter, int first, int end) {
@@ -130,7 +147,7 @@ class ProgramMemory {
       if (stream_of(id.opcode) != StreamKind::kCompute) continue;
       if (id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
       if (id.opcode == Opcode::kBackward) backward_[id.micro_batch] = size();
-      slots_.push_back({id.opcode});
+      slots_.push_back({id});
     }
     for (const auto& [micro_batch, at] : forward_) {
       occupy(&Slot::others, at + 1, backward_.at(micro_batch));
@@ -224,25 +241,42 @@ Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, con
   return OperatorResolver(graph).run(plan);
 }
 
-Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph) {
+namespace {
+
+/// `of(program, stage memory)` of each rank; of equal replicas once.
+template <typename T, typename Of>
+Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
-  std::vector<MemoryUse> ranks(static_cast<std::size_t>(plan.rank_count()));
+  std::vector<T> ranks(static_cast<std::size_t>(plan.rank_count()));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     const ProgramMemory program(plan.programs[s]);
-    std::map<std::int64_t, MemoryUse> by_samples;
+    std::map<std::int64_t, T> by_samples;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::int64_t samples = stage.samples[i];
       auto it = by_samples.find(samples);
       if (it == by_samples.end()) {
         const StageMemory memory =
             stage_memory(plan, graph, static_cast<int>(s), stages[s], samples);
-        it = by_samples.emplace(samples, program.peak(memory)).first;
+        it = by_samples.emplace(samples, of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
     }
   }
   return ranks;
+}
+
+}  // namespace
+
+Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph) {
+  return of_ranks<MemoryUse>(
+      plan, graph, [](const ProgramMemory& p, const StageMemory& m) { return p.peak(m); });
+}
+
+Result<std::vector<std::vector<MemoryStep>>> memory_over_step(const Plan& plan,
+                                                              const Graph& graph) {
+  return of_ranks<std::vector<MemoryStep>>(
+      plan, graph, [](const ProgramMemory& p, const StageMemory& m) { return p.steps(m); });
 }
 
 }  // namespace agpcs

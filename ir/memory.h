@@ -37,6 +37,17 @@ Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, con
 /// Peak use of each rank over one step of its program. Cost: O(instructions + operators).
 Result<std::vector<MemoryUse>> peak_memory(const Plan& plan, const Graph& graph);
 
+/// Bytes on a rank during a compute instruction of its program, and from its end to the next one's
+/// start.
+struct MemoryStep {
+  InstructionId instruction;
+  std::int64_t during = 0, after = 0;
+};
+
+/// The compute instructions of each rank in program order; the largest `during` is the rank's peak.
+/// Cost: that of `peak_memory`, and O(ranks x compute instructions).
+Result<std::vector<std::vector<MemoryStep>>> memory_over_step(const Plan& plan, const Graph& graph);
+
 /// `verify_plan`, then against the graph and the cluster: digests, operators, cut tensors and
 /// bucket members are exactly those of the graph, devices exist, and memory fits on every rank
 /// (kInfeasible: which device lacks how many bytes, and what would help).

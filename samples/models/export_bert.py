@@ -26,5 +26,6 @@ class Bert(nn.Module):
         for l in s.layer: x=l(x,mask)
         return s.classifier(s.drop(torch.tanh(s.pooler(x[:,0]))))
 L,out,ops=int(sys.argv[1]),sys.argv[2],int(sys.argv[3])
-m=Bert(L).train(); ids=torch.randint(0,30000,(2,128)); 
+h,a,f,v,seq=map(int,sys.argv[4:]) if len(sys.argv)>4 else (768,12,3072,30522,512)
+m=Bert(L,h,a,f,v,seq).train(); ids=torch.randint(0,min(v,30000),(2,min(seq,128)))
 torch.onnx.export(m,(ids,torch.ones_like(ids),torch.zeros_like(ids)),out,opset_version=ops,training=torch.onnx.TrainingMode.TRAINING,do_constant_folding=False,input_names=["input_ids","attention_mask","token_type_ids"],output_names=["logits"],dynamic_axes={k:{0:"batch"} for k in ["input_ids","attention_mask","token_type_ids","logits"]})

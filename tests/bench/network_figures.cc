@@ -130,6 +130,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   agpcs::NetworkOptions options;
+  options.progress = [](const std::string& what) {
+    fmt::print("{} ...\n", what);
+    std::fflush(stdout);
+  };
   if (argc > 2) options.seconds = std::atof(argv[2]);
   if (argc > 3) options.largest = std::atoll(argv[3]);
   if (argc > 4) options.overlap_seconds = std::atof(argv[4]);

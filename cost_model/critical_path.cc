@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/critical_path.h"
+
+#include "cost_model/link_model.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr double kSame = 1e-9;  // of the step: times that differ by less are one
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+double latency_of(const Exchange& exchange) {
+  double seconds = 0;
+  for (const Phase& phase : exchange) seconds += phase.latency;
+  return seconds;
+}
+
+/// Walks from the step's end to its start.
+class PathFinder {
+ public:
+  explicit PathFinder(const StepWaits& waits) : waits_(waits) {
+    for (int i = 0; i < waits.event_count(); ++i) step_ = std::max(step_, waits.event(i).end);
+  }
+
+  std::vector<PathStep> run() {
+    int event = last_event();
+    double until = step_;
+    while (event >= 0) event = add(event, until);
+    std::reverse(steps_.begin(), steps_.end());
+    return std::move(steps_);
+  }
+
+ private:
+  /// The last instruction of those of the lowest rank that end with the step.
+  int last_event() const {
+    int last = 0;
+    for (int i = 0; i < waits_.event_count(); ++i) {
+      const double end = waits_.event(last).end;
+      const bool same_rank = waits_.event(i).rank == waits_.event(last).rank;
+      if (waits_.event(i).end > end || (waits_.event(i).end == end && same_rank)) last = i;
+    }
+    return last;
+  }
+
+  /// Adds `event`, on which the path is until `until`; returns the one before it (-1: none), and
+  /// sets `until` to when that one let go.
+  int add(int event, double& until) {
+    const int holder = last_to_come(event);
+    if (holder != event) {
+      const bool transfer =
+          stream_of(waits_.event(event).instruction.opcode) != StreamKind::kCollective;
+      push(event, until, until, transfer ? WaitReason::kPeer : WaitReason::kMember);
+      event = holder;
+    }
+    const Wait wait = waits_.last_wait(event);
+    const double since = std::min(wait.event < 0 ? 0 : wait.time, until);
+    push(event, since, until, wait.reason);
+    until = since;
+    return wait.event;
+  }
+
+  void push(int event, double since, double until, WaitReason reason) {
+    const TimelineEvent& e = waits_.event(event);
+    steps_.push_back({e.rank, e.instruction, e.start, e.end, since, until, reason});
+  }
+
+  /// Who came last to the meeting that made `event` end when it did.
+  int last_to_come(int event) const {
+    int last = event;
+    double start = -1;
+    const double end = waits_.event(event).end - kSame * step_;
+    for (const int id : waits_.meetings_of(event)) {
+      const WaitMeeting& meeting = waits_.meetings()[at(id)];
+      if (meeting.end < end || meeting.start <= start) continue;
+      start = meeting.start;
+      last = event;
+      for (const int other : meeting.events) {
+        if (waits_.arrival(other) > waits_.arrival(last) + kSame * step_) last = other;
+      }
+    }
+    return last;
+  }
+
+  const StepWaits& waits_;
+  double step_ = 0;
+  std::vector<PathStep> steps_;
+};
+
+/// Sums the path by what it spends its time on.
+class PathSorter {
+ public:
+  PathSorter(const Plan& plan, const StepModel& model, const Cluster& cluster)
+      : plan_(plan), model_(model), cluster_(cluster) {}
+
+  std::vector<PathPart> run(const std::vector<PathStep>& steps) {
+    for (const PathStep& step : steps) add(step);
+    std::vector<PathPart> parts;
+    for (const auto& [key, seconds] : seconds_) {
+      if (seconds > 0) parts.push_back({key.first, name_of_part(key.first, key.second), seconds});
+    }
+    return parts;
+  }
+
+ private:
+  void add(const PathStep& step) {
+    double rest = step.until - step.since;
+    if (rest <= 0) return;
+    const bool compute = stream_of(step.instruction.opcode) == StreamKind::kCompute;
+    // Until it starts nothing that the plan names holds it back.
+    double overhead = std::max(0.0, step.start - step.since);
+    if (overhead < kSame * step.until) overhead = 0;
+    overhead += compute ? overhead_of(step.rank) : alone(step).overhead;
+    overhead = std::min(overhead, rest);
+    seconds_[{PathSort::kOverhead, 0}] += overhead;
+    rest -= overhead;
+    if (compute) {
+      seconds_[{PathSort::kCompute, model_.ranks[at(step.rank)].stage}] += rest;
+    } else {
+      add_communication(step, rest);
+    }
+  }
+
+  void add_communication(const PathStep& step, double seconds) {
+    const InstructionId& id = step.instruction;
+    const double latency = std::min(seconds, alone(step).latency);
+    // Rounding leaves differences in the last digits.
+    const double more = seconds - alone(step).seconds;
+    const double sharing = more > kSame * step.until ? more : 0;
+    seconds_[{PathSort::kLatency, 0}] += latency;
+    seconds_[{PathSort::kSharing, 0}] += sharing;
+    const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
+    const PathSort sort = transfer ? PathSort::kTransfer : PathSort::kReduce;
+    const bool report = id.opcode == Opcode::kReport;  // a few bytes
+    seconds_[{report ? PathSort::kLatency : sort, report ? 0 : id.object}] +=
+        std::max(0.0, seconds - latency - sharing);
+  }
+
+  /// What an instruction that communicates takes with all links to itself.
+  struct Alone {
+    double overhead = 0, latency = 0, seconds = 0;
+  };
+
+  double overhead_of(int rank) const {
+    return cluster_.kind_of(model_.ranks[at(rank)].device).instruction_overhead;
+  }
+
+  /// Of its slowest exchange.
+  const Alone& alone(const PathStep& step) {
+    const InstructionId& id = step.instruction;
+    const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
+    const auto [entry, added] =
+        alone_.try_emplace(std::tuple(transfer ? step.rank : -1, id.opcode, id.object));
+    Alone& slowest = entry->second;
+    if (!added) return slowest;
+    if (transfer) {
+      for (const int channel : model_.channels_of(step.rank, id)) {
+        const Channel& c = model_.channels[at(channel)];
+        add_exchange(c.exchange, {c.from, c.to}, slowest);
+      }
+    } else if (id.opcode == Opcode::kReport) {
+      std::vector<int> all(model_.ranks.size());
+      std::iota(all.begin(), all.end(), 0);
+      add_exchange(model_.report, all, slowest);
+    } else {
+      const int stage = plan_.buckets[at(id.object)].stage;
+      add_exchange(model_.all_reduces[at(id.object)], plan_.stages[at(stage)].ranks, slowest);
+    }
+    return slowest;
+  }
+
+  void add_exchange(const Exchange& exchange, const std::vector<int>& ranks, Alone& slowest) const {
+    const double seconds = lone_seconds(cluster_, exchange);
+    if (seconds >= slowest.seconds) {
+      slowest.seconds = seconds;
+      slowest.latency = latency_of(exchange);
+    }
+    for (const int rank : ranks) slowest.overhead = std::max(slowest.overhead, overhead_of(rank));
+  }
+
+  std::string name_of_part(PathSort sort, int index) const {
+    switch (sort) {
+      case PathSort::kCompute:
+        return plan_.stages[at(index)].name;
+      case PathSort::kTransfer:
+        return plan_.cuts[at(index)].name;
+      case PathSort::kReduce:
+        return plan_.buckets[at(index)].name;
+      default:
+        return "";
+    }
+  }
+
+  const Plan& plan_;
+  const StepModel& model_;
+  const Cluster& cluster_;
+  std::map<std::pair<PathSort, int>, double> seconds_;
+  std::map<std::tuple<int, Opcode, int>, Alone> alone_;
+};
+
+/// From the step's end back: the latest time at which each instruction may end.
+class SlackFinder {
+ public:
+  SlackFinder(const StepWaits& waits, double step)
+      : waits_(waits),
+        step_(step),
+        latest_(at(waits.event_count()), step),
+        slack_(at(waits.event_count())) {}
+
+  std::vector<double> run() {
+    const std::vector<std::vector<int>> groups = waits_.in_order();
+    for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
+      for (const int event : *group) finish(event);
+    }
+    return std::move(slack_);
+  }
+
+ private:
+  void finish(int event) {
+    const TimelineEvent& e = waits_.event(event);
+    double begin = latest_[at(event)] - (e.end - e.start);  // latest start
+    double slack = latest_[at(event)] - e.end;
+    for (const int id : waits_.meetings_of(event)) {
+      const double end = latest_end(id);
+      const WaitMeeting& meeting = waits_.meetings()[at(id)];
+      begin = std::min(begin, end - (meeting.end - meeting.start));
+      slack = std::min(slack, end - meeting.end);
+    }
+    slack_[at(event)] = slack > kSame * step_ ? slack : 0;
+    waits_.for_each_wait(event, [&](const Wait& wait) {
+      // Gradients come so long before the end of their backward pass.
+      const double before = waits_.event(wait.event).end - wait.time;
+      latest_[at(wait.event)] = std::min(latest_[at(wait.event)], begin + before);
+    });
+  }
+
+  /// The earliest of what its participants allow; all of them are known by now.
+  double latest_end(int meeting) {
+    const auto [entry, added] = known_.try_emplace(meeting, step_);
+    if (!added) return entry->second;
+    for (const int event : waits_.meetings()[at(meeting)].events) {
+      entry->second = std::min(entry->second, latest_[at(event)]);
+    }
+    return entry->second;
+  }
+
+  const StepWaits& waits_;
+  double step_;
+  std::vector<double> latest_;  // by event: its latest end
+  std::vector<double> slack_;
+  std::map<int, double> known_;  // by meeting
+};
+
+}  // namespace
+
+CriticalPath critical_path(const Plan& plan, const StepModel& model, const Cluster& cluster,
+                           const StepWaits& waits) {
+  CriticalPath path;
+  path.steps = PathFinder(waits).run();
+  path.parts = PathSorter(plan, model, cluster).run(path.steps);
+  path.slack = SlackFinder(waits, path.steps.back().until).run();
+  return path;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step_report.h"
+
+#include "ir/check.h"
+#include "ir/memory.h"
+
+#include <algorithm>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+bool computes(const TimelineEvent& event) {
+  return stream_of(event.instruction.opcode) == StreamKind::kCompute;
+}
+
+/// The part of the report for what held up a pass that was free to start only after `wait`.
+double& reason_of(const StepWaits& waits, const Wait& wait, DeviceReport& report) {
+  if (wait.event < 0) return report.other;
+  switch (waits.event(wait.event).instruction.opcode) {
+    case Opcode::kRecv:
+      return report.activations;
+    case Opcode::kRecvGradient:
+      return report.gradients;
+    case Opcode::kAllReduce:
+      return report.all_reduce;
+    case Opcode::kSend:
+    case Opcode::kSendGradient:
+      return report.sends;
+    default:
+      return report.other;
+  }
+}
+
+void add_times(const StepWaits& waits, int rank, double step, DeviceReport& report) {
+  double now = 0;
+  for (int i = waits.rank_begin(rank); i < waits.rank_end(rank); ++i) {
+    const TimelineEvent& event = waits.event(i);
+    if (!computes(event)) continue;
+    const double free = std::clamp(waits.arrival(i), now, std::max(now, event.start));
+    reason_of(waits, waits.last_wait(i), report) += free - now;
+    report.other += std::max(0.0, event.start - free);
+    report.compute += event.end - event.start;
+    now = event.end;
+  }
+  report.finished = step - now;
+}
+
+void add_memory(const StepWaits& waits, int rank, const std::vector<MemoryStep>& steps,
+                DeviceReport& report) {
+  auto step = steps.begin();
+  for (int i = waits.rank_begin(rank); i < waits.rank_end(rank); ++i) {
+    const TimelineEvent& event = waits.event(i);
+    if (!computes(event)) continue;
+    AGPCS_CHECK(step != steps.end() && step->instruction == event.instruction,
+                "memory of rank {} does not follow its program", rank);
+    report.memory.push_back({event.start, step->during});
+    report.memory.push_back({event.end, step->after});
+    ++step;
+  }
+}
+
+}  // namespace
+
+Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                               const Estimate& estimate, const StepWaits& waits) {
+  AGPCS_TRY(const auto memory, memory_over_step(plan, graph));
+  StepReport report;
+  for (int rank = 0; rank < plan.rank_count(); ++rank) {
+    DeviceReport& device = report.devices.emplace_back();
+    add_times(waits, rank, estimate.step_seconds, device);
+    add_memory(waits, rank, memory[at(rank)], device);
+  }
+  for (std::size_t i = 0; i < cluster.links.size(); ++i) {
+    const std::int64_t bytes = estimate.link_bytes[i];
+    report.links.push_back(
+        {bytes, static_cast<double>(bytes) / (cluster.links[i].bandwidth * estimate.step_seconds)});
+  }
+  return report;
+}
+
+}  // namespace agpcs

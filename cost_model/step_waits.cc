@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/step_waits.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Times that differ by less than this part of the step are one.
+constexpr double kSame = 1e-9;
+
+std::uint64_t key_of(const InstructionId& id) {
+  const auto part = [](int value) { return static_cast<std::uint64_t>(value + 1); };
+  return (static_cast<std::uint64_t>(id.opcode) << 56) | (part(id.object) << 28) |
+         part(id.micro_batch);
+}
+
+/// The instruction of which both ends of a transfer, or all members of a report, are a part.
+std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
+  const Opcode opcode = id.opcode == Opcode::kRecv           ? Opcode::kSend
+                        : id.opcode == Opcode::kRecvGradient ? Opcode::kSendGradient
+                                                             : id.opcode;
+  const bool shared =
+      opcode == Opcode::kSend || opcode == Opcode::kSendGradient || opcode == Opcode::kReport;
+  return {shared ? -1 : stage, opcode, id.object, id.micro_batch};
+}
+
+}  // namespace
+
+std::string_view name_of(WaitReason reason) {
+  constexpr std::array<std::string_view, 6> kNames = {"start",     "stream", "after",
+                                                      "gradients", "peer",   "member"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& estimate)
+    : plan_(plan), model_(model), step_(estimate.step_seconds) {
+  read_programs();
+  read_timeline(estimate);
+  arrivals_.resize(events_.size());
+  for (int i = 0; i < event_count(); ++i) {
+    for_each_wait(
+        i, [&](const Wait& wait) { arrivals_[at(i)] = std::max(arrivals_[at(i)], wait.time); });
+  }
+  meetings_of_.resize(events_.size());
+  for (int cut = 0; cut < static_cast<int>(plan.cuts.size()); ++cut) {
+    add_transfers(cut, Opcode::kSend, Opcode::kRecv);
+    add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
+  }
+  for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
+    add_collective({Opcode::kAllReduce, bucket, -1},
+                   plan.stages[at(plan.buckets[at(bucket)].stage)].ranks);
+  }
+  std::vector<int> all;
+  for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);
+  add_collective({Opcode::kReport, -1, -1}, all);
+}
+
+void StepWaits::read_programs() {
+  for (const Program& program : plan_.programs) {
+    Index index;
+    std::vector<std::vector<ProgramWait>> waits(program.instructions.size());
+    std::array<int, kStreamKindCount> last = {-1, -1, -1, -1};
+    for (std::size_t i = 0; i < waits.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      index[key_of(instruction.id)] = static_cast<int>(i);
+      int& before = last[static_cast<std::size_t>(stream_of(instruction.id.opcode))];
+      if (before >= 0) waits[i].push_back({before, WaitReason::kStream, -1});
+      before = static_cast<int>(i);
+      for (const InstructionId& id : instruction.after) {
+        const bool gradients = id.opcode == Opcode::kGradients;
+        const InstructionId done =
+            gradients ? InstructionId{Opcode::kBackward, -1, id.micro_batch} : id;
+        const auto found = index.find(key_of(done));
+        AGPCS_CHECK(found != index.end(), "'{}' waits for '{}', which is not before it",
+                    name_of(instruction.id), name_of(id));
+        waits[i].push_back({found->second, gradients ? WaitReason::kGradients : WaitReason::kAfter,
+                            gradients ? id.object : -1});
+      }
+    }
+    index_.push_back(std::move(index));
+    waits_.push_back(std::move(waits));
+  }
+}
+
+void StepWaits::read_timeline(const Estimate& estimate) {
+  first_of_rank_.push_back(0);
+  for (int rank = 0; rank < plan_.rank_count(); ++rank) {
+    first_of_rank_.push_back(first_of_rank_.back() +
+                             static_cast<int>(waits_[at(stage_of(rank))].size()));
+  }
+  events_.resize(at(first_of_rank_.back()));
+  for (const TimelineEvent& event : estimate.timeline) {
+    events_[at(find(event.rank, event.instruction))] = &event;
+  }
+  for (const TimelineEvent* event : events_) {
+    AGPCS_CHECK(event != nullptr, "a timeline of {} events, the programs have {}",
+                estimate.timeline.size(), events_.size());
+  }
+}
+
+int StepWaits::find(int rank, InstructionId id) const {
+  const Index& index = index_[at(stage_of(rank))];
+  const auto found = index.find(key_of(id));
+  AGPCS_CHECK(found != index.end(), "rank {} does not execute '{}'", rank, name_of(id));
+  return rank_begin(rank) + found->second;
+}
+
+/// Counted from the end of the backward pass, before which everything else comes that an engine
+/// may add to it; if it took longer than its operators, in proportion.
+double StepWaits::gradients_at(int backward, int bucket) const {
+  const TimelineEvent& pass = event(backward);
+  const RankTimes& times = model_.ranks[at(pass.rank)].times;
+  if (times.backward <= 0) return pass.end;
+  const double rest = times.backward - times.gradients[at(bucket)];
+  return pass.end - rest * std::min(1.0, (pass.end - pass.start) / times.backward);
+}
+
+Wait StepWaits::last_wait(int event) const {
+  Wait last;
+  for_each_wait(event, [&](const Wait& wait) {
+    // The stream's comes first.
+    if (last.event < 0 || wait.time > last.time + kSame * step_) last = wait;
+  });
+  return last;
+}
+
+void StepWaits::add_meeting(std::vector<int> events) {
+  WaitMeeting meeting;
+  meeting.end = step_;
+  for (const int event : events) {
+    meeting.start = std::max(meeting.start, arrival(event));
+    meeting.end = std::min(meeting.end, end(event));
+    meetings_of_[at(event)].push_back(static_cast<int>(meetings_.size()));
+  }
+  meeting.events = std::move(events);
+  meetings_.push_back(std::move(meeting));
+}
+
+void StepWaits::add_transfers(int cut, Opcode send, Opcode recv) {
+  const Cut& of = plan_.cuts[at(cut)];
+  std::set<std::pair<int, int>> pairs;  // sender, receiver
+  for (const int producer : plan_.stages[at(of.from)].ranks) {
+    for (const Transfer& t : transfers(plan_, cut, producer)) {
+      if (send == Opcode::kSend) {
+        pairs.emplace(producer, t.peer);
+      } else if (of.tensors[at(t.tensor)].gradient) {
+        pairs.emplace(t.peer, producer);
+      }
+    }
+  }
+  for (const auto& [from, to] : pairs) {
+    for (int m = 0; m < static_cast<int>(plan_.micro_batches); ++m) {
+      add_meeting({find(from, {send, cut, m}), find(to, {recv, cut, m})});
+    }
+  }
+}
+
+void StepWaits::add_collective(InstructionId id, const std::vector<int>& ranks) {
+  std::vector<int> events;
+  for (const int rank : ranks) {
+    if (index_[at(stage_of(rank))].contains(key_of(id))) events.push_back(find(rank, id));
+  }
+  if (!events.empty()) add_meeting(std::move(events));
+}
+
+/// Instructions of the programs that are one, whatever the rank, and what waits for them.
+struct StepWaits::Node {
+  std::vector<std::pair<int, int>> instructions;  // stage, index
+  std::vector<int> next;
+  int waits = 0;
+};
+
+std::vector<StepWaits::Node> StepWaits::nodes() const {
+  std::vector<Node> nodes;
+  std::map<std::tuple<int, Opcode, int, int>, int> known;
+  std::vector<std::vector<int>> node_of(plan_.programs.size());
+  for (std::size_t s = 0; s < plan_.programs.size(); ++s) {
+    const std::vector<Instruction>& instructions = plan_.programs[s].instructions;
+    for (std::size_t i = 0; i < instructions.size(); ++i) {
+      const auto [entry, added] = known.try_emplace(
+          group_of(static_cast<int>(s), instructions[i].id), static_cast<int>(nodes.size()));
+      if (added) nodes.emplace_back();
+      node_of[s].push_back(entry->second);
+      nodes[at(entry->second)].instructions.emplace_back(static_cast<int>(s), static_cast<int>(i));
+    }
+  }
+  for (std::size_t s = 0; s < waits_.size(); ++s) {
+    for (std::size_t i = 0; i < waits_[s].size(); ++i) {
+      for (const ProgramWait& wait : waits_[s][i]) {
+        nodes[at(node_of[s][at(wait.instruction)])].next.push_back(node_of[s][i]);
+        ++nodes[at(node_of[s][i])].waits;
+      }
+    }
+  }
+  return nodes;
+}
+
+std::vector<std::vector<int>> StepWaits::in_order() const {
+  std::vector<Node> nodes = this->nodes();
+  std::vector<int> order;
+  for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
+    if (nodes[at(i)].waits == 0) order.push_back(i);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {  // grows while it is walked
+    for (const int next : nodes[at(order[i])].next) {
+      if (--nodes[at(next)].waits == 0) order.push_back(next);
+    }
+  }
+  AGPCS_CHECK(order.size() == nodes.size(), "{} of {} instructions wait for each other",
+              nodes.size() - order.size(), nodes.size());
+  std::vector<std::vector<int>> groups;
+  for (const int node : order) {
+    std::vector<int>& events = groups.emplace_back();
+    for (const auto& [stage, index] : nodes[at(node)].instructions) {
+      for (const int rank : plan_.stages[at(stage)].ranks) {
+        events.push_back(rank_begin(rank) + index);
+      }
+    }
+  }
+  return groups;
+}
+
+}  // namespace agpcs

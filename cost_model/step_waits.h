@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepWaits: what every instruction of a simulated step waited for, and until when.
+#pragma once
+
+#include "cost_model/simulator.h"
+#include "cost_model/step_model.h"
+
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace agpcs {
+
+/// Why an instruction could not start before another one.
+enum class WaitReason : std::uint8_t {
+  kStart,      ///< it waited for nothing: the step began
+  kStream,     ///< its predecessor in its stream
+  kAfter,      ///< an instruction of its `after`
+  kGradients,  ///< the last gradient of a bucket, during a backward pass
+  kPeer,       ///< the other end of a transfer
+  kMember,     ///< the last member of a collective
+};
+std::string_view name_of(WaitReason reason);
+
+/// Something that an instruction waited for on its own rank.
+struct Wait {
+  int event = -1;  ///< of this one; -1: nothing
+  WaitReason reason = WaitReason::kStart;
+  double time = 0;  ///< when it was over, seconds
+};
+
+/// A transfer between two ranks or a collective.
+struct WaitMeeting {
+  std::vector<int> events;  ///< that take part
+  double start = 0;         ///< when the last of them was there
+  double end = 0;           ///< of a transfer among several of one instruction: at the latest
+};
+
+/// Instructions are numbered by rank, then by their place in the program ("event"). Derived from
+/// the plan's programs and the times in the estimate's timeline alone, so it holds for any
+/// simulator that follows the execution model of agpcs/plan.h.
+class StepWaits {
+ public:
+  /// Needs: the estimate of `plan` with its timeline, and the plan's model; all outlive this.
+  /// Cost: O(instructions x ranks of their stage).
+  StepWaits(const Plan& plan, const StepModel& model, const Estimate& estimate);
+
+  int event_count() const { return static_cast<int>(events_.size()); }
+  const TimelineEvent& event(int event) const { return *events_[at(event)]; }
+  /// The event of an instruction of `rank`.
+  int find(int rank, InstructionId id) const;
+  int rank_begin(int rank) const { return first_of_rank_[at(rank)]; }
+  int rank_end(int rank) const { return first_of_rank_[at(rank) + 1]; }
+
+  /// Calls `f(Wait)` for everything on its own rank that `event` waited for.
+  template <typename F>
+  void for_each_wait(int event, F f) const {
+    const int rank = this->event(event).rank;
+    const int first = rank_begin(rank);
+    for (const ProgramWait& wait : waits_of(rank, event - first)) {
+      const int before = first + wait.instruction;
+      const double time = wait.bucket >= 0 ? gradients_at(before, wait.bucket) : end(before);
+      f(Wait{before, wait.reason, time});
+    }
+  }
+  /// The wait that was over last; ties (to a billionth of the step) go to the stream.
+  Wait last_wait(int event) const;
+  /// When nothing on its own rank held `event` back any more.
+  double arrival(int event) const { return arrivals_[at(event)]; }
+
+  const std::vector<WaitMeeting>& meetings() const { return meetings_; }
+  /// The transfers or the collective of `event`, as indices into `meetings`.
+  const std::vector<int>& meetings_of(int event) const { return meetings_of_[at(event)]; }
+
+  /// All events in an order in which each comes after what it waits for. Events of one group are
+  /// one instruction on all ranks of its stage, and the other ends of such transfers.
+  std::vector<std::vector<int>> in_order() const;
+
+ private:
+  struct ProgramWait {
+    int instruction = 0;
+    WaitReason reason = WaitReason::kStream;
+    int bucket = -1;
+  };
+  using Index = std::unordered_map<std::uint64_t, int>;
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  double end(int event) const { return this->event(event).end; }
+  const std::vector<ProgramWait>& waits_of(int rank, int instruction) const {
+    return waits_[at(stage_of(rank))][at(instruction)];
+  }
+  int stage_of(int rank) const { return model_.ranks[at(rank)].stage; }
+  double gradients_at(int backward, int bucket) const;
+  void read_programs();
+  void read_timeline(const Estimate& estimate);
+  void add_transfers(int cut, Opcode send, Opcode recv);
+  void add_collective(InstructionId id, const std::vector<int>& ranks);
+  void add_meeting(std::vector<int> events);
+  struct Node;
+  std::vector<Node> nodes() const;
+
+  const Plan& plan_;
+  const StepModel& model_;
+  double step_ = 0;
+  std::vector<Index> index_;                                  // by stage
+  std::vector<std::vector<std::vector<ProgramWait>>> waits_;  // by stage, instruction
+  std::vector<int> first_of_rank_;                            // one more than ranks
+  std::vector<const TimelineEvent*> events_;
+  std::vector<double> arrivals_;
+  std::vector<WaitMeeting> meetings_;
+  std::vector<std::vector<int>> meetings_of_;
+};
+
+}  // namespace agpcs

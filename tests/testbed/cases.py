@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is predicted and measured: models, clusters and plans.
+
+Cases on the clusters in TUNE are there to look at while the cost model is worked on; those on the clusters in JUDGE say
+how good it is, and nothing is fitted to them.
+"""
+
+import dataclasses
+import fnmatch
+import pathlib
+
+import clusters
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+MODELS = {
+    "cnn": HERE / "models/cnn.onnxtxt",  # 6 convolutions on 32 x 32, 0.3 M parameters
+    "bert_2": HERE / "models/bert_2.onnx",  # 2 layers, hidden 256, sequence 64, 2.2 M parameters
+    "squeezenet": ROOT.parent / "shared/models/light_squeezenet.onnx",  # 224 x 224, 1.2 M parameters
+}
+BATCH = {"cnn": 64, "bert_2": 32, "squeezenet": 8}
+
+TUNE = [
+    clusters.uneven("tune-2", a=(80, 300), b=(30, 300)),
+]
+JUDGE = [
+    clusters.Cluster("local-2", processes=2),
+    clusters.uneven("thin-2", a=(80, 50), b=(40, 50)),
+    clusters.uneven("slow-2", a=(60, 20), b=(60, 20)),
+    clusters.uneven("uneven-3", a=(80, 1000), b=(50, 200), c=(20, 100)),
+    clusters.uneven("even-4", a=(40, 200), b=(40, 200), c=(40, 200), d=(40, 200)),
+    clusters.uneven("uneven-4", a=(70, 1000), b=(50, 1000), c=(30, 1000), d=(10, 1000)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """`layout`: as agpcs-compile's --layout. What is None is left to the planner."""
+
+    cluster: clusters.Cluster
+    model: str
+    plan: str
+    layout: str | None
+    micro_batches: int | None = None
+    bucket_bytes: int | None = None
+
+    @property
+    def name(self):
+        return f"{self.cluster.name}/{self.model}/{self.plan}"
+
+    @property
+    def judges(self):
+        return self.cluster in JUDGE
+
+    @property
+    def batch(self):
+        return BATCH[self.model]
+
+    def options(self):
+        """Of agpcs-compile."""
+        words = ["--batch", str(self.batch)]
+        for flag, value in (("--layout", self.layout), ("--micro-batches", self.micro_batches),
+                            ("--bucket-bytes", self.bucket_bytes)):
+            words += [] if value is None else [flag, str(value)]
+        return words
+
+
+def layout(cluster, groups, equal=False):
+    """Stages by the letters of their ranks: "ad|bc" are ranks 0 and 3, then ranks 1 and 2, shares by speed or equal."""
+    names = clusters.devices(cluster)
+    weight = ":1" if equal else ""
+    return "|".join(",".join(names[ord(letter) - ord("a")] + weight for letter in group) for group in groups.split("|"))
+
+
+def _cases(cluster_name, *rows):
+    """Rows: model, plan's name (`equal`: equal shares), letters of the stages, micro-batches, bucket bytes."""
+    cluster = CLUSTERS[cluster_name]
+    for model, plan, groups, *rest in rows:
+        where = groups and layout(cluster, groups, plan == "equal")
+        yield Case(cluster, model, plan, where, *rest)
+
+
+CASES = [
+    *_cases("tune-2",
+            ("cnn", "equal", "ab", 1), ("cnn", "by speed", "ab", 1), ("cnn", "2 stages", "a|b", 8),
+            ("bert_2", "by speed", "ab", 1), ("bert_2", "2 stages", "a|b", 4),
+            ("squeezenet", "by speed", "ab", 1), ("squeezenet", "2 stages", "a|b", 4)),
+    *_cases("local-2",
+            ("cnn", "equal", "ab", 1), ("cnn", "2 stages", "a|b", 8),
+            ("bert_2", "equal", "ab", 1), ("bert_2", "2 stages", "a|b", 4),
+            ("squeezenet", "equal", "ab", 1), ("squeezenet", "1 MB buckets", "ab", 1, 1_000_000)),
+    *_cases("thin-2",
+            ("cnn", "equal", "ab", 1), ("cnn", "by speed", "ab", 1), ("cnn", "2 stages", "a|b", 8),
+            ("squeezenet", "by speed", "ab", 1), ("bert_2", "2 stages", "a|b", 4)),
+    *_cases("slow-2",
+            ("cnn", "equal", "ab", 1), ("bert_2", "2 stages", "a|b", 2)),
+    *_cases("uneven-3",
+            ("cnn", "equal", "abc", 1), ("cnn", "by speed", "abc", 1), ("cnn", "3 stages", "a|b|c", 8),
+            ("bert_2", "by speed", "abc", 1), ("squeezenet", "2 x 1 + 1", "ac|b", 2)),
+    *_cases("even-4",
+            ("cnn", "equal", "abcd", 1), ("cnn", "4 stages", "a|b|c|d", 8), ("cnn", "2 x 2", "ab|cd", 4),
+            ("bert_2", "2 x 2", "ab|cd", 4), ("bert_2", "1 MB buckets", "abcd", 1, 1_000_000)),
+    *_cases("uneven-4",
+            ("cnn", "equal", "abcd", 1), ("cnn", "by speed", "abcd", 1), ("cnn", "planned", None),
+            ("cnn", "2 x 2", "ad|bc", 2), ("cnn", "4 stages", "a|b|c|d", 8),
+            ("bert_2", "equal", "abcd", 1), ("bert_2", "by speed", "abcd", 1), ("bert_2", "2 x 2", "ad|bc", 2)),
+]
+QUICK = ["tune-2/cnn/equal", "tune-2/cnn/by speed", "tune-2/cnn/2 stages"]
+
+
+def chosen(patterns):
+    """Cases whose name matches one of the patterns (as file names are matched); all without patterns."""
+    return [case for case in CASES if not patterns or any(fnmatch.fnmatch(case.name, each) for each in patterns)]

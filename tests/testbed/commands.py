@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs agpcs-profile, agpcs-compile and agpcs-run on a cluster's machines, or as plain processes."""
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import signal
+import subprocess
+import threading
+
+import clusters
+from machines import Failed
+
+PORT = 29500
+WARM_UP = 2  # steps at the start that are not counted
+LEAST_STEPS, MOST_STEPS = 8, 60
+
+
+def step_count(predicted_seconds, seconds):
+    """Steps to measure for about so many seconds, after the warm-up."""
+    return min(MOST_STEPS, max(LEAST_STEPS, math.ceil(seconds / predicted_seconds)))
+
+
+def rank_environment(bed, rank, token):
+    """The variables by which a rank knows its place (docs/agpcs_run.md), as torchrun sets them."""
+    machine, place = bed.ranks[rank]
+    return {"RANK": str(rank), "WORLD_SIZE": str(len(bed.ranks)), "LOCAL_RANK": str(place),
+            "LOCAL_WORLD_SIZE": str(machine.ranks), "MASTER_ADDR": bed.address(bed.ranks[0][0]),
+            "MASTER_PORT": str(PORT), "AGPCS_PORT": str(PORT), "AGPCS_JOB_TOKEN": token}
+
+
+def steps_of(events):
+    """Seconds of the steps that count, from agpcs-run's JSON objects."""
+    return [event["seconds"] for event in events if event["event"] == "step"][WARM_UP:]
+
+
+class Commands:
+    """The commands in `binaries`; files and logs go to `folder`. `bed`: None for plain processes."""
+
+    def __init__(self, binaries, folder, cluster, bed):
+        self.binaries, self.folder, self.cluster, self.bed = binaries, folder, cluster, bed
+
+    def has(self, name):
+        return (self.binaries / name).exists()
+
+    def compile(self, model, cluster_file, plan, options):
+        """Makes a plan; agpcs-compile's report. It needs no machine: it runs here."""
+        command = [self.binaries / "agpcs-compile", model, cluster_file, "-o", plan, "--json", *options]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def profile(self, models, cluster_file, output, options, limit):
+        """Measures every device and the network between them."""
+        command = [self.binaries / "agpcs-profile", *models, "--cluster", cluster_file, "-o", output,
+                   "--threads", "1", *options]
+        if self.bed is None:
+            command.append("--local")
+        else:
+            self.bed.set_speeds()
+        self._run(command, "profile", limit, lambda line: None)
+
+    def replay(self, plan, model, steps, limit):
+        """Seconds of each step after the warm-up. The machines start up at full speed; training is at their own."""
+        command = [self.binaries / "agpcs-run", plan, model, "--json", "--threads", "1", "--seed", "1",
+                   "--steps", str(steps + WARM_UP)]
+        events = []
+        if self.bed is None:
+            command.append("--local")
+        else:
+            self.bed.lift_speeds()
+
+        def on_line(line):
+            events.append(json.loads(line))
+            if events[-1]["event"] == "start" and self.bed is not None:
+                self.bed.set_speeds()
+
+        self._run(command, plan.stem, limit, on_line)
+        seconds = steps_of(events)
+        if len(seconds) != steps:
+            raise Failed(f"{plan.stem}: {len(seconds)} of {steps} steps were reported")
+        return seconds
+
+    def _start(self, command, name, logs):
+        """Starts all ranks; the first process is rank 0 (or the one that starts the others), its output a pipe."""
+        if self.bed is None:
+            log = logs.enter_context((self.folder / f"{name}.log").open("w"))
+            return [subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=log, text=True,
+                                     start_new_session=True)]
+        token = secrets.token_hex(16)
+        started = []
+        for rank in range(len(self.bed.ranks)):
+            log = logs.enter_context((self.folder / f"{name}.{rank}.log").open("w"))
+            environment = os.environ | rank_environment(self.bed, rank, token)
+            started.append(self.bed.start(rank, command, stdout=log if rank else subprocess.PIPE, stderr=log,
+                                          text=True, env=environment))
+        return started
+
+    def _run(self, command, name, limit, on_line):
+        """Runs a command as every rank, tells `on_line` of what rank 0 prints; all have ended when it returns."""
+        processes = []
+        with contextlib.ExitStack() as cleanup:
+            late = threading.Timer(limit, lambda: [_end(process) for process in processes])
+            cleanup.callback(late.cancel)
+            cleanup.callback(lambda: [_end(process) for process in processes])
+            processes.extend(self._start(command, name, cleanup))
+            late.start()
+            for line in processes[0].stdout:
+                on_line(line)
+            codes = [process.wait() for process in processes]
+        if any(codes):
+            raise Failed(f"{' '.join(map(str, command))}: exit codes {codes}\n{self._last_words(name)}")
+
+    def _last_words(self, name):
+        return "".join(f"{path.name}: {path.read_text()[-800:]}\n" for path in sorted(self.folder.glob(f"{name}.*log")))
+
+
+def _end(process):
+    """Kills a process and its group, and waits for it."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted against measured: what the numbers of a run say. Values in, values and Markdown out."""
+
+import itertools
+import statistics
+
+DIFFERENT = 0.10  # plans whose measured steps differ by less are not ordered
+
+
+def quantile(values, fraction):
+    """Linear between the values around it."""
+    values = sorted(values)
+    at = fraction * (len(values) - 1)
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)
+
+
+def spread(values):
+    """Interquartile range / median."""
+    return (quantile(values, 0.75) - quantile(values, 0.25)) / statistics.median(values)
+
+
+def compared(case, predicted, runs):
+    """The figures of a case that was run several times; `runs`: seconds of steps by run."""
+    measured = statistics.median(itertools.chain(*runs))
+    medians = [statistics.median(run) for run in runs]
+    return {"cluster": case.cluster.name, "model": case.model, "plan": case.plan, "judges": case.judges,
+            "batch": case.batch, "options": case.options(), "steps": sum(map(len, runs)),
+            "predicted_seconds": predicted, "measured_seconds": measured, "error": predicted / measured - 1,
+            "repeat_seconds": medians, "repeat_difference": (max(medians) - min(medians)) / measured,
+            "spread": max(map(spread, runs)), "step_seconds": runs}
+
+
+def errors(results):
+    """Of |error| over results: how many, median, 90th percentile, worst and which."""
+    if not results:
+        return None
+    worst = max(results, key=lambda result: abs(result["error"]))
+    absolute = [abs(result["error"]) for result in results]
+    return {"cases": len(results), "median": quantile(absolute, 0.5), "p90": quantile(absolute, 0.9),
+            "worst": abs(worst["error"]), "worst_case": name(worst)}
+
+
+def name(result):
+    return f"{result['cluster']}/{result['model']}/{result['plan']}"
+
+
+def orders(results):
+    """Pairs of plans for one model on one cluster that measurably differ: (how many, those predicted the other way)."""
+    pairs, wrong = 0, []
+    for a, b in itertools.combinations(results, 2):
+        if (a["cluster"], a["model"], a["batch"]) != (b["cluster"], b["model"], b["batch"]):
+            continue
+        faster, slower = sorted((a, b), key=lambda result: result["measured_seconds"])
+        if slower["measured_seconds"] <= (1 + DIFFERENT) * faster["measured_seconds"]:
+            continue
+        pairs += 1
+        if slower["predicted_seconds"] <= faster["predicted_seconds"]:
+            wrong.append(f"{name(faster)} measured faster than {slower['plan']}, predicted slower")
+    return pairs, wrong
+
+
+def gains(results):
+    """Of planned plans over equal shares, where both were run: what the plans gain as predicted and as measured."""
+    found = []
+    for equal, other in itertools.permutations(results, 2):
+        same = all(equal[key] == other[key] for key in ("cluster", "model", "batch"))
+        if same and equal["plan"] == "equal" and other["plan"] in ("by speed", "planned"):
+            found.append({"case": name(other), "predicted": equal["predicted_seconds"] / other["predicted_seconds"],
+                          "measured": equal["measured_seconds"] / other["measured_seconds"]})
+    return found
+
+
+def summary(results):
+    pairs, wrong = orders(results)
+    return {"judging": errors([result for result in results if result["judges"]]),
+            "tuning": errors([result for result in results if not result["judges"]]),
+            "ordered_pairs": pairs, "wrong_pairs": wrong, "gains": gains(results)}
+
+
+def _table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def _case_row(result):
+    repeats = " / ".join(f"{1e3 * seconds:.1f}" for seconds in result["repeat_seconds"])
+    return [result["cluster"], result["model"], result["plan"], f"{1e3 * result['predicted_seconds']:.1f}",
+            f"{1e3 * result['measured_seconds']:.1f}", f"{result['error']:+.1%}", repeats,
+            f"{result['repeat_difference']:.1%}", f"{result['spread']:.1%}"]
+
+
+def _errors_line(what, found):
+    if found is None:
+        return f"{what}: no cases.\n"
+    count = f"{found['cases']} case{'s' if found['cases'] != 1 else ''}"
+    return (f"{what}, {count}: median error {found['median']:.1%}, 90th percentile {found['p90']:.1%}, "
+            f"worst {found['worst']:.1%} ({found['worst_case']}).\n")
+
+
+def markdown(results):
+    """The report: judging cases, tuning cases, order of plans, gains."""
+    head = ["cluster", "model", "plan", "predicted ms", "measured ms", "error", "repeats ms", "repeats differ", "spread"]
+    found = summary(results)
+    parts = []
+    for what, key, judges in (("Judging", "judging", True), ("Tuning", "tuning", False)):
+        rows = [_case_row(result) for result in results if result["judges"] == judges]
+        parts.append(_errors_line(what, found[key]) + ("\n" + _table(head, rows) if rows else ""))
+    right = found["ordered_pairs"] - len(found["wrong_pairs"])
+    parts.append(f"Order of plans: {right} of {found['ordered_pairs']} pairs that differ by more than {DIFFERENT:.0%} "
+                 "are predicted in the measured order.\n" + "".join(f"- {text}\n" for text in found["wrong_pairs"]))
+    if found["gains"]:
+        rows = [[gain["case"], f"{gain['predicted']:.2f}", f"{gain['measured']:.2f}"] for gain in found["gains"]]
+        parts.append("Steps with equal shares / steps as planned:\n\n" + _table(["case", "predicted", "measured"], rows))
+    return "\n".join(parts)

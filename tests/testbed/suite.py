@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cases: sets a cluster up, profiles it, makes the plans, replays each of them twice."""
+
+import contextlib
+import pathlib
+import sys
+
+import cases
+import clusters
+import compare
+import machines
+from commands import Commands, step_count
+
+ROUNDS = 2  # every plan is replayed that often, in turns with the others, for a noise floor
+PROFILE_LIMIT, REPLAY_LIMIT = 900, 300  # seconds after which a command is ended
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def memory_bytes():
+    """What the ranks may use together: three quarters of this machine's."""
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024 * 3 // 4
+    raise machines.Failed("/proc/meminfo has no MemTotal")
+
+
+class Suite:
+    """`work`: folder for plans, profiles and logs; a profile that is there is used again. `datasheet`: no profiles."""
+
+    def __init__(self, binaries, work, seconds, datasheet, profile_options):
+        self.binaries, self.work, self.seconds = binaries, work, seconds
+        self.datasheet, self.profile_options = datasheet, profile_options
+        self.results, self.failures = [], []
+
+    def run(self, chosen):
+        """Fills `results` and `failures` (texts), a cluster after the other."""
+        for cluster in dict.fromkeys(case.cluster for case in chosen):
+            here = [case for case in chosen if case.cluster == cluster]
+            say(f"{cluster.name}: {len(here)} cases")
+            with contextlib.nullcontext() if cluster.local else machines.Bed(cluster) as bed:
+                self._run_cluster(cluster, bed, here)
+
+    def _run_cluster(self, cluster, bed, here):
+        folder = self.work / cluster.name
+        folder.mkdir(parents=True, exist_ok=True)
+        commands = Commands(self.binaries, folder, cluster, bed)
+        try:
+            cluster_file = self._cluster_file(commands, cluster, folder, sorted({case.model for case in here}))
+        except machines.Failed as error:
+            self._failed(cluster.name, error)
+            return
+        plans = [(case, *made) for case in here if (made := self._plan(commands, case, cluster_file))]
+        runs = {case: [] for case, _, _ in plans}
+        for _ in range(ROUNDS):
+            for case, plan, predicted in plans:
+                self._replay(commands, case, plan, predicted, runs[case])
+        for case, _, predicted in plans:
+            if len(runs[case]) == ROUNDS:
+                self.results.append(compare.compared(case, predicted, runs[case]))
+
+    def _cluster_file(self, commands, cluster, folder, models):
+        path, profile = folder / "cluster.yaml", folder / "profile.yaml"
+        path.write_text(clusters.cluster_yaml(cluster, memory_bytes()))
+        if self.datasheet:
+            return path
+        if not profile.exists():
+            say(f"  profile of {', '.join(models)}")
+            commands.profile([cases.MODELS[model] for model in models], path, profile, self.profile_options, PROFILE_LIMIT)
+        path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
+        return path
+
+    def _plan(self, commands, case, cluster_file):
+        """(plan file, predicted seconds of a step); None, and a failure, where there is no plan."""
+        plan = commands.folder / f"{case.model}-{case.plan.replace(' ', '-')}.plan"
+        try:
+            return plan, commands.compile(cases.MODELS[case.model], cluster_file, plan, case.options())["step_seconds"]
+        except machines.Failed as error:
+            self._failed(case.name, error)
+            return None
+
+    def _replay(self, commands, case, plan, predicted, runs):
+        steps = step_count(predicted, self.seconds)
+        try:
+            runs.append(commands.replay(plan, cases.MODELS[case.model], steps, REPLAY_LIMIT))
+        except machines.Failed as error:
+            self._failed(case.name, error)
+            return
+        median = compare.quantile(runs[-1], 0.5)
+        say(f"  {case.name}: {1e3 * median:.1f} ms, predicted {1e3 * predicted:.1f} ms ({predicted / median - 1:+.1%})")
+
+    def _failed(self, what, error):
+        self.failures.append(f"{what}: {error}")
+        say(f"  {what} failed: {error}")

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what the test bed computes; nothing is set up."""
+
+import pathlib
+import unittest
+
+import cases
+import clusters
+import commands
+import compare
+import machines
+import testbed
+
+
+def result(plan, predicted, measured, judges=True, model="cnn"):
+    cluster = clusters.Cluster("judge" if judges else "tune", processes=2)
+    found = compare.compared(cases.Case(cluster, model, plan, None), predicted, [[measured] * 3] * 2)
+    return found | {"judges": judges}
+
+
+class Clusters(unittest.TestCase):
+    def test_the_cluster_file_has_a_kind_a_speed_and_a_host_a_machine(self):
+        text = clusters.cluster_yaml(clusters.uneven("two", a=(60, 1000), b=(30, 20)), 8_000_000_000, "profile.yaml")
+        self.assertEqual(text, """\
+name: two
+profile: profile.yaml
+device_kinds:
+  cpu-60: {memory: 4000000000B, memory_bandwidth: 6GB/s, peak: {fp32: 54GFLOPS}, launch_overhead: 33.3333us}
+  cpu-30: {memory: 4000000000B, memory_bandwidth: 3GB/s, peak: {fp32: 27GFLOPS}, launch_overhead: 66.6667us}
+hosts:
+  - name: a
+    devices: {kind: cpu-60, count: 1}
+    interconnect: {kind: tcp, bandwidth: 1.5GB/s, latency: 40us}
+    nic: {bandwidth: 1000Mbit/s, latency: 100us}
+  - name: b
+    devices: {kind: cpu-30, count: 1}
+    interconnect: {kind: tcp, bandwidth: 1.5GB/s, latency: 40us}
+    nic: {bandwidth: 20Mbit/s, latency: 100us}
+network: {topology: switch}
+training: {precision: fp32, loss: softmax_cross_entropy, optimizer: sgd}
+""")
+
+    def test_plain_processes_are_one_host_without_a_card(self):
+        text = clusters.cluster_yaml(clusters.Cluster("local-2", processes=2), 2_000)
+        self.assertIn("  - name: local\n    devices: {kind: cpu-100, count: 2}\n", text)
+        self.assertNotIn("nic:", text)
+
+    def test_ranks_of_one_machine_follow_each_other(self):
+        cluster = clusters.Cluster("three", (clusters.Machine("a", 0.3, 100, ranks=2), clusters.Machine("b", 0.5, 100)))
+        self.assertEqual(clusters.devices(cluster), ["a/0", "a/1", "b/0"])
+        self.assertEqual(clusters.problems(cluster, 2), [])
+
+    def test_ranks_are_spread_over_the_cores(self):
+        self.assertEqual(clusters.homes(cases.CLUSTERS["uneven-4"], 2), [0, 1, 1, 0])
+
+    def test_more_than_the_cores_can_give_is_refused(self):
+        cluster = clusters.uneven("much", a=(90, 1000), b=(90, 1000))
+        self.assertEqual(clusters.problems(cluster, 2), ["the ranks need 0.9 of core 0, which has room for 0.85",
+                          "the ranks need 0.9 of core 1, which has room for 0.85"])
+
+
+class Machines(unittest.TestCase):
+    def test_the_cgroups_with_a_cpu_quota_are_found_in_either_version(self):
+        first = ("cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
+                 "cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu,cpuacct 0 0\n")
+        self.assertEqual(machines.cgroup_folder(first), (pathlib.Path("/sys/fs/cgroup/cpu"), 1))
+        self.assertEqual(machines.cgroup_folder("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"),
+                         (pathlib.Path("/sys/fs/cgroup"), 2))
+        self.assertIsNone(machines.cgroup_folder("proc /proc proc rw 0 0\n"))
+
+    def test_slow_links_let_two_frames_pass_at_once(self):
+        self.assertEqual(machines.tbf(20)[2:6], ["rate", "20000000bit", "burst", "3028b"])
+        self.assertEqual(machines.tbf(1000)[2:6], ["rate", "1000000000bit", "burst", "31250b"])
+
+
+class Commands(unittest.TestCase):
+    def test_steps_fill_the_time_within_bounds(self):
+        self.assertEqual([commands.step_count(step, 6) for step in (0.01, 0.5, 3)], [60, 12, 8])
+
+    def test_the_first_steps_do_not_count(self):
+        events = [{"event": "start"}, *({"event": "step", "seconds": second} for second in (9, 5, 1, 2)), {"event": "summary"}]
+        self.assertEqual(commands.steps_of(events), [1, 2])
+
+    def test_a_rank_knows_its_place_and_where_rank_0_is(self):
+        cluster = clusters.Cluster("three", (clusters.Machine("a", 0.3, 100), clusters.Machine("b", 0.5, 100, ranks=2)))
+        found = commands.rank_environment(machines.Bed(cluster), 2, "secret")
+        self.assertEqual(found, {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+                                 "MASTER_ADDR": "10.213.77.1", "MASTER_PORT": "29500", "AGPCS_PORT": "29500",
+                                 "AGPCS_JOB_TOKEN": "secret"})
+
+
+class Cases(unittest.TestCase):
+    def test_layouts_name_devices_by_the_letters_of_their_ranks(self):
+        four = cases.CLUSTERS["uneven-4"]
+        self.assertEqual(cases.layout(four, "ad|bc"), "a/0,d/0|b/0,c/0")
+        self.assertEqual(cases.layout(four, "ab", equal=True), "a/0:1,b/0:1")
+        self.assertEqual(cases.layout(cases.CLUSTERS["local-2"], "a|b"), "local/0|local/1")
+
+    def test_at_least_24_cases_judge_and_none_of_them_is_on_a_tuning_cluster(self):
+        judging = [case for case in cases.CASES if case.judges]
+        self.assertGreaterEqual(len(judging), 24)
+        tuning = {case.cluster.name for case in cases.CASES if not case.judges}
+        self.assertFalse(tuning & {case.cluster.name for case in judging})
+
+    def test_every_case_has_a_name_of_its_own_and_every_cluster_fits_two_cores(self):
+        self.assertEqual(len({case.name for case in cases.CASES}), len(cases.CASES))
+        self.assertEqual([clusters.problems(cluster, 2) for cluster in cases.CLUSTERS.values() if
+                          clusters.problems(cluster, 2)], [])
+
+    def test_quick_cases_exist(self):
+        self.assertEqual(len(cases.chosen(cases.QUICK)), len(cases.QUICK))
+
+
+class Compare(unittest.TestCase):
+    def test_errors_are_of_the_prediction_relative_to_the_measurement(self):
+        found = compare.errors([result("x", 1.1, 1.0), result("y", 0.8, 1.0), result("z", 1.0, 1.0)])
+        self.assertEqual(found["cases"], 3)
+        self.assertAlmostEqual(found["median"], 0.1)
+        self.assertAlmostEqual(found["p90"], 0.18)
+        self.assertEqual(found["worst_case"], "judge/cnn/y")
+
+    def test_repeats_show_the_noise_floor(self):
+        case = cases.Case(clusters.Cluster("c", processes=2), "cnn", "x", None)
+        found = compare.compared(case, 1.0, [[1.0, 1.0, 1.0], [1.2, 1.2, 1.2]])
+        self.assertAlmostEqual(found["measured_seconds"], 1.1)
+        self.assertAlmostEqual(found["repeat_difference"], 0.2 / 1.1)
+        self.assertEqual(found["spread"], 0)
+
+    def test_plans_are_ordered_only_where_they_measurably_differ_on_one_model_and_cluster(self):
+        same = [result("a", 1.0, 1.0), result("b", 0.9, 1.05)]
+        self.assertEqual(compare.orders(same), (0, []))
+        self.assertEqual(compare.orders([result("a", 1.0, 1.0), result("b", 0.9, 2.0, model="bert_2")]), (0, []))
+        wrong = [result("a", 1.0, 1.0), result("b", 0.9, 1.2), result("c", 1.5, 1.6)]
+        self.assertEqual(compare.orders(wrong), (3, ["judge/cnn/a measured faster than b, predicted slower"]))
+
+    def test_gains_are_over_equal_shares(self):
+        found = compare.gains([result("equal", 3.0, 2.8), result("planned", 1.5, 1.4), result("2 x 2", 1.0, 1.0)])
+        self.assertEqual(found, [{"case": "judge/cnn/planned", "predicted": 2.0, "measured": 2.0}])
+
+    def test_tuning_cases_do_not_judge(self):
+        text = compare.markdown([result("x", 1.02, 1.0), result("y", 2.0, 1.0, judges=False)])
+        self.assertIn("Judging, 1 case: median error 2.0%, 90th percentile 2.0%, worst 2.0% (judge/cnn/x).\n", text)
+        self.assertIn("| judge | cnn | x | 1020.0 | 1000.0 | +2.0% | 1000.0 / 1000.0 | 0.0% | 0.0% |\n", text)
+        self.assertIn("Tuning, 1 case: median error 100.0%", text)
+
+    def test_quick_fails_only_on_what_cannot_be_noise(self):
+        found = testbed.beyond_noise([result("x", 1.9, 1.0), result("y", 2.1, 1.0), result("z", 0.4, 1.0)])
+        self.assertEqual(found, ["judge/cnn/y", "judge/cnn/z"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A test bed of unequal machines on this one: how far predicted steps are from measured ones (docs/testbed.md).
+
+    testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
+    testbed.py verify [CLUSTER]   are the machines as fast as they should be?
+    testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
+    testbed.py list               the cases
+    testbed.py down               removes what a killed run left
+
+Exit codes: 0 done, 1 something failed, 77 this machine cannot play such machines (it says why), 130 stopped.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import signal
+import sys
+import tempfile
+
+import cases
+import clusters
+import compare
+import machines
+import suite
+import verify
+
+SKIPPED = 77
+CANNOT_BE_NOISE = 2.0  # by what factor a prediction may be off before --quick fails
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="set up, profile, compile, replay, compare, tear down")
+    run.add_argument("cases", nargs="*", help="names or patterns: 'uneven-4/*'; all without")
+    run.add_argument("--quick", action="store_true", help=f"a few cases; fails beyond a factor of {CANNOT_BE_NOISE:g}")
+    run.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
+    run.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
+    run.add_argument("--seconds", type=float, default=6.0, help="of steps in each replay, about (default: %(default)g)")
+    run.add_argument("--profile-option", action="append", default=[], help="a word for agpcs-profile; several times")
+    run.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
+    run.add_argument("--json", type=pathlib.Path, help="write all results to this file")
+    beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
+    for name, does in (("verify", "measure the machines' speeds and links"), ("up", "keep machines until stopped")):
+        commands.add_parser(name, help=does).add_argument("cluster", nargs="?", default="uneven-4", choices=beds)
+    commands.add_parser("list", help="print the cases")
+    commands.add_parser("down", help="remove what a killed run left")
+    return parser.parse_args(words)
+
+
+def need(chosen):
+    """Raises Unavailable unless this machine can play all those clusters."""
+    for cluster in dict.fromkeys(chosen):
+        if found := clusters.problems(cluster, len(os.sched_getaffinity(0))):
+            raise machines.Unavailable(f"{cluster.name}: {'; '.join(found)}")
+    if any(not cluster.local for cluster in chosen):
+        machines.check()
+
+
+def environment():
+    """Where results were measured."""
+    names = [line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.machine(), "cores": os.cpu_count(),
+            "kernel": platform.release(), "load_at_start": os.getloadavg()[0]}
+
+
+def beyond_noise(results):
+    """Those whose prediction is off by more than noise can explain."""
+    return [compare.name(result) for result in results
+            if not 1 / CANNOT_BE_NOISE < result["predicted_seconds"] / result["measured_seconds"] < CANNOT_BE_NOISE]
+
+
+def run(options, work):
+    chosen = cases.chosen(cases.QUICK if options.quick else options.cases)
+    if not chosen:
+        raise machines.Failed(f"no case is called {' or '.join(options.cases)}: see testbed.py list")
+    need([case.cluster for case in chosen])
+    where = environment()
+    work = options.work or work
+    runner = suite.Suite(options.bin, work, options.seconds, options.datasheet, options.profile_option)
+    runner.run(chosen)
+    results = runner.results
+    if options.json:
+        found = {"format": "agpcs-testbed 1", "environment": where, "datasheet": options.datasheet,
+                 "summary": compare.summary(results), "cases": results, "failures": runner.failures}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(compare.markdown(results))
+    off = beyond_noise(results) if options.quick else []
+    for text in [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)]:
+        print(f"failed: {text}", file=sys.stderr)
+    return 1 if runner.failures or off else 0
+
+
+def check_machines(cluster):
+    need([cluster])
+    with machines.Bed(cluster) as bed:
+        text, good = verify.report(verify.verify(bed))
+    print(text)
+    return 0 if good else 1
+
+
+def keep_up(cluster):
+    """Ends by a signal, as an exception."""
+    need([cluster])
+    with machines.Bed(cluster) as bed:
+        bed.set_speeds()
+        for rank, (machine, _) in enumerate(bed.ranks):
+            print(f"rank {rank}, {bed.address(machine)}: cgroup {bed.cgroups[rank].folder}, "
+                  f"nsenter --net=/run/netns/{bed.space(machine)}")
+        print("up until this is stopped (Ctrl-C)", flush=True)
+        while True:
+            signal.pause()
+
+
+def list_cases():
+    for case in cases.CASES:
+        print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
+    return 0
+
+
+def dispatch(options):
+    if options.command == "list":
+        return list_cases()
+    with machines.sole_user(), tempfile.TemporaryDirectory(prefix=f"{machines.PREFIX}-") as work:
+        if options.command == "down":
+            print("\n".join(machines.tear_down()) or "nothing was there")
+            return 0
+        if options.command == "verify":
+            return check_machines(cases.CLUSTERS[options.cluster])
+        if options.command == "up":
+            return keep_up(cases.CLUSTERS[options.cluster])
+        return run(options, pathlib.Path(work))
+
+
+def stopped(number, _):
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stopped)
+    try:
+        return dispatch(parse(sys.argv[1:]))
+    except machines.Unavailable as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return SKIPPED
+    except machines.Failed as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; everything is torn down", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/profile_overhead.h"
+
+#include "cost_model/cost_table.h"
+#include "cost_model/simulator.h"
+#include "tests/builders.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agpcs {
+namespace {
+
+/// Simulated seconds of an idle plan on hosts of one device each, whose computing takes no time and
+/// whose links take 100 us and no time for bytes. `overheads` of instructions, by device.
+double simulated(const std::vector<double>& overheads, int micro_batches) {
+  std::string text;
+  for (std::size_t i = 0; i < overheads.size(); ++i) {
+    const std::string k = std::to_string(i);
+    text += "kind k" + k + " fp32=1e30 bandwidth=1e30 launch=0\n";
+    text += "host h" + k + " k" + k + " 1 bandwidth=1e30 latency=0 nic=1e30 nic-latency=50e-6\n";
+  }
+  Cluster cluster = testing::cluster_of(text);
+  for (std::size_t i = 0; i < overheads.size(); ++i) {
+    cluster.kinds[i].instruction_overhead = overheads[i];
+  }
+  const bool pipeline = overheads.size() > 1;
+  const Graph graph = testing::graph_of(
+      pipeline ? "input x [n,1]\ns0 = Relu(x) [n,1]\ns1 = Relu(s0) [n,1]\noutputs s1\nloss s1\n"
+               : "input x [n,1]\ns0 = Relu(x) [n,1]\noutputs s0\nloss s0\n");
+  const Plan plan = idle_plan(cluster, cluster.device_count(), micro_batches);
+  const auto costs = CostTable::make(graph, cluster, plan.training);
+  AGPCS_CHECK(costs.ok(), "{}", costs.status().message());
+  const auto estimate = simulate(plan, graph, cluster, *costs);
+  AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
+  return estimate->step_seconds;
+}
+
+double slope(const std::vector<double>& overheads) {
+  return (simulated(overheads, 64) - simulated(overheads, 16)) / 48;
+}
+
+TEST(IdlePlan, IsAPlanForAnyNumberOfRanks) {
+  const Cluster cluster = testing::cluster_of("kind k fp32=1e12\nhost a k 5\n");
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    const Plan plan = idle_plan(cluster, ranks, 4);
+    const Status status = verify_plan(plan);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(plan.rank_count(), ranks);
+  }
+}
+
+// The formulas by which `measure_overhead` takes an overhead from the growth of a step: with that
+// overhead the simulator grows as much.
+TEST(IdlePlan, GrowsInTheSimulatorAsTheMeasurementAssumes) {
+  constexpr double kLatency = 100e-6;  // half a round trip
+  constexpr double kLittle = 20e-6, kMuch = 35e-6;
+  EXPECT_NEAR(slope({kMuch}), 2 * kMuch, 1e-9);
+  EXPECT_NEAR(slope({kMuch, kMuch}), 3 * kMuch + kLatency, 1e-9);
+  EXPECT_NEAR(slope({kLittle, kMuch}), kLittle + 2 * kMuch + kLatency, 1e-9);
+  EXPECT_NEAR(slope({kMuch, kLittle}), kLittle + 2 * kMuch + kLatency, 1e-9);
+  // Pairs do not wait for one another: the slowest one counts.
+  EXPECT_NEAR(slope({kLittle, kLittle, kLittle, kMuch}), kLittle + 2 * kMuch + kLatency, 1e-9);
+}
+
+}  // namespace
+}  // namespace agpcs
