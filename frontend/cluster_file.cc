@@ -2,6 +2,7 @@
 #include "frontend/cluster_file.h"
 
 #include "frontend/cluster_network.h"
+#include "frontend/cluster_profile.h"
 #include "frontend/cluster_training.h"
 #include "frontend/cluster_yaml.h"
 #include "ir/op_table.h"
@@ -29,31 +30,44 @@ constexpr double kDefaultNicLatency = 20e-6;
 /// Reads the whole file; what is wrong lands in `diagnostics`, and reading goes on.
 class ClusterReader {
  public:
-  explicit ClusterReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  ClusterReader(const ReadProfile& read, const std::string& file, Diagnostics& diagnostics)
+      : diagnostics_(diagnostics), profiles_(read, file, cluster, diagnostics) {}
 
   void read(const YAML::Node& root) {
     const YamlMap map(root, "cluster file",
-                      {"name", "device_kinds", "hosts", "network", "training"}, diagnostics_);
+                      {"name", "profile", "device_kinds", "hosts", "network", "training"},
+                      diagnostics_);
     if (!root.IsMap()) return;
+    const YAML::Node* const network = map.find("network");
+    read_profiles(map.find("profile"), network);
     cluster.name = map.name("name").value_or("cluster");
     if (const YAML::Node* kinds = map.require("device_kinds")) read_kinds(*kinds);
     if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
-    const YAML::Node* const network = map.find("network");
-    read_network(network ? *network : YAML::Node(), nics_, cluster, diagnostics_);
+    read_network(network ? *network : YAML::Node(), nics_, profiles_, cluster, diagnostics_);
     if (const YAML::Node* node = map.find("training")) {
       training = read_training(*node, diagnostics_);
     }
     check_kinds();
+    profiles_.finish();
   }
 
   Cluster cluster;
   Training training;
 
  private:
+  using LinkItem = ClusterProfiles::LinkItem;
   struct KindPlace {
-    SourceRange name, peak;
+    SourceRange name, peak, profile;
     bool used = false;
+    std::string measured_in = {};  // its profile's precision
   };
+
+  void read_profiles(const YAML::Node* defaults, const YAML::Node* network) {
+    if (defaults != nullptr) profiles_.read_defaults(*defaults);
+    if (network == nullptr || !network->IsMap()) return;
+    const YAML::Node profile = (*network)["profile"];
+    if (profile && !profile.IsNull()) profiles_.read_network(profile);
+  }
 
   void read_kinds(const YAML::Node& node) {
     const YamlMap map(node, "device_kinds", {}, diagnostics_);
@@ -71,18 +85,16 @@ class ClusterReader {
   }
 
   void read_kind(const YamlMap::Entry& entry) {
-    const YamlMap map(entry.value, fmt::format("device kind '{}'", entry.key),
-                      {"memory", "memory_bandwidth", "peak", "launch_overhead", "efficiency"},
-                      diagnostics_);
+    const YamlMap map(
+        entry.value, fmt::format("device kind '{}'", entry.key),
+        {"memory", "memory_bandwidth", "peak", "launch_overhead", "efficiency", "profile"},
+        diagnostics_);
     DeviceKind kind;
     kind.name = entry.key;
-    KindPlace place = {range_of(entry.key_node), range_of(entry.key_node), false};
+    const SourceRange name = range_of(entry.key_node);
+    KindPlace place = {name, name, name};
     if (entry.value.IsMap()) {
-      read_memory(map, kind);
-      if (const YAML::Node* peak = map.require("peak")) {
-        place.peak = range_of(*peak);
-        read_peak(*peak, map.what(), kind);
-      }
+      read_figures(map, kind, place);
       kind.launch_overhead = map.quantity("launch_overhead", Quantity::kSeconds, Sign::kNotNegative)
                                  .value_or(kind.launch_overhead);
       if (const YAML::Node* efficiency = map.find("efficiency")) {
@@ -93,13 +105,50 @@ class ClusterReader {
     kind_places_.push_back(place);
   }
 
-  static void read_memory(const YamlMap& map, DeviceKind& kind) {
+  void read_figures(const YamlMap& map, DeviceKind& kind, KindPlace& place) {
     map.require("memory");
     const double bytes = map.quantity("memory", Quantity::kBytes, Sign::kPositive).value_or(0);
     kind.memory_bytes = std::llround(std::min(bytes, 0x1p60));
-    map.require("memory_bandwidth");
     kind.memory_bandwidth =
         map.quantity("memory_bandwidth", Quantity::kBytesPerSecond, Sign::kPositive).value_or(0);
+    if (const YAML::Node* peak = map.find("peak")) {
+      place.peak = range_of(*peak);
+      read_peak(*peak, map.what(), kind);
+    }
+    if (!refer(map, kind, place)) return;
+    for (const char* key : {"memory_bandwidth", "peak"}) {
+      if (map.find(key) != nullptr) continue;
+      profiles_.lacks(map.what(), map.where(), key,
+                      fmt::format("operators of a device '{}'",
+                                  kind.profile.given() ? kind.profile.entry : kind.name));
+    }
+  }
+
+  // Whether figures are needed: nothing was measured that they could come from.
+  bool refer(const YamlMap& map, DeviceKind& kind, KindPlace& place) {
+    std::optional<ClusterProfiles::Given> given;
+    if (const YAML::Node* profile = map.find("profile")) {
+      given = profiles_.read(*profile);
+      place.profile = given->where;
+    }
+    const DeviceProfile* const device = profiles_.refer(given, kind);
+    if (device == nullptr) return !given;
+    place.measured_in = device->precision;
+    const double rate = best_rate(*device);
+    if (kind.memory_bandwidth == 0) kind.memory_bandwidth = rate;
+    return rate == 0;
+  }
+
+  // Bytes a second, of the forward passes.
+  static double best_rate(const DeviceProfile& device) {
+    double best = 0;
+    for (const MeasuredOperator& op : device.operators) {
+      for (const MeasuredOperator::Point& point : op.points) {
+        if (point.forward.seconds == 0) continue;
+        best = std::max(best, point.work.forward_bytes / point.forward.seconds);
+      }
+    }
+    return best;
   }
 
   void read_peak(const YAML::Node& node, const std::string& of, DeviceKind& kind) {
@@ -201,13 +250,12 @@ class ClusterReader {
     }
   }
 
-  // Half of a latency is charged at each end, so that two ends have the latency of the file.
-  LinkId add_link(std::string name, const Link& like) {
-    Link link = like;
-    link.name = std::move(name);
-    link.latency = like.latency / 2;
-    cluster.links.push_back(std::move(link));
-    return static_cast<LinkId>(cluster.links.size()) - 1;
+  // Adds "<of> <direction>". Half of a latency is charged at each end, so that two ends have the
+  // latency of the file.
+  LinkId add_port(LinkItem& item, const std::string& of, const std::string& entry,
+                  const char* direction) {
+    return profiles_.add_link(item, fmt::format("{} {}", of, direction),
+                              fmt::format("{} {}", entry, direction), item.like.latency / 2);
   }
 
   void add_ports(const YamlMap& host) {
@@ -215,14 +263,21 @@ class ClusterReader {
     port.kind = "pcie";
     port.bandwidth = kDefaultInterconnectBandwidth;
     port.latency = kDefaultInterconnectLatency;
+    LinkItem item = {port};
     if (const YAML::Node* node = host.find("interconnect")) {
-      read_port(*node, fmt::format("interconnect of {}", host.what()), port);
+      item = read_port(*node, fmt::format("interconnect of {}", host.what()), port);
     }
+    const std::string entry = item.given ? item.given->entry : "";
     const Host& owner = cluster.hosts.back();
     for (DeviceId id = owner.first_device; id < cluster.device_count(); ++id) {
       Device& device = cluster.devices[static_cast<std::size_t>(id)];
-      device.out = add_link(fmt::format("{}/{} out", owner.name, device.index), port);
-      device.in = add_link(fmt::format("{}/{} in", owner.name, device.index), port);
+      const std::string name = fmt::format("{}/{}", owner.name, device.index);
+      const bool one = entry.find('/') != std::string::npos;  // a device, not a host
+      const std::string like = entry.empty() ? name
+                               : one         ? entry
+                                             : fmt::format("{}/{}", entry, device.index);
+      device.out = add_port(item, name, like, "out");
+      device.in = add_port(item, name, like, "in");
     }
   }
 
@@ -230,21 +285,19 @@ class ClusterReader {
     Link port;
     port.kind = "ethernet";
     port.latency = kDefaultNicLatency;
-    read_port(node, fmt::format("nic of {}", host), port);
+    LinkItem item = read_port(node, fmt::format("nic of {}", host), port);
     const std::string& name = cluster.hosts.back().name;
-    nics_.back().out = add_link(fmt::format("{} nic out", name), port);
-    nics_.back().in = add_link(fmt::format("{} nic in", name), port);
+    const bool stands_in = item.given && !item.given->entry.empty();
+    const std::string entry = (stands_in ? item.given->entry : name) + " nic";
+    nics_.back().out = add_port(item, name + " nic", entry, "out");
+    nics_.back().in = add_port(item, name + " nic", entry, "in");
   }
 
-  void read_port(const YAML::Node& node, const std::string& what, Link& port) {
-    const YamlMap map(node, what, {"kind", "bandwidth", "latency"}, diagnostics_);
-    if (!node.IsMap()) return;
+  LinkItem read_port(const YAML::Node& node, const std::string& what, Link port) {
+    const YamlMap map(node, what, {"kind", "bandwidth", "latency", "profile"}, diagnostics_);
+    if (!node.IsMap()) return {port, std::nullopt, what, map.where(), true};
     port.kind = map.choice("kind", "link kind", "kinds", kLinkKinds).value_or(port.kind);
-    map.require("bandwidth");
-    port.bandwidth = map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive)
-                         .value_or(kDefaultInterconnectBandwidth);
-    port.latency =
-        map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(port.latency);
+    return profiles_.read_link(map, port);
   }
 
   void check_kinds() {
@@ -254,6 +307,14 @@ class ClusterReader {
         if (!diagnostics_.ok()) continue;  // a host with an error may be the one that has them
         diagnostics_.warning(kind_places_[i].name,
                              fmt::format("no host has devices of kind '{}'", kind.name));
+      } else if (const std::string& measured = kind_places_[i].measured_in;
+                 !measured.empty() && measured != training.precision) {
+        diagnostics_.error(
+            kind_places_[i].profile,
+            fmt::format("device kind '{}' was measured in {}, but the training is "
+                        "in {}",
+                        kind.name, measured, training.precision),
+            fmt::format("profile it in {}, or train in {}", training.precision, measured));
       } else if (!kind.peak_flops.empty() && !kind.peak_flops.contains(training.precision)) {
         std::vector<std::string> has;
         for (const auto& [precision, flops] : kind.peak_flops) has.push_back(precision);
@@ -272,14 +333,16 @@ class ClusterReader {
   std::vector<NicPorts> nics_;
   std::vector<KindPlace> kind_places_;
   std::map<std::string, int> host_lines_;
+  ClusterProfiles profiles_;
 };
 
 }  // namespace
 
-Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file) {
+Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file,
+                                  const ReadProfile& read) {
   const std::string source(text);
   Diagnostics diagnostics(file, source);
-  ClusterReader reader(diagnostics);
+  ClusterReader reader(read, file, diagnostics);
   try {
     if (const auto root = load_yaml(source, kClusterFile, diagnostics)) reader.read(*root);
   } catch (const YAML::Exception& exception) {

@@ -21,8 +21,9 @@ const std::vector<std::string> kSupported = {"switch", "links"};
 
 class NetworkReader {
  public:
-  NetworkReader(const std::vector<NicPorts>& nics, Cluster& cluster, Diagnostics& diagnostics)
-      : nics_(nics), cluster_(cluster), diagnostics_(diagnostics) {
+  NetworkReader(const std::vector<NicPorts>& nics, ClusterProfiles& profiles, Cluster& cluster,
+                Diagnostics& diagnostics)
+      : nics_(nics), profiles_(profiles), cluster_(cluster), diagnostics_(diagnostics) {
     for (const Host& host : cluster.hosts) nodes_.push_back(host.name);
   }
 
@@ -30,7 +31,7 @@ class NetworkReader {
     cluster_.topology = "switch";
     where_ = range_of(node);
     if (node.IsNull()) return route_switch();
-    const YamlMap map(node, "network", {"topology", "switches", "links"}, diagnostics_);
+    const YamlMap map(node, "network", {"topology", "switches", "links", "profile"}, diagnostics_);
     if (!read_topology(map)) return;
     if (cluster_.topology == "switch") {
       for (const char* key : {"switches", "links"}) {
@@ -93,16 +94,15 @@ class NetworkReader {
 
   void read_link(const YAML::Node& node, std::size_t index) {
     const YamlMap map(node, fmt::format("link {}", index + 1),
-                      {"from", "to", "kind", "bandwidth", "latency", "one_way"}, diagnostics_);
+                      {"from", "to", "kind", "bandwidth", "latency", "one_way", "profile"},
+                      diagnostics_);
     if (map.entries().empty()) return;
     const std::optional<int> from = read_node(map, "from");
     const std::optional<int> to = read_node(map, "to");
     Link link;
     link.kind = map.name("kind").value_or("ethernet");
-    map.require("bandwidth");
-    link.bandwidth =
-        map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive).value_or(1);
-    link.latency = map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(20e-6);
+    link.latency = 20e-6;
+    ClusterProfiles::LinkItem item = profiles_.read_link(map, link);
     const std::optional<std::string> one_way =
         map.choice("one_way", "answer", "answers", {"true", "false"});
     if (!from || !to) return;
@@ -110,8 +110,16 @@ class NetworkReader {
       return diagnostics_.error(map.where(), fmt::format("{} joins '{}' to itself", map.what(),
                                                          nodes_[static_cast<std::size_t>(*from)]));
     }
-    add_link(map, *from, *to, link);
-    if (one_way.value_or("false") == "false") add_link(map, *to, *from, link);
+    const std::string entry = item.given ? item.given->entry : "";
+    add_link(item, *from, *to, entry);
+    if (one_way.value_or("false") == "false") add_link(item, *to, *from, reversed(entry));
+  }
+
+  // "b -> a" of "a -> b".
+  static std::string reversed(const std::string& name) {
+    const std::size_t arrow = name.find(" -> ");
+    return arrow == std::string::npos ? name
+                                      : name.substr(arrow + 4) + " -> " + name.substr(0, arrow);
   }
 
   std::optional<int> read_node(const YamlMap& map, const char* key) {
@@ -125,16 +133,17 @@ class NetworkReader {
     return std::nullopt;
   }
 
-  void add_link(const YamlMap& map, int from, int to, Link link) {
-    link.name = fmt::format("{} -> {}", nodes_[static_cast<std::size_t>(from)],
-                            nodes_[static_cast<std::size_t>(to)]);
+  // `entry`: its name in the item's profile; empty: its own.
+  void add_link(ClusterProfiles::LinkItem& item, int from, int to, const std::string& entry) {
+    const std::string name = fmt::format("{} -> {}", nodes_[static_cast<std::size_t>(from)],
+                                         nodes_[static_cast<std::size_t>(to)]);
     const auto id = static_cast<LinkId>(cluster_.links.size());
     if (!edges_.emplace(std::pair(from, to), id).second) {
-      return diagnostics_.error(map.where(), fmt::format("link '{}' is there twice", link.name),
+      return diagnostics_.error(item.where, fmt::format("link '{}' is there twice", name),
                                 "a link is both ways unless one_way is true; add up bandwidths of "
                                 "parallel cables");
     }
-    cluster_.links.push_back(std::move(link));
+    profiles_.add_link(item, name, entry.empty() ? name : entry, item.like.latency);
   }
 
   std::size_t hosts() const { return cluster_.hosts.size(); }
@@ -202,6 +211,7 @@ class NetworkReader {
   }
 
   const std::vector<NicPorts>& nics_;
+  ClusterProfiles& profiles_;
   Cluster& cluster_;
   Diagnostics& diagnostics_;
   SourceRange where_;
@@ -211,9 +221,9 @@ class NetworkReader {
 
 }  // namespace
 
-void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics, Cluster& cluster,
-                  Diagnostics& diagnostics) {
-  NetworkReader(nics, cluster, diagnostics).read(node);
+void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics,
+                  ClusterProfiles& profiles, Cluster& cluster, Diagnostics& diagnostics) {
+  NetworkReader(nics, profiles, cluster, diagnostics).read(node);
 }
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // The `network:` section of cluster.yaml: links between hosts, and the route from host to host.
 #pragma once
 
+#include "frontend/cluster_profile.h"
 #include "ir/cluster.h"
 #include "ir/diagnostics.h"
 
@@ -17,12 +18,13 @@ struct NicPorts {
 };
 
 /// Adds the network's links to `cluster` and sets its topology and host routes. `nics` is parallel
-/// to the hosts. `node` is null where the file has no such section.
+/// to the hosts. `node` is null where the file has no such section. The section's own `profile` is
+/// read before, with the cluster's (ClusterProfiles::read_network).
 ///
 /// Topology `switch`: every route is the one NIC out, the other NIC in. Topology `links`: NIC out
 /// (if any), the path with the fewest links, NIC in (if any); among equally short paths the one
 /// whose first differing node comes first, hosts in file order before switches. Hosts forward.
-void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics, Cluster& cluster,
-                  Diagnostics& diagnostics);
+void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics,
+                  ClusterProfiles& profiles, Cluster& cluster, Diagnostics& diagnostics);
 
 }  // namespace agpcs

@@ -12,7 +12,13 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-void print_kind(const DeviceKind& kind, std::string& text) {
+std::string print_ref(const Cluster& cluster, const ProfileRef& ref) {
+  const std::string& digest = cluster.profiles[static_cast<std::size_t>(ref.profile)].digest;
+  return ref.entry.empty() ? fmt::format("profile={}", digest)
+                           : fmt::format("profile={} entry='{}'", digest, ref.entry);
+}
+
+void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& text) {
   fmt::format_to(Out(text), "kind {} memory={} memory-bandwidth={} launch-overhead={}", kind.name,
                  kind.memory_bytes, kind.memory_bandwidth, kind.launch_overhead);
   for (const auto& [precision, flops] : kind.peak_flops) {
@@ -21,7 +27,38 @@ void print_kind(const DeviceKind& kind, std::string& text) {
   for (const auto& [op_class, fraction] : kind.efficiency) {
     fmt::format_to(Out(text), " efficiency-{}={}", op_class, fraction);
   }
+  if (kind.profile.given()) text += " " + print_ref(cluster, kind.profile);
+  if (kind.instruction_overhead != 0) {
+    fmt::format_to(Out(text), " instruction-overhead={}", kind.instruction_overhead);
+  }
+  const MeasuredOverlap& overlap = kind.overlap;
+  if (overlap.compute_seconds_per_byte != 0 || overlap.communication_factor != 1) {
+    fmt::format_to(Out(text), " overlap={},{}", overlap.compute_seconds_per_byte,
+                   overlap.communication_factor);
+  }
   text += '\n';
+}
+
+void print_link(const Cluster& cluster, const Link& link, std::string& text) {
+  fmt::format_to(Out(text), "link '{}' kind={} ", link.name, link.kind);
+  text += link.profile.given()
+              ? print_ref(cluster, link.profile)
+              : fmt::format("bandwidth={} latency={}", link.bandwidth, link.latency);
+  text += '\n';
+}
+
+// Nothing where all-reduces take what their messages take.
+void print_collectives(const Cluster& cluster, std::string& text) {
+  if (cluster.collectives_profile.given()) {
+    fmt::format_to(Out(text), "collectives {}\n", print_ref(cluster, cluster.collectives_profile));
+    return;
+  }
+  for (std::size_t i = 0; i < cluster.collectives.size(); ++i) {
+    const CollectiveFit& fit = cluster.collectives[i];
+    if (fit.step_overhead == 0 && fit.stretch == 1) continue;
+    fmt::format_to(Out(text), "collective {} step-overhead={} stretch={}\n",
+                   name_of(static_cast<AllReduce>(i)), fit.step_overhead, fit.stretch);
+  }
 }
 
 std::string link_names(const Cluster& cluster, const std::vector<LinkId>& route) {
@@ -68,15 +105,13 @@ DeviceId Cluster::find_device(std::string_view wanted) const {
 
 std::string print_cluster(const Cluster& cluster) {
   std::string text = fmt::format("cluster {} topology={}\n", cluster.name, cluster.topology);
-  for (const DeviceKind& kind : cluster.kinds) print_kind(kind, text);
+  for (const DeviceKind& kind : cluster.kinds) print_kind(cluster, kind, text);
   for (DeviceId id = 0; id < cluster.device_count(); ++id) {
     fmt::format_to(Out(text), "device {} kind={}\n", cluster.device_name(id),
                    cluster.kind_of(id).name);
   }
-  for (const Link& link : cluster.links) {
-    fmt::format_to(Out(text), "link '{}' kind={} bandwidth={} latency={}\n", link.name, link.kind,
-                   link.bandwidth, link.latency);
-  }
+  for (const Link& link : cluster.links) print_link(cluster, link, text);
+  print_collectives(cluster, text);
   const std::size_t hosts = cluster.hosts.size();
   for (std::size_t i = 0; i < cluster.host_routes.size(); ++i) {
     if (cluster.host_routes[i].empty()) continue;
@@ -100,6 +135,31 @@ Status verify_devices(const Cluster& cluster) {
                                         cluster.name, d.host, d.kind, d.out, d.in));
     }
   }
+  return {};
+}
+
+Status verify_profiles(const Cluster& cluster) {
+  const auto exists = [&](const ProfileRef& ref) {
+    return !ref.given() || ref.profile < static_cast<int>(cluster.profiles.size());
+  };
+  const auto wrong = [&](const std::string& what, const ProfileRef& ref) {
+    return internal_error(fmt::format("cluster '{}': {} refers to '{}' in profile {} of {}",
+                                      cluster.name, what, ref.entry, ref.profile,
+                                      cluster.profiles.size()));
+  };
+  for (const DeviceKind& kind : cluster.kinds) {
+    const std::string what = fmt::format("kind '{}'", kind.name);
+    if (!exists(kind.profile)) return wrong(what, kind.profile);
+    if (!kind.profile.given()) continue;
+    const auto index = static_cast<std::size_t>(kind.profile.profile);
+    if (cluster.profiles[index].find_device(kind.profile.entry) == nullptr) {
+      return wrong(what, kind.profile);
+    }
+  }
+  for (const Link& link : cluster.links) {
+    if (!exists(link.profile)) return wrong(fmt::format("link '{}'", link.name), link.profile);
+  }
+  if (!exists(cluster.collectives_profile)) return wrong("it", cluster.collectives_profile);
   return {};
 }
 
@@ -132,6 +192,7 @@ Status verify_cluster(const Cluster& cluster) {
     return internal_error(fmt::format("cluster '{}' has no devices", cluster.name));
   }
   AGPCS_RETURN_IF_ERROR(verify_devices(cluster));
+  AGPCS_RETURN_IF_ERROR(verify_profiles(cluster));
   return verify_links(cluster);
 }
 

@@ -118,7 +118,9 @@ struct Cluster {
   DeviceId find_device(std::string_view name) const;  ///< kNone (-1) when absent
 };
 
-/// Text with all figures, kinds and links, for the digest and `verify`.
+/// Text with all figures, kinds and links, for the digest and `verify`. What was measured is named
+/// by the profile's digest and the entry in place of the figures that `calibrate` sets, so that the
+/// text before and after it is the same; a kind's datasheet figures are always in it.
 std::string print_cluster(const Cluster& cluster);
 Status verify_cluster(const Cluster& cluster);
 

@@ -111,6 +111,11 @@ void Diagnostics::warning_at(std::string_view what, std::string message, std::st
   add(false, std::string(what), {}, message, hint);
 }
 
+void Diagnostics::include(const Status& failure) {
+  ++errors_;
+  entries_.push_back({true, failure.message()});
+}
+
 void Diagnostics::add(bool is_error, const std::string& place, SourceRange where,
                       const std::string& message, const std::string& hint) {
   std::string text = file_;

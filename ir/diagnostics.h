@@ -36,6 +36,9 @@ class Diagnostics {
   void error_at(std::string_view what, std::string message, std::string hint = {});
   void warning_at(std::string_view what, std::string message, std::string hint = {});
 
+  /// Errors of another input that this one needs, as they are.
+  void include(const Status& failure);
+
   bool ok() const { return errors_ == 0; }
   std::size_t error_count() const { return errors_; }
   /// All messages in order of report, ready to print.

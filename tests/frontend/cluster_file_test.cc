@@ -263,7 +263,7 @@ TEST(BadClusterFile, SeveralErrorsAreReportedAtOnce) {
             "c.yaml:14:1: error: unknown key 'trainnig' in cluster file\n"
             "    trainnig: {}\n"
             "    ^~~~~~~~\n"
-            "  hint: did you mean 'training'? keys: name, device_kinds, hosts, network, training\n"
+            "  hint: did you mean 'training'? keys: name, profile, device_kinds, hosts, network, training\n"
             "c.yaml:3:17: error: 'memory' of device kind 'gpu' must be more than zero, is '-1GiB'\n"
             "    gpu: {memory: -1GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}\n"
             "                  ^~~~~\n"
