@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -23,7 +22,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<int, 3> kAloneLengths = {16, 64, 256};  // micro-batches
+constexpr int kAloneLength = 512;  // micro-batches: what a step takes once is nothing beside them
 constexpr std::array<int, 3> kPipelineLengths = {4, 16, 64};
 
 /// Computes nothing. Messages have memory of their own.
@@ -128,28 +127,24 @@ Result<double> step_seconds(const Plan& plan, Transport& transport, RankTeam* te
   return points.empty() ? 0 : points.front().time.seconds;
 }
 
+/// Seconds that this rank takes for an instruction when no other rank has a part in the plan.
+Result<double> overhead_alone(const Cluster& cluster, const OverheadWork& work) {
+  LoopbackHub hub(1);
+  const auto transport = hub.join(0);
+  const Plan plan = idle_plan(cluster, 1, kAloneLength);
+  AGPCS_TRY(const double step, step_seconds(plan, *transport, nullptr, work));
+  return step / (2 * kAloneLength);
+}
+
 /// Growth of a step by a micro-batch: the median of the slopes between any two lengths.
-double slope_of(const std::array<int, 3>& lengths, const std::vector<double>& seconds) {
+double slope_of(const std::vector<double>& seconds) {
   std::vector<double> slopes;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    for (std::size_t j = i + 1; j < lengths.size(); ++j) {
-      slopes.push_back((seconds[j] - seconds[i]) / (lengths[j] - lengths[i]));
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    for (std::size_t j = i + 1; j < seconds.size(); ++j) {
+      slopes.push_back((seconds[j] - seconds[i]) / (kPipelineLengths[j] - kPipelineLengths[i]));
     }
   }
   return std::max(0.0, summarize(std::move(slopes)).seconds);
-}
-
-/// Seconds that this rank takes for an instruction when no other rank has a part in the plan.
-Result<double> overhead_alone(const Cluster& cluster, const OverheadWork& work) {
-  std::vector<double> seconds;
-  for (const int length : kAloneLengths) {
-    LoopbackHub hub(1);
-    const auto transport = hub.join(0);
-    AGPCS_TRY(const double step,
-              step_seconds(idle_plan(cluster, 1, length), *transport, nullptr, work));
-    seconds.push_back(step);
-  }
-  return slope_of(kAloneLengths, seconds) / 2;
 }
 
 Result<double> pipeline_slope(const Cluster& cluster, RankTeam& team, Transport& transport,
@@ -163,7 +158,7 @@ Result<double> pipeline_slope(const Cluster& cluster, RankTeam& team, Transport&
     AGPCS_TRY(const double step, step_seconds(plan, groups, &team, work));
     seconds.push_back(step);
   }
-  AGPCS_TRY(const auto shared, team.sum({slope_of(kPipelineLengths, seconds)}));
+  AGPCS_TRY(const auto shared, team.sum({slope_of(seconds)}));
   return shared.front();  // only rank 0 has seconds
 }
 
@@ -239,9 +234,9 @@ Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transpor
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const double a = alone[static_cast<std::size_t>(pairs[i].first)];
     const double b = alone[static_cast<std::size_t>(pairs[i].second)];
-    if (a + b > 0) factor = std::min(factor, (slope - trips[i] / 2) / (a + b + std::max(a, b)));
+    factor = std::min(factor, (slope - trips[i] / 2) / (a + b + std::max(a, b)));
   }
-  return std::isfinite(factor) ? mine * std::max(1.0, factor) : 0;
+  return mine * std::max(1.0, factor);
 }
 
 }  // namespace agpcs

@@ -25,13 +25,13 @@ struct OverheadWork {
 /// simulator, which adds it to every instruction, gets the measured step of plans that compute
 /// nothing and send almost nothing. All ranks of `team`, which are those of `transport`, call it.
 ///
-/// One rank alone: a stage of M micro-batches takes 2 x overhead more a micro-batch. Several: a
-/// pipeline of two stages in 1F1B, the even ranks and the odd ones; a micro-batch adds, by the
-/// plan's execution model, half a round trip of a small message plus o(a) + o(b) + max(o(a), o(b))
-/// for the two instructions that compute on each of ranks a and b and the two messages (a message
-/// takes the larger overhead of its ends), halved, as two micro-batches are under way at a time.
-/// What each rank takes alone says how o(a) and o(b) relate. Both are slopes over several M, so
-/// that what a step takes once does not count.
+/// One rank alone: a stage of M micro-batches, M so large that only they count, takes 2 x M x
+/// overhead. Several: a pipeline of two stages in 1F1B, the even ranks and the odd ones; a
+/// micro-batch adds half a round trip of a small message and o(a) + o(b) + max(o(a), o(b)), by the
+/// plan's execution model: two micro-batches are under way at a time, each has two instructions
+/// that compute on rank a, two on rank b, and two messages, which take the larger overhead of their
+/// ends. It is the slope over several M, so that what a step takes once does not count. What each
+/// rank takes alone says how o(a) and o(b) relate.
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work);
 
