@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -154,6 +155,16 @@ TEST(ProfileFile, IsReadFromDisk) {
             path + ": error: more than 16 MiB; is this a profile?");
   std::filesystem::remove(path);
   EXPECT_EQ(read_profile(path).status().message(), path + ": error: cannot be opened");
+}
+
+TEST(ProfileFile, TheExampleInTheDocumentIsOne) {
+  std::ifstream in("docs/profile_yaml.md");
+  const std::string document(std::istreambuf_iterator<char>(in), {});
+  const std::size_t begin = document.find("```yaml\n") + 8;
+  const std::string example = document.substr(begin, document.find("```", begin) - begin);
+  const Result<Profile> profile = parse_profile(example, "docs/profile_yaml.md");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(print_profile(*profile), example);
 }
 
 std::string error_of(const std::string& text) {
