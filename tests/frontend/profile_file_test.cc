@@ -230,6 +230,24 @@ TEST(BadProfileFile, WhatIsNoProfileIsToldSo) {
             "    ^");
 }
 
+TEST(BadProfileFile, NoPartOfAProfileIsOne) {
+  const std::string text = small_text();
+  for (std::size_t size = 0; size + 1 < text.size(); size += 7) {
+    const Status status = parse_profile(text.substr(0, size), "p.yaml").status();
+    ASSERT_EQ(status.code(), StatusCode::kInvalidInput) << size << " bytes: " << status.message();
+  }
+}
+
+TEST(BadProfileFile, NoChangedDigitIsAccepted) {
+  const std::string text = small_text();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] < '0' || text[i] > '9') continue;
+    std::string changed = text;
+    changed[i] = text[i] == '9' ? '8' : static_cast<char>(text[i] + 1);
+    EXPECT_FALSE(parse_profile(changed, "p.yaml").ok()) << "byte " << i;
+  }
+}
+
 TEST(BadProfileFile, AnotherVersionSaysWhichOneIsRead) {
   EXPECT_EQ(error_with("profile: 1", "profile: 2"),
             "p.yaml:1:10: error: profiles of version '2' cannot be read\n"
