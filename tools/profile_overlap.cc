@@ -15,6 +15,9 @@ namespace agpcs {
 namespace {
 
 constexpr double kVoteEvery = 0.05;  // seconds
+// A window in which fewer all-reduces than that end is longer, at most so many times.
+constexpr std::int64_t kFewestReduced = 5;
+constexpr double kLongest = 10;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -72,18 +75,16 @@ class ReduceLoop {
   Status status_;
 };
 
-/// Computes until `window` seconds are over, then on, not counted, while `goes_on` says so.
-/// `counted` is called in between.
-template <typename Counted, typename GoesOn>
-Result<Count> compute_for(const OverlapWork& work, double window, const Counted& counted,
-                          const GoesOn& goes_on) {
+/// Computes until `enough` of it is counted, then on, not counted, while `goes_on` says so.
+Result<Count> compute_until(const OverlapWork& work,
+                            const std::function<bool(const Count&)>& enough,
+                            const std::function<bool(double now)>& goes_on) {
   const auto begin = std::chrono::steady_clock::now();
   Count count;
-  while (count.times == 0 || count.seconds < window) {
+  do {
     AGPCS_RETURN_IF_ERROR(work.compute());
     count = {count.times + 1, seconds_since(begin)};
-  }
-  counted();
+  } while (!enough(count));
   while (goes_on(seconds_since(begin))) AGPCS_RETURN_IF_ERROR(work.compute());
   return count;
 }
@@ -98,8 +99,9 @@ Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
   repetition[static_cast<std::size_t>(rank)] = seconds_since(begin);
   AGPCS_TRY(repetition, team.sum(std::move(repetition)));
   const double until = work.seconds + *std::max_element(repetition.begin(), repetition.end());
-  return compute_for(
-      work, work.seconds, [] {}, [&](double now) { return now < until; });
+  return compute_until(
+      work, [&](const Count& count) { return count.seconds >= work.seconds; },
+      [&](double now) { return now < until; });
 }
 
 Result<Count> reduce_alone(RankTeam& team, const OverlapWork& work) {
@@ -120,11 +122,13 @@ Result<Together> both(RankTeam& team, const OverlapWork& work) {
   ReduceLoop loop(team, work, [&] { return computed_enough.load(); });
   std::thread reducing([&] { loop.run(); });
   Count reduced;
-  const auto computed = compute_for(
-      work, work.seconds,
-      [&] {
+  const auto computed = compute_until(
+      work,
+      [&](const Count& count) {
         reduced = loop.done();
-        computed_enough = true;
+        const bool few = reduced.times < kFewestReduced && count.seconds < kLongest * work.seconds;
+        computed_enough = loop.ended() || (count.seconds >= work.seconds && !few);
+        return computed_enough.load();
       },
       [&](double) { return !loop.ended(); });
   computed_enough = true;  // whatever happened
@@ -151,9 +155,9 @@ Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapW
   const double useful = static_cast<double>(together.computed.times) / computing.rate();
   const double bytes = together.reduced.rate() * window * bytes_of_ring(work, team.ranks().size());
   if (bytes > 0) overlap.compute_seconds_per_byte = std::max(0.0, (window - useful) / bytes);
-  if (together.reduced.times > 0) {
-    overlap.communication_factor = std::min(1.0, together.reduced.rate() / reducing.rate());
-  }
+  const Count slowest{1, window};  // when not even one has ended
+  const double rate = std::max(together.reduced.rate(), slowest.rate());
+  overlap.communication_factor = std::min(1.0, rate / reducing.rate());
   return overlap;
 }
 

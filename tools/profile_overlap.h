@@ -21,7 +21,8 @@ struct OverlapWork {
 
 /// By all ranks of `team` at the same time, so that what they share (cores, memory, links) counts:
 /// each rank computes alone, then all all-reduce alone, then both together. A rank goes on
-/// computing and reducing until the slowest has its window behind it.
+/// computing and reducing until the slowest has its window behind it. The last window is longer
+/// where computing leaves all-reduces little room, until some have ended.
 Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work);
 
 }  // namespace agpcs

@@ -32,10 +32,15 @@ std::int64_t repetitions(double block_seconds, double one) {
 Result<Measured> time_size(Repeated& work, std::int64_t bytes, const Pace& pace) {
   AGPCS_RETURN_IF_ERROR(time_block(work, bytes, 1).status());
   AGPCS_TRY(double one, time_block(work, bytes, 1));
+  const double block = pace.seconds / kBlocks;
   std::vector<double> means;
   double elapsed = 0;
+  if (one >= block) {
+    means.push_back(one);
+    elapsed = one;
+  }
   while (means.size() < kFewestBlocks || elapsed < pace.seconds) {
-    const std::int64_t times = repetitions(pace.seconds / kBlocks, one);
+    const std::int64_t times = repetitions(block, one);
     AGPCS_TRY(one, time_block(work, bytes, times));
     means.push_back(one);
     elapsed += one * static_cast<double>(times);
