@@ -3,17 +3,15 @@
 
 #include "ir/check.h"
 #include "ir/diagnostics.h"
+#include "ir/op_signature.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace agpcs {
 namespace {
-
-bool bound_by_arithmetic(OpClass op_class) {
-  return op_class == OpClass::kConvolution || op_class == OpClass::kMatmul;
-}
 
 std::vector<std::string> class_names() {
   std::vector<std::string> names;
@@ -49,17 +47,6 @@ Status no_peak(const DeviceKind& kind, const std::string& precision) {
                   kind.name, precision, has.empty() ? "none" : has, precision));
 }
 
-/// Bytes that an optimizer's step reads and writes per parameter. Arithmetic is in fp32; in half
-/// precision the gradient is read in 2 bytes and the parameter's 2-byte copy is written too.
-double update_bytes_of(const Training& training) {
-  const bool half = training.precision == "fp16" || training.precision == "bf16";
-  const double parameter = half ? 4 + 4 + 2 : 4 + 4;
-  const double gradient = half ? 2 : 4;
-  const bool adam = training.optimizer.kind == "adam";
-  const double state = adam ? 2 * (4 + 4) : training.optimizer.momentum != 0 ? 4 + 4 : 0;
-  return parameter + gradient + state;
-}
-
 OpCost sum(const OpCost& a, double factor, const OpCost& b) {
   return {a.forward_flops + factor * b.forward_flops, a.backward_flops + factor * b.backward_flops,
           a.forward_bytes + factor * b.forward_bytes, a.backward_bytes + factor * b.backward_bytes};
@@ -70,7 +57,49 @@ bool equal(const OpCost& a, const OpCost& b) {
          a.forward_bytes == b.forward_bytes && a.backward_bytes == b.backward_bytes;
 }
 
+/// Seconds of a pass with work.
+double seconds_of(const PassFit& fit, double flops, double bytes) {
+  return fit.overhead + flops * fit.per_flop + bytes * fit.per_byte;
+}
+
+Status not_covered(const DeviceKind& kind, const Profile& profile, const Graph& graph) {
+  const DeviceProfile& device = *profile.find_device(kind.profile.entry);
+  return invalid_input(fmt::format(
+      "{}: error: device '{}' has none of the operators of model '{}', which is to be "
+      "planned for kind '{}'; it was profiled with: {}\n"
+      "  hint: profile this model, too, and merge the files (agpcs-profile --merge)",
+      profile.file, device.name, graph.name, kind.name,
+      device.models.empty() ? "no model" : fmt::format("{}", fmt::join(device.models, ", "))));
+}
+
+Status other_precision(const DeviceKind& kind, const Profile& profile, const std::string& has,
+                       const std::string& wanted) {
+  return invalid_input(
+      fmt::format("{}: error: device '{}' of kind '{}' was profiled in {}, the training is in {}\n"
+                  "  hint: profile in {}, or train in {}",
+                  profile.file, kind.profile.entry, kind.name, has, wanted, wanted, has));
+}
+
+/// Whether `calibrate` has seen the kind: some class takes some time.
+bool is_calibrated(const KindFit& fit) {
+  return std::any_of(fit.classes.begin(), fit.classes.end(), [](const KindFit::Class& c) {
+    return c.forward.overhead + c.forward.per_flop + c.forward.per_byte > 0;
+  });
+}
+
 }  // namespace
+
+bool bound_by_arithmetic(OpClass op_class) {
+  return op_class == OpClass::kConvolution || op_class == OpClass::kMatmul;
+}
+
+double update_bytes(std::string_view optimizer, std::string_view precision) {
+  const bool half = precision == "fp16" || precision == "bf16";
+  const double parameter = half ? 4 + 4 + 2 : 4 + 4;
+  const double gradient = half ? 2 : 4;
+  const double state = optimizer == "adam" ? 2 * (4 + 4) : optimizer == "sgd" ? 0 : 4 + 4;
+  return parameter + gradient + state;
+}
 
 // Where the defaults come from. Products: the largest reach 90% of a V100's peak with cuBLAS; those
 // of a layer are smaller, and their gradients less regular. Convolutions: chosen such that
@@ -103,15 +132,9 @@ double default_efficiency(OpClass op_class, std::string_view precision) {
   AGPCS_CHECK(false, "operator class {}", static_cast<int>(op_class));
 }
 
-Result<CostTable::Roofline> CostTable::roofline_of(const DeviceKind& kind,
-                                                   const std::string& precision) {
-  AGPCS_RETURN_IF_ERROR(check_efficiencies(kind));
-  const auto peak = kind.peak_flops.find(precision);
-  if (peak == kind.peak_flops.end()) return no_peak(kind, precision);
+CostTable::Roofline CostTable::roofline_of(const DeviceKind& kind, const std::string& precision) {
   Roofline roofline;
-  roofline.used = true;
   roofline.launch_overhead = kind.launch_overhead;
-  roofline.begin_per_element = kind.fit.begin_per_element;
   for (int i = 0; i < kOpClassCount; ++i) {
     const auto op_class = static_cast<OpClass>(i);
     const auto given = kind.efficiency.find(std::string(name_of(op_class)));
@@ -119,7 +142,7 @@ Result<CostTable::Roofline> CostTable::roofline_of(const DeviceKind& kind,
         given != kind.efficiency.end() ? given->second : default_efficiency(op_class, precision);
     const bool arithmetic = bound_by_arithmetic(op_class);
     const auto index = static_cast<std::size_t>(i);
-    roofline.flops[index] = peak->second * (arithmetic ? efficiency : 1);
+    roofline.flops[index] = kind.peak_flops.at(precision) * (arithmetic ? efficiency : 1);
     roofline.bandwidth[index] = kind.memory_bandwidth * (arithmetic ? 1 : efficiency);
   }
   return roofline;
@@ -130,18 +153,114 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
   CostTable table;
   table.graph_ = &graph;
   table.precision_ = training.precision;
-  table.update_bytes_ = update_bytes_of(training);
-  table.kinds_.resize(cluster.kinds.size());
-  for (const Device& device : cluster.devices) {
-    const auto kind = static_cast<std::size_t>(device.kind);
-    if (table.kinds_[kind].used) continue;
-    AGPCS_TRY(table.kinds_[kind], roofline_of(cluster.kinds[kind], training.precision));
-  }
+  table.optimizer_ = optimizer_name(training.optimizer);
+  const auto operators = static_cast<OpId>(graph.ops.size());
   table.work_.reserve(graph.ops.size());
-  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
-    table.work_.push_back(table.work_of(op));
+  for (OpId op = 0; op < operators; ++op) table.work_.push_back(table.work_of(op));
+  std::vector<bool> used(cluster.kinds.size());
+  for (const Device& device : cluster.devices) used[static_cast<std::size_t>(device.kind)] = true;
+  std::vector<std::string> signatures;
+  for (std::size_t k = 0; k < cluster.kinds.size(); ++k) {
+    const DeviceKind& kind = cluster.kinds[k];
+    if (used[k] && kind.profile.given() && signatures.empty()) {
+      signatures.reserve(graph.ops.size());
+      for (OpId op = 0; op < operators; ++op) signatures.push_back(op_signature(graph, op));
+    }
+    table.kinds_.emplace_back();
+    if (used[k]) {
+      AGPCS_TRY(table.kinds_.back(), table.kind_of(kind, cluster, signatures));
+    }
   }
   return table;
+}
+
+Result<CostTable::Kind> CostTable::kind_of(const DeviceKind& from, const Cluster& cluster,
+                                           const std::vector<std::string>& signatures) const {
+  AGPCS_RETURN_IF_ERROR(check_efficiencies(from));
+  Kind kind;
+  kind.used = true;
+  kind.datasheet = from.peak_flops.contains(precision_) && from.memory_bandwidth > 0;
+  if (kind.datasheet) kind.roofline = roofline_of(from, precision_);
+  if (from.profile.given()) {
+    const Profile& profile = cluster.profiles[static_cast<std::size_t>(from.profile.profile)];
+    AGPCS_RETURN_IF_ERROR(add_profile(from, profile, signatures, kind));
+  } else if (!from.peak_flops.contains(precision_)) {
+    return no_peak(from, precision_);
+  }
+  add_update(from, kind);
+  return kind;
+}
+
+Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
+                              const std::vector<std::string>& signatures, Kind& kind) const {
+  const DeviceProfile* device = profile.find_device(from.profile.entry);
+  AGPCS_CHECK(device != nullptr && is_calibrated(from.fit), "kind '{}' is not calibrated",
+              from.name);
+  if (device->precision != precision_) {
+    return other_precision(from, profile, device->precision, precision_);
+  }
+  kind.profiled = true;
+  kind.classes = from.fit.classes;
+  kind.begin_per_element = from.fit.begin_per_element;
+  std::unordered_map<std::string_view, const MeasuredOperator*> measured;
+  for (const MeasuredOperator& op : device->operators) {
+    if (!op.points.empty()) measured.emplace(op.signature, &op);
+  }
+  std::unordered_map<std::string_view, int> curves;
+  kind.curve_of.assign(signatures.size(), -1);
+  bool covered = false;
+  for (OpId op = 0; op < static_cast<OpId>(signatures.size()); ++op) {
+    const auto index = static_cast<std::size_t>(op);
+    const auto found = measured.find(signatures[index]);
+    if (found == measured.end()) continue;
+    const auto [curve, added] = curves.emplace(found->first, static_cast<int>(kind.curves.size()));
+    if (added) kind.curves.push_back(curve_of(*found->second, kind, op));
+    kind.curve_of[index] = curve->second;
+    covered = covered || has_work(op);
+  }
+  return covered ? Status() : not_covered(from, profile, *graph_);
+}
+
+OperatorCurve CostTable::curve_of(const MeasuredOperator& measured, const Kind& kind,
+                                  OpId op) const {
+  std::vector<OperatorCurve::Point> points;
+  points.reserve(measured.points.size() + 1);
+  for (const MeasuredOperator::Point& point : measured.points) {
+    points.push_back({point.samples, {point.forward.seconds, point.backward.seconds}});
+  }
+  if (points.size() == 1) {
+    const OperatorCurve::Point& only = points.front();
+    const OpSeconds here = estimate(kind, op, only.samples);
+    const OpSeconds twice = estimate(kind, op, 2 * only.samples);
+    const auto grown = [](double seconds, double from, double to) {
+      return from > 0 ? seconds * (to / from) : seconds;
+    };
+    points.push_back({2 * only.samples,
+                      {grown(only.seconds.forward, here.forward, twice.forward),
+                       grown(only.seconds.backward, here.backward, twice.backward)}});
+  }
+  return OperatorCurve(points);
+}
+
+void CostTable::add_update(const DeviceKind& from, Kind& kind) const {
+  const double bytes = update_bytes(optimizer_, precision_);
+  const std::vector<UpdateFit>& fits = from.fit.updates;
+  const auto elementwise = static_cast<std::size_t>(OpClass::kElementwise);
+  if (kind.profiled && !fits.empty()) {
+    const auto same = std::find_if(fits.begin(), fits.end(), [&](const UpdateFit& fit) {
+      return fit.optimizer == optimizer_;
+    });
+    const UpdateFit& fit = same != fits.end() ? *same : fits.front();
+    const double scale = bytes / update_bytes(fit.optimizer, precision_);
+    kind.update_per_tensor = scale * fit.per_tensor;
+    kind.update_per_element = scale * fit.per_element;
+  } else if (kind.datasheet) {
+    kind.update_per_tensor = kind.roofline.launch_overhead;
+    kind.update_per_element = bytes / kind.roofline.bandwidth[elementwise];
+  } else {
+    kind.update_per_tensor = kind.classes[elementwise].forward.overhead;
+    kind.update_per_element = bytes * kind.classes[elementwise].forward.per_byte;
+  }
 }
 
 CostTable::Work CostTable::work_of(OpId op) const {
@@ -164,32 +283,50 @@ OpCost CostTable::cost_at(OpId op, std::int64_t samples) const {
   return sum(work.fixed, static_cast<double>(samples), work.per_sample);
 }
 
-OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
-  const Roofline& roofline = kinds_[static_cast<std::size_t>(kind)];
-  AGPCS_CHECK(roofline.used, "kind {} has no device", kind);
+bool CostTable::has_work(OpId op) const {
+  if (work_[static_cast<std::size_t>(op)].op_class == OpClass::kView) return false;
+  const OpCost cost = cost_at(op, 1);
+  return cost.forward_flops + cost.forward_bytes + cost.backward_flops + cost.backward_bytes > 0;
+}
+
+const CostTable::Kind& CostTable::used_kind(int kind) const {
+  const Kind& used = kinds_[static_cast<std::size_t>(kind)];
+  AGPCS_CHECK(used.used, "kind {} has no device", kind);
+  return used;
+}
+
+OpSeconds CostTable::estimate(const Kind& kind, OpId op, std::int64_t samples) const {
   const OpClass op_class = work_[static_cast<std::size_t>(op)].op_class;
   if (op_class == OpClass::kView) return {};
   const OpCost cost = cost_at(op, samples);
-  const auto pass = [&](double flops, double bytes) {
+  const auto c = static_cast<std::size_t>(op_class);
+  const auto pass = [&](double flops, double bytes, const PassFit& fit) {
     if (flops == 0 && bytes == 0) return 0.0;
-    const auto c = static_cast<std::size_t>(op_class);
-    return std::max(flops / roofline.flops[c], bytes / roofline.bandwidth[c]) +
-           roofline.launch_overhead;
+    if (kind.profiled && (fit.fitted || !kind.datasheet)) return seconds_of(fit, flops, bytes);
+    return std::max(flops / kind.roofline.flops[c], bytes / kind.roofline.bandwidth[c]) +
+           kind.roofline.launch_overhead;
   };
-  return {pass(cost.forward_flops, cost.forward_bytes),
-          pass(cost.backward_flops, cost.backward_bytes)};
+  return {pass(cost.forward_flops, cost.forward_bytes, kind.classes[c].forward),
+          pass(cost.backward_flops, cost.backward_bytes, kind.classes[c].backward)};
+}
+
+OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
+  const Kind& of = used_kind(kind);
+  if (of.profiled) {
+    const int curve = of.curve_of[static_cast<std::size_t>(op)];
+    if (curve >= 0) return of.curves[static_cast<std::size_t>(curve)].at(samples);
+  }
+  return estimate(of, op, samples);
 }
 
 double CostTable::update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const {
-  const Roofline& roofline = kinds_[static_cast<std::size_t>(kind)];
-  AGPCS_CHECK(roofline.used, "kind {} has no device", kind);
-  const double bandwidth = roofline.bandwidth[static_cast<std::size_t>(OpClass::kElementwise)];
-  return update_bytes_ * static_cast<double>(elements) / bandwidth +
-         roofline.launch_overhead * static_cast<double>(tensors);
+  const Kind& of = used_kind(kind);
+  return of.update_per_element * static_cast<double>(elements) +
+         of.update_per_tensor * static_cast<double>(tensors);
 }
 
 double CostTable::begin_seconds(int kind, std::int64_t elements) const {
-  return kinds_[static_cast<std::size_t>(kind)].begin_per_element * static_cast<double>(elements);
+  return used_kind(kind).begin_per_element * static_cast<double>(elements);
 }
 
 double CostTable::speed(int kind, std::int64_t samples) const {
@@ -200,6 +337,28 @@ double CostTable::speed(int kind, std::int64_t samples) const {
   }
   AGPCS_CHECK(total > 0, "graph '{}' has no work", graph_->name);
   return static_cast<double>(samples) / total;
+}
+
+Coverage CostTable::coverage(int kind, std::int64_t samples) const {
+  const Kind& of = used_kind(kind);
+  Coverage coverage;
+  double total = 0, measured = 0;
+  for (OpId op = 0; op < static_cast<OpId>(work_.size()); ++op) {
+    const auto index = static_cast<std::size_t>(op);
+    const OpSeconds s = seconds(kind, op, samples);
+    if (s.forward + s.backward == 0) continue;
+    total += s.forward + s.backward;
+    ++coverage.operators;
+    if (of.profiled && of.curve_of[index] >= 0) {
+      measured += s.forward + s.backward;
+      ++coverage.measured;
+      continue;
+    }
+    const PassFit& fit = of.classes[static_cast<std::size_t>(work_[index].op_class)].forward;
+    ++(of.profiled && (fit.fitted || !of.datasheet) ? coverage.fitted : coverage.datasheet);
+  }
+  if (total > 0) coverage.measured_fraction_of_seconds = measured / total;
+  return coverage;
 }
 
 }  // namespace agpcs

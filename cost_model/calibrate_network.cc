@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/calibrate_parts.h"
+#include "cost_model/link_model.h"
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+
+namespace agpcs {
+namespace {
+
+/// Latencies below this are told from 0 by no clock: errors of theirs count as if they were it.
+constexpr double kLeastLatency = 1e-7;
+/// Bytes that make a message longer by less than this part are hidden by its latency.
+constexpr double kLeastGrowth = 1e-3;
+/// Bytes never take less than this part of what the links say.
+constexpr double kLeastStretch = 0.1;
+
+struct LinkFigures {
+  double latency = 0, bandwidth = 0;
+};
+using FiguresByName = std::map<std::string, LinkFigures, std::less<>>;
+
+std::vector<Observation> observations_of(const MeasuredPath& path) {
+  std::vector<Observation> observations;
+  for (const MeasuredMessages& m : path.points) {
+    observations.push_back({{1, static_cast<double>(m.bytes)}, m.time.seconds});
+  }
+  return observations;
+}
+
+/// Latency and bandwidth of a whole path.
+Result<LinkFigures> fit_path(const MeasuredPath& path, const std::string& file) {
+  const bool sizes = path.points.size() > 1 && path.points.front().bytes < path.points.back().bytes;
+  const std::vector<double> line =
+      sizes ? fit_robustly(observations_of(path)).coefficients : std::vector<double>{0, 0};
+  const double growth =
+      sizes ? line[1] * static_cast<double>(path.points.back().bytes - path.points.front().bytes)
+            : 0;
+  if (growth > kLeastGrowth * line[0]) return LinkFigures{line[0], 1 / line[1]};
+  return invalid_input(
+      fmt::format("{}: error: messages from {} to {} {}, so that no bandwidth follows from them\n"
+                  "  hint: measure more and larger sizes",
+                  file, path.from, path.to,
+                  sizes ? "take as long whatever their size" : "are all of one size"));
+}
+
+std::vector<std::string> link_names(const Profile& profile) {
+  std::vector<std::string> names;
+  for (const MeasuredPath& path : profile.paths) {
+    names.insert(names.end(), path.links.begin(), path.links.end());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+/// The links' latencies, by `names`, from those of whole paths.
+std::vector<double> link_latencies(const Profile& profile, const std::vector<LinkFigures>& paths,
+                                   const std::vector<std::string>& names) {
+  std::vector<Observation> observations;
+  for (std::size_t p = 0; p < paths.size(); ++p) {
+    Observation sum;
+    sum.terms.resize(names.size());
+    for (const std::string& link : profile.paths[p].links) {
+      sum.terms[static_cast<std::size_t>(std::lower_bound(names.begin(), names.end(), link) -
+                                         names.begin())] += 1;
+    }
+    sum.least = kLeastLatency;
+    sum.value = std::max(paths[p].latency, std::numeric_limits<double>::min());
+    observations.push_back(std::move(sum));
+  }
+  return fit_robustly(observations).coefficients;
+}
+
+/// How well the links' figures explain the messages over each path.
+void report_paths(const Profile& profile, const FiguresByName& figures, FitLog& log) {
+  for (const MeasuredPath& path : profile.paths) {
+    LinkFigures whole{0, std::numeric_limits<double>::infinity()};
+    for (const std::string& link : path.links) {
+      const LinkFigures& of_link = figures.find(link)->second;
+      whole.latency += of_link.latency;
+      whole.bandwidth = std::min(whole.bandwidth, of_link.bandwidth);
+    }
+    log.add(profile.file, fmt::format("messages from {} to {}", path.from, path.to),
+            observations_of(path), {{whole.latency, 1 / whole.bandwidth}, 0});
+  }
+}
+
+Result<FiguresByName> link_figures(const Profile& profile, FitLog& log) {
+  std::vector<LinkFigures> paths;
+  for (const MeasuredPath& path : profile.paths) {
+    AGPCS_TRY(const LinkFigures whole, fit_path(path, profile.file));
+    paths.push_back(whole);
+  }
+  const std::vector<std::string> names = link_names(profile);
+  FiguresByName figures;
+  if (names.empty()) return figures;
+  const std::vector<double> latencies = link_latencies(profile, paths, names);
+  for (std::size_t i = 0; i < names.size(); ++i) figures[names[i]].latency = latencies[i];
+  for (std::size_t p = 0; p < paths.size(); ++p) {
+    for (const std::string& link : profile.paths[p].links) {
+      double& bandwidth = figures[link].bandwidth;
+      bandwidth = std::max(bandwidth, paths[p].bandwidth);
+    }
+  }
+  report_paths(profile, figures, log);
+  return figures;
+}
+
+/// All-reduces of `algorithm` over devices of the cluster, with the steps and the seconds of bytes
+/// that the links say.
+std::vector<Observation> observations_of(const Cluster& cluster, const Profile& profile,
+                                         AllReduce algorithm) {
+  std::vector<Observation> observations;
+  for (const MeasuredCollective& measured : profile.collectives) {
+    if (measured.algorithm != algorithm || measured.devices.size() < 2) continue;
+    std::vector<DeviceId> devices;
+    for (const std::string& name : measured.devices) devices.push_back(cluster.find_device(name));
+    if (std::count(devices.begin(), devices.end(), -1) > 0) continue;
+    for (const MeasuredMessages& m : measured.points) {
+      Exchange exchange = all_reduce(cluster, devices, algorithm, m.bytes);
+      double latency = 0;
+      std::int64_t steps = 0;
+      for (Phase& phase : exchange) {
+        latency += std::exchange(phase.latency, 0);
+        steps += phase.steps;
+      }
+      const double bytes = lone_seconds(cluster, exchange);
+      observations.push_back(
+          {{static_cast<double>(steps), bytes}, m.time.seconds, latency + kLeastStretch * bytes});
+    }
+  }
+  return observations;
+}
+
+Status no_collectives(const Cluster& cluster, const Profile& profile) {
+  if (profile.collectives.empty()) {
+    return invalid_input(
+        fmt::format("{}: error: no all-reduce was measured\n"
+                    "  hint: profile the network, too, or do not take it from this file",
+                    profile.file));
+  }
+  return invalid_input(fmt::format(
+      "{}: error: no all-reduce was measured over devices of cluster '{}' alone: the first is over "
+      "{}, the cluster has {}, ...\n  hint: profile this cluster, or do not take its network from "
+      "this file",
+      profile.file, cluster.name, fmt::join(profile.collectives.front().devices, ", "),
+      cluster.device_name(0)));
+}
+
+}  // namespace
+
+Status calibrate_links(Cluster& cluster, FitLog& log) {
+  std::map<int, FiguresByName> by_profile;
+  for (Link& link : cluster.links) {
+    if (!link.profile.given()) continue;
+    const Profile& profile = profile_of(cluster, link.profile);
+    const auto [known, added] = by_profile.try_emplace(link.profile.profile);
+    if (added) {
+      AGPCS_TRY(known->second, link_figures(profile, log));
+    }
+    const auto figures = known->second.find(link.profile.entry);
+    AGPCS_CHECK(figures != known->second.end(), "link '{}' refers to '{}', which {} does not have",
+                link.name, link.profile.entry, profile.file);
+    link.latency = figures->second.latency;
+    link.bandwidth = figures->second.bandwidth;
+  }
+  return {};
+}
+
+Status calibrate_collectives(Cluster& cluster, FitLog& log) {
+  if (!cluster.collectives_profile.given()) return {};
+  const Profile& profile = profile_of(cluster, cluster.collectives_profile);
+  cluster.collectives = {};
+  std::array<std::optional<CollectiveFit>, kAllReduceCount> fits;
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+    const std::vector<Observation> observations = observations_of(cluster, profile, algorithm);
+    if (observations.empty()) continue;
+    const RobustFit fit = fit_robustly(observations);
+    log.add(profile.file, fmt::format("{} all-reduce", name_of(algorithm)), observations, fit);
+    fits[static_cast<std::size_t>(algorithm)] =
+        CollectiveFit{fit.coefficients[0], kLeastStretch + fit.coefficients[1]};
+  }
+  for (std::size_t i = 0; i < fits.size(); ++i) {
+    const std::optional<CollectiveFit>& fit = fits[i] ? fits[i] : fits[1 - i];
+    if (!fit) return no_collectives(cluster, profile);
+    cluster.collectives[i] = *fit;
+  }
+  return {};
+}
+
+}  // namespace agpcs
