@@ -179,6 +179,7 @@ Result<CostTable::Kind> CostTable::kind_of(const DeviceKind& from, const Cluster
   AGPCS_RETURN_IF_ERROR(check_efficiencies(from));
   Kind kind;
   kind.used = true;
+  kind.begin_per_element = from.fit.begin_per_element;
   kind.datasheet = from.peak_flops.contains(precision_) && from.memory_bandwidth > 0;
   if (kind.datasheet) kind.roofline = roofline_of(from, precision_);
   if (from.profile.given()) {
@@ -201,7 +202,6 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
   }
   kind.profiled = true;
   kind.classes = from.fit.classes;
-  kind.begin_per_element = from.fit.begin_per_element;
   std::unordered_map<std::string_view, const MeasuredOperator*> measured;
   for (const MeasuredOperator& op : device->operators) {
     if (!op.points.empty()) measured.emplace(op.signature, &op);

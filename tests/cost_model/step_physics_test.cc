@@ -67,7 +67,6 @@ TEST(Overhead, OfTheSlowestEndComesOnceToATransfer) {
 TEST(Overhead, BeginsTheStepOfEveryRankOnce) {
   Step step = two_stages(2);
   const Estimate plain = step.simulate();
-  step.cluster.kinds[0].profile.profile = 0;
   step.cluster.kinds[0].fit.begin_per_element = 1e-9;
   step.costs =
       std::make_unique<CostTable>(*CostTable::make(step.graph, step.cluster, step.plan.training));
