@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-profile as its users start it.
+#include "frontend/profile_file.h"
+#include "runtime/socket.h"
+#include "tests/tools/process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <signal.h>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const char* const kModel = "samples/models/small_cnn.onnxtxt";
+const char* const kCluster = "samples/clusters/local-2.yaml";
+const std::string kProfile = AGPCS_BIN_DIR "/agpcs-profile";
+
+class ProfileCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "agpcs-profile-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+  /// A profile of the model on this machine alone.
+  std::string measure(const std::string& name, const std::string& kind) {
+    Process process({kProfile, kModel, "--kind", kind, "--samples", "1,2", "--seconds", "0.2",
+                     "--threads", "1", "-o", path(name)});
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    EXPECT_THAT(process.output(), HasSubstr("\nwrote " + path(name) + "\n"));
+    return path(name);
+  }
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+
+  std::filesystem::path folder_;
+};
+
+void expect_refused(const std::vector<std::string>& more, int code, const std::string& text) {
+  std::vector<std::string> argv{kProfile};
+  argv.insert(argv.end(), more.begin(), more.end());
+  Process process(argv);
+  EXPECT_EQ(process.wait(), code) << text;
+  EXPECT_THAT(process.errors(), HasSubstr(text));
+}
+
+TEST_F(ProfileCommand, ADeviceAloneIsMeasuredMergedAndShown) {
+  const std::string a = measure("a.yaml", "cpu-a"), b = measure("b.yaml", "cpu-b");
+  const auto alone = read_profile(a);
+  ASSERT_TRUE(alone.ok()) << alone.status().message();
+  ASSERT_EQ(alone->devices.size(), 1U);
+  const DeviceProfile& device = alone->devices.front();
+  EXPECT_EQ(device.name, "cpu-a");
+  EXPECT_THAT(device.models, ElementsAre("small_cnn"));
+  ASSERT_EQ(device.updates.size(), 1U);
+  EXPECT_EQ(device.updates.front().optimizer, "sgd momentum");
+  for (const MeasuredOperator& op : device.operators) EXPECT_EQ(op.points.size(), 2U);
+
+  Process merge({kProfile, "--merge", a, b, "-o", path("both.yaml")});
+  EXPECT_EQ(merge.wait(), 0) << merge.errors();
+  const auto both = read_profile(path("both.yaml"));
+  ASSERT_TRUE(both.ok()) << both.status().message();
+  ASSERT_EQ(both->devices.size(), 2U);
+  EXPECT_EQ(both->devices[0].operators.size(), device.operators.size());
+
+  Process show({kProfile, "--show", path("both.yaml")});
+  EXPECT_EQ(show.wait(), 0) << show.errors();
+  EXPECT_THAT(show.output(), HasSubstr("\ncpu-a: small_cnn\n"));
+  EXPECT_THAT(show.output(), HasSubstr("\ncpu-b: small_cnn\n"));
+  EXPECT_THAT(show.output(), HasSubstr("  convolution "));
+}
+
+TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
+  Process process({kProfile, kModel, "--cluster", kCluster, "--local", "--samples", "1,2",
+                   "--seconds", "0.2", "--network-seconds", "1", "-o", path("p.yaml")});
+  ASSERT_EQ(process.wait(std::chrono::minutes(2)), 0) << process.errors();
+  const auto profile = read_profile(path("p.yaml"));
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  ASSERT_EQ(profile->devices.size(), 1U);
+  EXPECT_EQ(profile->devices.front().name, "core");
+  EXPECT_GT(profile->devices.front().instruction_overhead, 0);
+  ASSERT_EQ(profile->paths.size(), 2U);
+  EXPECT_THAT(profile->paths.front().links, ElementsAre("local/0 out", "local/1 in"));
+  ASSERT_FALSE(profile->collectives.empty());
+  EXPECT_THAT(profile->collectives.front().devices, ElementsAre("local/0", "local/1"));
+  EXPECT_THAT(files(), ElementsAre("p.yaml"));
+}
+
+TEST_F(ProfileCommand, AnInterruptLeavesNoFileAndNoProcess) {
+  for (const int harm : {SIGINT, SIGTERM}) {
+    for (const bool whole_cluster : {false, true}) {
+      std::vector<std::string> argv{kProfile, kModel, "--seconds", "100000", "-o", path("p.yaml")};
+      const auto more = whole_cluster ? std::vector<std::string>{"--cluster", kCluster, "--local"}
+                                      : std::vector<std::string>{"--kind", "cpu"};
+      argv.insert(argv.end(), more.begin(), more.end());
+      Process process(argv);
+      for (int i = 0; i < 600 && process.errors().find("1 sample") == std::string::npos; ++i) {
+        process.wait_for_output("nothing is printed before the end", milliseconds(100));
+      }
+      ASSERT_THAT(process.errors(), HasSubstr("small_cnn: 1 sample\n"));
+      const std::vector<pid_t> ranks = process.children();
+      EXPECT_EQ(ranks.size(), whole_cluster ? 2U : 1U);
+      process.signal(harm);
+      EXPECT_EQ(process.wait(), 130);
+      EXPECT_THAT(process.errors(),
+                  HasSubstr(std::string("agpcs-profile: error: stopped by ") + strsignal(harm)));
+      for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, milliseconds(0)));
+      EXPECT_THAT(files(), ElementsAre());
+    }
+  }
+}
+
+TEST_F(ProfileCommand, WrongCommandLinesAreRefused) {
+  expect_refused({kModel}, 2,
+                 "agpcs-profile: error: either --kind or --cluster is needed\n  hint: --kind NAME "
+                 "measures this machine alone");
+  expect_refused({kModel, "--kind", "a", "--cluster", kCluster}, 2,
+                 "either --kind or --cluster is needed");
+  expect_refused({kModel, "--kind", "a", "--local"}, 2, "--local needs --cluster");
+  expect_refused({kModel, "--kind", "a b"}, 2, "'a b' is no name of letters, digits, _ . -");
+  expect_refused({kModel, "--kind", "a", "--samples", "0"}, 2, "'0' is not a number above 0");
+  expect_refused({kModel, "--kind", "a", "-o", kModel}, 2, "the profile would overwrite");
+  expect_refused({"--merge", "a.yaml"}, 2, "--merge needs two or more profiles");
+  expect_refused({"--show", "a", "b", "c"}, 2, "--show takes one profile");
+  expect_refused({kModel, "--cluster", kCluster}, 2,
+                 "does not know which of 2 ranks it is\n  hint: add --local");
+}
+
+TEST_F(ProfileCommand, WrongFilesAreRefused) {
+  expect_refused({"no/such.onnx", "--kind", "a", "-o", path("p.yaml")}, 1, "no/such.onnx");
+  expect_refused({kModel, "--cluster", "no/such.yaml", "--local"}, 1, "no/such.yaml");
+  expect_refused({"--show", "no/such.yaml"}, 1, "no/such.yaml");
+  expect_refused({"--show", kCluster}, 1, kCluster);
+  EXPECT_THAT(files(), ElementsAre());
+}
+
+TEST_F(ProfileCommand, TheWrongNumberOfRanksIsRefused) {
+  const int port = port_of(listen_on(0, true)->get());
+  Process process({kProfile, kModel, "--cluster", kCluster, "-o", path("p.yaml")},
+                  {{"RANK", "0"},
+                   {"WORLD_SIZE", "3"},
+                   {"LOCAL_RANK", "0"},
+                   {"MASTER_ADDR", "127.0.0.1"},
+                   {"MASTER_PORT", std::to_string(port)},
+                   {"AGPCS_JOB_TOKEN", "secret"}});
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_EQ(process.errors(),
+            "agpcs-profile: error: the cluster has 2 devices, but torchrun started 3 ranks\n"
+            "  hint: start one rank per device, in the order of the cluster file\n");
+}
+
+}  // namespace
+}  // namespace agpcs

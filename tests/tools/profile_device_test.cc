@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// What agpcs-profile computes from repeated steps, and the operators of one device.
+#include "tools/profile_device.h"
+
+#include "codegen/lower.h"
+#include "ir/op_signature.h"
+#include "tests/plan_builders.h"
+#include "tools/common.h"
+#include "tools/profile_gather.h"
+#include "tools/profile_pool.h"
+#include "tools/profile_statistics.h"
+#include "tools/profile_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const char* const kModel = "samples/models/small_cnn.onnxtxt";
+
+TEST(Measured, HasTheMedianAndTheRelativeInterquartileRange) {
+  EXPECT_DOUBLE_EQ(measured({4, 1, 2, 3, 5}).seconds, 3);
+  EXPECT_DOUBLE_EQ(measured({4, 1, 2, 3, 5}).spread, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(measured({1, 2}).seconds, 1.5);
+  EXPECT_DOUBLE_EQ(measured({7}).spread, 0);
+  EXPECT_DOUBLE_EQ(measured({0, 0, 0}).spread, 0);
+}
+
+// A device that may compute `quota` of every `period` seconds, as CFS bandwidth control has it.
+class ThrottledDevice {
+ public:
+  ThrottledDevice(double quota, double period) : quota_(quota), period_(period) {}
+  TimedStep step(double seconds) {
+    TimedStep timed;
+    timed.forward = seconds;
+    for (double left = seconds; left > 0;) {
+      const double run = std::min(left, quota_ * period_ - used_);
+      timed.wall += run;
+      left -= run;
+      used_ += run;
+      if (left <= 0) break;
+      timed.wall += period_ * (1 - quota_);
+      used_ = 0;
+    }
+    return timed;
+  }
+
+ private:
+  double quota_, period_;
+  double used_ = 0;  // of the period
+};
+
+TEST(Stretch, IsOneOverTheQuotaWhateverTheLengthOfASteps) {
+  for (const double period : {0.01, 0.1}) {
+    for (const double seconds : {0.0007, 0.004, 0.036, 0.5}) {
+      ThrottledDevice device(0.3, period);
+      std::vector<TimedStep> steps;
+      for (double passed = 0; passed < 12; passed += steps.back().wall) {
+        steps.push_back(device.step(seconds));
+      }
+      EXPECT_NEAR(stretch(steps), 1 / 0.3, 0.02 / 0.3) << seconds << " of " << period;
+    }
+  }
+}
+
+TEST(Stretch, LeavesOutTheTimeInWhichSomethingElseRan) {
+  std::vector<TimedStep> steps(100);
+  for (TimedStep& step : steps) step = {0.1, 0.01, 0.03, 0.05, 0.01};
+  for (int i = 40; i < 50; ++i) steps[static_cast<std::size_t>(i)].wall = 0.3;
+  EXPECT_NEAR(stretch(steps), 1, 1e-9);
+}
+
+constexpr const char* kTwins = R"(
+    input x [n,32]
+    input labels int64[n]
+    parameter w1 [32,32]
+    parameter w2 [32,32]
+    parameter w3 [32,4]
+    m1 = MatMul(x, w1) [n,32]
+    m2 = MatMul(m1, w2) [n,32]
+    m3 = MatMul(m2, w2) [n,32]
+    y = MatMul(m3, w3) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+double sum_of(const std::vector<Measured>& times) {
+  return std::accumulate(times.begin(), times.end(), 0.0,
+                         [](double sum, const Measured& time) { return sum + time.seconds; });
+}
+
+TEST(StepBench, PartsAddUpToTheStep) {
+  const Graph graph = testing::graph_of(kTwins);
+  const Cluster cluster =
+      testing::cluster_of("kind cpu memory=16e9 bandwidth=10e9 fp32=50e9\nhost a cpu 1\n");
+  const Plan plan = testing::plan_of(graph, cluster, "micro-batches 1\nstage a/0=4 : *\n", 4);
+  auto bench = StepBench::make(graph, plan, 1, "cpu");
+  ASSERT_TRUE(bench.ok()) << bench.status().message();
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE((*bench)->step(i % 2 == 0).ok());
+  const StepTimes times = (*bench)->times();
+  EXPECT_EQ(times.steps, 6);
+  EXPECT_GT(sum_of(times.forward), 0);
+  EXPECT_GT(sum_of(times.backward), 0);
+  const double whole =
+      times.begin.seconds + sum_of(times.forward) + sum_of(times.backward) + times.update.seconds;
+  EXPECT_NEAR(times.step, whole, 1e-9 * whole);
+}
+
+TEST(OperatorPool, HasTheMeanOfOperatorsWithOneSignature) {
+  const Graph graph = testing::graph_of(kTwins);
+  ASSERT_NE(op_signature(graph, graph.find_op("m1")), op_signature(graph, graph.find_op("m2")));
+  ASSERT_EQ(op_signature(graph, graph.find_op("m2")), op_signature(graph, graph.find_op("m3")));
+  StepTimes times;
+  times.forward = {{1, 0.1}, {2, 0.1}, {4, 0.3}, {8, 0}, {16, 0}};
+  times.backward = {{0, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}};
+  OperatorPool pool;
+  pool.add(graph, 2, times);
+  pool.add(graph, 8, times);
+  const auto operators = pool.operators();
+  ASSERT_EQ(operators.size(), 4U);
+  for (const MeasuredOperator& op : operators) {
+    ASSERT_EQ(op.points.size(), 2U);
+    EXPECT_EQ(op.points[0].samples, 2);
+    EXPECT_EQ(op.points[1].samples, 8);
+    if (op.signature != op_signature(graph, graph.find_op("m2"))) continue;
+    EXPECT_DOUBLE_EQ(op.points[0].forward.seconds, 3);
+    EXPECT_DOUBLE_EQ(op.points[0].forward.spread, 0.2);
+    EXPECT_DOUBLE_EQ(op.points[0].backward.seconds, 4);
+    EXPECT_DOUBLE_EQ(op.points[0].work.forward_flops, 2 * 2 * 32 * 32);
+  }
+}
+
+const Agree kAlone = [](double mine) -> Result<double> { return mine; };
+void nobody(const std::string&) {}
+
+DeviceOptions small_options() {
+  DeviceOptions options;
+  options.kind = "cpu";
+  options.models = {kModel};
+  options.optimizer.momentum = 0.9;
+  options.samples = {2, 4};
+  options.seconds = 0.5;
+  options.memory_bytes = std::int64_t{1} << 30;
+  return options;
+}
+
+TEST(ProfileDevice, OperatorsAddUpToWhatTheModelTakes) {
+  const auto device = profile_device(small_options(), kAlone, nobody);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  Loss loss;
+  const auto model = read_training_model(kModel, {}, loss);
+  ASSERT_TRUE(model.ok());
+  std::map<std::string, const MeasuredOperator*> by_signature;
+  for (const auto& op : device->profile.operators) by_signature[op.signature] = &op;
+  ASSERT_EQ(device->steps.size(), 2U);
+  double update = 0;
+  for (const auto& u : device->profile.updates) update += u.update.seconds + u.begin.seconds;
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_GE(device->steps[i].steps, kLeastSteps);
+    double sum = 0;
+    for (std::size_t op = 0; op < model->graph.ops.size(); ++op) {
+      const auto* measured = by_signature.at(op_signature(model->graph, static_cast<OpId>(op)));
+      ASSERT_EQ(measured->points.size(), 2U);
+      EXPECT_EQ(measured->points[i].samples, device->steps[i].samples);
+      sum += measured->points[i].forward.seconds + measured->points[i].backward.seconds;
+    }
+    // The update is the mean over both numbers of samples; all the rest is the step's.
+    EXPECT_GT(sum, 0);
+    EXPECT_LT(sum, device->steps[i].step);
+    EXPECT_NEAR(device->steps[i].step - sum, update, update);
+  }
+}
+
+TEST(ProfileDevice, MeasuresTheSamplesThatFitAndNoMore) {
+  DeviceOptions options = small_options();
+  options.samples = {1, 1000000};
+  const auto device = profile_device(options, kAlone, nobody);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  ASSERT_EQ(device->steps.size(), 1U);
+  EXPECT_EQ(device->steps[0].samples, 1);
+}
+
+TEST(ProfileDevice, SaysWhatHelpsWhenNotOneSampleFits) {
+  DeviceOptions options = small_options();
+  options.memory_bytes = 1000;
+  const Status status = profile_device(options, kAlone, nobody).status();
+  EXPECT_EQ(status.code(), StatusCode::kInfeasible);
+  EXPECT_THAT(status.message(), HasSubstr("small_cnn.onnxtxt: error: 2 samples need "));
+  EXPECT_THAT(status.message(),
+              HasSubstr(", device 'cpu' has 1.00kB free\n  hint: profile a smaller "
+                        "relative of the model"));
+}
+
+DeviceProfile device_named(const std::string& name, double seconds,
+                           const std::string& processor = "abacus") {
+  DeviceProfile device;
+  device.name = name;
+  device.hardware = {{"processor", processor}};
+  device.models = {"m"};
+  device.operators.push_back(
+      {"Relu(fp32[n]') -> fp32[n]", OpClass::kElementwise, {{1, {}, {seconds, 0}, {seconds, 0}}}});
+  return device;
+}
+
+double only_time(const DeviceProfile* device) {
+  return device->operators.front().points.front().forward.seconds;
+}
+
+TEST(MergeDevices, RanksOfOneKindCountAlike) {
+  const auto profile =
+      merge_devices({device_named("b", 1), device_named("a", 2), device_named("b", 2),
+                     device_named("b", 3), device_named("b", 6)});
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  ASSERT_TRUE(verify_profile(*profile).ok());
+  ASSERT_EQ(profile->devices.size(), 2U);
+  EXPECT_DOUBLE_EQ(only_time(profile->find_device("a")), 2);
+  EXPECT_DOUBLE_EQ(only_time(profile->find_device("b")), 3);
+}
+
+TEST(MergeDevices, RefusesRanksOfOneKindWithOtherHardware) {
+  const auto profile = merge_devices({device_named("a", 1), device_named("a", 1, "slide rule")});
+  ASSERT_FALSE(profile.ok());
+  EXPECT_THAT(profile.status().message(), HasSubstr("abacus"));
+  EXPECT_THAT(profile.status().message(), HasSubstr("slide rule"));
+}
+
+}  // namespace
+}  // namespace agpcs
