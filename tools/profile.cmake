@@ -5,6 +5,7 @@ if(TARGET agpcs_runtime_torch)
     SOURCES
       profile_command.cc
       profile_device.cc
+      profile_fits.cc
       profile_gather.cc
       profile_hardware.cc
       profile_options.cc

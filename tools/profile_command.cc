@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile_command.h"
 
+#include "frontend/cluster_file.h"
 #include "frontend/profile_file.h"
+#include "tools/profile_fits.h"
 #include "tools/profile_options.h"
 #include "tools/profile_rank.h"
 #include "tools/profile_report.h"
@@ -32,6 +34,14 @@ Status merge_files(const ProfileOptions& options, Console console) {
 Status show(const ProfileOptions& options, Console console) {
   AGPCS_TRY(const Profile profile, read_profile(options.files.front()));
   console.out << profile_report(profile);
+  if (options.files.size() == 1) {
+    AGPCS_TRY(const Calibrated fitted, fit_devices(profile));
+    console.out << fits_report(fitted.fits);
+    return {};
+  }
+  AGPCS_TRY(ClusterFile file, read_cluster(options.files.back()));
+  AGPCS_TRY(const Calibrated fitted, fit_profile(std::move(file.cluster), profile));
+  console.out << fits_report(fitted.fits);
   return {};
 }
 

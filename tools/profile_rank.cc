@@ -5,6 +5,7 @@
 #include "frontend/profile_file.h"
 #include "runtime/torch_executor.h"
 #include "tools/profile_device.h"
+#include "tools/profile_fits.h"
 #include "tools/profile_gather.h"
 #include "tools/profile_hardware.h"
 #include "tools/profile_network.h"
@@ -130,11 +131,14 @@ Status ProfileRank::measure_operators() {
 }
 
 Status ProfileRank::measure_messages(Transport& transport) {
-  AGPCS_TRY(const auto computation, make_computation(options_, measured_));
+  std::unique_ptr<Computation> computation;
   NetworkOptions options;
   options.seconds = job_.options.network_seconds;
   options.limit = limit_;
-  options.compute = [&] { return computation->run(); };
+  if (place_.size > 1) {
+    AGPCS_TRY(computation, make_computation(options_, measured_));
+    options.compute = [&] { return computation->run(); };
+  }
   options.progress = [&](const std::string& what) { tell(what); };
   AGPCS_TRY(network_, measure_network(job_.cluster, place_.rank, transport, options));
   measured_.profile.overlap = network_.overlap;
@@ -152,6 +156,8 @@ Status ProfileRank::write(std::vector<DeviceProfile> devices) {
   AGPCS_RETURN_IF_ERROR(write_file(output, print_profile(profile), console_));
   std::ostream& report = output == "-" ? console_.err : console_.out;
   report << steps_report(measured_.steps) << profile_report(profile);
+  AGPCS_TRY(const Calibrated fitted, fit_profile(job_.cluster, profile));
+  report << fits_report(fitted.fits);
   if (output != "-") report << fmt::format("\nwrote {}\n", output);
   return {};
 }

@@ -89,6 +89,7 @@ TEST_F(ProfileCommand, ADeviceAloneIsMeasuredMergedAndShown) {
   EXPECT_THAT(show.output(), HasSubstr("\ncpu-a: small_cnn\n"));
   EXPECT_THAT(show.output(), HasSubstr("\ncpu-b: small_cnn\n"));
   EXPECT_THAT(show.output(), HasSubstr("  convolution "));
+  EXPECT_THAT(show.output(), HasSubstr("\nsgd momentum update on cpu-b "));
 }
 
 TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
@@ -105,6 +106,12 @@ TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
   ASSERT_FALSE(profile->collectives.empty());
   EXPECT_THAT(profile->collectives.front().devices, ElementsAre("local/0", "local/1"));
   EXPECT_THAT(files(), ElementsAre("p.yaml"));
+
+  Process show({kProfile, "--show", path("p.yaml"), kCluster});
+  EXPECT_EQ(show.wait(), 0) << show.errors();
+  EXPECT_THAT(show.output(), HasSubstr("\nmessages\n  local/0 to local/1: "));
+  EXPECT_THAT(show.output(), HasSubstr("\nall-reduces\n  ring over local/0, local/1: "));
+  EXPECT_THAT(show.output(), HasSubstr("\nring all-reduce "));
 }
 
 TEST_F(ProfileCommand, AnInterruptLeavesNoFileAndNoProcess) {
