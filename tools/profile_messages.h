@@ -8,9 +8,9 @@
 #include <agpcs/executor.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
+#include <agpcs/types.h>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 
 namespace agpcs {

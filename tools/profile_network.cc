@@ -4,6 +4,7 @@
 // part in it wait there.
 #include "tools/profile_network.h"
 
+#include "ir/units.h"
 #include "tools/profile_choice.h"
 #include "tools/profile_messages.h"
 #include "tools/profile_overhead.h"
@@ -17,7 +18,9 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -243,8 +246,9 @@ Status NetworkMeter::measure_both() {
 Status check_fit(const Cluster& cluster, int rank, const Transport& transport,
                  const NetworkOptions& options) {
   if (transport.size() != cluster.device_count()) {
-    return invalid_input(fmt::format("cluster '{}' has {} devices, there are {} ranks",
-                                     cluster.name, cluster.device_count(), transport.size()));
+    return invalid_input(fmt::format("cluster '{}' has {}, the transport {}", cluster.name,
+                                     plural(cluster.device_count(), "device"),
+                                     plural(transport.size(), "rank")));
   }
   if (rank != transport.rank()) {
     return invalid_input(

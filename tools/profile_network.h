@@ -40,7 +40,7 @@ struct NetworkOptions {
 };
 
 struct NetworkMeasurements {
-  std::vector<MeasuredPath> paths;              ///< the same on every rank, by from, to
+  std::vector<MeasuredPath> paths;              ///< the same on every rank, by devices' numbers
   std::vector<MeasuredCollective> collectives;  ///< the same on every rank, by algorithm, devices
   MeasuredOverlap overlap;                      ///< of this rank's device
   double instruction_overhead = 0;              ///< seconds, of this rank
@@ -51,7 +51,7 @@ struct NetworkMeasurements {
 /// else is on the network meanwhile. One rank measures its instruction overhead alone.
 /// Errors: ranks that are not the cluster's devices (both numbers), and whatever fails on the way:
 /// the transport is then aborted, so that all ranks end, and the status says which rank measured
-/// what ("rank 1 (b/0): messages of 4096 bytes from a/0 to b/0: ...").
+/// what ("rank 1 (b/0): messages from a/0 to b/0: ...").
 Result<NetworkMeasurements> measure_network(const Cluster& cluster, int rank, Transport& transport,
                                             const NetworkOptions& options = {});
 

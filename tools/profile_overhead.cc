@@ -25,14 +25,13 @@ namespace {
 constexpr int kAloneLength = 512;  // micro-batches: what a step takes once is nothing beside them
 constexpr std::array<int, 3> kPipelineLengths = {4, 16, 64};
 
-/// Computes nothing. Messages have memory of their own.
+/// Computes nothing. Each message has its own place in the memory given.
 class IdleExecutor final : public Executor {
  public:
-  Status prepare(const Plan& plan, int rank) override {
-    values_.assign(static_cast<std::size_t>(plan.micro_batches), {});
+  explicit IdleExecutor(Buffer memory) : memory_(memory) {}
+
+  Status prepare(const Plan& plan, int) override {
     peers_ = static_cast<std::size_t>(plan.rank_count());
-    for (std::vector<float>& values : values_) values.assign(2 * peers_, 0);
-    static_cast<void>(rank);
     return {};
   }
   Status begin_step(std::int64_t) override { return {}; }
@@ -51,11 +50,18 @@ class IdleExecutor final : public Executor {
  private:
   Result<Buffer> cell(int micro_batch, std::size_t index, const Transfer& transfer) {
     AGPCS_CHECK(transfer.rows == 1, "{} rows for one cell", transfer.rows);
-    return Buffer{&values_[static_cast<std::size_t>(micro_batch)][index], sizeof(float),
-                  DType::kFp32, false};
+    const std::size_t at =
+        (static_cast<std::size_t>(micro_batch) * 2 * peers_ + index) * sizeof(float);
+    if (at + sizeof(float) > memory_.bytes) {
+      return invalid_input(
+          fmt::format("messages of idle plans need more than {} bytes of memory", memory_.bytes));
+    }
+    return Buffer{static_cast<char*>(memory_.data) + at, sizeof(float), DType::kFp32,
+                  memory_.on_gpu};
   }
+
+  const Buffer memory_;
   std::size_t peers_ = 0;
-  std::vector<std::vector<float>> values_;  // by micro-batch; activations, then gradients, by peer
 };
 
 /// Gives the groups of a plan numbers of their own, so that plans may follow one another on one
@@ -116,8 +122,8 @@ Pace pace_of(const OverheadWork& work) {
 
 /// Seconds of a step of an idle plan; 0 on ranks that do not lead.
 Result<double> step_seconds(const Plan& plan, Transport& transport, RankTeam* team,
-                            const OverheadWork& work) {
-  IdleExecutor executor;
+                            const MessageMemory& memory, const OverheadWork& work) {
+  IdleExecutor executor(memory.data);
   ReplayOptions options;
   options.limit = work.limit;
   const int rank = transport.rank();
@@ -128,11 +134,12 @@ Result<double> step_seconds(const Plan& plan, Transport& transport, RankTeam* te
 }
 
 /// Seconds that this rank takes for an instruction when no other rank has a part in the plan.
-Result<double> overhead_alone(const Cluster& cluster, const OverheadWork& work) {
+Result<double> overhead_alone(const Cluster& cluster, const MessageMemory& memory,
+                              const OverheadWork& work) {
   LoopbackHub hub(1);
   const auto transport = hub.join(0);
   const Plan plan = idle_plan(cluster, 1, kAloneLength);
-  AGPCS_TRY(const double step, step_seconds(plan, *transport, nullptr, work));
+  AGPCS_TRY(const double step, step_seconds(plan, *transport, nullptr, memory, work));
   return step / (2 * kAloneLength);
 }
 
@@ -148,14 +155,14 @@ double slope_of(const std::vector<double>& seconds) {
 }
 
 Result<double> pipeline_slope(const Cluster& cluster, RankTeam& team, Transport& transport,
-                              const OverheadWork& work) {
+                              const MessageMemory& memory, const OverheadWork& work) {
   std::vector<double> seconds;
   int first_group = work.first_group;
   for (const int length : kPipelineLengths) {
     const Plan plan = idle_plan(cluster, transport.size(), length);
     RenumberedGroups groups(transport, first_group);
     first_group += static_cast<int>(plan.stages.size()) + 1;
-    AGPCS_TRY(const double step, step_seconds(plan, groups, &team, work));
+    AGPCS_TRY(const double step, step_seconds(plan, groups, &team, memory, work));
     seconds.push_back(step);
   }
   AGPCS_TRY(const auto shared, team.sum({slope_of(seconds)}));
@@ -220,13 +227,13 @@ Plan idle_plan(const Cluster& cluster, int ranks, int micro_batches) {
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work) {
   AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // all at once: they may share cores
-  AGPCS_TRY(const double mine, overhead_alone(cluster, work));
+  AGPCS_TRY(const double mine, overhead_alone(cluster, memory, work));
   if (transport.size() == 1) return mine;
   std::vector<double> alone(static_cast<std::size_t>(transport.size()));
   alone[static_cast<std::size_t>(transport.rank())] = mine;
   AGPCS_TRY(alone, team.sum(std::move(alone)));
   AGPCS_TRY(const std::vector<double> trips, round_trips(team, transport, memory, work));
-  AGPCS_TRY(const double slope, pipeline_slope(cluster, team, transport, work));
+  AGPCS_TRY(const double slope, pipeline_slope(cluster, team, transport, memory, work));
   // How many times what it takes alone an instruction takes that other threads wait for. The
   // slowest pair sets the pace, and so leaves room for the least.
   double factor = std::numeric_limits<double>::infinity();

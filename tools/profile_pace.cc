@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kBlocks = 5, kFewestBlocks = 3;
 constexpr double kMostRepetitions = 1e6;
+constexpr std::int64_t kLatencyAlone = 1024;  // bytes: up to here only latency counts
 // What the leader says instead of a number of repetitions.
 constexpr std::int64_t kNextSize = 0, kNoMore = -1;
 
@@ -48,15 +49,18 @@ Result<Measured> time_size(Repeated& work, std::int64_t bytes, const Pace& pace)
   return summarize(std::move(means));
 }
 
+/// Seconds of `bytes` at the bandwidth of `smaller`, if latency had no part in it.
+double expected(const MeasuredMessages& smaller, std::int64_t bytes) {
+  const std::int64_t known = std::max(smaller.bytes, kLatencyAlone);
+  return smaller.time.seconds *
+         std::max(1.0, static_cast<double>(bytes) / static_cast<double>(known));
+}
+
 Result<std::vector<MeasuredMessages>> lead(Repeated& work, const std::vector<std::int64_t>& sizes,
                                            const Pace& pace) {
   std::vector<MeasuredMessages> points;
   for (const std::int64_t bytes : sizes) {
-    if (!points.empty()) {
-      const double growth = static_cast<double>(bytes) /
-                            static_cast<double>(std::max<std::int64_t>(points.back().bytes, 1024));
-      if (points.back().time.seconds * std::max(growth, 1.0) > pace.longest) break;
-    }
+    if (!points.empty() && expected(points.back(), bytes) > pace.longest) break;
     AGPCS_TRY(const Measured time, time_size(work, bytes, pace));
     points.push_back({bytes, time});
     AGPCS_RETURN_IF_ERROR(work.agree(kNextSize).status());

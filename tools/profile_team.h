@@ -8,8 +8,7 @@
 #include <agpcs/types.h>
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace agpcs {

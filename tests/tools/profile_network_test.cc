@@ -8,9 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <latch>
 #include <string>
 #include <thread>
@@ -157,10 +160,11 @@ TEST(MeasureNetwork, LeavesOutSizesThatWouldTakeTooLong) {
   EXPECT_EQ(all.front()->collectives.front().points.back().bytes, 65536);
 }
 
+constexpr double kPerByte = 3e-6 / 1024;  // seconds of computing
+
 // Computing that takes 3 us longer for each KiB that the all-reduces have moved meanwhile, and
 // all-reduces that take 15 ms, twice as long while this process computes.
 TEST(MeasureNetwork, FindsWhatComputingAndCommunicatingTakeFromEachOther) {
-  constexpr double kPerByte = 3e-6 / 1024;
   std::atomic<int> computing{0};
   std::array<std::atomic<std::int64_t>, 2> moved{};
   Delays delays;
@@ -185,8 +189,7 @@ TEST(MeasureNetwork, FindsWhatComputingAndCommunicatingTakeFromEachOther) {
   const auto all = measure(loopback_world(), testing::cluster_of(kTwo), set, delays);
   for (const Measurements& one : all) {
     ASSERT_TRUE(one.ok()) << one.status().message();
-    EXPECT_THAT(one->overlap.compute_seconds_per_byte,
-                AllOf(Ge(0.5 * kPerByte), Le(2 * kPerByte)));
+    EXPECT_THAT(one->overlap.compute_seconds_per_byte, AllOf(Ge(0.5 * kPerByte), Le(2 * kPerByte)));
     EXPECT_THAT(one->overlap.communication_factor, AllOf(Ge(0.3), Le(0.8)));
   }
 }
@@ -284,7 +287,7 @@ TEST(MeasureNetwork, AFailedComputationIsToldToAllRanks) {
 TEST(MeasureNetwork, RefusesRanksThatAreNotTheDevicesOfTheCluster) {
   loopback_world().run(1, [](Transport& transport) {
     const auto measured = measure_network(testing::cluster_of(kTwo), 0, transport, quick());
-    EXPECT_EQ(measured.status().message(), "cluster 'test' has 2 devices, there are 1 ranks");
+    EXPECT_EQ(measured.status().message(), "cluster 'test' has 2 devices, the transport 1 rank");
   });
 }
 

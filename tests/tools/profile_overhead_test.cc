@@ -5,6 +5,7 @@
 #include "cost_model/simulator.h"
 #include "tests/builders.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,14 +13,18 @@
 namespace agpcs {
 namespace {
 
+constexpr double kLatency = 100e-6;  // half a round trip
+constexpr double kLittle = 20e-6, kMuch = 35e-6;
+
 /// Simulated seconds of an idle plan on hosts of one device each, whose computing takes no time and
 /// whose links take 100 us and no time for bytes. `overheads` of instructions, by device.
 double simulated(const std::vector<double>& overheads, int micro_batches) {
   std::string text;
   for (std::size_t i = 0; i < overheads.size(); ++i) {
-    const std::string k = std::to_string(i);
-    text += "kind k" + k + " fp32=1e30 bandwidth=1e30 launch=0\n";
-    text += "host h" + k + " k" + k + " 1 bandwidth=1e30 latency=0 nic=1e30 nic-latency=50e-6\n";
+    text += fmt::format(
+        "kind k{0} fp32=1e30 bandwidth=1e30 launch=0\n"
+        "host h{0} k{0} 1 bandwidth=1e30 latency=0 nic=1e30 nic-latency=50e-6\n",
+        i);
   }
   Cluster cluster = testing::cluster_of(text);
   for (std::size_t i = 0; i < overheads.size(); ++i) {
@@ -54,8 +59,6 @@ TEST(IdlePlan, IsAPlanForAnyNumberOfRanks) {
 // The formulas by which `measure_overhead` takes an overhead from the growth of a step: with that
 // overhead the simulator grows as much.
 TEST(IdlePlan, GrowsInTheSimulatorAsTheMeasurementAssumes) {
-  constexpr double kLatency = 100e-6;  // half a round trip
-  constexpr double kLittle = 20e-6, kMuch = 35e-6;
   EXPECT_NEAR(slope({kMuch}), 2 * kMuch, 1e-9);
   EXPECT_NEAR(slope({kMuch, kMuch}), 3 * kMuch + kLatency, 1e-9);
   EXPECT_NEAR(slope({kLittle, kMuch}), kLittle + 2 * kMuch + kLatency, 1e-9);

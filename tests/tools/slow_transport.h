@@ -33,21 +33,21 @@ class SlowTransport final : public Transport {
     return inner_.send(buffer, peer, tag);
   }
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override {
-    const auto ticket = inner_.recv(buffer, peer, tag);
+    auto ticket = inner_.recv(buffer, peer, tag);
     if (ticket.ok() && delays_.message) {
       late_messages_[*ticket] = delays_.message(peer, rank(), buffer.bytes);
     }
     return ticket;
   }
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
-    const auto ticket = inner_.all_reduce(buffer, group, algorithm);
+    auto ticket = inner_.all_reduce(buffer, group, algorithm);
     if (ticket.ok() && delays_.all_reduce) {
       late_all_reduces_[*ticket] = delays_.all_reduce(buffer.bytes);
     }
     return ticket;
   }
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
-    const Status status = inner_.wait(stream, ticket, limit);
+    Status status = inner_.wait(stream, ticket, limit);
     if (stream == Stream::kRecv) be_late(late_messages_, ticket);
     if (stream == Stream::kCollective) be_late(late_all_reduces_, ticket);
     return status;
