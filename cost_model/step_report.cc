@@ -50,6 +50,8 @@ void add_times(const StepWaits& waits, int rank, double step, DeviceReport& repo
 void add_memory(const StepWaits& waits, int rank, const std::vector<MemoryStep>& steps,
                 DeviceReport& report) {
   auto step = steps.begin();
+  // Before its first pass as after the last one of the step before.
+  if (!steps.empty()) report.memory.push_back({0, steps.back().after});
   for (int i = waits.rank_begin(rank); i < waits.rank_end(rank); ++i) {
     const TimelineEvent& event = waits.event(i);
     if (!computes(event)) continue;

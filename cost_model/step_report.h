@@ -24,13 +24,14 @@ struct MemoryPoint {
 /// What a device does in a step; computing and the reasons to be idle add up to the step.
 struct DeviceReport {
   double compute = 0;
-  double activations = 0;           ///< idle: the next pass waits for activations to be received
-  double gradients = 0;             ///< for gradients of its outputs
-  double all_reduce = 0;            ///< the update waits for gradients to be summed
-  double sends = 0;                 ///< a pass waits until something has been sent
-  double other = 0;                 ///< nothing that the plan names
-  double finished = 0;              ///< all its computing is done
-  std::vector<MemoryPoint> memory;  ///< ascending times; its largest is the peak of `peak_memory`
+  double activations = 0;  ///< idle: the next pass waits for activations to be received
+  double gradients = 0;    ///< for gradients of its outputs
+  double all_reduce = 0;   ///< the update waits for gradients to be summed
+  double sends = 0;        ///< a pass waits until something has been sent
+  double other = 0;        ///< nothing that the plan names
+  double finished = 0;     ///< all its computing is done
+  /// Ascending times; the largest is the peak of `peak_memory`. Begins as the step before ended.
+  std::vector<MemoryPoint> memory;
 };
 
 struct LinkReport {

@@ -6,6 +6,8 @@
 #include "ir/diagnostics.h"
 #include "ir/memory.h"
 #include "ir/units.h"
+#include "planner/problem.h"
+#include "tools/explain.h"
 #include "tools/plan_views.h"
 
 #include <CLI/CLI.hpp>
@@ -14,6 +16,7 @@
 #include <algorithm>
 #include <memory>
 #include <ostream>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -25,13 +28,14 @@ constexpr char kExamples[] =
     "  agpcs-plan show resnet50.plan\n"
     "  agpcs-plan diff old.plan new.plan\n"
     "  agpcs-plan json resnet50.plan > resnet50.json\n"
+    "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
-const std::vector<std::string> kCommands = {"check", "show", "diff", "json", "trace"};
+const std::vector<std::string> kCommands = {"check", "show", "explain", "diff", "json", "trace"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -40,7 +44,8 @@ bool is_unknown_command(const std::string& word) {
 
 struct Arguments {
   std::string plan, other, model, cluster, output = "trace.json";
-  bool decisions_only = false;
+  bool decisions_only = false, json = false;
+  std::size_t top = 10;
 };
 
 /// Model and cluster of a plan, against which it has been verified.
@@ -49,8 +54,9 @@ struct Checked {
   Cluster cluster;
 };
 
-Result<Checked> read_and_check(const Arguments& a, Plan& plan, Console console) {
-  AGPCS_TRY(TrainingModel model, read_training_model(a.model, plan.dims, plan.training.loss));
+Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console console) {
+  Loss loss = plan.training.loss;
+  AGPCS_TRY(TrainingModel model, read_training_model(a.model, plan.dims, loss));
   AGPCS_TRY(ClusterFile file, read_cluster(a.cluster));
   for (const std::string& warnings : {model.warnings, file.warnings}) {
     if (!warnings.empty()) console.err << warnings << '\n';
@@ -129,17 +135,33 @@ Status trace(const Arguments& a, Console console) {
   return {};
 }
 
+Status explain(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(Checked checked, read_and_check(a, plan, console));
+  AGPCS_TRY(
+      const std::unique_ptr<const Problem> problem,
+      Problem::make(std::move(checked.model.graph), std::move(checked.cluster), plan.training));
+  AGPCS_TRY(const Explanation explanation, explain(plan, *problem));
+  console.out << (a.json ? explain_json(explanation) : explain_text(explanation, a.top));
+  return {};
+}
+
 CLI::App* add_command(CLI::App& app, Arguments& a, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("plan", a.plan, "plan file; - is standard input")->required();
   return command;
 }
 
+void add_problem(CLI::App* command, Arguments& a) {
+  command->add_option("model", a.model, "the ONNX model it was made for")->required();
+  command->add_option("cluster", a.cluster, "the cluster file")->required();
+}
+
 }  // namespace
 
 int plan_command(const std::vector<std::string>& args, Console console) {
   Arguments a;
-  CLI::App app("Checks, prints, compares and exports AGPCS plans.", kName);
+  CLI::App app("Checks, prints, explains, compares and exports AGPCS plans.", kName);
   add_help(app, kExamples);
   app.require_subcommand(1);
   CLI::App* check_app =
@@ -150,6 +172,12 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   model->needs(cluster);
   cluster->needs(model);
   CLI::App* show_app = add_command(app, a, "show", "a summary for people");
+  CLI::App* explain_app = add_command(
+      app, a, "explain", "where the simulated step's time goes, and what would make it shorter");
+  add_problem(explain_app, a);
+  explain_app->add_flag("--json", a.json, "everything, as JSON");
+  explain_app->add_option("--top", a.top, "lines a list has at most (default: 10)")
+      ->check(CLI::PositiveNumber);
   CLI::App* diff_app = add_command(app, a, "diff", "what differs; exit code 1 when something does");
   diff_app->add_option("other", a.other, "plan file to compare with")->required();
   diff_app->add_flag("--decisions", a.decisions_only,
@@ -157,8 +185,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   CLI::App* json_app = add_command(app, a, "json", "the plan as JSON on standard output");
   CLI::App* trace_app =
       add_command(app, a, "trace", "Chrome trace of the simulated step, for Perfetto");
-  trace_app->add_option("model", a.model, "the ONNX model it was made for")->required();
-  trace_app->add_option("cluster", a.cluster, "the cluster file")->required();
+  add_problem(trace_app, a);
   trace_app->add_option("-o,--output", a.output, "- is standard output (default: trace.json)");
 
   if (!args.empty() && is_unknown_command(args[0])) {
@@ -168,6 +195,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (const std::optional<int> code = parse_arguments(app, args, console)) return *code;
   if (check_app->parsed()) return finish(check(a, console), kName, console);
   if (show_app->parsed()) return finish(show(a, console), kName, console);
+  if (explain_app->parsed()) return finish(explain(a, console), kName, console);
   if (json_app->parsed()) return finish(json(a, console), kName, console);
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);

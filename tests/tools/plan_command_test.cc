@@ -95,7 +95,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
   EXPECT_EQ(typo.code, 2);
   EXPECT_EQ(typo.err,
             "agpcs-plan: error: unknown command 'shwo'\n"
-            "  hint: did you mean 'show'? commands: check, show, diff, json, trace\n");
+            "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
             "agpcs-plan: error: unknown option '--colour'\n"
@@ -223,6 +223,21 @@ TEST_F(PlanOfSamples, CheckRefusesAnotherCluster) {
   EXPECT_NE(outcome.err.find("plan: error: the plan is for cluster 'local-2' (sha256:"),
             std::string::npos)
       << outcome.err;
+}
+
+TEST_F(PlanOfSamples, ExplainSaysWhereTimeGoesAndWhatWouldHelp) {
+  const Outcome outcome = run({"explain", plan_, model_, cluster_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* title : {"small_cnn on local-2: data parallel over 2 devices\n",
+                            "\ncritical path, ", "\nwhere each device's time goes",
+                            "\nmemory: ", "\nmost loaded links, ", "\nwhat would help most, "}) {
+    EXPECT_NE(outcome.out.find(title), std::string::npos) << title << outcome.out;
+  }
+  const Outcome json = run({"explain", plan_, model_, cluster_, "--json"});
+  EXPECT_EQ(json.code, 0);
+  EXPECT_EQ(json.out.find("{\n  \"format\": \"agpcs-plan explain 1\",\n"), 0u);
+  EXPECT_NE(json.out.find("\"instruction\": \"forward:0\""), std::string::npos);
+  EXPECT_EQ(run({"explain", plan_, model_, cluster_, "--top", "0"}).code, 2);
 }
 
 TEST_F(PlanOfSamples, TraceHoldsEveryInstructionOfEveryRank) {

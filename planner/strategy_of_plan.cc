@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/strategy_of_plan.h"
+
+#include "ir/memory.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
+  StageSpec spec;
+  for (const std::string& name : stage.devices) {
+    const DeviceId device = cluster.find_device(name);
+    if (device == kNone) {
+      return invalid_input(
+          fmt::format("the plan's device '{}' is not in cluster '{}'", name, cluster.name));
+    }
+    spec.devices.push_back(device);
+  }
+  spec.shares = stage.samples;
+  spec.recompute = stage.recompute;
+  return spec;
+}
+
+}  // namespace
+
+Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  Strategy strategy;
+  strategy.micro_batches = plan.micro_batches;
+  strategy.schedule = plan.schedule;
+  strategy.stage_of.resize(graph.ops.size());
+  AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const OpId op : stages[s]) {
+      strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
+    }
+    AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
+    strategy.stages.push_back(std::move(spec));
+  }
+  std::map<std::string_view, TensorId> parameters;
+  for (const TensorId id : graph.parameters()) parameters[graph.tensor(id).name] = id;
+  for (const PlanBucket& bucket : plan.buckets) {
+    strategy.buckets.push_back({bucket.stage, bucket.algorithm, {}});
+    for (const BucketMember& member : bucket.members) {
+      const auto found = parameters.find(member.parameter);
+      if (found == parameters.end()) {
+        return invalid_input(fmt::format("bucket {} has parameter '{}', which model '{}' has not",
+                                         bucket.name, member.parameter, graph.name));
+      }
+      strategy.buckets.back().parameters.push_back(found->second);
+    }
+  }
+  return strategy;
+}
+
+}  // namespace agpcs
