@@ -237,8 +237,12 @@ Status NetworkMeter::measure_both() {
   for (const MeasuredMessages& point : ring->points) {
     if (point.time.seconds <= kReduceSeconds) messages = point;
   }
-  OverlapWork work{options_.compute, part_of(memory_.data, messages.bytes), messages.time.seconds,
-                   options_.overlap_seconds};
+  OverlapWork work;
+  work.compute = options_.compute;
+  work.buffer = part_of(memory_.data, messages.bytes);
+  work.reduce_seconds = messages.time.seconds;
+  work.seconds = options_.overlap_seconds;
+  work.limit = std::chrono::duration<double>(options_.limit).count();
   AGPCS_TRY(measured_.overlap, measure_overlap(world(), rank_, work));
   return {};
 }

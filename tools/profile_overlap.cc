@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile_overlap.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -35,8 +38,11 @@ struct Count {
 class ReduceLoop {
  public:
   /// `enough` is asked now and then, by the thread that runs.
-  ReduceLoop(RankTeam& team, const OverlapWork& work, std::function<bool()> enough)
-      : team_(team), work_(work), enough_(std::move(enough)) {}
+  ReduceLoop(RankTeam& team, int rank, const OverlapWork& work, std::function<bool()> enough)
+      : team_(team),
+        place_(static_cast<std::size_t>(rank)),
+        work_(work),
+        enough_(std::move(enough)) {}
 
   void run() {
     status_ = loop();
@@ -54,19 +60,27 @@ class ReduceLoop {
   Status loop() {
     const auto begin = std::chrono::steady_clock::now();
     const double chunk = std::max(1.0, std::round(kVoteEvery / work_.reduce_seconds));
-    const auto ranks = static_cast<double>(team_.ranks().size());
     while (true) {
       for (double i = 0; i < chunk; ++i) {
         AGPCS_RETURN_IF_ERROR(team_.all_reduce(work_.buffer, AllReduce::kRing));
         const std::lock_guard lock(mutex_);
         done_ = {done_.times + 1, seconds_since(begin)};
       }
-      AGPCS_TRY(const std::vector<double> votes, team_.sum({enough_() ? 1.0 : 0.0}));
-      if (votes.front() >= ranks) return {};
+      // By rank, whether it has seen enough; last, how many find that it lasts too long.
+      std::vector<double> votes(team_.ranks().size() + 1);
+      votes[place_] = enough_() ? 1 : 0;
+      votes.back() = seconds_since(begin) < work_.limit ? 0 : 1;
+      AGPCS_TRY(votes, team_.sum(std::move(votes)));
+      const auto against = std::find(votes.begin(), votes.end() - 1, 0.0);
+      if (against == votes.end() - 1) return {};
+      if (votes.back() == 0) continue;
+      return {StatusCode::kTimeout, fmt::format("rank {} is not done after {:.0f} s",
+                                                against - votes.begin(), work_.limit)};
     }
   }
 
   RankTeam& team_;
+  const std::size_t place_;
   const OverlapWork& work_;
   const std::function<bool()> enough_;
   std::atomic<bool> ended_{false};
@@ -104,9 +118,9 @@ Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
       [&](double now) { return now < until; });
 }
 
-Result<Count> reduce_alone(RankTeam& team, const OverlapWork& work) {
+Result<Count> reduce_alone(RankTeam& team, int rank, const OverlapWork& work) {
   const auto begin = std::chrono::steady_clock::now();
-  ReduceLoop loop(team, work, [&] { return seconds_since(begin) >= work.seconds; });
+  ReduceLoop loop(team, rank, work, [&] { return seconds_since(begin) >= work.seconds; });
   loop.run();
   AGPCS_RETURN_IF_ERROR(loop.status());
   return loop.done();
@@ -116,10 +130,10 @@ struct Together {
   Count computed, reduced;
 };
 
-Result<Together> both(RankTeam& team, const OverlapWork& work) {
+Result<Together> both(RankTeam& team, int rank, const OverlapWork& work) {
   AGPCS_RETURN_IF_ERROR(team.sum({0}).status());
   std::atomic<bool> computed_enough{false};
-  ReduceLoop loop(team, work, [&] { return computed_enough.load(); });
+  ReduceLoop loop(team, rank, work, [&] { return computed_enough.load(); });
   std::thread reducing([&] { loop.run(); });
   Count reduced;
   const auto computed = compute_until(
@@ -148,8 +162,8 @@ double bytes_of_ring(const OverlapWork& work, std::size_t ranks) {
 
 Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapWork& work) {
   AGPCS_TRY(const Count computing, compute_alone(team, rank, work));
-  AGPCS_TRY(const Count reducing, reduce_alone(team, work));
-  AGPCS_TRY(const Together together, both(team, work));
+  AGPCS_TRY(const Count reducing, reduce_alone(team, rank, work));
+  AGPCS_TRY(const Together together, both(team, rank, work));
   MeasuredOverlap overlap;
   const double window = together.computed.seconds;
   const double useful = static_cast<double>(together.computed.times) / computing.rate();

@@ -284,6 +284,38 @@ TEST(MeasureNetwork, AFailedComputationIsToldToAllRanks) {
                 "the model is broken"));
 }
 
+TEST(MeasureNetwork, AComputationThatNeverEndsIsATimeoutThatNamesItsRank) {
+  std::atomic<int> computing{0};
+  std::atomic<bool> at_once{false};
+  std::latch ended(1);
+  Delays delays;
+  delays.all_reduce = [&](std::size_t bytes) {
+    if (bytes >= 1024 && computing > 0) at_once = true;
+    return 0.0;
+  };
+  std::vector<Status> said(2);
+  loopback_world().run(2, [&](Transport& transport) {
+    const int rank = transport.rank();
+    SlowTransport slow(transport, delays);
+    NetworkOptions options = quick();
+    options.limit = std::chrono::seconds(1);
+    options.compute = [&, rank] {
+      ++computing;
+      if (rank == 1 && at_once) ended.wait();
+      --computing;
+      return Status();
+    };
+    auto& status = said[static_cast<std::size_t>(rank)];
+    status = measure_network(testing::cluster_of(kTwo), rank, slow, options).status();
+    if (rank == 0) ended.count_down();
+  });
+  EXPECT_EQ(said[0].code(), StatusCode::kTimeout);
+  EXPECT_EQ(said[0].message(),
+            "rank 0 (a/0): computing and communicating at the same time: "
+            "rank 1 is not done after 1 s");
+  EXPECT_FALSE(said[1].ok());
+}
+
 TEST(MeasureNetwork, RefusesRanksThatAreNotTheDevicesOfTheCluster) {
   loopback_world().run(1, [](Transport& transport) {
     const auto measured = measure_network(testing::cluster_of(kTwo), 0, transport, quick());
