@@ -15,10 +15,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODELS = {
     "cnn": HERE / "models/cnn.onnxtxt",  # 6 convolutions on 32 x 32, 0.3 M parameters
-    "bert_2": HERE / "models/bert_2.onnx",  # 2 layers, hidden 256, sequence 64, 2.2 M parameters
+    "bert_2": HERE / "models/bert_2.onnx",  # 2 layers, hidden 256, sequence 32, 2.2 M parameters
     "squeezenet": ROOT.parent / "shared/models/light_squeezenet.onnx",  # 224 x 224, 1.2 M parameters
 }
-BATCH = {"cnn": 64, "bert_2": 32, "squeezenet": 8}
+BATCH = {"cnn": 64, "bert_2": 16, "squeezenet": 8}
 
 TUNE = [
     clusters.uneven("tune-2", a=(80, 300), b=(30, 300)),

@@ -53,10 +53,10 @@ class Commands:
             raise Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
         return json.loads(done.stdout)
 
-    def profile(self, models, cluster_file, output, options, limit):
-        """Measures every device and the network between them."""
+    def profile(self, models, cluster_file, output, seconds, limit):
+        """Measures every device for about so many seconds, and the network between them for half of them."""
         command = [self.binaries / "agpcs-profile", *models, "--cluster", cluster_file, "-o", output,
-                   "--threads", "1", *options]
+                   "--threads", "1", "--seconds", seconds, "--network-seconds", seconds / 2]
         if self.bed is None:
             command.append("--local")
         else:

@@ -28,7 +28,7 @@ PRIORITY = {1: ("cpu.shares", "262144"), 2: ("cpu.weight", "10000")}  # the most
 QUOTA_US = 1000  # of CPU time in each period, the least that Linux takes: the shorter, the more like a slow processor
 QUEUE_BYTES = 4_000_000  # more than TCP keeps on its way over such links: nothing is ever dropped
 FRAME_BYTES = 1514
-BURST_US = 250  # what a link may catch up: with less, a timer that is late costs rate
+BURST_US = 500  # what a link may catch up: with less, a timer that is late costs rate
 # Of each machine's TCP. Nothing is lost here, so the plainest does; BBR, a usual default, slows down for 200 ms every 10 s.
 # Windows of 1 MB keep links full and queues short.
 TCP = {"tcp_congestion_control": "reno", "tcp_rmem": "4096 131072 2000000", "tcp_wmem": "4096 16384 1000000"}
@@ -143,9 +143,13 @@ def _probe_network():
 
 
 def tbf(mbit):
-    """Arguments of tc for a link of that rate: bursts of BURST_US, or of two frames where that is more."""
-    burst = max(2 * FRAME_BYTES, round(mbit / 8 * BURST_US))
-    return ["root", "tbf", "rate", f"{round(mbit * 1e6)}bit", "burst", f"{burst}b", "limit", f"{QUEUE_BYTES}b"]
+    """Arguments of tc for a link of that rate."""
+    return ["root", "tbf", "rate", f"{round(mbit * 1e6)}bit", "burst", f"{burst_bytes(mbit)}b", "limit", f"{QUEUE_BYTES}b"]
+
+
+def burst_bytes(mbit):
+    """What may pass at once: that of BURST_US, or two frames where that is more."""
+    return max(2 * FRAME_BYTES, round(mbit / 8 * BURST_US))
 
 
 def tear_down():
@@ -192,8 +196,7 @@ class Bed:
     def __enter__(self):
         tear_down()  # what an earlier run left when it was killed
         try:
-            self.pacemakers = [subprocess.Popen([sys.executable, PACEMAKER, str(core)], start_new_session=True)
-                               for core in self.cores]
+            self.pacemakers = [self._start_pacemaker(core) for core in self.cores]
             self._make_network()
             self.cgroups = self._make_cgroups()
         except BaseException:
@@ -213,6 +216,10 @@ class Bed:
             pacemaker.kill()
             pacemaker.wait()
         tear_down()
+
+    @staticmethod
+    def _start_pacemaker(core):
+        return subprocess.Popen([sys.executable, PACEMAKER, str(core), str(os.getpid())], start_new_session=True)
 
     def _make_cgroups(self):
         folder, version = _cgroup_root()
@@ -237,7 +244,8 @@ class Bed:
         _run("ip", "-n", SWITCH, "link", "set", port, "master", BRIDGE, "up")
         _run("ip", "-n", space, "address", "add", f"{self.address(machine)}/24", "dev", card)
         _run("ip", "-n", space, "link", "set", "lo", "up")
-        _run("ip", "-n", space, "link", "set", card, "up")
+        # Segments travel through the kernel in bunches of half a burst: one by one they would cost a core's fifth.
+        _run("ip", "-n", space, "link", "set", card, "gso_max_size", str(burst_bytes(machine.mbit) // 2), "up")
         _run("tc", "-n", space, "qdisc", "add", "dev", card, *tbf(machine.mbit))
         _run("tc", "-n", SWITCH, "qdisc", "add", "dev", port, *tbf(machine.mbit))
         for name, value in TCP.items():

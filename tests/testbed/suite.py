@@ -30,9 +30,9 @@ def memory_bytes():
 class Suite:
     """`work`: folder for plans, profiles and logs; a profile that is there is used again. `datasheet`: no profiles."""
 
-    def __init__(self, binaries, work, seconds, datasheet, profile_options):
+    def __init__(self, binaries, work, seconds, datasheet, profile_seconds):
         self.binaries, self.work, self.seconds = binaries, work, seconds
-        self.datasheet, self.profile_options = datasheet, profile_options
+        self.datasheet, self.profile_seconds = datasheet, profile_seconds
         self.results, self.failures = [], []
 
     def run(self, chosen):
@@ -68,7 +68,8 @@ class Suite:
             return path
         if not profile.exists():
             say(f"  profile of {', '.join(models)}")
-            commands.profile([cases.MODELS[model] for model in models], path, profile, self.profile_options, PROFILE_LIMIT)
+            used = [cases.MODELS[model] for model in models]
+            commands.profile(used, path, profile, self.profile_seconds, PROFILE_LIMIT)
         path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
         return path
 

@@ -39,7 +39,7 @@ def ask(*words):
 
 class TearDown(unittest.TestCase):
     def tearDown(self):
-        machines.tear_down()
+        ask("down")
 
     def test_a_signal_leaves_nothing_and_is_told(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

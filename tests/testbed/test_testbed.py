@@ -71,7 +71,7 @@ class Machines(unittest.TestCase):
 
     def test_slow_links_let_two_frames_pass_at_once(self):
         self.assertEqual(machines.tbf(20)[2:6], ["rate", "20000000bit", "burst", "3028b"])
-        self.assertEqual(machines.tbf(1000)[2:6], ["rate", "1000000000bit", "burst", "31250b"])
+        self.assertEqual(machines.tbf(1000)[2:6], ["rate", "1000000000bit", "burst", "62500b"])
 
 
 class Commands(unittest.TestCase):

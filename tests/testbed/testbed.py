@@ -40,7 +40,8 @@ def parse(words):
     run.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
     run.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
     run.add_argument("--seconds", type=float, default=6.0, help="of steps in each replay, about (default: %(default)g)")
-    run.add_argument("--profile-option", action="append", default=[], help="a word for agpcs-profile; several times")
+    run.add_argument("--profile-seconds", type=float, default=45.0,
+                     help="of operators, about, and half of that of messages (default: %(default)g)")
     run.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
     run.add_argument("--json", type=pathlib.Path, help="write all results to this file")
     beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
@@ -81,7 +82,7 @@ def run(options, work):
     need([case.cluster for case in chosen])
     where = environment()
     work = options.work or work
-    runner = suite.Suite(options.bin, work, options.seconds, options.datasheet, options.profile_option)
+    runner = suite.Suite(options.bin, work, options.seconds, options.datasheet, options.profile_seconds)
     runner.run(chosen)
     results = runner.results
     if options.json:
