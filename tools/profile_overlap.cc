@@ -119,6 +119,7 @@ Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
 }
 
 Result<Count> reduce_alone(RankTeam& team, int rank, const OverlapWork& work) {
+  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // nobody computes any more
   const auto begin = std::chrono::steady_clock::now();
   ReduceLoop loop(team, rank, work, [&] { return seconds_since(begin) >= work.seconds; });
   loop.run();
