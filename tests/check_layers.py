@@ -33,6 +33,7 @@ THIRD_PARTIES = {
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"tests"},
+    "simgrid/": {"tests"},
 }
 
 STANDARD = re.compile(r"[a-z_0-9]+$")
