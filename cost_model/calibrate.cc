@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -29,8 +30,10 @@ void FitLog::add(const std::string& file, std::string what,
   }
   std::sort(errors.begin(), errors.end());
   const std::size_t count = errors.size();
-  report.median_error = (errors[(count - 1) / 2] + errors[count / 2]) / 2;
-  report.worst_error = errors.back();
+  // To a millionth: beyond it, errors are the machine's arithmetic.
+  const auto rounded = [](double error) { return std::round(error * 1e6) / 1e6; };
+  report.median_error = rounded((errors[(count - 1) / 2] + errors[count / 2]) / 2);
+  report.worst_error = rounded(errors.back());
   reports.push_back(std::move(report));
   files.push_back(file);
 }

@@ -4,18 +4,20 @@
 #include "frontend/import_onnx.h"
 #include "ir/strategy.h"
 #include "ir/training_graph.h"
+#include "tools/calibrated_cluster.h"
 
 #include <fmt/format.h>
 
 namespace agpcs {
 namespace {
 
-Result<ClusterFile> read_cluster_file(const CompileOptions& options) {
-  AGPCS_TRY(ClusterFile file, read_cluster(options.cluster));
+Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.cluster));
+  ClusterFile& file = calibrated.file;
   if (options.batch > 0) file.training.batch = options.batch;
   if (!options.precision.empty()) file.training.precision = options.precision;
   if (options.loss) file.training.loss = *options.loss;
-  return file;
+  return calibrated;
 }
 
 /// Puts the model's path before a message that does not name it.
@@ -40,9 +42,11 @@ std::string print_problem(const std::unique_ptr<const Problem>& problem) {
 }  // namespace
 
 Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
-  AGPCS_TRY(ClusterFile file, stages.run(
-                                  "cluster", [&] { return read_cluster_file(options); },
-                                  [](const ClusterFile& f) { return print_cluster(f.cluster); }));
+  AGPCS_TRY(CalibratedCluster calibrated,
+            stages.run(
+                "cluster", [&] { return read_cluster_file(options); },
+                [](const CalibratedCluster& c) { return print_cluster(c.file.cluster); }));
+  ClusterFile& file = calibrated.file;
   stages.warn(file.warnings);
   AGPCS_TRY(Imported imported,
             stages.run(
@@ -62,6 +66,7 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
                 "backward", [&] { return about(options.model, derive_backward(std::move(graph))); },
                 print_graph));
   Compiled compiled;
+  compiled.fits = std::move(calibrated.fits);
   AGPCS_TRY(compiled.problem, stages.run(
                                   "blocks",
                                   [&] {

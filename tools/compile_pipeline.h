@@ -2,6 +2,7 @@
 // The compiler's pipeline: from a model and a cluster file to a plan, on one screen.
 #pragma once
 
+#include "cost_model/calibrate.h"
 #include "frontend/cluster_file.h"
 #include "planner/plan_problem.h"
 #include "tools/compile_stages.h"
@@ -31,6 +32,7 @@ struct CompileOptions {
 };
 
 struct Compiled {
+  std::vector<FitReport> fits;  ///< to the profiles of the cluster
   std::unique_ptr<const Problem> problem;
   Planned planned;
 };

@@ -141,6 +141,67 @@ std::string device_table(const Compiled& compiled) {
   return text;
 }
 
+/// The kinds that some device is of, with where their costs come from; none where no kind has a
+/// profile.
+std::vector<std::pair<const DeviceKind*, Coverage>> coverages(const Compiled& compiled) {
+  const Problem& problem = *compiled.problem;
+  std::vector<std::pair<const DeviceKind*, Coverage>> list;
+  bool profiled = false;
+  for (std::size_t k = 0; k < problem.cluster.kinds.size(); ++k) {
+    const std::vector<Device>& devices = problem.cluster.devices;
+    const int kind = static_cast<int>(k);
+    if (std::none_of(devices.begin(), devices.end(),
+                     [&](const Device& device) { return device.kind == kind; })) {
+      continue;
+    }
+    list.emplace_back(&problem.cluster.kinds[k],
+                      problem.costs.coverage(kind, problem.blocks.samples));
+    profiled = profiled || problem.cluster.kinds[k].profile.given();
+  }
+  if (!profiled) list.clear();
+  return list;
+}
+
+std::string costs_text(const Compiled& compiled) {
+  std::string text;
+  for (const auto& [kind, coverage] : coverages(compiled)) {
+    text += text.empty() ? "\n" : "";
+    if (!kind->profile.given()) {
+      text += fmt::format("costs of {}: by its datasheet\n", kind->name);
+      continue;
+    }
+    text += fmt::format("costs of {}: {} of {} operators measured ({:.0f}% of the time)",
+                        kind->name, coverage.measured, coverage.operators,
+                        100 * coverage.measured_fraction_of_seconds);
+    if (coverage.fitted > 0) {
+      text += fmt::format(", {} by fitted efficiencies", coverage.fitted);
+    }
+    if (coverage.datasheet > 0) text += fmt::format(", {} by the datasheet", coverage.datasheet);
+    text += '\n';
+  }
+  return text;
+}
+
+void write_costs(JsonWriter& json, const Compiled& compiled) {
+  json.key("costs").begin_array();
+  for (const auto& [kind, coverage] : coverages(compiled)) {
+    json.begin_object().key("kind").value(kind->name);
+    json.key("operators").value(coverage.operators).key("measured").value(coverage.measured);
+    json.key("fitted").value(coverage.fitted).key("datasheet").value(coverage.datasheet);
+    json.key("measured_fraction_of_seconds").value(coverage.measured_fraction_of_seconds);
+    json.end_object();
+  }
+  json.end_array().key("fits").begin_array();
+  for (const FitReport& fit : compiled.fits) {
+    json.begin_object().key("what").value(fit.what);
+    json.key("points").value(static_cast<std::int64_t>(fit.points));
+    json.key("outliers").value(static_cast<std::int64_t>(fit.outliers));
+    json.key("median_error").value(fit.median_error).key("worst_error").value(fit.worst_error);
+    json.key("explains").value(fit.explains()).end_object();
+  }
+  json.end_array();
+}
+
 void write_attempt(JsonWriter& json, const Attempt& attempt) {
   json.key("step_seconds");
   attempt.step_seconds ? json.value(*attempt.step_seconds) : json.null();
@@ -213,7 +274,7 @@ void write_attempts(JsonWriter& json, const Planned& planned) {
 
 std::string compile_summary(const Compiled& compiled) {
   return title(compiled) + headline(compiled) + comparison(compiled) + stage_table(compiled) +
-         device_table(compiled);
+         device_table(compiled) + costs_text(compiled);
 }
 
 std::string compile_json(const Compiled& compiled, const std::string& plan_file) {
@@ -240,6 +301,7 @@ std::string compile_json(const Compiled& compiled, const std::string& plan_file)
   write_attempts(json, compiled.planned);
   write_stages(json, best);
   write_devices(json, compiled);
+  write_costs(json, compiled);
   return json.end_object().text();
 }
 

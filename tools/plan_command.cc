@@ -2,11 +2,11 @@
 #include "tools/plan_command.h"
 
 #include "cost_model/simulator.h"
-#include "frontend/cluster_file.h"
 #include "ir/diagnostics.h"
 #include "ir/memory.h"
 #include "ir/units.h"
 #include "planner/problem.h"
+#include "tools/calibrated_cluster.h"
 #include "tools/explain.h"
 #include "tools/plan_views.h"
 
@@ -57,7 +57,8 @@ struct Checked {
 Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console console) {
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(a.model, plan.dims, loss));
-  AGPCS_TRY(ClusterFile file, read_cluster(a.cluster));
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(a.cluster));
+  ClusterFile& file = calibrated.file;
   for (const std::string& warnings : {model.warnings, file.warnings}) {
     if (!warnings.empty()) console.err << warnings << '\n';
   }

@@ -32,6 +32,8 @@ inline DeviceProfile measured_device(const std::string& name, const Graph& graph
   device.models = {graph.name};
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     MeasuredOperator measured{op_signature(graph, op), class_of(graph.op(op)), {}};
+    const auto same = [&](const MeasuredOperator& m) { return m.signature == measured.signature; };
+    if (std::any_of(device.operators.begin(), device.operators.end(), same)) continue;
     for (const std::int64_t n : samples) {
       const OpCost work = op_cost(graph, op, n, "fp32");
       const auto time = [&](const PassSeconds& seconds, double flops, double bytes) {

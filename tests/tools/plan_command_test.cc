@@ -2,8 +2,11 @@
 #include "tools/plan_command.h"
 
 #include "frontend/cluster_file.h"
+#include "frontend/profile_file.h"
+#include "tests/cost_model/profiles.h"
 #include "tests/ir/plan_text.h"
 #include "tests/plan_builders.h"
+#include "tools/calibrated_cluster.h"
 #include "tools/json.h"
 #include "tools/plan_views.h"
 
@@ -205,6 +208,37 @@ TEST_F(PlanOfSamples, CheckSaysHowWellMemoryFits) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("; memory fits, fullest is local/0 with "), std::string::npos)
       << outcome.out;
+}
+
+TEST_F(PlanOfSamples, CheckKnowsTheClusterOfAPlanMadeFromMeasurements) {
+  Loss loss;
+  const Result<TrainingModel> model = read_training_model(model_, {}, loss);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto seconds = [](OpClass, double, double bytes) { return 1e-6 + 1e-10 * bytes; };
+  Profile profile;
+  profile.devices = {measured_device("cpu", model->graph, {4, 16}, seconds, seconds)};
+  const std::string hosts = "kind cpu\nhost a cpu 1 latency=1e-5\nhost b cpu 1 latency=1e-5\n";
+  const Profile network = measured_network(cluster_of(hosts), {{AllReduce::kRing, {0, 1}}});
+  profile.paths = network.paths;
+  profile.collectives = network.collectives;
+  seal_profile(profile);
+  write_temporary("lab.yaml", print_profile(profile));
+  const std::string cluster =
+      write_temporary("cluster.yaml",
+                      "device_kinds: {cpu: {memory: 1GiB}}\n"
+                      "hosts:\n"
+                      "  - {name: a, devices: {kind: cpu}, nic: {kind: ethernet}}\n"
+                      "  - {name: b, devices: {kind: cpu}, nic: {kind: ethernet}}\n"
+                      "profile: lab.yaml\n");
+  const Result<CalibratedCluster> read = read_calibrated_cluster(cluster);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_NEAR(read->file.cluster.links[0].bandwidth, 3e9, 3e4);
+  Plan plan =
+      plan_of(model->graph, read->file.cluster, "micro-batches 2\nstage a/0=12 b/0=4 : *\n", 32);
+  plan.training.loss = loss;
+  const std::string file = write_temporary("measured.plan", print_plan(plan));
+  const Outcome outcome = run({"check", file, "--model", model_, "--cluster", cluster});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST_F(PlanOfSamples, CheckRefusesAnotherModel) {
