@@ -17,6 +17,7 @@ struct Flow {
   std::vector<DeviceId> senders;    ///< one a hop
   std::vector<DeviceId> receivers;  ///< one a hop
   double stretch = 1;               ///< it takes as long as that many times its bytes would
+  double lone_rate = 0;             ///< of `fair_rates` with no other flow; 0: not known
 };
 
 /// The rate (bytes/s on each hop) of every flow when `flows` share `links` max-min fairly: no flow

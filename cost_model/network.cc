@@ -13,8 +13,32 @@ Network::Network(std::span<const Link> links)
   for (const Link& link : links) bandwidth_.push_back(link.bandwidth);
 }
 
-void Network::start(const Flow& flow, int owner, double now) {
-  AGPCS_CHECK(flow.bytes > 0 && !flow.links.empty(), "flow of {} bytes over {} links", flow.bytes,
+void Network::clear() {
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    Active& active = slots_[slot];
+    if (active.flow != nullptr) {
+      for (const LinkId link : active.flow->links) on_link_[static_cast<std::size_t>(link)].clear();
+    }
+    active = {};
+  }
+  free_slots_.clear();
+  for (std::size_t slot = slots_.size(); slot-- > 0;) free_slots_.push_back(static_cast<int>(slot));
+  for (const LinkId link : changed_) link_reached_[static_cast<std::size_t>(link)] = false;
+  changed_.clear();
+  started_.clear();
+  for (std::size_t link = 0; scaled_ && link < bandwidth_.size(); ++link) {
+    sharing_.set_bandwidth(static_cast<LinkId>(link), bandwidth_[link]);
+  }
+  scaled_ = false;
+  for (Watched& device : devices_) {
+    device.slots.clear();
+    device.touched = false;
+  }
+  touched_.clear();
+}
+
+void Network::start(const Flow& flow, std::int64_t bytes, int owner, double now) {
+  AGPCS_CHECK(bytes > 0 && !flow.links.empty(), "flow of {} bytes over {} links", bytes,
               flow.links.size());
   if (free_slots_.empty()) {
     free_slots_.push_back(static_cast<int>(slots_.size()));
@@ -25,12 +49,12 @@ void Network::start(const Flow& flow, int owner, double now) {
   Active& active = slots_[static_cast<std::size_t>(slot)];
   active.flow = &flow;
   active.owner = owner;
-  active.left = flow.stretch * static_cast<double>(flow.bytes);
+  active.left = flow.stretch * static_cast<double>(bytes);
   active.since = now;
   active.rate = 0;
   for (const LinkId link : flow.links) on_link_[static_cast<std::size_t>(link)].push_back(slot);
   for_each_watched(flow, [&](DeviceId, Watched& device) { device.slots.push_back(slot); });
-  reach_links_of(flow);
+  started_.push_back(slot);
 }
 
 bool Network::is_current(const FlowEnd& end) const {
@@ -43,8 +67,8 @@ int Network::finish(const FlowEnd& end) {
   for (const LinkId link : active.flow->links) {
     std::vector<int>& slots = on_link_[static_cast<std::size_t>(link)];
     slots.erase(std::find(slots.begin(), slots.end(), end.slot));
+    if (!slots.empty()) reach(link);
   }
-  reach_links_of(*active.flow);
   for_each_watched(*active.flow, [&](DeviceId, Watched& device) {
     device.slots.erase(std::find(device.slots.begin(), device.slots.end(), end.slot));
   });
@@ -58,6 +82,7 @@ int Network::finish(const FlowEnd& end) {
 void Network::scale(LinkId link, double factor) {
   const auto index = static_cast<std::size_t>(link);
   sharing_.set_bandwidth(link, bandwidth_[index] * factor);
+  scaled_ = true;
   if (!on_link_[index].empty()) reach(link);
 }
 
@@ -128,21 +153,51 @@ void Network::collect_reached() {
   std::sort(reached_.begin(), reached_.end());
 }
 
+/// No other flow crosses its links: a flow's crossings of a link are neighbours there.
+bool Network::is_alone(int slot) const {
+  const std::vector<LinkId>& links = slots_[static_cast<std::size_t>(slot)].flow->links;
+  return std::all_of(links.begin(), links.end(), [&](LinkId link) {
+    const std::vector<int>& slots = on_link_[static_cast<std::size_t>(link)];
+    return slots.front() == slot && slots.back() == slot;
+  });
+}
+
+double Network::lone_rate(const Flow& flow) {
+  if (flow.lone_rate > 0 && !scaled_) return flow.lone_rate;
+  flows_.assign(1, &flow);
+  sharing_.share(flows_, rates_);
+  return rates_.front();
+}
+
+/// From now on the flow in `slot` has `rate`.
+void Network::give(int slot, double rate, double now, std::vector<FlowEnd>& ends) {
+  Active& active = slots_[static_cast<std::size_t>(slot)];
+  if (rate == active.rate) return;
+  active.left = std::max(0.0, active.left - active.rate * (now - active.since));
+  active.since = now;
+  active.rate = rate;
+  touch(*active.flow);
+  ends.push_back({now + active.left / active.rate, slot, ++active.version});
+}
+
 void Network::settle(double now, std::vector<FlowEnd>& ends) {
+  for (const int slot : started_) {
+    const Flow& flow = *slots_[static_cast<std::size_t>(slot)].flow;
+    if (is_alone(slot)) {
+      give(slot, lone_rate(flow), now, ends);
+    } else {
+      reach_links_of(flow);
+    }
+  }
+  started_.clear();
   if (changed_.empty()) return;
   collect_reached();
   flows_.clear();
   for (const int slot : reached_) flows_.push_back(slots_[static_cast<std::size_t>(slot)].flow);
   sharing_.share(flows_, rates_);
   for (std::size_t i = 0; i < reached_.size(); ++i) {
-    Active& active = slots_[static_cast<std::size_t>(reached_[i])];
-    active.reached = false;
-    if (rates_[i] == active.rate) continue;
-    active.left = std::max(0.0, active.left - active.rate * (now - active.since));
-    active.since = now;
-    active.rate = rates_[i];
-    touch(*active.flow);
-    ends.push_back({now + active.left / active.rate, reached_[i], ++active.version});
+    slots_[static_cast<std::size_t>(reached_[i])].reached = false;
+    give(reached_[i], rates_[i], now, ends);
   }
 }
 

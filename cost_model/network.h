@@ -21,9 +21,14 @@ class Network {
  public:
   explicit Network(std::span<const Link> links);
 
+  /// As it was made; watched devices stay watched.
+  void clear();
+
   /// Puts a flow on its links; `owner` is given back when it ends. Needs: bytes and links; `flow`
   /// outlives its run.
-  void start(const Flow& flow, int owner, double now);
+  void start(const Flow& flow, int owner, double now) { start(flow, flow.bytes, owner, now); }
+  /// The same with other bytes than the flow's.
+  void start(const Flow& flow, std::int64_t bytes, int owner, double now);
   /// Takes a flow off its links at its end, and returns its owner.
   int finish(const FlowEnd& end);
   bool is_current(const FlowEnd& end) const;
@@ -33,6 +38,7 @@ class Network {
 
   /// Keeps an account of the bytes that flow to and from a device. Before any flow starts.
   void watch(DeviceId device);
+  bool watches() const { return !devices_.empty(); }
   /// Bytes/s sent and received by a watched device.
   double rate_of(DeviceId device) const;
   /// Puts the watched devices whose rate may have changed since the last call into `devices`.
@@ -58,6 +64,9 @@ class Network {
     bool touched = false;    // it is in touched_
     std::vector<int> slots;  // once a hop end
   };
+  bool is_alone(int slot) const;
+  double lone_rate(const Flow& flow);
+  void give(int slot, double rate, double now, std::vector<FlowEnd>& ends);
   void reach(LinkId link);
   void reach_links_of(const Flow& flow);
   void collect_reached();
@@ -66,11 +75,13 @@ class Network {
   void touch(const Flow& flow);
 
   std::vector<double> bandwidth_;  // by link, not scaled
+  bool scaled_ = false;            // some link was
   FairSharing sharing_;
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
   std::vector<std::vector<int>> on_link_;  // slots, by link, once a crossing
-  std::vector<LinkId> changed_;            // links with a start or finish since the last settle
+  std::vector<int> started_;               // slots, since the last settle
+  std::vector<LinkId> changed_;            // links where flows met others since the last settle
   std::vector<char> link_reached_;
   std::vector<int> reached_;  // slots to share anew, ascending
   std::vector<const Flow*> flows_;

@@ -11,8 +11,6 @@ namespace agpcs {
 
 class Computation {
  public:
-  /// True before the first start.
-  bool is_first() const { return instruction_ < 0; }
   /// `work`: seconds at full speed. It advances at `speed`, 0 to 1.
   void start(int instruction, double now, double work, double speed) {
     instruction_ = instruction;

@@ -1,356 +1,410 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step_engine.h"
 
-#include "cost_model/network.h"
-#include "cost_model/running_computation.h"
-#include "cost_model/step_state.h"
-#include "ir/check.h"
+#include "cost_model/step_stuck.h"
 
 #include <algorithm>
-#include <array>
-#include <queue>
 #include <tuple>
 
 namespace agpcs {
-namespace {
 
-enum class EventKind : std::uint8_t {
-  kComputed,   // rank's running computation ends; index: instruction
-  kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
-  kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
-  kFlowEnd,    // a flow ends; rank: slot, index: version
-  kBegun,      // an exchange has the instruction overhead of its ends behind it; rank: exchange
-};
-
-struct Event {
-  double time = 0;
-  EventKind kind = EventKind::kComputed;
-  int rank = 0;
-  int index = 0;
-  int version = 0;  // of a computation's times
-  friend bool operator>(const Event& a, const Event& b) {
-    return std::tie(a.time, a.kind, a.rank, a.index, a.version) >
-           std::tie(b.time, b.kind, b.rank, b.index, b.version);
+StepEngine::StepEngine(const Cluster& cluster)
+    : cluster_(cluster), network_(cluster.links), rank_of_(cluster.devices.size(), -1) {
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) {
+    const DeviceKind& kind = cluster.kind_of(id);
+    effects_.push_back({kind.instruction_overhead, kind.overlap.compute_seconds_per_byte,
+                        kind.overlap.communication_factor});
+    if (effects_.back().slowdown > 0) network_.watch(id);
   }
-};
+}
 
-/// A transfer or collective on its way: where it stands in its phases.
-struct RunningExchange {
-  const Exchange* exchange = nullptr;
-  Meeting meeting;
-  std::size_t phase = 0;
-  int flows_left = 0;
-};
+bool StepEngine::run(const FlatStep& step, StepDetail detail) {
+  reset(step, detail);
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    for (const int index : step.ranks[at(rank)].program->starts) ready_.push_back({rank, index});
+  }
+  begin_ready();
+  while (!events_.empty()) {
+    now_ = events_.top().time;
+    while (!events_.empty() && events_.top().time == now_) {
+      const StepEvent event = events_.top();
+      events_.pop();
+      handle(event);
+      begin_ready();
+    }
+    settle();
+  }
+  if (!all_done()) return false;
+  if (detail.timeline) sort_timeline();
+  return true;
+}
 
-class Engine {
- public:
-  Engine(const Plan& plan, const StepModel& model, const Cluster& cluster, bool timeline)
-      : model_(model),
-        cluster_(cluster),
-        state_(plan, model),
-        network_(cluster.links),
-        keep_timeline_(timeline),
-        rank_of_(cluster.devices.size(), -1) {
-    run_.ranks.resize(model.ranks.size());
-    run_.link_bytes.resize(cluster.links.size());
-    computations_.resize(model.ranks.size());
-    for (std::size_t r = 0; r < model.ranks.size(); ++r) {
-      const DeviceId device = model.ranks[r].device;
-      rank_of_[static_cast<std::size_t>(device)] = static_cast<int>(r);
-      if (cluster.kind_of(device).overlap.compute_seconds_per_byte > 0) network_.watch(device);
+void StepEngine::reset(const FlatStep& step, StepDetail detail) {
+  step_ = &step;
+  detail_ = detail;
+  now_ = 0;
+  network_.clear();
+  ranks_.clear();
+  ranks_.resize(step.ranks.size());
+  waits_.clear();
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const std::vector<int>& waits = step.ranks[r].program->waits;
+    ranks_[r].first_wait = static_cast<int>(waits_.size());
+    waits_.insert(waits_.end(), waits.begin(), waits.end());
+    rank_of_[at(step.ranks[r].device)] = static_cast<int>(r);
+  }
+  const std::size_t micro_batches = at(step.micro_batches);
+  arrivals_.assign(step.channels.size() * micro_batches + step.collectives.size(), 0);
+  exchanges_.clear();
+  free_exchanges_.clear();
+  if (computations_.size() < ranks_.size()) computations_.resize(ranks_.size());
+  ports_.clear();
+  run_.seconds = 0;
+  run_.ranks.assign(ranks_.size(), {});
+  run_.link_bytes.assign(detail.bytes ? cluster_.links.size() : 0, 0);
+  run_.timeline.clear();
+}
+
+bool StepEngine::all_done() const {
+  return std::all_of(waits_.begin(), waits_.end(), [](int waits) { return waits == kDone; });
+}
+
+/// At one time: by kind, then rank, then index.
+void StepEngine::push(double time, EventKind kind, int rank, int index, int version) {
+  const std::uint64_t order = static_cast<std::uint64_t>(kind) << 60 |
+                              static_cast<std::uint64_t>(rank) << 32 |
+                              static_cast<std::uint64_t>(index);
+  events_.push({time, order, version});
+}
+
+void StepEngine::handle(const StepEvent& event) {
+  const int rank = static_cast<int>(event.order >> 32 & 0xfffffff);
+  const int index = static_cast<int>(event.order & 0xffffffff);
+  switch (static_cast<EventKind>(event.order >> 60)) {
+    case EventKind::kComputed:
+      if (computations_[at(rank)].is_current(event.version)) end_computation(rank, index);
+      break;
+    case EventKind::kGradients:
+      if (!computations_[at(rank)].is_current(event.version)) break;
+      computations_[at(rank)].reached(index);
+      satisfy(rank, index);
+      break;
+    case EventKind::kFlowing:
+      start_flows(rank);
+      break;
+    case EventKind::kFlowEnd:
+      end_flow({event.time, rank, index});
+      break;
+    case EventKind::kBegun:
+      start_phase(rank);
+      break;
+  }
+}
+
+void StepEngine::satisfy(int rank, int index) {
+  if (--waits_of(rank)[index] == 0) ready_.push_back({rank, index});
+}
+
+/// Begins what nothing holds back any more; what it ends at once may free more.
+void StepEngine::begin_ready() {
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    const Ready next = ready_[i];
+    begin(next.rank, next.index);
+  }
+  ready_.clear();
+}
+
+void StepEngine::begin(int rank, int index) {
+  const FlatProgram::Instruction& instruction =
+      step_->ranks[at(rank)].program->instructions[at(index)];
+  Rank& state = ranks_[at(rank)];
+  const std::size_t stream = at(static_cast<int>(instruction.stream));
+  state.running[stream] = index;
+  state.start[stream] = now_;
+  switch (instruction.stream) {
+    case StreamKind::kCompute:
+      compute(rank, instruction, index);
+      break;
+    case StreamKind::kCollective:
+      arrive_at_collective(rank, instruction);
+      break;
+    case StreamKind::kSend:
+    case StreamKind::kRecv:
+      arrive_at_channels(rank, instruction);
+      break;
+  }
+}
+
+void StepEngine::finish(int rank, int index) {
+  const FlatProgram& program = *step_->ranks[at(rank)].program;
+  const FlatProgram::Instruction& instruction = program.instructions[at(index)];
+  Rank& state = ranks_[at(rank)];
+  const std::size_t stream = at(static_cast<int>(instruction.stream));
+  state.running[stream] = -1;
+  waits_of(rank)[index] = kDone;
+  run_.seconds = std::max(run_.seconds, now_);
+  if (detail_.timeline) {
+    run_.timeline.push_back({rank, instruction.id, state.start[stream], now_});
+  }
+  for (int i = instruction.next; i < instruction.next_end; ++i) satisfy(rank, program.next[at(i)]);
+}
+
+void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, int index) {
+  const FlatRank& spec = step_->ranks[at(rank)];
+  const FlatTimes& times = step_->times[at(spec.times)];
+  const Effects& effects = effects_[at(spec.device)];
+  const Opcode opcode = instruction.id.opcode;
+  const double seconds = opcode == Opcode::kForward    ? times.forward
+                         : opcode == Opcode::kBackward ? times.backward
+                                                       : times.update;
+  account(rank);
+  Rank& state = ranks_[at(rank)];
+  const double lead = effects.overhead + (state.begun ? 0 : times.begin);
+  state.computing = state.begun = true;
+  if (effects.port_factor != 1) ports_.push_back(rank);
+  if (effects.slowdown > 0) {
+    compute_slowed(rank, instruction, index, lead, seconds);
+    return;
+  }
+  run_.ranks[at(rank)].compute_seconds += lead + seconds;
+  push(now_ + (lead + seconds), EventKind::kComputed, rank, index,
+       computations_[at(rank)].version());
+  for (int i = instruction.release; i < instruction.release_end; ++i) {
+    const FlatProgram::Release& release = spec.program->releases[at(i)];
+    push(now_ + (lead + gradients_after(rank, release.bucket)), EventKind::kGradients, rank,
+         release.instruction, computations_[at(rank)].version());
+  }
+}
+
+double StepEngine::gradients_after(int rank, int bucket) const {
+  const std::size_t row = at(step_->ranks[at(rank)].times) * step_->bucket_count();
+  return step_->gradients[row + at(bucket)];
+}
+
+void StepEngine::compute_slowed(int rank, const FlatProgram::Instruction& instruction, int index,
+                                double lead, double seconds) {
+  Computation& running = computations_[at(rank)];
+  running.start(index, now_, lead + seconds, speed_of(rank));
+  const FlatProgram& program = *step_->ranks[at(rank)].program;
+  for (int i = instruction.release; i < instruction.release_end; ++i) {
+    const FlatProgram::Release& release = program.releases[at(i)];
+    running.add_gradients(release.instruction, lead + gradients_after(rank, release.bucket));
+  }
+  announce(rank);
+}
+
+/// Puts the ends of a rank's computation and gradients on the calendar.
+void StepEngine::announce(int rank) {
+  const Computation& running = computations_[at(rank)];
+  running.for_each_end([&](double time, int instruction, bool gradients) {
+    const EventKind kind = gradients ? EventKind::kGradients : EventKind::kComputed;
+    push(time, kind, rank, instruction, running.version());
+  });
+}
+
+void StepEngine::end_computation(int rank, int index) {
+  account(rank);
+  ranks_[at(rank)].computing = false;
+  const Effects& effects = effects_[at(step_->ranks[at(rank)].device)];
+  if (effects.port_factor != 1) ports_.push_back(rank);
+  if (effects.slowdown > 0) {
+    run_.ranks[at(rank)].compute_seconds += computations_[at(rank)].finish(now_);
+  }
+  finish(rank, index);
+}
+
+/// How fast a rank computes while messages come and go.
+double StepEngine::speed_of(int rank) const {
+  const DeviceId device = step_->ranks[at(rank)].device;
+  return std::max(0.0, 1 - effects_[at(device)].slowdown * network_.rate_of(device));
+}
+
+void StepEngine::retime_computations() {
+  network_.take_touched(touched_);
+  for (const DeviceId device : touched_) {
+    const int rank = rank_of_[at(device)];
+    if (!ranks_[at(rank)].computing) continue;
+    if (computations_[at(rank)].set_speed(now_, speed_of(rank))) announce(rank);
+  }
+}
+
+/// While a device computes, its ports may carry less.
+void StepEngine::scale_ports() {
+  for (const int rank : ports_) {
+    const DeviceId id = step_->ranks[at(rank)].device;
+    const double factor = ranks_[at(rank)].computing ? effects_[at(id)].port_factor : 1;
+    network_.scale(cluster_.devices[at(id)].out, factor);
+    network_.scale(cluster_.devices[at(id)].in, factor);
+  }
+  ports_.clear();
+}
+
+void StepEngine::arrive_at_channels(int rank, const FlatProgram::Instruction& instruction) {
+  const std::span<const int> channels = step_->channels_of(step_->ranks[at(rank)], instruction.id);
+  Rank& state = ranks_[at(rank)];
+  const std::size_t stream = at(static_cast<int>(instruction.stream));
+  state.pending[stream] = static_cast<int>(channels.size());
+  if (channels.empty()) {
+    finish(rank, state.running[stream]);
+    return;
+  }
+  state.start[stream] = -1;  // until the first of them moves, the start is not known
+  for (const int channel : channels) {
+    const int object = channel * step_->micro_batches + instruction.id.micro_batch;
+    if (++arrivals_[at(object)] == 2) start_exchange(object);
+  }
+}
+
+void StepEngine::arrive_at_collective(int rank, const FlatProgram::Instruction& instruction) {
+  const bool report = instruction.id.opcode == Opcode::kReport;
+  const int bucket = report ? static_cast<int>(step_->bucket_count()) : instruction.id.object;
+  Rank& state = ranks_[at(rank)];
+  state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
+  state.start[at(static_cast<int>(StreamKind::kCollective))] = -1;
+  const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches + bucket;
+  int members = static_cast<int>(ranks_.size());
+  if (!report) {
+    const std::size_t stage = at(step_->stage_of_bucket[at(bucket)]);
+    members = step_->stage_first[stage + 1] - step_->stage_first[stage];
+  }
+  if (++arrivals_[at(object)] == members) start_exchange(object);
+}
+
+/// Calls `f(rank, stream)` for everyone who takes part. `object`: an index into arrivals_.
+template <typename F>
+void StepEngine::for_each_participant(int object, F f) const {
+  const int bucket = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
+  if (bucket < 0) {
+    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
+    f(channel.from, StreamKind::kSend);
+    f(channel.to, StreamKind::kRecv);
+  } else if (at(bucket) == step_->bucket_count()) {
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      f(rank, StreamKind::kCollective);
+    }
+  } else {
+    const std::size_t stage = at(step_->stage_of_bucket[at(bucket)]);
+    for (int i = step_->stage_first[stage]; i < step_->stage_first[stage + 1]; ++i) {
+      f(step_->stage_members[at(i)], StreamKind::kCollective);
     }
   }
+}
 
-  Result<StepRun> run() {
-    gather_ready();
-    begin_ready();
-    while (!events_.empty()) {
-      now_ = events_.top().time;
-      while (!events_.empty() && events_.top().time == now_) {
-        const Event event = events_.top();
-        events_.pop();
-        handle(event);
-        begin_ready();
-      }
-      settle();
-    }
-    AGPCS_RETURN_IF_ERROR(state_.check_finished());
-    return finish_run();
+void StepEngine::start_exchange(int object) {
+  if (free_exchanges_.empty()) {
+    free_exchanges_.push_back(static_cast<int>(exchanges_.size()));
+    exchanges_.emplace_back();
   }
-
- private:
-  struct Ready {
-    int rank, index;
-  };
-
-  void gather_ready() {
-    for (int rank = 0; rank < static_cast<int>(model_.ranks.size()); ++rank) {
-      const auto& program = state_.program_of(rank);
-      for (int i = 0; i < static_cast<int>(program.size()); ++i) {
-        if (program[static_cast<std::size_t>(i)].waits == 0) ready_.push_back({rank, i});
-      }
-    }
+  const int id = free_exchanges_.back();
+  free_exchanges_.pop_back();
+  const int bucket = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
+  if (bucket < 0) {
+    const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
+    exchanges_[at(id)] = {channel.exchange, channel.bytes, object, 0, 0};
+  } else {
+    exchanges_[at(id)] = {step_->collectives[at(bucket)], FlatChannel::kOf, object, 0, 0};
   }
-
-  const StepInstruction& step(int rank, int index) const {
-    return state_.program_of(rank)[static_cast<std::size_t>(index)];
-  }
-  RankRun& rank_run(int rank) { return run_.ranks[static_cast<std::size_t>(rank)]; }
-
-  void handle(const Event& event) {
-    switch (event.kind) {
-      case EventKind::kComputed:
-        if (computation(event.rank).is_current(event.version)) end_computation(event);
-        break;
-      case EventKind::kGradients:
-        if (computation(event.rank).is_current(event.version)) {
-          computation(event.rank).reached(event.index);
-          satisfy(event.rank, event.index);
-        }
-        break;
-      case EventKind::kBegun:
-        start_phase(event.rank);
-        break;
-      case EventKind::kFlowing:
-        start_flows(event.rank);
-        break;
-      case EventKind::kFlowEnd:
-        end_flow({event.time, event.rank, event.index});
-        break;
-    }
-  }
-
-  void satisfy(int rank, int index) {
-    if (state_.satisfy(rank, index)) ready_.push_back({rank, index});
-  }
-
-  /// Begins what nothing holds back any more; what it ends at once may free more.
-  void begin_ready() {
-    for (std::size_t i = 0; i < ready_.size(); ++i) {
-      const Ready next = ready_[i];
-      begin(next.rank, next.index);
-    }
-    ready_.clear();
-  }
-
-  void begin(int rank, int index) {
-    const StepInstruction& instruction = step(rank, index);
-    const bool lasts = state_.begin(rank, index, now_);
-    if (!lasts) {
-      finish(rank, index);
-    } else if (instruction.stream == StreamKind::kCompute) {
-      compute(rank, index, instruction);
-    } else {
-      state_.for_each_meeting(rank, instruction, [&](const Meeting& meeting) {
-        if (state_.arrive(meeting)) start_exchange(meeting);
-      });
-    }
-  }
-
-  void compute(int rank, int index, const StepInstruction& instruction) {
-    const RankTimes& times = model_.ranks[static_cast<std::size_t>(rank)].times;
-    const Opcode opcode = instruction.id.opcode;
-    const double seconds = opcode == Opcode::kForward    ? times.forward
-                           : opcode == Opcode::kBackward ? times.backward
-                                                         : times.update;
+  double overhead = 0;
+  for_each_participant(object, [&](int rank, StreamKind stream) {
     account(rank);
-    state_.rank(rank).computing = true;
-    const DeviceKind& kind = kind_of(rank);
-    const double slowdown = kind.overlap.compute_seconds_per_byte;
-    Computation& running = computation(rank);
-    const double lead = kind.instruction_overhead + (running.is_first() ? times.begin : 0);
-    running.start(index, now_, lead + seconds, slowdown > 0 ? speed_of(rank, slowdown) : 1);
-    for (const StepInstruction::Release& release : instruction.releases) {
-      const double after = times.gradients[static_cast<std::size_t>(release.bucket)];
-      running.add_gradients(release.instruction, lead + after);
-    }
-    computing_changed(rank);
-    announce(rank);
-  }
-
-  /// Puts the ends of a rank's computation and gradients on the calendar.
-  void announce(int rank) {
-    computation(rank).for_each_end([&](double time, int instruction, bool gradients) {
-      const EventKind kind = gradients ? EventKind::kGradients : EventKind::kComputed;
-      events_.push({time, kind, rank, instruction, computation(rank).version()});
-    });
-  }
-
-  void end_computation(const Event& event) {
-    account(event.rank);
-    state_.rank(event.rank).computing = false;
-    rank_run(event.rank).compute_seconds += computation(event.rank).finish(now_);
-    computing_changed(event.rank);
-    finish(event.rank, event.index);
-  }
-
-  /// How fast a rank computes while messages come and go.
-  double speed_of(int rank, double slowdown) const {
-    const DeviceId device = model_.ranks[static_cast<std::size_t>(rank)].device;
-    return std::max(0.0, 1 - slowdown * network_.rate_of(device));
-  }
-
-  /// While a device computes, its ports may carry less.
-  void computing_changed(int rank) {
-    if (kind_of(rank).overlap.communication_factor != 1) ports_.push_back(rank);
-  }
-
-  void finish(int rank, int index) {
-    const StepInstruction& instruction = step(rank, index);
-    const double start = state_.finish(rank, index);
-    run_.seconds = std::max(run_.seconds, now_);
-    if (keep_timeline_) run_.timeline.push_back({rank, instruction.id, start, now_});
-    for (const int next : instruction.next) satisfy(rank, next);
-  }
-
-  void start_exchange(const Meeting& meeting) {
-    const int id = new_exchange();
-    exchanges_[static_cast<std::size_t>(id)] = {&state_.exchange_of(meeting), meeting, 0, 0};
-    double overhead = 0;
-    state_.for_each_participant(meeting, [&](int rank, StreamKind stream) {
-      account(rank);
-      state_.start_moving(rank, stream, now_);
-      overhead = std::max(overhead, kind_of(rank).instruction_overhead);
-    });
-    if (overhead > 0) {
-      events_.push({now_ + overhead, EventKind::kBegun, id, 0});
-    } else {
-      start_phase(id);
-    }
-  }
-
-  int new_exchange() {
-    if (free_exchanges_.empty()) {
-      exchanges_.emplace_back();
-      return static_cast<int>(exchanges_.size()) - 1;
-    }
-    const int id = free_exchanges_.back();
-    free_exchanges_.pop_back();
-    return id;
-  }
-
-  void start_phase(int id) {
-    const RunningExchange& running = exchanges_[static_cast<std::size_t>(id)];
-    if (running.phase == running.exchange->size()) {
-      end_exchange(id);
-      return;
-    }
-    const double latency = (*running.exchange)[running.phase].latency;
-    events_.push({now_ + latency, EventKind::kFlowing, id, 0});
-  }
-
-  void start_flows(int id) {
-    RunningExchange& running = exchanges_[static_cast<std::size_t>(id)];
-    for (const Flow& flow : (*running.exchange)[running.phase].flows) {
-      if (flow.bytes == 0 || flow.links.empty()) continue;
-      ++running.flows_left;
-      network_.start(flow, id, now_);
-      for (const LinkId link : flow.links) {
-        run_.link_bytes[static_cast<std::size_t>(link)] += flow.bytes;
-      }
-      for (const DeviceId sender : flow.senders) {
-        rank_run(rank_of_[static_cast<std::size_t>(sender)]).bytes_sent += flow.bytes;
-      }
-    }
-    if (running.flows_left == 0) next_phase(id);
-  }
-
-  void end_flow(const FlowEnd& end) {
-    if (!network_.is_current(end)) return;
-    const int id = network_.finish(end);
-    if (--exchanges_[static_cast<std::size_t>(id)].flows_left == 0) next_phase(id);
-  }
-
-  void next_phase(int id) {
-    ++exchanges_[static_cast<std::size_t>(id)].phase;
+    Rank& state = ranks_[at(rank)];
+    ++state.moving;
+    double& start = state.start[at(static_cast<int>(stream))];
+    if (start < 0) start = now_;
+    overhead = std::max(overhead, effects_[at(step_->ranks[at(rank)].device)].overhead);
+  });
+  if (overhead > 0) {
+    push(now_ + overhead, EventKind::kBegun, id, 0);
+  } else {
     start_phase(id);
   }
+}
 
-  void end_exchange(int id) {
-    const Meeting meeting = exchanges_[static_cast<std::size_t>(id)].meeting;
-    free_exchanges_.push_back(id);
-    state_.for_each_participant(meeting, [&](int rank, StreamKind stream) {
-      account(rank);
-      if (state_.stop_moving(rank, stream)) {
-        finish(rank, state_.rank(rank).running[static_cast<std::size_t>(stream)]);
-      }
-    });
+void StepEngine::start_phase(int id) {
+  const RunningExchange& running = exchanges_[at(id)];
+  if (running.phase == running.exchange->size()) {
+    end_exchange(id);
+    return;
   }
+  push(now_ + (*running.exchange)[running.phase].latency, EventKind::kFlowing, id, 0);
+}
 
-  void settle() {
-    for (const int rank : ports_) {
-      const DeviceId id = model_.ranks[static_cast<std::size_t>(rank)].device;
-      const Device& device = cluster_.devices[static_cast<std::size_t>(id)];
-      const bool computing = state_.rank(rank).computing;
-      const double factor = computing ? kind_of(rank).overlap.communication_factor : 1;
-      network_.scale(device.out, factor);
-      network_.scale(device.in, factor);
+void StepEngine::start_flows(int id) {
+  RunningExchange& running = exchanges_[at(id)];
+  for (const Flow& flow : (*running.exchange)[running.phase].flows) {
+    const std::int64_t bytes = running.bytes == FlatChannel::kOf ? flow.bytes : running.bytes;
+    if (bytes == 0 || flow.links.empty()) continue;
+    ++running.flows_left;
+    network_.start(flow, bytes, id, now_);
+    if (detail_.bytes) count_bytes(flow, bytes);
+  }
+  if (running.flows_left == 0) next_phase(id);
+}
+
+void StepEngine::count_bytes(const Flow& flow, std::int64_t bytes) {
+  for (const LinkId link : flow.links) run_.link_bytes[at(link)] += bytes;
+  for (const DeviceId sender : flow.senders) {
+    run_.ranks[at(rank_of_[at(sender)])].bytes_sent += bytes;
+  }
+}
+
+void StepEngine::end_flow(const FlowEnd& end) {
+  if (!network_.is_current(end)) return;
+  const int id = network_.finish(end);
+  if (--exchanges_[at(id)].flows_left == 0) next_phase(id);
+}
+
+void StepEngine::next_phase(int id) {
+  ++exchanges_[at(id)].phase;
+  start_phase(id);
+}
+
+void StepEngine::end_exchange(int id) {
+  const int object = exchanges_[at(id)].object;
+  free_exchanges_.push_back(id);
+  for_each_participant(object, [&](int rank, StreamKind stream) {
+    account(rank);
+    Rank& state = ranks_[at(rank)];
+    --state.moving;
+    if (--state.pending[at(static_cast<int>(stream))] == 0) {
+      finish(rank, state.running[at(static_cast<int>(stream))]);
     }
-    ports_.clear();
-    ends_.clear();
-    network_.settle(now_, ends_);
-    for (const FlowEnd& end : ends_) {
-      events_.push({end.time, EventKind::kFlowEnd, end.slot, end.version});
-    }
-    retime_computations();
+  });
+}
+
+void StepEngine::settle() {
+  if (!ports_.empty()) scale_ports();
+  ends_.clear();
+  network_.settle(now_, ends_);
+  for (const FlowEnd& end : ends_) push(end.time, EventKind::kFlowEnd, end.slot, end.version);
+  if (network_.watches()) retime_computations();
+}
+
+/// Adds the time since the rank's last change to what it spent on exposed communication.
+void StepEngine::account(int rank) {
+  Rank& state = ranks_[at(rank)];
+  if (!state.computing && state.moving > 0) {
+    run_.ranks[at(rank)].exposed_communication += now_ - state.since;
   }
+  state.since = now_;
+}
 
-  void retime_computations() {
-    network_.take_touched(touched_);
-    for (const DeviceId device : touched_) {
-      const int rank = rank_of_[static_cast<std::size_t>(device)];
-      if (!state_.rank(rank).computing) continue;
-      const double slowdown = kind_of(rank).overlap.compute_seconds_per_byte;
-      if (computation(rank).set_speed(now_, speed_of(rank, slowdown))) announce(rank);
-    }
-  }
-
-  /// Adds the time since the rank's last change to what it spent on exposed communication.
-  void account(int rank) {
-    RankState& state = state_.rank(rank);
-    if (!state.computing && state.moving > 0) {
-      rank_run(rank).exposed_communication += now_ - state.since;
-    }
-    state.since = now_;
-  }
-
-  StepRun finish_run() {
-    const auto key = [](const TimelineEvent& e) {
-      return std::tuple(e.start, e.rank, stream_of(e.instruction.opcode), e.end);
-    };
-    std::stable_sort(run_.timeline.begin(), run_.timeline.end(),
-                     [&](const auto& a, const auto& b) { return key(a) < key(b); });
-    return std::move(run_);
-  }
-
-  Computation& computation(int rank) { return computations_[static_cast<std::size_t>(rank)]; }
-  const DeviceKind& kind_of(int rank) const {
-    return cluster_.kind_of(model_.ranks[static_cast<std::size_t>(rank)].device);
-  }
-
-  const StepModel& model_;
-  const Cluster& cluster_;
-  StepState state_;
-  Network network_;
-  bool keep_timeline_;
-  std::vector<int> rank_of_;  // by device
-  double now_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::vector<Ready> ready_;
-  std::vector<RunningExchange> exchanges_;
-  std::vector<int> free_exchanges_;
-  std::vector<FlowEnd> ends_;
-  std::vector<Computation> computations_;  // by rank
-  std::vector<int> ports_;                 // ranks that began or ended computing
-  std::vector<DeviceId> touched_;
-  StepRun run_;
-};
-
-}  // namespace
+void StepEngine::sort_timeline() {
+  const auto key = [](const TimelineEvent& e) {
+    return std::tuple(e.start, e.rank, stream_of(e.instruction.opcode), e.end);
+  };
+  std::stable_sort(run_.timeline.begin(), run_.timeline.end(),
+                   [&](const auto& a, const auto& b) { return key(a) < key(b); });
+}
 
 Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
                                bool timeline) {
-  return Engine(plan, model, cluster, timeline).run();
+  std::vector<FlatProgram> programs;
+  FlatStep step;
+  flatten(plan, model, programs, step);
+  StepEngine engine(cluster);
+  if (!engine.run(step, {true, timeline})) return stuck_error(plan, model, engine);
+  return std::move(engine.result());
 }
 
 }  // namespace agpcs

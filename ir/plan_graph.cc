@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace agpcs {
@@ -35,19 +34,9 @@ DType held_type(DType type, std::string_view precision) {
 std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
                               std::string_view precision) {
   std::map<std::pair<int, int>, std::vector<CutTensor>> tensors;
-  for (std::size_t op = 0; op < graph.ops.size(); ++op) {
-    for (const TensorId id : graph.ops[op].outputs) {
-      if (id == kNone) continue;
-      std::set<int> readers;
-      for (const OpId consumer : graph.tensor(id).consumers) {
-        readers.insert(stage_of[static_cast<std::size_t>(consumer)]);
-      }
-      readers.erase(stage_of[op]);
-      for (const int reader : readers) {
-        tensors[{stage_of[op], reader}].push_back(cut_tensor(graph.tensor(id), precision));
-      }
-    }
-  }
+  for_each_crossing(graph, stage_of, [&](int from, int to, TensorId id) {
+    tensors[{from, to}].push_back(cut_tensor(graph.tensor(id), precision));
+  });
   std::vector<Cut> cuts;
   for (auto& [ends, list] : tensors) {
     cuts.push_back({fmt::format("c{}", cuts.size()), ends.first, ends.second, std::move(list)});

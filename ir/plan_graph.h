@@ -16,6 +16,32 @@ namespace agpcs {
 /// fp32 becomes fp16 or bf16 in those precisions, everything else stays.
 DType held_type(DType type, std::string_view precision);
 
+/// Calls `f(from, to, tensor)` for each tensor that an operator of stage `from` makes and one of
+/// another stage `to` reads: in operator order, of a tensor by `to`, each pair once. Needs:
+/// `stage_of` by OpId. Cost: O(edges).
+template <typename F>
+void for_each_crossing(const Graph& graph, const std::vector<int>& stage_of, F f) {
+  const auto stage = [&](OpId op) { return stage_of[static_cast<std::size_t>(op)]; };
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    for (const TensorId id : graph.op(op).outputs) {
+      if (id == kNone) continue;
+      const std::vector<OpId>& consumers = graph.tensor(id).consumers;
+      for (int last = kNone;;) {  // readers ascending
+        int next = kNone;
+        for (const OpId consumer : consumers) {
+          const int reader = stage(consumer);
+          if (reader > last && reader != stage(op) && (next == kNone || reader < next)) {
+            next = reader;
+          }
+        }
+        if (next == kNone) break;
+        f(stage(op), next, id);
+        last = next;
+      }
+    }
+  }
+}
+
 /// All cuts, by (from, to): for each pair of stages the tensors that an operator of `from` makes
 /// and an operator of the later stage `to` reads, in operator order. Model inputs, parameters,
 /// states and constants are not cut: every rank has its own. Needs: `stage_of` by OpId, edges never

@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -23,14 +24,9 @@ struct KeptStorage {
 
 class StageCounter {
  public:
-  StageCounter(const Plan& plan, const Graph& graph, int stage, const std::vector<OpId>& ops,
+  StageCounter(const Graph& graph, const Training& training, const StageParts& parts,
                std::int64_t samples)
-      : plan_(plan),
-        graph_(graph),
-        spec_(plan.stages[static_cast<std::size_t>(stage)]),
-        stage_(stage),
-        ops_(ops),
-        samples_(samples) {}
+      : graph_(graph), training_(training), parts_(parts), ops_(parts.ops), samples_(samples) {}
 
   StageMemory run() {
     count_resident();
@@ -39,7 +35,7 @@ class StageCounter {
     memory_.forward_peak = forward_peak(kept);
     memory_.in_flight = held_bytes(kept);
     memory_.backward_peak = backward_peak(kept, memory_.in_flight);
-    if (spec_.recompute) {  // the backward pass begins with the forward pass
+    if (parts_.recompute) {  // the backward pass begins with the forward pass
       memory_.backward_peak = std::max(memory_.backward_peak, memory_.forward_peak);
       memory_.forward_peak = forward_peak(received_only());
       memory_.in_flight = held_bytes(received_only());
@@ -55,18 +51,8 @@ class StageCounter {
   std::int64_t bytes(TensorId id) const {
     const Tensor& t = graph_.tensor(id);
     return elements_at(t.shape, samples_) *
-           static_cast<std::int64_t>(element_bytes(t.type, plan_.training.precision));
+           static_cast<std::int64_t>(element_bytes(t.type, training_.precision));
   }
-  TensorId find(const std::string& name) {
-    if (ids_.empty()) {
-      for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
-        ids_.emplace(graph_.tensor(id).name, id);
-      }
-    }
-    const auto it = ids_.find(name);
-    return it == ids_.end() ? kNone : it->second;
-  }
-
   void count_resident() {
     std::set<TensorId> seen;
     for (const OpId op : ops_) {
@@ -74,10 +60,7 @@ class StageCounter {
         if (id != kNone && seen.insert(id).second) count_resident(id);
       }
     }
-    for (const PlanBucket& bucket : plan_.buckets) {
-      if (bucket.stage != stage_) continue;
-      memory_.gradients += bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
-    }
+    memory_.gradients = parts_.gradients;
   }
 
   void count_resident(TensorId id) {
@@ -93,7 +76,7 @@ class StageCounter {
         memory_.parameters += bytes(id);
         return;
       case TensorKind::kInput:
-        memory_.inputs += bytes(id) * plan_.micro_batches;
+        memory_.inputs += bytes(id) * parts_.micro_batches;
         return;
       case TensorKind::kActivation:
         return;
@@ -101,36 +84,30 @@ class StageCounter {
   }
 
   int optimizer_slots() const {
-    const Optimizer& o = plan_.training.optimizer;
+    const Optimizer& o = training_.optimizer;
     if (o.kind == "adam") return 2;
     return o.momentum != 0 ? 1 : 0;
   }
 
   void count_cuts() {
-    for (const Cut& cut : plan_.cuts) {
-      if (cut.from != stage_ && cut.to != stage_) continue;
-      for (const CutTensor& tensor : cut.tensors) {
-        const TensorId id = find(tensor.name);
-        if (id == kNone) continue;
-        const std::int64_t size = bytes(id);
-        const std::int64_t gradient = tensor.gradient ? size : 0;
-        if (cut.to == stage_) {
-          received_.insert(storage_of(graph_, id));
-          memory_.received += size;
-          memory_.gradients_sent += gradient;
-        } else {
-          sent_.insert(storage_of(graph_, id));
-          memory_.sent += size;
-          memory_.gradients_received += gradient;
-        }
-      }
+    for (const StageParts::Crossing& crossing : parts_.received) {
+      const std::int64_t size = bytes(crossing.tensor);
+      received_.insert(storage_of(graph_, crossing.tensor));
+      memory_.received += size;
+      if (crossing.gradient) memory_.gradients_sent += size;
+    }
+    for (const StageParts::Crossing& crossing : parts_.sent) {
+      const std::int64_t size = bytes(crossing.tensor);
+      sent_.insert(storage_of(graph_, crossing.tensor));
+      memory_.sent += size;
+      if (crossing.gradient) memory_.gradients_received += size;
     }
   }
 
   KeptStorage find_kept() const {
     KeptStorage kept;
     for (const OpId op : ops_) {
-      const Kept of_op = kept_for_backward(graph_, op, samples_, plan_.training.precision);
+      const Kept of_op = kept_for_backward(graph_, op, samples_, training_.precision);
       if (of_op.extra_bytes != 0) kept.extra[op] = of_op.extra_bytes;
       for (const TensorId id : of_op.tensors) {
         const TensorId root = storage_of(graph_, id);
@@ -237,22 +214,44 @@ class StageCounter {
     return peak;
   }
 
-  const Plan& plan_;
   const Graph& graph_;
-  const PlanStage& spec_;
-  int stage_;
+  const Training& training_;
+  const StageParts& parts_;
   const std::vector<OpId>& ops_;
   std::int64_t samples_;
-  std::unordered_map<std::string_view, TensorId> ids_;
   std::set<TensorId> received_, sent_;  // storages
   StageMemory memory_;
 };
 
 }  // namespace
 
-StageMemory stage_memory(const Plan& plan, const Graph& graph, int stage,
-                         const std::vector<OpId>& ops, std::int64_t samples) {
-  return StageCounter(plan, graph, stage, ops, samples).run();
+StageMemory stage_memory(const Graph& graph, const Training& training, const StageParts& parts,
+                         std::int64_t samples) {
+  return StageCounter(graph, training, parts, samples).run();
+}
+
+StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops) {
+  std::unordered_map<std::string_view, TensorId> ids;
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    ids.emplace(graph.tensor(id).name, id);
+  }
+  StageParts parts;
+  parts.ops = std::move(ops);
+  parts.micro_batches = plan.micro_batches;
+  parts.recompute = plan.stages[static_cast<std::size_t>(stage)].recompute;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.stage != stage) continue;
+    parts.gradients += bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+  }
+  for (const Cut& cut : plan.cuts) {
+    if (cut.from != stage && cut.to != stage) continue;
+    for (const CutTensor& tensor : cut.tensors) {
+      const auto id = ids.find(tensor.name);
+      if (id == ids.end()) continue;
+      (cut.to == stage ? parts.received : parts.sent).push_back({id->second, tensor.gradient});
+    }
+  }
+  return parts;
 }
 
 }  // namespace agpcs

@@ -28,9 +28,26 @@ struct StageMemory {
   std::int64_t gradients_sent = 0;
 };
 
-/// For `samples` samples of each micro-batch. `ops`: the stage's operators, ascending.
-/// Needs: a graph with its backward derived. Cost: O(operators of the stage and their edges).
-StageMemory stage_memory(const Plan& plan, const Graph& graph, int stage,
-                         const std::vector<OpId>& ops, std::int64_t samples);
+/// What the memory of a stage depends on.
+struct StageParts {
+  std::vector<OpId> ops;  ///< ascending
+  /// A tensor that comes from or goes to another stage; once for each of those.
+  struct Crossing {
+    TensorId tensor = kNone;
+    bool gradient = false;  ///< its gradient travels back
+  };
+  std::vector<Crossing> received, sent;
+  std::int64_t gradients = 0;  ///< bytes of its buckets
+  std::int64_t micro_batches = 1;
+  bool recompute = false;
+};
+
+/// Of a stage of `plan`, whose operators are `ops`.
+StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops);
+
+/// For `samples` samples of each micro-batch. Needs: a graph with its backward derived.
+/// Cost: O(operators of the stage and their edges).
+StageMemory stage_memory(const Graph& graph, const Training& training, const StageParts& parts,
+                         std::int64_t samples);
 
 }  // namespace agpcs

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/flat_step.h"
+
+#include "cost_model/step_model.h"
+
+#include <cstddef>
+
+namespace agpcs {
+
+FlatProgram flat_program(const std::vector<StepInstruction>& steps) {
+  FlatProgram program;
+  program.instructions.reserve(steps.size());
+  for (const StepInstruction& step : steps) {
+    FlatProgram::Instruction flat;
+    flat.id = step.id;
+    flat.stream = step.stream;
+    flat.next = static_cast<int>(program.next.size());
+    program.next.insert(program.next.end(), step.next.begin(), step.next.end());
+    flat.next_end = static_cast<int>(program.next.size());
+    flat.release = static_cast<int>(program.releases.size());
+    for (const StepInstruction::Release& release : step.releases) {
+      program.releases.push_back({release.bucket, release.instruction});
+    }
+    flat.release_end = static_cast<int>(program.releases.size());
+    if (step.waits == 0) program.starts.push_back(static_cast<int>(program.instructions.size()));
+    program.waits.push_back(step.waits);
+    program.instructions.push_back(flat);
+  }
+  return program;
+}
+
+void FlatStep::clear() {
+  ranks.clear();
+  times.clear();
+  gradients.clear();
+  channels.clear();
+  collectives.clear();
+  stage_of_bucket.clear();
+  stage_first.clear();
+  stage_members.clear();
+  clear_ends();
+}
+
+void FlatStep::clear_ends() {
+  end_base_.clear();
+  end_first_.clear();
+  end_channels_.clear();
+}
+
+void FlatStep::add_ends(int first, int senders, int receivers) {
+  add_end(first, senders, true);
+  add_end(first, receivers, false);
+}
+
+void FlatStep::add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas) {
+  end_base_.push_back(static_cast<int>(end_first_.size()));
+  for (std::size_t replica = 0; replica < replicas; ++replica) {
+    end_first_.push_back(static_cast<int>(end_channels_.size()));
+    if (replica >= by_replica.size()) continue;
+    const std::vector<int>& channels_of_it = by_replica[replica];
+    end_channels_.insert(end_channels_.end(), channels_of_it.begin(), channels_of_it.end());
+  }
+  end_first_.push_back(static_cast<int>(end_channels_.size()));
+}
+
+/// Counts, then places: channels by replica, ascending in each.
+void FlatStep::add_end(int first, int replicas, bool sending) {
+  end_base_.push_back(static_cast<int>(end_first_.size()));
+  const std::size_t base = end_first_.size();
+  const std::size_t begin = end_channels_.size();
+  end_first_.resize(base + static_cast<std::size_t>(replicas) + 1, 0);
+  end_channels_.resize(begin + channels.size() - static_cast<std::size_t>(first));
+  const auto place_of = [&](std::size_t channel) -> int& {
+    const int rank = sending ? channels[channel].from : channels[channel].to;
+    return end_first_[base +
+                      static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].replica)];
+  };
+  for (std::size_t c = static_cast<std::size_t>(first); c < channels.size(); ++c) ++place_of(c);
+  int end = static_cast<int>(begin);
+  for (std::size_t i = base; i < end_first_.size(); ++i) {
+    end += end_first_[i];
+    end_first_[i] = end;
+  }
+  for (std::size_t c = channels.size(); c-- > static_cast<std::size_t>(first);) {
+    end_channels_[static_cast<std::size_t>(--place_of(c))] = static_cast<int>(c);
+  }
+}
+
+namespace {
+
+void flatten_ranks(const Plan& plan, const StepModel& model,
+                   const std::vector<FlatProgram>& programs, FlatStep& step) {
+  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+    const StepRank& rank = model.ranks[r];
+    step.ranks.push_back({&programs[static_cast<std::size_t>(rank.stage)], rank.stage,
+                          model.replica[r], rank.device, static_cast<int>(r)});
+    step.times.push_back(
+        {rank.times.begin, rank.times.forward, rank.times.backward, rank.times.update});
+    step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
+                          rank.times.gradients.end());
+  }
+  for (const PlanStage& stage : plan.stages) {
+    step.stage_first.push_back(static_cast<int>(step.stage_members.size()));
+    step.stage_members.insert(step.stage_members.end(), stage.ranks.begin(), stage.ranks.end());
+  }
+  step.stage_first.push_back(static_cast<int>(step.stage_members.size()));
+}
+
+}  // namespace
+
+void flatten(const Plan& plan, const StepModel& model, std::vector<FlatProgram>& programs,
+             FlatStep& step) {
+  programs.clear();
+  for (const std::vector<StepInstruction>& steps : model.programs) {
+    programs.push_back(flat_program(steps));
+  }
+  step.clear();
+  step.micro_batches = static_cast<int>(plan.micro_batches);
+  flatten_ranks(plan, model, programs, step);
+  for (const Channel& channel : model.channels) {
+    step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});
+  }
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    step.collectives.push_back(&model.all_reduces[b]);
+    step.stage_of_bucket.push_back(plan.buckets[b].stage);
+  }
+  step.collectives.push_back(&model.report);
+  for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
+    const Cut& cut = plan.cuts[end / 4];
+    const bool producer = end % 4 == 0 || end % 4 == 3;  // it sends, and receives the gradient
+    const int stage = producer ? cut.from : cut.to;
+    step.add_end(model.channel_ends[end],
+                 plan.stages[static_cast<std::size_t>(stage)].ranks.size());
+  }
+}
+
+}  // namespace agpcs

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlatStep: a step as the engine runs it, in flat arrays that keep their memory from one step to
+// the next. What it refers to must outlive it.
+#pragma once
+
+#include "cost_model/link_model.h"
+
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+struct StepInstruction;
+struct StepModel;
+
+/// The resolved program of a stage.
+struct FlatProgram {
+  struct Instruction {
+    InstructionId id;
+    StreamKind stream = StreamKind::kCompute;
+    int next = 0, next_end = 0;        ///< in `FlatProgram::next`: who waits for its end
+    int release = 0, release_end = 0;  ///< in `FlatProgram::releases`
+  };
+  /// `instruction` waits for the gradients of `bucket`, which this backward completes.
+  struct Release {
+    int bucket = 0;
+    int instruction = 0;
+  };
+  std::vector<Instruction> instructions;
+  std::vector<int> next;
+  std::vector<Release> releases;
+  std::vector<int> waits;   ///< by instruction: for how many ends and gradients it waits
+  std::vector<int> starts;  ///< instructions that wait for nothing
+};
+
+FlatProgram flat_program(const std::vector<StepInstruction>& steps);
+
+/// Seconds of computations; ranks with equal ones share them.
+struct FlatTimes {
+  double begin = 0, forward = 0, backward = 0, update = 0;
+};
+
+struct FlatRank {
+  const FlatProgram* program = nullptr;
+  int stage = 0;
+  int replica = 0;  ///< of the stage
+  DeviceId device = 0;
+  int times = 0;  ///< in FlatStep::times
+};
+
+/// All tensors of a cut from one rank to another, in one direction.
+struct FlatChannel {
+  int from = 0, to = 0;      ///< ranks
+  std::int64_t bytes = kOf;  ///< of its flow; kOf: as its exchange says
+  const Exchange* exchange = nullptr;
+  static constexpr std::int64_t kOf = -1;
+};
+
+struct FlatStep {
+  int micro_batches = 1;
+  std::vector<FlatRank> ranks;
+  std::vector<FlatTimes> times;
+  std::vector<double> gradients;  ///< [times x buckets + bucket]: from backward's start
+  std::vector<FlatChannel> channels;
+  std::vector<const Exchange*> collectives;  ///< by bucket; last the report
+  std::vector<int> stage_of_bucket;
+  std::vector<int> stage_first;    ///< by stage, and one more: in `stage_members`
+  std::vector<int> stage_members;  ///< ranks, by stage, ascending
+
+  std::size_t bucket_count() const { return stage_of_bucket.size(); }
+  /// Channels that rank's `id`, a send or receive, waits for.
+  std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
+    const auto base = static_cast<std::size_t>(end_base_[end_index(id.object, id.opcode)]);
+    const std::size_t at = base + static_cast<std::size_t>(rank.replica);
+    const auto first = static_cast<std::size_t>(end_first_[at]);
+    return {end_channels_.data() + first, static_cast<std::size_t>(end_first_[at + 1]) - first};
+  }
+
+  void clear();
+  void clear_ends();
+  /// The next of the ends (of cuts in order: send, receive, send gradient, receive gradient).
+  void add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas);
+  /// A send and its receive: channels from `first` on, by sender and then by receiver. `senders`,
+  /// `receivers`: how many replicas these stages have.
+  void add_ends(int first, int senders, int receivers);
+
+ private:
+  static std::size_t end_index(int cut, Opcode opcode) {
+    const int kind = static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
+    return static_cast<std::size_t>(cut * 4 + kind);
+  }
+  void add_end(int first, int replicas, bool sending);
+
+  std::vector<int> end_base_;   // [cut x 4 + opcode - kSend]: in end_first_
+  std::vector<int> end_first_;  // by replica, and one more: in end_channels_
+  std::vector<int> end_channels_;
+};
+
+/// Writes `model` in flat form. `programs` receives what the result refers to, besides `model`.
+void flatten(const Plan& plan, const StepModel& model, std::vector<FlatProgram>& programs,
+             FlatStep& step);
+
+}  // namespace agpcs

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/program_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+
+ProgramMemory::ProgramMemory(const Program& program) {
+  find_positions(program);
+  find_receives(program);
+  find_sends(program);
+  find_states();
+}
+
+MemoryUse ProgramMemory::peak(const StageMemory& m) const {
+  MemoryUse most;
+  for (const Slot& slot : slots_) {
+    const MemoryUse use = use_during(slot, m);
+    if (use.total() > most.total()) most = use;
+  }
+  return most;
+}
+
+std::int64_t ProgramMemory::peak_bytes(const StageMemory& m) const {
+  std::int64_t most = 0;
+  for (const Slot& state : states_) most = std::max(most, use_during(state, m).total());
+  return most;
+}
+
+std::vector<MemoryStep> ProgramMemory::steps(const StageMemory& m) const {
+  std::vector<MemoryStep> steps;
+  for (const Slot& slot : slots_) {
+    MemoryUse use = use_during(slot, m);
+    const std::int64_t during = use.total();
+    use.workspace = 0;
+    if (slot.id.opcode == Opcode::kForward) use.transfers -= m.received_and_free;
+    if (slot.id.opcode == Opcode::kBackward) use.activations -= m.in_flight;
+    steps.push_back({slot.id, during, use.total()});
+  }
+  return steps;
+}
+
+MemoryUse ProgramMemory::use_during(const Slot& slot, const StageMemory& m) {
+  const bool forward = slot.id.opcode == Opcode::kForward;
+  const bool pass = forward || slot.id.opcode == Opcode::kBackward;
+  MemoryUse use;
+  use.parameters = m.parameters;
+  use.gradients = m.gradients;
+  use.optimizer = m.optimizer;
+  use.activations = m.inputs + m.in_flight * (slot.others + (pass ? 1 : 0));
+  use.transfers = m.received * slot.received + m.sent * slot.sent +
+                  m.gradients_received * slot.gradients_received +
+                  m.gradients_sent * slot.gradients_sent;
+  if (forward) use.transfers += m.received_and_free;
+  if (pass) use.workspace = (forward ? m.forward_peak : m.backward_peak) - m.in_flight;
+  return use;
+}
+
+/// Adds one to `counter` of the slots [first, end).
+void ProgramMemory::occupy(Counter counter, int first, int end) {
+  for (int i = std::max(first, 0); i < std::min(end, size()); ++i) {
+    ++(slots_[static_cast<std::size_t>(i)].*counter);
+  }
+}
+
+void ProgramMemory::find_positions(const Program& program) {
+  for (const Instruction& instruction : program.instructions) {
+    const InstructionId& id = instruction.id;
+    if (stream_of(id.opcode) != StreamKind::kCompute) continue;
+    if (id.opcode == Opcode::kForward) forward_[id.micro_batch] = size();
+    if (id.opcode == Opcode::kBackward) backward_[id.micro_batch] = size();
+    slots_.push_back({id});
+  }
+  for (const auto& [micro_batch, at] : forward_) {
+    occupy(&Slot::others, at + 1, backward_.at(micro_batch));
+  }
+}
+
+/// The slot before which `id` has surely not started, as far as compute instructions say.
+int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
+  int slot = 0;
+  for (const InstructionId& id : after) {
+    if (id.opcode == Opcode::kForward) slot = std::max(slot, forward_.at(id.micro_batch) + 1);
+    if (id.opcode == Opcode::kBackward) slot = std::max(slot, backward_.at(id.micro_batch) + 1);
+  }
+  return slot;
+}
+
+/// Cuts of one micro-batch are received together: the micro-batch counts from its first receive.
+void ProgramMemory::find_receives(const Program& program) {
+  std::map<std::pair<Opcode, int>, int> first;
+  int slot = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const InstructionId& id = instruction.id;
+    if (stream_of(id.opcode) != StreamKind::kRecv) continue;
+    slot = std::max(slot, earliest(instruction.after));  // the stream is in order
+    first.emplace(std::pair(id.opcode, id.micro_batch), slot);
+  }
+  for (const auto& [key, at] : first) {
+    if (key.first == Opcode::kRecv) {  // its forward pass takes them over
+      occupy(&Slot::received, at, forward_.at(key.second));
+    } else {
+      occupy(&Slot::gradients_received, at, backward_.at(key.second) + 1);
+    }
+  }
+}
+
+/// How many sends have surely left when `instruction` starts: it waits for a send, or for the
+/// gradient that comes back for it.
+std::size_t ProgramMemory::left_before(const Instruction& instruction, const Places& places) {
+  std::size_t left = 0;
+  for (const InstructionId& id : instruction.after) {
+    const Opcode opcode = id.opcode == Opcode::kRecvGradient ? Opcode::kSend : id.opcode;
+    const auto it = places.find({opcode, id.object, id.micro_batch});
+    if (it != places.end()) left = std::max(left, it->second);
+  }
+  return left;
+}
+
+void ProgramMemory::find_sends(const Program& program) {
+  Places places;
+  std::map<std::pair<Opcode, int>, std::size_t> last;  // send of a micro-batch
+  std::vector<std::size_t> left;                       // by slot
+  std::size_t count = 0, so_far = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const InstructionId& id = instruction.id;
+    if (stream_of(id.opcode) == StreamKind::kSend) {
+      ++count;  // the stream is in order
+      places[{id.opcode, id.object, id.micro_batch}] = last[{id.opcode, id.micro_batch}] = count;
+    } else if (stream_of(id.opcode) == StreamKind::kCompute) {
+      so_far = std::max(so_far, left_before(instruction, places));
+      left.push_back(so_far);
+    }
+  }
+  for (const auto& [key, place] : last) {
+    const auto end = std::lower_bound(left.begin(), left.end(), place) - left.begin();
+    const Counter counter = key.first == Opcode::kSend ? &Slot::sent : &Slot::gradients_sent;
+    // Until its backward pass is over, `in_flight` or the pass's own peak has it.
+    occupy(counter, backward_.at(key.second) + 1, static_cast<int>(end));
+  }
+}
+
+void ProgramMemory::find_states() {
+  const auto key = [](const Slot& slot) {
+    return std::tuple(slot.id.opcode, slot.others, slot.received, slot.sent,
+                      slot.gradients_received, slot.gradients_sent);
+  };
+  const auto less = [&](const Slot& a, const Slot& b) { return key(a) < key(b); };
+  const auto equal = [&](const Slot& a, const Slot& b) { return key(a) == key(b); };
+  states_ = slots_;
+  std::stable_sort(states_.begin(), states_.end(), less);
+  states_.erase(std::unique(states_.begin(), states_.end(), equal), states_.end());
+}
+
+}  // namespace agpcs
