@@ -15,9 +15,6 @@
 namespace agpcs {
 namespace {
 
-/// Bytes of the loss that ranks sum in a report.
-constexpr std::int64_t kReportBytes = 8;
-
 int channel_end_index(int cut, Opcode opcode) {
   return cut * 4 + static_cast<int>(opcode) - static_cast<int>(Opcode::kSend);
 }
@@ -65,6 +62,8 @@ Status add_wait(const InstructionId& id, int index, const InstructionIndex& inde
   return {};
 }
 
+}  // namespace
+
 Result<std::vector<StepInstruction>> steps_of(const Program& program) {
   std::vector<StepInstruction> steps(program.instructions.size());
   const InstructionIndex index_of(program);
@@ -86,6 +85,8 @@ Result<std::vector<StepInstruction>> steps_of(const Program& program) {
   }
   return steps;
 }
+
+namespace {
 
 /// Channels of one cut in one direction, and who waits for them.
 class ChannelBuilder {

@@ -17,6 +17,9 @@
 
 namespace agpcs {
 
+/// Bytes of the loss that ranks sum in a report.
+inline constexpr std::int64_t kReportBytes = 8;
+
 /// An instruction by its index in its program.
 struct StepInstruction {
   InstructionId id;
@@ -64,6 +67,9 @@ struct StepModel {
 
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
 };
+
+/// The instructions of `program`, resolved. Errors: an `after` that names no instruction.
+Result<std::vector<StepInstruction>> steps_of(const Program& program);
 
 /// Needs: a plan that verifies. Errors: a device or operator that is not there, an `after` that
 /// names no instruction. Cost: O(instructions + operators x different shares + transfers).

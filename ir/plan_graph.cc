@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
 
 CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
   CutTensor cut;
@@ -21,8 +20,6 @@ CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
     cut.dims.push_back(tensor.shape[i].fixed);
   return cut;
 }
-
-}  // namespace
 
 DType held_type(DType type, std::string_view precision) {
   if (type != DType::kFp32) return type;

@@ -16,6 +16,9 @@ namespace agpcs {
 /// fp32 becomes fp16 or bf16 in those precisions, everything else stays.
 DType held_type(DType type, std::string_view precision);
 
+/// `tensor` as a cut has it.
+CutTensor cut_tensor(const Tensor& tensor, std::string_view precision);
+
 /// Calls `f(from, to, tensor)` for each tensor that an operator of stage `from` makes and one of
 /// another stage `to` reads: in operator order, of a tensor by `to`, each pair once. Needs:
 /// `stage_of` by OpId. Cost: O(edges).

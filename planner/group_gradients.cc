@@ -14,18 +14,28 @@ namespace {
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
+struct Trained {
+  TensorId id = kNone;
+  OpId first = kNone;  // its first consumer
+  std::int64_t bytes = 0;
+  DType held = DType::kFp32;
+};
+
 /// The trained parameters of each stage, first completed gradient first.
-std::vector<std::vector<TensorId>> backward_order(const Graph& graph, const Strategy& strategy) {
-  std::vector<std::vector<TensorId>> by_stage(strategy.stages.size());
-  for (const TensorId id : graph.parameters()) {
-    const Tensor& parameter = graph.tensor(id);
-    if (!parameter.needs_gradient) continue;
-    by_stage[at(strategy.stage_of[at(parameter.consumers.front())])].push_back(id);
+std::vector<std::vector<Trained>> backward_order(const Problem& problem, const Strategy& strategy) {
+  std::vector<std::vector<Trained>> by_stage(strategy.stages.size());
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& tensor = problem.graph.tensor(id);
+    if (!tensor.needs_gradient) continue;
+    const DType held = held_type(tensor.type, problem.training.precision);
+    const std::int64_t bytes =
+        elements_at(tensor.shape, 1) * static_cast<std::int64_t>(size_of(held));
+    const OpId first = tensor.consumers.front();
+    by_stage[at(strategy.stage_of[at(first)])].push_back({id, first, bytes, held});
   }
-  for (std::vector<TensorId>& stage : by_stage) {
-    std::stable_sort(stage.begin(), stage.end(), [&](TensorId a, TensorId b) {
-      return graph.tensor(a).consumers.front() > graph.tensor(b).consumers.front();
-    });
+  for (std::vector<Trained>& stage : by_stage) {
+    std::stable_sort(stage.begin(), stage.end(),
+                     [](const Trained& a, const Trained& b) { return a.first > b.first; });
   }
   return by_stage;
 }
@@ -46,28 +56,20 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
 
 Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes) {
   AGPCS_CHECK(strategy.buckets.empty(), "strategy has {} buckets", strategy.buckets.size());
-  const std::vector<std::vector<TensorId>> order = backward_order(problem.graph, strategy);
+  const std::vector<std::vector<Trained>> order = backward_order(problem, strategy);
   for (std::size_t stage = 0; stage < order.size(); ++stage) {
-    std::int64_t bytes = 0;
-    DType type = DType::kFp32;
-    const auto close = [&] {
-      if (bytes == 0) return;
-      strategy.buckets.back().algorithm =
-          choose_algorithm(problem.cluster, strategy.stages[stage].devices, bytes);
-      bytes = 0;
-    };
-    for (const TensorId id : order[stage]) {
-      const Tensor& parameter = problem.graph.tensor(id);
-      const DType held = held_type(parameter.type, problem.training.precision);
-      const std::int64_t size =
-          elements_at(parameter.shape, 1) * static_cast<std::int64_t>(size_of(held));
-      if (bytes > 0 && (held != type || bytes + size > bucket_bytes)) close();
-      if (bytes == 0) strategy.buckets.push_back({static_cast<int>(stage), AllReduce::kRing, {}});
-      strategy.buckets.back().parameters.push_back(id);
-      bytes += size;
-      type = held;
-    }
-    close();
+    for_each_group(order[stage], bucket_bytes,
+                   [&](std::size_t first, std::size_t count, std::int64_t bytes) {
+                     Bucket bucket = {static_cast<int>(stage), AllReduce::kRing, {}};
+                     if (bytes > 0) {
+                       bucket.algorithm =
+                           choose_algorithm(problem.cluster, strategy.stages[stage].devices, bytes);
+                     }
+                     for (std::size_t i = first; i < first + count; ++i) {
+                       bucket.parameters.push_back(order[stage][i].id);
+                     }
+                     strategy.buckets.push_back(std::move(bucket));
+                   });
   }
   return strategy;
 }

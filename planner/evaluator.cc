@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluator.h"
+
+#include "cost_model/flat_step.h"
+#include "cost_model/step_engine.h"
+#include "ir/check.h"
+#include "planner/evaluator_groups.h"
+#include "planner/evaluator_programs.h"
+#include "planner/evaluator_stages.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+}  // namespace
+
+class Evaluator::Impl {
+ public:
+  explicit Impl(const Problem& problem)
+      : problem_(problem),
+        stages_(problem),
+        groups_(problem),
+        engine_(problem.cluster),
+        rank_of_(problem.cluster.devices.size()) {}
+
+  Score evaluate(const Strategy& strategy) {
+    load(strategy);
+    step_.clear();
+    step_.micro_batches = static_cast<int>(strategy.micro_batches);
+    add_ranks();
+    add_times();
+    for (const CutInfo& cut : partition_->cuts) {
+      add_channels(cut.from, cut.to, cut.forward, true);
+      add_channels(cut.to, cut.from, cut.back, false);
+    }
+    add_collectives();
+    const bool finished = engine_.run(step_);
+    AGPCS_CHECK(finished, "the programs of codegen wait for each other");
+    Score score;
+    score.step_seconds = engine_.result().seconds;
+    for (const RankRun& rank : engine_.result().ranks) {
+      score.exposed_communication += rank.exposed_communication;
+    }
+    score.lacking = most_lacking();
+    return score;
+  }
+
+  std::int64_t lacking(const Strategy& strategy) {
+    load(strategy);
+    return most_lacking();
+  }
+
+ private:
+  struct BucketNow {
+    std::int64_t bytes = 0, elements = 0, tensors = 0;
+    int stage = 0;
+    int first = 0;  // in StageInfo::firsts: of its last gradient
+    AllReduce algorithm = AllReduce::kRing;
+  };
+  /// Replicas of a stage with equal devices and equal shares.
+  struct Equals {
+    int stage = 0, kind = 0;
+    std::int64_t samples = 0;
+  };
+
+  const StageSpec& spec(int stage) const { return strategy_->stages[at(stage)]; }
+  StageInfo& info(int stage) const { return *partition_->stages[at(stage)]; }
+  int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
+
+  /// Looks everything up that does not depend on shares.
+  void load(const Strategy& strategy) {
+    strategy_ = &strategy;
+    partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
+    if (groups_.forget_if_many()) {
+      group_of_stage_.clear();
+      everybody_ = nullptr;
+    }
+    group_of_stage_.resize(strategy.stages.size(), nullptr);
+    shape_.alone.clear();
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      GroupInfo*& group = group_of_stage_[at(stage)];
+      group = groups_.find(spec(stage).devices, group);
+      shape_.alone.push_back(spec(stage).devices.size() == 1);
+    }
+    buckets_.clear();
+    strategy.buckets.empty() ? group_buckets() : read_buckets();
+    shape_.micro_batches = strategy.micro_batches;
+    shape_.schedule = strategy.schedule;
+    shape_.cuts = &partition_->cuts;
+    shape_.bucket_stage.clear();
+    for (const BucketNow& bucket : buckets_) shape_.bucket_stage.push_back(bucket.stage);
+    programs_ = &program_table_.find(shape_);
+    find_equals();
+  }
+
+  void group_buckets() {
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      for (const StageInfo::Group& group : info(stage).groups) {
+        buckets_.push_back({group.bytes, group.elements, group.tensors, stage, group.first,
+                            groups_.choose(*group_of_stage_[at(stage)], group.bytes)});
+      }
+    }
+  }
+
+  void read_buckets() {
+    for (const Bucket& bucket : strategy_->buckets) {
+      BucketNow now;
+      now.stage = bucket.stage;
+      now.algorithm = bucket.algorithm;
+      now.tensors = static_cast<std::int64_t>(bucket.parameters.size());
+      OpId first = std::numeric_limits<OpId>::max();
+      for (const TensorId id : bucket.parameters) {
+        const StageInfo::Parameter& parameter = stages_.parameter(id);
+        now.bytes += parameter.bytes;
+        now.elements += parameter.elements;
+        first = std::min(first, parameter.first);
+      }
+      now.first = info(bucket.stage).index_of(first);
+      buckets_.push_back(now);
+    }
+  }
+
+  void find_equals() {
+    equals_.clear();
+    equals_of_.clear();
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      const std::size_t first = equals_.size();
+      for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
+        const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
+        const std::int64_t samples = spec(stage).shares[i];
+        std::size_t found = first;
+        while (found < equals_.size() &&
+               (equals_[found].kind != kind || equals_[found].samples != samples)) {
+          ++found;
+        }
+        if (found == equals_.size()) equals_.push_back({stage, kind, samples});
+        equals_of_.push_back(static_cast<int>(found));
+      }
+    }
+  }
+
+  /// Ranks follow the device order, as in `lower`.
+  void add_ranks() {
+    std::fill(rank_of_.begin(), rank_of_.end(), FlatRank());
+    std::size_t next = 0;  // in equals_of_
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      const std::vector<DeviceId>& devices = spec(stage).devices;
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        rank_of_[at(devices[i])] = {&programs_->programs[at(stage)], stage, static_cast<int>(i),
+                                    devices[i], equals_of_[next++]};
+      }
+    }
+    used_.clear();
+    for (const FlatRank& rank : rank_of_) {
+      if (rank.program == nullptr) continue;
+      numbers_.resize(std::max(numbers_.size(), at(rank.device) + 1));
+      numbers_[at(rank.device)] = static_cast<int>(step_.ranks.size());
+      step_.ranks.push_back(rank);
+      used_.push_back(rank.device);
+    }
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+      for (const DeviceId device : spec(stage).devices) {
+        step_.stage_members.push_back(numbers_[at(device)]);
+      }
+    }
+    step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+  }
+
+  void add_times() {
+    elements_.assign(at(stage_count()), 0);
+    tensors_.assign(at(stage_count()), 0);
+    for (const BucketNow& bucket : buckets_) {
+      elements_[at(bucket.stage)] += bucket.elements;
+      tensors_[at(bucket.stage)] += bucket.tensors;
+    }
+    for (const Equals& equal : equals_) {
+      const StageSeconds& seconds = stages_.seconds(info(equal.stage), equal.kind, equal.samples,
+                                                    spec(equal.stage).recompute);
+      const std::int64_t elements = elements_[at(equal.stage)];
+      step_.times.push_back(
+          {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
+           problem_.costs.update_seconds(equal.kind, elements, tensors_[at(equal.stage)])});
+      for (const BucketNow& bucket : buckets_) {
+        const bool own = bucket.stage == equal.stage;
+        step_.gradients.push_back(own ? seconds.gradients[at(bucket.first)] : 0);
+      }
+    }
+  }
+
+  /// Of one cut in one direction, by sender, then receiver: `transfers`, summed over the tensors.
+  void add_channels(int from, int to, const CutBytes& bytes, bool forward) {
+    const StageSpec& senders = spec(from);
+    const StageSpec& receivers = spec(to);
+    const int first = static_cast<int>(step_.channels.size());
+    const std::size_t producers = (forward ? senders : receivers).devices.size();
+    std::int64_t begin = 0;  // of the sender's rows
+    for (std::size_t i = 0; i < senders.devices.size() && (bytes.rows || bytes.whole); ++i) {
+      const std::int64_t end = begin + senders.shares[i];
+      std::int64_t other = 0;  // begin of the receiver's rows
+      for (std::size_t j = 0; j < receivers.devices.size(); ++j) {
+        const std::int64_t rows =
+            std::min(end, other + receivers.shares[j]) - std::max(begin, other);
+        other += receivers.shares[j];
+        const bool some = bytes.rows && rows > 0;
+        const bool all = bytes.whole && (forward ? j % producers == i : i % producers == j);
+        if (!some && !all) continue;
+        const DeviceId a = senders.devices[i], b = receivers.devices[j];
+        step_.channels.push_back(
+            {numbers_[at(a)], numbers_[at(b)],
+             (some ? rows * bytes.row_bytes : 0) + (all ? bytes.whole_bytes : 0),
+             groups_.transfer_between(a, b)});
+      }
+      begin = end;
+    }
+    step_.add_ends(first, static_cast<int>(senders.devices.size()),
+                   static_cast<int>(receivers.devices.size()));
+  }
+
+  void add_collectives() {
+    static const Exchange kNothing;
+    for (const BucketNow& bucket : buckets_) {
+      GroupInfo& group = *group_of_stage_[at(bucket.stage)];
+      const bool alone = group.devices.size() < 2;
+      step_.collectives.push_back(
+          alone ? &kNothing : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
+      step_.stage_of_bucket.push_back(bucket.stage);
+    }
+    everybody_ = groups_.find(used_, everybody_);
+    step_.collectives.push_back(groups_.report_of(*everybody_));
+  }
+
+  std::int64_t most_lacking() {
+    std::int64_t most = std::numeric_limits<std::int64_t>::min();
+    for (const Equals& equal : equals_) {
+      const StageMemory& memory = stages_.memory(
+          info(equal.stage), equal.samples, strategy_->micro_batches, spec(equal.stage).recompute);
+      const std::int64_t peak = programs_->memory[at(equal.stage)].peak_bytes(memory);
+      most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
+    }
+    return most;
+  }
+
+  const Problem& problem_;
+  StageTable stages_;
+  GroupTable groups_;
+  ProgramTable program_table_;
+  StepEngine engine_;
+  FlatStep step_;
+
+  // Of the strategy at hand.
+  const Strategy* strategy_ = nullptr;
+  const PartitionInfo* partition_ = nullptr;
+  const PipelinePrograms* programs_ = nullptr;
+  PipelineShape shape_;
+  std::vector<GroupInfo*> group_of_stage_;
+  GroupInfo* everybody_ = nullptr;
+  std::vector<BucketNow> buckets_;
+  std::vector<Equals> equals_;                    // by stage
+  std::vector<int> equals_of_;                    // by stage, then replica: in equals_
+  std::vector<FlatRank> rank_of_;                 // by device
+  std::vector<int> numbers_;                      // rank by device
+  std::vector<DeviceId> used_;                    // devices, by rank
+  std::vector<std::int64_t> elements_, tensors_;  // trained, by stage
+};
+
+Evaluator::Evaluator(const Problem& problem) : impl_(std::make_unique<Impl>(problem)) {}
+Evaluator::~Evaluator() = default;
+Evaluator::Evaluator(Evaluator&&) noexcept = default;
+Evaluator& Evaluator::operator=(Evaluator&&) noexcept = default;
+
+Score Evaluator::evaluate(const Strategy& strategy) { return impl_->evaluate(strategy); }
+std::int64_t Evaluator::lacking(const Strategy& strategy) { return impl_->lacking(strategy); }
+
+}  // namespace agpcs

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluator_groups.h"
+
+#include "cost_model/step_model.h"
+#include "planner/group_gradients.h"
+
+#include <span>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Bytes, about, that are remembered before all are forgotten.
+constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
+
+std::size_t bytes_of(const Exchange& exchange) {
+  std::size_t bytes = sizeof(Exchange);
+  for (const Phase& phase : exchange) {
+    for (const Flow& flow : phase.flows) {
+      bytes += sizeof(Flow) + sizeof(int) * (flow.links.size() + 2 * flow.senders.size());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool GroupTable::forget_if_many() {
+  if (remembered_ < kMostRemembered) return false;
+  groups_.clear();
+  transfers_.clear();
+  remembered_ = 0;
+  return true;
+}
+
+GroupInfo* GroupTable::find(const std::vector<DeviceId>& devices, GroupInfo* last) {
+  if (last != nullptr && last->devices == devices) return last;
+  std::uint64_t hash = devices.size();
+  for (const DeviceId device : devices) {
+    hash = (hash ^ static_cast<std::uint64_t>(device)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  const auto [begin, end] = groups_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second->devices == devices) return it->second.get();
+  }
+  auto group = std::make_unique<GroupInfo>();
+  group->devices = devices;
+  remembered_ += sizeof(GroupInfo) + devices.size() * sizeof(DeviceId);
+  return groups_.emplace(hash, std::move(group))->second.get();
+}
+
+AllReduce GroupTable::choose(GroupInfo& group, std::int64_t bytes) {
+  if (bytes == 0) return AllReduce::kRing;
+  const auto [entry, added] = group.chosen.try_emplace(bytes, AllReduce::kRing);
+  if (added) {
+    entry->second = choose_algorithm(problem_.cluster, group.devices, bytes);
+    remembered_ += 2 * sizeof(std::int64_t);
+  }
+  return entry->second;
+}
+
+const Exchange* GroupTable::all_reduce_of(GroupInfo& group, AllReduce algorithm,
+                                          std::int64_t bytes) {
+  const std::int64_t key = bytes * kAllReduceCount + static_cast<int>(algorithm);
+  const auto [entry, added] = group.sums.try_emplace(key);
+  if (added) {
+    entry->second = all_reduce(problem_.cluster, group.devices, algorithm, bytes);
+    set_lone_rates(entry->second);
+    remembered_ += bytes_of(entry->second);
+  }
+  return &entry->second;
+}
+
+const Exchange* GroupTable::report_of(GroupInfo& group) {
+  if (group.small.empty() && group.devices.size() > 1) {
+    group.small = small_all_reduce(problem_.cluster, group.devices, kReportBytes);
+    set_lone_rates(group.small);
+    remembered_ += bytes_of(group.small);
+  }
+  return &group.small;
+}
+
+const Exchange* GroupTable::transfer_between(DeviceId from, DeviceId to) {
+  const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to);
+  const auto [entry, added] = transfers_.try_emplace(key);
+  if (added) {
+    entry->second = transfer(problem_.cluster, from, to, 0);
+    set_lone_rates(entry->second);
+    remembered_ += bytes_of(entry->second);
+  }
+  return &entry->second;
+}
+
+void GroupTable::set_lone_rates(Exchange& exchange) const {
+  for (Phase& phase : exchange) {
+    for (Flow& flow : phase.flows) {
+      if (flow.links.empty()) continue;
+      flow.lone_rate = fair_rates(std::span(&flow, 1), problem_.cluster.links).front();
+    }
+  }
+}
+
+}  // namespace agpcs

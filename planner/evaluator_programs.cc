@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluator_programs.h"
+
+#include "codegen/stage_program.h"
+#include "codegen/timetable.h"
+#include "cost_model/step_model.h"
+#include "ir/check.h"
+
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Instructions that are remembered before all programs are forgotten.
+constexpr std::size_t kMostRemembered = std::size_t{1} << 21;
+
+void write_key(const PipelineShape& shape, std::vector<int>& key) {
+  key.clear();
+  key.push_back(static_cast<int>(shape.micro_batches));
+  key.push_back(static_cast<int>(shape.schedule));
+  key.push_back(static_cast<int>(shape.alone.size()));
+  for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
+  key.push_back(static_cast<int>(shape.bucket_stage.size()));
+  key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
+  for (const CutInfo& cut : *shape.cuts) {
+    key.push_back(cut.from);
+    key.push_back(cut.to);
+    key.push_back(cut.has_gradient() ? 1 : 0);
+  }
+}
+
+/// Everything of a plan that `Timetable` and `stage_program` read.
+Plan plan_of(const PipelineShape& shape) {
+  Plan plan;
+  plan.micro_batches = shape.micro_batches;
+  plan.schedule = shape.schedule;
+  for (const bool alone : shape.alone) {
+    PlanStage stage;
+    stage.ranks.resize(alone ? 1 : 2);
+    plan.stages.push_back(std::move(stage));
+  }
+  for (const CutInfo& info : *shape.cuts) {
+    Cut cut;
+    cut.from = info.from;
+    cut.to = info.to;
+    CutTensor tensor;
+    tensor.gradient = info.has_gradient();
+    cut.tensors.push_back(std::move(tensor));
+    plan.cuts.push_back(std::move(cut));
+  }
+  for (const int stage : shape.bucket_stage) {
+    PlanBucket bucket;
+    bucket.stage = stage;
+    plan.buckets.push_back(std::move(bucket));
+  }
+  return plan;
+}
+
+}  // namespace
+
+const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
+  write_key(shape, key_);
+  if (last_ != nullptr && last_->key == key_) return *last_;
+  std::uint64_t hash = key_.size();
+  for (const int number : key_) {
+    hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  const auto [begin, end] = known_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second->key == key_) return *(last_ = it->second.get());
+  }
+  if (remembered_ > kMostRemembered) {
+    known_.clear();
+    remembered_ = 0;
+  }
+  std::unique_ptr<PipelinePrograms> made = make(shape);
+  made->key = key_;
+  for (const FlatProgram& program : made->programs) remembered_ += program.instructions.size();
+  return *(last_ = known_.emplace(hash, std::move(made))->second.get());
+}
+
+std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape) {
+  auto made = std::make_unique<PipelinePrograms>();
+  const Plan plan = plan_of(shape);
+  const Timetable timetable(plan);
+  for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
+    const Program program = stage_program(plan, timetable, stage);
+    const Result<std::vector<StepInstruction>> steps = steps_of(program);
+    AGPCS_CHECK(steps.ok(), "{}", steps.status().message());
+    made->programs.push_back(flat_program(*steps));
+    made->memory.emplace_back(program);
+  }
+  return made;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluator_stages.h"
+
+#include "ir/plan_graph.h"
+#include "planner/group_gradients.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Bytes, about, that are remembered before all are forgotten.
+constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ hash >> 29;
+}
+
+std::uint64_t hash_of(const std::vector<int>& numbers) {
+  std::uint64_t hash = numbers.size();
+  for (const int number : numbers) hash = mix(hash, static_cast<std::uint64_t>(number));
+  return hash;
+}
+
+/// Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
+std::uint64_t key_of(std::int64_t samples, std::int64_t other, bool flag) {
+  return static_cast<std::uint64_t>(samples) << 32 | static_cast<std::uint64_t>(other) << 1 |
+         static_cast<std::uint64_t>(flag);
+}
+
+bool equal(const std::vector<StageParts::Crossing>& a, const std::vector<StageParts::Crossing>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.tensor == y.tensor && x.gradient == y.gradient;
+  });
+}
+
+/// The bytes of a tensor of a cut: of a row, or of the whole.
+void add_bytes(const Tensor& tensor, const std::string& precision, CutBytes& bytes) {
+  const CutTensor cut = cut_tensor(tensor, precision);
+  const std::int64_t size = cut.elements_per_row() * static_cast<std::int64_t>(size_of(cut.type));
+  (cut.batched ? bytes.rows : bytes.whole) = true;
+  (cut.batched ? bytes.row_bytes : bytes.whole_bytes) += size;
+}
+
+}  // namespace
+
+int StageInfo::index_of(OpId first) const {
+  const auto found = std::lower_bound(firsts.begin(), firsts.end(), first, std::greater<>());
+  return static_cast<int>(found - firsts.begin());
+}
+
+StageTable::StageTable(const Problem& problem)
+    : problem_(problem), parameter_of_(problem.graph.tensors.size(), -1) {
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& tensor = problem.graph.tensor(id);
+    if (!tensor.needs_gradient) continue;
+    StageInfo::Parameter parameter;
+    parameter.id = id;
+    parameter.first = tensor.consumers.front();
+    parameter.elements = elements_at(tensor.shape, 1);
+    parameter.held = held_type(tensor.type, problem.training.precision);
+    parameter.bytes = parameter.elements * static_cast<std::int64_t>(size_of(parameter.held));
+    parameter_of_[at(id)] = static_cast<int>(parameters_.size());
+    parameters_.push_back(parameter);
+  }
+}
+
+const PartitionInfo& StageTable::partition(const std::vector<int>& stage_of, std::size_t stages) {
+  forget_if_many();
+  if (last_ != nullptr && last_->stage_of == stage_of) return *last_;
+  const std::uint64_t hash = hash_of(stage_of);
+  const auto [begin, end] = partitions_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second->stage_of == stage_of) return *(last_ = it->second.get());
+  }
+  const auto added = partitions_.emplace(hash, make_partition(stage_of, stages));
+  remembered_ += stage_of.size() * sizeof(int);
+  return *(last_ = added->second.get());
+}
+
+/// Between evaluations, so that nothing refers to what is forgotten.
+void StageTable::forget_if_many() {
+  if (remembered_ < kMostRemembered) return;
+  last_ = nullptr;
+  partitions_.clear();
+  stages_.clear();
+  times_.clear();
+  remembered_ = 0;
+}
+
+std::unique_ptr<PartitionInfo> StageTable::make_partition(const std::vector<int>& stage_of,
+                                                          std::size_t stages) {
+  const Graph& graph = problem_.graph;
+  auto partition = std::make_unique<PartitionInfo>();
+  partition->stage_of = stage_of;
+  std::vector<StageParts> parts(stages);
+  for (OpId op = 0; op < static_cast<OpId>(stage_of.size()); ++op) {
+    parts[at(stage_of[at(op)])].ops.push_back(op);
+  }
+  std::map<std::pair<int, int>, CutInfo> cuts;
+  for_each_crossing(graph, stage_of, [&](int from, int to, TensorId id) {
+    const Tensor& tensor = graph.tensor(id);
+    parts[at(from)].sent.push_back({id, tensor.needs_gradient});
+    parts[at(to)].received.push_back({id, tensor.needs_gradient});
+    CutInfo& cut = cuts[{from, to}];
+    cut.from = from;
+    cut.to = to;
+    add_bytes(tensor, problem_.training.precision, cut.forward);
+    if (tensor.needs_gradient) add_bytes(tensor, problem_.training.precision, cut.back);
+  });
+  for (const auto& [ends, cut] : cuts) partition->cuts.push_back(cut);
+  for (StageParts& part : parts) partition->stages.push_back(intern(std::move(part)));
+  return partition;
+}
+
+StageInfo* StageTable::intern(StageParts parts) {
+  const std::uint64_t hash = mix(hash_of(parts.ops), parts.received.size() + parts.sent.size());
+  const auto [begin, end] = stages_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    const StageParts& known = it->second->parts;
+    if (known.ops == parts.ops && equal(known.received, parts.received) &&
+        equal(known.sent, parts.sent)) {
+      return it->second.get();
+    }
+  }
+  auto stage = std::make_unique<StageInfo>();
+  stage->parts = std::move(parts);
+  add_parameters(*stage);
+  group(*stage);
+  remembered_ += stage->parts.ops.size() * sizeof(OpId) +
+                 stage->parameters.size() * sizeof(StageInfo::Parameter);
+  return stages_.emplace(hash, std::move(stage))->second.get();
+}
+
+/// First completed gradient first, as `group_gradients` has them.
+void StageTable::add_parameters(StageInfo& stage) const {
+  std::vector<int> own;
+  for (const OpId op : stage.parts.ops) {
+    for (const TensorId id : problem_.graph.op(op).inputs) {
+      if (id == kNone || parameter_of_[at(id)] < 0) continue;
+      if (parameters_[at(parameter_of_[at(id)])].first == op) own.push_back(parameter_of_[at(id)]);
+    }
+  }
+  std::sort(own.begin(), own.end());
+  own.erase(std::unique(own.begin(), own.end()), own.end());
+  for (const int index : own) stage.parameters.push_back(parameters_[at(index)]);
+  std::stable_sort(stage.parameters.begin(), stage.parameters.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const StageInfo::Parameter& parameter : stage.parameters) {
+    stage.parts.gradients += parameter.bytes;
+    if (stage.firsts.empty() || stage.firsts.back() != parameter.first) {
+      stage.firsts.push_back(parameter.first);
+    }
+  }
+}
+
+void StageTable::group(StageInfo& stage) const {
+  const auto add = [&](std::size_t first, std::size_t count, std::int64_t bytes) {
+    StageInfo::Group group;
+    group.bytes = bytes;
+    for (std::size_t i = first; i < first + count; ++i) {
+      group.elements += stage.parameters[i].elements;
+    }
+    group.tensors = static_cast<std::int64_t>(count);
+    group.first = stage.index_of(stage.parameters[first + count - 1].first);
+    stage.groups.push_back(group);
+  };
+  for_each_group(stage.parameters, problem_.options.bucket_bytes, add);
+}
+
+const StageTable::OpTimes& StageTable::times(int kind, std::int64_t samples) {
+  const auto [entry, added] = times_.try_emplace(key_of(samples, kind, false));
+  if (!added) return entry->second;
+  OpTimes& times = entry->second;
+  times.reserve(problem_.graph.ops.size());
+  for (OpId op = 0; op < static_cast<OpId>(problem_.graph.ops.size()); ++op) {
+    times.push_back(problem_.costs.seconds(kind, op, samples));
+  }
+  remembered_ += times.size() * sizeof(OpSeconds);
+  return times;
+}
+
+const StageSeconds& StageTable::seconds(StageInfo& stage, int kind, std::int64_t samples,
+                                        bool recompute) {
+  const std::uint64_t key = key_of(samples, kind, recompute);
+  const auto found = stage.seconds.find(key);
+  if (found != stage.seconds.end()) return found->second;
+  remembered_ += stage.firsts.size() * sizeof(double) + sizeof(StageSeconds);
+  return stage.seconds.emplace(key, make_seconds(stage, times(kind, samples), recompute))
+      .first->second;
+}
+
+/// The sums of `add_times`, in its order.
+StageSeconds StageTable::make_seconds(const StageInfo& stage, const OpTimes& times,
+                                      bool recompute) const {
+  StageSeconds seconds;
+  const std::vector<OpId>& ops = stage.parts.ops;
+  for (const OpId op : ops) seconds.forward += times[at(op)].forward;
+  double elapsed = recompute ? seconds.forward : 0;
+  seconds.gradients.reserve(stage.firsts.size());
+  for (std::size_t i = ops.size(); i-- > 0;) {
+    elapsed += times[at(ops[i])].backward;
+    const std::size_t next = seconds.gradients.size();
+    if (next < stage.firsts.size() && stage.firsts[next] == ops[i]) {
+      seconds.gradients.push_back(elapsed);
+    }
+  }
+  seconds.backward = elapsed;
+  return seconds;
+}
+
+const StageMemory& StageTable::memory(StageInfo& stage, std::int64_t samples,
+                                      std::int64_t micro_batches, bool recompute) {
+  const std::uint64_t key = key_of(samples, micro_batches, recompute);
+  const auto found = stage.memory.find(key);
+  if (found != stage.memory.end()) return found->second;
+  stage.parts.micro_batches = micro_batches;
+  stage.parts.recompute = recompute;
+  remembered_ += sizeof(StageMemory);
+  return stage.memory
+      .emplace(key, stage_memory(problem_.graph, problem_.training, stage.parts, samples))
+      .first->second;
+}
+
+}  // namespace agpcs

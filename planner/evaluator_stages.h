@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Partitions of a graph into stages, and what the evaluator knows of each stage: parameters,
+// seconds, memory. Everything is worked out once and looked up afterwards.
+#pragma once
+
+#include "ir/stage_memory.h"
+#include "planner/problem.h"
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// Seconds of one micro-batch on a stage.
+struct StageSeconds {
+  double forward = 0, backward = 0;
+  /// By `StageInfo::firsts`: from the start of backward until that operator's gradients are there.
+  std::vector<double> gradients;
+};
+
+/// A set of operators with what it sends and receives.
+struct StageInfo {
+  StageParts parts;  ///< but for micro_batches and recompute
+  struct Parameter {
+    TensorId id = kNone;
+    OpId first = kNone;  ///< its first consumer, whose backward completes its gradient
+    std::int64_t elements = 0, bytes = 0;
+    DType held = DType::kFp32;
+  };
+  std::vector<Parameter> parameters;  ///< trained, in the order in which backward completes them
+  std::vector<OpId> firsts;           ///< their first consumers, descending, each once
+  /// A bucket, grouped by the problem's `bucket_bytes`.
+  struct Group {
+    std::int64_t bytes = 0, elements = 0, tensors = 0;
+    int first = 0;  ///< in `firsts`: of its last gradient
+  };
+  std::vector<Group> groups;
+
+  std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
+  std::unordered_map<std::uint64_t, StageMemory> memory;  ///< by samples, micro-batches, recompute
+
+  /// Index in `firsts`. Needs: it is there.
+  int index_of(OpId first) const;
+};
+
+/// Bytes of the tensors from one stage to another, in one direction.
+struct CutBytes {
+  bool rows = false;           ///< some tensor has rows
+  std::int64_t row_bytes = 0;  ///< of all of those
+  bool whole = false;          ///< some tensor goes as a whole to each consumer
+  std::int64_t whole_bytes = 0;
+};
+
+struct CutInfo {
+  int from = 0, to = 0;
+  CutBytes forward, back;
+  bool has_gradient() const { return back.rows || back.whole; }
+};
+
+struct PartitionInfo {
+  std::vector<int> stage_of;
+  std::vector<StageInfo*> stages;
+  std::vector<CutInfo> cuts;  ///< by (from, to)
+};
+
+class StageTable {
+ public:
+  explicit StageTable(const Problem& problem);
+
+  /// Cost: O(operators); O(edges log) when it is new.
+  const PartitionInfo& partition(const std::vector<int>& stage_of, std::size_t stages);
+  /// Of a trained parameter.
+  const StageInfo::Parameter& parameter(TensorId id) const {
+    return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
+  }
+  const StageSeconds& seconds(StageInfo& stage, int kind, std::int64_t samples, bool recompute);
+  const StageMemory& memory(StageInfo& stage, std::int64_t samples, std::int64_t micro_batches,
+                            bool recompute);
+
+ private:
+  using OpTimes = std::vector<OpSeconds>;  // by OpId
+  void forget_if_many();
+  std::unique_ptr<PartitionInfo> make_partition(const std::vector<int>& stage_of,
+                                                std::size_t stages);
+  StageInfo* intern(StageParts parts);
+  void add_parameters(StageInfo& stage) const;
+  void group(StageInfo& stage) const;
+  const OpTimes& times(int kind, std::int64_t samples);
+  StageSeconds make_seconds(const StageInfo& stage, const OpTimes& times, bool recompute) const;
+
+  const Problem& problem_;
+  std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
+  std::vector<int> parameter_of_;                 // by TensorId: in parameters_; -1: none
+  const PartitionInfo* last_ = nullptr;
+  std::unordered_multimap<std::uint64_t, std::unique_ptr<PartitionInfo>> partitions_;
+  std::unordered_multimap<std::uint64_t, std::unique_ptr<StageInfo>> stages_;
+  std::unordered_map<std::uint64_t, OpTimes> times_;  // by kind and samples
+  std::size_t remembered_ = 0;                        // bytes in all of these, about
+};
+
+}  // namespace agpcs

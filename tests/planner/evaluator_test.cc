@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluator.h"
+
+#include "codegen/lower.h"
+#include "cost_model/simulator.h"
+#include "planner/evaluate.h"
+#include "tests/planner/problems.h"
+#include "tests/planner/random_strategies.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+thread_local std::int64_t allocations = 0;
+
+}  // namespace
+
+// Every allocation of this program is counted.
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(std::max<std::size_t>(size, 1))) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace agpcs {
+namespace {
+
+using testing::between;
+using testing::chain;
+using testing::cluster_of;
+using testing::fast_and_slow;
+using testing::graph_of;
+using testing::problem_of;
+using testing::random_strategy;
+
+/// Paths that skip stages, a tensor without samples that crosses, a parameter used twice, an
+/// embedding whose input has no gradient.
+Graph branches() {
+  std::string text =
+      "input x [n,64]\ninput labels int64[n]\nparameter bias [64]\nparameter shared [64,64]\n"
+      "s = Sigmoid(bias) [64]\nh0 = MatMul(x, shared) [n,64]\ng0 = MatMul(h0, shared) [n,64]\n";
+  std::string last = "g0";
+  for (int i = 1; i <= 9; ++i) {
+    const std::string n = std::to_string(i);
+    text += "parameter w" + n + " [64,64]\nh" + n + " = MatMul(" + last + ", w" + n + ") [n,64]\n";
+    text += "g" + n + " = Add(h" + n + ", " + (i % 3 == 0 ? "g0" : "s") + ") [n,64]\n";
+    last = "g" + n;
+  }
+  return graph_of(text + "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last +
+                  "\nloss l\n");
+}
+
+Cluster three_hosts() {
+  return cluster_of(
+      "kind fast memory=16e9 bandwidth=900e9 fp32=15e12 fp16=100e12\n"
+      "kind slow memory=2e6 bandwidth=300e9 fp32=5e12 fp16=40e12\n"
+      "host a fast 3 nic=1e9\nhost b slow 2 nic=2e9 bandwidth=10e9\nhost c slow 1 nic=3e9\n");
+}
+
+/// Everything that profiles can say of devices and collectives.
+Cluster measured() {
+  Cluster cluster = three_hosts();
+  cluster.kinds[0].instruction_overhead = 3e-6;
+  cluster.kinds[1].instruction_overhead = 5e-6;
+  cluster.kinds[1].overlap = {2e-11, 0.7};
+  cluster.kinds[0].overlap = {1e-11, 0.9};
+  cluster.collectives = {CollectiveFit{2e-6, 1.3}, CollectiveFit{1e-6, 1.1}};
+  return cluster;
+}
+
+struct Case {
+  const char* name;
+  Graph (*graph)();
+  Cluster (*cluster)();
+  std::int64_t batch;
+  std::int64_t bucket_bytes;
+};
+
+constexpr Case kCases[] = {
+    {"chain", [] { return chain(12); }, [] { return fast_and_slow(); }, 48, 25'000'000},
+    {"chain_small_buckets", [] { return chain(12); }, three_hosts, 24, 300'000},
+    {"branches", branches, [] { return fast_and_slow(); }, 32, 20'000},
+    {"branches_on_three_hosts", branches, three_hosts, 60, 25'000'000},
+    {"branches_measured", branches, measured, 36, 40'000},
+    {"chain_measured", [] { return chain(7, 32); }, measured, 64, 5'000},
+};
+
+/// What the plan of `strategy` takes, by lower and simulate.
+Score by_simulation(const Problem& problem, Strategy strategy) {
+  if (strategy.buckets.empty()) {
+    strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
+  }
+  const Result<Plan> plan =
+      lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
+  AGPCS_CHECK(plan.ok(), "{}", plan.status().message());
+  const Result<Estimate> estimate = simulate(*plan, problem.graph, problem.cluster, problem.costs);
+  AGPCS_CHECK(estimate.ok(), "{}", estimate.status().message());
+  const Result<MemoryFit> fit = memory_fit(problem, strategy, *plan);
+  AGPCS_CHECK(fit.ok(), "{}", fit.status().message());
+  Score score;
+  score.step_seconds = estimate->step_seconds;
+  for (const DeviceEstimate& device : estimate->devices) {
+    score.exposed_communication += device.exposed_communication;
+  }
+  score.lacking = fit->lacking();
+  return score;
+}
+
+void expect_equal(const Score& a, const Score& b, const std::string& what) {
+  EXPECT_EQ(a.step_seconds, b.step_seconds) << what;
+  EXPECT_EQ(a.exposed_communication, b.exposed_communication) << what;
+  EXPECT_EQ(a.lacking, b.lacking) << what;
+}
+
+class EvaluatorOf : public ::testing::TestWithParam<Case> {
+ protected:
+  EvaluatorOf() {
+    ProblemOptions options;
+    options.bucket_bytes = GetParam().bucket_bytes;
+    problem_ = problem_of(GetParam().graph(), GetParam().cluster(), GetParam().batch, options);
+  }
+  std::unique_ptr<const Problem> problem_;
+};
+
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSays) {
+  Rng rng(7);
+  Evaluator evaluator(*problem_);
+  for (int i = 0; i < 150 && !HasFailure(); ++i) {
+    const Strategy strategy = random_strategy(rng, *problem_);
+    expect_equal(evaluator.evaluate(strategy), by_simulation(*problem_, strategy),
+                 print_strategy(strategy, problem_->graph, problem_->cluster));
+  }
+}
+
+TEST_P(EvaluatorOf, ForgetsWhatItEvaluatedBefore) {
+  Rng rng(8);
+  std::vector<Strategy> strategies;
+  for (int i = 0; i < 30; ++i) strategies.push_back(random_strategy(rng, *problem_));
+  Evaluator used(*problem_);
+  for (const Strategy& strategy : strategies) used.evaluate(strategy);
+  for (const Strategy& strategy : strategies) {
+    const Score score = used.evaluate(strategy);
+    expect_equal(score, Evaluator(*problem_).evaluate(strategy), "");
+    EXPECT_EQ(used.lacking(strategy), score.lacking);
+  }
+}
+
+TEST_P(EvaluatorOf, AllocatesNothingForShapesThatItHasSeen) {
+  Rng rng(9);
+  std::vector<Strategy> strategies;
+  for (int i = 0; i < 30; ++i) strategies.push_back(random_strategy(rng, *problem_));
+  Evaluator evaluator(*problem_);
+  for (const Strategy& strategy : strategies) evaluator.evaluate(strategy);
+  const std::int64_t before = allocations;
+  double sum = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (const Strategy& strategy : strategies) sum += evaluator.evaluate(strategy).step_seconds;
+  }
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_GT(sum, 0);
+}
+
+TEST_P(EvaluatorOf, SaysTheSameOnEveryThread) {
+  Rng rng(10);
+  std::vector<Strategy> strategies;
+  for (int i = 0; i < 20; ++i) strategies.push_back(random_strategy(rng, *problem_));
+  std::vector<std::vector<Score>> scores(4);
+  std::vector<std::thread> threads;
+  for (std::vector<Score>& own : scores) {
+    threads.emplace_back([&] {
+      Evaluator evaluator(*problem_);
+      for (const Strategy& strategy : strategies) own.push_back(evaluator.evaluate(strategy));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < strategies.size(); ++i) {
+    for (const std::vector<Score>& own : scores) expect_equal(own[i], scores[0][i], "");
+    expect_equal(scores[0][i], by_simulation(*problem_, strategies[i]), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Problems, EvaluatorOf, ::testing::ValuesIn(kCases),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST(Evaluator, CountsAllocations) {
+  const std::int64_t before = allocations;
+  EXPECT_NE(std::make_unique<int>(1), nullptr);
+  EXPECT_EQ(allocations - before, 1);
+}
+
+}  // namespace
+}  // namespace agpcs
