@@ -24,14 +24,14 @@ thread_local std::int64_t allocations = 0;
 
 }  // namespace
 
-// Every allocation of this program is counted.
-void* operator new(std::size_t size) {
+// Every allocation of this program is counted. Not inlined, so that the compiler sees pairs.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(std::max<std::size_t>(size, 1))) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace agpcs {
 namespace {
