@@ -4,6 +4,7 @@
 #include "runtime/sum.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
+// Segments that a receiver asks for ahead of the one it adds: a sender starts a segment when it
+// hears that it is wanted, and on a busy link that word waits behind megabytes of data.
+constexpr std::size_t kAhead = 8;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
 enum Phase : std::uint64_t { kReduceScatter, kAllGather, kToLeader, kFromLeader };
@@ -52,14 +56,13 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
     AGPCS_RETURN_IF_ERROR(post_sends(chunk(me + n - step), next, slot | kReduceScatter));
     AGPCS_RETURN_IF_ERROR(
         recv_and_add(chunk(me + 2 * n - step - 1), buffer.type, previous, slot | kReduceScatter));
-    AGPCS_RETURN_IF_ERROR(finish_sends());
   }
+  AGPCS_RETURN_IF_ERROR(finish_sends());  // what was sent is received into from here on
   for (std::size_t step = 0; step + 1 < n; ++step) {
     AGPCS_RETURN_IF_ERROR(post_sends(chunk(me + n + 1 - step), next, slot | kAllGather));
     AGPCS_RETURN_IF_ERROR(recv_into(chunk(me + n - step), previous, slot | kAllGather));
-    AGPCS_RETURN_IF_ERROR(finish_sends());
   }
-  return {};
+  return finish_sends();
 }
 
 Status Reducer::hierarchical(const RankGroup& group, const Buffer& buffer, std::uint64_t slot) {
@@ -118,29 +121,35 @@ Status Reducer::finish_sends() {
 }
 
 Status Reducer::recv_into(Span span, int peer, std::uint64_t slot) {
+  std::vector<std::unique_ptr<WireMessage>> arriving;
   for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
-    AGPCS_TRY(const auto message, wire_.recv(span.data + at, bytes, peer, slot));
-    AGPCS_RETURN_IF_ERROR(wait(*message, peer));
+    AGPCS_TRY(arriving.emplace_back(), wire_.recv(span.data + at, bytes, peer, slot));
   }
+  for (const auto& message : arriving) AGPCS_RETURN_IF_ERROR(wait(*message, peer));
   return {};
 }
 
 Status Reducer::recv_and_add(Span span, DType type, int peer, std::uint64_t slot) {
-  const auto post = [&](std::size_t at) {
-    std::vector<char>& scratch = scratch_[at / kSegmentBytes % 2];
-    scratch.resize(std::max(scratch.size(), std::min(kSegmentBytes, span.bytes)));
-    return wire_.recv(scratch.data(), std::min(kSegmentBytes, span.bytes - at), peer, slot);
+  const std::size_t segments = (span.bytes + kSegmentBytes - 1) / kSegmentBytes;
+  scratch_.resize(std::max(scratch_.size(), std::min(span.bytes, kAhead * kSegmentBytes)));
+  const auto of_segment = [&](std::size_t i) {
+    return Span{scratch_.data() + i % kAhead * kSegmentBytes,
+                std::min(kSegmentBytes, span.bytes - i * kSegmentBytes)};
   };
-  if (span.bytes == 0) return {};
-  AGPCS_TRY(auto arriving, post(0));
-  for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
-    AGPCS_RETURN_IF_ERROR(wait(*arriving, peer));
-    if (at + kSegmentBytes < span.bytes) {
-      AGPCS_TRY(arriving, post(at + kSegmentBytes));
-    }
-    const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
-    add_into(span.data + at, scratch_[at / kSegmentBytes % 2].data(), bytes / size_of(type), type);
+  std::array<std::unique_ptr<WireMessage>, kAhead> arriving;
+  const auto post = [&](std::size_t i) -> Status {
+    if (i >= segments) return {};
+    const Span to = of_segment(i);
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, peer, slot));
+    return {};
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post(i));
+  for (std::size_t i = 0; i < segments; ++i) {
+    AGPCS_RETURN_IF_ERROR(wait(*arriving[i % kAhead], peer));
+    const Span from = of_segment(i);
+    add_into(span.data + i * kSegmentBytes, from.data, from.bytes / size_of(type), type);
+    AGPCS_RETURN_IF_ERROR(post(i + kAhead));
   }
   return {};
 }

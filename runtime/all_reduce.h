@@ -44,8 +44,8 @@ class Reducer {
   Status post_sends(Span span, int peer, std::uint64_t slot);
   Status finish_sends();
   Status recv_into(Span span, int peer, std::uint64_t slot);
-  /// Receives into scratch memory and adds to `span`, a segment's addition beside the next one's
-  /// arrival.
+  /// Receives into scratch memory and adds to `span`, a segment's addition beside the arrival of
+  /// those after it.
   Status recv_and_add(Span span, DType type, int peer, std::uint64_t slot);
   Status wait(WireMessage& message, int peer);
 
@@ -57,7 +57,7 @@ class Reducer {
   int rank_;
   std::atomic<int> waiting_for_{-1};
   std::vector<Sent> sent_;
-  std::vector<char> scratch_[2];
+  std::vector<char> scratch_;
 };
 
 }  // namespace agpcs
