@@ -17,10 +17,46 @@ constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
 constexpr std::size_t kAhead = 8;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
-enum Phase : std::uint64_t { kReduceScatter, kAllGather, kToLeader, kFromLeader };
+enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader };
 
 // Far enough away to mean "until the wire fails".
 Deadline no_deadline() { return std::chrono::steady_clock::now() + std::chrono::hours(24 * 365); }
+
+/// The segments that one member of a ring sends and receives.
+class RingStream {
+ public:
+  RingStream(const std::vector<int>& ranks, int rank, const Buffer& buffer)
+      : members_(ranks.size()),
+        me_(static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin())),
+        width_(size_of(buffer.type)),
+        elements_(buffer.bytes / width_),
+        data_(static_cast<char*>(buffer.data)) {
+    const std::size_t longest = (elements_ + members_ - 1) / members_ * width_;
+    per_chunk_ = std::max<std::size_t>(1, (longest + kSegmentBytes - 1) / kSegmentBytes);
+  }
+
+  std::size_t per_chunk() const { return per_chunk_; }
+  std::size_t count() const { return 2 * (members_ - 1) * per_chunk_; }
+  /// Whether received segment `i` is added to its place; otherwise it is received there.
+  bool adds(std::size_t i) const { return i / per_chunk_ < members_ - 1; }
+  Span sent(std::size_t i) const { return place(i, 0); }
+  Span received(std::size_t i) const { return place(i, 1); }
+
+ private:
+  // Step by step a member sends the chunk before the one that it sent last, and receives the chunk
+  // before that, through both halves.
+  Span place(std::size_t i, std::size_t behind) const {
+    const std::size_t step = i / per_chunk_;
+    const std::size_t chunk = (me_ + 2 * members_ - step - behind) % members_;
+    const std::size_t begin = elements_ / members_ * chunk + std::min(chunk, elements_ % members_);
+    const std::size_t end = begin + elements_ / members_ + (chunk < elements_ % members_ ? 1 : 0);
+    const std::size_t at = std::min(begin * width_ + i % per_chunk_ * kSegmentBytes, end * width_);
+    return {data_ + at, std::min(kSegmentBytes, end * width_ - at)};
+  }
+
+  std::size_t members_, me_, width_, elements_, per_chunk_ = 1;
+  char* data_;
+};
 
 }  // namespace
 
@@ -30,13 +66,21 @@ Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Bu
   if (group.ranks.size() == 1 || buffer.bytes == 0) return {};
   const std::uint64_t slot = kCollectiveSlot | (static_cast<std::uint64_t>(group.id) << 8);
   Status status = algorithm == AllReduce::kHierarchical ? hierarchical(group, buffer, slot)
-                                                        : ring(group.ranks, buffer, slot);
+                                                        : ring(group.ranks, buffer, slot | kRing);
   sent_.clear();
   return status;
 }
 
-// The buffer is cut into as many chunks as there are members. In n - 1 steps each member passes on
-// the chunk that it has just added to, then in n - 1 steps the chunk that it has just completed.
+// The buffer is cut into as many chunks as there are members, chunks into segments. In n - 1 steps
+// each member passes on the chunk that it has just added to, then in n - 1 steps the chunk that it
+// has just completed: a segment goes on as soon as it is there, so all steps are one stream of
+// segments, numbered in the order in which they travel.
+//
+// A sender starts a segment when it hears that it is wanted. That word waits behind whatever its
+// sender has posted, so receives are posted first, and no more than kAhead segments of either sort.
+//
+// A segment of the second half is received in its place although an earlier send from there was not
+// waited for: it only comes after everybody, the receiver of that send too, has added to it.
 Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot) {
   const std::size_t n = ranks.size();
   if (n == 1) return {};
@@ -44,23 +88,38 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
       static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
   const int next = ranks[(me + 1) % n];
   const int previous = ranks[(me + n - 1) % n];
-  const std::size_t width = size_of(buffer.type);
-  const std::size_t elements = buffer.bytes / width;
-  const auto chunk = [&](std::size_t index) {
-    const std::size_t i = index % n;
-    const std::size_t begin = elements / n * i + std::min(i, elements % n);
-    const std::size_t count = elements / n + (i < elements % n ? 1 : 0);
-    return Span{static_cast<char*>(buffer.data) + begin * width, count * width};
+  const RingStream stream(ranks, rank_, buffer);
+  std::array<std::unique_ptr<WireMessage>, kAhead> arriving;
+  const std::size_t stride = std::min(kSegmentBytes, buffer.bytes);
+  scratch_.resize(std::max(scratch_.size(), kAhead * stride));
+  std::size_t sent = 0, done = 0;
+  const auto scratch = [&](std::size_t i) {
+    return Span{scratch_.data() + i % kAhead * stride, stream.received(i).bytes};
   };
-  for (std::size_t step = 0; step + 1 < n; ++step) {
-    AGPCS_RETURN_IF_ERROR(post_sends(chunk(me + n - step), next, slot | kReduceScatter));
-    AGPCS_RETURN_IF_ERROR(
-        recv_and_add(chunk(me + 2 * n - step - 1), buffer.type, previous, slot | kReduceScatter));
-  }
-  AGPCS_RETURN_IF_ERROR(finish_sends());  // what was sent is received into from here on
-  for (std::size_t step = 0; step + 1 < n; ++step) {
-    AGPCS_RETURN_IF_ERROR(post_sends(chunk(me + n + 1 - step), next, slot | kAllGather));
-    AGPCS_RETURN_IF_ERROR(recv_into(chunk(me + n - step), previous, slot | kAllGather));
+  const auto post_recv = [&](std::size_t i) -> Status {
+    if (i >= stream.count()) return {};
+    const Span to = stream.adds(i) ? scratch(i) : stream.received(i);
+    if (to.bytes == 0) return {};
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, previous, slot));
+    return {};
+  };
+  const auto post_sends_that_can = [&]() -> Status {
+    for (; sent < std::min(stream.count(), done + std::min(kAhead, stream.per_chunk())); ++sent) {
+      AGPCS_RETURN_IF_ERROR(post_sends(stream.sent(sent), next, slot));
+    }
+    return {};
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post_recv(i));
+  AGPCS_RETURN_IF_ERROR(post_sends_that_can());
+  while (done < stream.count()) {
+    const Span to = stream.received(done);
+    if (to.bytes > 0) AGPCS_RETURN_IF_ERROR(wait(*arriving[done % kAhead], previous));
+    if (stream.adds(done)) {
+      add_into(to.data, scratch(done).data, to.bytes / size_of(buffer.type), buffer.type);
+    }
+    ++done;
+    AGPCS_RETURN_IF_ERROR(post_recv(done + kAhead - 1));
+    AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   }
   return finish_sends();
 }
@@ -78,7 +137,7 @@ Status Reducer::hierarchical(const RankGroup& group, const Buffer& buffer, std::
     }
   }
   AGPCS_RETURN_IF_ERROR(gather_on_leader(local, buffer, slot | kToLeader));
-  if (local.front() == rank_) AGPCS_RETURN_IF_ERROR(ring(leaders, buffer, slot));
+  if (local.front() == rank_) AGPCS_RETURN_IF_ERROR(ring(leaders, buffer, slot | kRing));
   return scatter_from_leader(local, buffer, slot | kFromLeader);
 }
 

@@ -17,6 +17,12 @@
 
 namespace agpcs {
 
+/// A part of a buffer.
+struct Span {
+  char* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 /// Runs all-reduces of one rank, one at a time, on the calling thread.
 class Reducer {
  public:
@@ -30,11 +36,6 @@ class Reducer {
   int waiting_for() const { return waiting_for_.load(std::memory_order_relaxed); }
 
  private:
-  struct Span {
-    char* data = nullptr;
-    std::size_t bytes = 0;
-  };
-
   Status ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
   Status hierarchical(const RankGroup& group, const Buffer& buffer, std::uint64_t slot);
   Status gather_on_leader(const std::vector<int>& local, const Buffer& buffer, std::uint64_t slot);
