@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch_executor.h"
+#include "runtime/torch_stage.h"
 
+#include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #endif
 
+#include <utility>
+
 namespace agpcs {
+namespace {
+
+class TensorMemory final : public DeviceMemory {
+ public:
+  explicit TensorMemory(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  Buffer buffer() override {
+    return {tensor_.data_ptr(), tensor_.nbytes(), DType::kFp32, tensor_.is_cuda()};
+  }
+
+ private:
+  at::Tensor tensor_;
+};
+
+}  // namespace
 
 std::string libtorch_version() { return TORCH_VERSION; }
 
@@ -20,6 +39,19 @@ Accelerator accelerator_of([[maybe_unused]] const std::string& device) {
   }
 #endif
   return {};
+}
+
+Result<std::unique_ptr<DeviceMemory>> allocate_on(const std::string& device, std::int64_t bytes) {
+  constexpr std::int64_t kElement = sizeof(float);
+  try {
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(at::Device(device));
+    std::unique_ptr<DeviceMemory> memory =
+        std::make_unique<TensorMemory>(at::zeros({(bytes + kElement - 1) / kElement}, options));
+    return memory;
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("{} bytes on device '{}': {}", bytes, device, brief(error)));
+  }
 }
 
 }  // namespace agpcs

@@ -86,4 +86,13 @@ struct Accelerator {
 };
 Accelerator accelerator_of(const std::string& device);
 
+/// fp32 memory on a device, zeroed.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual Buffer buffer() = 0;
+};
+/// Error: kUnavailable, a device that is not there or has less than `bytes` left.
+Result<std::unique_ptr<DeviceMemory>> allocate_on(const std::string& device, std::int64_t bytes);
+
 }  // namespace agpcs

@@ -42,20 +42,28 @@ struct Words {
   std::string loss, optimizer;
 };
 
-void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
+void add_device_options(CLI::App& app, ProfileOptions& o) {
   const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_option("--kind", o.kind, "name of this machine's device kind, as cluster files have it")
       ->check(CLI::Validator(not_a_name, "NAME"));
   app.add_option("--cluster", o.cluster, "measure every device of this cluster file");
   app.add_flag("--local", o.local, "start a rank per device of the cluster on this machine");
+  app.add_option("--threads", o.threads,
+                 "threads of each rank; default: the cores, divided among the ranks here")
+      ->check(positive);
+  app.add_option("--transport", o.transport, "gloo: processes over TCP; nccl: GPUs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"gloo", "nccl"}));
+  add_job_options(app, o);
+}
+
+void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
+  const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_option("--samples", o.samples,
                  "numbers of samples, such as 1,2,8 (default: 1,2,4,... up to 128 as time and "
                  "memory allow)")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(positive);
-  app.add_option("--threads", o.threads,
-                 "threads of each rank; default: the cores, divided among the ranks here")
       ->check(positive);
   app.add_option("--seconds", o.seconds, "how long to measure operators, about")
       ->capture_default_str()
@@ -71,10 +79,6 @@ void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
   app.add_option("--optimizer", words.optimizer,
                  "sgd, sgd-momentum or adam (default: the cluster file's, or sgd-momentum)")
       ->check(CLI::IsMember(kOptimizers));
-  app.add_option("--transport", o.transport, "gloo: processes over TCP; nccl: GPUs")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"gloo", "nccl"}));
-  add_job_options(app, o);
 }
 
 Optimizer optimizer_of(const std::string& word) {
@@ -132,6 +136,7 @@ std::optional<int> parse_profile_options(const std::vector<std::string>& args, C
       ->capture_default_str();
   app.add_flag("--merge", options.merge, "put profiles together");
   app.add_flag("--show", options.show, "say what is in a profile");
+  add_device_options(app, options);
   add_measuring_options(app, options, words);
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, args, console)) return code;

@@ -140,6 +140,8 @@ Status ProfileRank::measure_messages(Transport& transport) {
     options.compute = [&] { return computation->run(); };
   }
   options.progress = [&](const std::string& what) { tell(what); };
+  AGPCS_TRY(const auto memory, allocate_on(options_.device, options.largest + 64));
+  options.memory = memory->buffer();
   AGPCS_TRY(network_, measure_network(job_.cluster, place_.rank, transport, options));
   measured_.profile.overlap = network_.overlap;
   measured_.profile.instruction_overhead = network_.instruction_overhead;
