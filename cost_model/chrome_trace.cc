@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trace Event Format (Google, "Trace Event Format", 2016): complete events "X", metadata "M", and
-// flow events "s" and "f" as arrows. Times are microseconds.
+// flow events "s" and "f" as arrows, counters "C". Times are microseconds.
 #include "cost_model/simulator.h"
 #include "cost_model/step_model.h"
+#include "cost_model/step_report.h"
 
 #include <fmt/format.h>
 
@@ -56,14 +57,35 @@ class TraceWriter {
  public:
   TraceWriter(const Plan& plan, const Estimate& estimate) : plan_(plan), estimate_(estimate) {}
 
-  std::string write() {
-    text_ = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  void write_steps() {
     for (const DeviceEstimate& device : estimate_.devices) name_process(device);
     for (const TimelineEvent& event : estimate_.timeline) {
       if (sends(event.instruction.opcode)) sent_[key_of(event)] = &event;
     }
     for (const TimelineEvent& event : estimate_.timeline) add_event(event);
-    return text_ + "\n]}\n";
+  }
+
+  /// Memory with each rank, links in a process of their own, after all ranks.
+  void write_counters(const Cluster& cluster, const StepReport& report) {
+    const int ranks = static_cast<int>(report.devices.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const MemoryPoint& point : report.devices[static_cast<std::size_t>(rank)].memory) {
+        add(R"({{"ph": "C", "name": "memory", "pid": {}, "ts": {:.3f}, "args": {{"bytes": {}}}}})",
+            rank, point.time * 1e6, point.bytes);
+      }
+    }
+    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": "links"}}}})", ranks);
+    for (std::size_t i = 0; i < report.links.size(); ++i) {
+      for (const LoadPoint& point : report.links[i].load) {
+        add(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {:.3f}, "args": {{"percent": {:.1f}}}}})",
+            quoted(cluster.links[i].name), ranks, point.time * 1e6,
+            100 * point.rate / cluster.links[i].bandwidth);
+      }
+    }
+  }
+
+  std::string text() const {
+    return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [" + text_ + "\n]}\n";
   }
 
  private:
@@ -159,7 +181,17 @@ class TraceWriter {
 }  // namespace
 
 std::string chrome_trace(const Plan& plan, const Estimate& estimate) {
-  return TraceWriter(plan, estimate).write();
+  TraceWriter writer(plan, estimate);
+  writer.write_steps();
+  return writer.text();
+}
+
+std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimate& estimate,
+                         const StepReport& report) {
+  TraceWriter writer(plan, estimate);
+  writer.write_steps();
+  writer.write_counters(cluster, report);
+  return writer.text();
 }
 
 }  // namespace agpcs

@@ -63,10 +63,78 @@ void add_memory(const StepWaits& waits, int rank, const std::vector<MemoryStep>&
   }
 }
 
+/// Adds up what crosses each link while something moves.
+class LinkLoads {
+ public:
+  explicit LinkLoads(std::size_t links) : changes_(links) {}
+
+  /// The bytes of `exchange` move evenly from the end of its latency to `end`.
+  void add(const Exchange& exchange, double start, double end) {
+    for (const Phase& phase : exchange) start += phase.latency;
+    if (start >= end) return;
+    for (const Phase& phase : exchange) {
+      for (const Flow& flow : phase.flows) {
+        const double rate = static_cast<double>(flow.bytes) / (end - start);
+        for (const LinkId link : flow.links) {
+          changes_[at(link)].push_back({start, rate});
+          changes_[at(link)].push_back({end, -rate});
+        }
+      }
+    }
+  }
+
+  std::vector<LoadPoint> of(std::size_t link) {
+    std::vector<LoadPoint>& changes = changes_[link];
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const LoadPoint& a, const LoadPoint& b) { return a.time < b.time; });
+    std::vector<LoadPoint> load;
+    double rate = 0;
+    int moving = 0;
+    for (const LoadPoint& change : changes) {
+      moving += change.rate > 0 ? 1 : -1;
+      rate = moving == 0 ? 0 : rate + change.rate;  // no rounding left over
+      if (load.empty() || load.back().time != change.time) load.push_back({change.time, 0});
+      load.back().rate = rate;
+    }
+    return load;
+  }
+
+ private:
+  std::vector<std::vector<LoadPoint>> changes_;  // by link: start or end of something, its rate
+};
+
+LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& model,
+                     const Estimate& estimate) {
+  LinkLoads loads(cluster.links.size());
+  for (const TimelineEvent& event : estimate.timeline) {
+    const InstructionId& id = event.instruction;
+    switch (id.opcode) {
+      case Opcode::kSend:
+      case Opcode::kSendGradient:
+        for (const int channel : model.channels_of(event.rank, id)) {
+          loads.add(model.channels[at(channel)].exchange, event.start, event.end);
+        }
+        break;
+      case Opcode::kAllReduce:
+        if (plan.stages[at(plan.buckets[at(id.object)].stage)].ranks.front() == event.rank) {
+          loads.add(model.all_reduces[at(id.object)], event.start, event.end);
+        }
+        break;
+      case Opcode::kReport:
+        if (event.rank == 0) loads.add(model.report, event.start, event.end);
+        break;
+      default:
+        break;
+    }
+  }
+  return loads;
+}
+
 }  // namespace
 
 Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
-                               const Estimate& estimate, const StepWaits& waits) {
+                               const StepModel& model, const Estimate& estimate,
+                               const StepWaits& waits) {
   AGPCS_TRY(const auto memory, memory_over_step(plan, graph));
   StepReport report;
   for (int rank = 0; rank < plan.rank_count(); ++rank) {
@@ -74,10 +142,12 @@ Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Clust
     add_times(waits, rank, estimate.step_seconds, device);
     add_memory(waits, rank, memory[at(rank)], device);
   }
+  LinkLoads loads = link_loads(plan, cluster, model, estimate);
   for (std::size_t i = 0; i < cluster.links.size(); ++i) {
     const std::int64_t bytes = estimate.link_bytes[i];
     report.links.push_back(
-        {bytes, static_cast<double>(bytes) / (cluster.links[i].bandwidth * estimate.step_seconds)});
+        {bytes, static_cast<double>(bytes) / (cluster.links[i].bandwidth * estimate.step_seconds),
+         loads.of(i)});
   }
   return report;
 }

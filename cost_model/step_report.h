@@ -11,6 +11,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace agpcs {
@@ -34,9 +35,17 @@ struct DeviceReport {
   std::vector<MemoryPoint> memory;
 };
 
+/// Bytes/s from `time` on, until the next point.
+struct LoadPoint {
+  double time = 0;
+  double rate = 0;
+};
+
 struct LinkReport {
   std::int64_t bytes = 0;
   double utilization = 0;  ///< mean over the step: bytes / (bandwidth x step)
+  /// Ascending times. What moves together counts with its mean rate, from the end of its latency.
+  std::vector<LoadPoint> load;
 };
 
 struct StepReport {
@@ -46,6 +55,12 @@ struct StepReport {
 
 /// Needs: the estimate with its timeline, and its waits. Cost: O(instructions x ranks).
 Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
-                               const Estimate& estimate, const StepWaits& waits);
+                               const StepModel& model, const Estimate& estimate,
+                               const StepWaits& waits);
+
+/// `chrome_trace` with counters: the memory in use on each rank, and the load of each link that
+/// carries anything, in percent of its bandwidth.
+std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimate& estimate,
+                         const StepReport& report);
 
 }  // namespace agpcs

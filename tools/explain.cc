@@ -22,7 +22,7 @@ Result<Explanation> explain(const Plan& plan, const Problem& problem) {
   for (int i = 0; i < waits.event_count(); ++i) {
     e.slack.push_back({waits.event(i), path.slack[static_cast<std::size_t>(i)]});
   }
-  AGPCS_TRY(e.report, step_report(plan, graph, cluster, e.estimate, waits));
+  AGPCS_TRY(e.report, step_report(plan, graph, cluster, model, e.estimate, waits));
   AGPCS_TRY(const Strategy strategy, strategy_of_plan(plan, graph, cluster));
   AGPCS_TRY(e.plan_changes, what_if_plan(problem, strategy, e.estimate.step_seconds));
   AGPCS_TRY(e.hardware_changes, what_if_hardware(problem, plan, e.estimate));

@@ -129,7 +129,12 @@ Status trace(const Arguments& a, Console console) {
   AGPCS_TRY(const CostTable costs, CostTable::make(graph, checked.cluster, plan.training));
   AGPCS_TRY(const Estimate estimate,
             simulate(plan, graph, checked.cluster, costs, {.timeline = true}));
-  AGPCS_RETURN_IF_ERROR(write_file(a.output, chrome_trace(plan, estimate), console));
+  AGPCS_TRY(const StepModel model, make_step_model(plan, graph, checked.cluster, costs));
+  const StepWaits waits(plan, model, estimate);
+  AGPCS_TRY(const StepReport report,
+            step_report(plan, graph, checked.cluster, model, estimate, waits));
+  AGPCS_RETURN_IF_ERROR(
+      write_file(a.output, chrome_trace(plan, checked.cluster, estimate, report), console));
   console.err << fmt::format("{}: {} events over {}; open it in https://ui.perfetto.dev\n",
                              a.output, estimate.timeline.size(),
                              figure(estimate.step_seconds, "s"));

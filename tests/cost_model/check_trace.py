@@ -13,6 +13,7 @@ def check(trace):
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     arrows = collections.defaultdict(list)
     slices = collections.defaultdict(list)
+    counters = collections.defaultdict(int)  # the largest value
     for e in events:
         if e["ph"] == "X":
             assert (e["pid"], e["tid"]) in threads, f"slice in an unnamed thread: {e}"
@@ -20,6 +21,10 @@ def check(trace):
             slices[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"], e["name"]))
         elif e["ph"] in "sf":
             arrows[e["id"]].append(e)
+        elif e["ph"] == "C":
+            (value,) = e["args"].values()
+            assert e["pid"] in named and e["ts"] >= 0 and value >= 0, f"a counter that is none: {e}"
+            counters[named[e["pid"]], e["name"]] = max(counters[named[e["pid"]], e["name"]], value)
         else:
             assert e["ph"] == "M", f"unknown phase: {e}"
     for key, of_thread in slices.items():
@@ -33,6 +38,8 @@ def check(trace):
     for pid, name in sorted(named.items()):
         print(f"process {name}")
     print(f"arrows {len(arrows)}")
+    for (process, name), value in sorted(counters.items()):
+        print(f"counter {name} of {process}, at most {value}")
     for e in events:
         if e["ph"] == "X":
             place = f"{e['pid']} {threads[e['pid'], e['tid']]}"

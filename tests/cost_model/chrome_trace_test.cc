@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/simulator.h"
+#include "cost_model/step_report.h"
 #include "tests/cost_model/steps.h"
 
 #include <gmock/gmock.h>
@@ -72,6 +73,21 @@ TEST(ChromeTrace, EscapesNames) {
   estimate.devices[0].device = "a \"quoted\\\n/0";
   EXPECT_THAT(checked(chrome_trace(step.plan, estimate)),
               HasSubstr("process rank 0 a \"quoted\\\n/0\n"));
+}
+
+TEST(ChromeTrace, CountsMemoryAndTheLoadOfLinks) {
+  const Step step(chain_of(2), kUnit + (std::string("host a") + kHost),
+                  "stage a/0=4 : h1\nstage a/1=4 : h2\n", 4);
+  const Estimate estimate = step.simulate();
+  const StepModel model = *make_step_model(step.plan, step.graph, step.cluster, *step.costs);
+  const StepWaits waits(step.plan, model, estimate);
+  const StepReport report =
+      *step_report(step.plan, step.graph, step.cluster, model, estimate, waits);
+  const std::string text = checked(chrome_trace(step.plan, step.cluster, estimate, report));
+  EXPECT_THAT(text, HasSubstr("process links\n"));
+  EXPECT_THAT(text, HasSubstr("counter memory of rank 0 a/0, at most " +
+                              std::to_string(estimate.devices[0].memory.total()) + "\n"));
+  EXPECT_THAT(text, HasSubstr("counter a/0 out of links, at most 100.0\n"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ struct Explained {
     return path.slack[static_cast<std::size_t>(waits.find(rank, id))];
   }
   StepReport report() const {
-    return *step_report(step.plan, step.graph, step.cluster, estimate, waits);
+    return *step_report(step.plan, step.graph, step.cluster, model, estimate, waits);
   }
 };
 
@@ -200,6 +200,20 @@ TEST(StepReport, MemoryOverTimePeaksWhereThePeakIs) {
         before = point.time;
       }
       EXPECT_EQ(most, peaks[r].total()) << strategy;
+    }
+  }
+}
+
+TEST(StepReport, LinkLoadOverTimeCarriesItsBytes) {
+  for (const std::string& strategy : strategies()) {
+    const Step step(chain_of(6), kUnit + std::string(kTwoHosts), strategy, 8);
+    for (const LinkReport& link : Explained(step).report().links) {
+      double bytes = 0;
+      for (std::size_t i = 0; i + 1 < link.load.size(); ++i) {
+        bytes += link.load[i].rate * (link.load[i + 1].time - link.load[i].time);
+      }
+      EXPECT_NEAR(bytes, static_cast<double>(link.bytes), 1e-6 * static_cast<double>(link.bytes));
+      EXPECT_TRUE(link.load.empty() || link.load.back().rate == 0) << strategy;
     }
   }
 }
