@@ -138,6 +138,7 @@ UpdateFit update_fit(const DeviceProfile& device, const KindFit& kind, const std
       o.terms = {o.terms[0] * unit.first + o.terms[1] * unit.second};
     }
   }
+  weigh_by_time(observations);
   const RobustFit fit = fit_robustly(observations);
   log.add(file, fmt::format("{} update on {}", optimizer, device.name), observations, fit);
   return {optimizer, fit.coefficients.front() * unit.first, fit.coefficients.back() * unit.second};
@@ -161,6 +162,7 @@ void fit_updates(const DeviceProfile& device, KindFit& kind, const std::string& 
   }
   kind.begin_per_element = 0;
   if (begins.empty()) return;
+  weigh_by_time(begins);
   const RobustFit fit = fit_robustly(begins);
   kind.begin_per_element = fit.coefficients[0];
   log.add(file, fmt::format("begin of a step on {}", device.name), begins, fit);

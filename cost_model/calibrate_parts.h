@@ -26,7 +26,8 @@ const Profile& profile_of(const Cluster& cluster, const ProfileRef& ref);
 
 /// Latency and bandwidth of every link that refers to a profile.
 ///
-/// Each path of a profile gets a latency and a bandwidth by alpha-beta. A path's latency is the sum
+/// Each path of a profile gets a latency and a bandwidth by alpha-beta: the bandwidth that long
+/// messages reach, the latency of short ones. A path's latency is the sum
 /// over its links, which tells the links' latencies, or as much of them as paths that differ can
 /// tell: what only adds up is shared evenly. A link is at least as fast as every path over it, so
 /// its bandwidth is the largest of theirs.

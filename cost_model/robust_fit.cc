@@ -196,6 +196,15 @@ RobustFit fit_robustly(const std::vector<Observation>& observations) {
   return fit;
 }
 
+void weigh_by_time(std::vector<Observation>& observations) {
+  std::vector<double> values;
+  values.reserve(observations.size());
+  for (const Observation& o : observations) values.push_back(o.value);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  for (Observation& o : observations) o.least = *middle;
+}
+
 double fitted_value(const Observation& observation, const std::vector<double>& coefficients) {
   double value = observation.offset;
   for (std::size_t j = 0; j < coefficients.size(); ++j) {

@@ -30,6 +30,10 @@ struct RobustFit {
 /// Needs: observations, all of equally many terms. Cost: O(observations x coefficients^3).
 RobustFit fit_robustly(const std::vector<Observation>& observations);
 
+/// Lets values below the median count as if they were it: where times of all sizes add up, being
+/// right about the short ones is worth no error in the long ones.
+void weigh_by_time(std::vector<Observation>& observations);
+
 /// What `coefficients` say of an observation.
 double fitted_value(const Observation& observation, const std::vector<double>& coefficients);
 
