@@ -239,6 +239,25 @@ TEST(Calibrate, GivesEveryLinkTheLargestBandwidthOfItsPaths) {
   EXPECT_NEAR(bandwidth("c nic in"), 0.5e9, 0.5e3);  // its own
 }
 
+// As behind a token bucket: the first packets of a message pass at once.
+TEST(Calibrate, TakesTheBandwidthOfLongMessagesAndTheLatencyOfShortOnes) {
+  const Cluster truth = cluster_of("kind cpu fp32=1e12\nhost a cpu 2\n");
+  Profile profile = measured_network(truth);
+  for (MeasuredPath& path : profile.paths) {
+    path.points.clear();
+    for (double bytes = 1024; bytes < 20e6; bytes *= 4) {
+      const double seconds = 100e-6 + std::max(0.0, bytes - 10e3) / 36e6;
+      path.points.push_back({static_cast<std::int64_t>(bytes), {seconds, 0}});
+    }
+  }
+  const Calibrated c = calibrated(with_network(unknown(truth), profile));
+  const double long_one = lone_seconds(c.cluster, transfer(c.cluster, 0, 1, 16'000'000));
+  EXPECT_NEAR(long_one, 16e6 / 36e6, 0.02 * 16e6 / 36e6);
+  const double short_one = lone_seconds(c.cluster, transfer(c.cluster, 0, 1, 1024));
+  EXPECT_GT(short_one, 40e-6);  // by its bytes alone it would take 28 us
+  EXPECT_LT(short_one, 160e-6);
+}
+
 TEST(Calibrate, LeavesLinksWithoutAProfileAsTheyAre) {
   const Cluster truth = cluster_of(kHosts);
   Cluster cluster = with_network(truth, measured_network(truth));
