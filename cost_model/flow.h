@@ -34,10 +34,6 @@ class FairSharing {
   explicit FairSharing(std::span<const Link> links);
   /// Writes the rates of `flows`, in order, to `rates`.
   void share(std::span<const Flow* const> flows, std::vector<double>& rates);
-  /// From now on the link has that many bytes/s.
-  void set_bandwidth(LinkId link, double bandwidth) {
-    bandwidth_[static_cast<std::size_t>(link)] = bandwidth;
-  }
 
  private:
   void load(std::span<const Flow* const> flows);

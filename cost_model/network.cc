@@ -4,13 +4,18 @@
 #include "ir/check.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace agpcs {
 
 Network::Network(std::span<const Link> links)
-    : sharing_(links), on_link_(links.size()), link_reached_(links.size()) {
+    : left_(links.size()),
+      crossings_(links.size()),
+      on_link_(links.size()),
+      link_reached_(links.size()) {
   bandwidth_.reserve(links.size());
   for (const Link& link : links) bandwidth_.push_back(link.bandwidth);
+  scaled_bandwidth_ = bandwidth_;
 }
 
 void Network::clear() {
@@ -26,9 +31,7 @@ void Network::clear() {
   for (const LinkId link : changed_) link_reached_[static_cast<std::size_t>(link)] = false;
   changed_.clear();
   started_.clear();
-  for (std::size_t link = 0; scaled_ && link < bandwidth_.size(); ++link) {
-    sharing_.set_bandwidth(static_cast<LinkId>(link), bandwidth_[link]);
-  }
+  if (scaled_) scaled_bandwidth_ = bandwidth_;
   scaled_ = false;
   for (Watched& device : devices_) {
     device.slots.clear();
@@ -48,6 +51,8 @@ void Network::start(const Flow& flow, std::int64_t bytes, int owner, double now)
   free_slots_.pop_back();
   Active& active = slots_[static_cast<std::size_t>(slot)];
   active.flow = &flow;
+  active.first_link = flow.links.data();
+  active.last_link = flow.links.data() + flow.links.size();
   active.owner = owner;
   active.left = flow.stretch * static_cast<double>(bytes);
   active.since = now;
@@ -81,7 +86,7 @@ int Network::finish(const FlowEnd& end) {
 
 void Network::scale(LinkId link, double factor) {
   const auto index = static_cast<std::size_t>(link);
-  sharing_.set_bandwidth(link, bandwidth_[index] * factor);
+  scaled_bandwidth_[index] = bandwidth_[index] * factor;
   scaled_ = true;
   if (!on_link_[index].empty()) reach(link);
 }
@@ -138,19 +143,55 @@ void Network::reach_links_of(const Flow& flow) {
 
 /// From the changed links to the flows on them, to all links of those flows, and so on.
 void Network::collect_reached() {
-  reached_.clear();
   for (std::size_t i = 0; i < changed_.size(); ++i) {  // grows while it is walked
-    for (const int slot : on_link_[static_cast<std::size_t>(changed_[i])]) {
+    const auto link = static_cast<std::size_t>(changed_[i]);
+    left_[link] = scaled_bandwidth_[link];
+    crossings_[link] = static_cast<int>(on_link_[link].size());
+    for (const int slot : on_link_[link]) {
       Active& active = slots_[static_cast<std::size_t>(slot)];
       if (active.reached) continue;
       active.reached = true;
-      reached_.push_back(slot);
-      reach_links_of(*active.flow);
+      for (const LinkId* next = active.first_link; next != active.last_link; ++next) reach(*next);
     }
   }
-  for (const LinkId link : changed_) link_reached_[static_cast<std::size_t>(link)] = false;
-  changed_.clear();
-  std::sort(reached_.begin(), reached_.end());
+}
+
+/// Of the links that were reached the one whose flows can grow least; a tie to the lowest. Drops
+/// links that no growing flow crosses.
+std::size_t Network::tightest() {
+  std::size_t best = left_.size(), kept = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const LinkId id : changed_) {
+    const auto link = static_cast<std::size_t>(id);
+    if (crossings_[link] == 0) {
+      link_reached_[link] = false;
+      continue;
+    }
+    changed_[kept++] = id;
+    const double share = left_[link] / crossings_[link];
+    if (share > least || (share == least && link > best)) continue;
+    least = share;
+    best = link;
+  }
+  changed_.resize(kept);
+  return best;
+}
+
+/// Progressive filling of the links that were reached, as in FairSharing.
+void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
+  for (std::size_t full = tightest(); !changed_.empty(); full = tightest()) {
+    const double rate = left_[full] / crossings_[full];
+    for (const int slot : on_link_[full]) {
+      Active& active = slots_[static_cast<std::size_t>(slot)];
+      if (!active.reached) continue;  // its rate is known
+      active.reached = false;
+      for (const LinkId* link = active.first_link; link != active.last_link; ++link) {
+        left_[static_cast<std::size_t>(*link)] -= rate;
+        --crossings_[static_cast<std::size_t>(*link)];
+      }
+      give(slot, rate, now, ends);
+    }
+  }
 }
 
 /// No other flow crosses its links: a flow's crossings of a link are neighbours there.
@@ -162,11 +203,15 @@ bool Network::is_alone(int slot) const {
   });
 }
 
-double Network::lone_rate(const Flow& flow) {
+double Network::lone_rate(const Flow& flow) const {
   if (flow.lone_rate > 0 && !scaled_) return flow.lone_rate;
-  flows_.assign(1, &flow);
-  sharing_.share(flows_, rates_);
-  return rates_.front();
+  double least = std::numeric_limits<double>::infinity();
+  for (const LinkId id : flow.links) {  // it is alone: all crossings are its own
+    const auto link = static_cast<std::size_t>(id);
+    const auto crossings = static_cast<int>(on_link_[link].size());
+    least = std::min(least, scaled_bandwidth_[link] / crossings);
+  }
+  return least;
 }
 
 /// From now on the flow in `slot` has `rate`.
@@ -192,13 +237,7 @@ void Network::settle(double now, std::vector<FlowEnd>& ends) {
   started_.clear();
   if (changed_.empty()) return;
   collect_reached();
-  flows_.clear();
-  for (const int slot : reached_) flows_.push_back(slots_[static_cast<std::size_t>(slot)].flow);
-  sharing_.share(flows_, rates_);
-  for (std::size_t i = 0; i < reached_.size(); ++i) {
-    slots_[static_cast<std::size_t>(reached_[i])].reached = false;
-    give(reached_[i], rates_[i], now, ends);
-  }
+  share_reached(now, ends);
 }
 
 }  // namespace agpcs

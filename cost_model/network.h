@@ -52,6 +52,7 @@ class Network {
  private:
   struct Active {
     const Flow* flow = nullptr;
+    const LinkId *first_link = nullptr, *last_link = nullptr;  // of the flow
     int owner = 0;
     double left = 0;   // bytes, at `since`
     double since = 0;  // seconds
@@ -65,27 +66,28 @@ class Network {
     std::vector<int> slots;  // once a hop end
   };
   bool is_alone(int slot) const;
-  double lone_rate(const Flow& flow);
+  double lone_rate(const Flow& flow) const;
   void give(int slot, double rate, double now, std::vector<FlowEnd>& ends);
   void reach(LinkId link);
   void reach_links_of(const Flow& flow);
   void collect_reached();
+  std::size_t tightest();
+  void share_reached(double now, std::vector<FlowEnd>& ends);
   template <typename F>
   void for_each_watched(const Flow& flow, F f);
   void touch(const Flow& flow);
 
   std::vector<double> bandwidth_;  // by link, not scaled
   bool scaled_ = false;            // some link was
-  FairSharing sharing_;
+  std::vector<double> scaled_bandwidth_;
+  std::vector<double> left_;    // by link, while sharing: bandwidth that is not taken yet
+  std::vector<int> crossings_;  // by link, while sharing: of flows whose rate still grows
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
   std::vector<std::vector<int>> on_link_;  // slots, by link, once a crossing
   std::vector<int> started_;               // slots, since the last settle
   std::vector<LinkId> changed_;            // links where flows met others since the last settle
   std::vector<char> link_reached_;
-  std::vector<int> reached_;  // slots to share anew, ascending
-  std::vector<const Flow*> flows_;
-  std::vector<double> rates_;
   std::vector<Watched> devices_;  // empty: none is watched
   std::vector<DeviceId> touched_;
 };

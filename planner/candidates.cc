@@ -3,7 +3,7 @@
 
 #include "cost_model/link_model.h"
 #include "ir/plan_graph.h"
-#include "planner/evaluate.h"
+#include "planner/evaluator.h"
 
 #include <algorithm>
 #include <limits>
@@ -143,11 +143,8 @@ std::vector<Candidate> pipelines(const Problem& problem, const Partition& partit
   return candidates;
 }
 
-Result<bool> fits(const Problem& problem, Strategy strategy, std::int64_t* lacking) {
-  AGPCS_TRY(const Plan plan, plan_of(problem, strategy, MadeBy()));
-  AGPCS_TRY(const MemoryFit fit, memory_fit(problem, strategy, plan));
-  if (lacking != nullptr) *lacking = fit.lacking();
-  return fit.lacking() <= 0;
+bool fits(const Problem& problem, const Strategy& strategy) {
+  return Evaluator(problem).lacking(strategy) <= 0;
 }
 
 Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
@@ -157,14 +154,14 @@ Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candi
                      const bool long_a = is_long(a.strategy), long_b = is_long(b.strategy);
                      return long_a != long_b ? long_b : a.rough_seconds < b.rough_seconds;
                    });
+  Evaluator evaluator(problem);
   std::vector<Strategy> kept;
   Strategy nearest;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (Candidate& candidate : candidates) {
     if (kept.size() == most || (!kept.empty() && is_long(candidate.strategy))) break;
-    std::int64_t lacking = 0;
-    AGPCS_TRY(const bool enough, fits(problem, candidate.strategy, &lacking));
-    if (enough) {
+    const std::int64_t lacking = evaluator.lacking(candidate.strategy);
+    if (lacking <= 0) {
       kept.push_back(std::move(candidate.strategy));
     } else if (lacking < least) {
       least = lacking;

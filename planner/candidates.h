@@ -42,8 +42,7 @@ std::vector<Candidate> pipelines(const Problem& problem, const Partition& partit
 Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
                                        std::size_t most);
 
-/// True when the strategy's plan fits every device; sets `lacking` to the bytes that the tightest
-/// device lacks (negative: has left).
-Result<bool> fits(const Problem& problem, Strategy strategy, std::int64_t* lacking = nullptr);
+/// True when the strategy's plan fits every device.
+bool fits(const Problem& problem, const Strategy& strategy);
 
 }  // namespace agpcs

@@ -3,12 +3,14 @@
 
 #include "ir/memory.h"
 #include "planner/evaluate.h"
+#include "planner/evaluator.h"
 #include "planner/seeder.h"
 
 #include <agpcs/version.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -19,7 +21,7 @@ namespace {
 class Search {
  public:
   Search(const Problem& problem, const PlanOptions& options)
-      : problem_(problem), options_(options) {}
+      : problem_(problem), options_(options), evaluator_(problem) {}
 
   Result<Planned> run() {
     AGPCS_TRY(const auto seeders, chosen());
@@ -73,19 +75,24 @@ class Search {
     attempt.name = name;
     attempt.candidates = static_cast<int>(strategies.size());
     for (const Strategy& strategy : strategies) {
+      const Score score = evaluator_.evaluate(strategy);
+      if (score.fits()) {
+        ++attempt.feasible;
+        const double seconds = score.step_seconds;
+        attempt.step_seconds = std::min(seconds, attempt.step_seconds.value_or(seconds));
+        if (best == nullptr || (*best && seconds >= (*best)->estimate.step_seconds)) continue;
+      }
+      // Only what may be chosen or reported needs a plan.
       MemoryFit fit;
       Result<Evaluated> evaluated = evaluate(problem_, strategy, made_by(name), &fit);
-      if (evaluated.status().code() == StatusCode::kInfeasible) {
+      if (evaluated.ok()) {
+        *best = std::move(*evaluated);
+      } else if (evaluated.status().code() == StatusCode::kInfeasible) {
         attempt.why_not = evaluated.status().message();
         if (best != nullptr && (!nearest_ || fit.lacking() < nearest_->lacking())) nearest_ = fit;
-        continue;
+      } else {
+        return evaluated.status();
       }
-      if (!evaluated.ok()) return evaluated.status();
-      ++attempt.feasible;
-      const double seconds = evaluated->estimate.step_seconds;
-      if (!attempt.step_seconds || seconds < *attempt.step_seconds) attempt.step_seconds = seconds;
-      const bool better = best != nullptr && (!*best || seconds < (*best)->estimate.step_seconds);
-      if (better) *best = std::move(*evaluated);
     }
     if (attempt.step_seconds) attempt.why_not.clear();
     if (strategies.empty()) attempt.why_not = "no such strategy for this model and cluster";
@@ -126,6 +133,7 @@ class Search {
 
   const Problem& problem_;
   const PlanOptions& options_;
+  Evaluator evaluator_;
   std::optional<Evaluated> best_;
   std::optional<MemoryFit> nearest_;  // of the candidates that do not fit
   int step_ = 0;

@@ -43,7 +43,7 @@ Result<Strategy> fewest_micro_batches(const Problem& problem, std::size_t device
   std::size_t low = 0, high = counts.size() - 1;
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
-    AGPCS_TRY(const bool enough, fits(problem, one_stage(problem, counts[middle], make)));
+    const bool enough = fits(problem, one_stage(problem, counts[middle], make));
     (enough ? high : low) = enough ? middle : middle + 1;
   }
   return one_stage(problem, counts[low], make);

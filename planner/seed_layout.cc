@@ -204,7 +204,7 @@ class LayoutSeeder : public Seeder {
       if (!strategy) continue;
       // Without a pipeline more micro-batches than memory asks for only add launches.
       if (!pipeline) {
-        AGPCS_TRY(const bool enough, fits(problem, *strategy));
+        const bool enough = fits(problem, *strategy);
         strategies.clear();
         if (enough) return std::vector<Strategy>{std::move(*strategy)};
       }
