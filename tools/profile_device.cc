@@ -210,6 +210,8 @@ MeasuredDevice DeviceProfiler::finish() {
   return std::move(measured_);
 }
 
+constexpr double kShort = 0.25;  // seconds of a step that are measured beside communication
+
 struct TrainingSteps final : Computation {
   Model model;
   std::unique_ptr<StepBench> bench;
@@ -247,7 +249,6 @@ Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree&
 
 Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& options,
                                                       const MeasuredDevice& measured) {
-  constexpr double kShort = 0.25;  // seconds
   std::int64_t samples = measured.steps.front().samples;
   for (const MeasuredStep& step : measured.steps) {
     const bool same = step.model == measured.steps.front().model;

@@ -63,6 +63,7 @@ double stretch(const std::vector<TimedStep>& steps) {
     blocks.back().busy += step.busy();
   }
   std::vector<double> ratios;
+  ratios.reserve(blocks.size());
   for (const Block& block : blocks) ratios.push_back(block.ratio());
   const double most = kOutlier * measured(std::move(ratios)).seconds;
   Block all;

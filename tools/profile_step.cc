@@ -16,6 +16,7 @@ class Nobody : public GradientListener {
 template <typename Part>
 Measured over(const std::vector<TimedStep>& steps, Part part) {
   std::vector<double> values;
+  values.reserve(steps.size());
   for (const TimedStep& step : steps) values.push_back(part(step));
   return measured(std::move(values));
 }

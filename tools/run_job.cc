@@ -13,8 +13,10 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <limits>
 #include <unistd.h>
 
 namespace agpcs {
@@ -35,6 +37,17 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.stall_limit = milliseconds_of(options.stall_limit);
   bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
   return bootstrap;
+}
+
+// A step frees what the next one needs again. By default glibc gives large blocks and the heap's
+// end back to the system, and the next step's page faults bring them in again: how often depends on
+// the heap's layout, so that steps are slower, and by how much is luck.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestHeapBlock = 32 << 20;  // the most that mallopt takes
+  mallopt(M_MMAP_THRESHOLD, kLargestHeapBlock);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 
 }  // namespace
@@ -64,6 +77,7 @@ int run_as_rank(const RankPlace& place, std::string_view command, Console consol
 Status join_job(const JobOptions& options, const RankPlace& place, const std::string& device,
                 const std::string& identity, const LastWord& last_word,
                 const std::function<Status(Bootstrap&)>& work) {
+  keep_freed_memory();
   AGPCS_TRY(const auto bootstrap,
             Bootstrap::join(bootstrap_options(options, place, device, identity)));
   const auto end_now = [&](const Status& failure) {
@@ -71,7 +85,7 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
     _exit(exit_code(failure.code()));  // other threads are at work: no destructor may run
   };
   const LastResort last_resort(*bootstrap, end_now);
-  const Status status = work(*bootstrap);
+  Status status = work(*bootstrap);
   if (status.ok()) return status;
   if (status.code() != StatusCode::kPeerFailed) {
     const bool named = status.message().rfind("rank ", 0) == 0;
