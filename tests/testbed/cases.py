@@ -97,14 +97,14 @@ CASES = [
             ("cnn", "equal", "ab", 1), ("bert_2", "2 stages", "a|b", 2)),
     *_cases("uneven-3",
             ("cnn", "equal", "abc", 1), ("cnn", "by speed", "abc", 1), ("cnn", "3 stages", "a|b|c", 8),
-            ("bert_2", "by speed", "abc", 1), ("squeezenet", "2 x 1 + 1", "ac|b", 2)),
+            ("bert_2", "by speed", "abc", 1), ("squeezenet", "2 + 1", "ab|c", 2)),
     *_cases("even-4",
             ("cnn", "equal", "abcd", 1), ("cnn", "4 stages", "a|b|c|d", 8), ("cnn", "2 x 2", "ab|cd", 4),
             ("bert_2", "2 x 2", "ab|cd", 4), ("bert_2", "1 MB buckets", "abcd", 1, 1_000_000)),
     *_cases("uneven-4",
             ("cnn", "equal", "abcd", 1), ("cnn", "by speed", "abcd", 1), ("cnn", "planned", None),
             ("cnn", "2 x 2", "ad|bc", 2), ("cnn", "4 stages", "a|b|c|d", 8),
-            ("bert_2", "equal", "abcd", 1), ("bert_2", "by speed", "abcd", 1), ("bert_2", "2 x 2", "ad|bc", 2)),
+            ("bert_2", "without d", "abc", 1), ("bert_2", "2 + 1", "ab|c", 2), ("squeezenet", "2 stages", "a|b", 4)),
 ]
 QUICK = ["tune-2/cnn/equal", "tune-2/cnn/by speed", "tune-2/cnn/2 stages"]
 

@@ -23,11 +23,13 @@ def step_count(predicted_seconds, seconds):
     return min(MOST_STEPS, max(LEAST_STEPS, math.ceil(seconds / predicted_seconds)))
 
 
-def rank_environment(bed, rank, token):
-    """The variables by which a rank knows its place (docs/agpcs_run.md), as torchrun sets them."""
-    machine, place = bed.ranks[rank]
-    return {"RANK": str(rank), "WORLD_SIZE": str(len(bed.ranks)), "LOCAL_RANK": str(place),
-            "LOCAL_WORLD_SIZE": str(machine.ranks), "MASTER_ADDR": bed.address(bed.ranks[0][0]),
+def rank_environment(bed, seats, rank, token):
+    """The variables by which a rank knows its place (docs/agpcs_run.md), as torchrun sets them. `seats`: the bed's rank
+    that each rank of the plan is, for a plan may leave devices out."""
+    machines = [bed.ranks[seat][0] for seat in seats]
+    here = machines[rank]
+    return {"RANK": str(rank), "WORLD_SIZE": str(len(seats)), "LOCAL_RANK": str(machines[:rank].count(here)),
+            "LOCAL_WORLD_SIZE": str(machines.count(here)), "MASTER_ADDR": bed.address(machines[0]),
             "MASTER_PORT": str(PORT), "AGPCS_PORT": str(PORT), "AGPCS_JOB_TOKEN": token}
 
 
@@ -61,10 +63,10 @@ class Commands:
             command.append("--local")
         else:
             self.bed.set_speeds()
-        self._run(command, "profile", limit, lambda line: None)
+        self._run(command, clusters.devices(self.cluster), "profile", limit, lambda line: None)
 
-    def replay(self, plan, model, steps, limit):
-        """Seconds of each step after the warm-up. The machines start up at full speed; training is at their own."""
+    def replay(self, plan, devices, model, steps, limit):
+        """Seconds of each step after the warm-up; `devices`: the plan's, by rank. The machines start up at full speed; training is at their own."""
         command = [self.binaries / "agpcs-run", plan, model, "--json", "--threads", "1", "--seed", "1",
                    "--steps", str(steps + WARM_UP)]
         events = []
@@ -78,13 +80,13 @@ class Commands:
             if events[-1]["event"] == "start" and self.bed is not None:
                 self.bed.set_speeds()
 
-        self._run(command, plan.stem, limit, on_line)
+        self._run(command, devices, plan.stem, limit, on_line)
         seconds = steps_of(events)
         if len(seconds) != steps:
             raise Failed(f"{plan.stem}: {len(seconds)} of {steps} steps were reported")
         return seconds
 
-    def _start(self, command, name, logs):
+    def _start(self, command, devices, name, logs):
         """Starts all ranks; the first process is rank 0 (or the one that starts the others), its output a pipe."""
         if self.bed is None:
             log = logs.enter_context((self.folder / f"{name}.log").open("w"))
@@ -92,21 +94,22 @@ class Commands:
                                      start_new_session=True)]
         token = secrets.token_hex(16)
         started = []
-        for rank in range(len(self.bed.ranks)):
+        seats = [clusters.devices(self.cluster).index(device) for device in devices]
+        for rank, seat in enumerate(seats):
             log = logs.enter_context((self.folder / f"{name}.{rank}.log").open("w"))
-            environment = os.environ | rank_environment(self.bed, rank, token)
-            started.append(self.bed.start(rank, command, stdout=log if rank else subprocess.PIPE, stderr=log,
+            environment = os.environ | rank_environment(self.bed, seats, rank, token)
+            started.append(self.bed.start(seat, command, stdout=log if rank else subprocess.PIPE, stderr=log,
                                           text=True, env=environment))
         return started
 
-    def _run(self, command, name, limit, on_line):
-        """Runs a command as every rank, tells `on_line` of what rank 0 prints; all have ended when it returns."""
+    def _run(self, command, devices, name, limit, on_line):
+        """Runs a command as the ranks on those devices, tells `on_line` of what rank 0 prints; all have ended when it returns."""
         processes = []
         with contextlib.ExitStack() as cleanup:
             late = threading.Timer(limit, lambda: [_end(process) for process in processes])
             cleanup.callback(late.cancel)
             cleanup.callback(lambda: [_end(process) for process in processes])
-            processes.extend(self._start(command, name, cleanup))
+            processes.extend(self._start(command, devices, name, cleanup))
             late.start()
             for line in processes[0].stdout:
                 on_line(line)

@@ -53,11 +53,11 @@ class Suite:
             self._failed(cluster.name, error)
             return
         plans = [(case, *made) for case in here if (made := self._plan(commands, case, cluster_file))]
-        runs = {case: [] for case, _, _ in plans}
+        runs = {case: [] for case, *_ in plans}
         for _ in range(ROUNDS):
-            for case, plan, predicted in plans:
-                self._replay(commands, case, plan, predicted, runs[case])
-        for case, _, predicted in plans:
+            for case, plan, devices, predicted in plans:
+                self._replay(commands, case, plan, devices, predicted, runs[case])
+        for case, _, _, predicted in plans:
             if len(runs[case]) == ROUNDS:
                 self.results.append(compare.compared(case, predicted, runs[case]))
 
@@ -74,18 +74,19 @@ class Suite:
         return path
 
     def _plan(self, commands, case, cluster_file):
-        """(plan file, predicted seconds of a step); None, and a failure, where there is no plan."""
+        """(plan file, its devices by rank, predicted seconds of a step); None, and a failure, where there is no plan."""
         plan = commands.folder / f"{case.model}-{case.plan.replace(' ', '-')}.plan"
         try:
-            return plan, commands.compile(cases.MODELS[case.model], cluster_file, plan, case.options())["step_seconds"]
+            report = commands.compile(cases.MODELS[case.model], cluster_file, plan, case.options())
         except machines.Failed as error:
             self._failed(case.name, error)
             return None
+        return plan, [each["device"] for each in report["devices"]], report["step_seconds"]
 
-    def _replay(self, commands, case, plan, predicted, runs):
+    def _replay(self, commands, case, plan, devices, predicted, runs):
         steps = step_count(predicted, self.seconds)
         try:
-            runs.append(commands.replay(plan, cases.MODELS[case.model], steps, REPLAY_LIMIT))
+            runs.append(commands.replay(plan, devices, cases.MODELS[case.model], steps, REPLAY_LIMIT))
         except machines.Failed as error:
             self._failed(case.name, error)
             return

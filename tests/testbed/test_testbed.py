@@ -84,10 +84,17 @@ class Commands(unittest.TestCase):
 
     def test_a_rank_knows_its_place_and_where_rank_0_is(self):
         cluster = clusters.Cluster("three", (clusters.Machine("a", 0.3, 100), clusters.Machine("b", 0.5, 100, ranks=2)))
-        found = commands.rank_environment(machines.Bed(cluster), 2, "secret")
+        found = commands.rank_environment(machines.Bed(cluster), [0, 1, 2], 2, "secret")
         self.assertEqual(found, {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
                                  "MASTER_ADDR": "10.213.77.1", "MASTER_PORT": "29500", "AGPCS_PORT": "29500",
                                  "AGPCS_JOB_TOKEN": "secret"})
+
+
+    def test_a_plan_may_leave_devices_out(self):
+        cluster = clusters.Cluster("three", (clusters.Machine("a", 0.3, 100), clusters.Machine("b", 0.5, 100, ranks=2)))
+        found = commands.rank_environment(machines.Bed(cluster), [2], 0, "secret")
+        self.assertEqual([found[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")],
+                         ["0", "1", "0", "1", "10.213.77.2"])
 
 
 class Cases(unittest.TestCase):

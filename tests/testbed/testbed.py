@@ -39,8 +39,8 @@ def parse(words):
     run.add_argument("--quick", action="store_true", help=f"a few cases; fails beyond a factor of {CANNOT_BE_NOISE:g}")
     run.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
     run.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
-    run.add_argument("--seconds", type=float, default=6.0, help="of steps in each replay, about (default: %(default)g)")
-    run.add_argument("--profile-seconds", type=float, default=45.0,
+    run.add_argument("--seconds", type=float, default=5.0, help="of steps in each replay, about (default: %(default)g)")
+    run.add_argument("--profile-seconds", type=float, default=40.0,
                      help="of operators, about, and half of that of messages (default: %(default)g)")
     run.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
     run.add_argument("--json", type=pathlib.Path, help="write all results to this file")
