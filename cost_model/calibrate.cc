@@ -92,6 +92,7 @@ class PassFits {
     log_.add(file_,
              fmt::format("{} {} on {}", agpcs::name_of(op_class), name_of(pass_), device_.name),
              own, fit);
+    log_.reports.back().stands_in = true;
     return pass_fit(fit, true);
   }
 
@@ -194,11 +195,12 @@ Status calibrate_kind(const Cluster& cluster, DeviceKind& kind, FitLog& log) {
   return {};
 }
 
-/// One warning a file: the fits that do not explain their measurements, the worst first.
+/// One warning a file: the fits that count and do not explain their measurements, the worst first.
 std::string warnings_of(const FitLog& log) {
   std::map<std::string, std::vector<const FitReport*>> unexplained;
   for (std::size_t i = 0; i < log.reports.size(); ++i) {
-    if (!log.reports[i].explains()) unexplained[log.files[i]].push_back(&log.reports[i]);
+    const FitReport& report = log.reports[i];
+    if (!report.explains() && !report.stands_in) unexplained[log.files[i]].push_back(&report);
   }
   std::string text;
   for (auto& [file, fits] : unexplained) {

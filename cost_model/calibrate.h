@@ -15,7 +15,8 @@ namespace agpcs {
 
 /// How well a fit explains what it was made from.
 struct FitReport {
-  std::string what;  ///< "convolution forward on v100", "ring all-reduce", "link a nic out"
+  std::string what;        ///< "convolution forward on v100", "ring all-reduce", "link a nic out"
+  bool stands_in = false;  ///< it counts only for operators that were not measured
   std::size_t points = 0;
   std::size_t outliers = 0;  ///< points that the robust fit set aside
   double median_error = 0;   ///< of |fitted - measured| / measured, over all points
@@ -26,7 +27,8 @@ struct FitReport {
 struct Calibrated {
   Cluster cluster;
   std::vector<FitReport> fits;
-  std::string warnings;  ///< fits that do not explain their data; ready to print
+  /// Fits that do not explain their data, those aside that only stand in; ready to print.
+  std::string warnings;
 };
 
 /// Replaces the figures of every device kind, link and algorithm that refers to a profile by those

@@ -162,6 +162,17 @@ std::vector<std::pair<const DeviceKind*, Coverage>> coverages(const Compiled& co
   return list;
 }
 
+/// By what fraction the class fits of a kind's profile miss what they were made from: the median of
+/// the class that they explain worst.
+double stand_in_error(const Compiled& compiled, const DeviceKind& kind) {
+  double worst = 0;
+  const std::string end = " on " + kind.profile.entry;
+  for (const FitReport& fit : compiled.fits) {
+    if (fit.stands_in && fit.what.ends_with(end)) worst = std::max(worst, fit.median_error);
+  }
+  return worst;
+}
+
 std::string costs_text(const Compiled& compiled) {
   std::string text;
   for (const auto& [kind, coverage] : coverages(compiled)) {
@@ -174,7 +185,8 @@ std::string costs_text(const Compiled& compiled) {
                         kind->name, coverage.measured, coverage.operators,
                         100 * coverage.measured_fraction_of_seconds);
     if (coverage.fitted > 0) {
-      text += fmt::format(", {} by fitted efficiencies", coverage.fitted);
+      text += fmt::format(", {} by fitted efficiencies (median error up to {:.0f}%)",
+                          coverage.fitted, 100 * stand_in_error(compiled, *kind));
     }
     if (coverage.datasheet > 0) text += fmt::format(", {} by the datasheet", coverage.datasheet);
     text += '\n';
