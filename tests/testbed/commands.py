@@ -66,7 +66,8 @@ class Commands:
         self._run(command, clusters.devices(self.cluster), "profile", limit, lambda line: None)
 
     def replay(self, plan, devices, model, steps, limit):
-        """Seconds of each step after the warm-up; `devices`: the plan's, by rank. The machines start up at full speed; training is at their own."""
+        """Seconds of each step after the warm-up; `devices`: the plan's, by rank. The machines start up at full speed;
+        training is at their own."""
         command = [self.binaries / "agpcs-run", plan, model, "--json", "--threads", "1", "--seed", "1",
                    "--steps", str(steps + WARM_UP)]
         events = []
@@ -103,7 +104,8 @@ class Commands:
         return started
 
     def _run(self, command, devices, name, limit, on_line):
-        """Runs a command as the ranks on those devices, tells `on_line` of what rank 0 prints; all have ended when it returns."""
+        """Runs a command as the ranks on those devices, tells `on_line` of what rank 0 prints; all have ended when it
+        returns."""
         processes = []
         with contextlib.ExitStack() as cleanup:
             late = threading.Timer(limit, lambda: [_end(process) for process in processes])
