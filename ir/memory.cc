@@ -98,6 +98,7 @@ namespace {
 template <typename T, typename Of>
 Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
+  StageMemoryModel model(graph, plan.training);
   std::vector<T> ranks(static_cast<std::size_t>(plan.rank_count()));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
@@ -108,7 +109,7 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
       const std::int64_t samples = stage.samples[i];
       auto it = by_samples.find(samples);
       if (it == by_samples.end()) {
-        const StageMemory memory = stage_memory(graph, plan.training, parts, samples);
+        const StageMemory memory = model.of(parts, samples);
         it = by_samples.emplace(samples, of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;

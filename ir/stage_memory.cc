@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -15,219 +14,264 @@ namespace agpcs {
 namespace {
 
 constexpr std::int64_t kFp32Bytes = 4;
+/// Numbers of samples whose sizes are remembered.
+constexpr std::size_t kMostSizes = 64;
 
-/// What the backward pass needs, and when it is last needed: by the first operator that keeps it.
-struct KeptStorage {
-  std::unordered_map<TensorId, OpId> first_keeper;
-  std::unordered_map<OpId, std::int64_t> extra;
-};
-
-class StageCounter {
- public:
-  StageCounter(const Graph& graph, const Training& training, const StageParts& parts,
-               std::int64_t samples)
-      : graph_(graph), training_(training), parts_(parts), ops_(parts.ops), samples_(samples) {}
-
-  StageMemory run() {
-    count_resident();
-    count_cuts();
-    const KeptStorage kept = find_kept();
-    memory_.forward_peak = forward_peak(kept);
-    memory_.in_flight = held_bytes(kept);
-    memory_.backward_peak = backward_peak(kept, memory_.in_flight);
-    if (parts_.recompute) {  // the backward pass begins with the forward pass
-      memory_.backward_peak = std::max(memory_.backward_peak, memory_.forward_peak);
-      memory_.forward_peak = forward_peak(received_only());
-      memory_.in_flight = held_bytes(received_only());
-      return memory_;
-    }
-    for (const TensorId id : received_) {
-      if (!kept.first_keeper.contains(id)) memory_.received_and_free += bytes(id);
-    }
-    return memory_;
-  }
-
- private:
-  std::int64_t bytes(TensorId id) const {
-    const Tensor& t = graph_.tensor(id);
-    return elements_at(t.shape, samples_) *
-           static_cast<std::int64_t>(element_bytes(t.type, training_.precision));
-  }
-  void count_resident() {
-    std::set<TensorId> seen;
-    for (const OpId op : ops_) {
-      for (const TensorId id : graph_.op(op).inputs) {
-        if (id != kNone && seen.insert(id).second) count_resident(id);
-      }
-    }
-    memory_.gradients = parts_.gradients;
-  }
-
-  void count_resident(TensorId id) {
-    const Tensor& t = graph_.tensor(id);
-    const std::int64_t elements = elements_at(t.shape, samples_);
-    switch (t.kind) {
-      case TensorKind::kParameter:
-        memory_.optimizer += elements * kFp32Bytes * optimizer_slots();
-        if (bytes(id) < elements * kFp32Bytes) memory_.parameters += elements * kFp32Bytes;
-        [[fallthrough]];
-      case TensorKind::kState:
-      case TensorKind::kConstant:
-        memory_.parameters += bytes(id);
-        return;
-      case TensorKind::kInput:
-        memory_.inputs += bytes(id) * parts_.micro_batches;
-        return;
-      case TensorKind::kActivation:
-        return;
-    }
-  }
-
-  int optimizer_slots() const {
-    const Optimizer& o = training_.optimizer;
-    if (o.kind == "adam") return 2;
-    return o.momentum != 0 ? 1 : 0;
-  }
-
-  void count_cuts() {
-    for (const StageParts::Crossing& crossing : parts_.received) {
-      const std::int64_t size = bytes(crossing.tensor);
-      received_.insert(storage_of(graph_, crossing.tensor));
-      memory_.received += size;
-      if (crossing.gradient) memory_.gradients_sent += size;
-    }
-    for (const StageParts::Crossing& crossing : parts_.sent) {
-      const std::int64_t size = bytes(crossing.tensor);
-      sent_.insert(storage_of(graph_, crossing.tensor));
-      memory_.sent += size;
-      if (crossing.gradient) memory_.gradients_received += size;
-    }
-  }
-
-  KeptStorage find_kept() const {
-    KeptStorage kept;
-    for (const OpId op : ops_) {
-      const Kept of_op = kept_for_backward(graph_, op, samples_, training_.precision);
-      if (of_op.extra_bytes != 0) kept.extra[op] = of_op.extra_bytes;
-      for (const TensorId id : of_op.tensors) {
-        const TensorId root = storage_of(graph_, id);
-        if (graph_.tensor(root).kind == TensorKind::kActivation) {
-          kept.first_keeper.emplace(root, op);
-        }
-      }
-    }
-    return kept;
-  }
-
-  /// With recomputation a micro-batch keeps what it received, and nothing else.
-  KeptStorage received_only() const {
-    KeptStorage kept;
-    for (const TensorId id : received_) kept.first_keeper.emplace(id, ops_.front());
-    return kept;
-  }
-
-  /// What a micro-batch holds between its passes: kept, and sent.
-  std::int64_t held_bytes(const KeptStorage& kept) const {
-    std::int64_t sum = 0;
-    for (const auto& [id, op] : kept.first_keeper) sum += bytes(id);
-    for (const auto& [op, extra] : kept.extra) sum += extra;
-    for (const TensorId id : sent_) {
-      if (!kept.first_keeper.contains(id)) sum += bytes(id);
-    }
-    return sum;
-  }
-
-  /// By storage, the last operator of the stage that reads it.
-  std::unordered_map<TensorId, OpId> last_readers() const {
-    std::unordered_map<TensorId, OpId> last;
-    for (const OpId op : ops_) {
-      for (const TensorId id : graph_.op(op).inputs) {
-        if (id != kNone) last[storage_of(graph_, id)] = op;
-      }
-      for (const TensorId id : graph_.op(op).outputs) {
-        if (id != kNone) last.emplace(storage_of(graph_, id), op);
-      }
-    }
-    return last;
-  }
-
-  std::int64_t forward_peak(const KeptStorage& kept) const {
-    const std::unordered_map<TensorId, OpId> last = last_readers();
-    std::unordered_map<OpId, std::int64_t> freed_after;
-    std::int64_t live = 0, peak = 0;
-    for (const TensorId id : received_) {
-      if (kept.first_keeper.contains(id)) live += bytes(id);
-    }
-    for (const OpId op : ops_) {
-      const auto extra = kept.extra.find(op);
-      if (extra != kept.extra.end()) live += extra->second;
-      for (const TensorId id : graph_.op(op).outputs) {
-        if (id == kNone || storage_of(graph_, id) != id) continue;
-        live += bytes(id);
-        if (!kept.first_keeper.contains(id) && !sent_.contains(id)) {
-          freed_after[last.at(id)] += bytes(id);
-        }
-      }
-      peak = std::max(peak, live);
-      live -= freed_after[op];
-    }
-    return std::max(peak, live);
-  }
-
-  /// Adds the gradients that `op`'s backward makes for activations to `gradients` and `live`.
-  /// Returns the bytes of those for parameters, which go into their buckets at once.
-  std::int64_t make_gradients(const Op& op, std::unordered_map<TensorId, std::int64_t>& gradients,
-                              std::int64_t& live) const {
-    std::int64_t passing = 0;
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const TensorId id = op.inputs[i];
-      if (id == kNone || !graph_.tensor(id).needs_gradient || !passes_gradient(op, i)) continue;
-      if (graph_.tensor(id).kind == TensorKind::kParameter) {
-        passing += bytes(id);
-        continue;
-      }
-      const TensorId root = storage_of(graph_, id);
-      if (sent_.contains(root) || !gradients.emplace(root, bytes(id)).second) continue;
-      live += bytes(id);
-    }
-    return passing;
-  }
-
-  std::int64_t backward_peak(const KeptStorage& kept, std::int64_t held) const {
-    std::unordered_map<OpId, std::int64_t> freed_after = kept.extra;
-    for (const auto& [id, op] : kept.first_keeper) {
-      if (!sent_.contains(id)) freed_after[op] += bytes(id);
-    }
-    std::unordered_map<TensorId, std::int64_t> gradients;
-    std::int64_t live = held, peak = held;
-    for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
-      const std::int64_t passing = make_gradients(graph_.op(*op), gradients, live);
-      peak = std::max(peak, live + passing);
-      for (const TensorId id : graph_.op(*op).outputs) {
-        const auto it = id == kNone ? gradients.end() : gradients.find(id);
-        if (it == gradients.end()) continue;
-        live -= it->second;
-        gradients.erase(it);
-      }
-      live -= freed_after[*op];
-    }
-    return peak;
-  }
-
-  const Graph& graph_;
-  const Training& training_;
-  const StageParts& parts_;
-  const std::vector<OpId>& ops_;
-  std::int64_t samples_;
-  std::set<TensorId> received_, sent_;  // storages
-  StageMemory memory_;
-};
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 }  // namespace
 
-StageMemory stage_memory(const Graph& graph, const Training& training, const StageParts& parts,
-                         std::int64_t samples) {
-  return StageCounter(graph, training, parts, samples).run();
+StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
+    : graph_(graph), training_(training), tensors_(graph.tensors.size()), ops_(graph.ops.size()) {
+  for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
+    tensors_[at(id)].root = storage_of(graph, id);
+  }
+  const Optimizer& o = training.optimizer;
+  optimizer_slots_ = o.kind == "adam" ? 2 : o.momentum != 0 ? 1 : 0;
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    const std::vector<TensorId>& inputs = graph.op(op).inputs;
+    ops_[at(op)].gradient = gradients_.size();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == kNone || !graph.tensor(inputs[i]).needs_gradient) continue;
+      if (passes_gradient(graph.op(op), i)) gradients_.push_back(inputs[i]);
+    }
+    ops_[at(op)].gradient_end = gradients_.size();
+  }
+}
+
+StageMemory StageMemoryModel::of(const StageParts& parts, std::int64_t samples) {
+  parts_ = &parts;
+  sizes_ = &sizes_for(samples);
+  samples_ = samples;
+  memory_ = {};
+  count_resident();
+  count_cuts();
+  find_kept();
+  memory_.forward_peak = forward_peak();
+  memory_.in_flight = held_bytes();
+  memory_.backward_peak = backward_peak(memory_.in_flight);
+  if (parts.recompute) {  // the backward pass begins with the forward pass
+    memory_.backward_peak = std::max(memory_.backward_peak, memory_.forward_peak);
+    keep_received_only();
+    memory_.forward_peak = forward_peak();
+    memory_.in_flight = held_bytes();
+  } else {
+    for (const TensorId id : received_) {
+      if (tensors_[at(id)].first_keeper == kNone) memory_.received_and_free += bytes(id);
+    }
+  }
+  forget();
+  return memory_;
+}
+
+StageMemoryModel::Sizes& StageMemoryModel::sizes_for(std::int64_t samples) {
+  const auto known = known_.find(samples);
+  if (known != known_.end()) return known->second;
+  if (known_.size() == kMostSizes) known_.clear();
+  Sizes& sizes = known_[samples];
+  sizes.bytes.reserve(graph_.tensors.size());
+  for (const Tensor& t : graph_.tensors) {
+    sizes.bytes.push_back(elements_at(t.shape, samples) *
+                          static_cast<std::int64_t>(element_bytes(t.type, training_.precision)));
+  }
+  sizes.kept.resize(graph_.ops.size());
+  return sizes;
+}
+
+const StageMemoryModel::OpKept& StageMemoryModel::kept_by(OpId op) {
+  OpKept& kept = sizes_->kept[at(op)];
+  if (kept.known) return kept;
+  const Kept of_op = kept_for_backward(graph_, op, samples_, training_.precision);
+  kept.known = true;
+  kept.extra = of_op.extra_bytes;
+  for (const TensorId id : of_op.tensors) {
+    const TensorId root = tensors_[at(id)].root;
+    if (graph_.tensor(root).kind == TensorKind::kActivation) kept.roots.push_back(root);
+  }
+  return kept;
+}
+
+void StageMemoryModel::count_resident() {
+  for (const OpId op : parts_->ops) {
+    for (const TensorId id : graph_.op(op).inputs) {
+      if (id == kNone || tensors_[at(id)].seen) continue;
+      tensors_[at(id)].seen = true;
+      count_resident(id);
+    }
+  }
+  for (const OpId op : parts_->ops) {
+    for (const TensorId id : graph_.op(op).inputs) {
+      if (id != kNone) tensors_[at(id)].seen = false;
+    }
+  }
+  memory_.gradients = parts_->gradients;
+}
+
+void StageMemoryModel::count_resident(TensorId id) {
+  const Tensor& t = graph_.tensor(id);
+  switch (t.kind) {
+    case TensorKind::kParameter: {
+      const std::int64_t full = elements_at(t.shape, samples_) * kFp32Bytes;
+      memory_.optimizer += full * optimizer_slots_;
+      if (bytes(id) < full) memory_.parameters += full;
+      memory_.parameters += bytes(id);
+      return;
+    }
+    case TensorKind::kState:
+    case TensorKind::kConstant:
+      memory_.parameters += bytes(id);
+      return;
+    case TensorKind::kInput:
+      memory_.inputs += bytes(id) * parts_->micro_batches;
+      return;
+    case TensorKind::kActivation:
+      return;
+  }
+}
+
+void StageMemoryModel::count_cuts() {
+  for (const StageParts::Crossing& crossing : parts_->received) {
+    const std::int64_t size = bytes(crossing.tensor);
+    OfTensor& root = tensors_[at(tensors_[at(crossing.tensor)].root)];
+    if (!root.received) received_.push_back(tensors_[at(crossing.tensor)].root);
+    root.received = true;
+    memory_.received += size;
+    if (crossing.gradient) memory_.gradients_sent += size;
+  }
+  for (const StageParts::Crossing& crossing : parts_->sent) {
+    const std::int64_t size = bytes(crossing.tensor);
+    OfTensor& root = tensors_[at(tensors_[at(crossing.tensor)].root)];
+    if (!root.sent) sent_.push_back(tensors_[at(crossing.tensor)].root);
+    root.sent = true;
+    memory_.sent += size;
+    if (crossing.gradient) memory_.gradients_received += size;
+  }
+}
+
+void StageMemoryModel::find_kept() {
+  for (const OpId op : parts_->ops) {
+    const OpKept& kept = kept_by(op);
+    ops_[at(op)].extra = kept.extra;
+    for (const TensorId root : kept.roots) keep(root, op);
+    for (const TensorId id : graph_.op(op).inputs) {
+      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = op;
+    }
+    for (const TensorId id : graph_.op(op).outputs) {
+      if (id == kNone) continue;
+      OpId& last = tensors_[at(tensors_[at(id)].root)].last_reader;
+      if (last == kNone) last = op;
+    }
+  }
+}
+
+void StageMemoryModel::keep(TensorId root, OpId op) {
+  if (tensors_[at(root)].first_keeper != kNone) return;
+  tensors_[at(root)].first_keeper = op;
+  kept_.push_back(root);
+}
+
+/// With recomputation a micro-batch keeps what it received, and nothing else.
+void StageMemoryModel::keep_received_only() {
+  for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
+  kept_.clear();
+  for (const OpId op : parts_->ops) ops_[at(op)].extra = 0;
+  for (const TensorId id : received_) keep(id, parts_->ops.front());
+}
+
+/// What a micro-batch holds between its passes: kept, and sent.
+std::int64_t StageMemoryModel::held_bytes() const {
+  std::int64_t sum = 0;
+  for (const TensorId id : kept_) sum += bytes(id);
+  for (const OpId op : parts_->ops) sum += ops_[at(op)].extra;
+  for (const TensorId id : sent_) {
+    if (tensors_[at(id)].first_keeper == kNone) sum += bytes(id);
+  }
+  return sum;
+}
+
+std::int64_t StageMemoryModel::forward_peak() {
+  std::int64_t live = 0, peak = 0;
+  for (const TensorId id : received_) {
+    if (tensors_[at(id)].first_keeper != kNone) live += bytes(id);
+  }
+  for (const OpId op : parts_->ops) {
+    live += ops_[at(op)].extra;
+    for (const TensorId id : graph_.op(op).outputs) {
+      if (id == kNone || tensors_[at(id)].root != id) continue;
+      live += bytes(id);
+      const OfTensor& tensor = tensors_[at(id)];
+      if (tensor.first_keeper == kNone && !tensor.sent) {
+        ops_[at(tensor.last_reader)].freed += bytes(id);
+      }
+    }
+    peak = std::max(peak, live);
+    live -= take_freed(op);
+  }
+  return std::max(peak, live);
+}
+
+/// Adds the gradients that `op`'s backward makes for activations to `live`. Returns the bytes of
+/// those for parameters, which go into their buckets at once.
+std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
+  std::int64_t passing = 0;
+  for (std::size_t i = ops_[at(op)].gradient; i < ops_[at(op)].gradient_end; ++i) {
+    const TensorId id = gradients_[i];
+    if (graph_.tensor(id).kind == TensorKind::kParameter) {
+      passing += bytes(id);
+      continue;
+    }
+    const TensorId root = tensors_[at(id)].root;
+    OfTensor& tensor = tensors_[at(root)];
+    if (tensor.sent || tensor.has_gradient) continue;
+    tensor.has_gradient = true;
+    tensor.gradient = bytes(id);
+    with_gradient_.push_back(root);
+    live += tensor.gradient;
+  }
+  return passing;
+}
+
+std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
+  for (const OpId op : parts_->ops) ops_[at(op)].freed = ops_[at(op)].extra;
+  for (const TensorId id : kept_) {
+    const OfTensor& tensor = tensors_[at(id)];
+    if (!tensor.sent) ops_[at(tensor.first_keeper)].freed += bytes(id);
+  }
+  std::int64_t live = held, peak = held;
+  for (auto op = parts_->ops.rbegin(); op != parts_->ops.rend(); ++op) {
+    const std::int64_t passing = make_gradients(*op, live);
+    peak = std::max(peak, live + passing);
+    for (const TensorId id : graph_.op(*op).outputs) {
+      if (id == kNone || !tensors_[at(id)].has_gradient) continue;
+      live -= tensors_[at(id)].gradient;
+      tensors_[at(id)].has_gradient = false;
+    }
+    live -= take_freed(*op);
+  }
+  return peak;
+}
+
+std::int64_t StageMemoryModel::take_freed(OpId op) { return std::exchange(ops_[at(op)].freed, 0); }
+
+/// Leaves nothing of this stage behind.
+void StageMemoryModel::forget() {
+  for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
+  for (const TensorId id : received_) tensors_[at(id)].received = false;
+  for (const TensorId id : sent_) tensors_[at(id)].sent = false;
+  for (const TensorId id : with_gradient_) tensors_[at(id)].has_gradient = false;
+  for (const OpId op : parts_->ops) {
+    ops_[at(op)].extra = 0;
+    for (const TensorId id : graph_.op(op).inputs) {
+      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = kNone;
+    }
+    for (const TensorId id : graph_.op(op).outputs) {
+      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = kNone;
+    }
+  }
+  kept_.clear();
+  received_.clear();
+  sent_.clear();
+  with_gradient_.clear();
 }
 
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops) {

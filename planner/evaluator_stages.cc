@@ -56,7 +56,9 @@ int StageInfo::index_of(OpId first) const {
 }
 
 StageTable::StageTable(const Problem& problem)
-    : problem_(problem), parameter_of_(problem.graph.tensors.size(), -1) {
+    : problem_(problem),
+      memory_model_(problem.graph, problem.training),
+      parameter_of_(problem.graph.tensors.size(), -1) {
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& tensor = problem.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
@@ -223,9 +225,7 @@ const StageMemory& StageTable::memory(StageInfo& stage, std::int64_t samples,
   stage.parts.micro_batches = micro_batches;
   stage.parts.recompute = recompute;
   remembered_ += sizeof(StageMemory);
-  return stage.memory
-      .emplace(key, stage_memory(problem_.graph, problem_.training, stage.parts, samples))
-      .first->second;
+  return stage.memory.emplace(key, memory_model_.of(stage.parts, samples)).first->second;
 }
 
 }  // namespace agpcs

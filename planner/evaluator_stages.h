@@ -92,6 +92,7 @@ class StageTable {
   StageSeconds make_seconds(const StageInfo& stage, const OpTimes& times, bool recompute) const;
 
   const Problem& problem_;
+  StageMemoryModel memory_model_;
   std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
   std::vector<int> parameter_of_;                 // by TensorId: in parameters_; -1: none
   const PartitionInfo* last_ = nullptr;
