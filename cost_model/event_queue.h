@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventQueue: what happens next in virtual time. A binary heap that keeps its memory.
+// EventQueue: what happens next in virtual time. A heap of four children that keeps its memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -26,7 +27,7 @@ class EventQueue {
     std::size_t at = heap_.size();
     heap_.push_back(event);
     while (at > 0) {
-      const std::size_t parent = (at - 1) / 2;
+      const std::size_t parent = (at - 1) / kChildren;
       if (!before(event, heap_[parent])) break;
       heap_[at] = heap_[parent];
       at = parent;
@@ -40,16 +41,22 @@ class EventQueue {
     const std::size_t size = heap_.size();
     if (size == 0) return;
     std::size_t at = 0;
-    for (std::size_t child = 1; child < size; child = 2 * at + 1) {
-      if (child + 1 < size && before(heap_[child + 1], heap_[child])) ++child;
-      if (!before(heap_[child], last)) break;
-      heap_[at] = heap_[child];
-      at = child;
+    for (std::size_t first = 1; first < size; first = kChildren * at + 1) {
+      const std::size_t end = std::min(first + kChildren, size);
+      std::size_t least = first;
+      for (std::size_t child = first + 1; child < end; ++child) {
+        least = before(heap_[child], heap_[least]) ? child : least;
+      }
+      if (!before(heap_[least], last)) break;
+      heap_[at] = heap_[least];
+      at = least;
     }
     heap_[at] = last;
   }
 
  private:
+  static constexpr std::size_t kChildren = 4;
+
   static bool before(const StepEvent& a, const StepEvent& b) {
     return a.time < b.time || (a.time == b.time && a.order < b.order);
   }
