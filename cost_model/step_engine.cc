@@ -24,18 +24,38 @@ bool StepEngine::run(const FlatStep& step, StepDetail detail) {
     for (const int index : step.ranks[at(rank)].program->starts) ready_.push_back({rank, index});
   }
   begin_ready();
-  while (!events_.empty()) {
-    now_ = events_.top().time;
-    while (!events_.empty() && events_.top().time == now_) {
-      const StepEvent event = events_.top();
-      events_.pop();
-      handle(event);
-      begin_ready();
-    }
+  while (!events_.empty() || !flow_ends_.empty()) {
+    now_ = next_is_flow_end() ? flow_ends_.top().time : events_.top().time;
+    while (handle_next()) begin_ready();
     settle();
   }
   if (!all_done()) return false;
   if (detail.timeline) sort_timeline();
+  return true;
+}
+
+bool StepEngine::next_is_flow_end() const {
+  if (flow_ends_.empty() || events_.empty()) return events_.empty();
+  const StepEvent& event = events_.top();
+  const FlowEnd& end = flow_ends_.top();
+  return end.time < event.time ||
+         (end.time == event.time && order_of(EventKind::kFlowEnd, end.slot, 0) < event.order);
+}
+
+/// Handles what comes next at this time; false when nothing does.
+bool StepEngine::handle_next() {
+  if (events_.empty() && flow_ends_.empty()) return false;
+  if (next_is_flow_end()) {
+    const FlowEnd end = flow_ends_.top();
+    if (end.time != now_) return false;
+    flow_ends_.pop();
+    end_flow(end);
+    return true;
+  }
+  const StepEvent event = events_.top();
+  if (event.time != now_) return false;
+  events_.pop();
+  handle(event);
   return true;
 }
 
@@ -44,6 +64,7 @@ void StepEngine::reset(const FlatStep& step, StepDetail detail) {
   detail_ = detail;
   now_ = 0;
   network_.clear();
+  flow_ends_.clear();
   ranks_.clear();
   ranks_.resize(step.ranks.size());
   waits_.clear();
@@ -71,10 +92,12 @@ bool StepEngine::all_done() const {
 
 /// At one time: by kind, then rank, then index.
 void StepEngine::push(double time, EventKind kind, int rank, int index, int version) {
-  const std::uint64_t order = static_cast<std::uint64_t>(kind) << 60 |
-                              static_cast<std::uint64_t>(rank) << 32 |
-                              static_cast<std::uint64_t>(index);
-  events_.push({time, order, version});
+  events_.push({time, order_of(kind, rank, index), version});
+}
+
+std::uint64_t StepEngine::order_of(EventKind kind, int rank, int index) {
+  return static_cast<std::uint64_t>(kind) << 60 | static_cast<std::uint64_t>(rank) << 32 |
+         static_cast<std::uint64_t>(index);
 }
 
 void StepEngine::handle(const StepEvent& event) {
@@ -87,14 +110,14 @@ void StepEngine::handle(const StepEvent& event) {
     case EventKind::kGradients:
       if (!computations_[at(rank)].is_current(event.version)) break;
       computations_[at(rank)].reached(index);
+      announce_release(rank);
       satisfy(rank, index);
       break;
     case EventKind::kFlowing:
       start_flows(rank);
       break;
     case EventKind::kFlowEnd:
-      end_flow({event.time, rank, index});
-      break;
+      break;  // in flow_ends_
     case EventKind::kBegun:
       start_phase(rank);
       break;
@@ -169,11 +192,35 @@ void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, 
   run_.ranks[at(rank)].compute_seconds += lead + seconds;
   push(now_ + (lead + seconds), EventKind::kComputed, rank, index,
        computations_[at(rank)].version());
-  for (int i = instruction.release; i < instruction.release_end; ++i) {
-    const FlatProgram::Release& release = spec.program->releases[at(i)];
-    push(now_ + (lead + gradients_after(rank, release.bucket)), EventKind::kGradients, rank,
-         release.instruction, computations_[at(rank)].version());
+  if (instruction.release == instruction.release_end) return;
+  while (state.release < state.release_end) announce_release(rank);  // of a pass that just ended
+  state.release = instruction.release;
+  state.release_end = instruction.release_end;
+  state.release_base = now_;
+  state.release_lead = lead;
+  const bool in_order = releases_in_order(rank, instruction);
+  do announce_release(rank);
+  while (!in_order && state.release < state.release_end);
+}
+
+/// Puts the next gradients of the rank's backward pass on the calendar, if there are more. One at a
+/// time where they come in order, so that the calendar stays short.
+void StepEngine::announce_release(int rank) {
+  Rank& state = ranks_[at(rank)];
+  if (state.release == state.release_end) return;
+  const FlatProgram::Release& release =
+      step_->ranks[at(rank)].program->releases[at(state.release++)];
+  push(state.release_base + (state.release_lead + gradients_after(rank, release.bucket)),
+       EventKind::kGradients, rank, release.instruction, computations_[at(rank)].version());
+}
+
+bool StepEngine::releases_in_order(int rank, const FlatProgram::Instruction& instruction) const {
+  const std::vector<FlatProgram::Release>& releases = step_->ranks[at(rank)].program->releases;
+  for (int i = instruction.release + 1; i < instruction.release_end; ++i) {
+    const FlatProgram::Release &before = releases[at(i - 1)], &next = releases[at(i)];
+    if (gradients_after(rank, next.bucket) < gradients_after(rank, before.bucket)) return false;
   }
+  return true;
 }
 
 double StepEngine::gradients_after(int rank, int bucket) const {
@@ -349,7 +396,6 @@ void StepEngine::count_bytes(const Flow& flow, std::int64_t bytes) {
 }
 
 void StepEngine::end_flow(const FlowEnd& end) {
-  if (!network_.is_current(end)) return;
   const int id = network_.finish(end);
   if (--exchanges_[at(id)].flows_left == 0) next_phase(id);
 }
@@ -376,7 +422,7 @@ void StepEngine::settle() {
   if (!ports_.empty()) scale_ports();
   ends_.clear();
   network_.settle(now_, ends_);
-  for (const FlowEnd& end : ends_) push(end.time, EventKind::kFlowEnd, end.slot, end.version);
+  for (const FlowEnd& end : ends_) flow_ends_.set(end);
   if (network_.watches()) retime_computations();
 }
 

@@ -4,6 +4,7 @@
 
 #include "cost_model/event_queue.h"
 #include "cost_model/flat_step.h"
+#include "cost_model/flow_calendar.h"
 #include "cost_model/network.h"
 #include "cost_model/running_computation.h"
 #include "cost_model/simulator.h"
@@ -63,15 +64,17 @@ class StepEngine {
     kComputed,   // rank's running computation ends; index: instruction
     kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
     kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
-    kFlowEnd,    // a flow ends; rank: slot, index: version
+    kFlowEnd,    // a flow ends; rank: slot
     kBegun,      // an exchange has the instruction overhead of its ends behind it; rank: exchange
   };
   struct Rank {
     bool computing = false;
-    bool begun = false;  // it has computed
-    int moving = 0;      // transfers and collectives of this rank that run
-    double since = 0;    // of computing and moving
-    int first_wait = 0;  // in waits_
+    bool begun = false;                // it has computed
+    int moving = 0;                    // transfers and collectives of this rank that run
+    double since = 0;                  // of computing and moving
+    int first_wait = 0;                // in waits_
+    int release = 0, release_end = 0;  // in its program: not announced yet, in order of time
+    double release_base = 0, release_lead = 0;                     // their times count from the sum
     std::array<int, kStreamKindCount> running = {-1, -1, -1, -1};  // instruction; -1: none
     std::array<int, kStreamKindCount> pending = {};                // its meetings that did not end
     std::array<double, kStreamKindCount> start = {};
@@ -95,6 +98,9 @@ class StepEngine {
   void reset(const FlatStep& step, StepDetail detail);
   bool all_done() const;
   void push(double time, EventKind kind, int rank, int index, int version = 0);
+  static std::uint64_t order_of(EventKind kind, int rank, int index);
+  bool next_is_flow_end() const;
+  bool handle_next();
   void handle(const StepEvent& event);
   int* waits_of(int rank) { return waits_.data() + ranks_[at(rank)].first_wait; }
   const int* waits_of(int rank) const { return waits_.data() + ranks_[at(rank)].first_wait; }
@@ -107,6 +113,8 @@ class StepEngine {
   void compute_slowed(int rank, const FlatProgram::Instruction& instruction, int index, double lead,
                       double seconds);
   double gradients_after(int rank, int bucket) const;
+  bool releases_in_order(int rank, const FlatProgram::Instruction& instruction) const;
+  void announce_release(int rank);
   void announce(int rank);
   void end_computation(int rank, int index);
   double speed_of(int rank) const;
@@ -139,6 +147,7 @@ class StepEngine {
   std::vector<int> arrivals_;  // channels by micro-batch, then buckets, last the report
   double now_ = 0;
   EventQueue events_;
+  FlowCalendar flow_ends_;
   std::vector<Ready> ready_;
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
