@@ -8,30 +8,27 @@
 
 namespace agpcs {
 
-Network::Network(std::span<const Link> links)
-    : left_(links.size()),
-      crossings_(links.size()),
-      on_link_(links.size()),
-      link_reached_(links.size()) {
-  bandwidth_.reserve(links.size());
-  for (const Link& link : links) bandwidth_.push_back(link.bandwidth);
-  scaled_bandwidth_ = bandwidth_;
+Network::Network(std::span<const Link> links) {
+  links_.reserve(links.size());
+  for (const Link& link : links) links_.push_back({{}, link.bandwidth, link.bandwidth});
 }
 
 void Network::clear() {
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     Active& active = slots_[slot];
     if (active.flow != nullptr) {
-      for (const LinkId link : active.flow->links) on_link_[static_cast<std::size_t>(link)].clear();
+      for (const LinkId link : active.flow->links) on(link).slots.clear();
     }
     active = {};
   }
   free_slots_.clear();
   for (std::size_t slot = slots_.size(); slot-- > 0;) free_slots_.push_back(static_cast<int>(slot));
-  for (const LinkId link : changed_) link_reached_[static_cast<std::size_t>(link)] = false;
+  for (const LinkId link : changed_) on(link).reached = false;
   changed_.clear();
   started_.clear();
-  if (scaled_) scaled_bandwidth_ = bandwidth_;
+  for (std::size_t i = 0; scaled_ && i < links_.size(); ++i) {
+    links_[i].bandwidth = links_[i].full_bandwidth;
+  }
   scaled_ = false;
   for (Watched& device : devices_) {
     device.slots.clear();
@@ -57,7 +54,7 @@ void Network::start(const Flow& flow, std::int64_t bytes, int owner, double now)
   active.left = flow.stretch * static_cast<double>(bytes);
   active.since = now;
   active.rate = 0;
-  for (const LinkId link : flow.links) on_link_[static_cast<std::size_t>(link)].push_back(slot);
+  for (const LinkId link : flow.links) on(link).slots.push_back(slot);
   for_each_watched(flow, [&](DeviceId, Watched& device) { device.slots.push_back(slot); });
   started_.push_back(slot);
 }
@@ -70,7 +67,7 @@ int Network::finish(const FlowEnd& end) {
   AGPCS_CHECK(is_current(end), "flow end of slot {} is void", end.slot);
   Active& active = slots_[static_cast<std::size_t>(end.slot)];
   for (const LinkId link : active.flow->links) {
-    std::vector<int>& slots = on_link_[static_cast<std::size_t>(link)];
+    std::vector<int>& slots = on(link).slots;
     slots.erase(std::find(slots.begin(), slots.end(), end.slot));
     if (!slots.empty()) reach(link);
   }
@@ -85,10 +82,9 @@ int Network::finish(const FlowEnd& end) {
 }
 
 void Network::scale(LinkId link, double factor) {
-  const auto index = static_cast<std::size_t>(link);
-  scaled_bandwidth_[index] = bandwidth_[index] * factor;
+  on(link).bandwidth = on(link).full_bandwidth * factor;
   scaled_ = true;
-  if (!on_link_[index].empty()) reach(link);
+  if (!on(link).slots.empty()) reach(link);
 }
 
 void Network::watch(DeviceId device) {
@@ -132,9 +128,9 @@ void Network::take_touched(std::vector<DeviceId>& devices) {
 }
 
 void Network::reach(LinkId link) {
-  char& reached = link_reached_[static_cast<std::size_t>(link)];
-  if (!reached) changed_.push_back(link);
-  reached = true;
+  OnLink& state = on(link);
+  if (!state.reached) changed_.push_back(link);
+  state.reached = true;
 }
 
 void Network::reach_links_of(const Flow& flow) {
@@ -144,10 +140,10 @@ void Network::reach_links_of(const Flow& flow) {
 /// From the changed links to the flows on them, to all links of those flows, and so on.
 void Network::collect_reached() {
   for (std::size_t i = 0; i < changed_.size(); ++i) {  // grows while it is walked
-    const auto link = static_cast<std::size_t>(changed_[i]);
-    left_[link] = scaled_bandwidth_[link];
-    crossings_[link] = static_cast<int>(on_link_[link].size());
-    for (const int slot : on_link_[link]) {
+    OnLink& link = on(changed_[i]);
+    link.left = link.bandwidth;
+    link.growing = static_cast<int>(link.slots.size());
+    for (const int slot : link.slots) {
       Active& active = slots_[static_cast<std::size_t>(slot)];
       if (active.reached) continue;
       active.reached = true;
@@ -156,22 +152,23 @@ void Network::collect_reached() {
   }
 }
 
-/// Of the links that were reached the one whose flows can grow least; a tie to the lowest. Drops
-/// links that no growing flow crosses.
-std::size_t Network::tightest() {
-  std::size_t best = left_.size(), kept = 0;
+/// Of the links that were reached the one whose flows can grow least, a tie to the lowest; kNone
+/// when none is left. Drops links that no growing flow crosses.
+LinkId Network::tightest() {
+  LinkId best = kNone;
+  std::size_t kept = 0;
   double least = std::numeric_limits<double>::infinity();
   for (const LinkId id : changed_) {
-    const auto link = static_cast<std::size_t>(id);
-    if (crossings_[link] == 0) {
-      link_reached_[link] = false;
+    OnLink& link = on(id);
+    if (link.growing == 0) {
+      link.reached = false;
       continue;
     }
     changed_[kept++] = id;
-    const double share = left_[link] / crossings_[link];
-    if (share > least || (share == least && link > best)) continue;
+    const double share = link.left / link.growing;
+    if (best != kNone && (share > least || (share == least && id > best))) continue;
     least = share;
-    best = link;
+    best = id;
   }
   changed_.resize(kept);
   return best;
@@ -179,15 +176,15 @@ std::size_t Network::tightest() {
 
 /// Progressive filling of the links that were reached, as in FairSharing.
 void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
-  for (std::size_t full = tightest(); !changed_.empty(); full = tightest()) {
-    const double rate = left_[full] / crossings_[full];
-    for (const int slot : on_link_[full]) {
+  for (LinkId full = tightest(); full != kNone; full = tightest()) {
+    const double rate = on(full).left / on(full).growing;
+    for (const int slot : on(full).slots) {
       Active& active = slots_[static_cast<std::size_t>(slot)];
       if (!active.reached) continue;  // its rate is known
       active.reached = false;
       for (const LinkId* link = active.first_link; link != active.last_link; ++link) {
-        left_[static_cast<std::size_t>(*link)] -= rate;
-        --crossings_[static_cast<std::size_t>(*link)];
+        on(*link).left -= rate;
+        --on(*link).growing;
       }
       give(slot, rate, now, ends);
     }
@@ -198,7 +195,7 @@ void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
 bool Network::is_alone(int slot) const {
   const std::vector<LinkId>& links = slots_[static_cast<std::size_t>(slot)].flow->links;
   return std::all_of(links.begin(), links.end(), [&](LinkId link) {
-    const std::vector<int>& slots = on_link_[static_cast<std::size_t>(link)];
+    const std::vector<int>& slots = on(link).slots;
     return slots.front() == slot && slots.back() == slot;
   });
 }
@@ -207,9 +204,7 @@ double Network::lone_rate(const Flow& flow) const {
   if (flow.lone_rate > 0 && !scaled_) return flow.lone_rate;
   double least = std::numeric_limits<double>::infinity();
   for (const LinkId id : flow.links) {  // it is alone: all crossings are its own
-    const auto link = static_cast<std::size_t>(id);
-    const auto crossings = static_cast<int>(on_link_[link].size());
-    least = std::min(least, scaled_bandwidth_[link] / crossings);
+    least = std::min(least, on(id).bandwidth / static_cast<int>(on(id).slots.size()));
   }
   return least;
 }

@@ -60,6 +60,14 @@ class Network {
     int version = 0;   // of its end
     bool reached = false;
   };
+  struct OnLink {
+    std::vector<int> slots;  // once a crossing
+    double bandwidth = 0;    // scaled
+    double full_bandwidth = 0;
+    double left = 0;       // while sharing: bandwidth that is not taken yet
+    int growing = 0;       // while sharing: crossings of flows whose rate still grows
+    bool reached = false;  // it is in changed_
+  };
   struct Watched {
     bool watched = false;
     bool touched = false;    // it is in touched_
@@ -71,23 +79,21 @@ class Network {
   void reach(LinkId link);
   void reach_links_of(const Flow& flow);
   void collect_reached();
-  std::size_t tightest();
+  LinkId tightest();
   void share_reached(double now, std::vector<FlowEnd>& ends);
   template <typename F>
   void for_each_watched(const Flow& flow, F f);
   void touch(const Flow& flow);
 
-  std::vector<double> bandwidth_;  // by link, not scaled
-  bool scaled_ = false;            // some link was
-  std::vector<double> scaled_bandwidth_;
-  std::vector<double> left_;    // by link, while sharing: bandwidth that is not taken yet
-  std::vector<int> crossings_;  // by link, while sharing: of flows whose rate still grows
+  OnLink& on(LinkId link) { return links_[static_cast<std::size_t>(link)]; }
+  const OnLink& on(LinkId link) const { return links_[static_cast<std::size_t>(link)]; }
+
+  std::vector<OnLink> links_;
+  bool scaled_ = false;  // some link is
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
-  std::vector<std::vector<int>> on_link_;  // slots, by link, once a crossing
-  std::vector<int> started_;               // slots, since the last settle
-  std::vector<LinkId> changed_;            // links where flows met others since the last settle
-  std::vector<char> link_reached_;
+  std::vector<int> started_;      // slots, since the last settle
+  std::vector<LinkId> changed_;   // links where flows met others since the last settle
   std::vector<Watched> devices_;  // empty: none is watched
   std::vector<DeviceId> touched_;
 };
