@@ -116,7 +116,7 @@ class PathSorter {
     // Until it starts nothing that the plan names holds it back.
     double overhead = std::max(0.0, step.start - step.since);
     if (overhead < kSame * step.until) overhead = 0;
-    overhead += compute ? overhead_of(step.rank) : alone(step).overhead;
+    if (!compute) overhead += alone(step).overhead;
     overhead = std::min(overhead, rest);
     seconds_[{PathSort::kOverhead, 0}] += overhead;
     rest -= overhead;
@@ -148,7 +148,7 @@ class PathSorter {
   };
 
   double overhead_of(int rank) const {
-    return cluster_.kind_of(model_.ranks[at(rank)].device).instruction_overhead;
+    return cluster_.kind_of(model_.ranks[at(rank)].device).message_overhead;
   }
 
   /// Of its slowest exchange.

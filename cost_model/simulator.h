@@ -62,8 +62,8 @@ struct SimulateOptions {
 /// compute time.
 ///
 /// What was measured of a device kind counts as follows; without measurements, nothing does.
-/// * `instruction_overhead` o: every computation lasts o longer, before its work; every transfer
-///   and collective starts to move o later, o that of its slowest end.
+/// * `message_overhead` o: every transfer and collective starts to move o later, o that of its
+///   slowest end. (What the runtime adds to a computation is in the operators' times.)
 /// * The first computation of a rank's step lasts `CostTable::begin_seconds` longer.
 /// * `overlap.compute_seconds_per_byte` c: while bytes go to and from a device at r bytes/s in sum,
 ///   it computes at max(0, 1 - r c) of its speed, so that B bytes cost B c seconds of computing,

@@ -12,7 +12,7 @@ StepEngine::StepEngine(const Cluster& cluster)
     : cluster_(cluster), network_(cluster.links), rank_of_(cluster.devices.size(), -1) {
   for (DeviceId id = 0; id < cluster.device_count(); ++id) {
     const DeviceKind& kind = cluster.kind_of(id);
-    effects_.push_back({kind.instruction_overhead, kind.overlap.compute_seconds_per_byte,
+    effects_.push_back({kind.message_overhead, kind.overlap.compute_seconds_per_byte,
                         kind.overlap.communication_factor});
     if (effects_.back().slowdown > 0) network_.watch(id);
   }
@@ -182,7 +182,7 @@ void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, 
                                                        : times.update;
   account(rank);
   Rank& state = ranks_[at(rank)];
-  const double lead = effects.overhead + (state.begun ? 0 : times.begin);
+  const double lead = state.begun ? 0 : times.begin;
   state.computing = state.begun = true;
   if (effects.port_factor != 1) ports_.push_back(rank);
   if (effects.slowdown > 0) {

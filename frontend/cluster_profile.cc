@@ -117,7 +117,7 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
     const DeviceProfile* const device = profile.find_device(entry);
     if (device != nullptr) {
       kind.profile = {at->index, entry};
-      kind.instruction_overhead = device->instruction_overhead;
+      kind.message_overhead = device->message_overhead;
       kind.overlap = device->overlap;
       return device;
     }

@@ -169,8 +169,8 @@ class ProfileReader {
     DeviceProfile device;
     device.name = entry.key;
     const YamlMap map(entry.value, fmt::format("device '{}'", entry.key),
-                      {"hardware", "software", "precision", "models", "instruction_overhead",
-                       "overlap", "updates", "operators"},
+                      {"hardware", "software", "precision", "models", "message_overhead", "overlap",
+                       "updates", "operators"},
                       diagnostics_);
     if (!entry.value.IsMap()) return device;
     device.hardware = read_facts(map, "hardware");
@@ -179,8 +179,8 @@ class ProfileReader {
     device.precision =
         map.choice("precision", "precision", "precisions", precisions()).value_or("fp32");
     device.models = texts(map, "models");
-    device.instruction_overhead =
-        map.quantity("instruction_overhead", Quantity::kSeconds, Sign::kNotNegative).value_or(0);
+    device.message_overhead =
+        map.quantity("message_overhead", Quantity::kSeconds, Sign::kNotNegative).value_or(0);
     if (const YAML::Node* overlap = map.find("overlap")) {
       device.overlap = read_overlap(*overlap, map.what());
     }

@@ -78,8 +78,8 @@ void print_update(const MeasuredUpdate& u, std::string& text) {
 void print_device(const DeviceProfile& device, std::string& text) {
   fmt::format_to(Out(text), "  {}:\n    hardware: {}\n    software: {}\n    precision: {}\n",
                  scalar(device.name), map(device.hardware), map(device.software), device.precision);
-  fmt::format_to(Out(text), "    models: {}\n    instruction_overhead: {}\n", list(device.models),
-                 print_seconds(device.instruction_overhead));
+  fmt::format_to(Out(text), "    models: {}\n    message_overhead: {}\n", list(device.models),
+                 print_seconds(device.message_overhead));
   fmt::format_to(
       Out(text), "    overlap: {{compute_seconds_per_byte: {}, communication_factor: {}}}\n",
       print_seconds(device.overlap.compute_seconds_per_byte), device.overlap.communication_factor);

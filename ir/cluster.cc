@@ -28,8 +28,8 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
     fmt::format_to(Out(text), " efficiency-{}={}", op_class, fraction);
   }
   if (kind.profile.given()) text += " " + print_ref(cluster, kind.profile);
-  if (kind.instruction_overhead != 0) {
-    fmt::format_to(Out(text), " instruction-overhead={}", kind.instruction_overhead);
+  if (kind.message_overhead != 0) {
+    fmt::format_to(Out(text), " message-overhead={}", kind.message_overhead);
   }
   const MeasuredOverlap& overlap = kind.overlap;
   if (overlap.compute_seconds_per_byte != 0 || overlap.communication_factor != 1) {

@@ -60,8 +60,8 @@ struct DeviceKind {
   std::map<std::string, double> efficiency;
 
   ProfileRef profile;
-  KindFit fit;                      ///< set by `calibrate`; meaningless without a profile
-  double instruction_overhead = 0;  ///< seconds that the runtime adds to every instruction
+  KindFit fit;                  ///< set by `calibrate`; meaningless without a profile
+  double message_overhead = 0;  ///< seconds that the runtime adds to every message
   MeasuredOverlap overlap;
 };
 

@@ -85,7 +85,7 @@ void print_device(const DeviceProfile& device, std::string& text) {
     fmt::format_to(Out(text), "software {}={}\n", name, value);
   }
   for (const std::string& model : device.models) fmt::format_to(Out(text), "model {}\n", model);
-  fmt::format_to(Out(text), "instruction-overhead {}\noverlap {} {}\n", device.instruction_overhead,
+  fmt::format_to(Out(text), "message-overhead {}\noverlap {} {}\n", device.message_overhead,
                  device.overlap.compute_seconds_per_byte, device.overlap.communication_factor);
   for (const MeasuredUpdate& u : device.updates) {
     fmt::format_to(Out(text), "update {} elements={} tensors={} update={} spread={} begin={}",
@@ -172,7 +172,7 @@ class ProfileVerifier {
       check(update.update, fmt::format("{}: {}", what, describe(update)));
       check(update.begin, fmt::format("{}: what comes before, {}", what, describe(update)));
     }
-    check_time(device.instruction_overhead, fmt::format("an instruction of {}", what));
+    check_time(device.message_overhead, fmt::format("a message of {}", what));
     check_time(device.overlap.compute_seconds_per_byte, fmt::format("a byte of {}", what));
     if (!std::isfinite(device.overlap.communication_factor) ||
         !(device.overlap.communication_factor > 0)) {
@@ -291,7 +291,7 @@ class ProfileMerger {
       x.update = merged(x.update, y.update);
       x.begin = merged(x.begin, y.begin);
     });
-    a.instruction_overhead = merged(a.instruction_overhead, b.instruction_overhead, 0);
+    a.message_overhead = merged(a.message_overhead, b.message_overhead, 0);
     merge(a.overlap, b.overlap);
   }
 

@@ -62,7 +62,7 @@ struct DeviceProfile {
   std::vector<std::string> models;          ///< that were profiled, sorted
   std::vector<MeasuredOperator> operators;  ///< by signature, each once
   std::vector<MeasuredUpdate> updates;      ///< by optimizer, elements, tensors
-  double instruction_overhead = 0;          ///< seconds the runtime adds to an instruction
+  double message_overhead = 0;              ///< seconds the runtime adds to a message
   MeasuredOverlap overlap;
 };
 

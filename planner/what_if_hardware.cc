@@ -48,7 +48,7 @@ void launch_for_free(Cluster& cluster) {
 }
 
 void run_for_free(Cluster& cluster) {
-  for (DeviceKind& kind : cluster.kinds) kind.instruction_overhead = 0;
+  for (DeviceKind& kind : cluster.kinds) kind.message_overhead = 0;
   for (CollectiveFit& fit : cluster.collectives) fit.step_overhead = 0;
 }
 
@@ -66,7 +66,7 @@ class HardwareChanges {
     AGPCS_RETURN_IF_ERROR(
         attempt("launches", "operators launched without overhead", launch_for_free));
     AGPCS_RETURN_IF_ERROR(
-        attempt("runtime", "instructions executed without overhead", run_for_free));
+        attempt("runtime", "messages without overhead of the runtime", run_for_free));
     std::stable_sort(found_.changes.begin(), found_.changes.end(),
                      [](const WhatIf& a, const WhatIf& b) { return a.gain > b.gain; });
     return std::move(found_);

@@ -23,7 +23,7 @@ inline DeviceProfile small_device() {
   device.models = {"small_cnn"};
   device.operators = {matmul, relu};
   device.updates = {{"sgd", 1200, 8, {12e-6, 0.03}, {4e-6, 0.02}}};
-  device.instruction_overhead = 12e-6;
+  device.message_overhead = 12e-6;
   device.overlap = {0.3e-9, 0.8};
   return device;
 }

@@ -43,7 +43,7 @@ struct NetworkMeasurements {
   std::vector<MeasuredPath> paths;              ///< the same on every rank, by devices' numbers
   std::vector<MeasuredCollective> collectives;  ///< the same on every rank, by algorithm, devices
   MeasuredOverlap overlap;                      ///< of this rank's device
-  double instruction_overhead = 0;              ///< seconds, of this rank
+  double message_overhead = 0;                  ///< seconds, of this rank
 };
 
 /// Rank i is device i of `cluster`, and all ranks call it with equal clusters and options (apart

@@ -226,24 +226,24 @@ Plan idle_plan(const Cluster& cluster, int ranks, int micro_batches) {
 
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work) {
+  if (transport.size() == 1) return 0.0;
   AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // all at once: they may share cores
   AGPCS_TRY(const double mine, overhead_alone(cluster, memory, work));
-  if (transport.size() == 1) return mine;
   std::vector<double> alone(static_cast<std::size_t>(transport.size()));
   alone[static_cast<std::size_t>(transport.rank())] = mine;
   AGPCS_TRY(alone, team.sum(std::move(alone)));
   AGPCS_TRY(const std::vector<double> trips, round_trips(team, transport, memory, work));
   AGPCS_TRY(const double slope, pipeline_slope(cluster, team, transport, memory, work));
-  // How many times what it takes alone an instruction takes that other threads wait for. The
-  // slowest pair sets the pace, and so leaves room for the least.
+  // How many times what an instruction takes alone a message takes that other threads wait for.
+  // The slowest pair sets the pace, and so leaves room for the least.
   double factor = std::numeric_limits<double>::infinity();
   const std::vector<std::pair<int, int>> pairs = pairs_of(transport.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const double a = alone[static_cast<std::size_t>(pairs[i].first)];
     const double b = alone[static_cast<std::size_t>(pairs[i].second)];
-    factor = std::min(factor, (slope - trips[i] / 2) / (a + b + std::max(a, b)));
+    factor = std::min(factor, (slope - trips[i] / 2) / std::max(a, b));
   }
-  return mine * std::max(1.0, factor);
+  return mine * std::max(0.0, factor);
 }
 
 }  // namespace agpcs

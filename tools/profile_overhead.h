@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instruction overhead: what the replayer adds to each instruction of a plan.
+// Message overhead: what the replayer adds to each transfer and all-reduce of a plan.
 #pragma once
 
 #include "ir/cluster.h"
@@ -21,17 +21,17 @@ struct OverheadWork {
   std::chrono::milliseconds limit{120000};
 };
 
-/// Seconds that the replayer adds to an instruction of this rank: the number by which the
-/// simulator, which adds it to every instruction, gets the measured step of plans that compute
-/// nothing and send almost nothing. All ranks of `team`, which are those of `transport`, call it.
+/// Seconds that the replayer adds to a message of this rank: the number by which the simulator,
+/// which adds the larger one of a message's ends, gets the measured step of plans that compute
+/// nothing and send almost nothing. 0 for one rank, which has no messages. All ranks of `team`,
+/// which are those of `transport`, call it.
 ///
-/// One rank alone: a stage of M micro-batches, M so large that only they count, takes 2 x M x
-/// overhead. Several: a pipeline of two stages in 1F1B, the even ranks and the odd ones; a
-/// micro-batch adds half a round trip of a small message and o(a) + o(b) + max(o(a), o(b)), by the
-/// plan's execution model: two micro-batches are under way at a time, each has two instructions
-/// that compute on rank a, two on rank b, and two messages, which take the larger overhead of their
-/// ends. It is the slope over several M, so that what a step takes once does not count. What each
-/// rank takes alone says how o(a) and o(b) relate.
+/// The plan is a pipeline of two stages in 1F1B, the even ranks and the odd ones; a micro-batch
+/// adds half a round trip of a small message and max(o(a), o(b)), by the plan's execution model:
+/// two micro-batches are under way at a time, each with two messages. It is the slope over several
+/// M, so that what a step takes once does not count. How o(a) and o(b) relate says what each rank
+/// takes for an instruction of a plan of its own: a stage of M micro-batches, M so large that only
+/// they count, takes 2 x M times that.
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work);
 

@@ -144,7 +144,7 @@ Status ProfileRank::measure_messages(Transport& transport) {
   options.memory = memory->buffer();
   AGPCS_TRY(network_, measure_network(job_.cluster, place_.rank, transport, options));
   measured_.profile.overlap = network_.overlap;
-  measured_.profile.instruction_overhead = network_.instruction_overhead;
+  measured_.profile.message_overhead = network_.message_overhead;
   return {};
 }
 

@@ -92,9 +92,8 @@ std::string device_report(const DeviceProfile& device) {
                         update.elements, update.optimizer, time(update.update.seconds),
                         time(update.begin.seconds));
   }
-  if (device.instruction_overhead > 0) {
-    text +=
-        fmt::format("  the runtime adds {} to an instruction\n", time(device.instruction_overhead));
+  if (device.message_overhead > 0) {
+    text += fmt::format("  the runtime adds {} to a message\n", time(device.message_overhead));
   }
   const MeasuredOverlap& overlap = device.overlap;
   if (overlap.compute_seconds_per_byte > 0 || overlap.communication_factor != 1) {

@@ -89,7 +89,7 @@ int run_rank(const BootstrapOptions& place, const NetworkOptions& options) {
   fmt::print(
       "rank {}: instruction {:.1f} us, computing lost {:.3f} ns a byte, rate of messages "
       "while computing {:.2f}\n",
-      place.rank, measured->instruction_overhead * 1e6,
+      place.rank, measured->message_overhead * 1e6,
       measured->overlap.compute_seconds_per_byte * 1e9, measured->overlap.communication_factor);
   return 0;
 }

@@ -141,7 +141,7 @@ TEST(StepProperties, NoDeviceIsBusyLongerThanTheStep) {
     for (const bool measured : {false, true}) {
       Step step(chain_of(6), kUnit + std::string(kHosts), strategy, 8);
       if (measured) {
-        step.cluster.kinds[0].instruction_overhead = 1e-6;
+        step.cluster.kinds[0].message_overhead = 1e-6;
         step.cluster.kinds[0].overlap = {1e-10, 0.6};
       }
       const Estimate estimate = step.simulate();

@@ -59,7 +59,7 @@ Profile network_profile() {
 Profile fast_profile() {
   Profile profile = small_profile();
   profile.file = "fast.yaml";
-  profile.devices[0].instruction_overhead = 7e-6;
+  profile.devices[0].message_overhead = 7e-6;
   profile.paths.clear();
   profile.collectives.clear();
   seal_profile(profile);
@@ -110,7 +110,7 @@ TEST(ClusterProfiles, EverythingOfTheProfilesNamesRefersToIt) {
   const Result<ClusterFile> file = parse(kMeasured);
   EXPECT_EQ(file->warnings, "");
   const DeviceKind& cpu = file->cluster.kinds[0];
-  EXPECT_EQ(cpu.instruction_overhead, 12e-6);
+  EXPECT_EQ(cpu.message_overhead, 12e-6);
   EXPECT_EQ(cpu.overlap.communication_factor, 0.8);
   EXPECT_EQ(cpu.overlap.compute_seconds_per_byte, 0.3e-9);
 }
@@ -123,7 +123,7 @@ TEST(ClusterProfiles, TheTextNamesTheMeasurementsInPlaceOfFigures) {
             "cluster cluster topology=switch\n"
             "kind cpu memory=4294967296 memory-bandwidth=192000000 launch-overhead=5e-06 " +
                 ref +
-                " entry='cpu' instruction-overhead=1.2e-05 overlap=3e-10,0.8\n"
+                " entry='cpu' message-overhead=1.2e-05 overlap=3e-10,0.8\n"
                 "device a/0 kind=cpu\n"
                 "device b/0 kind=cpu\n"
                 "link 'a/0 out' kind=pcie " +

@@ -27,7 +27,7 @@ devices:
     software: {agpcs: 0.1.0}
     precision: fp32
     models: [small_cnn]
-    instruction_overhead: 12us
+    message_overhead: 12us
     overlap: {compute_seconds_per_byte: 0.3ns, communication_factor: 0.8}
     updates:
       - {optimizer: sgd, elements: 1200, tensors: 8, update: 12us, update_spread: 0.03, begin: 4us, begin_spread: 0.02}
@@ -366,7 +366,7 @@ TEST(BadProfileFile, ShapesAreChecked) {
 }
 
 TEST(BadProfileFile, AllErrorsAreReportedAtOnce) {
-  std::string text = with(small_text(), "instruction_overhead: 12us", "instruction_overhead: 12");
+  std::string text = with(small_text(), "message_overhead: 12us", "message_overhead: 12");
   text = with(text, "elements: 1200", "elements: 0");
   text = with(text, "from: a/0", "form: a/0");
   const std::string error = error_of(text);

@@ -35,7 +35,7 @@ TEST(Profile, DigestCoversEveryMeasurementAndNoFileName) {
       "hardware cores=2\n"
       "software agpcs=0.1.0\n"
       "model small_cnn\n"
-      "instruction-overhead 1.2e-05\n"
+      "message-overhead 1.2e-05\n"
       "overlap 3e-10 0.8\n"
       "update sgd elements=1200 tensors=8 update=1.2e-05 spread=0.03 begin=4e-06 spread=0.02\n"
       "operator matmul MatMul(fp32[n,4]', fp32[4,8]*) -> fp32[n,8]\n"
@@ -154,7 +154,7 @@ TEST(MergeProfiles, TakesTheMeanOfWhatBothHaveAndTheLargestSpread) {
   cpu.operators[0].points[0].forward = {3e-6, 0.05};  // 1us with 0.1 before
   cpu.operators[0].points[1].forward = {3e-6, 0.5};   // the same 3us
   cpu.updates[0].update.seconds = 12e-6;
-  cpu.instruction_overhead = 14e-6;
+  cpu.message_overhead = 14e-6;
   cpu.overlap = {};  // not measured
   b.paths[0].points[0].time.seconds = 100e-6;
   const Result<Profile> merged = merge_profiles(a, b);
@@ -166,7 +166,7 @@ TEST(MergeProfiles, TakesTheMeanOfWhatBothHaveAndTheLargestSpread) {
   EXPECT_DOUBLE_EQ(both.operators[0].points[0].forward.spread, 1.0);  // 2us apart, mean 2us
   EXPECT_DOUBLE_EQ(both.operators[0].points[1].forward.seconds, 3e-6);
   EXPECT_DOUBLE_EQ(both.operators[0].points[1].forward.spread, 0.5);
-  EXPECT_DOUBLE_EQ(both.instruction_overhead, 13e-6);
+  EXPECT_DOUBLE_EQ(both.message_overhead, 13e-6);
   EXPECT_DOUBLE_EQ(both.overlap.communication_factor, 0.8);
   EXPECT_DOUBLE_EQ(both.overlap.compute_seconds_per_byte, 0.3e-9);
   EXPECT_DOUBLE_EQ(merged->paths[0].points[0].time.seconds, 90e-6);

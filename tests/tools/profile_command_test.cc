@@ -100,7 +100,6 @@ TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
   ASSERT_TRUE(profile.ok()) << profile.status().message();
   ASSERT_EQ(profile->devices.size(), 1U);
   EXPECT_EQ(profile->devices.front().name, "core");
-  EXPECT_GT(profile->devices.front().instruction_overhead, 0);
   ASSERT_EQ(profile->paths.size(), 2U);
   EXPECT_THAT(profile->paths.front().links, ElementsAre("local/0 out", "local/1 in"));
   ASSERT_FALSE(profile->collectives.empty());
