@@ -33,7 +33,7 @@ struct DeviceOptions {
   double seconds = 60;            ///< for all of it, about
   std::int64_t memory_bytes = 0;  ///< that a model may take
 };
-inline constexpr std::int64_t kDefaultSamples[] = {1, 4, 16, 64, 256};
+inline constexpr std::int64_t kDefaultSamples[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 /// Observed steps for each number of samples, whatever the time.
 inline constexpr int kLeastSteps = 4;
 

@@ -60,7 +60,7 @@ void add_device_options(CLI::App& app, ProfileOptions& o) {
 void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
   const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_option("--samples", o.samples,
-                 "numbers of samples, such as 1,2,8 (default: 1,4,16,... up to 256 as time and "
+                 "numbers of samples, such as 1,2,8 (default: 1,2,4,... up to 256 as time and "
                  "memory allow)")
       ->delimiter(',')
       ->allow_extra_args(false)
