@@ -15,7 +15,8 @@ namespace agpcs {
 
 /// How well a fit explains what it was made from.
 struct FitReport {
-  std::string what;        ///< "convolution forward on v100", "ring all-reduce", "link a nic out"
+  std::string
+      what;  ///< "convolution forward on v100", "ring all-reduce", "messages from a/0 to b/0"
   bool stands_in = false;  ///< it counts only for operators that were not measured
   std::size_t points = 0;
   std::size_t outliers = 0;  ///< points that the robust fit set aside

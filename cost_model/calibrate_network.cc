@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -197,6 +199,7 @@ Status calibrate_collectives(Cluster& cluster, FitLog& log) {
   if (!cluster.collectives_profile.given()) return {};
   const Profile& profile = profile_of(cluster, cluster.collectives_profile);
   cluster.collectives = {};
+  static_assert(kAllReduceCount == 2, "an algorithm without measurements takes the other's");
   std::array<std::optional<CollectiveFit>, kAllReduceCount> fits;
   for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
     const std::vector<Observation> observations = observations_of(cluster, profile, algorithm);

@@ -46,10 +46,9 @@ double default_efficiency(OpClass op_class, std::string_view precision = "fp32")
 /// 1. an operator that was measured (`op_signature`) takes what was measured: exactly at measured
 ///    numbers of samples, between and beyond them on straight lines (`OperatorCurve`); from a
 ///    single number of samples on as 2. or 3. grow;
-/// 2. another one what was fitted to its class, overhead + FLOPs x per_flop + bytes x per_byte,
-/// that
-///    is FLOPs / (peak x efficiency) with efficiency = FLOPs / (peak x those seconds), which grows
-///    with size: overhead weighs less;
+/// 2. another one what was fitted to its class, overhead + FLOPs x per_flop + bytes x per_byte:
+///    FLOPs / (peak x efficiency) with efficiency = FLOPs / (peak x those seconds), which grows
+///    with size, as overhead weighs less;
 /// 3. one of a class of which too little was measured: the roofline, if the kind has a peak for the
 ///    precision, else what was fitted to all classes that are bound alike.
 /// On a kind without one: the roofline (Williams, Waterman and Patterson, CACM 52(4), 2009),
@@ -91,7 +90,7 @@ class CostTable {
   };
   struct Kind {
     bool used = false;       // some device is of this kind
-    bool profiled = false;   // what follows `roofline` is set
+    bool profiled = false;   // classes and curves are set
     bool datasheet = false;  // `roofline` is set
     Roofline roofline;
     std::array<KindFit::Class, kOpClassCount> classes = {};

@@ -113,11 +113,7 @@ class PathSorter {
     double rest = step.until - step.since;
     if (rest <= 0) return;
     const bool compute = stream_of(step.instruction.opcode) == StreamKind::kCompute;
-    // Until it starts nothing that the plan names holds it back.
-    double overhead = std::max(0.0, step.start - step.since);
-    if (overhead < kSame * step.until) overhead = 0;
-    if (!compute) overhead += alone(step).overhead;
-    overhead = std::min(overhead, rest);
+    const double overhead = compute ? 0 : std::min(rest, alone(step).overhead);
     seconds_[{PathSort::kOverhead, 0}] += overhead;
     rest -= overhead;
     if (compute) {

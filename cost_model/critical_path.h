@@ -31,7 +31,7 @@ enum class PathSort : std::uint8_t {
   kReduce,    ///< bytes of a bucket
   kLatency,   ///< of links, over all transfers and collectives
   kSharing,   ///< what transfers and collectives take longer than alone: others are on their links
-  kOverhead,  ///< of the runtime for each instruction
+  kOverhead,  ///< of the runtime for each transfer and collective
 };
 
 struct PathPart {

@@ -16,8 +16,8 @@
 
 namespace agpcs {
 
-/// One instruction on one rank in virtual time. A transfer or collective starts when it begins to
-/// move, that is when the other ends are there, too.
+/// One instruction on one rank in virtual time. A transfer or collective starts when its ends are
+/// all there; it moves after the message overhead and its latency.
 struct TimelineEvent {
   int rank = 0;
   InstructionId instruction;

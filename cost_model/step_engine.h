@@ -65,7 +65,7 @@ class StepEngine {
     kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
     kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
     kFlowEnd,    // a flow ends; rank: slot
-    kBegun,      // an exchange has the instruction overhead of its ends behind it; rank: exchange
+    kBegun,      // an exchange has the message overhead of its ends behind it; rank: exchange
   };
   struct Rank {
     bool computing = false;

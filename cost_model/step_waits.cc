@@ -113,14 +113,13 @@ int StepWaits::find(int rank, InstructionId id) const {
   return rank_begin(rank) + found->second;
 }
 
-/// Counted from the end of the backward pass, before which everything else comes that an engine
-/// may add to it; if it took longer than its operators, in proportion.
+/// As if the pass was slowed evenly.
 double StepWaits::gradients_at(int backward, int bucket) const {
   const TimelineEvent& pass = event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
   if (times.backward <= 0) return pass.end;
   const double rest = times.backward - times.gradients[at(bucket)];
-  return pass.end - rest * std::min(1.0, (pass.end - pass.start) / times.backward);
+  return pass.end - rest * (pass.end - pass.start) / times.backward;
 }
 
 Wait StepWaits::last_wait(int event) const {

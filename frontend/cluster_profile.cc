@@ -198,6 +198,7 @@ void ClusterProfiles::finish() {
   }
   if (!diagnostics_.ok()) return;
   for (const Given& file : defaults_) warn_of_unused(file);
+  if (network_) warn_of_unused(*network_);
 }
 
 void ClusterProfiles::warn_of_unused(const Given& file) {

@@ -16,12 +16,6 @@
 namespace agpcs {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool kVerifyEveryCandidate = false;
-#else
-constexpr bool kVerifyEveryCandidate = true;
-#endif
-
 /// What would help most, the cheapest remedy for the largest part first.
 std::string remedy(const Problem& problem, const MemoryUse& use) {
   const std::int64_t weights = use.parameters + use.gradients + use.optimizer;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// evaluate: from a strategy to its plan and what one step of it costs. All search goes through it.
+// evaluate: from a strategy to its plan and what one step of it costs. Searches ask the Evaluator;
+// what they choose or report goes through this.
 #pragma once
 
 #include "planner/problem.h"
@@ -10,6 +11,13 @@
 #include <cstdint>
 
 namespace agpcs {
+
+/// Debug builds verify every strategy before it is evaluated, and every plan that is made of one.
+#ifdef NDEBUG
+inline constexpr bool kVerifyEveryCandidate = false;
+#else
+inline constexpr bool kVerifyEveryCandidate = true;
+#endif
 
 /// What a plan needs on the device that has the least left, or lacks most.
 struct MemoryFit {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/plan_problem.h"
 
+#include "ir/check.h"
 #include "ir/memory.h"
 #include "planner/evaluate.h"
 #include "planner/evaluator.h"
@@ -75,6 +76,10 @@ class Search {
     attempt.name = name;
     attempt.candidates = static_cast<int>(strategies.size());
     for (const Strategy& strategy : strategies) {
+      if (kVerifyEveryCandidate) {
+        AGPCS_RETURN_IF_ERROR(
+            verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch));
+      }
       const Score score = evaluator_.evaluate(strategy);
       if (score.fits()) {
         ++attempt.feasible;
@@ -86,6 +91,7 @@ class Search {
       MemoryFit fit;
       Result<Evaluated> evaluated = evaluate(problem_, strategy, made_by(name), &fit);
       if (evaluated.ok()) {
+        AGPCS_CHECK(score.fits(), "a plan that fits was said to lack {} bytes", score.lacking);
         *best = std::move(*evaluated);
       } else if (evaluated.status().code() == StatusCode::kInfeasible) {
         attempt.why_not = evaluated.status().message();

@@ -49,6 +49,11 @@ Status no_device(const Cluster& cluster, std::string_view name) {
 /// One "a/0:3,b/0:1"; `taken` remembers the devices of the stages before.
 Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
                                   std::vector<bool>& taken) {
+  if (text.empty()) {
+    return usage(
+        "layout: a stage is empty\n  hint: \"a/0,a/1|b/0\": | is between stages, a comma between "
+        "devices");
+  }
   std::vector<std::pair<DeviceId, double>> members;  // weight 0: none given
   for (const std::string_view part : split(text, ',')) {
     const std::size_t colon = part.find(':');

@@ -275,6 +275,7 @@ class PlanChanges {
     }
     if (rest.empty() || static_cast<std::int64_t>(rest.size()) > micro_batch()) return {};
     const StageSpec spec = balanced_stage(problem_, timers_[at(stage)], rest, micro_batch());
+    if (spec.devices != rest) return {};  // it leaves out more than asked for
     const std::size_t gone = now_.stages[at(stage)].devices.size() - rest.size();
     const std::string devices = gone == 1 ? "" : fmt::format(" ({} devices)", gone);
     return attempt_stage("devices", stage, spec, fmt::format("without {}{}", name, devices));

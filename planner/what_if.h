@@ -35,9 +35,9 @@ Result<WhatIfs> what_if_plan(const Problem& problem, const Strategy& strategy, d
 
 /// The same plan on better hardware: a device kind 10% faster; a host's NIC, all NICs, a host's
 /// interconnect, all interconnects, a cable (both directions) twice as fast, where the plan sends
-/// something over it (`link_bytes`, by LinkId); half the latency; no overhead of launching
-/// operators; no overhead of the runtime. Each is a family of its own.
-/// Cost: a simulation for each.
+/// something over it (`Estimate::link_bytes`, by LinkId); half the latency; no overhead of
+/// launching operators; messages and all-reduce steps without overhead of the runtime. Each is a
+/// family of its own. Cost: a simulation for each.
 Result<WhatIfs> what_if_hardware(const Problem& problem, const Plan& plan,
                                  const Estimate& estimate);
 

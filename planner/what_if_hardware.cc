@@ -24,8 +24,27 @@ void speed_up(PassFit& fit, double factor) {
   fit.per_byte /= factor;
 }
 
-/// All that a device computes takes 1 / `factor` of the time.
-void speed_up(DeviceKind& kind, double factor) {
+/// Calls `f(class, point)` for what was measured of the operators of a kind, which gets a profile
+/// of its own for that: no other kind changes.
+template <typename F>
+void change_measured(Cluster& cluster, DeviceKind& kind, F f) {
+  if (!kind.profile.given()) return;
+  cluster.profiles.push_back(Profile(cluster.profiles[at(kind.profile.profile)]));
+  kind.profile.profile = static_cast<int>(cluster.profiles.size()) - 1;
+  for (DeviceProfile& device : cluster.profiles.back().devices) {
+    if (device.name != kind.profile.entry) continue;
+    for (MeasuredOperator& op : device.operators) {
+      for (MeasuredOperator::Point& point : op.points) f(op.op_class, point);
+    }
+  }
+}
+
+/// All that a device of `kind`, one of the cluster's, computes takes 1 / `factor` of the time.
+void speed_up(Cluster& cluster, DeviceKind& kind, double factor) {
+  change_measured(cluster, kind, [&](OpClass, MeasuredOperator::Point& point) {
+    point.forward.seconds /= factor;
+    point.backward.seconds /= factor;
+  });
   for (auto& [precision, peak] : kind.peak_flops) peak *= factor;
   kind.memory_bandwidth *= factor;
   kind.launch_overhead /= factor;
@@ -42,7 +61,13 @@ void speed_up(DeviceKind& kind, double factor) {
 
 void launch_for_free(Cluster& cluster) {
   for (DeviceKind& kind : cluster.kinds) {
+    change_measured(cluster, kind, [&](OpClass op_class, MeasuredOperator::Point& point) {
+      const KindFit::Class& fit = kind.fit.classes[static_cast<std::size_t>(op_class)];
+      point.forward.seconds = std::max(0.0, point.forward.seconds - fit.forward.overhead);
+      point.backward.seconds = std::max(0.0, point.backward.seconds - fit.backward.overhead);
+    });
     kind.launch_overhead = 0;
+    for (UpdateFit& fit : kind.fit.updates) fit.per_tensor = 0;
     for (KindFit::Class& fit : kind.fit.classes) fit.forward.overhead = fit.backward.overhead = 0;
   }
 }
@@ -97,7 +122,7 @@ class HardwareChanges {
           "kind " + name,
           fmt::format("{}10% faster", used[k] == 1 ? fmt::format("the {} ", name)
                                                    : fmt::format("all {} {} ", used[k], name)),
-          [&](Cluster& c) { speed_up(c.kinds[k], kFaster); }));
+          [&](Cluster& c) { speed_up(c, c.kinds[k], kFaster); }));
     }
     return {};
   }

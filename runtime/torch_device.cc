@@ -30,15 +30,19 @@ class TensorMemory final : public DeviceMemory {
 
 std::string libtorch_version() { return TORCH_VERSION; }
 
-Accelerator accelerator_of([[maybe_unused]] const std::string& device) {
+Result<Accelerator> accelerator_of([[maybe_unused]] const std::string& device) {
 #ifdef AGPCS_TORCH_CUDA
-  const at::Device at_device(device);
-  if (at_device.is_cuda()) {
-    const auto* properties = at::cuda::getDeviceProperties(at_device.index());
-    return {properties->name, static_cast<std::int64_t>(properties->totalGlobalMem)};
+  try {
+    const at::Device at_device(device);
+    if (at_device.is_cuda()) {
+      const auto* properties = at::cuda::getDeviceProperties(at_device.index());
+      return Accelerator{properties->name, static_cast<std::int64_t>(properties->totalGlobalMem)};
+    }
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kUnavailable, fmt::format("device '{}': {}", device, brief(error)));
   }
 #endif
-  return {};
+  return Accelerator{};
 }
 
 Result<std::unique_ptr<DeviceMemory>> allocate_on(const std::string& device, std::int64_t bytes) {

@@ -56,8 +56,9 @@ class TorchExecutor : public Executor {
   /// What the user should know, one line each ("fp16 is computed in fp32 ..."); empty when nothing.
   virtual std::string notes() const = 0;
 
-  /// Tells `observer` of the passes from the next step on; nullptr, as at the start: nobody, at no
-  /// cost. Needs `prepare`. Error: a device whose operators this build cannot time.
+  /// Tells `observer` of the passes from now on; nullptr, as at the start: nobody, at no cost.
+  /// Needs `prepare`, and no micro-batch between its forward and its backward. Error: a device
+  /// whose operators this build cannot time.
   virtual Status observe(OperatorObserver* observer) = 0;
   /// Seconds that this executor has computed since some moment, as an observer's are counted. Waits
   /// for the device's work.
@@ -84,7 +85,7 @@ struct Accelerator {
   std::string name;  ///< empty: the device is a CPU
   std::int64_t memory_bytes = 0;
 };
-Accelerator accelerator_of(const std::string& device);
+Result<Accelerator> accelerator_of(const std::string& device);
 
 /// fp32 memory on a device, zeroed.
 class DeviceMemory {

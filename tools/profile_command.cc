@@ -52,7 +52,7 @@ int measure(const ProfileOptions& options, const std::vector<std::string>& args,
   const bool started =
       place.ok() && place->has_value() && (!options.cluster.empty() || (*place)->local());
   const bool starts = options.kind.empty() ? options.local : !started;
-  const auto job = make_profile_job(options, console);
+  const auto job = make_profile_job(options);
   if (!job.ok()) return finish(job.status(), kName, console);
   const std::vector<std::string> names = job->devices();
   if (starts) {

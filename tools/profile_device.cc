@@ -111,14 +111,16 @@ class DeviceProfiler {
     MeasuredUpdate sum;
     int count = 0;
   };
-  std::map<std::int64_t, UpdateSum> updates_;  // by elements; the samples do not matter
+  // By elements and tensors; the samples do not matter.
+  std::map<std::pair<std::int64_t, std::int64_t>, UpdateSum> updates_;
   MeasuredDevice measured_;
 };
 
 Status DeviceProfiler::add(const std::string& path) {
   AGPCS_TRY(const Model model, read_model(options_, path));
-  measured_.warnings += model.warnings;
-  measured_.profile.models.push_back(model.name);
+  if (!model.warnings.empty()) measured_.warnings += model.warnings + "\n";
+  std::vector<std::string>& names = measured_.profile.models;  // exports often share one
+  if (std::find(names.begin(), names.end(), model.name) == names.end()) names.push_back(model.name);
   const auto start = Clock::now();
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     if (i > 0 && options_.samples.empty()) {
@@ -187,11 +189,12 @@ void DeviceProfiler::keep(const Model& model, std::int64_t samples, const StepTi
   pool_.add(model.graph(), samples, times);
   measured_.steps.push_back(
       {model.name, samples, times.steps, times.step, times.stretch, times.observer});
-  auto [at, fresh] = updates_.try_emplace(model.graph().parameter_elements());
+  const auto tensors = static_cast<std::int64_t>(model.graph().parameters().size());
+  auto [at, fresh] = updates_.try_emplace({model.graph().parameter_elements(), tensors});
   MeasuredUpdate& update = at->second.sum;
   update.optimizer = optimizer_name(options_.optimizer);
-  update.elements = at->first;
-  update.tensors = static_cast<std::int64_t>(model.graph().parameters().size());
+  update.elements = at->first.first;
+  update.tensors = tensors;
   add_to(update.update, times.update);
   add_to(update.begin, times.begin);
   ++at->second.count;
@@ -200,9 +203,9 @@ void DeviceProfiler::keep(const Model& model, std::int64_t samples, const StepTi
 MeasuredDevice DeviceProfiler::finish() {
   DeviceProfile& profile = measured_.profile;
   profile.name = options_.kind;
-  profile.hardware = hardware_of(options_.device, options_.threads);
+  profile.hardware = hardware_of(options_.gpu, options_.threads);
   profile.operators = pool_.operators();
-  for (const auto& [elements, entry] : updates_) {
+  for (const auto& [key, entry] : updates_) {
     profile.updates.push_back(entry.sum);
     profile.updates.back().update = rounded(mean_of(entry.sum.update, entry.count));
     profile.updates.back().begin = rounded(mean_of(entry.sum.begin, entry.count));
@@ -249,10 +252,11 @@ Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree&
 
 Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& options,
                                                       const MeasuredDevice& measured) {
-  std::int64_t samples = measured.steps.front().samples;
+  std::int64_t samples = measured.steps.front().samples, last = 0;
   for (const MeasuredStep& step : measured.steps) {
-    const bool same = step.model == measured.steps.front().model;
-    if (same && step.step <= kShort) samples = step.samples;
+    if (step.samples <= last) break;  // the next model begins
+    last = step.samples;
+    if (step.step <= kShort) samples = step.samples;
   }
   auto computation = std::make_unique<TrainingSteps>();
   AGPCS_TRY(computation->model, read_model(options, options.models.front()));

@@ -24,6 +24,7 @@ Result<Cluster> one_device(const std::string& kind);
 struct DeviceOptions {
   std::string kind;                 ///< name of the device's entry in the profile
   std::string device = "cpu";       ///< LibTorch's name of it
+  std::string gpu;                  ///< its name; empty: a CPU
   std::vector<std::string> models;  ///< paths
   std::vector<std::pair<std::string, std::int64_t>> dims;
   Loss loss;

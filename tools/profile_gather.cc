@@ -2,6 +2,7 @@
 #include "tools/profile_gather.h"
 
 #include "frontend/profile_file.h"
+#include "tools/profile_team.h"
 
 #include <fmt/format.h>
 
@@ -18,29 +19,50 @@ constexpr std::uint64_t kTag = 1;
 
 Buffer bytes_of(void* data, std::size_t bytes) { return {data, bytes, DType::kUint8, false}; }
 
-// A text as its length and its bytes: messages have the same length at both ends.
-Status send_text(std::string text, Transport& transport, std::chrono::milliseconds limit) {
-  std::uint64_t length = text.size();
-  AGPCS_RETURN_IF_ERROR(transport.send(bytes_of(&length, sizeof length), 0, kTag).status());
-  AGPCS_TRY(const Ticket last, transport.send(bytes_of(text.data(), text.size()), 0, kTag));
-  return transport.wait(Stream::kSend, last, limit);
-}
-
-Result<std::string> receive_text(int from, Transport& transport, std::chrono::milliseconds limit) {
-  std::uint64_t length = 0;
-  AGPCS_TRY(const Ticket first, transport.recv(bytes_of(&length, sizeof length), from, kTag));
-  AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kRecv, first, limit));
-  std::string text(length, '\0');
-  AGPCS_TRY(const Ticket second, transport.recv(bytes_of(text.data(), length), from, kTag));
-  AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kRecv, second, limit));
-  return text;
-}
-
 Profile profile_of(DeviceProfile device) {
   Profile profile;
   profile.devices.push_back(std::move(device));
   seal_profile(profile);
   return profile;
+}
+
+// A text as its length and its bytes: messages have the same length at both ends.
+struct Message {
+  std::string text;
+  std::uint64_t length = 0;
+};
+
+Status send_text(Message& message, Transport& transport, std::chrono::milliseconds limit) {
+  message.length = message.text.size();
+  AGPCS_RETURN_IF_ERROR(
+      transport.send(bytes_of(&message.length, sizeof message.length), 0, kTag).status());
+  AGPCS_TRY(const Ticket last,
+            transport.send(bytes_of(message.text.data(), message.text.size()), 0, kTag));
+  return transport.wait(Stream::kSend, last, limit);
+}
+
+Status receive_text(int from, Message& message, Transport& transport,
+                    std::chrono::milliseconds limit) {
+  AGPCS_TRY(const Ticket first,
+            transport.recv(bytes_of(&message.length, sizeof message.length), from, kTag));
+  AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kRecv, first, limit));
+  message.text.assign(message.length, '\0');
+  AGPCS_TRY(const Ticket second,
+            transport.recv(bytes_of(message.text.data(), message.length), from, kTag));
+  return transport.wait(Stream::kRecv, second, limit);
+}
+
+// The profiles of the ranks from 1 on; ranks other than 0 send theirs, `message`.
+Status exchange(Message& message, Transport& transport, std::chrono::milliseconds limit,
+                std::vector<DeviceProfile>& all) {
+  if (transport.rank() != 0) return send_text(message, transport, limit);
+  for (int rank = 1; rank < transport.size(); ++rank) {
+    AGPCS_RETURN_IF_ERROR(receive_text(rank, message, transport, limit));
+    AGPCS_TRY(Profile profile,
+              parse_profile(message.text, fmt::format("profile of rank {}", rank)));
+    all.push_back(std::move(profile.devices.front()));
+  }
+  return {};
 }
 
 }  // namespace
@@ -60,24 +82,24 @@ Result<double> largest_of(Bootstrap& bootstrap, const std::string& name, double 
 Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& transport,
                                           std::chrono::milliseconds limit) {
   std::vector<DeviceProfile> all;
-  if (transport.rank() != 0) {
-    AGPCS_RETURN_IF_ERROR(send_text(print_profile(profile_of(mine)), transport, limit));
-    return all;
+  Message message;
+  if (transport.rank() == 0) {
+    all.push_back(mine);
+  } else {
+    message.text = print_profile(profile_of(mine));
   }
-  all.push_back(mine);
-  for (int rank = 1; rank < transport.size(); ++rank) {
-    AGPCS_TRY(const std::string text, receive_text(rank, transport, limit));
-    AGPCS_TRY(Profile profile, parse_profile(text, fmt::format("profile of rank {}", rank)));
-    all.push_back(std::move(profile.devices.front()));
-  }
-  return all;
+  const Status status = exchange(message, transport, limit, all);
+  if (status.ok()) return all;
+  settle_transport(transport, status, limit);  // it may still use the message
+  return status;
 }
 
 Result<Profile> merge_devices(std::vector<DeviceProfile> devices) {
   std::map<std::string, std::vector<Profile>> kinds;
-  for (DeviceProfile& device : devices) {
-    const std::string name = device.name;
-    kinds[name].push_back(profile_of(std::move(device)));
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const std::string name = devices[rank].name;
+    kinds[name].push_back(profile_of(std::move(devices[rank])));
+    kinds[name].back().file = fmt::format("rank {}", rank);
   }
   Profile all;
   seal_profile(all);

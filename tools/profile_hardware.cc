@@ -94,9 +94,8 @@ std::int64_t free_memory() {
   return least;
 }
 
-NamedTexts hardware_of(const std::string& device, int threads) {
+NamedTexts hardware_of(const std::string& gpu, int threads) {
   NamedTexts texts;
-  const std::string gpu = accelerator_of(device).name;
   if (!gpu.empty()) texts.emplace_back("gpu", gpu);
   std::string processor = value_in("/proc/cpuinfo", "model name");
   texts.emplace_back("processor", processor.empty() ? "unknown" : processor);

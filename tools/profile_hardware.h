@@ -17,8 +17,9 @@ double cpu_quota();
 std::int64_t free_memory();
 
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
-/// "processor", "cores", "quota" where there is one, "threads", "memory"; on a GPU "gpu" first.
-NamedTexts hardware_of(const std::string& device, int threads);
+/// "processor", "cores", "quota" where there is one, "threads", "memory"; "gpu" first, unless its
+/// name is empty.
+NamedTexts hardware_of(const std::string& gpu, int threads);
 /// "agpcs", "libtorch", "transport".
 NamedTexts software_of(const std::string& transport);
 

@@ -57,7 +57,7 @@ class NetworkMeter {
   Status open_teams();
   Status measure_paths();
   Status measure_collectives();
-  Status measure_steps();
+  Status measure_message_overhead();
   Status measure_both();
   Result<std::vector<MeasuredMessages>> messages(DeviceId from, DeviceId to);
   Result<std::vector<MeasuredMessages>> share(std::vector<MeasuredMessages> points);
@@ -108,7 +108,7 @@ Result<NetworkMeasurements> NetworkMeter::measure() {
     AGPCS_RETURN_IF_ERROR(measure_paths());
     AGPCS_RETURN_IF_ERROR(measure_collectives());
   }
-  AGPCS_RETURN_IF_ERROR(measure_steps());
+  AGPCS_RETURN_IF_ERROR(measure_message_overhead());
   AGPCS_RETURN_IF_ERROR(measure_both());
   return std::move(measured_);
 }
@@ -213,8 +213,8 @@ Result<std::vector<MeasuredMessages>> NetworkMeter::share(std::vector<MeasuredMe
   return points;
 }
 
-Status NetworkMeter::measure_steps() {
-  begin("overhead of instructions");
+Status NetworkMeter::measure_message_overhead() {
+  begin("overhead of messages");
   OverheadWork work;
   work.first_group = next_group();
   work.seconds = pace_.seconds;

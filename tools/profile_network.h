@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measuring what training takes from a network: messages, all-reduces, computing and communicating
-// at the same time, and what the replayer adds to an instruction. Through the transport that
+// at the same time, and what the replayer adds to a message. Through the transport that
 // replays; docs/measuring.md says how each figure is obtained.
 #pragma once
 
@@ -48,7 +48,7 @@ struct NetworkMeasurements {
 
 /// Rank i is device i of `cluster`, and all ranks call it with equal clusters and options (apart
 /// from memory, compute and progress). Needs: no collective was started on `transport` yet; nothing
-/// else is on the network meanwhile. One rank measures its instruction overhead alone.
+/// else is on the network meanwhile. One rank measures nothing: it has no messages.
 /// Errors: ranks that are not the cluster's devices (both numbers), and whatever fails on the way:
 /// the transport is then aborted, so that all ranks end, and the status says which rank measured
 /// what ("rank 1 (b/0): messages from a/0 to b/0: ...").

@@ -21,7 +21,7 @@ struct ProfileOptions : JobOptions {
   std::string kind, cluster;  ///< one of the two, unless profiles are merged or shown
   bool local = false;
   std::string output = "profile.yaml";
-  std::vector<std::int64_t> samples;  ///< empty: 1, 2, 4, ... as time and memory allow
+  std::vector<std::int64_t> samples;  ///< empty: kDefaultSamples as time and memory allow
   int threads = 0;                    ///< per rank; 0: this machine's cores divided among its ranks
   double seconds = 60;                ///< of operators, about
   double network_seconds = 30;        ///< of messages and all-reduces, about

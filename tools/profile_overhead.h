@@ -29,8 +29,8 @@ struct OverheadWork {
 /// The plan is a pipeline of two stages in 1F1B, the even ranks and the odd ones; a micro-batch
 /// adds half a round trip of a small message and max(o(a), o(b)), by the plan's execution model:
 /// two micro-batches are under way at a time, each with two messages. It is the slope over several
-/// M, so that what a step takes once does not count. How o(a) and o(b) relate says what each rank
-/// takes for an instruction of a plan of its own: a stage of M micro-batches, M so large that only
+/// M, so that what a step takes once does not count. What each rank takes for an instruction of a
+/// plan of its own says how o(a) and o(b) relate: a stage of M micro-batches, M so large that only
 /// they count, takes 2 x M times that.
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work);

@@ -10,6 +10,7 @@
 #include "tools/profile_hardware.h"
 #include "tools/profile_network.h"
 #include "tools/profile_report.h"
+#include "tools/profile_statistics.h"
 
 #include <agpcs/loopback.h>
 #include <agpcs/version.h>
@@ -35,7 +36,7 @@ std::string torch_device(const ProfileJob& job, const RankPlace& place) {
   return job.options.transport == "nccl" ? fmt::format("cuda:{}", place.local_rank) : "cpu";
 }
 
-DeviceOptions device_options(const ProfileJob& job, const RankPlace& place) {
+Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& place) {
   const ProfileOptions& options = job.options;
   DeviceOptions device;
   device.device = torch_device(job, place);
@@ -47,8 +48,10 @@ DeviceOptions device_options(const ProfileJob& job, const RankPlace& place) {
   device.seconds = options.seconds;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   device.threads = options.threads > 0 ? options.threads : std::max(1, cores / place.local_size);
-  const std::int64_t gpu = accelerator_of(device.device).memory_bytes;
-  const std::int64_t memory = gpu > 0 ? gpu : free_memory() / place.local_size;
+  AGPCS_TRY(const Accelerator gpu, accelerator_of(device.device));
+  device.gpu = gpu.name;
+  const std::int64_t memory =
+      gpu.memory_bytes > 0 ? gpu.memory_bytes : free_memory() / place.local_size;
   device.memory_bytes = static_cast<std::int64_t>(kUsableMemory * static_cast<double>(memory));
   const DeviceKind& kind = job.cluster.kind_of(place.rank);
   device.kind = kind.name;
@@ -59,10 +62,17 @@ DeviceOptions device_options(const ProfileJob& job, const RankPlace& place) {
 // What all ranks must have been asked for alike.
 std::string identity_of(const ProfileJob& job) {
   const ProfileOptions& o = job.options;
-  return digest_of(fmt::format("agpcs-profile {}\n{}\n{}\n{} {} {}\n{}\n{}", version(),
-                               fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds,
-                               o.network_seconds, o.transport, job.loss.kind,
-                               print_cluster(job.cluster)));
+  std::string text =
+      fmt::format("agpcs-profile {}\n{}\n{}\n{} {} {}\n{} {}\n", version(),
+                  fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
+                  o.transport, job.loss.kind, optimizer_name(job.optimizer));
+  for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
+  for (const auto& [name, weight] : job.loss.outputs) text += fmt::format("{} {}\n", name, weight);
+  return digest_of(text + print_cluster(job.cluster));
+}
+
+void round_times(std::vector<MeasuredMessages>& points) {
+  for (MeasuredMessages& point : points) point.time = rounded(point.time);
 }
 
 class ProfileRank {
@@ -73,8 +83,7 @@ class ProfileRank {
         bootstrap_(bootstrap),
         console_(console),
         progress_(console.err, is_terminal(2)),
-        limit_(milliseconds_of(job.options.timeout)),
-        options_(device_options(job, place)) {}
+        limit_(milliseconds_of(job.options.timeout)) {}
 
   Status run();
 
@@ -93,13 +102,14 @@ class ProfileRank {
   Console console_;
   Progress progress_;
   const milliseconds limit_;
-  const DeviceOptions options_;
+  DeviceOptions options_;
   LoopbackHub alone_{1};
   MeasuredDevice measured_;
   NetworkMeasurements network_;
 };
 
 Status ProfileRank::run() {
+  AGPCS_TRY(options_, device_options(job_, place_));
   AGPCS_TRY(const auto transport, join_transport());
   AGPCS_RETURN_IF_ERROR(measure_operators());
   AGPCS_RETURN_IF_ERROR(measure_messages(*transport));
@@ -118,12 +128,14 @@ Result<std::unique_ptr<Transport>> ProfileRank::join_transport() {
 Status ProfileRank::measure_operators() {
   int round = 0;
   const Agree agree = [&](double mine) {
-    return largest_of(bootstrap_, fmt::format("agree {}", round++), mine, limit_);
+    // A device whose memory does not suffice waits while the others measure.
+    return largest_of(bootstrap_, fmt::format("agree {}", round++), mine,
+                      limit_ + milliseconds_of(job_.options.seconds));
   };
   AGPCS_TRY(measured_, profile_device(options_, agree, [&](const auto& what) { tell(what); }));
   if (place_.rank == 0) {
     progress_.done();
-    console_.err << measured_.warnings;
+    console_.err << job_.warnings << measured_.warnings;
   }
   const std::string transport = place_.size == 1 ? "none" : job_.options.transport;
   measured_.profile.software = software_of(transport);
@@ -143,8 +155,10 @@ Status ProfileRank::measure_messages(Transport& transport) {
   AGPCS_TRY(const auto memory, allocate_on(options_.device, options.largest + 64));
   options.memory = memory->buffer();
   AGPCS_TRY(network_, measure_network(job_.cluster, place_.rank, transport, options));
-  measured_.profile.overlap = network_.overlap;
-  measured_.profile.message_overhead = network_.message_overhead;
+  const auto digits = [](double figure) { return rounded({figure, 0}).seconds; };
+  measured_.profile.overlap = {digits(network_.overlap.compute_seconds_per_byte),
+                               digits(network_.overlap.communication_factor)};
+  measured_.profile.message_overhead = digits(network_.message_overhead);
   return {};
 }
 
@@ -152,14 +166,16 @@ Status ProfileRank::write(std::vector<DeviceProfile> devices) {
   AGPCS_TRY(Profile profile, merge_devices(std::move(devices)));
   profile.paths = network_.paths;
   profile.collectives = network_.collectives;
+  for (MeasuredPath& path : profile.paths) round_times(path.points);
+  for (MeasuredCollective& collective : profile.collectives) round_times(collective.points);
   seal_profile(profile);
   AGPCS_RETURN_IF_ERROR(verify_profile(profile));
   const std::string& output = job_.options.output;
   AGPCS_RETURN_IF_ERROR(write_file(output, print_profile(profile), console_));
   std::ostream& report = output == "-" ? console_.err : console_.out;
   report << steps_report(measured_.steps) << profile_report(profile);
-  AGPCS_TRY(const Calibrated fitted, fit_profile(job_.cluster, profile));
-  report << fits_report(fitted.fits);
+  const auto fitted = fit_profile(job_.cluster, profile);  // no more than a report
+  report << (fitted.ok() ? fits_report(fitted->fits) : "\n" + fitted.status().message() + "\n");
   if (output != "-") report << fmt::format("\nwrote {}\n", output);
   return {};
 }
@@ -172,14 +188,14 @@ std::vector<std::string> ProfileJob::devices() const {
   return names;
 }
 
-Result<ProfileJob> make_profile_job(const ProfileOptions& options, Console console) {
-  ProfileJob job{options, Cluster{}, Loss{}, Optimizer{}};
+Result<ProfileJob> make_profile_job(const ProfileOptions& options) {
+  ProfileJob job{options, Cluster{}, Loss{}, Optimizer{}, ""};
   job.optimizer.momentum = 0.9;
   if (options.cluster.empty()) {
     AGPCS_TRY(job.cluster, one_device(options.kind));
   } else {
     AGPCS_TRY(ClusterFile file, read_cluster(options.cluster));
-    console.err << file.warnings;
+    if (!file.warnings.empty()) job.warnings = file.warnings + "\n";
     job.cluster = std::move(file.cluster);
     job.loss = file.training.loss;
     job.optimizer = file.training.optimizer;

@@ -23,13 +23,14 @@ struct ProfileJob {
   Cluster cluster;  ///< of one device where this machine is measured alone
   Loss loss;
   Optimizer optimizer;
+  std::string warnings;  ///< of the cluster file; ready to print, empty when none
 
   /// By rank, "a/0": the devices of the cluster in its order.
   std::vector<std::string> devices() const;
 };
 
 /// Reads the cluster file, if there is one.
-Result<ProfileJob> make_profile_job(const ProfileOptions& options, Console console);
+Result<ProfileJob> make_profile_job(const ProfileOptions& options);
 
 /// Joins the job as `place.rank`, measures, and leaves. Rank 0 gathers all, writes the profile
 /// whole or not at all, and reports to `console`.

@@ -2,6 +2,7 @@
 #include "tools/profile_statistics.h"
 
 #include "ir/check.h"
+#include "tools/profile_pace.h"
 
 #include <fmt/format.h>
 
@@ -10,26 +11,6 @@
 #include <cstdlib>
 
 namespace agpcs {
-namespace {
-
-// Between the two values next to it, as a sorted list has them.
-double quantile(const std::vector<double>& sorted, double fraction) {
-  const double at = fraction * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-}  // namespace
-
-Measured measured(std::vector<double> values) {
-  AGPCS_CHECK(!values.empty(), "nothing was measured");
-  std::sort(values.begin(), values.end());
-  const double median = quantile(values, 0.5);
-  const double range = quantile(values, 0.75) - quantile(values, 0.25);
-  return {median, median > 0 ? range / median : 0};
-}
-
 Measured rounded(const Measured& value) {
   const auto digits = [](double x, int count) {
     return std::strtod(fmt::format("{:.{}g}", x, count).c_str(), nullptr);
@@ -65,7 +46,7 @@ double stretch(const std::vector<TimedStep>& steps) {
   std::vector<double> ratios;
   ratios.reserve(blocks.size());
   for (const Block& block : blocks) ratios.push_back(block.ratio());
-  const double most = kOutlier * measured(std::move(ratios)).seconds;
+  const double most = kOutlier * summarize(std::move(ratios)).seconds;
   Block all;
   for (const Block& block : blocks) {
     if (block.ratio() > most) continue;

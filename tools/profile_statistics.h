@@ -8,9 +8,6 @@
 
 namespace agpcs {
 
-/// Median, and interquartile range / median. Needs: at least one value.
-Measured measured(std::vector<double> values);
-
 /// As profiles have it: as many digits as repetitions agree on, and a few more.
 Measured rounded(const Measured& value);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile_step.h"
 
+#include "tools/profile_pace.h"
+
 #include <chrono>
 #include <numeric>
 #include <utility>
@@ -18,7 +20,7 @@ Measured over(const std::vector<TimedStep>& steps, Part part) {
   std::vector<double> values;
   values.reserve(steps.size());
   for (const TimedStep& step : steps) values.push_back(part(step));
-  return measured(std::move(values));
+  return summarize(std::move(values));
 }
 
 // The median of each operator, scaled such that they add up to `whole`.
@@ -26,7 +28,7 @@ std::vector<Measured> divided(const std::vector<std::vector<double>>& times, dou
   std::vector<Measured> parts;
   double sum = 0;
   for (const auto& values : times) {
-    parts.push_back(values.empty() ? Measured() : measured(values));
+    parts.push_back(values.empty() ? Measured() : summarize(values));
     sum += parts.back().seconds;
   }
   for (Measured& part : parts) part = scaled(part, sum > 0 ? whole / sum : 1);

@@ -87,7 +87,7 @@ int run_rank(const BootstrapOptions& place, const NetworkOptions& options) {
   }
   if (place.rank == 0) print_figures(*measured);
   fmt::print(
-      "rank {}: instruction {:.1f} us, computing lost {:.3f} ns a byte, rate of messages "
+      "rank {}: message overhead {:.1f} us, computing lost {:.3f} ns a byte, rate of messages "
       "while computing {:.2f}\n",
       place.rank, measured->message_overhead * 1e6,
       measured->overlap.compute_seconds_per_byte * 1e9, measured->overlap.communication_factor);

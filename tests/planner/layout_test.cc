@@ -38,7 +38,8 @@ TEST(Layout, IsRefusedWithTheReason) {
             "layout: the weight of device " + device(0) + " is '0', not a number above 0");
   EXPECT_THAT(refusal(device(0) + ":1," + device(1)),
               ::testing::StartsWith("layout: 1 of the 2 devices of stage '"));
-  EXPECT_THAT(refusal(device(0) + "|"), ::testing::StartsWith("layout: there is no device ''"));
+  EXPECT_THAT(refusal(device(0) + "|"),
+              ::testing::StartsWith("layout: a stage is empty\n  hint: "));
 }
 
 TEST(Layout, WeightsGiveTheShares) {

@@ -2,7 +2,9 @@
 #include "planner/what_if.h"
 
 #include "codegen/lower.h"
+#include "cost_model/calibrate.h"
 #include "planner/strategy_of_plan.h"
+#include "tests/cost_model/profiles.h"
 #include "tests/planner/problems.h"
 
 #include <gtest/gtest.h>
@@ -112,6 +114,23 @@ TEST(WhatIfHardware, AFasterKindComputesFaster) {
   EXPECT_NEAR(found.changes.front().gain, 1 - 1 / 1.1, 1e-9);
   EXPECT_FALSE(has_family(found, "kind slow"));  // idle
   EXPECT_FALSE(has_family(found, "NIC of a"));
+}
+
+TEST(WhatIfHardware, AFasterKindComputesFasterWhereItWasMeasured) {
+  const Graph graph = chain(4, 1024);
+  const auto slowly = [](OpClass, double flops, double bytes) { return 1e-9 * (flops + bytes); };
+  Cluster cluster = fast_and_slow();
+  Profile lab;
+  lab.file = "lab.yaml";
+  lab.devices = {testing::measured_device("fast", graph, {1, 4096}, slowly, slowly)};
+  cluster.profiles = {lab};
+  cluster.kinds[0].profile = {0, "fast"};
+  auto calibrated = calibrate(cluster);
+  ASSERT_TRUE(calibrated.ok()) << calibrated.status().message();
+  const Tried alone(graph, std::move(calibrated->cluster), 4096, "stage a/0=4096 : *\n");
+  const WhatIfs found = alone.in_hardware();
+  EXPECT_EQ(found.changes.front().change, "the fast 10% faster");
+  EXPECT_NEAR(found.changes.front().gain, 1 - 1 / 1.1, 1e-3);
 }
 
 TEST(WhatIfHardware, ATwiceAsFastNicHalvesWhatItCarries) {

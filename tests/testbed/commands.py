@@ -108,7 +108,14 @@ class Commands:
         returns."""
         processes = []
         with contextlib.ExitStack() as cleanup:
-            late = threading.Timer(limit, lambda: [_end(process) for process in processes])
+            expired = threading.Event()
+
+            def expire():
+                expired.set()
+                for process in processes:
+                    _end(process)
+
+            late = threading.Timer(limit, expire)
             cleanup.callback(late.cancel)
             cleanup.callback(lambda: [_end(process) for process in processes])
             processes.extend(self._start(command, devices, name, cleanup))
@@ -117,7 +124,8 @@ class Commands:
                 on_line(line)
             codes = [process.wait() for process in processes]
         if any(codes):
-            raise Failed(f"{' '.join(map(str, command))}: exit codes {codes}\n{self._last_words(name)}")
+            why = f"not done after {limit} s" if expired.is_set() else f"exit codes {codes}"
+            raise Failed(f"{' '.join(map(str, command))}: {why}\n{self._last_words(name)}")
 
     def _last_words(self, name):
         return "".join(f"{path.name}: {path.read_text()[-800:]}\n" for path in sorted(self.folder.glob(f"{name}.*log")))

@@ -73,10 +73,11 @@ def gains(results):
 
 
 def summary(results):
-    pairs, wrong = orders(results)
+    judging = [result for result in results if result["judges"]]
+    pairs, wrong = orders(judging)
     return {"judging": errors([result for result in results if result["judges"]]),
             "tuning": errors([result for result in results if not result["judges"]]),
-            "ordered_pairs": pairs, "wrong_pairs": wrong, "gains": gains(results)}
+            "ordered_pairs": pairs, "wrong_pairs": wrong, "gains": gains(judging)}
 
 
 def _table(head, rows):
@@ -108,9 +109,9 @@ def markdown(results):
         rows = [_case_row(result) for result in results if result["judges"] == judges]
         parts.append(_errors_line(what, found[key]) + ("\n" + _table(head, rows) if rows else ""))
     right = found["ordered_pairs"] - len(found["wrong_pairs"])
-    parts.append(f"Order of plans: {right} of {found['ordered_pairs']} pairs that differ by more than {DIFFERENT:.0%} "
+    parts.append(f"Order of plans, judging cases: {right} of {found['ordered_pairs']} pairs that differ by more than {DIFFERENT:.0%} "
                  "are predicted in the measured order.\n" + "".join(f"- {text}\n" for text in found["wrong_pairs"]))
     if found["gains"]:
         rows = [[gain["case"], f"{gain['predicted']:.2f}", f"{gain['measured']:.2f}"] for gain in found["gains"]]
-        parts.append("Steps with equal shares / steps as planned:\n\n" + _table(["case", "predicted", "measured"], rows))
+        parts.append("Steps with equal shares / steps as planned, judging cases:\n\n" + _table(["case", "predicted", "measured"], rows))
     return "\n".join(parts)

@@ -126,6 +126,11 @@ def check():
         raise Unavailable(f"not installed: {', '.join(missing)} (Debian: iproute2, util-linux)")
     _cgroup_root()
     try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    except OSError as error:
+        raise Unavailable(f"this kernel or container refuses real-time priority: {error}") from error
+    try:
         _probe_network()
     except Failed as error:
         raise Unavailable(f"this kernel or container refuses: {error}") from error
@@ -259,6 +264,8 @@ class Bed:
 
     def set_speeds(self):
         """From now on every rank has its share of the CPU."""
+        if any(pacemaker.poll() is not None for pacemaker in self.pacemakers):
+            raise Failed("a pacemaker has ended: the ranks would not have the speeds that they should")
         for cgroup, (machine, _) in zip(self.cgroups, self.ranks):
             cgroup.limit(machine.cpu)
 

@@ -150,6 +150,8 @@ class Compare(unittest.TestCase):
         self.assertIn("Judging, 1 case: median error 2.0%, 90th percentile 2.0%, worst 2.0% (judge/cnn/x).\n", text)
         self.assertIn("| judge | cnn | x | 1020.0 | 1000.0 | +2.0% | 1000.0 / 1000.0 | 0.0% | 0.0% |\n", text)
         self.assertIn("Tuning, 1 case: median error 100.0%", text)
+        tuning = [result("x", 2.0, 1.0, judges=False), result("y", 1.0, 2.0, judges=False)]  # in the wrong order
+        self.assertIn("0 of 0 pairs", compare.markdown(tuning))
 
     def test_quick_fails_only_on_what_cannot_be_noise(self):
         found = testbed.beyond_noise([result("x", 1.9, 1.0), result("y", 2.1, 1.0), result("z", 0.4, 1.0)])

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import time
 
+from machines import Failed
+
 CHUNK = 65536
 PAYLOAD = 1448 / 1514  # of a full Ethernet frame, what TCP (with time stamps) carries
 PORT = 29600
 WITHIN = 0.05
 SPIN_SECONDS, STREAM_SECONDS = 3.0, 2.0
+LIMIT = 60  # seconds that one of them may take
 
 
 def spin(seconds):
@@ -51,12 +54,22 @@ def _script(*words):
     return [sys.executable, str(pathlib.Path(__file__).resolve()), *map(str, words)]
 
 
+def _figure(process, what):
+    """The number that a script prints at its end."""
+    try:
+        return float(process.communicate(timeout=LIMIT)[0])
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{what}: not done after {LIMIT} s") from error
+    except ValueError as error:
+        raise Failed(f"{what}: exit code {process.returncode}") from error
+
+
 def _measure_speeds(bed):
     """(what, wanted, measured): all ranks at once, as in training."""
     bed.set_speeds()
     running = [bed.start(rank, _script("spin", SPIN_SECONDS), stdout=subprocess.PIPE, text=True)
                for rank in range(len(bed.ranks))]
-    shares = [float(process.communicate()[0]) for process in running]
+    shares = [_figure(process, f"rank {rank}") for rank, process in enumerate(running)]
     bed.lift_speeds()
     return [(f"rank {rank} on {machine.name}: share of a core", machine.cpu, share)
             for rank, ((machine, _), share) in enumerate(zip(bed.ranks, shares))]
@@ -69,8 +82,9 @@ def _measure_link(bed, source, target):
     size = int(wanted * STREAM_SECONDS)
     receiver = bed.start(target, _script("receive", PORT, size), stdout=subprocess.PIPE, text=True)
     receiver.stdout.readline()  # it listens
-    bed.start(source, _script("send", bed.address(there), PORT, size), stdout=subprocess.DEVNULL).wait()
-    measured = float(receiver.communicate()[0])
+    sender = bed.start(source, _script("send", bed.address(there), PORT, size), stdout=subprocess.PIPE, text=True)
+    _figure(sender, f"{here.name} -> {there.name}, sender")
+    measured = _figure(receiver, f"{here.name} -> {there.name}, receiver")
     return f"{here.name} -> {there.name}: payload Mbit/s", wanted * 8e-6, measured * 8e-6
 
 

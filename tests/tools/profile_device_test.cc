@@ -29,11 +29,11 @@ using ::testing::HasSubstr;
 const char* const kModel = "samples/models/small_cnn.onnxtxt";
 
 TEST(Measured, HasTheMedianAndTheRelativeInterquartileRange) {
-  EXPECT_DOUBLE_EQ(measured({4, 1, 2, 3, 5}).seconds, 3);
-  EXPECT_DOUBLE_EQ(measured({4, 1, 2, 3, 5}).spread, 2.0 / 3);
-  EXPECT_DOUBLE_EQ(measured({1, 2}).seconds, 1.5);
-  EXPECT_DOUBLE_EQ(measured({7}).spread, 0);
-  EXPECT_DOUBLE_EQ(measured({0, 0, 0}).spread, 0);
+  EXPECT_DOUBLE_EQ(summarize({4, 1, 2, 3, 5}).seconds, 3);
+  EXPECT_DOUBLE_EQ(summarize({4, 1, 2, 3, 5}).spread, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(summarize({1, 2}).seconds, 1.5);
+  EXPECT_DOUBLE_EQ(summarize({7}).spread, 0);
+  EXPECT_DOUBLE_EQ(summarize({0, 0, 0}).spread, 0);
 }
 
 // A device that may compute `quota` of every `period` seconds, as CFS bandwidth control has it.
@@ -191,6 +191,19 @@ TEST(ProfileDevice, MeasuresTheSamplesThatFitAndNoMore) {
   EXPECT_EQ(device->steps[0].samples, 1);
 }
 
+TEST(ProfileDevice, ModelsOfOneNameAreNamedOnce) {
+  DeviceOptions options = small_options();
+  options.models = {kModel, kModel};
+  options.samples = {1};
+  auto device = profile_device(options, kAlone, nobody);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  Profile profile;
+  profile.devices.push_back(std::move(device->profile));
+  seal_profile(profile);
+  EXPECT_EQ(verify_profile(profile).message(), "");
+  EXPECT_EQ(profile.devices.front().models.size(), 1U);
+}
+
 TEST(ProfileDevice, SaysWhatHelpsWhenNotOneSampleFits) {
   DeviceOptions options = small_options();
   options.memory_bytes = 1000;
@@ -233,6 +246,8 @@ TEST(MergeDevices, RefusesRanksOfOneKindWithOtherHardware) {
   ASSERT_FALSE(profile.ok());
   EXPECT_THAT(profile.status().message(), HasSubstr("abacus"));
   EXPECT_THAT(profile.status().message(), HasSubstr("slide rule"));
+  EXPECT_THAT(profile.status().message(), HasSubstr("rank 0"));
+  EXPECT_THAT(profile.status().message(), HasSubstr("rank 1"));
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ TEST(MeasureNetwork, TellsRankZeroWhatIsMeasuredNext) {
   ASSERT_TRUE(measure(loopback_world(), testing::cluster_of(kTwo), set).front().ok());
   EXPECT_EQ(told,
             (std::vector<std::string>{"messages from a/0 to b/0", "messages from b/0 to a/0",
-                                      "ring all-reduces over a/0, b/0", "overhead of instructions",
+                                      "ring all-reduces over a/0, b/0", "overhead of messages",
                                       "computing and communicating at the same time"}));
 }
 

@@ -30,10 +30,8 @@ double simulated(const std::vector<double>& overheads, int micro_batches) {
   for (std::size_t i = 0; i < overheads.size(); ++i) {
     cluster.kinds[i].message_overhead = overheads[i];
   }
-  const bool pipeline = overheads.size() > 1;
   const Graph graph = testing::graph_of(
-      pipeline ? "input x [n,1]\ns0 = Relu(x) [n,1]\ns1 = Relu(s0) [n,1]\noutputs s1\nloss s1\n"
-               : "input x [n,1]\ns0 = Relu(x) [n,1]\noutputs s0\nloss s0\n");
+      "input x [n,1]\ns0 = Relu(x) [n,1]\ns1 = Relu(s0) [n,1]\noutputs s1\nloss s1\n");
   const Plan plan = idle_plan(cluster, cluster.device_count(), micro_batches);
   const auto costs = CostTable::make(graph, cluster, plan.training);
   AGPCS_CHECK(costs.ok(), "{}", costs.status().message());
