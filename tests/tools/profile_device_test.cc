@@ -7,6 +7,7 @@
 #include "tests/plan_builders.h"
 #include "tools/common.h"
 #include "tools/profile_gather.h"
+#include "tools/profile_pace.h"
 #include "tools/profile_pool.h"
 #include "tools/profile_statistics.h"
 #include "tools/profile_step.h"
