@@ -143,14 +143,12 @@ Status ProfileRank::measure_operators() {
 }
 
 Status ProfileRank::measure_messages(Transport& transport) {
-  std::unique_ptr<Computation> computation;
+  if (place_.size == 1) return {};  // one rank has no messages
   NetworkOptions options;
   options.seconds = job_.options.network_seconds;
   options.limit = limit_;
-  if (place_.size > 1) {
-    AGPCS_TRY(computation, make_computation(options_, measured_));
-    options.compute = [&] { return computation->run(); };
-  }
+  AGPCS_TRY(const auto computation, make_computation(options_, measured_));
+  options.compute = [&] { return computation->run(); };
   options.progress = [&](const std::string& what) { tell(what); };
   AGPCS_TRY(const auto memory, allocate_on(options_.device, options.largest + 64));
   options.memory = memory->buffer();
