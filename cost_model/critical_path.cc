@@ -12,15 +12,7 @@
 namespace agpcs {
 namespace {
 
-constexpr double kSame = 1e-9;  // of the step: times that differ by less are one
-
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-double latency_of(const Exchange& exchange) {
-  double seconds = 0;
-  for (const Phase& phase : exchange) seconds += phase.latency;
-  return seconds;
-}
 
 /// Walks from the step's end to its start.
 class PathFinder {

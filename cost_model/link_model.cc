@@ -163,6 +163,12 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
   return {std::move(phase)};
 }
 
+double latency_of(const Exchange& exchange) {
+  double latency = 0;
+  for (const Phase& phase : exchange) latency += phase.latency;
+  return latency;
+}
+
 double lone_seconds(const Cluster& cluster, const Exchange& exchange) {
   double seconds = 0;
   for (const Phase& phase : exchange) {

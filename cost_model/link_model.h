@@ -56,6 +56,9 @@ Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
 
+/// Latency of all phases of an exchange.
+double latency_of(const Exchange& exchange);
+
 /// Seconds of an exchange that has all links to itself. Cost: flows^2 a phase.
 double lone_seconds(const Cluster& cluster, const Exchange& exchange);
 

@@ -70,7 +70,7 @@ class LinkLoads {
 
   /// The bytes of `exchange` move evenly from the end of its latency to `end`.
   void add(const Exchange& exchange, double start, double end) {
-    for (const Phase& phase : exchange) start += phase.latency;
+    start += latency_of(exchange);
     if (start >= end) return;
     for (const Phase& phase : exchange) {
       for (const Flow& flow : phase.flows) {

@@ -13,9 +13,6 @@
 namespace agpcs {
 namespace {
 
-/// Times that differ by less than this part of the step are one.
-constexpr double kSame = 1e-9;
-
 std::uint64_t key_of(const InstructionId& id) {
   const auto part = [](int value) { return static_cast<std::uint64_t>(value + 1); };
   return (static_cast<std::uint64_t>(id.opcode) << 56) | (part(id.object) << 28) |

@@ -14,6 +14,9 @@
 
 namespace agpcs {
 
+/// Of the step: times that differ by less are one.
+inline constexpr double kSame = 1e-9;
+
 /// Why an instruction could not start before another one.
 enum class WaitReason : std::uint8_t {
   kStart,      ///< it waited for nothing: the step began

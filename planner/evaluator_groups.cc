@@ -3,6 +3,7 @@
 
 #include "cost_model/step_model.h"
 #include "planner/group_gradients.h"
+#include "planner/hash.h"
 
 #include <span>
 #include <utility>
@@ -35,11 +36,7 @@ bool GroupTable::forget_if_many() {
 
 GroupInfo* GroupTable::find(const std::vector<DeviceId>& devices, GroupInfo* last) {
   if (last != nullptr && last->devices == devices) return last;
-  std::uint64_t hash = devices.size();
-  for (const DeviceId device : devices) {
-    hash = (hash ^ static_cast<std::uint64_t>(device)) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 29;
-  }
+  const std::uint64_t hash = hash_of(devices);
   const auto [begin, end] = groups_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     if (it->second->devices == devices) return it->second.get();

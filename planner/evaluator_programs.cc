@@ -5,6 +5,7 @@
 #include "codegen/timetable.h"
 #include "cost_model/step_model.h"
 #include "ir/check.h"
+#include "planner/hash.h"
 
 #include <utility>
 
@@ -61,11 +62,7 @@ Plan plan_of(const PipelineShape& shape) {
 const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
   write_key(shape, key_);
   if (last_ != nullptr && last_->key == key_) return *last_;
-  std::uint64_t hash = key_.size();
-  for (const int number : key_) {
-    hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 29;
-  }
+  const std::uint64_t hash = hash_of(key_);
   const auto [begin, end] = known_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     if (it->second->key == key_) return *(last_ = it->second.get());

@@ -3,6 +3,7 @@
 
 #include "ir/plan_graph.h"
 #include "planner/group_gradients.h"
+#include "planner/hash.h"
 
 #include <algorithm>
 #include <functional>
@@ -16,17 +17,6 @@ namespace {
 constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ hash >> 29;
-}
-
-std::uint64_t hash_of(const std::vector<int>& numbers) {
-  std::uint64_t hash = numbers.size();
-  for (const int number : numbers) hash = mix(hash, static_cast<std::uint64_t>(number));
-  return hash;
-}
 
 /// Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
 std::uint64_t key_of(std::int64_t samples, std::int64_t other, bool flag) {

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hashes of the evaluator's tables, which compare keys as a whole where hashes meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ hash >> 29;
+}
+
+inline std::uint64_t hash_of(const std::vector<int>& numbers) {
+  std::uint64_t hash = numbers.size();
+  for (const int number : numbers) hash = mix(hash, static_cast<std::uint64_t>(number));
+  return hash;
+}
+
+}  // namespace agpcs
