@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The DQN of the AGPCS paper (sections 3.2 and 4): its settings, its log, and the refiner that
+// searches with a trained network.
+#pragma once
+
+#include "planner/q_network.h"
+#include "planner/refiner.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace agpcs {
+
+struct DqnOptions {
+  // The paper's values.
+  int hidden_units = 64;
+  double learning_rate = 0.001;  ///< of Adam
+  double first_epsilon = 1, last_epsilon = 0.1;
+  std::int64_t epsilon_episodes = 1000;  ///< exploration falls linearly over that many
+  // What the paper leaves open.
+  std::int64_t episode_steps = 32;  ///< moves in an episode
+  std::size_t choices = 48;         ///< moves to choose from at each step
+  double discount = 0.95;
+  int n_step = 3;            ///< rewards before the bootstrap
+  double lambda = 0.1;       ///< of Formula 2
+  int replay = 20000;        ///< transitions remembered
+  int batch = 64;            ///< transitions of a gradient step
+  int target_every = 200;    ///< gradient steps between updates of the target network
+};
+
+/// Formula 2, R = Throughput - lambda x CommunicationCost, relative to where the search began:
+/// throughput is 1 / cost, so 1 at the start; of a broken solution it is 0.
+double reward_of(const Outcome& outcome, double lambda);
+
+/// One line of a search log.
+struct EpisodeLog {
+  std::int64_t episode = 0;
+  double epsilon = 0;
+  double loss = 0;       ///< mean over the episode's gradient steps; 0 where there were none
+  double reward = 0;     ///< Formula 2 where the episode ended
+  double best_cost = 0;  ///< least of the search so far, relative to start 0
+};
+
+/// "episode,epsilon,loss,reward,best_cost" and one line each.
+std::string print_search_log(std::span<const EpisodeLog> log);
+
+/// The policy proposes, a local search finishes. `policy` is copied.
+std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy);
+
+}  // namespace agpcs

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refiners: improve a solution within a number of evaluations. One table feeds the factory, --help
+// and "did you mean".
+#pragma once
+
+#include "ir/rng.h"
+#include "planner/search_point.h"
+
+#include <agpcs/status.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace agpcs {
+
+/// How many evaluations a search may still make. Never looks at a clock, so that a search ends with
+/// the same result on every machine.
+class SearchBudget {
+ public:
+  /// Told how many evaluations were made, of how many, and the least cost seen.
+  using Progress = std::function<void(std::int64_t made, std::int64_t of, double best)>;
+
+  explicit SearchBudget(std::int64_t evaluations, const std::atomic<bool>* interrupted = nullptr,
+                        Progress progress = nullptr)
+      : of_(evaluations), interrupted_(interrupted), progress_(std::move(progress)) {}
+
+  std::int64_t of() const { return of_; }
+  std::int64_t made() const { return made_; }
+  /// 0 when it is used up, or the search was interrupted.
+  std::int64_t left() const { return interrupted() ? 0 : of_ - made_; }
+  bool interrupted() const { return interrupted_ != nullptr && interrupted_->load(); }
+  /// Counts `evaluations` after which the best solution costs `best`. Needs: no more than left().
+  void spend(std::int64_t evaluations, double best) {
+    made_ += evaluations;
+    if (progress_) progress_(made_, of_, best);
+  }
+
+ private:
+  std::int64_t of_, made_ = 0;
+  const std::atomic<bool>* interrupted_;
+  Progress progress_;
+};
+
+class Refiner {
+ public:
+  virtual ~Refiner() = default;
+  virtual std::string_view name() const = 0;  ///< the one spelling: flag, plan header, log
+  /// Leaves `point` at the solution of least cost that it stood at, never worse than start 0.
+  /// Spends what it evaluates. Same point, budget and `rng`, same solution.
+  virtual void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const = 0;
+};
+
+struct RefinerEntry {
+  std::string_view name;
+  std::string_view help;
+  std::unique_ptr<Refiner> (*make)();
+};
+std::span<const RefinerEntry> refiners();
+
+/// The entry's refiner. Errors: no such name (did you mean).
+Result<std::unique_ptr<Refiner>> make_refiner(std::string_view name);
+
+std::unique_ptr<Refiner> make_no_refiner();
+std::unique_ptr<Refiner> make_random_refiner();
+std::unique_ptr<Refiner> make_greedy_refiner();
+std::unique_ptr<Refiner> make_anneal_refiner();
+
+}  // namespace agpcs
