@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with reheats.
+#include "planner/refine_walk.h"
+#include "planner/refiner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr double kHot = 0.05;  // temperatures: worsening, relative to the cost, taken with odds 1/e
+constexpr int kLevels = 64;    // from kHot, each kCooling of the one before: the last is kHot / 500
+constexpr double kCooling = 0.907467;  // 500^(-1 / 64)
+
+/// A round cools from `level` to the last one while the budget falls to what is left after `until`
+/// of it.
+struct Round {
+  double until;
+  int level;
+};
+constexpr Round kRounds[] = {{0.5, 0}, {0.75, 16}, {1, 24}};
+
+/// A draw from the exponential distribution with mean 1, by comparisons alone (von Neumann, 1951),
+/// so that no library's logarithm decides.
+double exponential(Rng& rng) {
+  for (int whole = 0;; ++whole) {
+    const double first = rng.uniform();
+    double last = first;
+    bool odd = true;
+    for (double next = rng.uniform(); next < last; next = rng.uniform()) {
+      last = next;
+      odd = !odd;
+    }
+    if (odd) return whole + first;
+  }
+}
+
+/// How much worse `to` is than `from`, relative to `from`; of broken solutions what they break.
+double worsening(double from, double to) {
+  if (to <= from) return 0;
+  const bool broken = from >= kBroken;
+  if (to >= kBroken && !broken) return std::numeric_limits<double>::infinity();
+  return (to - from) / std::max(broken ? from - kBroken : from, 1e-12);
+}
+
+class AnnealRefiner final : public Refiner {
+ public:
+  std::string_view name() const override { return "anneal"; }
+
+  void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
+    RefineWalk walk(point, budget);
+    const std::int64_t first = budget.made();
+    const std::int64_t of = budget.left();
+    std::int64_t begin = 0;
+    for (const Round& round : kRounds) {
+      const auto end = static_cast<std::int64_t>(static_cast<double>(of) * round.until);
+      walk.go_to_best();
+      while (!walk.done() && budget.made() - first < end) {
+        const std::int64_t made = budget.made() - first;
+        const std::int64_t cooled = (made - begin) * (kLevels - round.level) / (end - begin);
+        if (!step(walk, temperature(round.level + static_cast<int>(cooled)), rng)) break;
+      }
+      begin = end;
+    }
+    walk.go_to_best();
+  }
+
+ private:
+  static double temperature(int level) {
+    double result = kHot;
+    for (int i = 0; i < level; ++i) result *= kCooling;
+    return result;
+  }
+
+  /// False where there is no move.
+  static bool step(RefineWalk& walk, double temperature, Rng& rng) {
+    const std::vector<Move> move = walk.move_of_any_kind(rng);
+    if (move.empty()) return false;
+    const double cost = walk.evaluate(move).front().cost;
+    if (worsening(walk.cost(), cost) <= temperature * exponential(rng)) {
+      walk.take(move.front(), cost);
+    }
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Refiner> make_anneal_refiner() { return std::make_unique<AnnealRefiner>(); }
+
+}  // namespace agpcs

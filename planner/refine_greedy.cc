@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Iterated local search (Lourenco, Martin and Stutzle, 2003): hill climbing to a local optimum, a
+// random disturbance of the best one, and so on.
+#include "planner/refine_walk.h"
+#include "planner/refiner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::size_t kBatch = 8;    // moves of which the best is taken
+constexpr int kPatience = 12;        // batches without a better move before a local optimum
+constexpr std::uint64_t kShake = 4;  // most moves of a disturbance
+constexpr int kStartEvery = 4;       // every that many restarts from another start
+
+class GreedyRefiner final : public Refiner {
+ public:
+  std::string_view name() const override { return "greedy"; }
+
+  void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
+    RefineWalk walk(point, budget);
+    int start = 1;
+    for (std::int64_t round = 0; !walk.done(); ++round) {
+      const std::int64_t made = budget.made();
+      if (round > 0 && round % kStartEvery == 0 && start < walk.starts()) {
+        walk.go_to_start(start++);
+      } else {
+        walk.go_to_best();
+        if (round > 0) shake(walk, rng);
+      }
+      climb(walk, rng);
+      if (budget.made() == made) break;  // there is no move
+    }
+    walk.go_to_best();
+  }
+
+ private:
+  /// Takes the best of each batch while it is better than where it stands.
+  static void climb(RefineWalk& walk, Rng& rng) {
+    for (int failures = 0; failures < kPatience && !walk.done();) {
+      const std::vector<Move> moves = walk.moves(kBatch, rng);
+      if (moves.empty()) return;
+      const std::span<const Outcome> outcomes = walk.evaluate(moves);
+      const std::size_t least = least_cost(outcomes);
+      if (outcomes[least].cost < walk.cost()) {
+        walk.take(moves[least], outcomes[least].cost);
+        failures = 0;
+      } else {
+        if (moves.size() < kBatch) return;  // these were all
+        ++failures;
+      }
+    }
+  }
+
+  /// Up to kShake moves that break nothing that is not broken.
+  static void shake(RefineWalk& walk, Rng& rng) {
+    const std::uint64_t count = 1 + rng.below(kShake);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::vector<Move> move = walk.move_of_any_kind(rng);
+      if (move.empty()) return;
+      const double cost = walk.evaluate(move).front().cost;
+      if (cost < std::max(kBroken, walk.cost())) walk.take(move.front(), cost);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Refiner> make_greedy_refiner() { return std::make_unique<GreedyRefiner>(); }
+
+}  // namespace agpcs
