@@ -7,6 +7,7 @@
 #   Eigen3::Eigen                                         cost_model
 #   METIS::METIS                                          planner
 #   Gloo::Gloo, Torch::Torch, NCCL::NCCL, CUDA::cudart    runtime, each in a library of its own
+#   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
 include_guard(GLOBAL)
 

@@ -21,11 +21,12 @@ struct DqnOptions {
   std::int64_t episode_steps = 32;  ///< moves in an episode
   std::size_t choices = 48;         ///< moves to choose from at each step
   double discount = 0.95;
-  int n_step = 3;            ///< rewards before the bootstrap
-  double lambda = 0.1;       ///< of Formula 2
-  int replay = 20000;        ///< transitions remembered
-  int batch = 64;            ///< transitions of a gradient step
-  int target_every = 200;    ///< gradient steps between updates of the target network
+  int n_step = 3;          ///< rewards before the bootstrap
+  double lambda = 0.1;     ///< of Formula 2
+  int replay = 20000;      ///< transitions remembered
+  int batch = 64;          ///< transitions of a gradient step
+  int target_every = 200;  ///< gradient steps between updates of the target network
+  int scale_steps = 256;   ///< first steps, whose moves say how large each feature is; 0: ask none
 };
 
 /// Formula 2, R = Throughput - lambda x CommunicationCost, relative to where the search began:

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libagpcs_dqn.so exports (dqn_plugin.h).
+#include "planner/dqn_plugin.h"
+
+extern "C" __attribute__((visibility("default"))) agpcs::DqnTrainer* agpcs_dqn_trainer(
+    const char* abi, const agpcs::DqnOptions* options, const agpcs::QNetwork* start,
+    std::uint64_t seed) {
+  if (agpcs::dqn_plugin_abi() != abi) return nullptr;
+  return agpcs::make_dqn_trainer(*options, start, seed).release();
+}
