@@ -4,10 +4,12 @@
 #include "cost_model/link_model.h"
 #include "ir/plan_graph.h"
 #include "planner/evaluator.h"
+#include "planner/fit_memory.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace agpcs {
@@ -40,43 +42,61 @@ class PartitionCosts {
       timers_.emplace_back(problem, std::move(ops));
     }
     strategy_.stage_of = stage_of;
-    add_gradients(stage_of);
+    add_gradients();
     bytes_per_sample_.assign(at(stages), std::vector<double>(at(stages)));
-    for (const BlockEdge& edge : problem.blocks.edges) {
-      const int from = partition.stage_of_block[at(edge.from)];
-      const int to = partition.stage_of_block[at(edge.to)];
-      if (from == to) continue;
+    const double samples = static_cast<double>(problem.blocks.samples);
+    for_each_crossing(problem.graph, stage_of, [&](int from, int to, TensorId id) {
+      const Tensor& tensor = problem.graph.tensor(id);
       bytes_per_sample_[at(from)][at(to)] +=
-          edge.bytes / static_cast<double>(problem.blocks.samples);
-    }
+          static_cast<double>(elements_at(tensor.shape, problem.blocks.samples)) *
+          static_cast<double>(element_bytes(tensor.type, problem.training.precision)) / samples;
+    });
   }
 
-  Candidate with(std::int64_t micro_batches) {
+  /// With 1F1B; and with GPipe where that is roughly faster.
+  void add(std::int64_t micro_batches, std::vector<Candidate>& candidates) {
     Candidate candidate{strategy_, 0};
     candidate.strategy.micro_batches = micro_batches;
     const std::int64_t samples = problem_.training.batch / micro_batches;
-    double sum = 0, slowest = 0, late = 0;
     for (std::size_t s = 0; s < timers_.size(); ++s) {
       candidate.strategy.stages.push_back(
           balanced_stage(problem_, timers_[s], partition_.groups[s], samples));
-      const StageSpec& spec = candidate.strategy.stages.back();
-      const double seconds = slowest_seconds(problem_, timers_[s], spec);
-      sum += seconds;
-      slowest = std::max({slowest, seconds, cut_seconds(s, samples)});
-      late = std::max(late, all_reduce_seconds(s, spec) - seconds / 2);
     }
-    candidate.rough_seconds = sum + static_cast<double>(micro_batches - 1) * slowest + late;
-    return candidate;
+    candidate.rough_seconds = rough_seconds(candidate.strategy);
+    candidates.push_back(candidate);
+    candidate.strategy.schedule = Schedule::kGPipe;
+    candidate.rough_seconds = rough_seconds(candidate.strategy);
+    if (candidate.rough_seconds < 0.99 * candidates.back().rough_seconds) {
+      candidates.push_back(std::move(candidate));
+    }
+  }
+
+  double rough_seconds(const Strategy& strategy) {
+    const std::int64_t samples = problem_.training.batch / strategy.micro_batches;
+    const std::size_t stages = timers_.size();
+    double way = 0;  // of a micro-batch from this stage to the last one and back
+    double pace = 0, late = 0;
+    for (std::size_t s = stages; s-- > 0;) {
+      const StageSpec& spec = strategy.stages[s];
+      const double seconds = slowest_seconds(problem_, timers_[s], spec);
+      const double cut = cut_seconds(s, samples);
+      way += seconds + 2 * cut;
+      pace = std::max({pace, seconds, cut});
+      late = std::max(late, all_reduce_seconds(s, spec) - seconds / 2);
+      const auto in_flight = static_cast<std::int64_t>(stages - s);
+      if (strategy.schedule == Schedule::k1F1B && strategy.micro_batches > in_flight) {
+        pace = std::max(pace, way / static_cast<double>(in_flight));
+      }
+    }
+    return way + static_cast<double>(strategy.micro_batches - 1) * pace + late;
   }
 
  private:
-  void add_gradients(const std::vector<int>& stage_of) {
+  void add_gradients() {
     gradient_bytes_.assign(partition_.groups.size(), 0);
-    for (const TensorId id : problem_.graph.parameters()) {
-      const Tensor& parameter = problem_.graph.tensor(id);
-      const DType held = held_type(parameter.type, problem_.training.precision);
-      gradient_bytes_[at(stage_of[at(parameter.consumers.front())])] +=
-          elements_at(parameter.shape, 1) * static_cast<std::int64_t>(size_of(held));
+    const std::vector<std::int64_t> by_block = gradient_bytes(problem_);
+    for (std::size_t block = 0; block < by_block.size(); ++block) {
+      gradient_bytes_[at(partition_.stage_of_block[block])] += by_block[block];
     }
   }
 
@@ -102,14 +122,7 @@ class PartitionCosts {
 
   double all_reduce_seconds(std::size_t stage, const StageSpec& spec) const {
     if (spec.devices.size() < 2 || gradient_bytes_[stage] == 0) return 0;
-    const std::int64_t bytes = gradient_bytes_[stage];
-    double best = std::numeric_limits<double>::infinity();
-    for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
-      best = std::min(best,
-                      lone_seconds(problem_.cluster,
-                                   all_reduce(problem_.cluster, spec.devices, algorithm, bytes)));
-    }
-    return best;
+    return agpcs::all_reduce_seconds(problem_.cluster, spec.devices, gradient_bytes_[stage]);
   }
 
   const Problem& problem_;
@@ -135,41 +148,112 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
   return counts;
 }
 
+double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                          std::int64_t bytes) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+    best = std::min(best, lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes)));
+  }
+  return best;
+}
+
+std::vector<std::int64_t> gradient_bytes(const Problem& problem) {
+  std::vector<std::int64_t> bytes(problem.blocks.blocks.size());
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& parameter = problem.graph.tensor(id);
+    if (!parameter.needs_gradient) continue;
+    const DType held = held_type(parameter.type, problem.training.precision);
+    bytes[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
+        elements_at(parameter.shape, 1) * static_cast<std::int64_t>(size_of(held));
+  }
+  return bytes;
+}
+
 std::vector<Candidate> pipelines(const Problem& problem, const Partition& partition,
                                  const std::vector<std::int64_t>& counts) {
   PartitionCosts costs(problem, partition);
   std::vector<Candidate> candidates;
-  for (const std::int64_t count : counts) candidates.push_back(costs.with(count));
+  for (const std::int64_t count : counts) costs.add(count, candidates);
   return candidates;
 }
 
-bool fits(const Problem& problem, const Strategy& strategy) {
-  return Evaluator(problem).lacking(strategy) <= 0;
+namespace {
+
+/// Of a strategy whose stages are made of blocks.
+double rough_seconds(const Problem& problem, const Strategy& strategy) {
+  Partition partition;
+  for (const Block& block : problem.blocks.blocks) {
+    partition.stage_of_block.push_back(strategy.stage_of[at(block.ops.front())]);
+  }
+  for (const StageSpec& spec : strategy.stages) partition.groups.push_back(spec.devices);
+  return PartitionCosts(problem, partition).rough_seconds(strategy);
 }
 
-Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
-                                       std::size_t most) {
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
-                     const bool long_a = is_long(a.strategy), long_b = is_long(b.strategy);
-                     return long_a != long_b ? long_b : a.rough_seconds < b.rough_seconds;
-                   });
-  Evaluator evaluator(problem);
-  std::vector<Strategy> kept;
-  Strategy nearest;
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (Candidate& candidate : candidates) {
-    if (kept.size() == most || (!kept.empty() && is_long(candidate.strategy))) break;
-    const std::int64_t lacking = evaluator.lacking(candidate.strategy);
-    if (lacking <= 0) {
-      kept.push_back(std::move(candidate.strategy));
-    } else if (lacking < least) {
-      least = lacking;
-      nearest = std::move(candidate.strategy);
-    }
+/// Candidates in order of their rough seconds; those that are long come last.
+class Thinner {
+ public:
+  Thinner(const Problem& problem, std::vector<Candidate> candidates, std::size_t most,
+          Relief relief)
+      : problem_(problem),
+        candidates_(std::move(candidates)),
+        most_(most),
+        relief_(relief),
+        evaluator_(problem) {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) add(i, candidates_[i].rough_seconds);
   }
-  if (kept.empty() && !nearest.stages.empty()) kept.push_back(std::move(nearest));
-  return kept;
+
+  std::vector<Strategy> run() {
+    while (!waiting_.empty() && kept_.size() < most_) {
+      const auto [is_long, seconds, index] = *waiting_.begin();
+      waiting_.erase(waiting_.begin());
+      if (is_long && !kept_.empty()) break;
+      judge(candidates_[index], index, seconds);
+    }
+    if (kept_.empty() && !nearest_.stages.empty()) kept_.push_back(std::move(nearest_));
+    return std::move(kept_);
+  }
+
+ private:
+  void add(std::size_t index, double seconds) {
+    waiting_.emplace(is_long(candidates_[index].strategy), seconds, index);
+  }
+
+  void judge(Candidate& candidate, std::size_t index, double seconds) {
+    const std::int64_t lacking = evaluator_.lacking(candidate.strategy);
+    if (lacking <= 0) {
+      kept_.push_back(std::move(candidate.strategy));
+      return;
+    }
+    if (lacking < least_) {
+      least_ = lacking;
+      nearest_ = candidate.strategy;
+    }
+    if (relief_ == Relief::kNever || reliefs_ == kMostReliefs) return;
+    ++reliefs_;
+    if (!fit_memory(problem_, evaluator_, candidate.strategy)) return;
+    candidate.rough_seconds = std::max(seconds, rough_seconds(problem_, candidate.strategy));
+    add(index, candidate.rough_seconds);
+  }
+
+  static constexpr int kMostReliefs = 48;
+
+  const Problem& problem_;
+  std::vector<Candidate> candidates_;
+  std::size_t most_;
+  Relief relief_;
+  Evaluator evaluator_;
+  std::set<std::tuple<bool, double, std::size_t>> waiting_;
+  std::vector<Strategy> kept_;
+  Strategy nearest_;
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();
+  int reliefs_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
+                                       std::size_t most, Relief relief) {
+  return Thinner(problem, std::move(candidates), most, relief).run();
 }
 
 }  // namespace agpcs

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -64,6 +66,48 @@ DeviceGroups across_hosts(const Cluster& cluster, std::size_t runs) {
   return groups;
 }
 
+double memory_bandwidth(const Cluster& cluster, int host) {
+  double sum = 0;
+  for (const DeviceId id : devices_of_host(cluster.hosts[static_cast<std::size_t>(host)])) {
+    sum += cluster.kind_of(id).memory_bandwidth;
+  }
+  return sum;
+}
+
+/// Hosts with the largest values of `f` first; ties by class, then to the lower host.
+template <typename F>
+std::vector<int> hosts_by(const Cluster& cluster, const std::vector<int>& classes, F f) {
+  std::vector<int> order(cluster.hosts.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto key = [&](int host) {
+    return std::pair(-f(host), classes[static_cast<std::size_t>(host)]);
+  };
+  std::vector<std::pair<double, int>> keys;
+  for (const int host : order) keys.push_back(key(host));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
+
+/// Calls `add` with the devices of the first 1, 2, ... hosts of `order`; where hosts are many, only
+/// of 1, 2, 4, ... and of those up to the last of a class.
+template <typename F>
+void join_hosts(const Cluster& cluster, const std::vector<int>& classes,
+                const std::vector<int>& order, F add) {
+  constexpr std::size_t kMany = 16;
+  std::vector<DeviceId> joined;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto host = static_cast<std::size_t>(order[i]);
+    const std::vector<DeviceId> devices = devices_of_host(cluster.hosts[host]);
+    joined.insert(joined.end(), devices.begin(), devices.end());
+    const bool doubled = ((i + 1) & i) == 0;
+    const bool last =
+        i + 1 == order.size() || classes[host] != classes[static_cast<std::size_t>(order[i + 1])];
+    if (order.size() <= kMany || doubled || last) add(joined);
+  }
+}
+
 template <typename T>
 void add_once(std::vector<T>& list, T item) {
   if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(std::move(item));
@@ -116,12 +160,64 @@ std::vector<std::vector<DeviceId>> device_sets(const Cluster& cluster) {
     joined.insert(joined.end(), more.begin(), more.end());
     add(joined);
   }
-  for (const Host& host : cluster.hosts) add(devices_of_host(host));
+  const std::vector<int> classes = host_classes(cluster);
+  std::vector<DeviceGroups> runs;  // of hosts of each class, the first 2, 4, ... devices
+  for (std::size_t host = 0; host < classes.size(); ++host) {
+    if (classes[host] != static_cast<int>(runs.size())) continue;
+    const std::vector<DeviceId> devices = devices_of_host(cluster.hosts[host]);
+    add(devices);
+    runs.emplace_back();
+    for (std::size_t count = 2; count < devices.size(); count *= 2) {
+      runs.back().emplace_back(devices.begin(),
+                               devices.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+  }
   for (const int kind : kinds) {
     const std::vector<DeviceId> devices = devices_of_kind(cluster, kind);
     if (!devices.empty()) add({devices.front()});
   }
+  const auto network = [&](int host) { return network_speed(cluster, host); };
+  const auto bandwidth = [&](int host) { return memory_bandwidth(cluster, host); };
+  join_hosts(cluster, classes, hosts_by(cluster, classes, network), add);
+  join_hosts(cluster, classes, hosts_by(cluster, classes, bandwidth), add);
+  for (const DeviceGroups& of_class : runs) {
+    for (const std::vector<DeviceId>& run : of_class) add(run);
+  }
   return sets;
+}
+
+double network_speed(const Cluster& cluster, int host) {
+  double most = 0;
+  for (std::size_t other = 0; other < cluster.hosts.size(); ++other) {
+    const auto& route =
+        cluster.host_routes[static_cast<std::size_t>(host) * cluster.hosts.size() + other];
+    if (route.empty()) continue;
+    double least = cluster.links[static_cast<std::size_t>(route.front())].bandwidth;
+    for (const LinkId link : route) {
+      least = std::min(least, cluster.links[static_cast<std::size_t>(link)].bandwidth);
+    }
+    most = std::max(most, least);
+  }
+  return most;
+}
+
+std::vector<int> host_classes(const Cluster& cluster) {
+  using Port = std::tuple<int, double, double>;  // kind, bandwidth, latency
+  using Class = std::pair<double, std::vector<Port>>;
+  std::vector<Class> known;
+  std::vector<int> classes;
+  for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+    Class own = {network_speed(cluster, host), {}};
+    for (const DeviceId id : devices_of_host(cluster.hosts[static_cast<std::size_t>(host)])) {
+      const Device& device = cluster.devices[static_cast<std::size_t>(id)];
+      const Link& out = cluster.links[static_cast<std::size_t>(device.out)];
+      own.second.emplace_back(device.kind, out.bandwidth, out.latency);
+    }
+    const auto found = std::find(known.begin(), known.end(), own);
+    classes.push_back(static_cast<int>(found - known.begin()));
+    if (found == known.end()) known.push_back(std::move(own));
+  }
+  return classes;
 }
 
 }  // namespace agpcs

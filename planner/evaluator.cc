@@ -55,6 +55,14 @@ class Evaluator::Impl {
     return most_lacking();
   }
 
+  std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
+                             bool recompute) {
+    load(strategy);
+    const StageMemory& memory =
+        stages_.memory(info(stage), samples, strategy.micro_batches, recompute);
+    return programs_->memory[at(stage)].peak_bytes(memory);
+  }
+
  private:
   struct BucketNow {
     std::int64_t bytes = 0, elements = 0, tensors = 0;
@@ -276,5 +284,9 @@ Evaluator& Evaluator::operator=(Evaluator&&) noexcept = default;
 
 Score Evaluator::evaluate(const Strategy& strategy) { return impl_->evaluate(strategy); }
 std::int64_t Evaluator::lacking(const Strategy& strategy) { return impl_->lacking(strategy); }
+std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
+                                      bool recompute) {
+  return impl_->replica_bytes(strategy, stage, samples, recompute);
+}
 
 }  // namespace agpcs

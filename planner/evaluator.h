@@ -37,6 +37,10 @@ class Evaluator {
   Score evaluate(const Strategy& strategy);
   /// `evaluate(strategy).lacking` alone, without running the step.
   std::int64_t lacking(const Strategy& strategy);
+  /// Peak bytes of a device of `stage` that has `samples` samples of each micro-batch, with or
+  /// without recomputation, and all else as in `strategy`.
+  std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
+                             bool recompute);
 
  private:
   class Impl;

@@ -28,17 +28,22 @@ idx_t scaled(double value, double total) {
 /// The block graph without directions, in METIS's compressed rows.
 struct MetisGraph {
   std::vector<idx_t> first = {0}, neighbour, edge_weight, vertex_weight;
+  std::vector<idx_t> vertex_size;  // what it sends to each part that reads it
 
   explicit MetisGraph(const BlockGraph& blocks) {
-    double flops = 0, bytes = 0;
+    double flops = 0, bytes = 0, sent = 0;
     for (const Block& block : blocks.blocks) flops += block.flops;
     std::vector<std::vector<std::pair<int, double>>> rows(blocks.blocks.size());
+    std::vector<double> out(blocks.blocks.size());
     for (const BlockEdge& edge : blocks.edges) {
       bytes += edge.bytes;
+      out[at(edge.from)] = std::max(out[at(edge.from)], edge.bytes);
       rows[at(edge.from)].emplace_back(edge.to, edge.bytes);
       rows[at(edge.to)].emplace_back(edge.from, edge.bytes);
     }
+    for (const double most : out) sent += most;
     for (std::size_t i = 0; i < rows.size(); ++i) {
+      vertex_size.push_back(std::max<idx_t>(1, scaled(out[i], sent)));
       vertex_weight.push_back(scaled(blocks.blocks[i].flops, flops));
       for (const auto& [to, weight] : rows[i]) {
         neighbour.push_back(to);
@@ -104,21 +109,25 @@ std::vector<int> by_position(const BlockGraph& blocks, const std::vector<int>& p
 }  // namespace
 
 Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
-                                         const std::vector<double>& targets, std::uint64_t seed) {
+                                         const std::vector<double>& targets,
+                                         const MetisOptions& given) {
   MetisGraph graph(blocks);
   idx_t options[METIS_NOPTIONS];
   METIS_SetDefaultOptions(options);
-  options[METIS_OPTION_SEED] = static_cast<idx_t>(seed & 0x7fffffff);
+  const bool volume = given.objective == MetisObjective::kVolume;
+  options[METIS_OPTION_SEED] = static_cast<idx_t>(given.seed & 0x7fffffff);
   options[METIS_OPTION_NUMBERING] = 0;
+  options[METIS_OPTION_UFACTOR] = given.imbalance;
+  options[METIS_OPTION_OBJTYPE] = volume ? METIS_OBJTYPE_VOL : METIS_OBJTYPE_CUT;
   std::vector<real_t> fractions(targets.begin(), targets.end());
   idx_t vertices = static_cast<idx_t>(blocks.blocks.size());
   idx_t constraints = 1, parts = static_cast<idx_t>(targets.size()), cut = 0;
   std::vector<idx_t> part(blocks.blocks.size());
   const QuietStdout quiet;
-  const int result =
-      METIS_PartGraphKway(&vertices, &constraints, graph.first.data(), graph.neighbour.data(),
-                          graph.vertex_weight.data(), nullptr, graph.edge_weight.data(), &parts,
-                          fractions.data(), nullptr, options, &cut, part.data());
+  const int result = METIS_PartGraphKway(
+      &vertices, &constraints, graph.first.data(), graph.neighbour.data(),
+      graph.vertex_weight.data(), volume ? graph.vertex_size.data() : nullptr,
+      graph.edge_weight.data(), &parts, fractions.data(), nullptr, options, &cut, part.data());
   if (result != METIS_OK) {
     return internal_error(fmt::format("METIS_PartGraphKway returned {} for {} blocks in {} parts",
                                       result, blocks.blocks.size(), targets.size()));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data parallelism: one stage. For each set of devices worth trying (`device_sets`), shares by
-// speed and the fewest micro-batches whose memory suffices: more of them only add launches.
+// speed and the fewest micro-batches whose memory suffices: more of them only add launches; and,
+// where memory asks for micro-batches, fewer of them with recomputation or with samples moved to
+// devices that have room (`fit_memory`). Those that are roughly fastest are returned.
 #include "planner/candidates.h"
 #include "planner/device_groups.h"
+#include "planner/fit_memory.h"
 #include "planner/seeder.h"
 #include "planner/shares.h"
 
@@ -14,6 +17,8 @@
 
 namespace agpcs {
 namespace {
+
+constexpr std::size_t kKept = 8;
 
 using MakeStage = std::function<StageSpec(std::int64_t samples)>;
 
@@ -35,18 +40,47 @@ Strategy one_stage(const Problem& problem, std::int64_t micro_batches, const Mak
   return strategy;
 }
 
-/// The strategy with the fewest micro-batches that fits; with the most where none does. Memory
-/// falls with the number of micro-batches, so the first that fits is found by bisection.
-Result<Strategy> fewest_micro_batches(const Problem& problem, std::size_t devices,
-                                      const MakeStage& make) {
-  const std::vector<std::int64_t> counts = counts_for(problem, devices);
+/// The number of the first count with which `enough`; the last where there is none. What is enough
+/// with a count is so with every larger one.
+template <typename F>
+std::size_t first_enough(const std::vector<std::int64_t>& counts, F enough) {
   std::size_t low = 0, high = counts.size() - 1;
   while (low < high) {
     const std::size_t middle = (low + high) / 2;
-    const bool enough = fits(problem, one_stage(problem, counts[middle], make));
-    (enough ? high : low) = enough ? middle : middle + 1;
+    const bool found = enough(counts[middle]);
+    (found ? high : low) = found ? middle : middle + 1;
   }
-  return one_stage(problem, counts[low], make);
+  return low;
+}
+
+/// The strategy with the fewest micro-batches that fits; with the most where none does. Memory
+/// falls with the number of micro-batches.
+Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std::size_t devices,
+                              const MakeStage& make) {
+  const std::vector<std::int64_t> counts = counts_for(problem, devices);
+  const std::size_t first = first_enough(counts, [&](std::int64_t count) {
+    return evaluator.lacking(one_stage(problem, count, make)) <= 0;
+  });
+  return one_stage(problem, counts[first], make);
+}
+
+/// With fewer micro-batches than `plain` has, memory permitting when it is helped.
+std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
+                                        const Strategy& plain, std::size_t devices,
+                                        const MakeStage& make) {
+  std::vector<std::int64_t> counts = counts_for(problem, devices);
+  const bool fits = evaluator.lacking(plain) <= 0;
+  std::erase_if(counts, [&](std::int64_t count) {
+    return fits ? count >= plain.micro_batches : count > plain.micro_batches;
+  });
+  if (counts.empty()) return std::nullopt;
+  const std::size_t first = first_enough(counts, [&](std::int64_t count) {
+    Strategy strategy = one_stage(problem, count, make);
+    return fit_memory(problem, evaluator, strategy);
+  });
+  Strategy strategy = one_stage(problem, counts[first], make);
+  if (!fit_memory(problem, evaluator, strategy)) return std::nullopt;
+  return strategy;
 }
 
 class DataParallelSeeder : public Seeder {
@@ -55,15 +89,28 @@ class DataParallelSeeder : public Seeder {
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     StageTimer timer(problem, all_ops(problem));
-    std::vector<Strategy> strategies;
+    Evaluator evaluator(problem);
+    const std::vector<std::int64_t> by_block = gradient_bytes(problem);
+    const auto gradients = std::accumulate(by_block.begin(), by_block.end(), std::int64_t{0});
+    std::vector<Candidate> candidates;
+    const auto add = [&](Strategy strategy) {
+      const StageSpec& spec = strategy.stages.front();
+      const double seconds = slowest_seconds(problem, timer, spec);
+      const double reduce = all_reduce_seconds(problem.cluster, spec.devices, gradients);
+      const double rough = seconds * static_cast<double>(strategy.micro_batches) +
+                           std::max(0.0, reduce - seconds / 2);
+      candidates.push_back({std::move(strategy), rough});
+    };
     for (const std::vector<DeviceId>& devices : device_sets(problem.cluster)) {
       const auto make = [&](std::int64_t samples) {
         return balanced_stage(problem, timer, devices, samples);
       };
-      AGPCS_TRY(Strategy strategy, fewest_micro_batches(problem, devices.size(), make));
-      strategies.push_back(std::move(strategy));
+      Strategy plain = fewest_micro_batches(problem, evaluator, devices.size(), make);
+      auto helped = fewer_with_help(problem, evaluator, plain, devices.size(), make);
+      add(std::move(plain));
+      if (helped) add(*std::move(helped));
     }
-    return strategies;
+    return thin_out(problem, std::move(candidates), kKept);
   }
 };
 
@@ -76,7 +123,8 @@ std::unique_ptr<Seeder> make_data_parallel_seeder() {
 Result<Strategy> plain_data_parallelism(const Problem& problem) {
   std::vector<DeviceId> devices(static_cast<std::size_t>(problem.cluster.device_count()));
   std::iota(devices.begin(), devices.end(), 0);
-  return fewest_micro_batches(problem, devices.size(),
+  Evaluator evaluator(problem);
+  return fewest_micro_batches(problem, evaluator, devices.size(),
                               [&](std::int64_t samples) { return equal_stage(devices, samples); });
 }
 

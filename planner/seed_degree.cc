@@ -56,7 +56,12 @@ class DegreeSeeder : public Seeder {
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     const Partition partition = cut_by_degree(problem);
     const auto stages = static_cast<int>(partition.groups.size());
-    return thin_out(problem, pipelines(problem, partition, micro_batch_counts(problem, stages)), 4);
+    std::vector<Candidate> candidates =
+        pipelines(problem, partition, micro_batch_counts(problem, stages));
+    std::erase_if(candidates, [](const Candidate& candidate) {
+      return candidate.strategy.schedule != Schedule::k1F1B;
+    });
+    return thin_out(problem, std::move(candidates), 4, Relief::kNever);
   }
 };
 

@@ -204,12 +204,13 @@ class LayoutSeeder : public Seeder {
     const bool pipeline = stages > 1 || problem.options.micro_batches > 0;
     const std::vector<std::int64_t> counts = pipeline ? micro_batch_counts(problem, stages)
                                                       : micro_batch_numbers(problem.training.batch);
+    Evaluator evaluator(problem);
     for (const std::int64_t count : counts) {
       std::optional<Strategy> strategy = with(problem, count);
       if (!strategy) continue;
       // Without a pipeline more micro-batches than memory asks for only add launches.
       if (!pipeline) {
-        const bool enough = fits(problem, *strategy);
+        const bool enough = evaluator.lacking(*strategy) <= 0;
         strategies.clear();
         if (enough) return std::vector<Strategy>{std::move(*strategy)};
       }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// METIS: for each way to divide the devices into groups, a k-way partition of the block graph whose
-// target weights are the groups' speeds, made convex. The candidates differ in grouping and number
-// of micro-batches; those that are roughly fastest are returned.
+// METIS: for each way to divide the devices into groups, k-way partitions of the block graph whose
+// target weights are the groups' speeds, made convex: with several tolerances of imbalance, for the
+// bytes that are cut and for those that are sent. The candidates differ in grouping, partition and
+// number of micro-batches; those that are roughly fastest are returned.
 #include "planner/candidates.h"
 #include "planner/metis_partition.h"
 #include "planner/seeder.h"
@@ -17,6 +18,7 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kKept = 6;
+constexpr int kImbalances[] = {30, 100, 300};  // thousandths of a part's target
 
 /// Each group's part of the whole cluster's speed.
 std::vector<double> targets_of(const Problem& problem, const DeviceGroups& groups) {
@@ -75,10 +77,8 @@ class MetisSeeder : public Seeder {
     std::vector<Candidate> candidates;
     for (const DeviceGroups& groups : groupings(problem.cluster)) {
       if (groups.size() > problem.blocks.blocks.size()) continue;
-      const std::vector<double> targets = targets_of(problem, groups);
-      AGPCS_TRY(const std::vector<int> parts, metis_partition(problem.blocks, targets, rng.next()));
-      for (const Partition& partition : convex_partitions(problem, parts, targets, groups)) {
-        if (partition.groups.size() < 2) continue;
+      AGPCS_TRY(const std::vector<Partition> partitions, partitions_of(problem, groups, rng));
+      for (const Partition& partition : partitions) {
         const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));
         for (Candidate& candidate : pipelines(problem, partition, counts)) {
           candidates.push_back(std::move(candidate));
@@ -86,6 +86,30 @@ class MetisSeeder : public Seeder {
       }
     }
     return thin_out(problem, std::move(candidates), kKept);
+  }
+
+ private:
+  /// Of all tolerances and objectives, each once.
+  static Result<std::vector<Partition>> partitions_of(const Problem& problem,
+                                                      const DeviceGroups& groups, Rng& rng) {
+    const std::vector<double> targets = targets_of(problem, groups);
+    std::vector<Partition> result;
+    MetisOptions options;
+    options.seed = rng.next();
+    for (const MetisObjective objective : {MetisObjective::kCut, MetisObjective::kVolume}) {
+      for (const int imbalance : kImbalances) {
+        options.objective = objective;
+        options.imbalance = imbalance;
+        AGPCS_TRY(const std::vector<int> parts, metis_partition(problem.blocks, targets, options));
+        for (Partition& partition : convex_partitions(problem, parts, targets, groups)) {
+          const bool known = std::any_of(result.begin(), result.end(), [&](const Partition& p) {
+            return p.stage_of_block == partition.stage_of_block && p.groups == partition.groups;
+          });
+          if (!known && partition.groups.size() > 1) result.push_back(std::move(partition));
+        }
+      }
+    }
+    return result;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 namespace agpcs {
 namespace {
@@ -30,22 +31,46 @@ std::vector<double> speeds(const Problem& problem, StageTimer& timer,
 }
 
 /// Moves single samples from the slowest device as long as that makes the slowest one faster.
-void level(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
-           std::vector<std::int64_t>& shares) {
-  const auto seconds = [&](std::size_t i, std::int64_t samples) {
-    return samples == 0 ? 0 : timer.seconds(kind_of(problem, devices[i]), samples);
-  };
-  for (std::size_t moves = 0; moves < 4 * devices.size(); ++moves) {
-    std::size_t slowest = 0, target = 0;
-    for (std::size_t i = 1; i < devices.size(); ++i) {
-      if (seconds(i, shares[i]) > seconds(slowest, shares[slowest])) slowest = i;
-      if (seconds(i, shares[i] + 1) < seconds(target, shares[target] + 1)) target = i;
-    }
-    if (seconds(target, shares[target] + 1) >= seconds(slowest, shares[slowest])) return;
-    --shares[slowest];
-    ++shares[target];
+class Leveller {
+ public:
+  Leveller(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
+           std::vector<std::int64_t>& shares)
+      : problem_(problem), timer_(timer), devices_(devices), shares_(shares) {
+    for (std::size_t i = 0; i < devices.size(); ++i) insert(i);
   }
-}
+
+  void run() {
+    for (std::size_t moves = 0; moves < 4 * devices_.size(); ++moves) {
+      const auto [now, slowest] = *now_.begin();
+      const auto [then, target] = *with_one_more_.begin();
+      if (then >= -now) return;
+      move(slowest, -1);
+      move(target, 1);
+    }
+  }
+
+ private:
+  double seconds(std::size_t i, std::int64_t samples) const {
+    return samples == 0 ? 0 : timer_.seconds(kind_of(problem_, devices_[i]), samples);
+  }
+  void insert(std::size_t i) {
+    now_.emplace(-seconds(i, shares_[i]), i);
+    with_one_more_.emplace(seconds(i, shares_[i] + 1), i);
+  }
+  void move(std::size_t i, std::int64_t samples) {
+    now_.erase({-seconds(i, shares_[i]), i});
+    with_one_more_.erase({seconds(i, shares_[i] + 1), i});
+    shares_[i] += samples;
+    insert(i);
+  }
+
+  const Problem& problem_;
+  StageTimer& timer_;
+  const std::vector<DeviceId>& devices_;
+  std::vector<std::int64_t>& shares_;
+  std::set<std::pair<double, std::size_t>> now_;  // slowest first, ties to the lower index
+  std::set<std::pair<double, std::size_t>> with_one_more_;  // fastest first
+};
 
 }  // namespace
 
@@ -94,12 +119,13 @@ std::vector<std::int64_t> micro_batch_numbers(std::int64_t batch) {
 StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops)
     : problem_(&problem), ops_(std::move(ops)) {}
 
-double StageTimer::seconds(int kind, std::int64_t samples) {
-  const auto [entry, added] = known_.emplace(std::pair(kind, samples), 0.0);
+const StageTimer::Seconds& StageTimer::both(int kind, std::int64_t samples) {
+  const auto [entry, added] = known_.emplace(std::pair(kind, samples), Seconds());
   if (!added) return entry->second;
   for (const OpId op : ops_) {
     const OpSeconds s = problem_->costs.seconds(kind, op, samples);
-    entry->second += s.forward + s.backward;
+    entry->second.sum += s.forward + s.backward;
+    entry->second.forward += s.forward;
   }
   return entry->second;
 }
@@ -112,7 +138,7 @@ StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
   for (int round = 0; round < 2; ++round) {  // the speed depends on the share
     shares = largest_remainder(samples, speeds(problem, timer, devices, shares));
   }
-  level(problem, timer, devices, shares);
+  Leveller(problem, timer, devices, shares).run();
   StageSpec spec;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (shares[i] == 0) continue;
@@ -120,6 +146,43 @@ StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
     spec.shares.push_back(shares[i]);
   }
   return spec;
+}
+
+std::optional<StageSpec> balanced_stage_within(const Problem& problem, StageTimer& timer,
+                                               const std::vector<DeviceId>& devices,
+                                               std::int64_t samples,
+                                               const std::vector<std::int64_t>& most) {
+  std::map<DeviceId, std::int64_t> most_of, share_of;
+  std::vector<DeviceId> open;  // devices that are not known to take their most
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    most_of[devices[i]] = most[i];
+    if (most[i] > 0) open.push_back(devices[i]);
+  }
+  std::int64_t left = samples;
+  for (bool changed = true; changed && left > 0;) {
+    if (open.empty()) return std::nullopt;
+    const StageSpec spec = balanced_stage(problem, timer, open, left);
+    changed = false;
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const DeviceId device = spec.devices[i];
+      share_of[device] = spec.shares[i];
+      if (spec.shares[i] <= most_of[device]) continue;
+      share_of[device] = most_of[device];
+      left -= most_of[device];
+      std::erase(open, device);
+      changed = true;
+    }
+    if (changed) {
+      for (const DeviceId device : open) share_of.erase(device);
+    }
+  }
+  if (left < 0) return std::nullopt;
+  StageSpec result;
+  for (const auto& [device, share] : share_of) {
+    result.devices.push_back(device);
+    result.shares.push_back(share);
+  }
+  return result;
 }
 
 StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples) {
@@ -137,7 +200,9 @@ StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples
 double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpec& spec) {
   double slowest = 0;
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-    slowest = std::max(slowest, timer.seconds(kind_of(problem, spec.devices[i]), spec.shares[i]));
+    const int kind = kind_of(problem, spec.devices[i]);
+    const double again = spec.recompute ? timer.forward_seconds(kind, spec.shares[i]) : 0;
+    slowest = std::max(slowest, timer.seconds(kind, spec.shares[i]) + again);
   }
   return slowest;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -27,12 +28,18 @@ class StageTimer {
  public:
   StageTimer(const Problem& problem, std::vector<OpId> ops);
   /// Forward and backward of one micro-batch of which the device has `samples` samples.
-  double seconds(int kind, std::int64_t samples);
+  double seconds(int kind, std::int64_t samples) { return both(kind, samples).sum; }
+  double forward_seconds(int kind, std::int64_t samples) { return both(kind, samples).forward; }
 
  private:
+  struct Seconds {
+    double sum = 0, forward = 0;
+  };
+  const Seconds& both(int kind, std::int64_t samples);
+
   const Problem* problem_;
   std::vector<OpId> ops_;
-  std::map<std::pair<int, std::int64_t>, double> known_;
+  std::map<std::pair<int, std::int64_t>, Seconds> known_;
 };
 
 /// Shares of `samples` samples in proportion to how fast each device computes the timer's
@@ -42,10 +49,17 @@ class StageTimer {
 StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
                          const std::vector<DeviceId>& devices, std::int64_t samples);
 
+/// The same with at most `most[i]` samples on device i; nothing where that does not suffice.
+std::optional<StageSpec> balanced_stage_within(const Problem& problem, StageTimer& timer,
+                                               const std::vector<DeviceId>& devices,
+                                               std::int64_t samples,
+                                               const std::vector<std::int64_t>& most);
+
 /// Equal shares; when `samples` does not divide, earlier devices take one more.
 StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples);
 
-/// The longest time that a device of the stage computes on one micro-batch.
+/// The longest time that a device of the stage computes on one micro-batch; its forward pass twice
+/// where the stage recomputes.
 double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpec& spec);
 
 /// The operators of each stage, ascending.

@@ -16,7 +16,7 @@ BlockGraph chain_blocks(int layers) { return make_blocks(chain(layers), 16, "fp3
 
 TEST(MetisPartition, LoadsPartsByTheirTargets) {
   const BlockGraph blocks = chain_blocks(40);
-  const auto parts = metis_partition(blocks, {0.75, 0.25}, 1);
+  const auto parts = metis_partition(blocks, {0.75, 0.25}, {1});
   ASSERT_TRUE(parts.ok()) << parts.status().message();
   double load = 0, total = 0;
   for (std::size_t i = 0; i < parts->size(); ++i) {
@@ -28,16 +28,47 @@ TEST(MetisPartition, LoadsPartsByTheirTargets) {
 
 TEST(MetisPartition, TheSameSeedGivesTheSameParts) {
   const BlockGraph blocks = chain_blocks(40);
-  EXPECT_EQ(*metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, 7),
-            *metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, 7));
+  EXPECT_EQ(*metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, {7}),
+            *metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, {7}));
 }
 
 TEST(MetisPartition, MorePartsThanHeavyBlocksPrintNothing) {
   const BlockGraph blocks = chain_blocks(4);
   ::testing::internal::CaptureStdout();
-  const auto parts = metis_partition(blocks, std::vector<double>(8, 1.0 / 8), 1);
+  const auto parts = metis_partition(blocks, std::vector<double>(8, 1.0 / 8), {1});
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   EXPECT_TRUE(parts.ok());
+}
+
+TEST(MetisPartition, AVolumeCountsAnOutputOnceAndACutItsEveryReader) {
+  // One wide output with many readers, or a few bytes on each of two chains.
+  BlockGraph blocks;
+  blocks.blocks.resize(8);
+  for (Block& block : blocks.blocks) block.flops = 1;
+  for (int to = 4; to < 8; ++to) blocks.edges.push_back({0, to, 10});
+  for (int i = 0; i < 3; ++i) blocks.edges.push_back({i, i + 1, 12});
+  for (int i = 4; i < 7; ++i) blocks.edges.push_back({i, i + 1, 12});
+  const auto parts = metis_partition(blocks, {0.5, 0.5}, {1, 1, MetisObjective::kVolume});
+  ASSERT_TRUE(parts.ok()) << parts.status().message();
+  EXPECT_EQ((*parts)[0], (*parts)[3]);
+  EXPECT_EQ((*parts)[4], (*parts)[7]);
+  EXPECT_NE((*parts)[0], (*parts)[4]);
+}
+
+TEST(MetisPartition, ALargerToleranceAllowsACheaperCut) {
+  BlockGraph blocks;
+  blocks.blocks.resize(10);
+  for (Block& block : blocks.blocks) block.flops = 1;
+  for (int i = 0; i < 9; ++i) blocks.edges.push_back({i, i + 1, i == 5 ? 1.0 : 100.0});
+  const auto first_of_second = [&](int imbalance) {
+    const auto parts = metis_partition(blocks, {0.5, 0.5}, {3, imbalance});
+    EXPECT_TRUE(parts.ok());
+    int first = 1;
+    while ((*parts)[static_cast<std::size_t>(first)] == parts->front()) ++first;
+    return first;
+  };
+  EXPECT_EQ(first_of_second(10), 5);
+  EXPECT_EQ(first_of_second(300), 6);
 }
 
 TEST(MakeConvex, NoEdgeGoesBack) {

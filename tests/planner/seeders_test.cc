@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/evaluate.h"
+#include "planner/fit_memory.h"
 #include "planner/seeder.h"
 #include "tests/planner/problems.h"
 
@@ -134,6 +135,68 @@ TEST(DataParallelSeeder, TakesTheFewestMicroBatchesThatFit) {
   fewer.micro_batches /= 2;
   for (std::int64_t& share : fewer.stages[0].shares) share *= 2;
   EXPECT_EQ(evaluate(*tight, fewer, MadeBy()).status().code(), StatusCode::kInfeasible);
+}
+
+Cluster two_equal(std::int64_t memory) {
+  return cluster_of("kind x memory=" + std::to_string(memory) +
+                    " bandwidth=900e9 fp32=15e12\nhost a x 1 nic=3e9\nhost b x 1 nic=3e9\n");
+}
+
+TEST(Seeders, RecomputeWhereNothingElseFits) {
+  ProblemOptions options;
+  options.micro_batches = 8;
+  const std::int64_t roomy = 16'000'000'000;
+  const auto wide = problem_of(chain(24), two_equal(roomy), 2048, options);
+  std::int64_t least = roomy, least_recomputing = roomy;
+  Evaluator evaluator(*wide);
+  for (const char* name : {"data_parallel", "metis", "linear", "degree"}) {
+    for (Strategy strategy : seeds_of(name, *wide)) {
+      least = std::min(least, roomy + evaluator.lacking(strategy));
+      for (StageSpec& stage : strategy.stages) stage.recompute = true;
+      least_recomputing = std::min(least_recomputing, roomy + evaluator.lacking(strategy));
+    }
+  }
+  ASSERT_LT(least_recomputing, least);
+  const auto tight =
+      problem_of(chain(24), two_equal((least + least_recomputing) / 2), 2048, options);
+  bool found = false;
+  for (const char* name : {"metis", "linear"}) {
+    for (const Strategy& strategy : seeds_of(name, *tight)) {
+      found = found || evaluate(*tight, strategy, MadeBy()).ok();
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(FitMemory, GivesDevicesWithLittleMemoryFewerSamples) {
+  const Cluster cluster = cluster_of(
+      "kind large memory=1e9 bandwidth=900e9 fp32=15e12\n"
+      "kind small memory=25e6 bandwidth=900e9 fp32=15e12\n"
+      "host a large 2 nic=3e9\nhost b small 2 nic=3e9\n");
+  ProblemOptions options;
+  options.micro_batches = 1;
+  const auto problem = problem_of(chain(4), cluster, 16384, options);
+  const auto plain = plain_data_parallelism(*problem);
+  ASSERT_TRUE(plain.ok());
+  Evaluator evaluator(*problem);
+  ASSERT_GT(evaluator.lacking(*plain), 0);
+  Strategy strategy = *plain;
+  ASSERT_TRUE(fit_memory(*problem, evaluator, strategy));
+  EXPECT_LE(evaluator.lacking(strategy), 0);
+  const StageSpec& stage = strategy.stages[0];
+  ASSERT_EQ(stage.shares.size(), 4u);
+  EXPECT_LT(stage.shares[2], stage.shares[0]);
+  EXPECT_EQ(stage.shares[2], stage.shares[3]);
+  EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 16384).message(), "");
+}
+
+TEST(FitMemory, LeavesAStrategyAloneThatItCannotHelp) {
+  const auto problem = problem_of(chain(4, 1024), fast_and_slow("10e6"), 64);
+  Evaluator evaluator(*problem);
+  Strategy strategy = *plain_data_parallelism(*problem);
+  const std::string before = print_strategy(strategy, problem->graph, problem->cluster);
+  EXPECT_FALSE(fit_memory(*problem, evaluator, strategy));
+  EXPECT_EQ(print_strategy(strategy, problem->graph, problem->cluster), before);
 }
 
 TEST(PlainDataParallelism, HasEqualSharesOnAllDevices) {
