@@ -319,6 +319,59 @@ OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
   return estimate(of, op, samples);
 }
 
+/// Whether its cost is a line in the samples, with neither part negative.
+bool CostTable::rises(OpId op) const {
+  const Work& work = work_[static_cast<std::size_t>(op)];
+  const auto positive = [](const OpCost& cost) {
+    return std::min({cost.forward_flops, cost.forward_bytes, cost.backward_flops,
+                     cost.backward_bytes}) >= 0;
+  };
+  return work.affine && positive(work.fixed) && positive(work.per_sample);
+}
+
+// A pass of n samples takes overhead + r(n), r the larger of lines (or one line, a fit) that are
+// not negative at 0. So r(n) / n does not rise with n: r(n) >= n r(most) / most.
+OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
+  const Kind& of = used_kind(kind);
+  const auto index = static_cast<std::size_t>(op);
+  if (of.profiled && of.curve_of[index] >= 0) {
+    return of.curves[static_cast<std::size_t>(of.curve_of[index])].floor(most);
+  }
+  if (!rises(op)) return {};
+  const OpSeconds at_most = estimate(of, op, most);
+  const KindFit::Class& fits = of.classes[static_cast<std::size_t>(work_[index].op_class)];
+  const auto samples = static_cast<double>(most);
+  const auto overhead_of = [&](double seconds, const PassFit& fit) {
+    if (seconds == 0) return 0.0;
+    return of.profiled && (fit.fitted || !of.datasheet) ? fit.overhead
+                                                        : of.roofline.launch_overhead;
+  };
+  OpFloor floor;
+  floor.least_per_sample = {at_most.forward / samples, at_most.backward / samples};
+  floor.fixed = {overhead_of(at_most.forward, fits.forward),
+                 overhead_of(at_most.backward, fits.backward)};
+  floor.per_sample = {(at_most.forward - floor.fixed.forward) / samples,
+                      (at_most.backward - floor.fixed.backward) / samples};
+  return floor;
+}
+
+// Measured: passes of n_i samples take at least n_i x least each; and at least fixed + per_sample x
+// n_i, of which there is one or more. Else r(n) / n and overhead / n do not rise with n, so that
+// one pass of all samples is the cheapest.
+OpSeconds CostTable::least_seconds(int kind, OpId op, std::int64_t samples,
+                                   std::int64_t most) const {
+  const Kind& of = used_kind(kind);
+  if (of.profiled && of.curve_of[static_cast<std::size_t>(op)] >= 0) {
+    const OpFloor low = floor(kind, op, most);
+    const auto n = static_cast<double>(samples);
+    return {
+        std::max(n * low.least_per_sample.forward, low.fixed.forward + n * low.per_sample.forward),
+        std::max(n * low.least_per_sample.backward,
+                 low.fixed.backward + n * low.per_sample.backward)};
+  }
+  return rises(op) ? estimate(of, op, samples) : OpSeconds();
+}
+
 double CostTable::update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const {
   const Kind& of = used_kind(kind);
   return of.update_per_element * static_cast<double>(elements) +

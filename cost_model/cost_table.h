@@ -69,6 +69,14 @@ class CostTable {
   /// Seconds of `op` for `samples` samples on device kind `kind`. Cost: O(1); on a kind with a
   /// profile O(log of the numbers of samples that were measured).
   OpSeconds seconds(int kind, OpId op, std::int64_t samples) const;
+  /// Never above `seconds` for 1 to `most` samples. Where seconds rise with the samples and start
+  /// from an overhead the line meets them at `most`; 0 for an operator whose cost is no line in the
+  /// samples.
+  OpFloor floor(int kind, OpId op, std::int64_t most) const;
+  /// What `samples` samples take at least, in however many passes of at most `most` samples each.
+  /// Does not fall with `samples`. Equal to their `seconds` in one pass where the line above is
+  /// met. Needs: samples <= most.
+  OpSeconds least_seconds(int kind, OpId op, std::int64_t samples, std::int64_t most) const;
   /// Seconds of the optimizer's step over `elements` parameters in `tensors` tensors: as fitted to
   /// what was measured of it, or of another optimizer, scaled by the bytes that they move; else
   /// bound by memory over parameters, gradients and optimizer state, and one launch a tensor.
@@ -115,6 +123,7 @@ class CostTable {
   OperatorCurve curve_of(const MeasuredOperator& measured, const Kind& kind, OpId op) const;
   Work work_of(OpId op) const;
   bool has_work(OpId op) const;
+  bool rises(OpId op) const;
   OpCost cost_at(OpId op, std::int64_t samples) const;
   const Kind& used_kind(int kind) const;
   OpSeconds estimate(const Kind& kind, OpId op, std::int64_t samples) const;

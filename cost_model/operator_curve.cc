@@ -4,6 +4,7 @@
 #include "ir/check.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -19,6 +20,28 @@ OpSeconds slope_of(const Point& a, const Point& b) {
 /// Never falling, and not below what is proportional to the samples before `at`.
 double slope_before(double slope, double seconds, std::int64_t at) {
   return std::clamp(slope, 0.0, seconds / static_cast<double>(at));
+}
+
+/// Lowers `low` to `other` where that is less.
+void lower(OpSeconds& low, const OpSeconds& other) {
+  low.forward = std::min(low.forward, other.forward);
+  low.backward = std::min(low.backward, other.backward);
+}
+
+/// The line of a pass that rises as the curve does from its first to its last end and lies under
+/// all of `ends`; where that is below 0 for no samples, the steepest line from 0 under them.
+void set_line(const std::vector<std::pair<double, double>>& ends, double least, double& fixed,
+              double& per_sample) {
+  const auto& [first, low] = ends.front();
+  const auto& [last, high] = ends.back();
+  per_sample = last > first ? std::max(0.0, (high - low) / (last - first)) : 0;
+  fixed = low;
+  for (const auto& [samples, seconds] : ends) {
+    fixed = std::min(fixed, seconds - per_sample * samples);
+  }
+  if (fixed >= 0) return;
+  fixed = 0;
+  per_sample = least;
 }
 
 }  // namespace
@@ -50,6 +73,32 @@ OpSeconds OperatorCurve::at(std::int64_t samples) const {
   const auto on = static_cast<double>(samples - line.origin);
   return {line.base.forward + line.slope.forward * on,
           line.base.backward + line.slope.backward * on};
+}
+
+// On a straight line (a + b n) / n rises or falls all the way, so that its least is at an end; so
+// is that of the difference of two lines.
+OpFloor OperatorCurve::floor(std::int64_t most) const {
+  std::vector<std::pair<double, double>> forward, backward;  // samples, seconds
+  const auto add = [&](std::int64_t samples) {
+    const OpSeconds seconds = at(samples);
+    forward.emplace_back(samples, seconds.forward);
+    backward.emplace_back(samples, seconds.backward);
+  };
+  add(1);
+  for (const Line& line : lines_) {
+    if (line.from > 1 && line.from < most) add(line.from);
+  }
+  if (most > 1) add(most);
+  OpFloor floor;
+  floor.least_per_sample = at(1);
+  for (std::size_t i = 0; i < forward.size(); ++i) {
+    const double samples = forward[i].first;
+    lower(floor.least_per_sample, {forward[i].second / samples, backward[i].second / samples});
+  }
+  set_line(forward, floor.least_per_sample.forward, floor.fixed.forward, floor.per_sample.forward);
+  set_line(backward, floor.least_per_sample.backward, floor.fixed.backward,
+           floor.per_sample.backward);
+  return floor;
 }
 
 }  // namespace agpcs

@@ -11,6 +11,14 @@ namespace agpcs {
 /// Seconds of both passes of an operator.
 struct OpSeconds {
   double forward = 0, backward = 0;
+  double sum() const { return forward + backward; }
+};
+
+/// What the seconds of an operator are never below for 1 to some number of samples: those for each
+/// sample, and those of n samples as a line, fixed + per_sample x n. Neither falls with n.
+struct OpFloor {
+  OpSeconds least_per_sample;
+  OpSeconds fixed, per_sample;
 };
 
 /// Straight lines through the points: exact at each, linear in between. Beyond the last, on from
@@ -28,6 +36,8 @@ class OperatorCurve {
 
   /// Cost: O(log points).
   OpSeconds at(std::int64_t samples) const;
+  /// For 1 to `most` samples. Cost: O(points).
+  OpFloor floor(std::int64_t most) const;
 
  private:
   /// From `from` samples on: base + slope x (samples - origin).

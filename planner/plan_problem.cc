@@ -38,6 +38,7 @@ class Search {
     }
     AGPCS_RETURN_IF_ERROR(measure_baselines(planned, steps));
     if (!best_) return nothing_fits();
+    planned.bound = lower_bound(problem_);
     planned.best = std::move(*best_);
     planned.best.plan.expect = expectations(planned.best.plan, planned.best.estimate);
     AGPCS_RETURN_IF_ERROR(verify_plan_against(planned.best.plan, problem_.graph, problem_.cluster));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "planner/layout.h"
+#include "planner/lower_bound.h"
 #include "planner/problem.h"
 
 #include <agpcs/status.h>
@@ -34,7 +35,8 @@ struct PlanOptions {
 };
 
 struct Planned {
-  Evaluated best;  ///< its plan has its `expect` section, and verifies against graph and cluster
+  Evaluated best;    ///< its plan has its `expect` section, and verifies against graph and cluster
+  LowerBound bound;  ///< no strategy takes less
   std::vector<Attempt> seeders;    ///< in the order run
   std::vector<Attempt> baselines;  ///< "data_parallel" (equal shares on all devices), "degree"
 };

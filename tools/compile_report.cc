@@ -77,14 +77,25 @@ std::string title(const Compiled& compiled) {
       used, compiled.problem->cluster.device_count(), plan.made_by.seeder);
 }
 
+/// By how much the step is longer than the lower bound, as a fraction of the bound.
+double gap_of(const Compiled& compiled) {
+  const Planned& planned = compiled.planned;
+  return planned.best.estimate.step_seconds / planned.bound.seconds - 1;
+}
+
 std::string headline(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
+  const LowerBound& bound = compiled.planned.bound;
+  const double percent = std::max(0.0, 100 * gap_of(compiled));
   return fmt::format(
       "\n  throughput    {}\n  step time     {} for {} samples in {}\n"
+      "                within {} of the best possible: no plan takes less than {} ({})\n"
       "  bytes sent    {} a step, over all devices\n",
       figure(best.estimate.samples_per_second, "samples/s"),
       figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
-      plural(best.plan.micro_batches, "micro-batch", "es"), byte_figure(best.estimate.bytes_sent));
+      plural(best.plan.micro_batches, "micro-batch", "es"),
+      fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0), figure(bound.seconds, "s"),
+      bound.reason, byte_figure(best.estimate.bytes_sent));
 }
 
 std::string_view baseline_title(const std::string& name) {
@@ -306,6 +317,9 @@ std::string compile_json(const Compiled& compiled, const std::string& plan_file)
   json.key("precision").value(plan.training.precision).key("seed").value(plan.made_by.seed);
   json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
   json.key("step_seconds").value(best.estimate.step_seconds);
+  json.key("lower_bound_seconds").value(compiled.planned.bound.seconds);
+  json.key("lower_bound_reason").value(compiled.planned.bound.reason);
+  json.key("gap").value(gap_of(compiled));
   json.key("samples_per_second").value(best.estimate.samples_per_second);
   json.key("peak_memory_bytes").value(peak);
   json.key("bytes_sent").value(best.estimate.bytes_sent);
