@@ -2,7 +2,8 @@
 // Data parallelism: one stage. For each set of devices worth trying (`device_sets`), shares by
 // speed and the fewest micro-batches whose memory suffices: more of them only add launches; and,
 // where memory asks for micro-batches, fewer of them with recomputation or with samples moved to
-// devices that have room (`fit_memory`). Those that are roughly fastest are returned.
+// devices that have room (`fit_memory`). Those that are roughly fastest are returned. And its
+// plainest form, which plans are compared with: all devices, equal shares.
 #include "planner/candidates.h"
 #include "planner/device_groups.h"
 #include "planner/fit_memory.h"
@@ -114,7 +115,19 @@ class DataParallelSeeder : public Seeder {
   }
 };
 
+class EqualSeeder : public Seeder {
+ public:
+  std::string_view name() const override { return "equal"; }
+
+  Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
+    AGPCS_TRY(Strategy strategy, plain_data_parallelism(problem));
+    return std::vector<Strategy>{std::move(strategy)};
+  }
+};
+
 }  // namespace
+
+std::unique_ptr<Seeder> make_equal_seeder() { return std::make_unique<EqualSeeder>(); }
 
 std::unique_ptr<Seeder> make_data_parallel_seeder() {
   return std::make_unique<DataParallelSeeder>();

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <iterator>
+
 namespace agpcs {
 namespace {
 
@@ -15,11 +18,16 @@ constexpr SeederEntry kSeeders[] = {
     {"linear", "pipeline: best contiguous stages by dynamic programming", make_linear_seeder},
     {"degree", "pipeline: fixed partition by node degree, the paper's baseline",
      make_degree_seeder},
+    {"equal", "plain data parallelism, equal shares on all devices; only where it is asked for",
+     make_equal_seeder},
 };
+constexpr std::size_t kRunByDefault = std::size(kSeeders) - 1;
 
 }  // namespace
 
-std::span<const SeederEntry> seeders() { return kSeeders; }
+std::span<const SeederEntry> seeders() { return named_seeders().first(kRunByDefault); }
+
+std::span<const SeederEntry> named_seeders() { return kSeeders; }
 
 Result<std::unique_ptr<Seeder>> make_seeder(std::string_view name) {
   std::vector<std::string> names;

@@ -34,14 +34,18 @@ struct SeederEntry {
 };
 /// In the order in which they run; a tie in step time goes to the first.
 std::span<const SeederEntry> seeders();
+/// `seeders()`, then those that run only where they are asked for by name: what a plan is compared
+/// with.
+std::span<const SeederEntry> named_seeders();
 
-/// The entry's seeder. Errors: no such name (did you mean).
+/// The entry's seeder, of `named_seeders()`. Errors: no such name (did you mean).
 Result<std::unique_ptr<Seeder>> make_seeder(std::string_view name);
 
 std::unique_ptr<Seeder> make_data_parallel_seeder();
 std::unique_ptr<Seeder> make_metis_seeder();
 std::unique_ptr<Seeder> make_degree_seeder();
 std::unique_ptr<Seeder> make_linear_seeder();
+std::unique_ptr<Seeder> make_equal_seeder();
 
 /// Plain data parallelism, the baseline: all devices, equal shares, the fewest micro-batches whose
 /// memory suffices (where none does, the most).

@@ -44,7 +44,7 @@ struct Arguments {
 
 std::string seeder_help() {
   std::string help = "where plans come from, may be given several times; all (the default) or:";
-  for (const SeederEntry& entry : seeders()) {
+  for (const SeederEntry& entry : named_seeders()) {
     help += fmt::format("\n{}: {}", entry.name, entry.help);
   }
   return help;

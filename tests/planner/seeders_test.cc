@@ -49,7 +49,7 @@ Graph branching() {
 TEST(Seeders, EveryCandidateVerifiesAndBecomesAPlanThatVerifies) {
   for (const bool branches : {false, true}) {
     const auto problem = problem_of(branches ? branching() : chain(12), fast_and_slow(), 48);
-    for (const SeederEntry& entry : seeders()) {
+    for (const SeederEntry& entry : named_seeders()) {
       const std::vector<Strategy> strategies = seeds_of(entry.name, *problem);
       EXPECT_FALSE(strategies.empty()) << entry.name;
       for (const Strategy& strategy : strategies) {
@@ -85,7 +85,7 @@ TEST(Seeders, DeepPipelinesWithSkipsVerify) {
 
 TEST(Seeders, TheSameSeedGivesTheSameCandidates) {
   const auto problem = problem_of(branching(), fast_and_slow(), 48);
-  for (const SeederEntry& entry : seeders()) {
+  for (const SeederEntry& entry : named_seeders()) {
     std::string texts[2];
     for (std::string& text : texts) {
       for (const Strategy& strategy : seeds_of(entry.name, *problem, 5)) {
@@ -107,7 +107,21 @@ TEST(Seeders, AnUnknownNameIsAUsageError) {
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   EXPECT_EQ(status.message(),
             "unknown seeder 'mettis'\n"
-            "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, degree");
+            "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, degree, equal");
+}
+
+TEST(Seeders, EqualRunsOnlyWhereItIsAskedFor) {
+  for (const SeederEntry& entry : seeders()) EXPECT_NE(entry.name, "equal");
+  EXPECT_EQ(named_seeders().size(), seeders().size() + 1);
+}
+
+TEST(EqualSeeder, GivesEveryDeviceTheSameNumberOfSamples) {
+  const auto problem = problem_of(chain(1), fast_and_slow(), 10);
+  const std::vector<Strategy> strategies = seeds_of("equal", *problem);
+  ASSERT_EQ(strategies.size(), 1u);
+  EXPECT_EQ(print_strategy(strategies[0], problem->graph, problem->cluster),
+            "strategy micro-batches=1 schedule=1f1b\n"
+            "stage 0: a/0=3 a/1=3 b/0=2 b/1=2\n  h0\n  a0\n  l\n");
 }
 
 TEST(DegreeSeeder, CutsEqualDegreeOverEqualDevices) {
