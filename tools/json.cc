@@ -7,9 +7,6 @@
 #include <cstddef>
 
 namespace agpcs {
-namespace {
-
-/// The length of the UTF-8 character that `text` begins with; 0 when it is none.
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const std::size_t length = first < 0x80             ? 1
@@ -23,8 +20,6 @@ std::size_t utf8_length(std::string_view text) {
   }
   return length;
 }
-
-}  // namespace
 
 std::string json_string(std::string_view text) {
   std::string out = "\"";

@@ -2,6 +2,7 @@
 // A JSON writer: two spaces of indentation, keys in the order written, the same bytes everywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,5 +49,8 @@ class JsonWriter {
 
 /// `text` as a JSON string, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
+
+/// The length of the UTF-8 character that `text` begins with; 0 when it is none. Needs: not empty.
+std::size_t utf8_length(std::string_view text);
 
 }  // namespace agpcs

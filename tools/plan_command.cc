@@ -8,13 +8,16 @@
 #include "planner/problem.h"
 #include "tools/calibrated_cluster.h"
 #include "tools/explain.h"
+#include "tools/html_report.h"
 #include "tools/plan_views.h"
+#include "tools/search_log.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <utility>
 
@@ -30,12 +33,15 @@ constexpr char kExamples[] =
     "  agpcs-plan json resnet50.plan > resnet50.json\n"
     "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
+    "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
+    "equal.plan\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
-const std::vector<std::string> kCommands = {"check", "show", "explain", "diff", "json", "trace"};
+const std::vector<std::string> kCommands = {"check", "show",  "explain", "diff",
+                                            "json",  "trace", "report"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -43,7 +49,7 @@ bool is_unknown_command(const std::string& word) {
 }
 
 struct Arguments {
-  std::string plan, other, model, cluster, output = "trace.json";
+  std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html";
   bool decisions_only = false, json = false;
   std::size_t top = 10;
 };
@@ -125,20 +131,43 @@ Result<PlanDiff> diff(const Arguments& a, Console console) {
 Status trace(const Arguments& a, Console console) {
   AGPCS_TRY(Plan plan, read_plan(a.plan));
   AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
-  const Graph& graph = checked.model.graph;
-  AGPCS_TRY(const CostTable costs, CostTable::make(graph, checked.cluster, plan.training));
-  AGPCS_TRY(const Estimate estimate,
-            simulate(plan, graph, checked.cluster, costs, {.timeline = true}));
-  AGPCS_TRY(const StepModel model, make_step_model(plan, graph, checked.cluster, costs));
-  const StepWaits waits(plan, model, estimate);
-  AGPCS_TRY(const StepReport report,
-            step_report(plan, graph, checked.cluster, model, estimate, waits));
-  AGPCS_RETURN_IF_ERROR(
-      write_file(a.output, chrome_trace(plan, checked.cluster, estimate, report), console));
+  AGPCS_TRY(const SimulatedStep step,
+            simulated_step(std::move(plan), checked.model.graph, checked.cluster));
+  const Estimate& estimate = step.estimate;
+  AGPCS_RETURN_IF_ERROR(write_file(
+      a.output, chrome_trace(step.plan, checked.cluster, estimate, step.report), console));
   console.err << fmt::format("{}: {} events over {}; open it in https://ui.perfetto.dev\n",
                              a.output, estimate.timeline.size(),
                              figure(estimate.step_seconds, "s"));
   return {};
+}
+
+/// The plan in `path`, which must be for the same model and cluster.
+Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
+  AGPCS_TRY(Plan plan, read_plan(path));
+  const Status fits = verify_plan_against(plan, checked.model.graph, checked.cluster);
+  if (!fits.ok()) return Status(fits.code(), fmt::format("{}: {}", path, fits.message()));
+  return simulated_step(std::move(plan), checked.model.graph, checked.cluster);
+}
+
+Status report(const Arguments& a, Console console) {
+  AGPCS_TRY(Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
+  AGPCS_TRY(const SimulatedStep step,
+            simulated_step(std::move(plan), checked.model.graph, checked.cluster));
+  ReportInput input{checked.cluster, step, nullptr, {}};
+  std::optional<SimulatedStep> before;
+  if (!a.other.empty()) {
+    AGPCS_TRY(before, step_of(a.other, checked));
+    input.before = &*before;
+  }
+  std::vector<EpisodeLog> search;
+  if (!a.search_log.empty()) {
+    AGPCS_TRY(const std::string text, read_file(a.search_log));
+    AGPCS_TRY(search, parse_search_log(text, a.search_log));
+    input.search = search;
+  }
+  return write_file(a.page, html_report(input), console);
 }
 
 Status explain(const Arguments& a, Console console) {
@@ -193,6 +222,16 @@ int plan_command(const std::vector<std::string>& args, Console console) {
       add_command(app, a, "trace", "Chrome trace of the simulated step, for Perfetto");
   add_problem(trace_app, a);
   trace_app->add_option("-o,--output", a.output, "- is standard output (default: trace.json)");
+  CLI::App* report_app =
+      add_command(app, a, "report",
+                  "one HTML page: figures, charts, tables; with another plan before and after");
+  report_app->add_option("--model", a.model, "the ONNX model it was made for")->required();
+  report_app->add_option("--cluster", a.cluster, "the cluster file")->required();
+  report_app->add_option("--against", a.other,
+                         "plan file of the same model and cluster to compare with");
+  report_app->add_option("--search-log", a.search_log,
+                         "what agpcs-compile --search-log wrote: draws the learning curve");
+  report_app->add_option("-o,--output", a.page, "- is standard output (default: report.html)");
 
   if (!args.empty() && is_unknown_command(args[0])) {
     return usage_error(kName, fmt::format("unknown command '{}'", args[0]),
@@ -204,6 +243,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (explain_app->parsed()) return finish(explain(a, console), kName, console);
   if (json_app->parsed()) return finish(json(a, console), kName, console);
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
+  if (report_app->parsed()) return finish(report(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
   return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;

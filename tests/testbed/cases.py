@@ -31,7 +31,13 @@ JUDGE = [
     clusters.uneven("even-4", a=(40, 200), b=(40, 200), c=(40, 200), d=(40, 200)),
     clusters.uneven("uneven-4", a=(70, 1000), b=(50, 1000), c=(30, 1000), d=(10, 1000)),
 ]
-CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE}
+# What planning gains: slow ranks, thin links, and both.
+GAINS = [
+    clusters.uneven("slow-rank-3", a=(70, 500), b=(60, 500), c=(15, 500)),
+    clusters.uneven("thin-link-3", a=(40, 500), b=(40, 500), c=(40, 25)),
+    clusters.uneven("mixed-4", a=(70, 1000), b=(40, 200), c=(35, 200), d=(15, 50)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +115,15 @@ CASES = [
 QUICK = ["tune-2/cnn/equal", "tune-2/cnn/by speed", "tune-2/cnn/2 stages"]
 
 
-def chosen(patterns):
+def gain_cases():
+    """For each pair of cluster and model: what everybody runs (all devices, equal shares, one micro-batch), and what the
+    planner makes of it with its defaults."""
+    for cluster in GAINS:
+        letters = "".join(chr(ord("a") + rank) for rank in range(len(clusters.devices(cluster))))
+        for model in MODELS:
+            yield from _cases(cluster.name, (model, "equal", letters, 1), (model, "planned", None))
+
+
+def chosen(patterns, among=CASES):
     """Cases whose name matches one of the patterns (as file names are matched); all without patterns."""
-    return [case for case in CASES if not patterns or any(fnmatch.fnmatch(case.name, each) for each in patterns)]
+    return [case for case in among if not patterns or any(fnmatch.fnmatch(case.name, each) for each in patterns)]

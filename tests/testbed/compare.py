@@ -4,6 +4,7 @@
 import itertools
 import statistics
 
+NEAR = 5  # points between a predicted and a measured gain
 DIFFERENT = 0.10  # plans whose measured steps differ by less are not ordered
 
 
@@ -90,6 +91,32 @@ def _case_row(result):
     return [result["cluster"], result["model"], result["plan"], f"{1e3 * result['predicted_seconds']:.1f}",
             f"{1e3 * result['measured_seconds']:.1f}", f"{result['error']:+.1%}", repeats,
             f"{result['repeat_difference']:.1%}", f"{result['spread']:.1%}"]
+
+
+def points(gain):
+    """(predicted, measured) gain in percent: by how much steps as planned are shorter than with equal shares."""
+    return tuple(100 * (1 - 1 / gain[key]) for key in ("predicted", "measured"))
+
+
+def gains_markdown(results):
+    """The report of what planning gains: a line a pair of plans, then how far predicted gains are from measured ones."""
+    by_name, rows, off = {name(result): result for result in results}, [], []
+    for gain in gains(results):
+        planned = by_name[gain["case"]]
+        equal = by_name[f"{planned['cluster']}/{planned['model']}/equal"]
+        predicted, measured = points(gain)
+        off.append((abs(predicted - measured), gain["case"]))
+        noise = max(planned["repeat_difference"], equal["repeat_difference"])
+        rows.append([planned["cluster"], planned["model"],
+                     *(f"{1e3 * result[key]:.1f}" for key in ("predicted_seconds", "measured_seconds") for result in (equal, planned)),
+                     f"{predicted:.1f}%", f"{measured:.1f}%", f"{predicted - measured:+.1f}", f"{noise:.1%}"])
+    if not rows:
+        return "No pair of plans was measured.\n"
+    head = ["cluster", "model", "equal, predicted ms", "planned, predicted ms", "equal, measured ms", "planned, measured ms",
+            "predicted gain", "measured gain", "difference, points", "repeats differ"]
+    near = sum(difference <= NEAR for difference, _ in off)
+    return (_table(head, rows) + f"\nPredicted gains within {NEAR} points of measured ones: {near} of {len(off)}; "
+            f"the farthest is {max(off)[0]:.1f} points off ({max(off)[1]}).\n")
 
 
 def _errors_line(what, found):

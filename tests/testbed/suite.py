@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs cases: sets a cluster up, profiles it, makes the plans, replays each of them twice."""
+"""Runs cases: sets a cluster up, profiles it, makes the plans, replays each of them in turns with the others."""
 
 import contextlib
 import pathlib
@@ -11,7 +11,7 @@ import compare
 import machines
 from commands import Commands, step_count
 
-ROUNDS = 2  # every plan is replayed that often, in turns with the others, for a noise floor
+ROUNDS = 2  # every plan is replayed at least that often, in turns with the others, for a noise floor
 PROFILE_LIMIT, REPLAY_LIMIT = 900, 300  # seconds after which a command is ended
 
 
@@ -30,9 +30,9 @@ def memory_bytes():
 class Suite:
     """`work`: folder for plans, profiles and logs; a profile that is there is used again. `datasheet`: no profiles."""
 
-    def __init__(self, binaries, work, seconds, datasheet, profile_seconds):
+    def __init__(self, binaries, work, seconds, datasheet, profile_seconds, rounds=ROUNDS):
         self.binaries, self.work, self.seconds = binaries, work, seconds
-        self.datasheet, self.profile_seconds = datasheet, profile_seconds
+        self.datasheet, self.profile_seconds, self.rounds = datasheet, profile_seconds, rounds
         self.results, self.failures = [], []
 
     def run(self, chosen):
@@ -54,11 +54,11 @@ class Suite:
             return
         plans = [(case, *made) for case in here if (made := self._plan(commands, case, cluster_file))]
         runs = {case: [] for case, *_ in plans}
-        for _ in range(ROUNDS):
+        for _ in range(self.rounds):
             for case, plan, devices, predicted in plans:
                 self._replay(commands, case, plan, devices, predicted, runs[case])
         for case, _, _, predicted in plans:
-            if len(runs[case]) == ROUNDS:
+            if len(runs[case]) == self.rounds:
                 self.results.append(compare.compared(case, predicted, runs[case]))
 
     def _cluster_file(self, commands, cluster, folder, models):

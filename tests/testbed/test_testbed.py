@@ -115,6 +115,16 @@ class Cases(unittest.TestCase):
         self.assertEqual([clusters.problems(cluster, 2) for cluster in cases.CLUSTERS.values() if
                           clusters.problems(cluster, 2)], [])
 
+    def test_what_planning_gains_is_measured_in_pairs_next_to_each_other(self):
+        found = list(cases.gain_cases())
+        self.assertGreaterEqual(len(found), 12)
+        for equal, planned in zip(found[::2], found[1::2]):
+            self.assertEqual((equal.plan, planned.plan), ("equal", "planned"))
+            self.assertEqual((equal.cluster, equal.model), (planned.cluster, planned.model))
+            self.assertIsNone(planned.layout)
+            self.assertEqual(equal.layout.count(":1"), len(clusters.devices(equal.cluster)))
+        self.assertEqual(len(cases.chosen(["mixed-4/cnn/*"], found)), 2)
+
     def test_quick_cases_exist(self):
         self.assertEqual(len(cases.chosen(cases.QUICK)), len(cases.QUICK))
 
@@ -144,6 +154,16 @@ class Compare(unittest.TestCase):
     def test_gains_are_over_equal_shares(self):
         found = compare.gains([result("equal", 3.0, 2.8), result("planned", 1.5, 1.4), result("2 x 2", 1.0, 1.0)])
         self.assertEqual(found, [{"case": "judge/cnn/planned", "predicted": 2.0, "measured": 2.0}])
+
+    def test_gains_are_parts_of_the_step_with_equal_shares_and_differ_by_points(self):
+        text = compare.gains_markdown([result("equal", 4.0, 5.0), result("planned", 3.0, 3.0),
+                                       result("equal", 1.0, 1.0, model="bert_2"), result("planned", 0.5, 0.52, model="bert_2")])
+        self.assertIn("| judge | cnn | 4000.0 | 3000.0 | 5000.0 | 3000.0 | 25.0% | 40.0% | -15.0 | 0.0% |\n", text)
+        self.assertIn("| judge | bert_2 | 1000.0 | 500.0 | 1000.0 | 520.0 | 50.0% | 48.0% | +2.0 | 0.0% |\n", text)
+        self.assertIn("within 5 points of measured ones: 1 of 2; the farthest is 15.0 points off (judge/cnn/planned).\n", text)
+
+    def test_without_a_pair_there_is_no_gain(self):
+        self.assertEqual(compare.gains_markdown([result("equal", 1.0, 1.0)]), "No pair of plans was measured.\n")
 
     def test_tuning_cases_do_not_judge(self):
         text = compare.markdown([result("x", 1.02, 1.0), result("y", 2.0, 1.0, judges=False)])

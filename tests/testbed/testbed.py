@@ -3,6 +3,7 @@
 """A test bed of unequal machines on this one: how far predicted steps are from measured ones (docs/testbed.md).
 
     testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
+    testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
     testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
     testbed.py list               the cases
@@ -31,19 +32,29 @@ SKIPPED = 77
 CANNOT_BE_NOISE = 2.0  # by what factor a prediction may be off before --quick fails
 
 
+def add_measuring(parser, seconds, rounds):
+    """Options of the commands that measure, with their defaults."""
+    parser.add_argument("cases", nargs="*", help="names or patterns: 'uneven-4/*'; all without")
+    parser.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
+    parser.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
+    parser.add_argument("--seconds", type=float, default=seconds,
+                        help="of steps in each replay, about (default: %(default)g)")
+    parser.add_argument("--rounds", type=int, default=rounds,
+                        help="replays of each plan, in turns with the others (default: %(default)d)")
+    parser.add_argument("--profile-seconds", type=float, default=40.0,
+                        help="of operators, about, and half of that of messages (default: %(default)g)")
+    parser.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
+    parser.add_argument("--json", type=pathlib.Path, help="write all results to this file")
+
+
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="set up, profile, compile, replay, compare, tear down")
-    run.add_argument("cases", nargs="*", help="names or patterns: 'uneven-4/*'; all without")
     run.add_argument("--quick", action="store_true", help=f"a few cases; fails beyond a factor of {CANNOT_BE_NOISE:g}")
-    run.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
-    run.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
-    run.add_argument("--seconds", type=float, default=5.0, help="of steps in each replay, about (default: %(default)g)")
-    run.add_argument("--profile-seconds", type=float, default=40.0,
-                     help="of operators, about, and half of that of messages (default: %(default)g)")
-    run.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
-    run.add_argument("--json", type=pathlib.Path, help="write all results to this file")
+    add_measuring(run, seconds=5.0, rounds=suite.ROUNDS)
+    gains = commands.add_parser("gains", help="planned strategies against equal shares: predicted and measured gain")
+    add_measuring(gains, seconds=4.0, rounds=3)
     beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
     for name, does in (("verify", "measure the machines' speeds and links"), ("up", "keep machines until stopped")):
         commands.add_parser(name, help=does).add_argument("cluster", nargs="?", default="uneven-4", choices=beds)
@@ -75,25 +86,40 @@ def beyond_noise(results):
             if not 1 / CANNOT_BE_NOISE < result["predicted_seconds"] / result["measured_seconds"] < CANNOT_BE_NOISE]
 
 
-def run(options, work):
-    chosen = cases.chosen(cases.QUICK if options.quick else options.cases)
+def measured(options, work, chosen):
+    """The suite after it has run those cases; its results are written to --json."""
     if not chosen:
         raise machines.Failed(f"no case is called {' or '.join(options.cases)}: see testbed.py list")
     need([case.cluster for case in chosen])
     where = environment()
-    work = options.work or work
-    runner = suite.Suite(options.bin, work, options.seconds, options.datasheet, options.profile_seconds)
+    runner = suite.Suite(options.bin, options.work or work, options.seconds, options.datasheet,
+                         options.profile_seconds, options.rounds)
     runner.run(chosen)
-    results = runner.results
     if options.json:
         found = {"format": "agpcs-testbed 1", "environment": where, "datasheet": options.datasheet,
-                 "summary": compare.summary(results), "cases": results, "failures": runner.failures}
+                 "summary": compare.summary(runner.results), "gains": compare.gains(runner.results),
+                 "cases": runner.results, "failures": runner.failures}
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(compare.markdown(results))
-    off = beyond_noise(results) if options.quick else []
-    for text in [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)]:
-        print(f"failed: {text}", file=sys.stderr)
-    return 1 if runner.failures or off else 0
+    return runner
+
+
+def report(text, failures):
+    print(text)
+    for failure in failures:
+        print(f"failed: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def run(options, work):
+    runner = measured(options, work, cases.chosen(cases.QUICK if options.quick else options.cases))
+    off = beyond_noise(runner.results) if options.quick else []
+    return report(compare.markdown(runner.results),
+                  [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)])
+
+
+def gains(options, work):
+    runner = measured(options, work, cases.chosen(options.cases, list(cases.gain_cases())))
+    return report(compare.gains_markdown(runner.results), runner.failures)
 
 
 def check_machines(cluster):
@@ -120,6 +146,8 @@ def keep_up(cluster):
 def list_cases():
     for case in cases.CASES:
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
+    for case in cases.gain_cases():
+        print(f"gains   {case.name}")
     return 0
 
 
@@ -134,7 +162,7 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
-        return run(options, pathlib.Path(work))
+        return (gains if options.command == "gains" else run)(options, pathlib.Path(work))
 
 
 def stopped(number, _):

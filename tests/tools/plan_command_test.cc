@@ -96,9 +96,10 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
   EXPECT_EQ(run({}).code, 2);
   const Outcome typo = run({"shwo", plan_});
   EXPECT_EQ(typo.code, 2);
-  EXPECT_EQ(typo.err,
-            "agpcs-plan: error: unknown command 'shwo'\n"
-            "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace\n");
+  EXPECT_EQ(
+      typo.err,
+      "agpcs-plan: error: unknown command 'shwo'\n"
+      "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
             "agpcs-plan: error: unknown option '--colour'\n"
@@ -292,6 +293,42 @@ TEST_F(PlanOfSamples, TraceSaysWhenItsFileCannotBeWritten) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.err,
             "nowhere/trace.json: error: cannot be written: No such file or directory\n");
+}
+
+TEST_F(PlanOfSamples, ReportIsOnePageWithTheOtherPlanAndTheSearchLog) {
+  const std::string page = write_temporary("report.html", "");
+  const std::string log = write_temporary(
+      "search.csv", "episode,epsilon,loss,reward,best_cost\n0,1,0,0.9,1\n1,0.5,0.1,1,0.9\n");
+  const std::vector<std::string> args = {"report",    plan_,    "--model",      model_,
+                                         "--cluster", cluster_, "--against",    plan_,
+                                         "-o",        page,     "--search-log", log};
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string text = contents(page);
+  EXPECT_EQ(text.find("<!DOCTYPE html>\n"), 0u);
+  EXPECT_NE(text.find("<h1>small_cnn on local-2</h1>"), std::string::npos);
+  EXPECT_NE(text.find("was "), std::string::npos);
+  EXPECT_NE(text.find("<h2>Search</h2>"), std::string::npos);
+}
+
+TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
+  const auto error = [&](const std::string& option, const std::string& file) {
+    const Outcome outcome = run({"report", plan_, "--model", model_, "--cluster", cluster_, option,
+                                 file, "-o", folder_ + "/none.html"});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/none.html"));
+    return outcome.err;
+  };
+  EXPECT_EQ(error("--against", "nowhere.plan"),
+            "nowhere.plan: error: cannot be read: No such file or directory\n");
+  EXPECT_EQ(error("--search-log", "nowhere.csv"),
+            "nowhere.csv: error: cannot be read: No such file or directory\n");
+  const std::string log =
+      write_temporary("wrong.csv", "episode,epsilon,loss,reward,best_cost\n0,1,0,0.9\n");
+  EXPECT_EQ(error("--search-log", log).find(log + ":2:1: error: 4 values, not 5\n"), 0u);
+  const std::string other = write_temporary("other.plan", kPlanText);
+  EXPECT_NE(error("--against", other).find("other.plan: "), std::string::npos);
+  EXPECT_EQ(run({"report", plan_}).code, 2);
 }
 
 TEST(Json, StringsAreEscapedAndWrongBytesReplaced) {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The timeline of a step: a lane for computing and a thinner one for communication for each rank.
+// Time is cut into columns; a column shows what took most of it. So the drawing has at most
+// ranks x columns pieces, however many instructions there are.
+#include "ir/units.h"
+#include "tools/report_charts.h"
+#include "tools/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace agpcs {
+namespace {
+
+constexpr double kWidth = 1000, kLabel = 170, kComputeHeight = 11, kMoveHeight = 6, kRow = 22,
+                 kAxis = 24;
+constexpr std::size_t kColumns = 800;
+constexpr int kMostRanks = 32;
+
+/// What is told apart, in the legend's order.
+enum Sort : std::size_t { kForward, kBackward, kUpdate, kTransfer, kReduce, kSorts };
+constexpr std::array<std::string_view, kSorts> kClasses = {"forward", "backward", "update",
+                                                           "transfer", "reduce"};
+
+Sort sort_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kForward:
+      return kForward;
+    case Opcode::kBackward:
+      return kBackward;
+    case Opcode::kUpdate:
+      return kUpdate;
+    case Opcode::kAllReduce:
+    case Opcode::kReport:
+      return kReduce;
+    default:
+      return kTransfer;
+  }
+}
+
+/// A lane's columns, each with the part of it that every sort takes.
+class Lane {
+ public:
+  Lane() : columns_(kColumns) {}
+
+  void add(Sort sort, double first, double last) {
+    if (last <= first) return;
+    const std::size_t from = column_of(first), to = column_of(last);
+    for (std::size_t c = from; c <= to; ++c) {
+      const double begin = std::max(first, static_cast<double>(c));
+      const double end = std::min(last, static_cast<double>(c + 1));
+      if (end > begin) columns_[c][sort] += end - begin;
+    }
+  }
+
+  /// Path commands for each sort. What columns lack of being full is carried on, so that many short
+  /// pieces cover as much as they take.
+  std::array<std::string, kSorts> paths(double x, double scale, double y, double height) const {
+    std::array<std::string, kSorts> paths;
+    double owed = 0;
+    std::size_t begin = 0, sort = kSorts;  // of the run that is open; kSorts: none
+    for (std::size_t c = 0; c <= kColumns; ++c) {
+      std::size_t now = kSorts;
+      if (c < kColumns) {
+        const auto most = std::max_element(columns_[c].begin(), columns_[c].end());
+        double covered = 0;
+        for (const double part : columns_[c]) covered += part;
+        owed = covered == 0 ? 0 : owed + std::min(covered, 1.0);
+        if (owed >= 0.5) {
+          now = static_cast<std::size_t>(most - columns_[c].begin());
+          owed -= 1;
+        }
+      }
+      if (now == sort) continue;
+      if (sort != kSorts) {
+        const double width = static_cast<double>(c - begin) * scale;
+        paths[sort] +=
+            fmt::format("M{} {}h{}v{}h{}z", coordinate(x + static_cast<double>(begin) * scale),
+                        coordinate(y), coordinate(width), coordinate(height), coordinate(-width));
+      }
+      begin = c;
+      sort = now;
+    }
+    return paths;
+  }
+
+ private:
+  static std::size_t column_of(double position) {
+    return std::min(kColumns - 1, static_cast<std::size_t>(std::max(0.0, position)));
+  }
+
+  std::vector<std::array<double, kSorts>> columns_;
+};
+
+void draw_axis(Svg& svg, double seconds, double scale, double bottom) {
+  for (const double tick : round_ticks(0, seconds, 8)) {
+    const double x = kLabel + tick / seconds * static_cast<double>(kColumns) * scale;
+    svg.line(x, kAxis - 6, x, bottom, "grid");
+    svg.text(x, kAxis - 10, tick == 0 ? "0" : figure(tick, "s"), "tick");
+  }
+}
+
+}  // namespace
+
+std::string timeline_chart(const SimulatedStep& step, double seconds) {
+  const int ranks = static_cast<int>(step.estimate.devices.size());
+  const int rows = std::min(ranks, kMostRanks);
+  std::vector<int> row_of(static_cast<std::size_t>(ranks), -1);
+  for (int row = 0; row < rows; ++row) {
+    row_of[static_cast<std::size_t>(static_cast<std::int64_t>(row) * ranks / rows)] = row;
+  }
+  std::vector<Lane> lanes(2 * static_cast<std::size_t>(rows));
+  const double columns = static_cast<double>(kColumns) / seconds;
+  for (const TimelineEvent& event : step.estimate.timeline) {
+    const int row = row_of[static_cast<std::size_t>(event.rank)];
+    if (row < 0) continue;
+    const bool moves = stream_of(event.instruction.opcode) != StreamKind::kCompute;
+    lanes[2 * static_cast<std::size_t>(row) + (moves ? 1 : 0)].add(
+        sort_of(event.instruction.opcode), event.start * columns, event.end * columns);
+  }
+  const double scale = (kWidth - kLabel - 40) / static_cast<double>(kColumns);
+  const double bottom = kAxis + kRow * rows;
+  Svg svg(kWidth, "when each device computes and communicates");
+  draw_axis(svg, seconds, scale, bottom);
+  std::array<std::string, kSorts> paths;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int row = row_of[static_cast<std::size_t>(rank)];
+    if (row < 0) continue;
+    const double y = kAxis + kRow * row;
+    svg.text(0, y + 11, step.estimate.devices[static_cast<std::size_t>(rank)].device);
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+      const auto drawn = lanes[2 * static_cast<std::size_t>(row) + lane].paths(
+          kLabel, scale, lane == 0 ? y : y + kComputeHeight + 1,
+          lane == 0 ? kComputeHeight : kMoveHeight);
+      for (std::size_t sort = 0; sort < kSorts; ++sort) paths[sort] += drawn[sort];
+    }
+  }
+  for (std::size_t sort = 0; sort < kSorts; ++sort) {
+    if (!paths[sort].empty()) svg.path(paths[sort], kClasses[sort]);
+  }
+  return svg.element(bottom + 2);
+}
+
+}  // namespace agpcs
