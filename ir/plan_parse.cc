@@ -117,11 +117,14 @@ class PlanParser {
 
   void parse_header() {
     if (const PlanLine* line = expect_line("made-by")) {
-      PlanLineReader in(*line, diagnostics_, {"agpcs", "seed", "seeder", "refiner"});
+      PlanLineReader in(*line, diagnostics_, {"agpcs", "seed", "seeder", "refiner",
+                                                 "evaluations", "interrupted"});
       plan_.made_by.version = in.name_value("agpcs");
       plan_.made_by.seed = in.unsigned_value("seed");
       plan_.made_by.seeder = in.name_value("seeder");
       plan_.made_by.refiner = in.name_value("refiner");
+      plan_.made_by.evaluations = in.integer_value("evaluations");
+      plan_.made_by.interrupted = in.yes_no_value("interrupted");
       in.finish();
     }
     if (const PlanLine* line = expect_line("model")) parse_model(*line);

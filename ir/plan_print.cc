@@ -37,8 +37,9 @@ class PlanPrinter {
   void print_header() {
     const MadeBy& made_by = plan_.made_by;
     add("agpcs-plan {}\n", kPlanVersion);
-    add("made-by agpcs={} seed={} seeder={} refiner={}\n", quoted(made_by.version), made_by.seed,
-        quoted(made_by.seeder), quoted(made_by.refiner));
+    add("made-by agpcs={} seed={} seeder={} refiner={} evaluations={} interrupted={}\n",
+        quoted(made_by.version), made_by.seed, quoted(made_by.seeder), quoted(made_by.refiner),
+        made_by.evaluations, made_by.interrupted ? "yes" : "no");
     add("model name={} dims={} digest={}\n", quoted(plan_.model), dims_text(),
         quoted(plan_.model_digest));
     add("cluster name={} digest={}\n", quoted(plan_.cluster), quoted(plan_.cluster_digest));

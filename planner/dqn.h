@@ -33,19 +33,17 @@ struct DqnOptions {
 /// throughput is 1 / cost, so 1 at the start; of a broken solution it is 0.
 double reward_of(const Outcome& outcome, double lambda);
 
-/// One line of a search log.
-struct EpisodeLog {
-  std::int64_t episode = 0;
-  double epsilon = 0;
-  double loss = 0;       ///< mean over the episode's gradient steps; 0 where there were none
-  double reward = 0;     ///< Formula 2 where the episode ended
-  double best_cost = 0;  ///< least of the search so far, relative to start 0
-};
-
 /// "episode,epsilon,loss,reward,best_cost" and one line each.
 std::string print_search_log(std::span<const EpisodeLog> log);
 
 /// The policy proposes, a local search finishes. `policy` is copied.
 std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy);
+
+class DqnTrainer;
+/// Trains for `episodes`, each from one start after another, then searches as `make_dqn_refiner`
+/// does, with what was learned and what is left of the budget. Refines once: the trainer goes on
+/// from where it is.
+std::unique_ptr<Refiner> make_learning_refiner(std::unique_ptr<DqnTrainer> trainer,
+                                               std::int64_t episodes);
 
 }  // namespace agpcs

@@ -5,7 +5,9 @@
 #include "ir/memory.h"
 #include "planner/evaluate.h"
 #include "planner/evaluator.h"
+#include "planner/seed_pool.h"
 #include "planner/seeder.h"
+#include "planner/strategy_search.h"
 
 #include <agpcs/version.h>
 
@@ -18,65 +20,77 @@
 namespace agpcs {
 namespace {
 
-/// Runs candidates and remembers the best.
-class Search {
+/// Strategies from which a search begins.
+constexpr std::size_t kStarts = 6;
+
+Result<std::vector<std::unique_ptr<Seeder>>> chosen_seeders(const PlanOptions& options) {
+  std::vector<std::unique_ptr<Seeder>> result;
+  if (options.layout) {
+    result.push_back(make_layout_seeder(*options.layout));
+    return result;
+  }
+  if (options.seeders.empty()) {
+    for (const SeederEntry& entry : seeders()) result.push_back(entry.make());
+  }
+  for (const std::string& name : options.seeders) {
+    AGPCS_TRY(std::unique_ptr<Seeder> seeder, make_seeder(name));
+    result.push_back(std::move(seeder));
+  }
+  return result;
+}
+
+class Planner {
  public:
-  Search(const Problem& problem, const PlanOptions& options)
+  Planner(const Problem& problem, const PlanOptions& options)
       : problem_(problem), options_(options), evaluator_(problem) {}
 
   Result<Planned> run() {
-    AGPCS_TRY(const auto seeders, chosen());
-    const int steps = static_cast<int>(seeders.size()) + 2;
-    const Rng rng = Rng(options_.seed).fork("seed");
+    AGPCS_TRY(const auto seeders, chosen_seeders(options_));
+    const bool refined = options_.refiner != nullptr && !options_.layout;
+    steps_ = static_cast<int>(seeders.size()) + 2 + (refined ? 1 : 0);
     Planned planned;
+    AGPCS_RETURN_IF_ERROR(seed(seeders, planned));
+    AGPCS_RETURN_IF_ERROR(measure_baselines(planned));
+    if (pool_.empty()) return no_strategy();
+    const Seed& best = pool_.best();
+    planned.refinement.name = "none";
+    if (best.score.fits()) planned.refinement.start_seconds = best.score.step_seconds;
+    Strategy strategy = best.strategy;
+    if (refined) strategy = refine(planned.refinement);
+    return finish(std::move(strategy), best.seeder, std::move(planned));
+  }
+
+  /// Runs `seeders`; fills the pool.
+  Status seed(const std::vector<std::unique_ptr<Seeder>>& seeders, Planned& planned) {
+    const Rng rng = Rng(options_.seed).fork("seed");
     for (const std::unique_ptr<Seeder>& seeder : seeders) {
-      report(seeder->name(), steps);
-      AGPCS_TRY(const std::vector<Strategy> strategies,
+      report(seeder->name());
+      AGPCS_TRY(std::vector<Strategy> strategies,
                 seeder->seed(problem_, rng.fork(seeder->name())));
-      AGPCS_TRY(Attempt attempt, try_all(std::string(seeder->name()), strategies, &best_));
+      AGPCS_TRY(Attempt attempt,
+                try_all(std::string(seeder->name()), std::move(strategies), &pool_));
       planned.seeders.push_back(std::move(attempt));
     }
-    AGPCS_RETURN_IF_ERROR(measure_baselines(planned, steps));
-    if (!best_) return nothing_fits();
-    planned.bound = lower_bound(problem_);
-    planned.best = std::move(*best_);
-    planned.best.plan.expect = expectations(planned.best.plan, planned.best.estimate);
-    AGPCS_RETURN_IF_ERROR(verify_plan_against(planned.best.plan, problem_.graph, problem_.cluster));
-    return planned;
+    return {};
   }
+
+  const SeedPool& pool() const { return pool_; }
 
  private:
-  Result<std::vector<std::unique_ptr<Seeder>>> chosen() const {
-    std::vector<std::unique_ptr<Seeder>> result;
-    if (options_.layout) {
-      result.push_back(make_layout_seeder(*options_.layout));
-      return result;
-    }
-    if (options_.seeders.empty()) {
-      for (const SeederEntry& entry : seeders()) result.push_back(entry.make());
-    }
-    for (const std::string& name : options_.seeders) {
-      AGPCS_TRY(std::unique_ptr<Seeder> seeder, make_seeder(name));
-      result.push_back(std::move(seeder));
-    }
-    return result;
+  void report(std::string_view what) {
+    if (options_.progress) options_.progress(what, ++step_, steps_);
   }
 
-  void report(std::string_view what, int of) {
-    if (options_.progress) options_.progress(what, ++step_, of);
-  }
-
-  MadeBy made_by(const std::string& name) const {
-    return {std::string(version()), options_.seed, name, "none"};
-  }
-
-  /// Evaluates `strategies`; `best` becomes the fastest of them if it is faster than what it was.
-  Result<Attempt> try_all(const std::string& name, const std::vector<Strategy>& strategies,
-                          std::optional<Evaluated>* best) {
+  /// Evaluates `strategies`, which go to `pool`.
+  Result<Attempt> try_all(const std::string& name, std::vector<Strategy> strategies,
+                          SeedPool* pool) {
     Attempt attempt;
     attempt.name = name;
     attempt.candidates = static_cast<int>(strategies.size());
-    for (const Strategy& strategy : strategies) {
+    if (strategies.empty()) attempt.why_not = "no such strategy for this model and cluster";
+    std::optional<Strategy> nearest;
+    std::int64_t least = 0;
+    for (Strategy& strategy : strategies) {
       if (kVerifyEveryCandidate) {
         AGPCS_RETURN_IF_ERROR(
             verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch));
@@ -84,48 +98,66 @@ class Search {
       const Score score = evaluator_.evaluate(strategy);
       if (score.fits()) {
         ++attempt.feasible;
-        const double seconds = score.step_seconds;
-        attempt.step_seconds = std::min(seconds, attempt.step_seconds.value_or(seconds));
-        if (best == nullptr || (*best && seconds >= (*best)->estimate.step_seconds)) continue;
+        attempt.step_seconds =
+            std::min(score.step_seconds, attempt.step_seconds.value_or(score.step_seconds));
+      } else if (!nearest || score.lacking < least) {
+        nearest = strategy;
+        least = score.lacking;
       }
-      // Only what may be chosen or reported needs a plan.
-      MemoryFit fit;
-      Result<Evaluated> evaluated = evaluate(problem_, strategy, made_by(name), &fit);
-      if (evaluated.ok()) {
-        AGPCS_CHECK(score.fits(), "a plan that fits was said to lack {} bytes", score.lacking);
-        *best = std::move(*evaluated);
-      } else if (evaluated.status().code() == StatusCode::kInfeasible) {
-        attempt.why_not = evaluated.status().message();
-        if (best != nullptr && (!nearest_ || fit.lacking() < nearest_->lacking())) nearest_ = fit;
-      } else {
-        return evaluated.status();
-      }
+      if (pool != nullptr) pool->add({std::move(strategy), score, name});
     }
-    if (attempt.step_seconds) attempt.why_not.clear();
-    if (strategies.empty()) attempt.why_not = "no such strategy for this model and cluster";
+    if (!attempt.step_seconds && nearest) {
+      attempt.why_not = evaluate(problem_, std::move(*nearest), {}).status().message();
+    }
     return attempt;
   }
 
-  Status measure_baselines(Planned& planned, int steps) {
-    report("baseline data_parallel", steps);
+  Status measure_baselines(Planned& planned) {
+    report("baseline data_parallel");
     AGPCS_TRY(Strategy plain, plain_data_parallelism(problem_));
     AGPCS_TRY(Attempt attempt, try_all("data_parallel", {std::move(plain)}, nullptr));
     planned.baselines.push_back(std::move(attempt));
-    report("baseline degree", steps);
-    for (const Attempt& done : planned.seeders) {
-      if (done.name != "degree") continue;
-      planned.baselines.push_back(done);
-      return {};
-    }
+    report("baseline degree");
     const Rng rng = Rng(options_.seed).fork("seed").fork("degree");
-    AGPCS_TRY(const std::vector<Strategy> strategies, make_degree_seeder()->seed(problem_, rng));
-    AGPCS_TRY(Attempt degree, try_all("degree", strategies, nullptr));
+    AGPCS_TRY(std::vector<Strategy> strategies, make_degree_seeder()->seed(problem_, rng));
+    AGPCS_TRY(Attempt degree, try_all("degree", std::move(strategies), nullptr));
     planned.baselines.push_back(std::move(degree));
     return {};
   }
 
-  Status nothing_fits() const {
-    if (nearest_) return infeasible(problem_, *nearest_);
+  Strategy refine(Refinement& refinement) {
+    report(options_.refiner->name());
+    std::vector<Strategy> starts = pool_.starts(kStarts);
+    const double reference = evaluator_.evaluate(starts.front()).step_seconds;
+    refinement.name = options_.refiner->name();
+    refinement.budget =
+        options_.budget > 0 ? options_.budget : default_budget(problem_, starts.front());
+    SearchBudget budget(refinement.budget, options_.interrupted,
+                        [&](std::int64_t made, std::int64_t of, double best) {
+                          if (options_.search_progress && best < kBroken) {
+                            options_.search_progress(made, of, best * reference);
+                          }
+                        });
+    const auto search = make_strategy_search(problem_, std::move(starts), options_.threads);
+    options_.refiner->refine(*search, budget, Rng(options_.seed).fork("refine"));
+    refinement.evaluations = budget.made();
+    refinement.interrupted = budget.interrupted() && budget.made() < budget.of();
+    refinement.log = budget.take_log();
+    return search->strategy();
+  }
+
+  Result<Planned> finish(Strategy strategy, const std::string& seeder, Planned planned) {
+    const Refinement& refinement = planned.refinement;
+    const MadeBy made_by = {std::string(version()), options_.seed,          seeder,
+                            refinement.name,        refinement.evaluations, refinement.interrupted};
+    AGPCS_TRY(planned.best, evaluate(problem_, std::move(strategy), made_by));
+    planned.bound = lower_bound(problem_);
+    planned.best.plan.expect = expectations(planned.best.plan, planned.best.estimate);
+    AGPCS_RETURN_IF_ERROR(verify_plan_against(planned.best.plan, problem_.graph, problem_.cluster));
+    return planned;
+  }
+
+  Status no_strategy() const {
     if (options_.layout) {
       return {StatusCode::kInfeasible,
               "the model cannot be laid out like that\n"
@@ -141,15 +173,33 @@ class Search {
   const Problem& problem_;
   const PlanOptions& options_;
   Evaluator evaluator_;
-  std::optional<Evaluated> best_;
-  std::optional<MemoryFit> nearest_;  // of the candidates that do not fit
-  int step_ = 0;
+  SeedPool pool_;
+  int step_ = 0, steps_ = 0;
 };
 
 }  // namespace
 
 Result<Planned> plan_problem(const Problem& problem, const PlanOptions& options) {
-  return Search(problem, options).run();
+  return Planner(problem, options).run();
+}
+
+Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint64_t seed,
+                                              std::size_t most) {
+  PlanOptions options;
+  options.seed = seed;
+  AGPCS_TRY(const auto seeders, chosen_seeders(options));
+  Planner planner(problem, options);
+  Planned planned;
+  AGPCS_RETURN_IF_ERROR(planner.seed(seeders, planned));
+  return planner.pool().starts(most);
+}
+
+std::int64_t default_budget(const Problem& problem, const Strategy& start) {
+  std::int64_t devices = 0;
+  for (const StageSpec& spec : start.stages) devices += static_cast<std::int64_t>(spec.devices.size());
+  const std::int64_t work =
+      static_cast<std::int64_t>(problem.graph.ops.size()) + devices * start.micro_batches;
+  return std::clamp<std::int64_t>(12'000'000 / work, 100, 2000);
 }
 
 }  // namespace agpcs

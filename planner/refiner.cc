@@ -2,6 +2,7 @@
 #include "planner/refiner.h"
 
 #include "ir/diagnostics.h"
+#include "planner/dqn.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +19,11 @@ class NoRefiner final : public Refiner {
   void refine(SearchPoint& /*point*/, SearchBudget& /*budget*/, Rng /*rng*/) const override {}
 };
 
+std::unique_ptr<Refiner> make_shipped_dqn() { return make_dqn_refiner(shipped_policy()); }
+
 constexpr RefinerEntry kRefiners[] = {
+    {"dqn", "a policy that was trained on other problems proposes, a local search finishes",
+     make_shipped_dqn},
     {"greedy", "hill climbing, from a disturbed best solution where no move helps",
      make_greedy_refiner},
     {"anneal", "simulated annealing, with reheats from the best solution", make_anneal_refiner},

@@ -15,8 +15,18 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
+
+/// One line of a search log.
+struct EpisodeLog {
+  std::int64_t episode = 0;
+  double epsilon = 0;
+  double loss = 0;       ///< mean over the episode's gradient steps; 0 where there were none
+  double reward = 0;     ///< Formula 2 where the episode ended
+  double best_cost = 0;  ///< least of the search so far, relative to start 0
+};
 
 /// How many evaluations a search may still make. Never looks at a clock, so that a search ends with
 /// the same result on every machine.
@@ -39,11 +49,14 @@ class SearchBudget {
     made_ += evaluations;
     if (progress_) progress_(made_, of_, best);
   }
+  void log(const EpisodeLog& episode) { log_.push_back(episode); }
+  std::vector<EpisodeLog> take_log() { return std::move(log_); }
 
  private:
   std::int64_t of_, made_ = 0;
   const std::atomic<bool>* interrupted_;
   Progress progress_;
+  std::vector<EpisodeLog> log_;
 };
 
 class Refiner {

@@ -12,6 +12,8 @@ void write_header(JsonWriter& json, const Plan& plan) {
   json.key("made_by").begin_object();
   json.key("agpcs").value(plan.made_by.version).key("seed").value(plan.made_by.seed);
   json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
+  json.key("evaluations").value(plan.made_by.evaluations);
+  json.key("interrupted").value(plan.made_by.interrupted);
   json.end_object();
   json.key("model").begin_object().key("name").value(plan.model);
   json.key("digest").value(plan.model_digest).key("dims").begin_object();

@@ -48,9 +48,10 @@ std::string header(const Plan& plan) {
                                      ? "data parallel"
                                      : fmt::format("pipeline of {} stages", plan.stages.size()),
                                  plural(plan.rank_count(), "device"));
-  text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {}, seed {}\n",
-                      plan.made_by.version, plan.made_by.seeder, plan.made_by.refiner,
-                      plan.made_by.seed);
+  const MadeBy& by = plan.made_by;
+  text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {} ({}{}), seed {}\n", by.version,
+                      by.seeder, by.refiner, plural(by.evaluations, "evaluation"),
+                      by.interrupted ? ", interrupted" : "", by.seed);
   text += fmt::format("  training      {}\n", training_line(plan));
   for (const auto& [name, value] : plan.dims) {
     text += fmt::format("  dim           {} = {}\n", name, value);

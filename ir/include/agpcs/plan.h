@@ -153,6 +153,8 @@ struct MadeBy {
   std::string version;  ///< of AGPCS
   std::uint64_t seed = 0;
   std::string seeder, refiner;
+  std::int64_t evaluations = 0;  ///< that the refiner made
+  bool interrupted = false;      ///< it would have made more
 };
 
 struct Plan {

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// DQN: the policy proposes, a local search finishes. From each start the search climbs: it lists
+// moves, asks the network for their values, and evaluates them from the most promising on, a few at
+// a time, until one of those improves. Where the best of the list do not, it is at the top of a
+// hill: it goes a few moves away, as a softly random choice by value says, and climbs again from
+// there (iterated local search; Lourenco, Martin and Stuetzle, 2003). The way back to a hill's foot
+// is taken unless the new top is nearly as good.
+#include "planner/dqn.h"
+#include "planner/dqn_trainer.h"
+#include "planner/refiner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::size_t kChoices = 96;   // moves that are listed and valued at a time
+constexpr std::size_t kAtATime = 4;    // of them, evaluated at a time
+constexpr std::size_t kPatience = 24;  // evaluated in vain before a place counts as a top
+constexpr double kLeast = 1e-9;        // a relative gain that counts
+constexpr double kNearlyAsGood = 0.01;
+
+class DqnSearch {
+ public:
+  DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng)
+      : policy_(std::move(policy)), point_(point), budget_(budget), rng_(rng) {}
+
+  void run() {
+    best_ = point_.outcome().cost;
+    point_.keep();
+    const int starts = point_.starts();
+    for (int start = 0; start < starts && budget_.left() > 0; ++start) {
+      point_.go_to_start(start);
+      note();
+      // Half of the budget is for climbing from the starts, the first of them most.
+      climb(budget_.of() / (start == 0 ? 4 : 4 * std::max(1, starts - 1)));
+      log();
+    }
+    point_.go_back();
+    while (budget_.left() > 0) {
+      const std::int64_t before = budget_.made();
+      wander();
+      climb(budget_.left());
+      log();
+      if (point_.outcome().cost > best_ * (1 + kNearlyAsGood * rng_.uniform())) point_.go_back();
+      if (budget_.made() == before) break;  // there are no moves
+    }
+    point_.go_back();
+  }
+
+ private:
+  /// Keeps the place where it stands if it is the best.
+  void note() {
+    const double cost = point_.outcome().cost;
+    if (cost >= best_) return;
+    best_ = cost;
+    point_.keep();
+  }
+
+  /// A climb is an episode.
+  void log() {
+    budget_.log({episode_++, 0, 0, reward_of(point_.outcome(), DqnOptions().lambda), best_});
+  }
+
+  /// Moves from here, the most valuable first.
+  std::vector<Move> proposals() {
+    std::vector<Move> moves = point_.moves(kChoices, rng_);
+    features_.resize(moves.size());
+    point_.describe(moves, features_);
+    values_.clear();
+    for (const Features& features : features_) values_.push_back(policy_.value(features));
+    std::vector<std::size_t> order(moves.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return values_[a] > values_[b]; });
+    std::vector<Move> sorted;
+    for (const std::size_t i : order) sorted.push_back(moves[i]);
+    std::sort(values_.begin(), values_.end(), std::greater<>());
+    return sorted;
+  }
+
+  void climb(std::int64_t most) {
+    const std::int64_t end = budget_.made() + most;
+    while (budget_.left() > 0 && budget_.made() < end) {
+      if (!step(proposals())) return;
+    }
+  }
+
+  /// Takes the best of the first few moves among which one improves.
+  bool step(const std::vector<Move>& moves) {
+    const std::size_t last = std::min(moves.size(), kPatience);
+    for (std::size_t first = 0; first < last; first += kAtATime) {
+      const std::size_t count =
+          std::min({kAtATime, last - first, static_cast<std::size_t>(budget_.left())});
+      if (count == 0) return false;
+      const std::span<const Move> some(moves.data() + first, count);
+      outcomes_.resize(count);
+      point_.evaluate(some, outcomes_);
+      const auto best = std::min_element(
+          outcomes_.begin(), outcomes_.end(),
+          [](const Outcome& a, const Outcome& b) { return a.cost < b.cost; });
+      budget_.spend(static_cast<std::int64_t>(count), std::min(best_, best->cost));
+      if (best->cost >= point_.outcome().cost * (1 - kLeast)) continue;
+      point_.take(some[static_cast<std::size_t>(best - outcomes_.begin())]);
+      note();
+      return true;
+    }
+    return false;
+  }
+
+  /// One to three moves, each drawn with a probability that falls with its rank by value.
+  void wander() {
+    const std::uint64_t count = 1 + rng_.below(3);
+    for (std::uint64_t i = 0; i < count && budget_.left() > 0; ++i) {
+      const std::vector<Move> moves = proposals();
+      if (moves.empty()) return;
+      const double u = rng_.uniform();
+      const auto rank = static_cast<std::size_t>(u * u * static_cast<double>(moves.size()));
+      const Move move = moves[std::min(rank, moves.size() - 1)];
+      Outcome outcome;
+      point_.evaluate({&move, 1}, {&outcome, 1});
+      budget_.spend(1, std::min(best_, outcome.cost));
+      if (outcome.cost >= kBroken && point_.outcome().cost < kBroken) continue;
+      point_.take(move);
+      note();
+    }
+  }
+
+  QNetwork policy_;
+  SearchPoint& point_;
+  SearchBudget& budget_;
+  Rng rng_;
+  double best_ = 0;
+  std::int64_t episode_ = 0;
+  std::vector<Features> features_;
+  std::vector<double> values_;
+  std::vector<Outcome> outcomes_;
+};
+
+class DqnRefiner : public Refiner {
+ public:
+  explicit DqnRefiner(QNetwork policy) : policy_(std::move(policy)) {}
+  std::string_view name() const override { return "dqn"; }
+  void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
+    DqnSearch(policy_, point, budget, rng).run();
+  }
+
+ private:
+  QNetwork policy_;
+};
+
+class LearningRefiner : public Refiner {
+ public:
+  LearningRefiner(std::unique_ptr<DqnTrainer> trainer, std::int64_t episodes)
+      : trainer_(std::move(trainer)), episodes_(episodes) {}
+  std::string_view name() const override { return "dqn"; }
+  void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
+    double best = point.outcome().cost;
+    point.keep();
+    Rng episodes = rng.fork("episodes");
+    for (std::int64_t e = 0; e < episodes_ && budget.left() > 0; ++e) {
+      point.go_to_start(static_cast<int>(e % point.starts()));
+      budget.log(trainer_->run_episode(point, budget, best, Rng(episodes.next())));
+    }
+    point.go_back();
+    DqnSearch(trainer_->network(), point, budget, rng.fork("search")).run();
+  }
+
+ private:
+  std::unique_ptr<DqnTrainer> trainer_;
+  std::int64_t episodes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Refiner> make_learning_refiner(std::unique_ptr<DqnTrainer> trainer,
+                                               std::int64_t episodes) {
+  return std::make_unique<LearningRefiner>(std::move(trainer), episodes);
+}
+
+std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy) {
+  return std::make_unique<DqnRefiner>(policy);
+}
+
+}  // namespace agpcs

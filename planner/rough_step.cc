@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/rough_step.h"
+
+#include "cost_model/link_model.h"
+#include "ir/plan_graph.h"
+#include "planner/hash.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
+
+/// Ways side by side between two groups: replicas inside a host, else the hosts' network cards.
+std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a,
+                          const std::vector<DeviceId>& b) {
+  const auto hosts_of = [&](const std::vector<DeviceId>& devices) {
+    std::set<int> hosts;
+    for (const DeviceId device : devices) hosts.insert(cluster.devices[at(device)].host);
+    return hosts.size();
+  };
+  const bool inside = cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
+  return inside ? std::min(a.size(), b.size()) : std::min(hosts_of(a), hosts_of(b));
+}
+
+}  // namespace
+
+RoughModel::RoughModel(const Problem& problem)
+    : problem_(problem), gradient_bytes_(problem.blocks.blocks.size()) {
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& parameter = problem.graph.tensor(id);
+    if (!parameter.needs_gradient) continue;
+    const DType held = held_type(parameter.type, problem.training.precision);
+    gradient_bytes_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
+        static_cast<double>(elements_at(parameter.shape, 1)) * static_cast<double>(size_of(held));
+  }
+}
+
+RoughStep RoughModel::step(const Strategy& strategy, StageTimers& timers) {
+  const std::size_t stages = strategy.stages.size();
+  const std::vector<StageTimer*> timer_of = timers.of(strategy);
+  const auto micro_batches = static_cast<double>(strategy.micro_batches);
+  RoughStep rough;
+  std::vector<double> bytes(stages), seconds(stages);
+  for (std::size_t b = 0; b < gradient_bytes_.size(); ++b) {
+    bytes[at(strategy.stage_of[at(problem_.blocks.blocks[b].ops.front())])] += gradient_bytes_[b];
+  }
+  for (std::size_t s = 0; s < stages; ++s) {
+    const StageSpec& spec = strategy.stages[s];
+    const double again = spec.recompute ? 4.0 / 3 : 1;  // a forward is about half a backward
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
+      const double own = again * timer_of[s]->seconds(kind, spec.shares[i]);
+      rough.busy += own * micro_batches;
+      seconds[s] = std::max(seconds[s], own);
+    }
+    if (seconds[s] > rough.slowest_stage) {
+      rough.slowest_stage = seconds[s];
+      rough.bottleneck = static_cast<int>(s);
+    }
+    rough.sum_of_stages += seconds[s];
+    const double reduce = reduce_line(spec.devices).at(bytes[s]);
+    rough.reduces = std::max(rough.reduces, reduce);
+    rough.late = std::max(rough.late, reduce - seconds[s] / 2);
+  }
+  std::map<std::pair<int, int>, double> cuts;
+  for (const BlockEdge& edge : problem_.blocks.edges) {
+    const int from = strategy.stage_of[at(problem_.blocks.blocks[at(edge.from)].ops.front())];
+    const int to = strategy.stage_of[at(problem_.blocks.blocks[at(edge.to)].ops.front())];
+    if (from != to) cuts[{from, to}] += edge.bytes / static_cast<double>(problem_.blocks.samples);
+  }
+  const double samples = static_cast<double>(problem_.training.batch) / micro_batches;
+  for (const auto& [ends, per_sample] : cuts) {
+    rough.slowest_cut = std::max(
+        rough.slowest_cut, cut_seconds(strategy, ends.first, ends.second, per_sample * samples));
+  }
+  rough.seconds = rough.sum_of_stages +
+                  (micro_batches - 1) * std::max(rough.slowest_stage, rough.slowest_cut) +
+                  rough.late;
+  return rough;
+}
+
+double RoughModel::cut_seconds(const Strategy& strategy, int from, int to, double bytes) {
+  const std::vector<DeviceId>& a = strategy.stages[at(from)].devices;
+  const std::vector<DeviceId>& b = strategy.stages[at(to)].devices;
+  const auto lanes = static_cast<double>(lanes_between(problem_.cluster, a, b));
+  return transfer_line(a.front(), b.front()).at(bytes / lanes);
+}
+
+const RoughModel::Line& RoughModel::transfer_line(DeviceId from, DeviceId to) {
+  const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to);
+  const auto [entry, added] = transfers_.try_emplace(key);
+  if (added) {
+    const auto seconds = [&](std::int64_t bytes) {
+      return lone_seconds(problem_.cluster, transfer(problem_.cluster, from, to, bytes));
+    };
+    const double slope = (seconds(kLarge) - seconds(kSmall)) / static_cast<double>(kLarge - kSmall);
+    entry->second = {std::max(0.0, seconds(kSmall) - slope * kSmall), slope};
+  }
+  return entry->second;
+}
+
+/// Two groups whose hashes meet would share a line, which is about right for a rough cost.
+const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {
+  const auto [entry, added] = reduces_.try_emplace(hash_of(devices));
+  if (added && devices.size() > 1) {
+    const auto seconds = [&](std::int64_t bytes) {
+      double best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < kAllReduceCount; ++i) {
+        const auto algorithm = static_cast<AllReduce>(i);
+        best = std::min(best, lone_seconds(problem_.cluster, all_reduce(problem_.cluster, devices,
+                                                                        algorithm, bytes)));
+      }
+      return best;
+    };
+    const double small = seconds(kSmall);
+    const double slope = (seconds(kLarge) - small) / static_cast<double>(kLarge - kSmall);
+    entry->second = {std::max(0.0, small - slope * kSmall), slope};
+  }
+  return entry->second;
+}
+
+}  // namespace agpcs

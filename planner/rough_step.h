@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoughStep: what a step of a strategy takes by formula, without simulating it: what a search looks
+// at before it decides what is worth an evaluation.
+#pragma once
+
+#include "planner/problem.h"
+#include "planner/stage_timers.h"
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace agpcs {
+
+/// Seconds. No contention between stages.
+struct RoughStep {
+  double seconds = 0;  ///< filling, then the pace of the slowest stage or cut, then `late`
+  double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
+  double slowest_cut = 0;                       ///< of one micro-batch
+  double late = 0;      ///< of the slowest all-reduce beyond the last backward pass
+  double reduces = 0;   ///< of all-reduces, the stage that has most of them
+  double busy = 0;      ///< computing, summed over devices
+  int bottleneck = 0;   ///< the slowest stage
+};
+
+/// Not for concurrent use. Refers to `problem`.
+class RoughModel {
+ public:
+  explicit RoughModel(const Problem& problem);
+  /// The rough cost of a step: (stages in a row) + (micro-batches - 1) x the slowest stage or cut
+  /// + what the slowest all-reduce takes beyond half a pass. Needs: `timers` of the same problem.
+  /// Cost: O(operators + edges of blocks), link times looked up.
+  RoughStep step(const Strategy& strategy, StageTimers& timers);
+
+ private:
+  struct Line {
+    double fixed = 0, per_byte = 0;
+    double at(double bytes) const { return bytes > 0 ? fixed + per_byte * bytes : 0; }
+  };
+  const Line& reduce_line(const std::vector<DeviceId>& devices);
+  const Line& transfer_line(DeviceId from, DeviceId to);
+  double cut_seconds(const Strategy& strategy, int from, int to, double bytes);
+
+  const Problem& problem_;
+  std::vector<double> gradient_bytes_;  // by block
+  std::unordered_map<std::uint64_t, Line> reduces_, transfers_;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
+// are represented by the first of them, so that the moves are few on large clusters.
+#include "planner/strategy_moves.h"
+
+#include "ir/plan_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+/// Of one kind at most, before some are drawn: keeps listing cheap on the largest problems.
+constexpr std::size_t kMostOfAKind = 4096;
+/// Devices or classes of them that are told apart in one stage.
+constexpr std::size_t kMostClasses = 64;
+
+class MoveLister {
+ public:
+  MoveLister(const Problem& problem, const Strategy& strategy, const Strategy& grouped,
+             const std::vector<std::vector<int>>& next,
+             const std::vector<std::vector<int>>& previous)
+      : problem_(problem),
+        s_(strategy),
+        grouped_(grouped),
+        next_(next),
+        previous_(previous),
+        stages_(static_cast<int>(strategy.stages.size())) {}
+
+  std::array<std::vector<Move>, kMoveKindCount> run(const std::vector<std::int64_t>& micro_batches) {
+    list_boundaries();
+    list_blocks();
+    list_devices();
+    list_shares();
+    list_settings(micro_batches);
+    list_buckets();
+    return std::move(moves_);
+  }
+
+ private:
+  void add(MoveKind kind, int a = 0, int b = 0, int c = 0, int d = 0) {
+    std::vector<Move>& list = moves_[at(static_cast<int>(kind))];
+    if (list.size() < kMostOfAKind) list.push_back({static_cast<int>(kind), a, b, c, d});
+  }
+
+  void list_boundaries() {
+    for (int s = 0; s < stages_; ++s) {
+      if (s + 1 < stages_) {
+        for (int direction = 0; direction < 2; ++direction) {
+          for (int amount = 0; amount < 4; ++amount) add(MoveKind::kShift, s, direction, amount);
+        }
+        add(MoveKind::kMerge, s);
+      }
+      const auto& devices = s_.stages[at(s)].devices;
+      const int ways = static_cast<int>(ways_to_divide(problem_.cluster, devices).size());
+      const bool some_unused = !unused_devices(problem_.cluster, s_).empty();
+      for (int way = 0; way < ways + (some_unused ? 1 : 0); ++way) {
+        add(MoveKind::kSplit, s, way, 0);
+        add(MoveKind::kSplit, s, way, 1);
+      }
+      for (int other = s + 1; other < stages_; ++other) add(MoveKind::kSwapGroups, s, other);
+    }
+  }
+
+  /// Blocks that may leave their stage, but for the one that a shift by one block moves.
+  void list_blocks() {
+    if (stages_ < 2) return;
+    const std::vector<int> stage_of = stage_of_blocks(problem_.blocks, s_);
+    std::vector<int> last(at(stages_), -1), first(at(stages_), -1);
+    for (int b = 0; b < problem_.blocks.size(); ++b) {
+      const int stage = stage_of[at(b)];
+      last[at(stage)] = b;
+      if (first[at(stage)] < 0) first[at(stage)] = b;
+    }
+    for (int b = 0; b < problem_.blocks.size(); ++b) {
+      const int stage = stage_of[at(b)];
+      if (first[at(stage)] == last[at(stage)]) continue;
+      const auto leaves = [&](const std::vector<int>& others, int sign) {
+        return std::all_of(others.begin(), others.end(), [&](int other) {
+          return sign * stage_of[at(other)] > sign * stage;
+        });
+      };
+      if (stage + 1 < stages_ && b != last[at(stage)] && leaves(next_[at(b)], 1)) {
+        add(MoveKind::kMoveBlock, b, 1);
+      }
+      if (stage > 0 && b != first[at(stage)] && leaves(previous_[at(b)], -1)) {
+        add(MoveKind::kMoveBlock, b, -1);
+      }
+    }
+  }
+
+  /// The first device of each class of a stage; stage -1: of those in none.
+  std::vector<DeviceId> classes_of(int stage) const {
+    const std::vector<DeviceId> devices =
+        stage < 0 ? unused_devices(problem_.cluster, s_) : s_.stages[at(stage)].devices;
+    std::set<std::pair<int, int>> seen;
+    std::vector<DeviceId> firsts;
+    for (const DeviceId id : devices) {
+      const Device& device = problem_.cluster.devices[at(id)];
+      if (seen.emplace(device.host, device.kind).second) firsts.push_back(id);
+      if (firsts.size() == kMostClasses) break;
+    }
+    return firsts;
+  }
+
+  void list_devices() {
+    std::vector<std::vector<DeviceId>> classes;  // the last: of the unused
+    for (int s = 0; s < stages_; ++s) classes.push_back(classes_of(s));
+    classes.push_back(classes_of(-1));
+    for (int from = 0; from <= stages_; ++from) {
+      for (int to = -1; to < stages_; ++to) {
+        const bool from_none = from == stages_;
+        if (from == to || (from_none && to < 0)) continue;
+        for (const DeviceId device : classes[at(from)]) {
+          for (int unit = 0; unit < 3; ++unit) add(MoveKind::kMoveDevices, device, to, unit);
+        }
+      }
+      for (int other = from + 1; other <= stages_; ++other) add_swaps(classes[at(from)], classes[at(other)]);
+    }
+  }
+
+  void add_swaps(const std::vector<DeviceId>& a, const std::vector<DeviceId>& b) {
+    for (const DeviceId x : a) {
+      for (const DeviceId y : b) add(MoveKind::kSwapDevices, x, y);
+    }
+  }
+
+  void list_shares() {
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      std::set<std::tuple<int, int, std::int64_t>> seen;
+      std::vector<int> replicas;
+      for (std::size_t i = 0; i < spec.devices.size() && replicas.size() < kMostClasses; ++i) {
+        const Device& device = problem_.cluster.devices[at(spec.devices[i])];
+        if (seen.emplace(device.host, device.kind, spec.shares[i]).second) {
+          replicas.push_back(static_cast<int>(i));
+        }
+      }
+      // Equal devices with equal shares may still differ by one sample: a class gives to its like.
+      if (replicas.size() == 1 && spec.devices.size() > 1) replicas.push_back(1);
+      for (const int from : replicas) {
+        for (const int to : replicas) {
+          if (from != to) add_shares(s, from, to, spec.shares[at(from)]);
+        }
+      }
+      if (spec.devices.size() > 1) {
+        add(MoveKind::kRebalance, s, 0);
+        add(MoveKind::kRebalance, s, 1);
+      }
+    }
+  }
+
+  void add_shares(int stage, int from, int to, std::int64_t samples) {
+    int last = 0;
+    for (const std::int64_t amount : {std::int64_t{1}, samples / 16, samples / 4}) {
+      if (amount <= last || amount >= samples) continue;
+      last = static_cast<int>(amount);
+      add(MoveKind::kShares, stage, from, to, last);
+    }
+  }
+
+  void list_settings(const std::vector<std::int64_t>& micro_batches) {
+    const auto here = std::find(micro_batches.begin(), micro_batches.end(), s_.micro_batches);
+    const auto position = here - micro_batches.begin();
+    const auto count = static_cast<std::ptrdiff_t>(micro_batches.size());
+    for (const std::ptrdiff_t step : {-2, -1, 1, 2}) {
+      if (position + step < 0 || position + step >= count) continue;
+      add(MoveKind::kMicroBatches, static_cast<int>(micro_batches[static_cast<std::size_t>(position + step)]));
+    }
+    if (stages_ > 1 && s_.micro_batches > 1) add(MoveKind::kSchedule);
+    for (int s = 0; s < stages_; ++s) add(MoveKind::kRecompute, s);
+    if (stages_ > 1) {
+      add(MoveKind::kRecompute, -1, 0);
+      add(MoveKind::kRecompute, -1, 1);
+    }
+  }
+
+  void list_buckets() {
+    std::vector<int> before(at(stages_), -1);  // the last bucket of each stage so far
+    std::set<int> reduced;
+    for (int b = 0; b < static_cast<int>(grouped_.buckets.size()); ++b) {
+      const Bucket& bucket = grouped_.buckets[at(b)];
+      if (s_.stages[at(bucket.stage)].devices.size() < 2) continue;
+      reduced.insert(bucket.stage);
+      int& previous = before[at(bucket.stage)];
+      if (previous >= 0) {
+        if (can_merge(grouped_.buckets[at(previous)], bucket)) {
+          add(MoveKind::kMergeBuckets, previous, b);
+        }
+        add(MoveKind::kSwapBuckets, previous, b);
+      }
+      previous = b;
+      add_splits(b, static_cast<int>(bucket.parameters.size()));
+      for (int i = 0; i < kAllReduceCount; ++i) {
+        const auto algorithm = static_cast<AllReduce>(i);
+        if (algorithm == bucket.algorithm) continue;
+        add(MoveKind::kBucketAlgorithm, b, static_cast<int>(algorithm));
+      }
+    }
+    for (const int stage : reduced) {
+      for (int i = 0; i < kAllReduceCount; ++i) {
+        const auto algorithm = static_cast<AllReduce>(i);
+        add(MoveKind::kBucketAlgorithm, -1 - stage, static_cast<int>(algorithm));
+      }
+    }
+  }
+
+  bool can_merge(const Bucket& a, const Bucket& b) const {
+    const auto held = [&](const Bucket& bucket) {
+      return held_type(problem_.graph.tensor(bucket.parameters.front()).type,
+                       problem_.training.precision);
+    };
+    return held(a) == held(b);
+  }
+
+  void add_splits(int bucket, int gradients) {
+    int last = 0;
+    for (const int place : {1, gradients / 4, gradients / 2, 3 * gradients / 4, gradients - 1}) {
+      if (place <= last || place >= gradients) continue;
+      last = place;
+      add(MoveKind::kSplitBucket, bucket, place);
+    }
+  }
+
+  const Problem& problem_;
+  const Strategy& s_;
+  const Strategy& grouped_;
+  const std::vector<std::vector<int>>& next_;
+  const std::vector<std::vector<int>>& previous_;
+  int stages_;
+  std::array<std::vector<Move>, kMoveKindCount> moves_;
+};
+
+}  // namespace
+
+std::vector<Move> StrategyMoves::list(const Strategy& strategy, const Strategy& grouped,
+                                      std::size_t most, Rng& rng) const {
+  auto by_kind = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
+  std::vector<Move> moves;
+  bool any = true;
+  while (any && moves.size() < most) {
+    any = false;
+    for (std::vector<Move>& list : by_kind) {
+      if (list.empty() || moves.size() == most) continue;
+      any = true;
+      std::swap(list[rng.below(list.size())], list.back());
+      moves.push_back(list.back());
+      list.pop_back();
+    }
+  }
+  return moves;
+}
+
+}  // namespace agpcs
