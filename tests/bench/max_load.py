@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints a table of max-load problems: best known, every seeder and refiner, and the default search.
+
+    tests/bench/max_load.py [--bench build/release/tests/max_load_bench] [--data FOLDER] [--judge FILE] [-- BENCH FLAGS]
+
+Reads every *.json of FOLDER (format: msr-fiddle/dnn-partitioning), best known values from the README beside it. Values
+are what the independent judge says of the split, in ms; `!` follows one that it finds at fault. Seconds are CPU time of
+the default search, `ours`. Exit code 1 if `ours` is at fault anywhere or above a best known value.
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT.parent / "shared" / "data"
+
+
+def problem_text(instance):
+    """The instance as `max_load_bench` reads it."""
+    index = {node["id"]: i for i, node in enumerate(instance["nodes"])}
+    out_cost = {edge["sourceId"]: edge["cost"] for edge in instance["edges"]}
+    lines = [f"{len(index)} {len(instance['edges'])} {instance['maxFPGAs']} {int(instance.get('maxCPUs', 1) > 0)} "
+             f"{instance['maxSizePerFPGA']!r}"]
+    for node in instance["nodes"]:
+        colour = node.get("colorClass")
+        lines.append(f"{node['fpgaLatency']!r} {node['cpuLatency']!r} {int(node.get('supportedOnFpga', True))} "
+                     f"{node['size']!r} {out_cost.get(node['id'], 0)!r} {-1 if colour is None else colour}")
+    lines += [f"{index[edge['sourceId']]} {index[edge['destId']]}" for edge in instance["edges"]]
+    return "\n".join(lines) + "\n"
+
+
+def best_known(folder):
+    """{instance: ms} of the README beside the folder."""
+    readme = folder.parent / "README.md"
+    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    return {name: float(value) for name, value in re.findall(r"(\w+_[\w-]+) (\d+\.\d+)", text)}
+
+
+def judged(judge, path, split):
+    """What the judge says: max load, and whether it finds no fault."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(split, file)
+        file.flush()
+        done = subprocess.run([sys.executable, judge, path, file.name], capture_output=True, text=True, check=True)
+    load, *verdicts = done.stdout.split("\n")
+    return float(load), all(line.endswith(" ok") for line in verdicts if line)
+
+
+def row(path, arguments, known):
+    instance = json.loads(path.read_text(encoding="utf-8"))
+    ids = [node["id"] for node in instance["nodes"]]
+    done = subprocess.run([arguments.bench, *arguments.flags], input=problem_text(instance), capture_output=True,
+                          text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{path.name}: exit code {done.returncode}\n{done.stderr}")
+    cells, good, seconds = {"best known": "-" if known is None else f"{known:.3f}"}, True, "-"
+    for line in done.stdout.splitlines():
+        name, seconds, *devices = line.split()
+        load, valid = judged(arguments.judge, path, dict(zip(ids, map(int, devices))))
+        cells[name] = f"{load:.3f}" + ("" if valid else "!")
+        good = valid and (known is None or load <= known)  # of the last line: ours
+    cells["seconds"], cells["verdict"] = f"{float(seconds):.1f}", "ok" if good else "WORSE OR INVALID"
+    return cells, good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/release/tests/max_load_bench")
+    parser.add_argument("--data", type=pathlib.Path, default=DATA / "dnn-partitioning")
+    parser.add_argument("--judge", type=pathlib.Path, default=DATA / "maxload.py")
+    parser.add_argument("flags", nargs="*", help="of max_load_bench, after --")
+    arguments = parser.parse_args()
+    paths = sorted(arguments.data.glob("*.json"))
+    for needed in (arguments.bench, arguments.judge):
+        if not needed.exists():
+            sys.exit(f"{needed} is not there")
+    if not paths:
+        sys.exit(f"no *.json in {arguments.data}")
+    known, all_good, header = best_known(arguments.data), True, None
+    for path in paths:
+        cells, good = row(path, arguments, known.get(path.stem))
+        if header is None:
+            header = list(cells)
+            print("| problem | " + " | ".join(header) + " |\n| --- |" + " ---: |" * len(header))
+        print(f"| {path.stem} | " + " | ".join(cells[name] for name in header) + " |", flush=True)
+        all_good = all_good and good
+    sys.exit(0 if all_good else 1)
+
+
+if __name__ == "__main__":
+    main()
