@@ -3,80 +3,151 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
+#include <map>
+#include <utility>
 
 namespace agpcs {
 namespace {
 
-struct State {
-  double seconds = std::numeric_limits<double>::infinity();
-  int from_piece = 0, from_unit = 0;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// Distinct pairs (state, place), numbered.
+class Nodes {
+ public:
+  int add(int state, int place) {
+    return known_.try_emplace({state, place}, static_cast<int>(known_.size())).first->second;
+  }
+  std::size_t size() const { return known_.size(); }
+  const std::map<std::pair<int, int>, int>& all() const { return known_; }
+
+ private:
+  std::map<std::pair<int, int>, int> known_;
+};
+
+struct Best {
+  double seconds = kNever;
+  int group = -1, end_piece = 0, next = -1;  // next: the entry of the stage after it
 };
 
 class LinearSolver {
  public:
   explicit LinearSolver(const LinearProblem& problem)
-      : problem_(problem), width_(static_cast<std::size_t>(problem.pieces) + 1) {}
+      : problem_(problem), width_(at(problem.pieces) + 1) {
+    for (const LinearGroup& group : problem.groups) {
+      entry_of_.push_back(entries_.add(group.from, group.entry));
+      exit_of_.push_back(exits_.add(group.to, group.exit));
+    }
+  }
 
   std::vector<LinearPlan> run() {
-    const int most = std::min({problem_.most_stages, problem_.pieces, problem_.units});
-    layers_.assign(static_cast<std::size_t>(most) + 1, empty_layer());
-    for (int unit = 0; unit <= problem_.units; ++unit) state(0, unit, 0).seconds = 0;
+    const int most = std::min(problem_.most_stages, problem_.pieces);
     std::vector<LinearPlan> plans;
     for (int stages = 1; stages <= most; ++stages) {
-      for (int unit = stages; unit <= problem_.units; ++unit) {
-        for (int piece = stages; piece <= problem_.pieces; ++piece) extend_to(stages, unit, piece);
+      find_successors(stages - 1);
+      layers_.emplace_back(entries_.size() * width_);
+      for (int group = 0; group < static_cast<int>(problem_.groups.size()); ++group) {
+        extend(stages, group);
       }
-      plans.push_back(best_plan(stages));
+      const int first = best_entry();
+      if (first < 0) continue;
+      plans.push_back(plan_from(first));
+      best_step_ = std::min(best_step_, (problem_.fill + stages) * plans.back().seconds);
     }
     return plans;
   }
 
  private:
-  std::vector<State> empty_layer() const {
-    return std::vector<State>(width_ * (static_cast<std::size_t>(problem_.units) + 1));
+  struct Successor {
+    double seconds = kNever;
+    int entry = -1;
+  };
+
+  Best& best(int stages, int entry, int piece) {
+    return layers_[at(stages) - 1][at(entry) * width_ + at(piece)];
   }
-  State& state(int stages, int unit, int piece) {
-    return layers_[static_cast<std::size_t>(stages)]
-                  [static_cast<std::size_t>(unit) * width_ + static_cast<std::size_t>(piece)];
+  /// What a part of a plan of at least `stages` stages may take.
+  double most_seconds(int stages) const {
+    return best_step_ == kNever ? kNever : best_step_ * problem_.within / (problem_.fill + stages);
   }
 
-  void extend_to(int stages, int unit, int piece) {
-    State& best = state(stages, unit, piece);
-    for (int a = unit - 1; a >= stages - 1; --a) {
-      for (int i = stages - 1; i < piece && (stages > 1 || i == 0); ++i) {
-        const double before = state(stages - 1, a, i).seconds;
-        if (before >= best.seconds) continue;
-        const double cut = i > 0 ? problem_.cut_seconds(i, a) : 0;
-        if (cut >= best.seconds) continue;
-        const double seconds = std::max({before, cut, problem_.stage_seconds(i, piece, a, unit)});
-        if (seconds < best.seconds) best = {seconds, i, a};
+  /// For each end of a stage and piece after it: the best of what may follow in `stages` stages.
+  void find_successors(int stages) {
+    successors_.assign(exits_.size() * width_, {});
+    for (const auto& [exit, number] : exits_.all()) {
+      if (stages == 0) {
+        successors_[at(number) * width_ + at(problem_.pieces)].seconds = 0;
+        continue;
+      }
+      auto entry = entries_.all().lower_bound({exit.first, std::numeric_limits<int>::min()});
+      for (; entry != entries_.all().end() && entry->first.first == exit.first; ++entry) {
+        for (int piece = 1; piece < problem_.pieces; ++piece) {
+          const double after = best(stages, entry->second, piece).seconds;
+          Successor& successor = successors_[at(number) * width_ + at(piece)];
+          if (after >= successor.seconds) continue;
+          const double cut = problem_.cut_seconds(piece, exit.second, entry->first.second);
+          const double seconds = std::max(after, cut);
+          if (seconds < successor.seconds) successor = {seconds, entry->second};
+        }
       }
     }
   }
 
-  LinearPlan best_plan(int stages) {
-    int unit = stages;
-    for (int u = stages + 1; u <= problem_.units; ++u) {
-      const double seconds = state(stages, u, problem_.pieces).seconds;
-      if (seconds < state(stages, unit, problem_.pieces).seconds) unit = u;
+  void extend(int stages, int group) {
+    const int from = problem_.groups[at(group)].from;
+    const double most = most_seconds(stages), most_before = most_seconds(stages + 1);
+    for (int end = problem_.pieces; end > 0; --end) {
+      const Successor& successor = successors_[at(exit_of_[at(group)]) * width_ + at(end)];
+      if (successor.seconds == kNever || successor.seconds > most) continue;
+      for (int begin = end - 1; begin >= 0; --begin) {
+        const double own = problem_.stage_seconds(begin, end, group, stages - 1);
+        if (own > most || own == kNever) break;  // more pieces take longer
+        if (begin > 0 && problem_.least_before &&
+            problem_.least_before(begin, from) > most_before) {
+          continue;
+        }
+        const double seconds = std::max(own, successor.seconds);
+        Best& known = best(stages, entry_of_[at(group)], begin);
+        if (seconds < known.seconds) known = {seconds, group, end, successor.entry};
+      }
     }
+  }
+
+  /// Of a plan with as many stages as there are layers; -1: there is none.
+  int best_entry() {
+    const int stages = static_cast<int>(layers_.size());
+    int first = -1;
+    double least = kNever;
+    for (const auto& [entry, number] : entries_.all()) {
+      const double seconds = best(stages, number, 0).seconds;
+      if (seconds >= least) continue;
+      least = seconds;
+      first = number;
+    }
+    return first;
+  }
+
+  LinearPlan plan_from(int entry) {
     LinearPlan plan;
-    int piece = problem_.pieces;
-    plan.seconds = state(stages, unit, piece).seconds;
-    for (int k = stages; k > 0; --k) {
-      const State& end = state(k, unit, piece);
-      plan.stages.push_back({end.from_piece, piece, end.from_unit, unit});
-      piece = end.from_piece;
-      unit = end.from_unit;
+    int piece = 0;
+    plan.seconds = best(static_cast<int>(layers_.size()), entry, 0).seconds;
+    for (int stages = static_cast<int>(layers_.size()); stages > 0; --stages) {
+      const Best& first = best(stages, entry, piece);
+      plan.stages.push_back({piece, first.end_piece, first.group});
+      piece = first.end_piece;
+      entry = first.next;
     }
-    std::reverse(plan.stages.begin(), plan.stages.end());
     return plan;
   }
 
   const LinearProblem& problem_;
   std::size_t width_;
-  std::vector<std::vector<State>> layers_;  // by number of stages
+  Nodes entries_, exits_;
+  std::vector<int> entry_of_, exit_of_;    // by group
+  std::vector<std::vector<Best>> layers_;  // by number of stages less one: by entry, then piece
+  std::vector<Successor> successors_;      // by exit, then piece
+  double best_step_ = kNever;
 };
 
 }  // namespace

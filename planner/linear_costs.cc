@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/linear_costs.h"
+
+#include "cost_model/link_model.h"
+#include "ir/plan_graph.h"
+#include "ir/stage_memory.h"
+#include "planner/candidates.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+PieceSums::PieceSums(const Problem& problem, std::vector<int> bounds)
+    : problem_(problem), bounds_(std::move(bounds)), samples_(problem.blocks.samples) {
+  sum_seconds();
+  sum_gradients();
+  sum_memory();
+}
+
+double PieceSums::cut_bytes(int piece) const {
+  return problem_.blocks.cut_bytes[at(bounds_[at(piece)])] /
+         static_cast<double>(problem_.blocks.samples);
+}
+
+void PieceSums::sum_seconds() {
+  const std::int64_t few = std::max<std::int64_t>(1, samples_ / 4);
+  std::vector<bool> used(problem_.cluster.kinds.size());
+  for (const Device& device : problem_.cluster.devices) used[at(device.kind)] = true;
+  seconds_.assign(used.size(), {Line()});
+  for (std::size_t k = 0; k < used.size(); ++k) {
+    for (int p = 0; p < pieces(); ++p) {
+      double once = 0, twice = 0;
+      for (int block = bounds_[at(p)]; used[k] && block < bounds_[at(p) + 1]; ++block) {
+        for (const OpId op : problem_.blocks.blocks[at(block)].ops) {
+          const OpSeconds s = problem_.costs.seconds(static_cast<int>(k), op, few);
+          const OpSeconds t = problem_.costs.seconds(static_cast<int>(k), op, 2 * few);
+          once += s.forward + s.backward;
+          twice += t.forward + t.backward;
+        }
+      }
+      const double slope = (twice - once) / static_cast<double>(few);
+      const Line& last = seconds_[k].back();
+      seconds_[k].push_back({last.fixed + std::max(0.0, once - slope * static_cast<double>(few)),
+                             last.per_sample + slope});
+    }
+  }
+}
+
+void PieceSums::sum_gradients() {
+  const std::vector<std::int64_t> by_block = gradient_bytes(problem_);
+  gradients_ = {0};
+  for (int p = 0; p < pieces(); ++p) {
+    double sum = gradients_.back();
+    for (int block = bounds_[at(p)]; block < bounds_[at(p) + 1]; ++block) {
+      sum += static_cast<double>(by_block[at(block)]);
+    }
+    gradients_.push_back(sum);
+  }
+}
+
+/// Each piece as a stage of its own.
+void PieceSums::sum_memory() {
+  std::vector<int> piece_of_block;
+  for (int p = 0; p < pieces(); ++p) piece_of_block.resize(at(bounds_[at(p) + 1]), p);
+  const std::vector<int> piece_of = stage_of_ops(problem_.blocks, piece_of_block);
+  std::vector<StageParts> parts(at(pieces()));
+  for (OpId op = 0; op < static_cast<OpId>(piece_of.size()); ++op) {
+    parts[at(piece_of[at(op)])].ops.push_back(op);
+  }
+  for_each_crossing(problem_.graph, piece_of, [&](int from, int to, TensorId id) {
+    const bool gradient = problem_.graph.tensor(id).needs_gradient;
+    parts[at(from)].sent.push_back({id, gradient});
+    parts[at(to)].received.push_back({id, gradient});
+  });
+  StageMemoryModel model(problem_.graph, problem_.training);
+  const double samples = static_cast<double>(samples_);
+  resident_ = kept_ = {0};
+  extra_.assign(at(pieces()), std::vector<double>(at(pieces())));
+  for (int p = 0; p < pieces(); ++p) {
+    parts[at(p)].gradients = static_cast<std::int64_t>(gradients_[at(p) + 1] - gradients_[at(p)]);
+    const StageMemory m = model.of(parts[at(p)], samples_);
+    const double received = static_cast<double>(m.received - m.received_and_free) / samples;
+    resident_.push_back(resident_.back() +
+                        static_cast<double>(m.parameters + m.gradients + m.optimizer));
+    kept_.push_back(kept_.back() + static_cast<double>(m.in_flight) / samples - received);
+    received_.push_back(received);
+    extra_[at(p)][at(p)] =
+        static_cast<double>(std::max(m.forward_peak, m.backward_peak) - m.in_flight) / samples;
+  }
+  for (int i = 0; i < pieces(); ++i) {
+    for (int j = i + 1; j < pieces(); ++j) {
+      extra_[at(i)][at(j)] = std::max(extra_[at(i)][at(j) - 1], extra_[at(j)][at(j)]);
+    }
+  }
+}
+
+LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
+    : sums_(sums), problem_(sums.problem_) {
+  for (const std::vector<int>& taken : lattice.taken_at) {
+    std::vector<DeviceId> devices;
+    for (std::size_t c = 0; c < taken.size(); ++c) {
+      for (int i = 0; i < taken[c]; ++i) {
+        const std::vector<DeviceId>& unit = lattice.units[c][at(i)];
+        devices.insert(devices.end(), unit.begin(), unit.end());
+      }
+    }
+    before_.push_back(members_of(devices));
+  }
+  std::map<std::vector<int>, Line> known;  // in a lattice of classes many groups are equal
+  for (int g = 0; g < static_cast<int>(lattice.groups.size()); ++g) {
+    const std::vector<DeviceId> devices = lattice.devices_of(g);
+    groups_.push_back(members_of(devices));
+    const auto [entry, added] = known.try_emplace(lattice.taken[at(g)]);
+    if (added && devices.size() > 1) {
+      const auto seconds = [&](std::int64_t bytes) {
+        return all_reduce_seconds(problem_.cluster, devices, bytes);
+      };
+      entry->second = line_of(seconds(1 << 20), seconds(32 << 20));
+    }
+    all_reduce_.push_back(entry->second);
+  }
+  std::set<DeviceId> entries, exits;
+  for (const LinearGroup& group : lattice.groups) {
+    entries.insert(group.entry);
+    exits.insert(group.exit);
+  }
+  for (const DeviceId exit : exits) {
+    for (const DeviceId entry : entries) {
+      const auto seconds = [&](std::int64_t bytes) {
+        return lone_seconds(problem_.cluster, transfer(problem_.cluster, exit, entry, bytes));
+      };
+      Line& line = links_[{exit, entry}];
+      if (exit != entry) line = line_of(seconds(1 << 20), seconds(32 << 20));
+    }
+  }
+}
+
+void LinearCosts::set_micro_batches(std::int64_t count) {
+  micro_batches_ = static_cast<double>(count);
+  samples_ = static_cast<double>(problem_.training.batch / count);
+}
+
+LinearCosts::Members LinearCosts::members_of(const std::vector<DeviceId>& devices) const {
+  std::vector<double> of_kind(problem_.cluster.kinds.size());
+  for (const DeviceId device : devices) of_kind[at(problem_.cluster.devices[at(device)].kind)] += 1;
+  Members members;
+  for (std::size_t k = 0; k < of_kind.size(); ++k) {
+    if (of_kind[k] > 0) members.push_back({static_cast<int>(k), of_kind[k]});
+  }
+  return members;
+}
+
+double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
+  double rate = 0, ahead = samples_;  // samples/s together, and samples lost to launches
+  double least = 0;
+  const Members& members = groups_[at(group)];
+  for (const Member& member : members) {
+    const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
+    const double fixed = sums[at(j)].fixed - sums[at(i)].fixed;
+    const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
+    rate += member.devices / slope;
+    ahead += member.devices * fixed / slope;
+    least = std::max(least, fixed);
+  }
+  double seconds = std::max(ahead / rate, least);
+  if (!fits(i, j, members, rate, later, false)) {
+    if (!fits(i, j, members, rate, later, true)) return kNever;
+    seconds *= 4.0 / 3;  // backward takes about twice as long as forward
+  }
+  const double bytes = sums_.gradients_[at(j)] - sums_.gradients_[at(i)];
+  return seconds + (bytes > 0 ? all_reduce_[at(group)].at(bytes) / micro_batches_ : 0);
+}
+
+bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,
+                       bool recompute) const {
+  const double resident = sums_.resident_[at(j)] - sums_.resident_[at(i)];
+  const double kept = sums_.kept_[at(j)] - sums_.kept_[at(i)] + sums_.received_[at(i)];
+  const double in_flight = std::min(micro_batches_, later + 1.0);
+  const double of_sample =
+      (recompute ? kept + (in_flight - 1) * sums_.received_[at(i)] : kept * in_flight) +
+      sums_.extra_[at(i)][at(j) - 1];
+  for (const Member& member : group) {
+    const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
+    const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
+    const double share = samples_ / (slope * rate);
+    const auto memory = static_cast<double>(problem_.cluster.kinds[at(member.kind)].memory_bytes);
+    if (resident + of_sample * share > memory) return false;
+  }
+  return true;
+}
+
+double LinearCosts::cut_seconds(int piece, DeviceId exit, DeviceId entry) const {
+  return links_.at({exit, entry}).at(sums_.cut_bytes(piece) * samples_);
+}
+
+double LinearCosts::least_before(int i, int state) const {
+  double rate = 0;
+  for (const Member& member : before_[at(state)]) {
+    rate += member.devices / std::max(1e-15, sums_.seconds_[at(member.kind)][at(i)].per_sample);
+  }
+  // Every stage lasts at least as long as all the work spread over all devices would.
+  return rate > 0 ? samples_ / rate : kNever;
+}
+
+LinearCosts::Line LinearCosts::line_of(double at_1_mib, double at_32_mib) {
+  const double slope = (at_32_mib - at_1_mib) / (31 << 20);
+  return {std::max(0.0, at_1_mib - slope * (1 << 20)), slope};
+}
+
+}  // namespace agpcs
