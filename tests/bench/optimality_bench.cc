@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often the planner finds the best strategy there is: plans generated problems with its
+// defaults, then tries every strategy that might be faster.
+//
+//     optimality_bench [problems, default 200] [first seed, default 0] [most evaluations each]
+//
+// Prints a line for each miss with both strategies, then a summary. Exit code 1: fewer than 95% are
+// optimal, or a gap is above 2%.
+#include "planner/plan_problem.h"
+#include "tests/bench/small_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+
+namespace agpcs::bench {
+namespace {
+
+/// What differs by less is equal: sums of seconds in another order.
+constexpr double kEqual = 1e-9;
+
+struct Tally {
+  int problems = 0, optimal = 0, infeasible = 0, unfinished = 0;
+  std::int64_t skeletons = 0, evaluations = 0;
+  double worst = 0, worst_of_bound = 0, planning = 0, searching = 0;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void print_miss(std::uint64_t seed, double gap, const Problem& problem, const Evaluated& planned,
+                const Optimum& optimum) {
+  fmt::print("\nproblem {}: {:.3f}% slower than the best, {:.6g} against {:.6g} s\n", seed,
+             100 * gap, planned.estimate.step_seconds, optimum.seconds);
+  fmt::print("{} blocks, batch {}\n{}-- planned, by {} and {}\n{}-- best\n{}",
+             problem.blocks.size(), problem.training.batch, print_cluster(problem.cluster),
+             planned.plan.made_by.seeder, planned.plan.made_by.refiner,
+             print_strategy(planned.strategy, problem.graph, problem.cluster),
+             print_strategy(optimum.strategy, problem.graph, problem.cluster));
+}
+
+void try_problem(std::uint64_t seed, std::int64_t most, Tally& tally) {
+  const auto problem = small_problem(seed);
+  ++tally.problems;
+  auto start = std::chrono::steady_clock::now();
+  const Result<Planned> planned = plan_problem(*problem, {});
+  tally.planning += seconds_since(start);
+  start = std::chrono::steady_clock::now();
+  const double found =
+      planned.ok() ? planned->best.estimate.step_seconds : std::numeric_limits<double>::infinity();
+  const Optimum optimum = best_below(*problem, found * (1 - kEqual), most);
+  tally.searching += seconds_since(start);
+  tally.skeletons += optimum.skeletons;
+  tally.evaluations += optimum.evaluations;
+  if (!optimum.complete) {
+    ++tally.unfinished;
+    fmt::print("problem {}: not finished\n", seed);
+  }
+  if (!planned.ok()) {
+    ++tally.infeasible;
+    const bool right = optimum.complete && optimum.seconds > found * (1 - kEqual);
+    if (right || optimum.evaluations == 0) {
+      ++tally.optimal;
+    } else {
+      tally.worst = std::numeric_limits<double>::infinity();
+      fmt::print("\nproblem {}: said to be infeasible: {}\n-- best\n{}", seed,
+                 planned.status().message(),
+                 print_strategy(optimum.strategy, problem->graph, problem->cluster));
+    }
+    return;
+  }
+  const double least = std::min(found, optimum.seconds);
+  tally.worst_of_bound = std::max(tally.worst_of_bound, least / planned->bound.seconds - 1);
+  if (optimum.seconds >= found) {
+    tally.optimal += optimum.complete ? 1 : 0;
+    return;
+  }
+  const double gap = found / optimum.seconds - 1;
+  tally.worst = std::max(tally.worst, gap);
+  print_miss(seed, gap, *problem, planned->best, optimum);
+}
+
+int run(std::uint64_t first, int count, std::int64_t most) {
+  Tally tally;
+  for (int i = 0; i < count; ++i) try_problem(first + static_cast<std::uint64_t>(i), most, tally);
+  const double fraction = static_cast<double>(tally.optimal) / tally.problems;
+  fmt::print("\n{} problems, of which {} have no plan\n", tally.problems, tally.infeasible);
+  fmt::print("optimal        {} ({:.1f}%)\n", tally.optimal, 100 * fraction);
+  fmt::print("worst gap      {:.3f}%\n", 100 * tally.worst);
+  fmt::print("not finished   {}\n", tally.unfinished);
+  fmt::print("bound          the best is at most {:.1f}% above it\n", 100 * tally.worst_of_bound);
+  fmt::print("tried          {} skeletons, {} evaluations\n", tally.skeletons, tally.evaluations);
+  fmt::print("time           {:.1f} s planning, {:.1f} s trying all\n", tally.planning,
+             tally.searching);
+  return fraction >= 0.95 && tally.worst <= 0.02 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace agpcs::bench
+
+int main(int argc, char** argv) {
+  const auto argument = [&](int index, std::int64_t otherwise) {
+    return argc > index ? std::atoll(argv[index]) : otherwise;
+  };
+  return agpcs::bench::run(static_cast<std::uint64_t>(argument(2, 0)),
+                           static_cast<int>(argument(1, 200)), argument(3, 2'000'000));
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/small_cases.h"
+
+#include "ir/check.h"
+#include "ir/rng.h"
+#include "tests/builders.h"
+
+#include <agpcs/plan.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs::bench {
+namespace {
+
+int between(Rng& rng, int low, int high) {
+  return low + static_cast<int>(rng.below(static_cast<std::uint64_t>(high - low + 1)));
+}
+
+std::string extents(const std::vector<int>& list) {
+  std::string text;
+  for (const int extent : list) text += (text.empty() ? "[" : ",") + std::to_string(extent);
+  return text + "]";
+}
+
+/// Products, with an activation after some, with a sum with an earlier tensor after some (a
+/// residual sum, or branches that meet).
+class GraphWriter {
+ public:
+  explicit GraphWriter(Rng rng) : rng_(rng) {}
+
+  std::string run(int most_ops) {
+    const int widths[] = {64, 256, 1024, 2048};
+    const int width = widths[rng_.below(4)];
+    const bool narrow = rng_.below(3) == 0;  // one layer of another width
+    text_ = "input x [n," + std::to_string(width) + "]\ninput labels int64[n]\n";
+    const int products = between(rng_, 1, 5);
+    std::string last = "x";
+    std::vector<std::string> same = {};  // tensors of the usual width
+    int from = width;
+    for (int i = 0; i < products && ops_ + 1 < most_ops; ++i) {
+      const bool branch = !same.empty() && from == width && rng_.below(4) == 0;
+      const std::string source = branch ? same[rng_.below(same.size())] : last;
+      const int to = narrow && i == products / 2 && !branch ? width / 4 : width;
+      std::string made = product(source, from, to);
+      if (ops_ + 1 < most_ops && rng_.below(2) == 0) made = unary(made, to);
+      const bool meet = to == width && !same.empty() && ops_ + 1 < most_ops;
+      if (meet && (branch || rng_.below(3) == 0)) {
+        made = sum(made, branch ? last : same[rng_.below(same.size())], to);
+      }
+      if (to == width) same.push_back(made);
+      last = made;
+      from = to;
+    }
+    return text_ + "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last +
+           "\nloss l\n";
+  }
+
+ private:
+  std::string add(const std::string& call, int width) {
+    const std::string name = "t" + std::to_string(ops_++);
+    text_ += name + " = " + call + " [n," + std::to_string(width) + "]\n";
+    return name;
+  }
+  std::string product(const std::string& source, int from, int to) {
+    const std::string weight = "w" + std::to_string(ops_);
+    text_ += "parameter " + weight + " " + extents({from, to}) + "\n";
+    return add("MatMul(" + source + ", " + weight + ")", to);
+  }
+  std::string unary(const std::string& source, int width) {
+    return add("Relu(" + source + ")", width);
+  }
+  std::string sum(const std::string& a, const std::string& b, int width) {
+    return add("Add(" + a + ", " + b + ")", width);
+  }
+
+  Rng rng_;
+  std::string text_;
+  int ops_ = 0;
+};
+
+std::string cluster_text(Rng rng, int devices) {
+  const char* const nics[] = {"0.5e9", "3e9", "12e9", "100e9"};
+  const char* const ports[] = {"5e9", "50e9", "300e9"};
+  const int hosts = between(rng, 1, std::min(3, devices));
+  const int kinds = between(rng, 1, hosts);
+  std::string text;
+  for (int k = 0; k < kinds; ++k) {
+    text += "kind k" + std::to_string(k) +
+            " memory=16e9 launch=2e-6 bandwidth=" + std::to_string(between(rng, 2, 9)) +
+            "00e9 fp32=" + std::to_string(between(rng, 2, 15)) + "e12\n";
+  }
+  const std::string nic = nics[rng.below(4)], port = ports[rng.below(3)];
+  int left = devices;
+  for (int h = 0; h < hosts; ++h) {
+    const int count = h + 1 == hosts ? left : between(rng, 1, left - (hosts - h - 1));
+    left -= count;
+    text += "host h" + std::to_string(h) + " k" + std::to_string(h % kinds) + " " +
+            std::to_string(count) + " bandwidth=" + port + " nic=" + nic + "\n";
+  }
+  return text;
+}
+
+std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster cluster,
+                                    const std::string& optimizer, std::int64_t batch) {
+  Graph graph = testing::graph_of(graph_text);
+  Training training = testing::training_of(graph, batch);
+  training.optimizer.kind = optimizer;
+  auto problem = Problem::make(std::move(graph), std::move(cluster), std::move(training));
+  AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
+  return std::move(*problem);
+}
+
+}  // namespace
+
+std::unique_ptr<const Problem> small_problem(std::uint64_t seed) {
+  Rng rng = Rng(seed).fork("small case");
+  const int devices = between(rng, 2, 4);
+  const int most_ops[] = {9, 9, 9};
+  const std::string graph = GraphWriter(rng.fork("graph")).run(most_ops[devices - 2]);
+  const std::int64_t batches[][4] = {{4, 8, 12, 16}, {4, 8, 12, 16}, {4, 6, 8, 12}};
+  const std::int64_t batch = batches[devices - 2][rng.below(4)];
+  const std::string optimizer = rng.below(2) == 0 ? "sgd" : "adam";
+  Cluster cluster = testing::cluster_of(cluster_text(rng.fork("cluster"), devices));
+  if (rng.below(3) > 0) return make(graph, std::move(cluster), optimizer, batch);
+  // Short of memory: no device holds all of the parameters' state, all of them together do.
+  std::int64_t state = 0;
+  const auto ample = make(graph, cluster, optimizer, batch);
+  const std::int64_t each = optimizer == "adam" ? 16 : 8;
+  for (const TensorId id : ample->graph.parameters()) {
+    state += each * elements_at(ample->graph.tensor(id).shape, 1);
+  }
+  const int percent = between(rng, 60, 130);
+  for (DeviceKind& kind : cluster.kinds) kind.memory_bytes = state * percent / 100 + (1 << 20);
+  return make(graph, std::move(cluster), optimizer, batch);
+}
+
+}  // namespace agpcs::bench

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problems small enough to try every strategy, and the search that does.
+#pragma once
+
+#include "ir/strategy.h"
+#include "planner/problem.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+namespace agpcs::bench {
+
+/// At most 10 blocks (chains, residual sums, branches; at most 5 trained tensors), 2 to 4 devices
+/// of 1 to 3 kinds on 1 to 3 hosts with slow or fast links, a batch of 4 to 16, memory that is
+/// ample or short. Same seed, same problem.
+std::unique_ptr<const Problem> small_problem(std::uint64_t seed);
+
+struct Optimum {
+  double seconds = std::numeric_limits<double>::infinity();
+  Strategy strategy;             ///< of those seconds, when they are finite
+  std::int64_t skeletons = 0;    ///< cuts, groups, shares, micro-batches that were looked at
+  std::int64_t evaluations = 0;  ///< by the Evaluator
+  bool complete = true;          ///< false: stopped at `most_evaluations`
+};
+
+/// The fastest strategy that fits and takes less than `below` seconds, of all: convex cuts of the
+/// blocks into stages, device groups in any order (devices may idle), shares, numbers of
+/// micro-batches, schedules, recomputation, runs of gradients in backward order as buckets, and
+/// their algorithms. Left out is what bounds prove to be no faster, and:
+/// - of devices that nothing distinguishes (same host, kind, links), all but one order;
+/// - recomputation of a stage where all fits without it: it only lengthens passes;
+/// - GPipe of one stage or one micro-batch, which is 1F1B but for memory.
+Optimum best_below(const Problem& problem, double below = std::numeric_limits<double>::infinity(),
+                   std::int64_t most_evaluations = std::numeric_limits<std::int64_t>::max());
+
+}  // namespace agpcs::bench

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search over all strategies of small problems (tests/bench): what the benchmark measures the
+// planner by must be right itself.
+#include "tests/bench/small_cases.h"
+
+#include "planner/evaluator.h"
+#include "planner/lower_bound.h"
+#include "planner/seeder.h"
+#include "tests/planner/random_strategies.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using bench::best_below;
+using bench::Optimum;
+using bench::small_problem;
+
+/// Those of the generated problems that take least.
+std::vector<std::unique_ptr<const Problem>> smallest_problems() {
+  std::vector<std::unique_ptr<const Problem>> problems;
+  for (std::uint64_t seed = 0; problems.size() < 10; ++seed) {
+    auto problem = small_problem(seed);
+    const int size = problem->blocks.size() * problem->cluster.device_count();
+    if (size <= 15) problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+/// The evaluator's answer, infinite where memory lacks.
+double seconds_of(Evaluator& evaluator, const Strategy& strategy) {
+  const Score score = evaluator.evaluate(strategy);
+  return score.fits() ? score.step_seconds : std::numeric_limits<double>::infinity();
+}
+
+TEST(SmallCases, TheBestIsAsFastAsItSaysAndNotBelowTheBound) {
+  for (const auto& problem : smallest_problems()) {
+    const Optimum best = best_below(*problem);
+    if (best.seconds == std::numeric_limits<double>::infinity()) continue;
+    EXPECT_TRUE(
+        verify_strategy(best.strategy, problem->graph, problem->cluster, problem->training.batch)
+            .ok());
+    Evaluator evaluator(*problem);
+    EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
+    EXPECT_GE(best.seconds, lower_bound(*problem).seconds);
+  }
+}
+
+TEST(SmallCases, NoSeederAndNoRandomStrategyIsFasterThanTheBest) {
+  Rng rng(3);
+  for (const auto& problem : smallest_problems()) {
+    const double best = best_below(*problem).seconds * (1 - 1e-9);
+    Evaluator evaluator(*problem);
+    for (const SeederEntry& entry : seeders()) {
+      const auto strategies = entry.make()->seed(*problem, Rng(0));
+      ASSERT_TRUE(strategies.ok());
+      for (const Strategy& strategy : *strategies) EXPECT_GE(seconds_of(evaluator, strategy), best);
+    }
+    for (int i = 0; i < 300; ++i) {
+      EXPECT_GE(seconds_of(evaluator, testing::random_strategy(rng, *problem)), best);
+    }
+  }
+}
+
+TEST(SmallCases, NothingIsBelowTheBest) {
+  for (const auto& problem : smallest_problems()) {
+    const double best = best_below(*problem).seconds;
+    EXPECT_EQ(best_below(*problem, best).seconds, std::numeric_limits<double>::infinity());
+  }
+}
+
+}  // namespace
+}  // namespace agpcs
