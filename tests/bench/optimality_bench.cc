@@ -2,7 +2,7 @@
 // How often the planner finds the best strategy there is: plans generated problems with its
 // defaults, then tries every strategy that might be faster.
 //
-//     optimality_bench [problems, default 200] [first seed, default 0] [most evaluations each]
+//     optimality_bench [problems: 200] [first seed: 0] [refiner: dqn] [evaluations: the default]
 //
 // Prints a line for each miss with both strategies, then a summary. Exit code 1: fewer than 95% are
 // optimal, or a gap is above 2%.
@@ -22,6 +22,8 @@ namespace {
 
 /// What differs by less is equal: sums of seconds in another order.
 constexpr double kEqual = 1e-9;
+/// Of the search over all strategies, for a problem.
+constexpr std::int64_t kMostEvaluations = 2'000'000;
 
 struct Tally {
   int problems = 0, optimal = 0, infeasible = 0, unfinished = 0;
@@ -44,16 +46,16 @@ void print_miss(std::uint64_t seed, double gap, const Problem& problem, const Ev
              print_strategy(optimum.strategy, problem.graph, problem.cluster));
 }
 
-void try_problem(std::uint64_t seed, std::int64_t most, Tally& tally) {
+void try_problem(std::uint64_t seed, const PlanOptions& options, Tally& tally) {
   const auto problem = small_problem(seed);
   ++tally.problems;
   auto start = std::chrono::steady_clock::now();
-  const Result<Planned> planned = plan_problem(*problem, {});
+  const Result<Planned> planned = plan_problem(*problem, options);
   tally.planning += seconds_since(start);
   start = std::chrono::steady_clock::now();
   const double found =
       planned.ok() ? planned->best.estimate.step_seconds : std::numeric_limits<double>::infinity();
-  const Optimum optimum = best_below(*problem, found * (1 - kEqual), most);
+  const Optimum optimum = best_below(*problem, found * (1 - kEqual), kMostEvaluations);
   tally.searching += seconds_since(start);
   tally.skeletons += optimum.skeletons;
   tally.evaluations += optimum.evaluations;
@@ -85,9 +87,10 @@ void try_problem(std::uint64_t seed, std::int64_t most, Tally& tally) {
   print_miss(seed, gap, *problem, planned->best, optimum);
 }
 
-int run(std::uint64_t first, int count, std::int64_t most) {
+int run(std::uint64_t first, int count, const PlanOptions& options) {
   Tally tally;
-  for (int i = 0; i < count; ++i) try_problem(first + static_cast<std::uint64_t>(i), most, tally);
+  for (int i = 0; i < count; ++i)
+    try_problem(first + static_cast<std::uint64_t>(i), options, tally);
   const double fraction = static_cast<double>(tally.optimal) / tally.problems;
   fmt::print("\n{} problems, of which {} have no plan\n", tally.problems, tally.infeasible);
   fmt::print("optimal        {} ({:.1f}%)\n", tally.optimal, 100 * fraction);
@@ -107,6 +110,14 @@ int main(int argc, char** argv) {
   const auto argument = [&](int index, std::int64_t otherwise) {
     return argc > index ? std::atoll(argv[index]) : otherwise;
   };
+  const auto refiner = agpcs::make_refiner(argc > 3 ? argv[3] : "dqn");
+  if (!refiner.ok()) {
+    fmt::print("{}\n", refiner.status().message());
+    return 2;
+  }
+  agpcs::PlanOptions options;
+  options.refiner = refiner->get();
+  options.budget = argument(4, 0);
   return agpcs::bench::run(static_cast<std::uint64_t>(argument(2, 0)),
-                           static_cast<int>(argument(1, 200)), argument(3, 2'000'000));
+                           static_cast<int>(argument(1, 200)), options);
 }
