@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated clusters: random, mostly of mixed devices and networks, 2 to 32 devices.
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/rng.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace agpcs {
+
+struct ClusterShape {
+  std::string_view name;
+  std::string_view what;
+  bool held_out;  ///< no training problem is on it (docs/policy.md)
+  Cluster (*make)(const std::string& name, Rng rng);
+};
+std::span<const ClusterShape> cluster_shapes();
+
+/// nullptr: no such shape.
+const ClusterShape* find_cluster_shape(std::string_view name);
+
+/// Whether no training problem has devices of that kind.
+bool is_held_out_device(std::string_view kind);
+
+}  // namespace agpcs

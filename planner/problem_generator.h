@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problems to train the policy on, and to measure refiners on (docs/policy.md).
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/graph.h"
+
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace agpcs {
+
+struct GeneratedProblem {
+  std::string name;  ///< "training-7-12-encoder-mixed": seed, index, model family, cluster shape
+  Graph graph;       ///< a training graph
+  Cluster cluster;
+  Training training;
+};
+
+/// A random training problem; a model family in turn, on a random cluster. Never of a family, a
+/// cluster shape or a device kind that is held out. Same arguments, same problem.
+GeneratedProblem generate_problem(std::uint64_t seed, int index);
+/// The same for a given training graph and its loss: a random cluster and training.
+GeneratedProblem generate_problem(const Graph& graph, const Loss& loss, std::uint64_t seed,
+                                  int index);
+
+/// A problem of a family and a shape by name, held out or not. Needs: both exist.
+struct ProblemSpec {
+  std::string_view name;
+  std::string_view family;
+  std::string_view cluster;
+  std::uint64_t seed = 0;
+};
+GeneratedProblem generate_problem(const ProblemSpec& spec);
+
+}  // namespace agpcs
