@@ -66,6 +66,7 @@ class Bounder {
 
   LowerBound run() {
     LowerBound bound = several_stages();
+    enough_ = bound.seconds;
     lower(bound, one_stage());
     bound.seconds *= 1 - kRounding;
     return bound;
@@ -278,7 +279,7 @@ class Bounder {
     };
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     LowerBound bound{spread_with(all, true), "work"};
-    if (wires == nullptr || bound.seconds == kForever) return bound;
+    if (wires == nullptr || bound.seconds >= enough_) return bound;
     raise(bound, spread_with(all, false) + 2 * wires->latency, "report");
     if (trained_.bytes == 0) return bound;
     const Seconds before = [](const Sum& s, double m) {
@@ -314,7 +315,7 @@ class Bounder {
 
   /// The least time in which `counts` devices of each kind take a micro-batch's samples, whole
   /// ones, when n samples take seconds(kind, n), which does not fall with n. By bisection: too
-  /// short a time, in which they take fewer.
+  /// short a time, in which they take fewer; `enough_` where that is too short.
   template <typename F>
   double spread(const std::vector<int>& counts, F seconds) const {
     const auto taken = [&](int kind, double time) {
@@ -325,6 +326,15 @@ class Bounder {
       }
       return low;
     };
+    const auto suffices = [&](double time) {
+      double total = 0;
+      for (const int kind : kinds_) {
+        if (counts[at(kind)] == 0) continue;
+        total += static_cast<double>(taken(kind, time)) * counts[at(kind)];
+      }
+      return total >= static_cast<double>(samples_);
+    };
+    if (enough_ < kForever && !suffices(enough_)) return enough_;
     double low = 0, high = 0;
     for (const int kind : kinds_) {
       if (counts[at(kind)] > 0) high = std::max(high, seconds(kind, samples_));
@@ -332,12 +342,7 @@ class Bounder {
     if (high == 0) return std::accumulate(counts.begin(), counts.end(), 0) > 0 ? 0 : kForever;
     for (int i = 0; i < 40; ++i) {
       const double time = (low + high) / 2;
-      double total = 0;
-      for (const int kind : kinds_) {
-        if (counts[at(kind)] > 0)
-          total += static_cast<double>(taken(kind, time)) * counts[at(kind)];
-      }
-      (total < static_cast<double>(samples_) ? low : high) = time;
+      (suffices(time) ? high : low) = time;
     }
     return low;
   }
@@ -406,6 +411,7 @@ class Bounder {
   std::vector<int> kinds_;                // that devices are of
   std::vector<std::int64_t> parameters_;  // trained: elements
   Trained trained_;
+  double enough_ = kForever;  // a way that takes as long as another does not decide
   double stretch_ = 1;
   SpreadWork work_;              // of the operators, on `kinds_`
   std::vector<double> prices_;   // of `kinds_`
