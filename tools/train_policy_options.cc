@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/train_policy.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <set>
+
+namespace agpcs {
+namespace {
+
+constexpr char kName[] = "agpcs-train-policy";
+constexpr char kExamples[] =
+    "  agpcs-train-policy -o my.policy --models my_models --seed 1\n"
+    "  agpcs-train-policy -o my.policy --from planner/default.policy --first-epsilon 0.3\n"
+    "  agpcs-train-policy -o my.policy --config settings.toml --log training.csv\n"
+    "\n"
+    "Exit codes: 0 policy written, 1 input wrong, 2 usage, 4 interrupted, what was learned is "
+    "written, 70 our bug\n";
+
+constexpr double kMost = 1e9;
+
+const CLI::Range kFromOne(1.0, kMost, "a whole number from 1");
+const CLI::Range kFromZero(0.0, kMost, "a whole number from 0");
+const CLI::Range kUnit(0.0, 1.0, "a number from 0 to 1");
+
+template <typename T>
+void add(CLI::App& app, const std::string& name, T& value, const std::string& help,
+         const CLI::Range& range) {
+  app.add_option(name, value, help)->capture_default_str()->check(range)->group("DQN");
+}
+
+void add_dqn_options(CLI::App& app, DqnOptions& o) {
+  add(app, "--hidden-units", o.hidden_units, "of the network; --from has its own", {1.0, 4096.0});
+  add(app, "--learning-rate", o.learning_rate, "of Adam", kUnit);
+  add(app, "--first-epsilon", o.first_epsilon, "exploration in the first episode", kUnit);
+  add(app, "--last-epsilon", o.last_epsilon, "exploration in the end", kUnit);
+  add(app, "--epsilon-episodes", o.epsilon_episodes, "exploration falls linearly over so many",
+      kFromZero);
+  add(app, "--episode-steps", o.episode_steps, "moves in an episode", kFromOne);
+  add(app, "--choices", o.choices, "moves to choose from at each step", kFromOne);
+  add(app, "--discount", o.discount, "of later rewards", kUnit);
+  add(app, "--n-step", o.n_step, "rewards before the value is estimated", kFromOne);
+  add(app, "--lambda", o.lambda, "weight of communication in Formula 2", {0.0, 1e6});
+  add(app, "--replay", o.replay, "transitions remembered", kFromOne);
+  add(app, "--batch", o.batch, "transitions of a gradient step", kFromOne);
+  add(app, "--target-every", o.target_every, "gradient steps between target networks", kFromOne);
+  add(app, "--scale-steps", o.scale_steps, "first steps, which say how large features are",
+      kFromZero);
+}
+
+void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
+  app.add_option("-o,--output", o.output, "policy to write; - is standard output")->required();
+  app.add_option("--seed", o.seed, "of everything random")->capture_default_str();
+  app.add_option("--episodes", o.episodes, "of training, in turn over the problems")
+      ->capture_default_str()
+      ->check(kFromOne);
+  app.add_option("--problems", o.problems, "to train on")->capture_default_str()->check(kFromOne);
+  app.add_option("--models", o.models,
+                 "ONNX model, or folder of them: every fourth problem is one of these")
+      ->allow_extra_args(false);
+  app.add_option("--from", o.from, "policy to go on from");
+  app.add_option("--log", o.log, "CSV to write, one line an episode");
+  app.add_option("--threads", o.threads, "that evaluate; they change no byte of the policy")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--validation-problems", o.validation_problems,
+                 "held aside, to tell which network is the best; 0: the last one is")
+      ->capture_default_str()
+      ->check(kFromZero);
+  app.add_option("--validate-every", o.validate_every, "episodes")
+      ->capture_default_str()
+      ->check(kFromOne);
+  app.add_option("--validation-budget", o.validation_budget, "evaluations a problem held aside")
+      ->capture_default_str()
+      ->check(kFromOne);
+  app.set_config("--config", "", "file of options, NAME=VALUE a line");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+/// The options given, on the command line or in the file, that change a byte of the policy.
+std::string command_of(const CLI::App& app) {
+  static const std::set<std::string> kWithoutEffect = {"output", "log",  "threads",
+                                                       "config", "help", "version"};
+  std::string command = kName;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    if (kWithoutEffect.count(name) != 0) continue;
+    for (const std::string& value : option->results()) {
+      command += fmt::format(" --{} {}", name, value);
+    }
+  }
+  return command;
+}
+
+Status check(const TrainPolicyOptions& o) {
+  if (o.output == o.from) {
+    return {StatusCode::kUsage, fmt::format("the policy would overwrite '{}'", o.from)};
+  }
+  if (o.dqn.batch > o.dqn.replay) {
+    return {StatusCode::kUsage,
+            fmt::format("--batch {} is more than --replay {}", o.dqn.batch, o.dqn.replay)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> parse_train_policy(const std::vector<std::string>& args, Console console,
+                                      TrainPolicyOptions& options) {
+  CLI::App app(
+      "Trains the policy of the refiner `dqn` on many generated problems and the models given.",
+      kName);
+  add_training_options(app, options);
+  add_dqn_options(app, options.dqn);
+  add_help(app, kExamples);
+  if (const auto code = parse_arguments(app, args, console)) return code;
+  options.made_by = command_of(app);
+  const Status status = check(options);
+  if (!status.ok()) return finish(status, kName, console);
+  return {};
+}
+
+}  // namespace agpcs
