@@ -2,10 +2,13 @@
 // agpcs-compile: plans a model for a cluster.
 #include "frontend/cluster_file.h"
 #include "ir/diagnostics.h"
+#include "planner/refiner.h"
 #include "planner/seeder.h"
 #include "tools/common.h"
 #include "tools/compile_pipeline.h"
 #include "tools/compile_report.h"
+#include "tools/dqn_options.h"
+#include "tools/interrupt.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,6 +19,7 @@
 #include <filesystem>
 #include <functional>
 #include <ostream>
+#include <thread>
 
 namespace agpcs {
 namespace {
@@ -28,16 +32,16 @@ constexpr char kExamples[] =
     "  agpcs-compile resnet50.onnx cluster.yaml --json > resnet50.json\n"
     "  agpcs-compile resnet50.onnx cluster.yaml --stop-after blocks --dump-after blocks\n"
     "\n"
-    "Exit codes: 0 plan written, 1 input wrong, 2 usage, 3 no plan fits, 70 our bug\n";
+    "Exit codes: 0 plan written, 1 input wrong, 2 usage, 3 no plan fits, 130 interrupted: the best "
+    "plan so far is written, 70 our bug\n";
 
-const std::vector<std::string> kRefiners = {"none"};
 const std::vector<std::string> kLosses = {"softmax_cross_entropy", "mse", "output"};
 const std::vector<std::string> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
 
 struct Arguments {
   CompileOptions compile;
   CompileStages::Options stages;
-  std::string output, refiner = "none", loss;
+  std::string output, loss, search_log;
   std::vector<std::string> dims, seeders, loss_outputs;
   bool json = false, quiet = false;
 };
@@ -59,6 +63,14 @@ std::function<std::string(const std::string&)> at_least(std::uint64_t least) {
     if (error == std::errc() && rest == end && value >= least) return std::string();
     return fmt::format("'{}' is not a whole number from {}", text, least);
   };
+}
+
+std::string refiner_help() {
+  std::string help = "how the best of them is improved (default: dqn):";
+  for (const RefinerEntry& entry : refiners()) {
+    help += fmt::format("\n{}: {}", entry.name, entry.help);
+  }
+  return help;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -90,7 +102,19 @@ void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--layout", a.compile.layout,
                  "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
                  ":3 gives samples by weight instead of speed)");
-  app.add_option("--refiner", a.refiner, "how plans are improved: " + joined(kRefiners));
+  app.add_option("--refiner", a.compile.refiner, refiner_help());
+  app.add_option("--budget", a.compile.budget,
+                 "evaluations of the refiner (default: 100 to 2000, fewer for larger problems)")
+      ->check(at_least(1));
+  app.add_option("--policy", a.compile.policy,
+                 "policy of dqn, by agpcs-train-policy (default: the one that ships)");
+  app.add_option("--episodes", a.compile.episodes,
+                 "dqn is first trained for so many episodes on this very problem; anew, unless "
+                 "--policy is given (default: 0)")
+      ->check(at_least(0));
+  app.add_option("--threads", a.compile.threads,
+                 "that evaluate; they change no byte of the plan (default: all cores)")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--micro-batches", a.compile.problem.micro_batches,
                  "number of micro-batches (default: the planner chooses)")
       ->check(at_least(1));
@@ -105,6 +129,8 @@ void add_report_options(CLI::App& app, Arguments& a) {
   app.add_option("--dump-after", a.stages.dump_after,
                  "print the result of a stage: " + joined(CompileStages::names()))
       ->allow_extra_args(false);
+  app.add_option("--search-log", a.search_log,
+                 "CSV of the search, one line an episode (agpcs-plan report draws it)");
   app.add_option("--stop-after", a.stages.stop_after, "end after a stage, write no plan");
   app.add_flag("--times", a.stages.times, "print how long each stage took");
 }
@@ -119,7 +145,12 @@ Status check_choice(const std::string& word, std::string_view noun, std::string_
 }
 
 Status check_choices(const Arguments& a) {
-  AGPCS_RETURN_IF_ERROR(check_choice(a.refiner, "refiner", "refiners", kRefiners));
+  AGPCS_RETURN_IF_ERROR(make_refiner(a.compile.refiner).status());
+  const bool dqn = a.compile.refiner == "dqn";
+  if (!dqn && (!a.compile.policy.empty() || a.compile.episodes > 0)) {
+    return usage(fmt::format("--policy and --episodes are of refiner dqn, not of '{}'",
+                             a.compile.refiner));
+  }
   if (!a.compile.precision.empty()) {
     AGPCS_RETURN_IF_ERROR(
         check_choice(a.compile.precision, "precision", "precisions", kPrecisions));
@@ -188,6 +219,10 @@ Status resolve(Arguments& a) {
 
 Status write_results(const Arguments& a, const Compiled& compiled, Console console) {
   AGPCS_RETURN_IF_ERROR(write_file(a.output, print_plan(compiled.planned.best.plan), console));
+  if (!a.search_log.empty()) {
+    const std::string log = print_search_log(compiled.planned.refinement.log);
+    AGPCS_RETURN_IF_ERROR(write_file(a.search_log, log, console));
+  }
   std::ostream& report = a.output == "-" ? console.err : console.out;
   if (a.json) {
     report << compile_json(compiled, a.output);
@@ -205,11 +240,18 @@ int compile_command(std::vector<std::string> args, Console console) {
   add_input_options(app, arguments);
   add_search_options(app, arguments);
   add_report_options(app, arguments);
+  add_dqn_options(app, arguments.compile.dqn);
+  app.set_config("--config", "", "file of options, NAME=VALUE a line");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  arguments.compile.threads =
+      static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
   if (const Status status = resolve(arguments); !status.ok()) {
     return finish(status, kName, console);
   }
+  const InterruptFlag interrupt;
+  arguments.compile.interrupted = &interrupt.flag();
   std::ostream nowhere(nullptr);
   Progress progress(arguments.quiet ? nowhere : console.err, is_terminal(2));
   CompileStages stages(arguments.stages, console, progress);
@@ -217,7 +259,15 @@ int compile_command(std::vector<std::string> args, Console console) {
   progress.done();
   if (stages.stopped()) return 0;
   if (!compiled.ok()) return finish(compiled.status(), kName, console);
-  return finish(write_results(arguments, *compiled, console), kName, console);
+  if (const Status status = write_results(arguments, *compiled, console); !status.ok()) {
+    return finish(status, kName, console);
+  }
+  const Refinement& refinement = compiled->planned.refinement;
+  if (!refinement.interrupted) return 0;
+  return finish({StatusCode::kCancelled,
+                 fmt::format("interrupted after {} of {} evaluations: the plan is the best so far",
+                             refinement.evaluations, refinement.budget)},
+                kName, console);
 }
 
 }  // namespace

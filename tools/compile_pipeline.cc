@@ -4,9 +4,15 @@
 #include "frontend/import_onnx.h"
 #include "ir/strategy.h"
 #include "ir/training_graph.h"
+#include "ir/units.h"
+#include "planner/dqn_plugin.h"
 #include "tools/calibrated_cluster.h"
 
 #include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -38,6 +44,43 @@ ImportOptions import_options(const CompileOptions& options) {
 std::string print_problem(const std::unique_ptr<const Problem>& problem) {
   return print_blocks(problem->blocks, problem->graph);
 }
+
+Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {
+  if (options.refiner != "dqn") return make_refiner(options.refiner);
+  QNetwork policy = shipped_policy();
+  if (!options.policy.empty()) {
+    AGPCS_TRY(const std::string text, read_file(options.policy));
+    AGPCS_TRY(policy, parse_policy(text, options.policy));
+  }
+  if (options.episodes == 0) return make_dqn_refiner(policy);
+  const QNetwork* const start = options.policy.empty() ? nullptr : &policy;
+  AGPCS_TRY(std::unique_ptr<DqnTrainer> trainer,
+            load_dqn_trainer(options.dqn, start, options.seed));
+  return make_learning_refiner(std::move(trainer), options.episodes);
+}
+
+/// Says how far a search is, now and then.
+class SearchProgress {
+ public:
+  explicit SearchProgress(Progress& progress)
+      : progress_(progress), began_(Clock::now()), said_(began_) {}
+
+  void operator()(std::int64_t made, std::int64_t of, double seconds) {
+    const auto now = Clock::now();
+    if (now - said_ < std::chrono::milliseconds(500)) return;
+    said_ = now;
+    const double elapsed = std::chrono::duration<double>(now - began_).count();
+    const double speed = static_cast<double>(made) / elapsed;
+    progress_.step(fmt::format("search: {} of {} evaluations, {:.0f}/s, best step {}, about {:.0f} s to go",
+                               made, of, speed, figure(seconds, "s"),
+                               static_cast<double>(of - made) / speed));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Progress& progress_;
+  Clock::time_point began_, said_;
+};
 
 }  // namespace
 
@@ -80,6 +123,15 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
   if (!options.layout.empty()) {
     AGPCS_TRY(plan.layout, parse_layout(options.layout, compiled.problem->cluster));
   }
+  AGPCS_TRY(const std::unique_ptr<Refiner> refiner, chosen_refiner(options));
+  plan.refiner = refiner->name() == "none" ? nullptr : refiner.get();
+  plan.budget = options.budget;
+  if (plan.budget == 0 && options.episodes > 0) {
+    plan.budget = options.episodes * options.dqn.episode_steps + 2000;
+  }
+  plan.threads = options.threads;
+  plan.interrupted = options.interrupted;
+  plan.search_progress = SearchProgress(stages.progress());
   plan.progress = [&](std::string_view what, int number, int of) {
     stages.progress().step(fmt::format("plan {}/{}: {}", number, of, what));
   };

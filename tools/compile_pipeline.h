@@ -4,12 +4,14 @@
 
 #include "cost_model/calibrate.h"
 #include "frontend/cluster_file.h"
+#include "planner/dqn.h"
 #include "planner/plan_problem.h"
 #include "tools/compile_stages.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,6 +31,13 @@ struct CompileOptions {
   std::uint64_t seed = 0;
   std::vector<std::string> seeders;  ///< empty: all
   std::string layout;                ///< `parse_layout`'s text; empty: the seeders decide
+  std::string refiner = "dqn";
+  std::string policy;         ///< path, for `dqn`; empty: the one that ships
+  std::int64_t budget = 0;    ///< evaluations; 0: the planner chooses
+  std::int64_t episodes = 0;  ///< `dqn` is first trained that long on this problem
+  DqnOptions dqn;
+  int threads = 1;
+  const std::atomic<bool>* interrupted = nullptr;
 };
 
 struct Compiled {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 namespace agpcs {
@@ -67,14 +68,27 @@ std::string count_text(std::int64_t count) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+/// " and improved by 3.2% in 2000 evaluations of dqn".
+std::string refinement(const Planned& planned) {
+  const Refinement& r = planned.refinement;
+  if (r.name == "none") return "";
+  const std::string end = fmt::format(" in {} of {}{}", plural(r.evaluations, "evaluation"), r.name,
+                                      r.interrupted ? ", interrupted" : "");
+  if (!r.start_seconds) return " and made to fit" + end;
+  const double gain = 1 - planned.best.estimate.step_seconds / *r.start_seconds;
+  if (gain < 0.0005) return ", not improved" + end;
+  return fmt::format(" and improved by {:.1f}%{}", 100 * gain, end);
+}
+
 std::string title(const Compiled& compiled) {
   const Plan& plan = compiled.planned.best.plan;
   const auto used = compiled.planned.best.estimate.devices.size();
   return fmt::format(
-      "{} on {}: {} over {} of {} devices, found by seeder {}\n", plan.model, plan.cluster,
+      "{} on {}: {} over {} of {} devices, found by seeder {}{}\n", plan.model, plan.cluster,
       plan.stages.size() == 1 ? "data parallel"
                               : fmt::format("pipeline of {} stages", plan.stages.size()),
-      used, compiled.problem->cluster.device_count(), plan.made_by.seeder);
+      used, compiled.problem->cluster.device_count(), plan.made_by.seeder,
+      refinement(compiled.planned));
 }
 
 /// By how much the step is longer than the lower bound, as a fraction of the bound.
@@ -316,6 +330,10 @@ std::string compile_json(const Compiled& compiled, const std::string& plan_file)
   json.key("schedule").value(name_of(plan.schedule));
   json.key("precision").value(plan.training.precision).key("seed").value(plan.made_by.seed);
   json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
+  json.key("evaluations").value(plan.made_by.evaluations);
+  json.key("interrupted").value(plan.made_by.interrupted).key("seed_step_seconds");
+  const std::optional<double>& seed_step = compiled.planned.refinement.start_seconds;
+  seed_step ? json.value(*seed_step) : json.null();
   json.key("step_seconds").value(best.estimate.step_seconds);
   json.key("lower_bound_seconds").value(compiled.planned.bound.seconds);
   json.key("lower_bound_reason").value(compiled.planned.bound.reason);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings of the DQN as options of a command.
+#pragma once
+
+#include "planner/dqn.h"
+
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
+class App;
+}
+
+namespace agpcs {
+
+/// One option for each value of `options`, in a group of their own, with its value as default.
+void add_dqn_options(CLI::App& app, DqnOptions& options);
+
+}  // namespace agpcs
