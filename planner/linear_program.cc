@@ -34,7 +34,7 @@ struct Best {
 class LinearSolver {
  public:
   explicit LinearSolver(const LinearProblem& problem)
-      : problem_(problem), width_(at(problem.pieces) + 1) {
+      : problem_(problem), width_(at(problem.pieces) + 1), best_step_(problem.best_step) {
     for (const LinearGroup& group : problem.groups) {
       entry_of_.push_back(entries_.add(group.from, group.entry));
       exit_of_.push_back(exits_.add(group.to, group.exit));
@@ -96,22 +96,31 @@ class LinearSolver {
 
   void extend(int stages, int group) {
     const int from = problem_.groups[at(group)].from;
-    const double most = most_seconds(stages), most_before = most_seconds(stages + 1);
+    const double most = most_seconds(stages);
+    const int last = last_begin(from, most_seconds(stages + 1));
     for (int end = problem_.pieces; end > 0; --end) {
       const Successor& successor = successors_[at(exit_of_[at(group)]) * width_ + at(end)];
       if (successor.seconds == kNever || successor.seconds > most) continue;
-      for (int begin = end - 1; begin >= 0; --begin) {
+      for (int begin = std::min(end - 1, last); begin >= 0; --begin) {
         const double own = problem_.stage_seconds(begin, end, group, stages - 1);
         if (own > most || own == kNever) break;  // more pieces take longer
-        if (begin > 0 && problem_.least_before &&
-            problem_.least_before(begin, from) > most_before) {
-          continue;
-        }
         const double seconds = std::max(own, successor.seconds);
         Best& known = best(stages, entry_of_[at(group)], begin);
         if (seconds < known.seconds) known = {seconds, group, end, successor.entry};
       }
     }
+  }
+
+  /// The last piece before which a state's devices may have done all within `most`.
+  int last_begin(int state, double most) const {
+    if (!problem_.least_before || most == kNever) return problem_.pieces - 1;
+    int low = 0, high = problem_.pieces - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      const bool enough = problem_.least_before(middle, state) <= most;
+      (enough ? low : high) = enough ? middle : middle - 1;
+    }
+    return low;
   }
 
   /// Of a plan with as many stages as there are layers; -1: there is none.
@@ -147,7 +156,7 @@ class LinearSolver {
   std::vector<int> entry_of_, exit_of_;    // by group
   std::vector<std::vector<Best>> layers_;  // by number of stages less one: by entry, then piece
   std::vector<Successor> successors_;      // by exit, then piece
-  double best_step_ = kNever;
+  double best_step_;
 };
 
 }  // namespace

@@ -32,7 +32,10 @@ struct LinearProblem {
   double fill = 0;
   /// Plans whose step takes more than that many times the best one's may be missed.
   double within = std::numeric_limits<double>::infinity();
-  /// A lower bound on the slowest stage of pieces [0, i) before `state`; may be left out.
+  /// Of a plan that is known; infinite: none is.
+  double best_step = std::numeric_limits<double>::infinity();
+  /// A lower bound on the slowest stage of pieces [0, i) before `state`, which grows with i; may be
+  /// left out.
   std::function<double(int i, int state)> least_before;
 };
 

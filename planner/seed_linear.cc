@@ -15,6 +15,7 @@
 #include "planner/seeder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace agpcs {
@@ -25,6 +26,9 @@ constexpr int kMostUnits = 32;
 constexpr int kUsualStages = 8;
 constexpr int kMostStages = 128;
 constexpr std::size_t kKept = 8;
+/// How much slower than the best plan so far one with other micro-batches or groups may be: the
+/// rough cost, by which they are compared later, knows more.
+constexpr double kSlack = 1.15;
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
@@ -88,13 +92,14 @@ class LinearSeeder : public Seeder {
     const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(usual, 2 * stages)));
     std::vector<Candidate> candidates;
     bool exact = false;
+    double best_step = std::numeric_limits<double>::infinity();
     if (const auto lattice = lattice_of_classes(problem.cluster, kMostGroups, exact)) {
-      add_plans(sums, *lattice, stages, problem, candidates);
+      add_plans(sums, *lattice, stages, problem, best_step, candidates);
     }
     if (exact) return thin_out(problem, std::move(candidates), kKept);
     for (const std::vector<DeviceId>& order : device_orders(problem.cluster)) {
       const DeviceLattice lattice = lattice_of_runs(order, std::max(kMostUnits, stages));
-      add_plans(sums, lattice, stages, problem, candidates);
+      add_plans(sums, lattice, stages, problem, best_step, candidates);
     }
     return thin_out(problem, std::move(candidates), kKept);
   }
@@ -111,7 +116,8 @@ class LinearSeeder : public Seeder {
   }
 
   static void add_plans(const PieceSums& sums, const DeviceLattice& lattice, int most_stages,
-                        const Problem& problem, std::vector<Candidate>& candidates) {
+                        const Problem& problem, double& best_step,
+                        std::vector<Candidate>& candidates) {
     LinearCosts costs(sums, lattice);
     LinearProblem linear;
     linear.pieces = sums.pieces();
@@ -129,7 +135,10 @@ class LinearSeeder : public Seeder {
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
       costs.set_micro_batches(count);
       linear.fill = static_cast<double>(count - 1);
+      linear.best_step = kSlack * best_step;
       for (const LinearPlan& plan : best_two(solve_linear(linear), linear.fill)) {
+        const auto stages = static_cast<double>(plan.stages.size());
+        best_step = std::min(best_step, (linear.fill + stages) * plan.seconds);
         const Partition partition = partition_of(plan, sums.bounds(), lattice);
         for (Candidate& candidate : pipelines(problem, partition, {count})) {
           candidates.push_back(std::move(candidate));
