@@ -38,8 +38,9 @@ std::string remedy(const Problem& problem, const MemoryUse& use) {
 }  // namespace
 
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by) {
-  strategy.buckets.clear();
-  strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
+  if (strategy.buckets.empty()) {
+    strategy = group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
+  }
   if (kVerifyEveryCandidate) {
     AGPCS_RETURN_IF_ERROR(
         verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));

@@ -28,8 +28,8 @@ struct MemoryFit {
   std::int64_t lacking() const { return use.total() - capacity; }  ///< at most 0: it fits
 };
 
-/// Groups gradients, then lowers: the strategy's plan without `expect`. In debug builds the
-/// strategy and the plan are verified.
+/// Groups the gradients of a strategy without buckets, then lowers: the strategy's plan without
+/// `expect`. In debug builds the strategy and the plan are verified.
 Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& made_by);
 
 /// Needs: `plan` is that of `strategy`. Cost: O(instructions + operators).
@@ -38,8 +38,9 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
 /// kInfeasible: which device lacks how many bytes, what takes them, and what would help.
 Status infeasible(const Problem& problem, const MemoryFit& fit);
 
-/// The whole way: group gradients, lower, check memory, simulate. `strategy` verifies and has no
-/// buckets. Errors: kInfeasible where memory does not suffice. `fit` receives what memory it needs.
+/// The whole way: group gradients unless `strategy` has buckets, lower, check memory, simulate.
+/// Needs: `strategy` verifies. Errors: kInfeasible where memory does not suffice. `fit` receives
+/// what memory it needs.
 Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const MadeBy& made_by,
                            MemoryFit* fit = nullptr);
 

@@ -107,10 +107,16 @@ class Evaluator::Impl {
   }
 
   void group_buckets() {
+    const std::int64_t bytes = problem_.options.bucket_bytes;
     for (int stage = 0; stage < stage_count(); ++stage) {
-      for (const StageInfo::Group& group : info(stage).groups) {
-        buckets_.push_back({group.bytes, group.elements, group.tensors, stage, group.first,
-                            groups_.choose(*group_of_stage_[at(stage)], group.bytes)});
+      GroupInfo& group = *group_of_stage_[at(stage)];
+      const StageInfo::Groups& buckets =
+          bytes > 0
+              ? stages_.packed(info(stage), bytes)
+              : stages_.scheduled(info(stage), spec(stage), groups_.lines_of(group), group.number);
+      for (const StageInfo::Group& bucket : buckets) {
+        buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, stage, bucket.first,
+                            groups_.choose(group, bucket.bytes)});
       }
     }
   }

@@ -2,6 +2,7 @@
 #include "planner/evaluator_groups.h"
 
 #include "cost_model/step_model.h"
+#include "planner/collective_lines.h"
 #include "planner/group_gradients.h"
 #include "planner/hash.h"
 
@@ -43,6 +44,7 @@ GroupInfo* GroupTable::find(const std::vector<DeviceId>& devices, GroupInfo* las
   }
   auto group = std::make_unique<GroupInfo>();
   group->devices = devices;
+  group->number = groups_so_far_++;
   remembered_ += sizeof(GroupInfo) + devices.size() * sizeof(DeviceId);
   return groups_.emplace(hash, std::move(group))->second.get();
 }
@@ -55,6 +57,11 @@ AllReduce GroupTable::choose(GroupInfo& group, std::int64_t bytes) {
     remembered_ += 2 * sizeof(std::int64_t);
   }
   return entry->second;
+}
+
+const std::vector<CostLine>& GroupTable::lines_of(GroupInfo& group) const {
+  if (group.lines.empty()) group.lines = collective_lines(problem_.cluster, group.devices);
+  return group.lines;
 }
 
 const Exchange* GroupTable::all_reduce_of(GroupInfo& group, AllReduce algorithm,

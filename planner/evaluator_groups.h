@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cost_model/link_model.h"
+#include "planner/bucket_schedule.h"
 #include "planner/problem.h"
 
 #include <agpcs/types.h>
@@ -16,6 +17,8 @@ namespace agpcs {
 
 struct GroupInfo {
   std::vector<DeviceId> devices;
+  std::uint64_t number = 0;     ///< its own, also after others were forgotten
+  std::vector<CostLine> lines;  ///< `collective_lines`, once asked for
   std::unordered_map<std::int64_t, AllReduce> chosen;  ///< algorithm by bytes
   std::unordered_map<std::int64_t, Exchange> sums;     ///< by bytes and algorithm
   Exchange small;                                      ///< the report's; when it was asked for
@@ -30,6 +33,7 @@ class GroupTable {
   /// `last`: what the caller had before, tried first.
   GroupInfo* find(const std::vector<DeviceId>& devices, GroupInfo* last);
   AllReduce choose(GroupInfo& group, std::int64_t bytes);
+  const std::vector<CostLine>& lines_of(GroupInfo& group) const;
   const Exchange* all_reduce_of(GroupInfo& group, AllReduce algorithm, std::int64_t bytes);
   const Exchange* report_of(GroupInfo& group);
   /// Its flow's bytes mean nothing.
@@ -42,6 +46,7 @@ class GroupTable {
   std::unordered_multimap<std::uint64_t, std::unique_ptr<GroupInfo>> groups_;
   std::unordered_map<std::uint64_t, Exchange> transfers_;  // by devices
   std::size_t remembered_ = 0;                             // bytes, about
+  std::uint64_t groups_so_far_ = 0;
 };
 
 }  // namespace agpcs

@@ -2,12 +2,10 @@
 #include "planner/evaluator_stages.h"
 
 #include "ir/plan_graph.h"
-#include "planner/group_gradients.h"
 #include "planner/hash.h"
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <utility>
 
 namespace agpcs {
@@ -124,7 +122,6 @@ StageInfo* StageTable::intern(StageParts parts) {
   auto stage = std::make_unique<StageInfo>();
   stage->parts = std::move(parts);
   add_parameters(*stage);
-  group(*stage);
   remembered_ += stage->parts.ops.size() * sizeof(OpId) +
                  stage->parameters.size() * sizeof(StageInfo::Parameter);
   return stages_.emplace(hash, std::move(stage))->second.get();
@@ -152,18 +149,74 @@ void StageTable::add_parameters(StageInfo& stage) const {
   }
 }
 
-void StageTable::group(StageInfo& stage) const {
-  const auto add = [&](std::size_t first, std::size_t count, std::int64_t bytes) {
-    StageInfo::Group group;
-    group.bytes = bytes;
-    for (std::size_t i = first; i < first + count; ++i) {
-      group.elements += stage.parameters[i].elements;
+StageInfo::Group StageTable::group(const StageInfo& stage, std::size_t first,
+                                   std::size_t count) const {
+  StageInfo::Group group;
+  for (std::size_t i = first; i < first + count; ++i) {
+    group.bytes += stage.parameters[i].bytes;
+    group.elements += stage.parameters[i].elements;
+  }
+  group.tensors = static_cast<std::int64_t>(count);
+  group.first = stage.index_of(stage.parameters[first + count - 1].first);
+  return group;
+}
+
+const StageInfo::Groups& StageTable::packed(StageInfo& stage, std::int64_t bucket_bytes) {
+  const auto [entry, added] = stage.packed.try_emplace(bucket_bytes);
+  StageInfo::Groups& groups = entry->second;
+  if (!added) return groups;
+  std::size_t first = 0;
+  std::int64_t bytes = 0;
+  const std::vector<StageInfo::Parameter>& parameters = stage.parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool full = i > first && (bytes == 0 || parameters[i].held != parameters[i - 1].held ||
+                                    bytes + parameters[i].bytes > bucket_bytes);
+    if (full) {
+      groups.push_back(group(stage, first, i - first));
+      first = i;
+      bytes = 0;
     }
-    group.tensors = static_cast<std::int64_t>(count);
-    group.first = stage.index_of(stage.parameters[first + count - 1].first);
-    stage.groups.push_back(group);
-  };
-  for_each_group(stage.parameters, problem_.options.bucket_bytes, add);
+    bytes += parameters[i].bytes;
+  }
+  if (first < parameters.size()) groups.push_back(group(stage, first, parameters.size() - first));
+  remembered_ += groups.size() * sizeof(StageInfo::Group);
+  return groups;
+}
+
+const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec& spec,
+                                               const std::vector<CostLine>& lines,
+                                               std::uint64_t number) {
+  const StageSeconds* slowest = nullptr;
+  std::uint64_t key = 0, last = ~std::uint64_t{0};
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
+    const std::uint64_t now = key_of(spec.shares[i], kind, spec.recompute);
+    if (now == last) continue;
+    last = now;
+    const StageSeconds& replica = seconds(stage, kind, spec.shares[i], spec.recompute);
+    if (slowest != nullptr &&
+        replica.forward + replica.backward <= slowest->forward + slowest->backward) {
+      continue;
+    }
+    slowest = &replica;
+    key = now;
+  }
+  const auto [entry, added] = stage.scheduled.try_emplace({key, number});
+  StageInfo::Groups& groups = entry->second;
+  if (!added) return groups;
+  std::vector<ReadyGradient> gradients;
+  gradients.reserve(stage.parameters.size());
+  for (const StageInfo::Parameter& parameter : stage.parameters) {
+    gradients.push_back({slowest->gradients[at(stage.index_of(parameter.first))], parameter.bytes,
+                         static_cast<int>(parameter.held)});
+  }
+  std::size_t first = 0;
+  for (const int count : schedule_buckets(gradients, lines)) {
+    groups.push_back(group(stage, first, at(count)));
+    first += at(count);
+  }
+  remembered_ += groups.size() * sizeof(StageInfo::Group);
+  return groups;
 }
 
 const StageTable::OpTimes& StageTable::times(int kind, std::int64_t samples) {

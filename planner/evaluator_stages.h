@@ -4,9 +4,13 @@
 #pragma once
 
 #include "ir/stage_memory.h"
+#include "ir/strategy.h"
+#include "planner/bucket_schedule.h"
 #include "planner/problem.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -32,12 +36,15 @@ struct StageInfo {
   };
   std::vector<Parameter> parameters;  ///< trained, in the order in which backward completes them
   std::vector<OpId> firsts;           ///< their first consumers, descending, each once
-  /// A bucket, grouped by the problem's `bucket_bytes`.
+  /// A bucket: the next `tensors` of `parameters`.
   struct Group {
     std::int64_t bytes = 0, elements = 0, tensors = 0;
     int first = 0;  ///< in `firsts`: of its last gradient
   };
-  std::vector<Group> groups;
+  using Groups = std::vector<Group>;
+  std::map<std::int64_t, Groups> packed;  ///< by most bytes
+  /// By kind, samples and recompute of the slowest replica, and the group's number.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Groups> scheduled;
 
   std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
   std::unordered_map<std::uint64_t, StageMemory> memory;  ///< by samples, micro-batches, recompute
@@ -80,6 +87,14 @@ class StageTable {
   const StageMemory& memory(StageInfo& stage, std::int64_t samples, std::int64_t micro_batches,
                             bool recompute);
 
+  /// Buckets of at most `bucket_bytes`, first completed gradient first; a larger gradient has its
+  /// own, and gradients of different types do not share one.
+  const StageInfo::Groups& packed(StageInfo& stage, std::int64_t bucket_bytes);
+  /// The buckets of `schedule_buckets`, for gradients as the slowest replica's last backward
+  /// completes them, and all-reduces that take what `lines` say. `number` names `lines`.
+  const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec,
+                                     const std::vector<CostLine>& lines, std::uint64_t number);
+
  private:
   using OpTimes = std::vector<OpSeconds>;  // by OpId
   void forget_if_many();
@@ -87,7 +102,7 @@ class StageTable {
                                                 std::size_t stages);
   StageInfo* intern(StageParts parts);
   void add_parameters(StageInfo& stage) const;
-  void group(StageInfo& stage) const;
+  StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
   const OpTimes& times(int kind, std::int64_t samples);
   StageSeconds make_seconds(const StageInfo& stage, const OpTimes& times, bool recompute) const;
 

@@ -5,39 +5,27 @@
 #include "ir/strategy.h"
 #include "planner/problem.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace agpcs {
 
-/// Packs the gradients of each stage into buckets of at most `bucket_bytes`, in the order in which
-/// the backward pass completes them: that of a parameter is complete when its first user has run
-/// backward. A gradient larger than a bucket has one of its own; gradients of different types do
-/// not share one.
-/// Needs: `strategy` without buckets.  Gives: each trained parameter in exactly one bucket, stages
-/// ascending.  Cost: O(parameters log).
-Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes);
+/// What PyTorch's DistributedDataParallel (about) and Horovod pack if nothing else is said.
+inline constexpr std::int64_t kUsualBucketBytes = 25'000'000;
+inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
 
-/// The groups of `group_gradients`: calls `f(first, count, bytes)` for consecutive `parameters`,
-/// which have `bytes` and the type in which they are `held`, in backward order.
-template <typename Parameter, typename F>
-void for_each_group(const std::vector<Parameter>& parameters, std::int64_t bucket_bytes, F f) {
-  std::size_t first = 0;
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Parameter& next = parameters[i];
-    const bool full = i > first && (bytes == 0 || next.held != parameters[i - 1].held ||
-                                    bytes + next.bytes > bucket_bytes);
-    if (full) {
-      f(first, i - first, bytes);
-      first = i;
-      bytes = 0;
-    }
-    bytes += next.bytes;
-  }
-  if (first < parameters.size()) f(first, parameters.size() - first, bytes);
-}
+/// Groups the gradients of each stage in the order in which the backward pass completes them: that
+/// of a parameter is complete when its first user has run backward. Gradients of different types do
+/// not share a bucket.
+/// - `bucket_bytes` > 0: packs them into buckets of at most so many bytes; a larger gradient has
+///   one of its own.
+/// - 0: the buckets whose last all-reduce ends first after the last backward pass of the stage's
+///   slowest replica, fewest of them (planner/bucket_schedule.h). Each all-reduce takes what its
+///   best algorithm takes alone: what stages do to each other on shared links does not count.
+/// Needs: `strategy` verifies and has no buckets.  Gives: each trained parameter in exactly one
+/// bucket, stages ascending, with the algorithm of `choose_algorithm`.
+/// Cost: O(operators + edges log + parameters x buckets).
+Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes);
 
 /// The algorithm that sums `bytes` over `devices` faster when alone; a tie goes to the ring.
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,

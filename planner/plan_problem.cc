@@ -5,6 +5,7 @@
 #include "ir/memory.h"
 #include "planner/evaluate.h"
 #include "planner/evaluator.h"
+#include "planner/group_gradients.h"
 #include "planner/seed_pool.h"
 #include "planner/seeder.h"
 #include "planner/strategy_search.h"
@@ -120,6 +121,9 @@ class Planner {
     report("baseline degree");
     const Rng rng = Rng(options_.seed).fork("seed").fork("degree");
     AGPCS_TRY(std::vector<Strategy> strategies, make_degree_seeder()->seed(problem_, rng));
+    for (Strategy& strategy : strategies) {
+      strategy = group_gradients(problem_, std::move(strategy), kHorovodFusionBytes);
+    }
     AGPCS_TRY(Attempt degree, try_all("degree", std::move(strategies), nullptr));
     planned.baselines.push_back(std::move(degree));
     return {};

@@ -23,8 +23,8 @@ inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostMicroBatches = 4096;
 
 struct ProblemOptions {
-  std::int64_t bucket_bytes = 25'000'000;  ///< a bucket of gradients is at most that large
-  std::int64_t micro_batches = 0;          ///< 0: the planner chooses
+  std::int64_t bucket_bytes = 0;   ///< most bytes of gradients in a bucket; 0: the planner chooses
+  std::int64_t micro_batches = 0;  ///< 0: the planner chooses
 };
 
 /// A model, a cluster and a training, with everything that every seeder needs of them. Made in

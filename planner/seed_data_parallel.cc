@@ -7,6 +7,7 @@
 #include "planner/candidates.h"
 #include "planner/device_groups.h"
 #include "planner/fit_memory.h"
+#include "planner/group_gradients.h"
 #include "planner/seeder.h"
 #include "planner/shares.h"
 
@@ -121,6 +122,7 @@ class EqualSeeder : public Seeder {
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     AGPCS_TRY(Strategy strategy, plain_data_parallelism(problem));
+    strategy.buckets.clear();  // of the baseline
     return std::vector<Strategy>{std::move(strategy)};
   }
 };
@@ -137,8 +139,9 @@ Result<Strategy> plain_data_parallelism(const Problem& problem) {
   std::vector<DeviceId> devices(static_cast<std::size_t>(problem.cluster.device_count()));
   std::iota(devices.begin(), devices.end(), 0);
   Evaluator evaluator(problem);
-  return fewest_micro_batches(problem, evaluator, devices.size(),
-                              [&](std::int64_t samples) { return equal_stage(devices, samples); });
+  const auto make = [&](std::int64_t samples) { return equal_stage(devices, samples); };
+  Strategy strategy = fewest_micro_batches(problem, evaluator, devices.size(), make);
+  return group_gradients(problem, std::move(strategy), kUsualBucketBytes);
 }
 
 }  // namespace agpcs

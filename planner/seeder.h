@@ -48,7 +48,7 @@ std::unique_ptr<Seeder> make_linear_seeder();
 std::unique_ptr<Seeder> make_equal_seeder();
 
 /// Plain data parallelism, the baseline: all devices, equal shares, the fewest micro-batches whose
-/// memory suffices (where none does, the most).
+/// memory suffices (where none does, the most), buckets of kUsualBucketBytes.
 Result<Strategy> plain_data_parallelism(const Problem& problem);
 
 }  // namespace agpcs

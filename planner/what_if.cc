@@ -126,6 +126,13 @@ class PlanChanges {
       strategy.buckets.clear();
       return group_gradients(problem_, std::move(strategy), bytes);
     };
+    const Strategy chosen = regrouped(0);
+    if (chosen.buckets.size() != now_.buckets.size()) {
+      AGPCS_RETURN_IF_ERROR(attempt(
+          "buckets", chosen,
+          fmt::format("buckets as the planner chooses: {} instead of {} (no --bucket-bytes)",
+                      chosen.buckets.size(), now_.buckets.size())));
+    }
     for (const std::int64_t bytes :
          {1'000'000, 5'000'000, 10'000'000, 25'000'000, 50'000'000, 100'000'000, 1'000'000'000}) {
       const Strategy strategy = regrouped(bytes);

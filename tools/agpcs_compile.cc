@@ -119,7 +119,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  "number of micro-batches (default: the planner chooses)")
       ->check(at_least(1));
   app.add_option("--bucket-bytes", a.compile.problem.bucket_bytes,
-                 "most bytes of gradients reduced together (default: 25000000)")
+                 "most bytes of gradients reduced together (default: the planner chooses)")
       ->check(at_least(1));
 }
 

@@ -97,6 +97,8 @@ constexpr Case kCases[] = {
     {"branches", branches, [] { return fast_and_slow(); }, 32, 20'000},
     {"branches_on_three_hosts", branches, three_hosts, 60, 25'000'000},
     {"branches_measured", branches, measured, 36, 40'000},
+    {"chain_scheduled_buckets", [] { return chain(12); }, three_hosts, 24, 0},
+    {"branches_measured_scheduled_buckets", branches, measured, 36, 0},
     {"chain_measured", [] { return chain(7, 32); }, measured, 64, 5'000},
 };
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/group_gradients.h"
 
+#include "planner/evaluator.h"
 #include "tests/planner/problems.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
 
 namespace agpcs::testing {
 namespace {
@@ -55,6 +59,45 @@ TEST(GroupGradients, AParameterIsReadyWhenItsFirstUserHasRunBackward) {
                                            "outputs c\nloss l\n"),
                                   fast_and_slow(), 8);
   EXPECT_EQ(buckets_of(*problem, "stage a/0=4 a/1=4 : *\n", 1), "0 ring: w\n0 ring: shared\n");
+}
+
+TEST(GroupGradients, NoContiguousGroupingOfAStageIsSimulatedFasterThanThePlanners) {
+  constexpr int kLayers = 6;
+  for (const std::int64_t batch : {64, 1024, 4096, 16384}) {
+    const auto problem = problem_of(chain(kLayers, 512), fast_and_slow(), batch);
+    Strategy strategy;
+    strategy.stage_of.assign(problem->graph.ops.size(), 0);
+    strategy.stages.push_back({{0, 1, 2, 3}, std::vector<std::int64_t>(4, batch / 4), false});
+    Evaluator evaluator(*problem);
+    const Strategy planned = group_gradients(*problem, strategy, 0);
+    const Strategy single = group_gradients(*problem, strategy, 1);
+    ASSERT_EQ(single.buckets.size(), kLayers);
+    double best = std::numeric_limits<double>::infinity();
+    for (unsigned mask = 0; mask < 1U << (kLayers - 1); ++mask) {
+      Strategy other = strategy;
+      std::int64_t bytes = 0;
+      for (unsigned i = 0; i < kLayers; ++i) {
+        if (i == 0 || (mask >> (i - 1) & 1) != 0) {
+          other.buckets.push_back({0, AllReduce::kRing, {}});
+          bytes = 0;
+        }
+        bytes += std::int64_t{512} * 512 * 4;
+        other.buckets.back().parameters.push_back(single.buckets[i].parameters.front());
+        other.buckets.back().algorithm =
+            choose_algorithm(problem->cluster, strategy.stages[0].devices, bytes);
+      }
+      best = std::min(best, evaluator.evaluate(other).step_seconds);
+    }
+    const double seconds = evaluator.evaluate(planned).step_seconds;
+    EXPECT_LE(seconds, best * (1 + 1e-6)) << batch;
+    EXPECT_EQ(seconds, evaluator.evaluate(strategy).step_seconds) << batch;
+  }
+}
+
+TEST(GroupGradients, OneDeviceHasOneBucket) {
+  const auto problem = problem_of(chain(4, 64), fast_and_slow(), 8);
+  EXPECT_EQ(buckets_of(*problem, "stage a/0=8 : h0..a1\nstage b/0=8 : *\n", 0),
+            "0 ring: w1 w0\n1 ring: w3 w2\n");
 }
 
 TEST(ChooseAlgorithm, IsHierarchicalWhereASlowNetworkJoinsFastHosts) {
