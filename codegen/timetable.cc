@@ -33,14 +33,20 @@ bool has_gradient(const Cut& cut) {
 
 Timetable::Timetable(const Plan& plan)
     : micro_batches_(static_cast<int>(plan.micro_batches)),
+      earlier_(plan.stages.size()),
+      later_(plan.stages.size()),
       ends_(plan.stages.size()),
       passes_(2 * plan.stages.size() * static_cast<std::size_t>(plan.micro_batches)) {
   const int stages = static_cast<int>(plan.stages.size());
   for (int stage = 0; stage < stages; ++stage) orders_.push_back(schedule_order(plan, stage));
+  for (const Cut& cut : plan.cuts) {
+    earlier_[static_cast<std::size_t>(cut.to)].push_back(cut.from);
+    if (has_gradient(cut)) later_[static_cast<std::size_t>(cut.from)].push_back(cut.to);
+  }
   bool moved = true;
   while (moved) {
     moved = false;
-    for (int stage = 0; stage < stages; ++stage) moved |= advance(plan, stage);
+    for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
   }
   for (int stage = 0; stage < stages; ++stage) {
     AGPCS_CHECK(ends(stage).size() == order(stage).size(), "schedule of stage {} stops after {}",
@@ -54,12 +60,11 @@ int Timetable::end_of(int stage, Opcode pass, int micro_batch) const {
 }
 
 /// When everything that the pass needs from other stages is there, or kNotYet.
-int Timetable::earliest_start(const Plan& plan, int stage, const InstructionId& id) const {
+int Timetable::earliest_start(int stage, const InstructionId& id) const {
   int start = 0;
-  for (const Cut& cut : plan.cuts) {
-    const bool forward = id.opcode == Opcode::kForward;
-    if ((forward ? cut.to : cut.from) != stage || (!forward && !has_gradient(cut))) continue;
-    const int end = end_of(forward ? cut.from : cut.to, id.opcode, id.micro_batch);
+  const auto& needed = id.opcode == Opcode::kForward ? earlier_ : later_;
+  for (const int other : needed[static_cast<std::size_t>(stage)]) {
+    const int end = end_of(other, id.opcode, id.micro_batch);
     if (end == 0) return kNotYet;
     start = std::max(start, end);
   }
@@ -67,12 +72,12 @@ int Timetable::earliest_start(const Plan& plan, int stage, const InstructionId& 
 }
 
 /// Computes what `stage` can; returns whether that was anything.
-bool Timetable::advance(const Plan& plan, int stage) {
+bool Timetable::advance(int stage) {
   std::vector<int>& done = ends_[static_cast<std::size_t>(stage)];
   const std::size_t before = done.size();
   while (done.size() < order(stage).size()) {
     const InstructionId& id = order(stage)[done.size()];
-    const int start = earliest_start(plan, stage, id);
+    const int start = earliest_start(stage, id);
     if (start == kNotYet) break;
     done.push_back(std::max(start, done.empty() ? 0 : done.back()) + 1);
     const int row = 2 * stage + (id.opcode == Opcode::kBackward ? 1 : 0);

@@ -25,10 +25,12 @@ class Timetable {
   int end_of(int stage, Opcode pass, int micro_batch) const;
 
  private:
-  bool advance(const Plan& plan, int stage);
-  int earliest_start(const Plan& plan, int stage, const InstructionId& id) const;
+  bool advance(int stage);
+  int earliest_start(int stage, const InstructionId& id) const;
 
   int micro_batches_;
+  std::vector<std::vector<int>> earlier_;  // by stage: those whose tensors it reads
+  std::vector<std::vector<int>> later_;    // by stage: those whose gradients it reads
   std::vector<std::vector<InstructionId>> orders_;
   std::vector<std::vector<int>> ends_;
   std::vector<int> passes_;  // [(stage x 2 + is backward) x micro-batches + micro-batch]: end, or 0
