@@ -2,6 +2,8 @@
 // What refiners find at equal numbers of evaluations, on problems that no policy was trained on:
 //     build/release/tests/refiner_bench [--problems N] [--first K] [--budgets 500,2000,10000]
 //         [--refiners dqn,greedy,anneal,random] [--starts 8] [--seed 0] [--threads 1] [--csv FILE]
+//         [--training SEED]
+// --training: on as many problems of the training generator instead, to tune on.
 #include "ir/check.h"
 #include "planner/plan_problem.h"
 #include "planner/problem.h"
@@ -19,6 +21,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -36,6 +39,7 @@ struct Settings {
   std::uint64_t seed = 0;
   int threads = 1;
   std::string csv;
+  std::optional<std::uint64_t> training;
 };
 
 std::vector<std::string> items_of(const std::string& text) {
@@ -59,6 +63,8 @@ Settings settings_of(int argc, char** argv) {
       settings.seed = std::stoull(value);
     } else if (key == "--threads") {
       settings.threads = std::stoi(value);
+    } else if (key == "--training") {
+      settings.training = std::stoull(value);
     } else if (key == "--csv") {
       settings.csv = value;
     } else if (key == "--refiners") {
@@ -83,28 +89,28 @@ T value_of(Result<T> result) {
 /// Costs relative to the best seed, by refiner and budget.
 using Costs = std::map<std::pair<std::string, std::int64_t>, double>;
 
-Costs run(const ProblemSpec& spec, const Settings& settings) {
-  GeneratedProblem made = generate_problem(spec);
+Costs run(GeneratedProblem made, const Settings& settings) {
+  const std::string name = made.name;
   const auto problem = value_of(
       Problem::make(std::move(made.graph), std::move(made.cluster), std::move(made.training)));
   const std::vector<Strategy> starts =
       value_of(seed_strategies(*problem, settings.seed, settings.starts));
-  AGPCS_CHECK(!starts.empty(), "{} has no seeds", spec.name);
+  AGPCS_CHECK(!starts.empty(), "{} has no seeds", name);
   Costs costs;
-  for (const std::string& name : settings.refiners) {
+  for (const std::string& refiner_name : settings.refiners) {
     for (const std::int64_t budget : settings.budgets) {
       const auto search = make_strategy_search(*problem, starts, settings.threads);
-      const std::unique_ptr<Refiner> refiner = value_of(make_refiner(name));
+      const std::unique_ptr<Refiner> refiner = value_of(make_refiner(refiner_name));
       SearchBudget evaluations(budget);
       refiner->refine(*search, evaluations, Rng(settings.seed).fork("refine"));
-      costs[{name, budget}] = search->outcome().cost;
+      costs[{refiner_name, budget}] = search->outcome().cost;
     }
   }
   return costs;
 }
 
 void print_head(const Settings& settings) {
-  fmt::print("{:10} {:16} {:12}", "problem", "family", "cluster");
+  fmt::print("{:40}", "problem");
   for (const std::string& name : settings.refiners) {
     for (const std::int64_t budget : settings.budgets) {
       fmt::print(" {:>13}", fmt::format("{}@{}", name, budget));
@@ -113,8 +119,8 @@ void print_head(const Settings& settings) {
   fmt::print("\n");
 }
 
-void print_row(const ProblemSpec& spec, const Settings& settings, const Costs& costs) {
-  fmt::print("{:10} {:16} {:12}", spec.name, spec.family, spec.cluster);
+void print_row(const std::string& title, const Settings& settings, const Costs& costs) {
+  fmt::print("{:40}", title);
   for (const std::string& name : settings.refiners) {
     for (const std::int64_t budget : settings.budgets) {
       fmt::print(" {:13.4f}", costs.at({name, budget}));
@@ -169,14 +175,13 @@ void print_summary(const std::vector<Costs>& all, const Settings& settings) {
   }
 }
 
-void write_csv(const std::string& file, const std::vector<ProblemSpec>& specs,
+void write_csv(const std::string& file, const std::vector<std::string>& titles,
                const std::vector<Costs>& all) {
   std::ofstream out(file);
-  out << "problem,family,cluster,refiner,budget,cost\n";
+  out << "problem,refiner,budget,cost\n";
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const auto& [key, cost] : all[i]) {
-      out << fmt::format("{},{},{},{},{},{}\n", specs[i].name, specs[i].family, specs[i].cluster,
-                         key.first, key.second, cost);
+      out << fmt::format("{},{},{},{}\n", titles[i], key.first, key.second, cost);
     }
   }
   AGPCS_CHECK(out.good(), "cannot write {}", file);
@@ -184,17 +189,24 @@ void write_csv(const std::string& file, const std::vector<ProblemSpec>& specs,
 
 int bench_main(int argc, char** argv) {
   const Settings settings = settings_of(argc, argv);
-  std::vector<ProblemSpec> specs;
+  std::vector<std::string> titles;
   std::vector<Costs> all;
   print_head(settings);
-  for (std::size_t i = settings.first;
-       i < std::size(bench::kUnseenProblems) && all.size() < settings.problems; ++i) {
-    specs.push_back(bench::kUnseenProblems[i]);
-    all.push_back(run(specs.back(), settings));
-    print_row(specs.back(), settings, all.back());
+  const std::size_t end = settings.first + settings.problems;
+  for (std::size_t i = settings.first; i < end; ++i) {
+    if (!settings.training && i >= std::size(bench::kUnseenProblems)) break;
+    const ProblemSpec* const spec = settings.training ? nullptr : &bench::kUnseenProblems[i];
+    GeneratedProblem made = spec != nullptr
+                                ? generate_problem(*spec)
+                                : generate_problem(*settings.training, static_cast<int>(i));
+    titles.push_back(spec != nullptr
+                         ? fmt::format("{}-{}-{}", spec->name, spec->family, spec->cluster)
+                         : made.name);
+    all.push_back(run(std::move(made), settings));
+    print_row(titles.back(), settings, all.back());
   }
   print_summary(all, settings);
-  if (!settings.csv.empty()) write_csv(settings.csv, specs, all);
+  if (!settings.csv.empty()) write_csv(settings.csv, titles, all);
   return 0;
 }
 
