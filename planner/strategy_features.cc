@@ -2,7 +2,6 @@
 #include "planner/strategy_features.h"
 
 #include "cost_model/link_model.h"
-#include "planner/strategy_moves.h"
 
 #include <algorithm>
 #include <cmath>
@@ -46,6 +45,8 @@ bool touches(const Move& move, const Strategy& strategy, int stage) {
     case MoveKind::kSwapDevices: return has(move.a) || has(move.b);
     case MoveKind::kSwapGroups: return stage == move.a || stage == move.b;
     case MoveKind::kMicroBatches:
+    case MoveKind::kRecut:
+    case MoveKind::kRestage:
     case MoveKind::kSchedule: return true;
     default: return false;
   }
@@ -59,6 +60,8 @@ double moved(const Move& move, const Strategy& strategy) {
     case MoveKind::kShares:
       return static_cast<double>(move.d) /
              static_cast<double>(strategy.stages[at(move.a)].shares[at(move.b)]);
+    case MoveKind::kRestage:
+      return std::log2(static_cast<double>(move.a) / static_cast<double>(strategy.stages.size()));
     case MoveKind::kMicroBatches:
       return std::log2(static_cast<double>(move.a) / static_cast<double>(strategy.micro_batches)) /
              2;

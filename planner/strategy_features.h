@@ -8,6 +8,7 @@
 
 #include "planner/rough_step.h"
 #include "planner/search_point.h"
+#include "planner/strategy_moves.h"
 
 #include <cstdint>
 
@@ -18,7 +19,7 @@ enum class Feature : int {
   kOne,            ///< 1
   kRoughChange,    ///< of the rough step by the move, relative
   kFirstKind,      ///< 1 for the move's kind, else 0: kMoveKindCount features from here
-  kSlowestStage = kFirstKind + 16,  ///< change of the slowest stage, relative to the step
+  kSlowestStage = kFirstKind + kMoveKindCount,  ///< change of the slowest stage, relative to the step
   kFill,           ///< change of the time to fill the pipeline
   kCut,            ///< change of the slowest cut
   kLate,           ///< change of the late all-reduce

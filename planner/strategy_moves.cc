@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -17,7 +18,7 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 constexpr std::array<std::string_view, kMoveKindCount> kNames = {
     "shift",         "move-block",    "merge",        "split",
     "move-devices",  "swap-devices",  "swap-groups",  "shares",
-    "rebalance",     "micro-batches", "schedule",     "recompute",
+    "rebalance",     "micro-batches", "schedule",     "recompute",        "recut",  "restage",
     "merge-buckets", "split-bucket",  "swap-buckets", "bucket-algorithm"};
 
 void set_stages(const BlockGraph& blocks, const std::vector<int>& stage_of_block,
@@ -119,6 +120,15 @@ std::vector<std::pair<std::vector<DeviceId>, std::vector<DeviceId>>> ways_to_div
   return ways;
 }
 
+std::vector<DeviceId> used_devices(const Strategy& strategy) {
+  std::vector<DeviceId> used;
+  for (const StageSpec& spec : strategy.stages) {
+    used.insert(used.end(), spec.devices.begin(), spec.devices.end());
+  }
+  std::sort(used.begin(), used.end());
+  return used;
+}
+
 std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& strategy) {
   std::vector<bool> used(cluster.devices.size());
   for (const StageSpec& spec : strategy.stages) {
@@ -135,11 +145,18 @@ StrategyMoves::StrategyMoves(const Problem& problem)
     : problem_(problem),
       next_(problem.blocks.blocks.size()),
       previous_(problem.blocks.blocks.size()),
+      parameter_bytes_(problem.blocks.blocks.size()),
       timers_(problem) {
   for (const BlockEdge& edge : problem.blocks.edges) {
     next_[at(edge.from)].push_back(edge.to);
     previous_[at(edge.to)].push_back(edge.from);
   }
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& parameter = problem.graph.tensor(id);
+    parameter_bytes_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
+        static_cast<double>(elements_at(parameter.shape, 1));
+  }
+  for (const double bytes : problem.blocks.cut_bytes) dearest_cut_ = std::max(dearest_cut_, bytes);
   micro_batches_ = problem.options.micro_batches > 0
                        ? std::vector<std::int64_t>{problem.options.micro_batches}
                        : micro_batch_numbers(problem.training.batch);
@@ -166,6 +183,8 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
       return changed;
     }
     case MoveKind::kRecompute: return change_recompute(strategy, move);
+    case MoveKind::kRecut: return recut(strategy, move);
+    case MoveKind::kRestage: return restage(strategy, move);
     case MoveKind::kMergeBuckets: return merge_buckets(grouped, move);
     case MoveKind::kSplitBucket: return split_bucket(grouped, move);
     case MoveKind::kSwapBuckets: {
@@ -240,18 +259,105 @@ StrategyMoves::Changed StrategyMoves::merge(const Strategy& strategy, const Move
   return balanced(std::move(changed), {move.a});
 }
 
+double StrategyMoves::speed_of(const std::vector<DeviceId>& devices) const {
+  double speed = 0;
+  for (const DeviceId device : devices) {
+    speed += problem_.costs.speed(problem_.cluster.devices[at(device)].kind, problem_.blocks.samples);
+  }
+  return speed;
+}
+
+/// What a cut before `block` adds to being off by a fraction of the work: dear cuts are avoided.
+double StrategyMoves::cut_penalty(int block) const {
+  return dearest_cut_ > 0 ? 0.05 * problem_.blocks.cut_bytes[at(block)] / dearest_cut_ : 0;
+}
+
+/// Stages of consecutive blocks for `groups`, with work in proportion to what each has of speed, or
+/// parameters in proportion to memory.
+StrategyMoves::Changed StrategyMoves::with_groups(const Strategy& strategy,
+                                                  std::vector<std::vector<DeviceId>> groups,
+                                                  bool by_memory) {
+  const int stages = static_cast<int>(groups.size()), count = problem_.blocks.size();
+  if (stages > count) return std::nullopt;
+  std::vector<double> has;
+  for (const std::vector<DeviceId>& group : groups) {
+    double memory = 0;
+    for (const DeviceId device : group) {
+      memory = std::max(memory, static_cast<double>(problem_.cluster.kind_of(device).memory_bytes));
+    }
+    has.push_back(by_memory ? memory : speed_of(group));
+  }
+  const double sum = std::accumulate(has.begin(), has.end(), 0.0);
+  const auto weight = [&](int block) {
+    return by_memory ? parameter_bytes_[at(block)] : problem_.blocks.blocks[at(block)].flops;
+  };
+  double total = 0;
+  for (int block = 0; block < count; ++block) total += weight(block);
+  std::vector<int> stage_of_block(at(count), stages - 1);
+  int begin = 0;
+  double before = 0, bound = 0;
+  for (int s = 0; s + 1 < stages; ++s) {
+    bound += has[at(s)] / sum * total;
+    int best = begin + 1;
+    double best_cost = -1, here = before;
+    for (int end = begin + 1; end <= count - (stages - 1 - s); ++end) {
+      here += weight(end - 1);
+      const double cost = std::abs(here - bound) / std::max(total, 1.0) + cut_penalty(end);
+      if (best_cost >= 0 && cost >= best_cost) continue;
+      best = end;
+      best_cost = cost;
+    }
+    for (; begin < best; ++begin) {
+      stage_of_block[at(begin)] = s;
+      before += weight(begin);
+    }
+  }
+  Strategy changed = strategy;
+  const bool recompute = strategy.stages.front().recompute;
+  changed.stages.clear();
+  std::vector<int> all;
+  for (std::vector<DeviceId>& group : groups) {
+    all.push_back(static_cast<int>(changed.stages.size()));
+    changed.stages.push_back({std::move(group), {}, recompute});
+  }
+  set_stages(problem_.blocks, stage_of_block, changed);
+  return balanced(std::move(changed), all);
+}
+
+StrategyMoves::Changed StrategyMoves::recut(const Strategy& strategy, const Move& move) {
+  std::vector<std::vector<DeviceId>> groups;
+  for (const StageSpec& spec : strategy.stages) groups.push_back(spec.devices);
+  if (move.a == 1) std::rotate(groups.begin(), groups.begin() + 1, groups.end());
+  if (move.a == 2) std::rotate(groups.begin(), groups.end() - 1, groups.end());
+  if (move.a == 3) std::reverse(groups.begin(), groups.end());
+  return with_groups(strategy, std::move(groups), move.b == 1);
+}
+
+StrategyMoves::Changed StrategyMoves::restage(const Strategy& strategy, const Move& move) {
+  std::vector<DeviceId> devices = used_devices(strategy);
+  if (move.d == 1) {
+    devices.resize(problem_.cluster.devices.size());
+    std::iota(devices.begin(), devices.end(), 0);
+  }
+  if (move.b == 1) std::reverse(devices.begin(), devices.end());
+  if (move.b == 2) {
+    std::stable_sort(devices.begin(), devices.end(),
+                     [&](DeviceId a, DeviceId b) { return speed_of({a}) > speed_of({b}); });
+  }
+  const std::size_t stages = at(move.a);
+  if (stages > devices.size()) return std::nullopt;
+  std::vector<std::vector<DeviceId>> groups(stages);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    groups[i * stages / devices.size()].push_back(devices[i]);
+  }
+  for (std::vector<DeviceId>& group : groups) std::sort(group.begin(), group.end());
+  return with_groups(strategy, std::move(groups), move.c == 1);
+}
+
 /// How many of `blocks` come first, so that each group has work in proportion to its speed; nearby
 /// the cheapest cut.
 int StrategyMoves::cut_for(const std::vector<int>& blocks, const std::vector<DeviceId>& first,
                            const std::vector<DeviceId>& second) const {
-  const auto speed_of = [&](const std::vector<DeviceId>& devices) {
-    double speed = 0;
-    for (const DeviceId device : devices) {
-      speed += problem_.costs.speed(problem_.cluster.devices[at(device)].kind,
-                                    problem_.blocks.samples);
-    }
-    return speed;
-  };
   double total = 0, before = 0;
   for (const int block : blocks) total += problem_.blocks.blocks[at(block)].flops;
   const double a = speed_of(first), b = speed_of(second);
@@ -261,12 +367,7 @@ int StrategyMoves::cut_for(const std::vector<int>& blocks, const std::vector<Dev
   for (int i = 1; i < static_cast<int>(blocks.size()); ++i) {
     before += problem_.blocks.blocks[at(blocks[at(i - 1)])].flops;
     const double off = total > 0 ? std::abs(before - wanted) / total : 0;
-    const double heaviest = problem_.blocks.cut_bytes.empty()
-                                ? 1
-                                : *std::max_element(problem_.blocks.cut_bytes.begin(),
-                                                    problem_.blocks.cut_bytes.end());
-    const double bytes = problem_.blocks.cut_bytes[at(blocks[at(i)])];
-    const double cost = off + (heaviest > 0 ? 0.05 * bytes / heaviest : 0);
+    const double cost = off + cut_penalty(blocks[at(i)]);
     if (best_cost >= 0 && cost >= best_cost) continue;
     best = i;
     best_cost = cost;

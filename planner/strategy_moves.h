@@ -32,13 +32,17 @@ enum class MoveKind : int {
   kMicroBatches,  ///< a micro-batches
   kSchedule,      ///< 1F1B becomes GPipe, and back
   kRecompute,     ///< stage a does or no longer does; a = -1: all do (b = 1) or none (b = 0)
+  kRecut,         ///< all cuts anew; a: groups stay (0), rotate (1, 2), reversed (3); b: in proportion
+                  ///< to speed (0) or parameters in proportion to memory (1)
+  kRestage,       ///< a stages of equally many devices, b: in cluster order, reversed or fastest
+                  ///< kind first; c as kRecut's b; d: of those in use (0) or of all (1)
   // The schedule of communication.
   kMergeBuckets,     ///< bucket a takes in b, the next of its stage
   kSplitBucket,      ///< bucket a becomes two, the second from gradient b on
   kSwapBuckets,      ///< a and b, neighbours in the order of their stage, change places
   kBucketAlgorithm,  ///< bucket a is reduced by algorithm b; a = -1 - stage: all of that stage
 };
-inline constexpr int kMoveKindCount = 16;
+inline constexpr int kMoveKindCount = 18;
 std::string_view name_of(MoveKind kind);  ///< "shift", "move-block", ...
 
 /// The moves of one problem. A stage whose blocks or devices change has its shares balanced by
@@ -70,6 +74,13 @@ class StrategyMoves {
   Changed change_micro_batches(const Strategy& strategy, const Move& move);
   static Changed change_recompute(const Strategy& strategy, const Move& move);
 
+  Changed recut(const Strategy& strategy, const Move& move);
+  Changed restage(const Strategy& strategy, const Move& move);
+  Changed with_groups(const Strategy& strategy, std::vector<std::vector<DeviceId>> groups,
+                      bool by_memory);
+  double cut_penalty(int block) const;
+  double speed_of(const std::vector<DeviceId>& devices) const;
+
   int cut_for(const std::vector<int>& blocks, const std::vector<DeviceId>& first,
               const std::vector<DeviceId>& second) const;
   /// Balances the shares of the stages in `changed`; drops buckets.
@@ -79,6 +90,8 @@ class StrategyMoves {
   const Problem& problem_;
   std::vector<std::vector<int>> next_, previous_;  // blocks, by block
   std::vector<std::int64_t> micro_batches_;        // that a step may have
+  std::vector<double> parameter_bytes_;            // by block
+  double dearest_cut_ = 0;                         // most bytes of `cut_bytes`
   StageTimers timers_;
 };
 
@@ -89,6 +102,9 @@ std::vector<int> stage_of_blocks(const BlockGraph& blocks, const Strategy& strat
 /// and the others, the last device and the others; each once.
 std::vector<std::pair<std::vector<DeviceId>, std::vector<DeviceId>>> ways_to_divide(
     const Cluster& cluster, const std::vector<DeviceId>& devices);
+
+/// Devices that some stage has, ascending.
+std::vector<DeviceId> used_devices(const Strategy& strategy);
 
 /// Devices that no stage has, ascending.
 std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& strategy);

@@ -179,6 +179,31 @@ class MoveLister {
       add(MoveKind::kRecompute, -1, 0);
       add(MoveKind::kRecompute, -1, 1);
     }
+    list_arrangements();
+  }
+
+  void list_arrangements() {
+    for (int weight = 0; weight < 2 && stages_ > 1; ++weight) {
+      for (int order = 0; order < 4; ++order) {
+        const bool again = order > stages_ || (order == 3 && stages_ == 2);  // as with fewer turns
+        if (!again) add(MoveKind::kRecut, order, weight);
+      }
+    }
+    const int used = static_cast<int>(used_devices(s_).size());
+    const int all = problem_.cluster.device_count();
+    for (int stages = 1; stages <= std::min(all, problem_.blocks.size()); stages *= 2) {
+      for (const int of_all : {0, 1}) {
+        if (of_all == 1 ? used == all : stages > used) continue;
+        for (int order = 0; order < (stages > 1 ? 3 : 1); ++order) {
+          for (int weight = 0; weight < (stages > 1 ? 2 : 1); ++weight) {
+            add(MoveKind::kRestage, stages, order, weight, of_all);
+          }
+        }
+        if (stages == 2 && (of_all == 1 ? all : used) > 2 && problem_.blocks.size() > 2) {
+          for (int order = 0; order < 3; ++order) add(MoveKind::kRestage, 3, order, 0, of_all);
+        }
+      }
+    }
   }
 
   void list_buckets() {
