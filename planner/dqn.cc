@@ -3,13 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace agpcs {
 
+constexpr double kMostCommunication = 1;
+
 double reward_of(const Outcome& outcome, double lambda) {
   const double throughput = outcome.cost >= kBroken ? 0 : 1 / outcome.cost;
-  return throughput - lambda * outcome.communication;
+  return throughput - lambda * std::min(outcome.communication, kMostCommunication);
 }
 
 std::string print_search_log(std::span<const EpisodeLog> log) {

@@ -30,7 +30,8 @@ struct DqnOptions {
 };
 
 /// Formula 2, R = Throughput - lambda x CommunicationCost, relative to where the search began:
-/// throughput is 1 / cost, so 1 at the start; of a broken solution it is 0.
+/// throughput is 1 / cost, so 1 at the start; of a broken solution it is 0. Communication counts up
+/// to 1, a start's whole step: how much worse than that is of no use to learn.
 double reward_of(const Outcome& outcome, double lambda);
 
 /// "episode,epsilon,loss,reward,best_cost" and one line each.

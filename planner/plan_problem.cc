@@ -66,8 +66,7 @@ class Planner {
     const Rng rng = Rng(options_.seed).fork("seed");
     for (const std::unique_ptr<Seeder>& seeder : seeders) {
       report(seeder->name());
-      AGPCS_TRY(std::vector<Strategy> strategies,
-                seeder->seed(problem_, rng.fork(seeder->name())));
+      AGPCS_TRY(std::vector<Strategy> strategies, seeder->seed(problem_, rng.fork(seeder->name())));
       AGPCS_TRY(Attempt attempt,
                 try_all(std::string(seeder->name()), std::move(strategies), &pool_));
       planned.seeders.push_back(std::move(attempt));
@@ -200,10 +199,11 @@ Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint6
 
 std::int64_t default_budget(const Problem& problem, const Strategy& start) {
   std::int64_t devices = 0;
-  for (const StageSpec& spec : start.stages) devices += static_cast<std::int64_t>(spec.devices.size());
+  for (const StageSpec& spec : start.stages)
+    devices += static_cast<std::int64_t>(spec.devices.size());
   const std::int64_t work =
       static_cast<std::int64_t>(problem.graph.ops.size()) + devices * start.micro_batches;
-  return std::clamp<std::int64_t>(12'000'000 / work, 100, 2000);
+  return std::clamp<std::int64_t>(12'000'000 / work, 100, 4000);
 }
 
 }  // namespace agpcs

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // DQN: the policy proposes, a local search finishes. From each start the search climbs: it lists
 // moves, asks the network for their values, and evaluates them from the most promising on, a few at
-// a time, until one of those improves. Where the best of the list do not, it is at the top of a
-// hill: it goes a few moves away, as a softly random choice by value says, and climbs again from
-// there (iterated local search; Lourenco, Martin and Stuetzle, 2003). The way back to a hill's foot
-// is taken unless the new top is nearly as good.
+// a time, until one of those improves; where the best of the list do not, it is at the top. The
+// rest of the budget goes to rounds of threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90,
+// 1990), which is annealing without logarithms, the same on every machine: of a few moves listed,
+// one is drawn that the network ranks high, and a place worse by less than a random part of the
+// threshold is taken, too. The threshold falls. A round begins at the best place and ends with a
+// climb.
 #include "planner/dqn.h"
 #include "planner/dqn_trainer.h"
 #include "planner/refiner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -18,11 +19,15 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kChoices = 96;   // moves that are listed and valued at a time
+constexpr std::size_t kChoices = 64;   // moves that a climb lists and values at a time
 constexpr std::size_t kAtATime = 4;    // of them, evaluated at a time
-constexpr std::size_t kPatience = 24;  // evaluated in vain before a place counts as a top
+constexpr std::size_t kPatience = 16;  // evaluated in vain before a place counts as a top
 constexpr double kLeast = 1e-9;        // a relative gain that counts
-constexpr double kNearlyAsGood = 0.01;
+
+constexpr std::size_t kDraw = 12;     // moves from which a step of annealing draws one
+constexpr double kThreshold = 0.06;   // the first of a round, relative to the cost
+constexpr std::int64_t kRound = 250;  // evaluations of a round, at least
+constexpr std::int64_t kRounds = 8;   // of them at most
 
 class DqnSearch {
  public:
@@ -36,17 +41,14 @@ class DqnSearch {
     for (int start = 0; start < starts && budget_.left() > 0; ++start) {
       point_.go_to_start(start);
       note();
-      // Half of the budget is for climbing from the starts, the first of them most.
-      climb(budget_.of() / (start == 0 ? 4 : 4 * std::max(1, starts - 1)));
+      climb(budget_.of() / (start == 0 ? 8 : 16 * std::max(1, starts - 1)) + 1);
       log();
     }
     point_.go_back();
+    const std::int64_t length = std::max(kRound, budget_.left() / kRounds);
     while (budget_.left() > 0) {
       const std::int64_t before = budget_.made();
-      wander();
-      climb(budget_.left());
-      log();
-      if (point_.outcome().cost > best_ * (1 + kNearlyAsGood * rng_.uniform())) point_.go_back();
+      wander(std::min(length, budget_.left()));
       if (budget_.made() == before) break;  // there are no moves
     }
     point_.go_back();
@@ -67,8 +69,8 @@ class DqnSearch {
   }
 
   /// Moves from here, the most valuable first.
-  std::vector<Move> proposals() {
-    std::vector<Move> moves = point_.moves(kChoices, rng_);
+  std::vector<Move> proposals(std::size_t most) {
+    std::vector<Move> moves = point_.moves(most, rng_);
     features_.resize(moves.size());
     point_.describe(moves, features_);
     values_.clear();
@@ -86,7 +88,7 @@ class DqnSearch {
   void climb(std::int64_t most) {
     const std::int64_t end = budget_.made() + most;
     while (budget_.left() > 0 && budget_.made() < end) {
-      if (!step(proposals())) return;
+      if (!step(proposals(kChoices))) return;
     }
   }
 
@@ -100,9 +102,9 @@ class DqnSearch {
       const std::span<const Move> some(moves.data() + first, count);
       outcomes_.resize(count);
       point_.evaluate(some, outcomes_);
-      const auto best = std::min_element(
-          outcomes_.begin(), outcomes_.end(),
-          [](const Outcome& a, const Outcome& b) { return a.cost < b.cost; });
+      const auto best =
+          std::min_element(outcomes_.begin(), outcomes_.end(),
+                           [](const Outcome& a, const Outcome& b) { return a.cost < b.cost; });
       budget_.spend(static_cast<std::int64_t>(count), std::min(best_, best->cost));
       if (best->cost >= point_.outcome().cost * (1 - kLeast)) continue;
       point_.take(some[static_cast<std::size_t>(best - outcomes_.begin())]);
@@ -112,22 +114,35 @@ class DqnSearch {
     return false;
   }
 
-  /// One to three moves, each drawn with a probability that falls with its rank by value.
-  void wander() {
-    const std::uint64_t count = 1 + rng_.below(3);
-    for (std::uint64_t i = 0; i < count && budget_.left() > 0; ++i) {
-      const std::vector<Move> moves = proposals();
-      if (moves.empty()) return;
-      const double u = rng_.uniform();
-      const auto rank = static_cast<std::size_t>(u * u * static_cast<double>(moves.size()));
-      const Move move = moves[std::min(rank, moves.size() - 1)];
-      Outcome outcome;
-      point_.evaluate({&move, 1}, {&outcome, 1});
-      budget_.spend(1, std::min(best_, outcome.cost));
-      if (outcome.cost >= kBroken && point_.outcome().cost < kBroken) continue;
-      point_.take(move);
-      note();
+  /// A round from the best place, and a climb.
+  void wander(std::int64_t length) {
+    point_.go_back();
+    const std::int64_t first = budget_.made(), end = first + length;
+    const std::int64_t cold = end - length / 5;
+    while (budget_.left() > 0 && budget_.made() < cold) {
+      const double done = static_cast<double>(budget_.made() - first) / static_cast<double>(length);
+      const double left = 1 - done;
+      if (!walk(kThreshold * left * left * left)) break;
     }
+    climb(end - budget_.made());
+    log();
+  }
+
+  /// One move that the policy ranks high among a few. False where there is none.
+  bool walk(double threshold) {
+    const std::vector<Move> moves = proposals(kDraw);
+    if (moves.empty()) return false;
+    const double u = rng_.uniform();
+    const auto rank = static_cast<std::size_t>(u * u * static_cast<double>(moves.size()));
+    const Move move = moves[std::min(rank, moves.size() - 1)];
+    Outcome outcome;
+    point_.evaluate({&move, 1}, {&outcome, 1});
+    budget_.spend(1, std::min(best_, outcome.cost));
+    const double rise = outcome.cost / point_.outcome().cost - 1;
+    if (rise > threshold * rng_.uniform()) return true;
+    point_.take(move);
+    note();
+    return true;
   }
 
   QNetwork policy_;

@@ -17,10 +17,10 @@ struct RoughStep {
   double seconds = 0;  ///< filling, then the pace of the slowest stage or cut, then `late`
   double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
   double slowest_cut = 0;                       ///< of one micro-batch
-  double late = 0;      ///< of the slowest all-reduce beyond the last backward pass
-  double reduces = 0;   ///< of all-reduces, the stage that has most of them
-  double busy = 0;      ///< computing, summed over devices
-  int bottleneck = 0;   ///< the slowest stage
+  double late = 0;     ///< of the slowest all-reduce beyond the last backward pass
+  double reduces = 0;  ///< of all-reduces, the stage that has most of them
+  double busy = 0;     ///< computing, summed over devices
+  int bottleneck = 0;  ///< the slowest stage
 };
 
 /// Not for concurrent use. Refers to `problem`.

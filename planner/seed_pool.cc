@@ -7,9 +7,8 @@ namespace agpcs {
 namespace {
 
 bool same_devices(const Strategy& a, const Strategy& b) {
-  return std::equal(
-      a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
-      [](const StageSpec& x, const StageSpec& y) { return x.devices == y.devices; });
+  return std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                    [](const StageSpec& x, const StageSpec& y) { return x.devices == y.devices; });
 }
 
 }  // namespace
@@ -28,9 +27,8 @@ const Seed& SeedPool::best() const {
 std::vector<Strategy> SeedPool::starts(std::size_t most) const {
   std::vector<const Seed*> order;
   for (const Seed& seed : seeds_) order.push_back(&seed);
-  std::stable_sort(order.begin(), order.end(), [](const Seed* a, const Seed* b) {
-    return is_better(a->score, b->score);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Seed* a, const Seed* b) { return is_better(a->score, b->score); });
   std::vector<Strategy> starts;
   for (const Seed* seed : order) {
     if (starts.size() == most || seed->score.fits() != order.front()->score.fits()) break;

@@ -36,27 +36,37 @@ bool touches(const Move& move, const Strategy& strategy, int stage) {
   };
   switch (static_cast<MoveKind>(move.kind)) {
     case MoveKind::kShift:
-    case MoveKind::kMerge: return stage == move.a || stage == move.a + 1;
+    case MoveKind::kMerge:
+      return stage == move.a || stage == move.a + 1;
     case MoveKind::kSplit:
     case MoveKind::kShares:
-    case MoveKind::kRebalance: return stage == move.a;
-    case MoveKind::kRecompute: return move.a < 0 || stage == move.a;
-    case MoveKind::kMoveDevices: return stage == move.b || has(move.a);
-    case MoveKind::kSwapDevices: return has(move.a) || has(move.b);
-    case MoveKind::kSwapGroups: return stage == move.a || stage == move.b;
+    case MoveKind::kRebalance:
+      return stage == move.a;
+    case MoveKind::kRecompute:
+      return move.a < 0 || stage == move.a;
+    case MoveKind::kMoveDevices:
+      return stage == move.b || has(move.a);
+    case MoveKind::kSwapDevices:
+      return has(move.a) || has(move.b);
+    case MoveKind::kSwapGroups:
+      return stage == move.a || stage == move.b;
     case MoveKind::kMicroBatches:
     case MoveKind::kRecut:
     case MoveKind::kRestage:
-    case MoveKind::kSchedule: return true;
-    default: return false;
+    case MoveKind::kSchedule:
+      return true;
+    default:
+      return false;
   }
 }
 
 /// How much a move moves, of what there is.
 double moved(const Move& move, const Strategy& strategy) {
   switch (static_cast<MoveKind>(move.kind)) {
-    case MoveKind::kShift: return move.c == 0 ? 0.05 : 1.0 / (1 << (4 - move.c));
-    case MoveKind::kMoveDevices: return move.c == 0 ? 0.1 : 0.5 * move.c;
+    case MoveKind::kShift:
+      return move.c == 0 ? 0.05 : 1.0 / (1 << (4 - move.c));
+    case MoveKind::kMoveDevices:
+      return move.c == 0 ? 0.1 : 0.5 * move.c;
     case MoveKind::kShares:
       return static_cast<double>(move.d) /
              static_cast<double>(strategy.stages[at(move.a)].shares[at(move.b)]);
@@ -65,7 +75,8 @@ double moved(const Move& move, const Strategy& strategy) {
     case MoveKind::kMicroBatches:
       return std::log2(static_cast<double>(move.a) / static_cast<double>(strategy.micro_batches)) /
              2;
-    default: return 0;
+    default:
+      return 0;
   }
 }
 
@@ -159,10 +170,9 @@ Features features_of(const Problem& problem, const ProblemFeatures& fixed,
   out.set(Feature::kLate, (is.late - was.late) / step);
   out.set(Feature::kBusy, (is.busy - was.busy) / was.busy);
   out.set(Feature::kLacksAfter, after.lacking > 0 ? 1 : 0);
-  out.set(Feature::kLackingChange,
-          static_cast<double>(std::max<std::int64_t>(after.lacking, 0) -
-                              std::max<std::int64_t>(before.lacking, 0)) /
-              fixed.least_memory);
+  out.set(Feature::kLackingChange, static_cast<double>(std::max<std::int64_t>(after.lacking, 0) -
+                                                       std::max<std::int64_t>(before.lacking, 0)) /
+                                       fixed.least_memory);
   out.set(Feature::kTouchesBottleneck, touches(move, *before.strategy, was.bottleneck) ? 1 : 0);
   out.set(Feature::kMoved, moved(move, *before.strategy));
   return out.features();

@@ -16,36 +16,37 @@ namespace agpcs {
 
 /// Where each feature stands in `Features`.
 enum class Feature : int {
-  kOne,            ///< 1
-  kRoughChange,    ///< of the rough step by the move, relative
-  kFirstKind,      ///< 1 for the move's kind, else 0: kMoveKindCount features from here
-  kSlowestStage = kFirstKind + kMoveKindCount,  ///< change of the slowest stage, relative to the step
-  kFill,           ///< change of the time to fill the pipeline
-  kCut,            ///< change of the slowest cut
-  kLate,           ///< change of the late all-reduce
-  kBusy,           ///< change of the devices' time of computing
-  kLacksBefore,    ///< 1: some device lacks memory
-  kLacksAfter,     ///< the same after the move
-  kLackingChange,  ///< change of the bytes lacking, relative to the least memory of a device
+  kOne,          ///< 1
+  kRoughChange,  ///< of the rough step by the move, relative
+  kFirstKind,    ///< 1 for the move's kind, else 0: kMoveKindCount features from here
+  kSlowestStage =
+      kFirstKind + kMoveKindCount,  ///< change of the slowest stage, relative to the step
+  kFill,                            ///< change of the time to fill the pipeline
+  kCut,                             ///< change of the slowest cut
+  kLate,                            ///< change of the late all-reduce
+  kBusy,                            ///< change of the devices' time of computing
+  kLacksBefore,                     ///< 1: some device lacks memory
+  kLacksAfter,                      ///< the same after the move
+  kLackingChange,      ///< change of the bytes lacking, relative to the least memory of a device
   kTouchesBottleneck,  ///< 1: the move changes the slowest stage
-  kMoved,          ///< how much moves: of the FLOPs, devices, samples or gradients there
-  kStages,         ///< log2 of the stages before, / 4
-  kMicroBatches,   ///< log2 of the micro-batches, / 8
-  kBubble,         ///< (stages - 1) / (micro-batches + stages - 1)
-  kUtilization,    ///< mean over the devices in use
-  kExposed,        ///< exposed communication over devices x step
-  kUnused,         ///< devices in no stage, of all
-  kRecompute,      ///< stages that recompute, of all
-  kReduces,        ///< the longest sum of a stage's all-reduces / step
-  kCuts,           ///< the slowest cut x micro-batches / step
-  kLatency,        ///< the slowest route's latency x micro-batches / step
-  kHeaviest,       ///< FLOPs of the heaviest block, of all
-  kImbalance,      ///< slowest stage / mean stage - 1
-  kDevices,        ///< log2 of the cluster's devices, / 10
-  kBlocks,         ///< log2 of the blocks, / 10
-  kKinds,          ///< device kinds in use, / 4
-  kGPipe,          ///< 1: GPipe
-  kRoughError,     ///< simulated / rough step before - 1
+  kMoved,              ///< how much moves: of the FLOPs, devices, samples or gradients there
+  kStages,             ///< log2 of the stages before, / 4
+  kMicroBatches,       ///< log2 of the micro-batches, / 8
+  kBubble,             ///< (stages - 1) / (micro-batches + stages - 1)
+  kUtilization,        ///< mean over the devices in use
+  kExposed,            ///< exposed communication over devices x step
+  kUnused,             ///< devices in no stage, of all
+  kRecompute,          ///< stages that recompute, of all
+  kReduces,            ///< the longest sum of a stage's all-reduces / step
+  kCuts,               ///< the slowest cut x micro-batches / step
+  kLatency,            ///< the slowest route's latency x micro-batches / step
+  kHeaviest,           ///< FLOPs of the heaviest block, of all
+  kImbalance,          ///< slowest stage / mean stage - 1
+  kDevices,            ///< log2 of the cluster's devices, / 10
+  kBlocks,             ///< log2 of the blocks, / 10
+  kKinds,              ///< device kinds in use, / 4
+  kGPipe,              ///< 1: GPipe
+  kRoughError,         ///< simulated / rough step before - 1
   kCount
 };
 static_assert(static_cast<int>(Feature::kCount) <= kFeatureCount);

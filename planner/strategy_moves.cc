@@ -16,10 +16,10 @@ namespace {
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr std::array<std::string_view, kMoveKindCount> kNames = {
-    "shift",         "move-block",    "merge",        "split",
-    "move-devices",  "swap-devices",  "swap-groups",  "shares",
-    "rebalance",     "micro-batches", "schedule",     "recompute",        "recut",  "restage",
-    "merge-buckets", "split-bucket",  "swap-buckets", "bucket-algorithm"};
+    "shift",        "move-block",   "merge",           "split",     "move-devices",
+    "swap-devices", "swap-groups",  "shares",          "rebalance", "micro-batches",
+    "schedule",     "recompute",    "recut",           "restage",   "merge-buckets",
+    "split-bucket", "swap-buckets", "bucket-algorithm"};
 
 void set_stages(const BlockGraph& blocks, const std::vector<int>& stage_of_block,
                 Strategy& strategy) {
@@ -166,33 +166,48 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
                                              const Move& move) {
   timers_.forget_if_many();
   switch (static_cast<MoveKind>(move.kind)) {
-    case MoveKind::kShift: return shift(strategy, move);
-    case MoveKind::kMoveBlock: return move_block(strategy, move);
-    case MoveKind::kMerge: return merge(strategy, move);
-    case MoveKind::kSplit: return split(strategy, move);
-    case MoveKind::kMoveDevices: return move_devices(strategy, move);
-    case MoveKind::kSwapDevices: return swap_devices(strategy, move);
-    case MoveKind::kSwapGroups: return swap_groups(strategy, move);
-    case MoveKind::kShares: return move_shares(strategy, move);
-    case MoveKind::kRebalance: return rebalance(strategy, move);
-    case MoveKind::kMicroBatches: return change_micro_batches(strategy, move);
+    case MoveKind::kShift:
+      return shift(strategy, move);
+    case MoveKind::kMoveBlock:
+      return move_block(strategy, move);
+    case MoveKind::kMerge:
+      return merge(strategy, move);
+    case MoveKind::kSplit:
+      return split(strategy, move);
+    case MoveKind::kMoveDevices:
+      return move_devices(strategy, move);
+    case MoveKind::kSwapDevices:
+      return swap_devices(strategy, move);
+    case MoveKind::kSwapGroups:
+      return swap_groups(strategy, move);
+    case MoveKind::kShares:
+      return move_shares(strategy, move);
+    case MoveKind::kRebalance:
+      return rebalance(strategy, move);
+    case MoveKind::kMicroBatches:
+      return change_micro_batches(strategy, move);
     case MoveKind::kSchedule: {
       Strategy changed = strategy;
-      changed.schedule =
-          strategy.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
+      changed.schedule = strategy.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
       return changed;
     }
-    case MoveKind::kRecompute: return change_recompute(strategy, move);
-    case MoveKind::kRecut: return recut(strategy, move);
-    case MoveKind::kRestage: return restage(strategy, move);
-    case MoveKind::kMergeBuckets: return merge_buckets(grouped, move);
-    case MoveKind::kSplitBucket: return split_bucket(grouped, move);
+    case MoveKind::kRecompute:
+      return change_recompute(strategy, move);
+    case MoveKind::kRecut:
+      return recut(strategy, move);
+    case MoveKind::kRestage:
+      return restage(strategy, move);
+    case MoveKind::kMergeBuckets:
+      return merge_buckets(grouped, move);
+    case MoveKind::kSplitBucket:
+      return split_bucket(grouped, move);
     case MoveKind::kSwapBuckets: {
       Strategy changed = grouped;
       std::swap(changed.buckets[at(move.a)], changed.buckets[at(move.b)]);
       return changed;
     }
-    case MoveKind::kBucketAlgorithm: return change_algorithm(grouped, move);
+    case MoveKind::kBucketAlgorithm:
+      return change_algorithm(grouped, move);
   }
   AGPCS_CHECK(false, "move of kind {}", move.kind);
 }
@@ -262,7 +277,8 @@ StrategyMoves::Changed StrategyMoves::merge(const Strategy& strategy, const Move
 double StrategyMoves::speed_of(const std::vector<DeviceId>& devices) const {
   double speed = 0;
   for (const DeviceId device : devices) {
-    speed += problem_.costs.speed(problem_.cluster.devices[at(device)].kind, problem_.blocks.samples);
+    speed +=
+        problem_.costs.speed(problem_.cluster.devices[at(device)].kind, problem_.blocks.samples);
   }
   return speed;
 }

@@ -18,24 +18,24 @@ namespace agpcs {
 /// What a move does; a, b, c, d are the Move's numbers.
 enum class MoveKind : int {
   // Cuts.
-  kShift,         ///< between stages a and a + 1: b = 0 the last blocks of a go on, b = 1 the first
-                  ///< of a + 1 come back; c = 0: one block, else 1 / 2^(4 - c) of the stage's FLOPs
-  kMoveBlock,     ///< block a to the next (b = 1) or the previous (b = -1) stage
-  kMerge,         ///< stages a and a + 1 become one
-  kSplit,         ///< stage a becomes two, its devices divided the b-th way; c = 1: the other order
-  kMoveDevices,   ///< device a (c = 0), or with all of its kind on its host in its stage (c = 1), or
-                  ///< with all of its kind there (c = 2), to stage b; b = -1: to none
-  kSwapDevices,   ///< devices a and b, of different stages or b of none, change places
-  kSwapGroups,    ///< stages a and b change all their devices
-  kShares,        ///< in stage a, replica b gives d samples to replica c
-  kRebalance,     ///< shares of stage a by speed (b = 0) or equal (b = 1)
+  kShift,        ///< between stages a and a + 1: b = 0 the last blocks of a go on, b = 1 the first
+                 ///< of a + 1 come back; c = 0: one block, else 1 / 2^(4 - c) of the stage's FLOPs
+  kMoveBlock,    ///< block a to the next (b = 1) or the previous (b = -1) stage
+  kMerge,        ///< stages a and a + 1 become one
+  kSplit,        ///< stage a becomes two, its devices divided the b-th way; c = 1: the other order
+  kMoveDevices,  ///< device a (c = 0), or with all of its kind on its host in its stage (c = 1), or
+                 ///< with all of its kind there (c = 2), to stage b; b = -1: to none
+  kSwapDevices,  ///< devices a and b, of different stages or b of none, change places
+  kSwapGroups,   ///< stages a and b change all their devices
+  kShares,       ///< in stage a, replica b gives d samples to replica c
+  kRebalance,    ///< shares of stage a by speed (b = 0) or equal (b = 1)
   kMicroBatches,  ///< a micro-batches
   kSchedule,      ///< 1F1B becomes GPipe, and back
   kRecompute,     ///< stage a does or no longer does; a = -1: all do (b = 1) or none (b = 0)
-  kRecut,         ///< all cuts anew; a: groups stay (0), rotate (1, 2), reversed (3); b: in proportion
-                  ///< to speed (0) or parameters in proportion to memory (1)
-  kRestage,       ///< a stages of equally many devices, b: in cluster order, reversed or fastest
-                  ///< kind first; c as kRecut's b; d: of those in use (0) or of all (1)
+  kRecut,    ///< all cuts anew; a: groups stay (0), rotate (1, 2), reversed (3); b: in proportion
+             ///< to speed (0) or parameters in proportion to memory (1)
+  kRestage,  ///< a stages of equally many devices, b: in cluster order, reversed or fastest
+             ///< kind first; c as kRecut's b; d: of those in use (0) or of all (1)
   // The schedule of communication.
   kMergeBuckets,     ///< bucket a takes in b, the next of its stage
   kSplitBucket,      ///< bucket a becomes two, the second from gradient b on

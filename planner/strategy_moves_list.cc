@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
 // are represented by the first of them, so that the moves are few on large clusters.
-#include "planner/strategy_moves.h"
-
 #include "ir/plan_graph.h"
+#include "planner/strategy_moves.h"
 
 #include <algorithm>
 #include <array>
@@ -33,7 +32,8 @@ class MoveLister {
         previous_(previous),
         stages_(static_cast<int>(strategy.stages.size())) {}
 
-  std::array<std::vector<Move>, kMoveKindCount> run(const std::vector<std::int64_t>& micro_batches) {
+  std::array<std::vector<Move>, kMoveKindCount> run(
+      const std::vector<std::int64_t>& micro_batches) {
     list_boundaries();
     list_blocks();
     list_devices();
@@ -82,9 +82,8 @@ class MoveLister {
       const int stage = stage_of[at(b)];
       if (first[at(stage)] == last[at(stage)]) continue;
       const auto leaves = [&](const std::vector<int>& others, int sign) {
-        return std::all_of(others.begin(), others.end(), [&](int other) {
-          return sign * stage_of[at(other)] > sign * stage;
-        });
+        return std::all_of(others.begin(), others.end(),
+                           [&](int other) { return sign * stage_of[at(other)] > sign * stage; });
       };
       if (stage + 1 < stages_ && b != last[at(stage)] && leaves(next_[at(b)], 1)) {
         add(MoveKind::kMoveBlock, b, 1);
@@ -121,7 +120,8 @@ class MoveLister {
           for (int unit = 0; unit < 3; ++unit) add(MoveKind::kMoveDevices, device, to, unit);
         }
       }
-      for (int other = from + 1; other <= stages_; ++other) add_swaps(classes[at(from)], classes[at(other)]);
+      for (int other = from + 1; other <= stages_; ++other)
+        add_swaps(classes[at(from)], classes[at(other)]);
     }
   }
 
@@ -171,7 +171,8 @@ class MoveLister {
     const auto count = static_cast<std::ptrdiff_t>(micro_batches.size());
     for (const std::ptrdiff_t step : {-2, -1, 1, 2}) {
       if (position + step < 0 || position + step >= count) continue;
-      add(MoveKind::kMicroBatches, static_cast<int>(micro_batches[static_cast<std::size_t>(position + step)]));
+      add(MoveKind::kMicroBatches,
+          static_cast<int>(micro_batches[static_cast<std::size_t>(position + step)]));
     }
     if (stages_ > 1 && s_.micro_batches > 1) add(MoveKind::kSchedule);
     for (int s = 0; s < stages_; ++s) add(MoveKind::kRecompute, s);

@@ -50,8 +50,7 @@ class Search : public StrategySearch {
     grouped();
     const StrategyView before = view(*workers_.front(), here_.strategy);
     for_each(moves.size(), [&](Worker& worker, std::size_t i) {
-      const std::optional<Strategy> after =
-          worker.moves.apply(here_.strategy, *grouped_, moves[i]);
+      const std::optional<Strategy> after = worker.moves.apply(here_.strategy, *grouped_, moves[i]);
       features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
                                 here_.score.exposed_communication, moves[i],
                                 after ? view(worker, *after) : before);

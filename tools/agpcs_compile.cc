@@ -148,8 +148,8 @@ Status check_choices(const Arguments& a) {
   AGPCS_RETURN_IF_ERROR(make_refiner(a.compile.refiner).status());
   const bool dqn = a.compile.refiner == "dqn";
   if (!dqn && (!a.compile.policy.empty() || a.compile.episodes > 0)) {
-    return usage(fmt::format("--policy and --episodes are of refiner dqn, not of '{}'",
-                             a.compile.refiner));
+    return usage(
+        fmt::format("--policy and --episodes are of refiner dqn, not of '{}'", a.compile.refiner));
   }
   if (!a.compile.precision.empty()) {
     AGPCS_RETURN_IF_ERROR(
@@ -243,8 +243,7 @@ int compile_command(std::vector<std::string> args, Console console) {
   add_dqn_options(app, arguments.compile.dqn);
   app.set_config("--config", "", "file of options, NAME=VALUE a line");
   app.allow_config_extras(CLI::config_extras_mode::error);
-  arguments.compile.threads =
-      static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  arguments.compile.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
   if (const Status status = resolve(arguments); !status.ok()) {

@@ -71,9 +71,9 @@ class SearchProgress {
     said_ = now;
     const double elapsed = std::chrono::duration<double>(now - began_).count();
     const double speed = static_cast<double>(made) / elapsed;
-    progress_.step(fmt::format("search: {} of {} evaluations, {:.0f}/s, best step {}, about {:.0f} s to go",
-                               made, of, speed, figure(seconds, "s"),
-                               static_cast<double>(of - made) / speed));
+    progress_.step(
+        fmt::format("search: {} of {} evaluations, {:.0f}/s, best step {}, about {:.0f} s to go",
+                    made, of, speed, figure(seconds, "s"), static_cast<double>(of - made) / speed));
   }
 
  private:
