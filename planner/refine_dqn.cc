@@ -2,11 +2,13 @@
 // DQN: the policy proposes, a local search finishes. From each start the search climbs: it lists
 // moves, asks the network for their values, and evaluates them from the most promising on, a few at
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
-// rest of the budget goes to rounds of threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90,
-// 1990), which is annealing without logarithms, the same on every machine: of a few moves listed,
-// one is drawn that the network ranks high, and a place worse by less than a random part of the
-// threshold is taken, too. The threshold falls. A round begins at the best place and ends with a
-// climb.
+// rest of the budget goes to rounds, each from the best place, of two sorts in turns:
+// * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
+//   they are worth, and a climb from there, again and again; back where the new top is no better.
+// * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
+//   logarithms, the same on every machine: of a few moves listed, one is drawn that the network
+//   ranks high, and a place worse by less than a random part of the threshold is taken, too. The
+//   threshold falls; a climb ends the round.
 #include "planner/dqn.h"
 #include "planner/dqn_trainer.h"
 #include "planner/refiner.h"
@@ -46,9 +48,12 @@ class DqnSearch {
     }
     point_.go_back();
     const std::int64_t length = std::max(kRound, budget_.left() / kRounds);
-    while (budget_.left() > 0) {
+    for (int round = 0; budget_.left() > 0;) {
       const std::int64_t before = budget_.made();
-      wander(std::min(length, budget_.left()));
+      point_.go_back();
+      const std::int64_t some = std::min(length, budget_.left());
+      round++ % 2 == 0 ? hop(some) : wander(some);
+      log();
       if (budget_.made() == before) break;  // there are no moves
     }
     point_.go_back();
@@ -114,9 +119,33 @@ class DqnSearch {
     return false;
   }
 
-  /// A round from the best place, and a climb.
+  /// A round of iterated local search.
+  void hop(std::int64_t length) {
+    const std::int64_t end = budget_.made() + length;
+    while (budget_.left() > 0 && budget_.made() < end) {
+      const std::int64_t before = budget_.made();
+      for (std::uint64_t i = 1 + rng_.below(3); i > 0 && budget_.left() > 0; --i) leap();
+      climb(std::min(length / 3 + 1, end - budget_.made()));
+      if (point_.outcome().cost > best_) point_.go_back();
+      if (budget_.made() == before) return;
+    }
+  }
+
+  /// Takes any move, unless it breaks what was whole.
+  void leap() {
+    const std::vector<Move> moves = point_.moves(kChoices, rng_);
+    if (moves.empty()) return;
+    const Move move = moves[rng_.below(moves.size())];
+    Outcome outcome;
+    point_.evaluate({&move, 1}, {&outcome, 1});
+    budget_.spend(1, std::min(best_, outcome.cost));
+    if (outcome.cost >= kBroken && point_.outcome().cost < kBroken) return;
+    point_.take(move);
+    note();
+  }
+
+  /// A round of threshold accepting.
   void wander(std::int64_t length) {
-    point_.go_back();
     const std::int64_t first = budget_.made(), end = first + length;
     const std::int64_t cold = end - length / 5;
     while (budget_.left() > 0 && budget_.made() < cold) {
@@ -125,7 +154,6 @@ class DqnSearch {
       if (!walk(kThreshold * left * left * left)) break;
     }
     climb(end - budget_.made());
-    log();
   }
 
   /// One move that the policy ranks high among a few. False where there is none.

@@ -2,11 +2,11 @@
 #include "tools/train_policy.h"
 
 #include "planner/dqn_plugin.h"
+#include "tools/interrupt.h"
 #include "tools/train_policy_problems.h"
 
 #include <fmt/format.h>
 
-#include <csignal>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -142,15 +142,6 @@ class PolicyTraining {
   double best_mean_ = 0;
 };
 
-// A signal handler reaches nothing else.
-std::atomic<bool> signalled{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-void on_signal(int number) {
-  signalled = true;
-  std::signal(number, SIG_DFL);  // the second one ends the program
-}
-
 }  // namespace
 
 Result<TrainedPolicy> train_policy(const TrainPolicyOptions& options,
@@ -161,9 +152,8 @@ Result<TrainedPolicy> train_policy(const TrainPolicyOptions& options,
 int train_policy_command(const std::vector<std::string>& args, Console console) {
   TrainPolicyOptions options;
   if (const auto code = parse_train_policy(args, console, options)) return *code;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  const Result<TrainedPolicy> trained = train_policy(options, signalled, console);
+  const InterruptFlag interrupt;
+  const Result<TrainedPolicy> trained = train_policy(options, interrupt.flag(), console);
   if (!trained.ok()) return finish(trained.status(), kName, console);
   Status status = write_file(options.output, print_policy(trained->network), console);
   if (status.ok() && !options.log.empty()) {
@@ -171,7 +161,7 @@ int train_policy_command(const std::vector<std::string>& args, Console console) 
   }
   if (!status.ok()) return finish(status, kName, console);
   console.err << fmt::format("wrote {}\n", options.output);
-  return trained->interrupted ? kInterruptedExit : 0;
+  return trained->interrupted ? 130 : 0;  // as kCancelled
 }
 
 }  // namespace agpcs

@@ -3,6 +3,7 @@
 if(TARGET agpcs_dqn_plugin)
   agpcs_library(tools_train_policy FOLDER tools
     SOURCES
+      dqn_options.cc
       train_policy.cc
       train_policy_options.cc
       train_policy_problems.cc
@@ -10,4 +11,5 @@ if(TARGET agpcs_dqn_plugin)
     PRIVATE_DEPS CLI11::CLI11)
   agpcs_tool(agpcs-train-policy SOURCES agpcs_train_policy.cc DEPS tools_train_policy)
   add_dependencies(agpcs-train-policy agpcs_dqn_plugin)
+  add_dependencies(agpcs-compile agpcs_dqn_plugin)
 endif()

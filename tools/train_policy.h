@@ -46,9 +46,6 @@ struct TrainedPolicy {
 Result<TrainedPolicy> train_policy(const TrainPolicyOptions& options,
                                    const std::atomic<bool>& interrupted, Console console);
 
-/// What a run ends with when it was interrupted and wrote what it had.
-inline constexpr int kInterruptedExit = 4;
-
 /// The command.
 int train_policy_command(const std::vector<std::string>& args, Console console);
 

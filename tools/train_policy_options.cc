@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tools/dqn_options.h"
 #include "tools/train_policy.h"
 
 #include <CLI/CLI.hpp>
@@ -15,39 +16,13 @@ constexpr char kExamples[] =
     "  agpcs-train-policy -o my.policy --from planner/default.policy --first-epsilon 0.3\n"
     "  agpcs-train-policy -o my.policy --config settings.toml --log training.csv\n"
     "\n"
-    "Exit codes: 0 policy written, 1 input wrong, 2 usage, 4 interrupted, what was learned is "
+    "Exit codes: 0 policy written, 1 input wrong, 2 usage, 130 interrupted, what was learned is "
     "written, 70 our bug\n";
 
 constexpr double kMost = 1e9;
 
 const CLI::Range kFromOne(1.0, kMost, "a whole number from 1");
 const CLI::Range kFromZero(0.0, kMost, "a whole number from 0");
-const CLI::Range kUnit(0.0, 1.0, "a number from 0 to 1");
-
-template <typename T>
-void add(CLI::App& app, const std::string& name, T& value, const std::string& help,
-         const CLI::Range& range) {
-  app.add_option(name, value, help)->capture_default_str()->check(range)->group("DQN");
-}
-
-void add_dqn_options(CLI::App& app, DqnOptions& o) {
-  add(app, "--hidden-units", o.hidden_units, "of the network; --from has its own", {1.0, 4096.0});
-  add(app, "--learning-rate", o.learning_rate, "of Adam", kUnit);
-  add(app, "--first-epsilon", o.first_epsilon, "exploration in the first episode", kUnit);
-  add(app, "--last-epsilon", o.last_epsilon, "exploration in the end", kUnit);
-  add(app, "--epsilon-episodes", o.epsilon_episodes, "exploration falls linearly over so many",
-      kFromZero);
-  add(app, "--episode-steps", o.episode_steps, "moves in an episode", kFromOne);
-  add(app, "--choices", o.choices, "moves to choose from at each step", kFromOne);
-  add(app, "--discount", o.discount, "of later rewards", kUnit);
-  add(app, "--n-step", o.n_step, "rewards before the value is estimated", kFromOne);
-  add(app, "--lambda", o.lambda, "weight of communication in Formula 2", {0.0, 1e6});
-  add(app, "--replay", o.replay, "transitions remembered", kFromOne);
-  add(app, "--batch", o.batch, "transitions of a gradient step", kFromOne);
-  add(app, "--target-every", o.target_every, "gradient steps between target networks", kFromOne);
-  add(app, "--scale-steps", o.scale_steps, "first steps, which say how large features are",
-      kFromZero);
-}
 
 void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
   app.add_option("-o,--output", o.output, "policy to write; - is standard output")->required();
@@ -100,7 +75,7 @@ Status check(const TrainPolicyOptions& o) {
   }
   if (o.dqn.batch > o.dqn.replay) {
     return {StatusCode::kUsage,
-            fmt::format("--batch {} is more than --replay {}", o.dqn.batch, o.dqn.replay)};
+            fmt::format("--replay-batch {} is more than --replay {}", o.dqn.batch, o.dqn.replay)};
   }
   return {};
 }

@@ -35,7 +35,7 @@ const std::vector<std::string> kTiny = {"--seed",
                                         "4",
                                         "--validation-budget",
                                         "20",
-                                        "--batch",
+                                        "--replay-batch",
                                         "8",
                                         "--episode-steps",
                                         "10",
@@ -89,7 +89,7 @@ TEST_F(TrainPolicy, HelpNamesEverySetting) {
         "--models",           "--from",          "--log",           "--config",
         "--hidden-units",     "--learning-rate", "--first-epsilon", "--last-epsilon",
         "--epsilon-episodes", "--episode-steps", "--choices",       "--discount",
-        "--n-step",           "--lambda",        "--replay",        "--batch",
+        "--n-step",           "--lambda",        "--replay",        "--replay-batch",
         "--target-every",     "--scale-steps"}) {
     EXPECT_THAT(process.output(), HasSubstr(option));
   }
@@ -146,8 +146,8 @@ TEST_F(TrainPolicy, WrongCommandLinesAreRefused) {
   expect_refused({"-o", "p", "--discount", "1.5"}, 2, "--discount");
   expect_refused({"-o", "p", "--minutes", "3"}, 2, "unknown option '--minutes'");
   expect_refused({"-o", "p", "--from", "p"}, 2, "the policy would overwrite 'p'");
-  expect_refused({"-o", "p", "--batch", "64", "--replay", "32"}, 2,
-                 "--batch 64 is more than --replay 32");
+  expect_refused({"-o", "p", "--replay-batch", "64", "--replay", "32"}, 2,
+                 "--replay-batch 64 is more than --replay 32");
   expect_refused({"-o", "p", "--from", "no/such.policy"}, 1, "no/such.policy");
   expect_refused({"-o", path("p"), "--models", path("none.onnx"), "--problems", "1"}, 1,
                  "none.onnx");
