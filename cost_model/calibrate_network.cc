@@ -199,9 +199,8 @@ Status calibrate_collectives(Cluster& cluster, FitLog& log) {
   if (!cluster.collectives_profile.given()) return {};
   const Profile& profile = profile_of(cluster, cluster.collectives_profile);
   cluster.collectives = {};
-  static_assert(kAllReduceCount == 2, "an algorithm without measurements takes the other's");
   std::array<std::optional<CollectiveFit>, kAllReduceCount> fits;
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+  for (const AllReduce algorithm : kAllReduces) {
     const std::vector<Observation> observations = observations_of(cluster, profile, algorithm);
     if (observations.empty()) continue;
     const RobustFit fit = fit_messages(observations);
@@ -209,11 +208,11 @@ Status calibrate_collectives(Cluster& cluster, FitLog& log) {
     fits[static_cast<std::size_t>(algorithm)] =
         CollectiveFit{fit.coefficients[0], kLeastStretch + fit.coefficients[1]};
   }
-  for (std::size_t i = 0; i < fits.size(); ++i) {
-    const std::optional<CollectiveFit>& fit = fits[i] ? fits[i] : fits[1 - i];
-    if (!fit) return no_collectives(cluster, profile);
-    cluster.collectives[i] = *fit;
-  }
+  // An algorithm without measurements takes those of the first that has some.
+  const auto known =
+      std::find_if(fits.begin(), fits.end(), [](const auto& fit) { return fit.has_value(); });
+  if (known == fits.end()) return no_collectives(cluster, profile);
+  for (std::size_t i = 0; i < fits.size(); ++i) cluster.collectives[i] = fits[i].value_or(**known);
   return {};
 }
 

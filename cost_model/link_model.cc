@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/link_model.h"
 
+#include "cost_model/tree_phase.h"
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -139,7 +141,9 @@ Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices
                     AllReduce algorithm, std::int64_t bytes) {
   if (devices.size() < 2) return {};
   if (algorithm == AllReduce::kHierarchical) return hierarchical(cluster, devices, bytes);
-  return {ring(cluster, devices, fit_of(cluster, algorithm), bytes)};
+  const CollectiveFit& fit = fit_of(cluster, algorithm);
+  if (algorithm == AllReduce::kTree) return {tree_phase(cluster, devices, fit, bytes)};
+  return {ring(cluster, devices, fit, bytes)};
 }
 
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,

@@ -46,6 +46,14 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 /// devices, broadcast back. Inside a host the bytes are pipelined along the chain in small pieces:
 /// every hop carries them once, all hops at the same time.
 ///
+/// Tree (`ReductionTree`, ir/reduction_tree.h): pieces go up to the root, summed on the way, and
+/// down again at the same time, so that every edge of the tree carries the bytes once each way, at
+/// the pace of the slowest link (a device's port carries them up to three times). The latency is
+/// that of the longest way to the root and that of the longest way back, the steps are 2 x the
+/// tree's depth. The first piece's way up and down is part of the bytes' time (`Flow::stretch`):
+/// with few pieces, most of it. Pipelined binary trees: Sanders, Speck and Traeff, Parallel
+/// Computing 35(12), 2009, section 2.
+///
 /// What was measured of the algorithm (`Cluster::collectives`) adds its overhead to each step, and
 /// stretches the time that the bytes take, not the bytes.
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,

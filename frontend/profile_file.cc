@@ -29,7 +29,7 @@ const std::vector<std::string>& class_names() {
 const std::vector<std::string>& algorithm_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (int i = 0; i < kAllReduceCount; ++i) all.emplace_back(name_of(static_cast<AllReduce>(i)));
+    for (const AllReduce algorithm : kAllReduces) all.emplace_back(name_of(algorithm));
     return all;
   }();
   return names;

@@ -26,6 +26,12 @@ const std::vector<std::string> kOpcodes = {"forward",    "backward",      "send"
                                            "recv",       "send_gradient", "recv_gradient",
                                            "all_reduce", "update",        "report"};
 
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const AllReduce algorithm : kAllReduces) names.emplace_back(name_of(algorithm));
+  return names;
+}
+
 // The first two lines begin like this in every version of the format.
 constexpr std::string_view kMagic = "agpcs-plan ";
 constexpr std::string_view kWriter = "\nmade-by agpcs=";
@@ -359,7 +365,7 @@ class PlanParser {
       bucket.algorithm = *named;
     } else {
       in.fail(fmt::format("unknown algorithm '{}'", algorithm),
-              did_you_mean(algorithm, {"ring", "hierarchical"}, "algorithms"));
+              did_you_mean(algorithm, algorithm_names(), "algorithms"));
     }
     read_type(in, bucket.type);
     const std::int64_t gradients = in.integer_value("gradients");

@@ -41,11 +41,12 @@ std::optional<DType> dtype_named(std::string_view name) {
 }
 
 std::string_view name_of(AllReduce algorithm) {
-  return algorithm == AllReduce::kRing ? "ring" : "hierarchical";
+  constexpr std::array<std::string_view, kAllReduceCount> kNames = {"ring", "hierarchical", "tree"};
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 std::optional<AllReduce> all_reduce_named(std::string_view name) {
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+  for (const AllReduce algorithm : kAllReduces) {
     if (name_of(algorithm) == name) return algorithm;
   }
   return std::nullopt;

@@ -151,7 +151,7 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes) {
   double best = std::numeric_limits<double>::infinity();
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+  for (const AllReduce algorithm : kAllReduces) {
     best = std::min(best, lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes)));
   }
   return best;

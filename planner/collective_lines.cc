@@ -27,9 +27,9 @@ std::vector<CostLine> collective_lines(const Cluster& cluster,
                                        const std::vector<DeviceId>& devices) {
   if (devices.size() < 2) return {CostLine()};
   std::vector<CostLine> lines;
-  for (int i = 0; i < kAllReduceCount; ++i) {
+  for (const AllReduce algorithm : kAllReduces) {
     const auto seconds = [&](std::int64_t bytes) {
-      return lone_seconds(cluster, all_reduce(cluster, devices, static_cast<AllReduce>(i), bytes));
+      return lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
     };
     double last = seconds(kSizes[0]);
     for (std::size_t s = 1; s < std::size(kSizes); ++s) {

@@ -6,6 +6,7 @@
 #include "planner/collective_lines.h"
 #include "planner/evaluator_stages.h"
 
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -20,12 +21,17 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
                            std::int64_t bytes) {
   std::set<int> hosts;
   for (const DeviceId device : devices) hosts.insert(cluster.devices[at(device)].host);
-  if (hosts.size() < 2 || hosts.size() == devices.size()) return AllReduce::kRing;
-  const auto seconds = [&](AllReduce algorithm) {
-    return lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
-  };
-  return seconds(AllReduce::kHierarchical) < seconds(AllReduce::kRing) ? AllReduce::kHierarchical
-                                                                       : AllReduce::kRing;
+  const bool two_levels = hosts.size() > 1 && hosts.size() < devices.size();
+  AllReduce best = AllReduce::kRing;
+  double least = std::numeric_limits<double>::infinity();
+  for (const AllReduce algorithm : kAllReduces) {
+    if (algorithm == AllReduce::kHierarchical && !two_levels) continue;  // a slower or equal ring
+    const double seconds = lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
+    if (seconds >= least) continue;
+    best = algorithm;
+    least = seconds;
+  }
+  return best;
 }
 
 Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes) {

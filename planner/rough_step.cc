@@ -112,13 +112,7 @@ const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& dev
   const auto [entry, added] = reduces_.try_emplace(hash_of(devices));
   if (added && devices.size() > 1) {
     const auto seconds = [&](std::int64_t bytes) {
-      double best = std::numeric_limits<double>::infinity();
-      for (int i = 0; i < kAllReduceCount; ++i) {
-        const auto algorithm = static_cast<AllReduce>(i);
-        best = std::min(best, lone_seconds(problem_.cluster, all_reduce(problem_.cluster, devices,
-                                                                        algorithm, bytes)));
-      }
-      return best;
+      return all_reduce_seconds(problem_.cluster, devices, bytes);
     };
     const double small = seconds(kSmall);
     const double slope = (seconds(kLarge) - small) / static_cast<double>(kLarge - kSmall);

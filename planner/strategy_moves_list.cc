@@ -223,15 +223,13 @@ class MoveLister {
       }
       previous = b;
       add_splits(b, static_cast<int>(bucket.parameters.size()));
-      for (int i = 0; i < kAllReduceCount; ++i) {
-        const auto algorithm = static_cast<AllReduce>(i);
+      for (const AllReduce algorithm : kAllReduces) {
         if (algorithm == bucket.algorithm) continue;
         add(MoveKind::kBucketAlgorithm, b, static_cast<int>(algorithm));
       }
     }
     for (const int stage : reduced) {
-      for (int i = 0; i < kAllReduceCount; ++i) {
-        const auto algorithm = static_cast<AllReduce>(i);
+      for (const AllReduce algorithm : kAllReduces) {
         add(MoveKind::kBucketAlgorithm, -1 - stage, static_cast<int>(algorithm));
       }
     }

@@ -145,9 +145,6 @@ class PlanChanges {
     return {};
   }
 
-  static AllReduce other(AllReduce algorithm) {
-    return algorithm == AllReduce::kRing ? AllReduce::kHierarchical : AllReduce::kRing;
-  }
   bool is_reduced(const Bucket& bucket) const {
     return now_.stages[at(bucket.stage)].devices.size() > 1;
   }
@@ -158,15 +155,18 @@ class PlanChanges {
       if (is_reduced(now_.buckets[b])) reduced.push_back(b);
     }
     for (std::size_t i = 0; i < std::min(kMostTried, reduced.size()); ++i) {
-      Strategy strategy = now_;
-      AllReduce& algorithm = strategy.buckets[reduced[i]].algorithm;
-      algorithm = other(algorithm);
-      AGPCS_RETURN_IF_ERROR(
-          attempt("all-reduce", strategy,
-                  fmt::format("bucket b{} reduced by {} instead of {}", reduced[i],
-                              name_of(algorithm), name_of(other(algorithm)))));
+      const AllReduce present = now_.buckets[reduced[i]].algorithm;
+      for (const AllReduce algorithm : kAllReduces) {
+        if (algorithm == present) continue;
+        Strategy strategy = now_;
+        strategy.buckets[reduced[i]].algorithm = algorithm;
+        AGPCS_RETURN_IF_ERROR(
+            attempt("all-reduce", strategy,
+                    fmt::format("bucket b{} reduced by {} instead of {}", reduced[i],
+                                name_of(algorithm), name_of(present))));
+      }
     }
-    for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+    for (const AllReduce algorithm : kAllReduces) {
       Strategy strategy = now_;
       int changed = 0;
       for (const std::size_t b : reduced) {

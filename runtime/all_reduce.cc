@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/all_reduce.h"
 
+#include "ir/check.h"
+#include "ir/reduction_tree.h"
 #include "runtime/sum.h"
 
 #include <algorithm>
@@ -15,9 +17,10 @@ constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
 // Segments that a receiver asks for ahead of the one it adds: a sender starts a segment when it
 // hears that it is wanted, and on a busy link that word waits behind megabytes of data.
 constexpr std::size_t kAhead = 8;
+using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
-enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader };
+enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree };
 
 // Far enough away to mean "until the wire fails".
 Deadline no_deadline() { return std::chrono::steady_clock::now() + std::chrono::hours(24 * 365); }
@@ -58,6 +61,37 @@ class RingStream {
   char* data_;
 };
 
+/// A buffer in pieces that go up and down the tree, and a rank's neighbours there.
+struct TreePieces {
+  TreePieces(const RankGroup& group, int rank, const Buffer& buffer) : all(buffer) {
+    const ReductionTree tree = reduction_tree(group.hosts);
+    const auto me = std::find(group.ranks.begin(), group.ranks.end(), rank) - group.ranks.begin();
+    const ReductionTree::Member& member = tree.members[static_cast<std::size_t>(me)];
+    const auto rank_of = [&](int m) { return group.ranks[static_cast<std::size_t>(m)]; };
+    if (member.parent >= 0) parent = rank_of(member.parent);
+    for (const int child : member.children) {
+      if (child >= 0) children.push_back(rank_of(child));
+    }
+    const auto bytes = static_cast<std::int64_t>(buffer.bytes);
+    length = static_cast<std::size_t>(tree_piece_bytes(bytes));
+    count = static_cast<std::size_t>(tree_pieces(bytes));
+    behind = 2 * static_cast<std::size_t>(member.depth) + (children.empty() ? kAhead : kSlack);
+  }
+
+  Span piece(std::size_t i) const {
+    return {static_cast<char*>(all.data) + i * length, std::min(length, all.bytes - i * length)};
+  }
+
+  // Beyond the least number of pieces between both ways, so that a late one holds up no other.
+  static constexpr std::size_t kSlack = 2;
+
+  Buffer all;
+  int parent = -1;            ///< -1: this rank is the root
+  std::vector<int> children;  ///< at most two
+  std::size_t length = 0, count = 0;
+  std::size_t behind = 0;  ///< a piece is awaited from above after that many later ones went up
+};
+
 }  // namespace
 
 Reducer::Reducer(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
@@ -65,8 +99,18 @@ Reducer::Reducer(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
 Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer) {
   if (group.ranks.size() == 1 || buffer.bytes == 0) return {};
   const std::uint64_t slot = kCollectiveSlot | (static_cast<std::uint64_t>(group.id) << 8);
-  Status status = algorithm == AllReduce::kHierarchical ? hierarchical(group, buffer, slot)
-                                                        : ring(group.ranks, buffer, slot | kRing);
+  const auto reduce = [&]() -> Status {
+    switch (algorithm) {
+      case AllReduce::kRing:
+        return ring(group.ranks, buffer, slot | kRing);
+      case AllReduce::kHierarchical:
+        return hierarchical(group, buffer, slot);
+      case AllReduce::kTree:
+        return tree(group, buffer, slot | kTree);
+    }
+    AGPCS_CHECK(false, "all-reduce algorithm {}", static_cast<int>(algorithm));
+  };
+  Status status = reduce();
   sent_.clear();
   return status;
 }
@@ -89,7 +133,7 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
   const int next = ranks[(me + 1) % n];
   const int previous = ranks[(me + n - 1) % n];
   const RingStream stream(ranks, rank_, buffer);
-  std::array<std::unique_ptr<WireMessage>, kAhead> arriving;
+  Arriving arriving;
   const std::size_t stride = std::min(kSegmentBytes, buffer.bytes);
   scratch_.resize(std::max(scratch_.size(), kAhead * stride));
   std::size_t sent = 0, done = 0;
@@ -139,6 +183,68 @@ Status Reducer::hierarchical(const RankGroup& group, const Buffer& buffer, std::
   AGPCS_RETURN_IF_ERROR(gather_on_leader(local, buffer, slot | kToLeader));
   if (local.front() == rank_) AGPCS_RETURN_IF_ERROR(ring(leaders, buffer, slot | kRing));
   return scatter_from_leader(local, buffer, slot | kFromLeader);
+}
+
+// Where pieces flow steadily, a rank at depth d gets piece i from above when piece i + 2 d comes
+// from below: in about that order it waits for them. Nobody waits for ever: piece i comes down when
+// the parent has piece i + `behind` from below, for which no rank below needs more than piece i - 1
+// from above, as `behind` grows with depth.
+//
+// A piece from above is received in its place although its way up was not waited for: it only comes
+// after everybody, the receiver of that send too, has added to it.
+Status Reducer::tree(const RankGroup& group, const Buffer& buffer, std::uint64_t slot) {
+  const TreePieces pieces(group, rank_, buffer);
+  const std::size_t stride = std::min(pieces.length, buffer.bytes);
+  scratch_.resize(std::max(scratch_.size(), pieces.children.size() * kAhead * stride));
+  std::array<Arriving, 2> from_child;
+  Arriving from_above;
+  const auto scratch = [&](std::size_t child, std::size_t i) {
+    return Span{scratch_.data() + (child * kAhead + i % kAhead) * stride, pieces.piece(i).bytes};
+  };
+  const auto ask = [&](Arriving& arriving, std::size_t i, Span to, int peer) -> Status {
+    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, peer, slot));
+    return {};
+  };
+  const auto ask_below = [&](std::size_t i) -> Status {
+    for (std::size_t c = 0; c < pieces.children.size() && i < pieces.count; ++c) {
+      AGPCS_RETURN_IF_ERROR(ask(from_child[c], i, scratch(c, i), pieces.children[c]));
+    }
+    return {};
+  };
+  const auto ask_above = [&](std::size_t i) -> Status {
+    if (pieces.parent < 0 || i >= pieces.count) return {};
+    return ask(from_above, i, pieces.piece(i), pieces.parent);
+  };
+  const auto send_down = [&](std::size_t i) -> Status {
+    for (const int child : pieces.children) {
+      AGPCS_RETURN_IF_ERROR(post_sends(pieces.piece(i), child, slot));
+    }
+    return {};
+  };
+  const auto up = [&](std::size_t i) -> Status {
+    const Span to = pieces.piece(i);
+    for (std::size_t c = 0; c < pieces.children.size(); ++c) {
+      AGPCS_RETURN_IF_ERROR(wait(*from_child[c][i % kAhead], pieces.children[c]));
+      add_into(to.data, scratch(c, i).data, to.bytes / size_of(buffer.type), buffer.type);
+    }
+    AGPCS_RETURN_IF_ERROR(ask_below(i + kAhead));
+    return pieces.parent < 0 ? send_down(i) : post_sends(to, pieces.parent, slot);
+  };
+  const auto down = [&](std::size_t i) -> Status {
+    AGPCS_RETURN_IF_ERROR(wait(*from_above[i % kAhead], pieces.parent));
+    AGPCS_RETURN_IF_ERROR(ask_above(i + kAhead));
+    return send_down(i);
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) {
+    AGPCS_RETURN_IF_ERROR(ask_below(i));
+    AGPCS_RETURN_IF_ERROR(ask_above(i));
+  }
+  const std::size_t rounds = pieces.count + (pieces.parent < 0 ? 0 : pieces.behind);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    if (i < pieces.count) AGPCS_RETURN_IF_ERROR(up(i));
+    if (pieces.parent >= 0 && i >= pieces.behind) AGPCS_RETURN_IF_ERROR(down(i - pieces.behind));
+  }
+  return finish_sends();
 }
 
 Status Reducer::gather_on_leader(const std::vector<int>& local, const Buffer& buffer,
@@ -196,7 +302,7 @@ Status Reducer::recv_and_add(Span span, DType type, int peer, std::uint64_t slot
     return Span{scratch_.data() + i % kAhead * kSegmentBytes,
                 std::min(kSegmentBytes, span.bytes - i * kSegmentBytes)};
   };
-  std::array<std::unique_ptr<WireMessage>, kAhead> arriving;
+  Arriving arriving;
   const auto post = [&](std::size_t i) -> Status {
     if (i >= segments) return {};
     const Span to = of_segment(i);

@@ -38,6 +38,7 @@ class Reducer {
  private:
   Status ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
   Status hierarchical(const RankGroup& group, const Buffer& buffer, std::uint64_t slot);
+  Status tree(const RankGroup& group, const Buffer& buffer, std::uint64_t slot);
   Status gather_on_leader(const std::vector<int>& local, const Buffer& buffer, std::uint64_t slot);
   Status scatter_from_leader(const std::vector<int>& local, const Buffer& buffer,
                              std::uint64_t slot);

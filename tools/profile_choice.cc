@@ -91,12 +91,11 @@ std::vector<ChosenCollective> choose_collectives(const Cluster& cluster, int all
   for (const std::vector<DeviceId>& group : ring_groups(cluster, all_up_to)) {
     if (group.size() > 1) chosen.push_back({AllReduce::kRing, group});
   }
+  std::vector<DeviceId> all(cluster.devices.size());
+  std::iota(all.begin(), all.end(), 0);
   const bool inside = cluster.hosts.size() < cluster.devices.size();
-  if (cluster.hosts.size() > 1 && inside) {
-    std::vector<DeviceId> all(cluster.devices.size());
-    std::iota(all.begin(), all.end(), 0);
-    chosen.push_back({AllReduce::kHierarchical, all});
-  }
+  if (cluster.hosts.size() > 1 && inside) chosen.push_back({AllReduce::kHierarchical, all});
+  if (all.size() > 1) chosen.push_back({AllReduce::kTree, all});
   return chosen;
 }
 

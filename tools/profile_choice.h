@@ -25,6 +25,7 @@ struct ChosenCollective {
 /// By algorithm, then devices. Ring over all devices, over each host's (with more than `all_up_to`
 /// devices: one host of each class), and over every pair if there are at most 4 devices; each group
 /// once. Hierarchical over all devices, where there are several hosts and one has several devices.
+/// Tree over all devices.
 std::vector<ChosenCollective> choose_collectives(const Cluster& cluster, int all_up_to);
 
 }  // namespace agpcs

@@ -330,8 +330,8 @@ class Enumeration {
 
   double least_reduced(const Stage& stage, std::int64_t bytes) {
     double least = std::numeric_limits<double>::infinity();
-    for (int a = 0; a < kAllReduceCount; ++a) {
-      least = std::min(least, reduced(stage, static_cast<AllReduce>(a), bytes));
+    for (const AllReduce algorithm : kAllReduces) {
+      least = std::min(least, reduced(stage, algorithm, bytes));
     }
     return least;
   }
@@ -377,8 +377,8 @@ class Enumeration {
       bucket.parameters.push_back(stage.each[i].parameters.front());
       bytes += stage.bytes[i];
       const double start = std::max(end, ready(stage, i));
-      for (int a = 0; a < kAllReduceCount; ++a) {
-        bucket.algorithm = static_cast<AllReduce>(a);
+      for (const AllReduce algorithm : kAllReduces) {
+        bucket.algorithm = algorithm;
         const double ends = start + reduced(stage, bucket.algorithm, bytes);
         if (ends >= below_) continue;
         begun.buckets.push_back(bucket);

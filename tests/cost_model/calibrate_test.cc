@@ -300,10 +300,12 @@ TEST(Calibrate, RefusesMessagesThatGiveNoBandwidth) {
 
 TEST(Calibrate, FindsTheOverheadAndTheStretchOfAllReduces) {
   Cluster truth = cluster_of(kHosts);
-  truth.collectives = {CollectiveFit{12e-6, 1.7}, CollectiveFit{30e-6, 0.8}};
+  truth.collectives = {CollectiveFit{12e-6, 1.7}, CollectiveFit{30e-6, 0.8},
+                       CollectiveFit{20e-6, 1.2}};
   const Profile profile = measured_network(truth, {{AllReduce::kRing, {0, 1, 2, 3, 4}},
                                                    {AllReduce::kRing, {0, 2}},
-                                                   {AllReduce::kHierarchical, {0, 1, 2, 3, 4}}});
+                                                   {AllReduce::kHierarchical, {0, 1, 2, 3, 4}},
+                                                   {AllReduce::kTree, {0, 1, 2, 3, 4}}});
   const Calibrated c = calibrated(with_network(unknown(truth), profile));
   for (std::size_t i = 0; i < truth.collectives.size(); ++i) {
     EXPECT_NEAR(c.cluster.collectives[i].step_overhead, truth.collectives[i].step_overhead, 1e-10);
@@ -313,13 +315,15 @@ TEST(Calibrate, FindsTheOverheadAndTheStretchOfAllReduces) {
   EXPECT_EQ(find_report(c, "ring all-reduce")->points, 10U);
 }
 
-TEST(Calibrate, GivesAnAlgorithmWithoutMeasurementsThoseOfTheOther) {
+TEST(Calibrate, GivesAlgorithmsWithoutMeasurementsThoseOfTheFirstThatHasSome) {
   Cluster truth = cluster_of(kHosts);
   truth.collectives[0] = {12e-6, 1.7};
   const Calibrated c =
       calibrated(with_network(truth, measured_network(truth, {{AllReduce::kRing, {0, 2, 3}}})));
-  EXPECT_NEAR(c.cluster.collectives[1].step_overhead, 12e-6, 1e-10);
-  EXPECT_NEAR(c.cluster.collectives[1].stretch, 1.7, 1e-5);
+  for (const CollectiveFit& fit : c.cluster.collectives) {
+    EXPECT_NEAR(fit.step_overhead, 12e-6, 1e-10);
+    EXPECT_NEAR(fit.stretch, 1.7, 1e-5);
+  }
 }
 
 TEST(Calibrate, LeavesOutAllReducesOverDevicesOfOtherClusters) {

@@ -117,6 +117,73 @@ TEST(LinkModel, HierarchicalBeatsTheRingWhenManyDevicesShareSlowNics) {
   EXPECT_LT(seconds(AllReduce::kHierarchical), seconds(AllReduce::kRing));
 }
 
+/// A buffer of 64 MiB goes through the tree in 64 pieces.
+constexpr std::int64_t kManyPieces = 64 << 20;
+
+TEST(LinkModel, TreeOfTwoSendsEveryPieceUpAndThenDown) {
+  const Cluster cluster = two_by_two();
+  const Exchange tree = all_reduce(cluster, {0, 1}, AllReduce::kTree, kManyPieces);
+  const double piece = (1 << 20) / (10 * kGB);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, tree), 2 * 2 * kUs + (2 + 63) * piece);
+  EXPECT_EQ(tree[0].steps, 2);
+}
+
+TEST(LinkModel, TreeOfOnePieceTakesItsHopsOneAfterAnother) {
+  // 0 has children 1 and 2, whose messages share a port; 3 is below 1.
+  const Cluster cluster = two_hosts(4);
+  const double seconds =
+      lone_seconds(cluster, all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kTree, 60'000));
+  EXPECT_DOUBLE_EQ(seconds, 2 * (2 * 2 * kUs + (1 + 2) * 60'000 / (10 * kGB)));
+}
+
+TEST(LinkModel, TreeIsAsFastAsItsBusiestPort) {
+  const Cluster cluster = two_hosts(5);
+  // 1 takes pieces from 3 and 4 and from 0 above.
+  const Exchange tree = all_reduce(cluster, {0, 1, 2, 3, 4}, AllReduce::kTree, kManyPieces);
+  EXPECT_EQ(bytes_by_link(cluster, tree).at("a/1 in"), 3 * kManyPieces);
+  EXPECT_EQ(bytes_by_link(cluster, tree).at("a/4 in"), kManyPieces);
+  const double piece = (1 << 20) / (10 * kGB);
+  EXPECT_DOUBLE_EQ(lone_seconds(cluster, tree), 2 * 2 * 2 * kUs + (2 * (2 + 2) + 63 * 3) * piece);
+}
+
+TEST(LinkModel, TreeCrossesBetweenHostsOnceEachWay) {
+  const Cluster cluster = two_hosts(3);
+  const Exchange tree = all_reduce(cluster, {0, 1, 2, 3, 4, 5}, AllReduce::kTree, kManyPieces);
+  const auto bytes = bytes_by_link(cluster, tree);
+  for (const char* link : {"a nic out", "a nic in", "b nic out", "b nic in"}) {
+    EXPECT_EQ(bytes.at(link), kManyPieces) << link;
+  }
+  // Its longest way: over the NICs to 3, then to 4 or 5.
+  EXPECT_DOUBLE_EQ(latency_of(tree), 2 * (12 + 2) * kUs);
+}
+
+TEST(LinkModel, MeasuredTreePaysForTwiceItsDepth) {
+  Cluster cluster = two_hosts(4);
+  const auto seconds = [&] {
+    return lone_seconds(cluster, all_reduce(cluster, {0, 1, 2, 3}, AllReduce::kTree, 60'000));
+  };
+  const double before = seconds();
+  cluster.collectives[static_cast<std::size_t>(AllReduce::kTree)] = {3e-6, 2};
+  const double latency = 2 * 2 * 2 * kUs;
+  EXPECT_DOUBLE_EQ(seconds(), latency + 2 * 2 * 3 * kUs + 2 * (before - latency));
+}
+
+TEST(LinkModel, TreeIsTheLeastForShortMessagesAmongManyHosts) {
+  std::string text = kKind;
+  for (char host = 'a'; host < 'q'; ++host) {
+    text += std::string("host ") + host +
+            " unit 1 bandwidth=10e9 latency=1e-6 nic=10e9 nic-latency=5e-6\n";
+  }
+  const Cluster cluster = cluster_of(text);
+  std::vector<DeviceId> all;
+  for (DeviceId d = 0; d < cluster.device_count(); ++d) all.push_back(d);
+  const auto seconds = [&](AllReduce algorithm, std::int64_t bytes) {
+    return lone_seconds(cluster, all_reduce(cluster, all, algorithm, bytes));
+  };
+  EXPECT_LT(seconds(AllReduce::kTree, 4096), 0.4 * seconds(AllReduce::kRing, 4096));
+  EXPECT_LT(seconds(AllReduce::kRing, kManyPieces), seconds(AllReduce::kTree, kManyPieces));
+}
+
 TEST(LinkModel, MeasuredAlgorithmsPayForEveryStepAndStretchTheirBytes) {
   Cluster cluster = two_by_two();
   cluster.collectives[static_cast<std::size_t>(AllReduce::kRing)] = {3e-6, 1.5};

@@ -35,6 +35,7 @@ const std::vector<std::string>& strategies() {
   static const std::vector<std::string> all = {
       "stage a/0=2 a/1=2 b/0=3 b/1=1 : *\nbucket 0 ring w6 w5 w4\nbucket 0 ring w3 w2 w1\n",
       "stage a/0=2 a/1=2 b/0=2 b/1=2 : *\nbucket 0 hierarchical w6 w5 w4 w3 w2 w1\n",
+      "stage a/0=2 a/1=2 b/0=2 b/1=2 : *\nbucket 0 tree w6 w5 w4 w3 w2 w1\n",
       "micro-batches 4\nstage a/0=2 : h1 h2\nstage b/0=2 : *\n",
       "micro-batches 8 gpipe\nstage a/0=1 : h1\nstage a/1=1 : h2 h3\nstage b/0=1 : h4\n"
       "stage b/1=1 : *\n",

@@ -290,11 +290,11 @@ TEST(BadProfileFile, UnknownWordsAreAnsweredWithKnownOnes) {
             "           ^~~~~~\n"
             "  hint: did you mean 'matmul'? classes: convolution, matmul, normalization, softmax, "
             "pooling, reduction, elementwise, embedding, data_movement, view");
-  EXPECT_EQ(error_with("algorithm: ring", "algorithm: tree"),
-            "p.yaml:31:16: error: unknown algorithm 'tree'\n"
-            "    - algorithm: tree\n"
+  EXPECT_EQ(error_with("algorithm: ring", "algorithm: star"),
+            "p.yaml:31:16: error: unknown algorithm 'star'\n"
+            "    - algorithm: star\n"
             "                 ^~~~\n"
-            "  hint: algorithms: ring, hierarchical");
+            "  hint: algorithms: ring, hierarchical, tree");
   EXPECT_EQ(error_with("precision: fp32", "precision: fp23"),
             "p.yaml:7:16: error: unknown precision 'fp23'\n"
             "    precision: fp23\n"

@@ -47,7 +47,11 @@ TEST(Types, NamesReadBack) {
     EXPECT_EQ(dtype_named(name_of(type)), type) << name_of(type);
   }
   EXPECT_EQ(dtype_named("float"), std::nullopt);
-  EXPECT_EQ(all_reduce_named("hierarchical"), AllReduce::kHierarchical);
+  for (const AllReduce algorithm : kAllReduces) {
+    EXPECT_EQ(all_reduce_named(name_of(algorithm)), algorithm) << name_of(algorithm);
+  }
+  EXPECT_EQ(all_reduce_named("tree"), AllReduce::kTree);
+  EXPECT_EQ(all_reduce_named("star"), std::nullopt);
   EXPECT_EQ(schedule_named("gpipe"), Schedule::kGPipe);
 }
 

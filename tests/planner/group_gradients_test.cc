@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace agpcs::testing {
 namespace {
@@ -107,8 +108,20 @@ TEST(ChooseAlgorithm, IsHierarchicalWhereASlowNetworkJoinsFastHosts) {
       "host b x 4 bandwidth=100e9 nic=1e9 nic-latency=50e-6\n");
   EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 1'000'000),
             AllReduce::kHierarchical);
-  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3}, 1'000'000), AllReduce::kRing);
+  EXPECT_EQ(choose_algorithm(cluster, {0, 1, 2, 3}, 100'000'000), AllReduce::kRing);
   EXPECT_EQ(choose_algorithm(cluster, {0, 4}, 1'000'000), AllReduce::kRing);
+}
+
+TEST(ChooseAlgorithm, IsTheTreeForFewBytesOverManyHosts) {
+  std::string text = "kind x fp32=1e12\n";
+  for (int host = 0; host < 16; ++host) {
+    text += "host h" + std::to_string(host) + " x 1 nic=1e9 nic-latency=30e-6\n";
+  }
+  const Cluster cluster = cluster_of(text);
+  std::vector<DeviceId> all(16);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(choose_algorithm(cluster, all, 10'000), AllReduce::kTree);
+  EXPECT_EQ(choose_algorithm(cluster, all, 100'000'000), AllReduce::kRing);
 }
 
 TEST(ChooseAlgorithm, IsTheRingWhereHostsAreNoFasterInside) {

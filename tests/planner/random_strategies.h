@@ -90,7 +90,7 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
     const std::int64_t sizes[] = {1, 100'000, 1'000'000, 25'000'000};
     strategy = group_gradients(problem, std::move(strategy), sizes[rng.below(4)]);
     for (Bucket& bucket : strategy.buckets) {
-      if (rng.below(2) == 0) bucket.algorithm = AllReduce::kHierarchical;
+      if (rng.below(2) == 0) bucket.algorithm = kAllReduces[rng.below(kAllReduces.size())];
     }
     return strategy;
   }

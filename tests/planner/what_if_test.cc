@@ -59,7 +59,8 @@ bool has_family(const WhatIfs& found, const std::string& family) {
 TEST(StrategyOfPlan, LowersToTheSamePlan) {
   const auto problem = problem_of(chain(4), fast_and_slow(), 16);
   for (const std::string text :
-       {"stage a/0=6 a/1=6 b/0=2 b/1=2 : *\nbucket 0 ring w3 w2\nbucket 0 hierarchical w1 w0\n",
+       {"stage a/0=6 a/1=6 b/0=2 b/1=2 : *\nbucket 0 ring w3\nbucket 0 tree w2\nbucket 0 "
+        "hierarchical w1 w0\n",
         "micro-batches 4 gpipe\nstage a/0=4 : h0..a1\nstage b/0=3 b/1=1 recompute : *\n",
         "micro-batches 2\nstage b/0=8 : h0\nstage a/0=4 a/1=4 : a0..a2\nstage b/1=8 : *\n"}) {
     const Plan plan = lowered(*problem, strategy_of(text, problem->graph, problem->cluster));

@@ -62,6 +62,10 @@ TEST_P(ReplayerOver, DataParallelWithSharesThreeToOne) {
   expect_equal_to_one_process({{{3, 1}}, {}, 2});
 }
 
+TEST_P(ReplayerOver, DataParallelByTreeOverTwoHosts) {
+  expect_equal_to_one_process({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, AllReduce::kTree});
+}
+
 TEST_P(ReplayerOver, DataParallelHierarchicalOverTwoHosts) {
   expect_equal_to_one_process({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, AllReduce::kHierarchical});
 }

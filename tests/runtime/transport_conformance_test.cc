@@ -212,8 +212,31 @@ TEST_P(TransportConformance, HierarchicalSumsOverHostsOfAnySize) {
   }
 }
 
+TEST_P(TransportConformance, TreeSumsOverHostsOfAnySize) {
+  const std::vector<std::vector<int>> layouts{{0},          {0, 0},          {0, 1},
+                                              {0, 0, 0},    {0, 1, 2},       {0, 0, 1},
+                                              {0, 1, 0, 1}, {0, 0, 1, 1, 2}, {0, 0, 0, 0, 0}};
+  for (const auto& hosts : layouts) {
+    run(static_cast<int>(hosts.size()), [&](Transport& transport) {
+      expect_ok(transport.open_group(0, all_of(transport), hosts));
+      for (const std::size_t elements : {0, 1, 2, 17, 70000, 300001}) {
+        sums_all_types(transport, AllReduce::kTree, elements);
+      }
+    });
+  }
+}
+
+TEST_P(TransportConformance, AlternatesAlgorithmsOnOneGroup) {
+  run(5, [](Transport& transport) {
+    expect_ok(transport.open_group(0, all_of(transport), {0, 0, 1, 1, 1}));
+    for (int round = 0; round < 3; ++round) {
+      for (const AllReduce algorithm : kAllReduces) sums_all_types(transport, algorithm, 40001);
+    }
+  });
+}
+
 TEST_P(TransportConformance, EveryMemberEndsWithTheSameBytes) {
-  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kHierarchical}) {
+  for (const AllReduce algorithm : kAllReduces) {
     std::vector<std::vector<float>> results(4);
     run(4, [&](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), {0, 0, 1, 1}));

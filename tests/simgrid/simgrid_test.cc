@@ -5,6 +5,7 @@
 // Each test prints a row of the table in docs/benchmarks.md.
 #include "cost_model/link_model.h"
 #include "cost_model/network.h"
+#include "ir/reduction_tree.h"
 #include "ir/rng.h"
 #include "tests/cost_model/steps.h"
 
@@ -17,6 +18,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace agpcs {
@@ -310,6 +312,74 @@ TEST_F(SimGrid, AgreesOnHierarchicalAllReduce) {
   compare("hierarchical, 2 hosts of 3, 60 MB",
           lone_seconds(cluster,
                        all_reduce(cluster, {0, 1, 2, 3, 4, 5}, AllReduce::kHierarchical, kBytes)),
+          last_of(simgrid(cluster.links, messages)));
+}
+
+/// Each piece goes up the tree when the children's have come, and down when it is there; a member's
+/// pieces go one behind the other.
+void add_tree(const Cluster& cluster, const std::vector<DeviceId>& devices, std::int64_t bytes,
+              std::vector<Message>& messages) {
+  std::vector<int> hosts;
+  for (const DeviceId d : devices)
+    hosts.push_back(cluster.devices[static_cast<std::size_t>(d)].host);
+  const ReductionTree tree = reduction_tree(hosts);
+  const std::size_t n = devices.size();
+  std::vector<int> last_up(n, -1), last_down(n, -1);
+  const auto add = [&](int from, int to, std::vector<int> after, int& last) {
+    if (last >= 0) after.push_back(last);
+    last = static_cast<int>(messages.size());
+    messages.push_back({bytes / tree_pieces(bytes), 0,
+                        cluster.route(devices[static_cast<std::size_t>(from)],
+                                      devices[static_cast<std::size_t>(to)]),
+                        after});
+  };
+  for (std::int64_t piece = 0; piece < tree_pieces(bytes); ++piece) {
+    const auto summed = [&](int member) {
+      std::vector<int> ups;
+      for (const int child : tree.members[static_cast<std::size_t>(member)].children) {
+        if (child >= 0) ups.push_back(last_up[static_cast<std::size_t>(child)]);
+      }
+      return ups;
+    };
+    for (auto it = tree.order.rbegin(); it + 1 != tree.order.rend(); ++it) {
+      add(*it, tree.parent_of(*it), summed(*it), last_up[static_cast<std::size_t>(*it)]);
+    }
+    for (auto it = tree.order.begin() + 1; it != tree.order.end(); ++it) {
+      const int parent = tree.parent_of(*it);
+      const int above = last_down[static_cast<std::size_t>(parent)];
+      add(parent, *it, above < 0 ? summed(parent) : std::vector<int>{above},
+          last_down[static_cast<std::size_t>(*it)]);
+    }
+  }
+}
+
+TEST_F(SimGrid, AgreesOnTreeAllReduceInManyPieces) {
+  // Without latency: SimGrid would pay it for every piece.
+  constexpr std::int64_t kBytes = 64 << 20;
+  for (const auto& [name, text, devices] :
+       std::vector<std::tuple<std::string, std::string, std::vector<DeviceId>>>{
+           {"tree, 2 hosts of 3, 67 MB",
+            "host a gpu 3 bandwidth=4e9 latency=0 nic=1e9 nic-latency=0\n"
+            "host b gpu 3 bandwidth=4e9 latency=0 nic=1e9 nic-latency=0\n",
+            {0, 1, 2, 3, 4, 5}},
+           {"tree, 1 host of 5, 67 MB",
+            "host a gpu 5 bandwidth=4e9 latency=0\n",
+            {0, 1, 2, 3, 4}}}) {
+    const Cluster cluster = cluster_of("kind gpu fp32=1e12\n" + text);
+    std::vector<Message> messages;
+    add_tree(cluster, devices, kBytes, messages);
+    compare(name, lone_seconds(cluster, all_reduce(cluster, devices, AllReduce::kTree, kBytes)),
+            last_of(simgrid(cluster.links, messages)));
+  }
+}
+
+TEST_F(SimGrid, AgreesOnTreeAllReduceOfOnePiece) {
+  const Cluster cluster = cluster_of(kTwoHosts);
+  const std::vector<DeviceId> devices = {0, 1, 2, 3, 4, 5};
+  std::vector<Message> messages;
+  add_tree(cluster, devices, 48'000, messages);
+  compare("tree, 2 hosts of 3, 48 kB",
+          lone_seconds(cluster, all_reduce(cluster, devices, AllReduce::kTree, 48'000)),
           last_of(simgrid(cluster.links, messages)));
 }
 

@@ -54,15 +54,15 @@ TEST(ChooseCollectives, TakesAllEachHostAndEveryPairOfFourDevices) {
   const Cluster cluster = testing::cluster_of(std::string(kKinds) + "host a gpu 2\nhost b gpu 2\n");
   EXPECT_EQ(text(choose_collectives(cluster, 8)),
             "ring 0 1\nring 0 1 2 3\nring 0 2\nring 0 3\nring 1 2\nring 1 3\nring 2 3\n"
-            "hierarchical 0 1 2 3\n");
+            "hierarchical 0 1 2 3\ntree 0 1 2 3\n");
 }
 
 TEST(ChooseCollectives, IsHierarchicalOnlyWhereAHostHasSeveralDevices) {
   const Cluster two_hosts =
       testing::cluster_of(std::string(kKinds) + "host a gpu 1\nhost b gpu 1\n");
-  EXPECT_EQ(text(choose_collectives(two_hosts, 8)), "ring 0 1\n");
+  EXPECT_EQ(text(choose_collectives(two_hosts, 8)), "ring 0 1\ntree 0 1\n");
   const Cluster one_host = testing::cluster_of(std::string(kKinds) + "host a gpu 5\n");
-  EXPECT_EQ(text(choose_collectives(one_host, 8)), "ring 0 1 2 3 4\n");
+  EXPECT_EQ(text(choose_collectives(one_host, 8)), "ring 0 1 2 3 4\ntree 0 1 2 3 4\n");
   const Cluster one_device = testing::cluster_of(std::string(kKinds) + "host a gpu 1\n");
   EXPECT_EQ(text(choose_collectives(one_device, 8)), "");
 }
@@ -73,7 +73,7 @@ TEST(ChooseCollectives, TakesOneHostOfEachClassOfALargeCluster) {
                           "host a gpu 2\nhost b gpu 2\nhost c cpu 2\nhost d cpu 2\nhost e gpu 3\n");
   EXPECT_EQ(text(choose_collectives(cluster, 8)),
             "ring 0 1\nring 0 1 2 3 4 5 6 7 8 9 10\nring 4 5\nring 8 9 10\n"
-            "hierarchical 0 1 2 3 4 5 6 7 8 9 10\n");
+            "hierarchical 0 1 2 3 4 5 6 7 8 9 10\ntree 0 1 2 3 4 5 6 7 8 9 10\n");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Element types and other small enumerations shared by plans, graphs and the runtime.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,10 +31,14 @@ std::optional<DType> dtype_named(std::string_view name);
 bool is_floating(DType type);
 
 /// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
-/// hosts' first ranks, broadcast inside each host.
-enum class AllReduce : std::uint8_t { kRing, kHierarchical };
-inline constexpr int kAllReduceCount = 2;
-std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical"
+/// hosts' first ranks, broadcast inside each host. `kTree`: pieces summed up a binary tree that
+/// enters each host once, and sent down again, both at the same time.
+enum class AllReduce : std::uint8_t { kRing, kHierarchical, kTree };
+inline constexpr int kAllReduceCount = 3;
+/// All of them, in the order in which ties are decided.
+inline constexpr std::array<AllReduce, kAllReduceCount> kAllReduces = {
+    AllReduce::kRing, AllReduce::kHierarchical, AllReduce::kTree};
+std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tree"
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
 /// Order of forward and backward passes in a pipeline: PipeDream-flush's 1F1B, or GPipe's all

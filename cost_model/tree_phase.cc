@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/tree_phase.h"
+
+#include "ir/reduction_tree.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Pieces on their way up (or down) the tree: for each member, the way between it and the root.
+class TreeWays {
+ public:
+  enum class Heading : std::uint8_t { kUp, kDown };
+
+  TreeWays(const Cluster& cluster, const std::vector<DeviceId>& devices, const ReductionTree& tree,
+           Heading heading)
+      : cluster_(cluster), devices_(devices), heading_(heading), ways_(tree.members.size()) {
+    for (const int parent : tree.order) add_children(tree, parent);
+  }
+
+  double latency() const { return latency_; }
+  /// Seconds that a byte takes over the longest way, beyond latency.
+  double seconds_per_byte() const { return seconds_per_byte_; }
+  void add_to(Flow& flow) const {
+    flow.links.insert(flow.links.end(), flow_.links.begin(), flow_.links.end());
+    flow.senders.insert(flow.senders.end(), flow_.senders.begin(), flow_.senders.end());
+    flow.receivers.insert(flow.receivers.end(), flow_.receivers.begin(), flow_.receivers.end());
+  }
+
+ private:
+  struct Way {
+    double latency = 0, seconds_per_byte = 0;
+  };
+
+  // A link to or from both children serves one piece of each.
+  void add_children(const ReductionTree& tree, int parent) {
+    const std::array<int, 2>& children = tree.members[static_cast<std::size_t>(parent)].children;
+    std::array<std::vector<LinkId>, 2> routes;
+    for (std::size_t c = 0; c < 2; ++c) {
+      if (children[c] >= 0) routes[c] = add_hop_between(children[c], parent);
+    }
+    for (std::size_t c = 0; c < 2; ++c) {
+      if (children[c] < 0) continue;
+      Way way = ways_[static_cast<std::size_t>(parent)];
+      double slowest = 0;
+      for (const LinkId id : routes[c]) {
+        const Link& link = cluster_.links[static_cast<std::size_t>(id)];
+        const auto shared = std::count(routes[1 - c].begin(), routes[1 - c].end(), id);
+        slowest = std::max(slowest, static_cast<double>(1 + shared) / link.bandwidth);
+        way.latency += link.latency;
+      }
+      way.seconds_per_byte += slowest;
+      latency_ = std::max(latency_, way.latency);
+      seconds_per_byte_ = std::max(seconds_per_byte_, way.seconds_per_byte);
+      ways_[static_cast<std::size_t>(children[c])] = way;
+    }
+  }
+
+  std::vector<LinkId> add_hop_between(int child, int parent) {
+    DeviceId from = devices_[static_cast<std::size_t>(child)];
+    DeviceId to = devices_[static_cast<std::size_t>(parent)];
+    if (heading_ == Heading::kDown) std::swap(from, to);
+    std::vector<LinkId> route = cluster_.route(from, to);
+    flow_.links.insert(flow_.links.end(), route.begin(), route.end());
+    flow_.senders.push_back(from);
+    flow_.receivers.push_back(to);
+    return route;
+  }
+
+  const Cluster& cluster_;
+  const std::vector<DeviceId>& devices_;
+  const Heading heading_;
+  std::vector<Way> ways_;
+  Flow flow_;
+  double latency_ = 0, seconds_per_byte_ = 0;
+};
+
+/// Seconds for a byte on each hop of a flow that has all links to itself.
+double lone_seconds_per_byte(const Cluster& cluster, const Flow& flow) {
+  std::vector<int> crossings(cluster.links.size());
+  for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
+  double slowest = 0;
+  for (std::size_t i = 0; i < crossings.size(); ++i) {
+    slowest = std::max(slowest, crossings[i] / cluster.links[i].bandwidth);
+  }
+  return slowest;
+}
+
+}  // namespace
+
+// The last piece is down when the first one has been up and down and the others have followed it,
+// each as much later as a piece takes on the slowest link.
+Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                 const CollectiveFit& fit, std::int64_t bytes) {
+  std::vector<int> hosts;
+  hosts.reserve(devices.size());
+  for (const DeviceId d : devices) {
+    hosts.push_back(cluster.devices[static_cast<std::size_t>(d)].host);
+  }
+  const ReductionTree tree = reduction_tree(hosts);
+  const TreeWays up(cluster, devices, tree, TreeWays::Heading::kUp);
+  const TreeWays down(cluster, devices, tree, TreeWays::Heading::kDown);
+  Phase phase;
+  phase.steps = 2 * tree.depth;
+  phase.latency =
+      up.latency() + down.latency() + fit.step_overhead * static_cast<double>(phase.steps);
+  Flow flow;
+  flow.bytes = bytes;
+  up.add_to(flow);
+  down.add_to(flow);
+  const auto pieces = static_cast<double>(tree_pieces(bytes));
+  // In times of a piece. Hops of several ways may share a cable, which no piece passes faster.
+  const double first = std::max(1.0, (up.seconds_per_byte() + down.seconds_per_byte()) /
+                                         lone_seconds_per_byte(cluster, flow));
+  flow.stretch = fit.stretch * (first + pieces - 1) / pieces;
+  phase.flows.push_back(std::move(flow));
+  return phase;
+}
+
+}  // namespace agpcs
