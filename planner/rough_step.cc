@@ -3,10 +3,10 @@
 
 #include "cost_model/link_model.h"
 #include "ir/plan_graph.h"
+#include "planner/candidates.h"
 #include "planner/hash.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
