@@ -123,8 +123,8 @@ class PlanParser {
 
   void parse_header() {
     if (const PlanLine* line = expect_line("made-by")) {
-      PlanLineReader in(*line, diagnostics_, {"agpcs", "seed", "seeder", "refiner",
-                                                 "evaluations", "interrupted"});
+      PlanLineReader in(*line, diagnostics_,
+                        {"agpcs", "seed", "seeder", "refiner", "evaluations", "interrupted"});
       plan_.made_by.version = in.name_value("agpcs");
       plan_.made_by.seed = in.unsigned_value("seed");
       plan_.made_by.seeder = in.name_value("seeder");

@@ -33,8 +33,10 @@ constexpr std::int64_t kRounds = 8;   // of them at most
 
 class DqnSearch {
  public:
-  DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng)
-      : policy_(std::move(policy)), point_(point), budget_(budget), rng_(rng) {}
+  /// `episode`: number of the first one in the log.
+  DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng,
+            std::int64_t episode = 0)
+      : policy_(std::move(policy)), point_(point), budget_(budget), rng_(rng), episode_(episode) {}
 
   void run() {
     best_ = point_.outcome().cost;
@@ -178,7 +180,7 @@ class DqnSearch {
   SearchBudget& budget_;
   Rng rng_;
   double best_ = 0;
-  std::int64_t episode_ = 0;
+  std::int64_t episode_;
   std::vector<Features> features_;
   std::vector<double> values_;
   std::vector<Outcome> outcomes_;
@@ -205,12 +207,15 @@ class LearningRefiner : public Refiner {
     double best = point.outcome().cost;
     point.keep();
     Rng episodes = rng.fork("episodes");
+    std::int64_t next = 0;
     for (std::int64_t e = 0; e < episodes_ && budget.left() > 0; ++e) {
       point.go_to_start(static_cast<int>(e % point.starts()));
-      budget.log(trainer_->run_episode(point, budget, best, Rng(episodes.next())));
+      const EpisodeLog log = trainer_->run_episode(point, budget, best, Rng(episodes.next()));
+      next = log.episode + 1;
+      budget.log(log);
     }
     point.go_back();
-    DqnSearch(trainer_->network(), point, budget, rng.fork("search")).run();
+    DqnSearch(trainer_->network(), point, budget, rng.fork("search"), next).run();
   }
 
  private:

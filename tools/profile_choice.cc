@@ -95,7 +95,7 @@ std::vector<ChosenCollective> choose_collectives(const Cluster& cluster, int all
   std::iota(all.begin(), all.end(), 0);
   const bool inside = cluster.hosts.size() < cluster.devices.size();
   if (cluster.hosts.size() > 1 && inside) chosen.push_back({AllReduce::kHierarchical, all});
-  if (all.size() > 1) chosen.push_back({AllReduce::kTree, all});
+  if (all.size() > 2) chosen.push_back({AllReduce::kTree, all});
   return chosen;
 }
 

@@ -25,7 +25,8 @@ struct ChosenCollective {
 /// By algorithm, then devices. Ring over all devices, over each host's (with more than `all_up_to`
 /// devices: one host of each class), and over every pair if there are at most 4 devices; each group
 /// once. Hierarchical over all devices, where there are several hosts and one has several devices.
-/// Tree over all devices.
+/// Tree over all devices, where there are more than two: between two it sends what a ring does,
+/// later.
 std::vector<ChosenCollective> choose_collectives(const Cluster& cluster, int all_up_to);
 
 }  // namespace agpcs

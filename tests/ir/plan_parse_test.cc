@@ -103,10 +103,10 @@ TEST(PlanText, AMissingKeyIsNamedWithTheOrder) {
             "    stage s0 ranks=0-1 samples=3,1 recompute=no operators=3\n"
             "                       ^~~~~~~~~~~\n"
             "  hint: keys come in this order: ranks, devices, samples, recompute, operators");
-  EXPECT_EQ(message_with(" refiner=none", ""),
-            "m.plan:2:40: error: 'made-by' line ends where 'refiner=' is expected\n"
-            "    made-by agpcs=0.1.0 seed=7 seeder=metis\n"
-            "                                           ^");
+  EXPECT_EQ(message_with(" interrupted=no", ""),
+            "m.plan:2:67: error: 'made-by' line ends where 'interrupted=' is expected\n"
+            "    made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none evaluations=0\n"
+            "                                                                      ^");
 }
 
 TEST(PlanText, AMisspelledInstructionGetsTheRightOne) {
@@ -136,7 +136,8 @@ TEST(PlanText, SeveralMistakesAreReportedTogether) {
   text.replace(text.find("schedule=1f1b"), 13, "schedule=1f1c");
   EXPECT_EQ(message_of(text),
             "m.plan:2:21: error: seed is 'x', not an integer from 0 to 2^64 - 1\n"
-            "    made-by agpcs=0.1.0 seed=x seeder=metis refiner=none\n"
+            "    made-by agpcs=0.1.0 seed=x seeder=metis refiner=none evaluations=0 "
+            "interrupted=no\n"
             "                        ^~~~~~\n"
             "m.plan:5:34: error: unknown schedule '1f1c'\n"
             "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32\n"
@@ -153,7 +154,7 @@ TEST(PlanText, AnotherSpellingOfTheSameIsRefused) {
 }
 
 TEST(PlanText, LinesEndInLineFeedsAlone) {
-  EXPECT_EQ(message_with("refiner=none\n", "refiner=none\r\n"),
+  EXPECT_EQ(message_with("interrupted=no\n", "interrupted=no\r\n"),
             "m.plan:2: error: carriage return at the end of the line\n"
             "  hint: lines end in LF alone");
   EXPECT_EQ(message_of(kPlanText.substr(0, kPlanText.size() - 1)),

@@ -92,8 +92,8 @@ void expect_structure(const WorldKind& world, const char* cluster_text, std::siz
 
 TEST(MeasureNetwork, HasEveryPairEveryGroupAndEverySizeTheSameOnAllRanks) {
   expect_structure(loopback_world(), kTwo, 1);
-  expect_structure(loopback_world(), kThree, 5);
-  expect_structure(loopback_world(), kTwoByTwo, 8);
+  expect_structure(loopback_world(), kThree, 6);
+  expect_structure(loopback_world(), kTwoByTwo, 9);
 }
 
 TEST(MeasureNetwork, WorksOverGloo) {

@@ -134,7 +134,7 @@ TEST_F(TrainPolicy, AnInterruptedTrainingWritesWhatItLearned) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   process.signal(SIGINT);
-  EXPECT_EQ(process.wait(), 4) << process.errors();
+  EXPECT_EQ(process.wait(), 130) << process.errors();
   const Result<QNetwork> policy = parse_policy(text_of(path("my.policy")), "my.policy");
   ASSERT_TRUE(policy.ok()) << policy.status().message();
   EXPECT_THAT(policy->made_by, HasSubstr("(interrupted after "));
