@@ -49,8 +49,8 @@ std::string header(const Plan& plan) {
                                      : fmt::format("pipeline of {} stages", plan.stages.size()),
                                  plural(plan.rank_count(), "device"));
   const MadeBy& by = plan.made_by;
-  text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {} ({}{}), seed {}\n", by.version,
-                      by.seeder, by.refiner, plural(by.evaluations, "evaluation"),
+  text += fmt::format("  made by       AGPCS {}, seeder {}, refiner {} ({}{}), seed {}\n",
+                      by.version, by.seeder, by.refiner, plural(by.evaluations, "evaluation"),
                       by.interrupted ? ", interrupted" : "", by.seed);
   text += fmt::format("  training      {}\n", training_line(plan));
   for (const auto& [name, value] : plan.dims) {
