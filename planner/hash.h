@@ -13,7 +13,7 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 }
 
 inline std::uint64_t hash_of(const std::vector<int>& numbers) {
-  std::uint64_t hash = numbers.size();
+  std::uint64_t hash = mix(0x243f6a8885a308d3ULL, numbers.size());  // no number cancels a size
   for (const int number : numbers) hash = mix(hash, static_cast<std::uint64_t>(number));
   return hash;
 }

@@ -4,7 +4,6 @@
 #include "cost_model/link_model.h"
 #include "ir/plan_graph.h"
 #include "planner/candidates.h"
-#include "planner/hash.h"
 
 #include <algorithm>
 #include <map>
@@ -107,9 +106,8 @@ const RoughModel::Line& RoughModel::transfer_line(DeviceId from, DeviceId to) {
   return entry->second;
 }
 
-/// Two groups whose hashes meet would share a line, which is about right for a rough cost.
 const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {
-  const auto [entry, added] = reduces_.try_emplace(hash_of(devices));
+  const auto [entry, added] = reduces_.try_emplace(devices);
   if (added && devices.size() > 1) {
     const auto seconds = [&](std::int64_t bytes) {
       return all_reduce_seconds(problem_.cluster, devices, bytes);

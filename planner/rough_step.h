@@ -7,6 +7,7 @@
 #include "planner/stage_timers.h"
 
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -43,7 +44,8 @@ class RoughModel {
 
   const Problem& problem_;
   std::vector<double> gradient_bytes_;  // by block
-  std::unordered_map<std::uint64_t, Line> reduces_, transfers_;
+  std::map<std::vector<DeviceId>, Line> reduces_;
+  std::unordered_map<std::uint64_t, Line> transfers_;  // by both ends
 };
 
 }  // namespace agpcs

@@ -52,10 +52,11 @@ class StrategyMoves {
  public:
   explicit StrategyMoves(const Problem& problem);
 
-  /// At most `most` different moves, kinds in turns. `grouped`: `strategy` with its buckets.
+  /// At most `most` different moves, kinds in turns; each is possible. `grouped`: `strategy` with
+  /// its buckets.
   std::vector<Move> list(const Strategy& strategy, const Strategy& grouped, std::size_t most,
-                         Rng& rng) const;
-  /// Nothing where the move is impossible. The result verifies.
+                         Rng& rng);
+  /// Nothing where the move is impossible or changes nothing. The result verifies.
   std::optional<Strategy> apply(const Strategy& strategy, const Strategy& grouped,
                                 const Move& move);
   StageTimers& timers() { return timers_; }

@@ -50,13 +50,18 @@ class MoveLister {
   }
 
   void list_boundaries() {
+    std::vector<int> blocks(at(stages_), 0);
+    for (const int stage : stage_of_blocks(problem_.blocks, s_)) ++blocks[at(stage)];
     for (int s = 0; s < stages_; ++s) {
       if (s + 1 < stages_) {
         for (int direction = 0; direction < 2; ++direction) {
+          if (blocks[at(s + direction)] < 2) continue;
           for (int amount = 0; amount < 4; ++amount) add(MoveKind::kShift, s, direction, amount);
         }
         add(MoveKind::kMerge, s);
       }
+      for (int other = s + 1; other < stages_; ++other) add(MoveKind::kSwapGroups, s, other);
+      if (blocks[at(s)] < 2) continue;
       const auto& devices = s_.stages[at(s)].devices;
       const int ways = static_cast<int>(ways_to_divide(problem_.cluster, devices).size());
       const bool some_unused = !unused_devices(problem_.cluster, s_).empty();
@@ -64,7 +69,6 @@ class MoveLister {
         add(MoveKind::kSplit, s, way, 0);
         add(MoveKind::kSplit, s, way, 1);
       }
-      for (int other = s + 1; other < stages_; ++other) add(MoveKind::kSwapGroups, s, other);
     }
   }
 
@@ -94,13 +98,11 @@ class MoveLister {
     }
   }
 
-  /// The first device of each class of a stage; stage -1: of those in none.
+  /// The first device of each class of `sources_[stage]`.
   std::vector<DeviceId> classes_of(int stage) const {
-    const std::vector<DeviceId> devices =
-        stage < 0 ? unused_devices(problem_.cluster, s_) : s_.stages[at(stage)].devices;
     std::set<std::pair<int, int>> seen;
     std::vector<DeviceId> firsts;
-    for (const DeviceId id : devices) {
+    for (const DeviceId id : sources_[at(stage)]) {
       const Device& device = problem_.cluster.devices[at(id)];
       if (seen.emplace(device.host, device.kind).second) firsts.push_back(id);
       if (firsts.size() == kMostClasses) break;
@@ -109,15 +111,16 @@ class MoveLister {
   }
 
   void list_devices() {
-    std::vector<std::vector<DeviceId>> classes;  // the last: of the unused
-    for (int s = 0; s < stages_; ++s) classes.push_back(classes_of(s));
-    classes.push_back(classes_of(-1));
+    for (const StageSpec& spec : s_.stages) sources_.push_back(spec.devices);
+    sources_.push_back(unused_devices(problem_.cluster, s_));
+    std::vector<std::vector<DeviceId>> classes;
+    for (int s = 0; s <= stages_; ++s) classes.push_back(classes_of(s));
     for (int from = 0; from <= stages_; ++from) {
       for (int to = -1; to < stages_; ++to) {
         const bool from_none = from == stages_;
         if (from == to || (from_none && to < 0)) continue;
         for (const DeviceId device : classes[at(from)]) {
-          for (int unit = 0; unit < 3; ++unit) add(MoveKind::kMoveDevices, device, to, unit);
+          add_device_moves(device, from, to);
         }
       }
       for (int other = from + 1; other <= stages_; ++other)
@@ -125,9 +128,36 @@ class MoveLister {
     }
   }
 
+  /// Of `device` alone, with its like on its host, with its like on all hosts: each set of devices
+  /// once, and never all that a stage has.
+  void add_device_moves(DeviceId device, int from, int to) {
+    const std::vector<DeviceId>& source = sources_[at(from)];
+    const Device& moved = problem_.cluster.devices[at(device)];
+    std::array<std::size_t, 3> count = {1, 0, 0};
+    bool first_of_kind = true;
+    for (const DeviceId id : source) {
+      const Device& other = problem_.cluster.devices[at(id)];
+      if (other.kind != moved.kind) continue;
+      first_of_kind = first_of_kind && id >= device;
+      ++count[2];
+      if (other.host == moved.host) ++count[1];
+    }
+    for (int unit = 0; unit < 3; ++unit) {
+      if (from < stages_ && count[at(unit)] == source.size()) continue;
+      if (unit > 0 && count[at(unit)] == count[at(unit - 1)]) continue;
+      if (unit == 2 && !first_of_kind) continue;
+      add(MoveKind::kMoveDevices, device, to, unit);
+    }
+  }
+
   void add_swaps(const std::vector<DeviceId>& a, const std::vector<DeviceId>& b) {
     for (const DeviceId x : a) {
-      for (const DeviceId y : b) add(MoveKind::kSwapDevices, x, y);
+      for (const DeviceId y : b) {
+        const Device &first = problem_.cluster.devices[at(x)],
+                     &second = problem_.cluster.devices[at(y)];
+        const bool alike = first.host == second.host && first.kind == second.kind;
+        if (!alike) add(MoveKind::kSwapDevices, x, y);
+      }
     }
   }
 
@@ -176,10 +206,10 @@ class MoveLister {
     }
     if (stages_ > 1 && s_.micro_batches > 1) add(MoveKind::kSchedule);
     for (int s = 0; s < stages_; ++s) add(MoveKind::kRecompute, s);
-    if (stages_ > 1) {
-      add(MoveKind::kRecompute, -1, 0);
-      add(MoveKind::kRecompute, -1, 1);
-    }
+    const auto recomputing = std::count_if(s_.stages.begin(), s_.stages.end(),
+                                           [](const StageSpec& spec) { return spec.recompute; });
+    if (stages_ > 1 && recomputing > 0) add(MoveKind::kRecompute, -1, 0);
+    if (stages_ > 1 && recomputing < stages_) add(MoveKind::kRecompute, -1, 1);
     list_arrangements();
   }
 
@@ -209,11 +239,11 @@ class MoveLister {
 
   void list_buckets() {
     std::vector<int> before(at(stages_), -1);  // the last bucket of each stage so far
-    std::set<int> reduced;
+    std::vector<std::multiset<AllReduce>> used(at(stages_));  // by stage that is reduced
     for (int b = 0; b < static_cast<int>(grouped_.buckets.size()); ++b) {
       const Bucket& bucket = grouped_.buckets[at(b)];
       if (s_.stages[at(bucket.stage)].devices.size() < 2) continue;
-      reduced.insert(bucket.stage);
+      used[at(bucket.stage)].insert(bucket.algorithm);
       int& previous = before[at(bucket.stage)];
       if (previous >= 0) {
         if (can_merge(grouped_.buckets[at(previous)], bucket)) {
@@ -228,8 +258,11 @@ class MoveLister {
         add(MoveKind::kBucketAlgorithm, b, static_cast<int>(algorithm));
       }
     }
-    for (const int stage : reduced) {
+    for (int stage = 0; stage < stages_; ++stage) {
+      const std::multiset<AllReduce>& algorithms = used[at(stage)];
+      if (algorithms.size() < 2) continue;  // one bucket: listed above
       for (const AllReduce algorithm : kAllReduces) {
+        if (algorithms.count(algorithm) == algorithms.size()) continue;
         add(MoveKind::kBucketAlgorithm, -1 - stage, static_cast<int>(algorithm));
       }
     }
@@ -258,13 +291,21 @@ class MoveLister {
   const std::vector<std::vector<int>>& next_;
   const std::vector<std::vector<int>>& previous_;
   int stages_;
+  std::vector<std::vector<DeviceId>> sources_;  // devices by stage; the last: of no stage
   std::array<std::vector<Move>, kMoveKindCount> moves_;
 };
+
+/// Whether only trying it tells that a listed move changes nothing: where shares are balanced anew.
+bool may_be_idle(const Move& move) {
+  const auto kind = static_cast<MoveKind>(move.kind);
+  return kind == MoveKind::kMoveDevices || kind == MoveKind::kRebalance ||
+         kind == MoveKind::kRecut || kind == MoveKind::kRestage;
+}
 
 }  // namespace
 
 std::vector<Move> StrategyMoves::list(const Strategy& strategy, const Strategy& grouped,
-                                      std::size_t most, Rng& rng) const {
+                                      std::size_t most, Rng& rng) {
   auto by_kind = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
   std::vector<Move> moves;
   bool any = true;
@@ -274,8 +315,9 @@ std::vector<Move> StrategyMoves::list(const Strategy& strategy, const Strategy& 
       if (list.empty() || moves.size() == most) continue;
       any = true;
       std::swap(list[rng.below(list.size())], list.back());
-      moves.push_back(list.back());
+      const Move move = list.back();
       list.pop_back();
+      if (!may_be_idle(move) || apply(strategy, grouped, move)) moves.push_back(move);
     }
   }
   return moves;

@@ -2,10 +2,16 @@
 #include "planner/plan_problem.h"
 
 #include "ir/memory.h"
-#include "tests/planner/problems.h"
+#include "tests/planner/search_problems.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace agpcs::testing {
 namespace {
@@ -105,6 +111,158 @@ TEST(PlanProblem, AnInfeasibleProblemSaysWhichDeviceLacksHowMuch) {
                            "transfers .*, workspace .*\n"
                            "  hint: what would help: more devices, so that each holds fewer "
                            "parameters; precision fp16 or bf16; devices with more memory"));
+}
+
+/// The plan with `refiner`; `budget` evaluations.
+Result<Planned> refined(const Problem& problem, std::string_view refiner, std::int64_t budget,
+                        PlanOptions options = {}) {
+  const std::unique_ptr<Refiner> made = std::move(*make_refiner(refiner));
+  options.refiner = made.get();
+  options.budget = budget;
+  return plan_problem(problem, options);
+}
+
+TEST(RefinedPlan, IsNeverWorseThanTheBestSeedAndSaysHowItWasMade) {
+  for (const RefinerEntry& entry : refiners()) {
+    for (std::uint64_t number = 0; number < 5; ++number) {
+      const auto problem = search_problem(number);
+      const auto planned = refined(*problem, entry.name, 40);
+      const auto seed = plan_problem(*problem, {});
+      ASSERT_EQ(planned.status().message(), seed.status().message()) << number;
+      const Refinement& refinement = planned->refinement;
+      EXPECT_EQ(refinement.start_seconds, seed->best.estimate.step_seconds);
+      EXPECT_LE(planned->best.estimate.step_seconds, seed->best.estimate.step_seconds);
+      EXPECT_GE(planned->best.estimate.step_seconds, planned->bound.seconds);
+      const MadeBy& made_by = planned->best.plan.made_by;
+      EXPECT_EQ(made_by.refiner, entry.name);
+      EXPECT_EQ(made_by.seeder, seed->best.plan.made_by.seeder);
+      EXPECT_EQ(made_by.evaluations, entry.name == "none" ? 0 : 40);
+      EXPECT_EQ(refinement.evaluations, made_by.evaluations);
+      EXPECT_EQ(refinement.budget, 40);
+      EXPECT_FALSE(made_by.interrupted);
+    }
+  }
+}
+
+TEST(RefinedPlan, IsBetterThanTheBestSeedWhereThereIsRoom) {
+  const auto problem = search_problem(2);
+  const auto planned = refined(*problem, "dqn", 500);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_LT(planned->best.estimate.step_seconds, 0.99 * *planned->refinement.start_seconds);
+}
+
+TEST(RefinedPlan, HasTheSameBytesForAnyNumberOfThreads) {
+  for (const std::string_view refiner : {"dqn", "greedy", "anneal", "random"}) {
+    for (std::uint64_t number = 0; number < 4; ++number) {
+      const auto problem = search_problem(number);
+      std::string first;
+      for (const int threads : {1, 2, 8}) {
+        PlanOptions options;
+        options.threads = threads;
+        const auto planned = refined(*problem, refiner, 100, options);
+        ASSERT_TRUE(planned.ok()) << planned.status().message();
+        const std::string text = print_plan(planned->best.plan);
+        if (first.empty()) first = text;
+        EXPECT_EQ(text, first) << refiner << ", problem " << number << ", " << threads;
+      }
+    }
+  }
+}
+
+TEST(RefinedPlan, TheSeedDecides) {
+  const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
+  std::vector<std::string> logs;
+  for (const std::uint64_t seed : {1, 1, 2}) {
+    PlanOptions options;
+    options.seed = seed;
+    const auto planned = refined(*problem, "dqn", 1200, options);
+    logs.push_back(print_plan(planned->best.plan) + print_search_log(planned->refinement.log));
+  }
+  EXPECT_EQ(logs[0], logs[1]);
+  EXPECT_NE(logs[0], logs[2]);
+}
+
+TEST(RefinedPlan, InterruptedBeforeItSearchesIsTheBestSeed) {
+  const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
+  const std::atomic<bool> interrupted = true;
+  PlanOptions options;
+  options.interrupted = &interrupted;
+  const auto planned = refined(*problem, "dqn", 500, options);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_THAT(print_plan(planned->best.plan),
+              HasSubstr(" refiner=dqn evaluations=0 interrupted=yes\n"));
+  EXPECT_TRUE(planned->refinement.interrupted);
+  Plan plan = planned->best.plan;
+  const auto seed = plan_problem(*problem, {});
+  plan.made_by = seed->best.plan.made_by;
+  EXPECT_EQ(print_plan(plan), print_plan(seed->best.plan));
+}
+
+TEST(RefinedPlan, AnInterruptLeavesNothingBehind) {
+  const auto problem = search_problem(1);
+  for (const RefinerEntry& entry : refiners()) {
+    if (entry.name == "none") continue;
+    const std::string whole = print_plan(refined(*problem, entry.name, 200)->best.plan);
+    std::vector<std::string> parts;
+    for (int run = 0; run < 2; ++run) {
+      std::atomic<bool> interrupted = false;
+      PlanOptions options;
+      options.interrupted = &interrupted;
+      options.search_progress = [&](std::int64_t made, std::int64_t of, double seconds) {
+        EXPECT_EQ(of, 200);
+        EXPECT_GT(seconds, 0);
+        interrupted = made >= 60;
+      };
+      const auto planned = refined(*problem, entry.name, 200, options);
+      ASSERT_TRUE(planned.ok()) << planned.status().message();
+      EXPECT_TRUE(planned->best.plan.made_by.interrupted) << entry.name;
+      EXPECT_LT(planned->best.plan.made_by.evaluations, 200) << entry.name;
+      parts.push_back(print_plan(planned->best.plan));
+    }
+    EXPECT_EQ(parts[0], parts[1]) << entry.name;
+    EXPECT_EQ(print_plan(refined(*problem, entry.name, 200)->best.plan), whole) << entry.name;
+  }
+}
+
+TEST(RefinedPlan, AnInterruptAfterTheLastEvaluationIsNone) {
+  const auto problem = search_problem(0);
+  std::atomic<bool> interrupted = false;
+  PlanOptions options;
+  options.interrupted = &interrupted;
+  options.search_progress = [&](std::int64_t made, std::int64_t of, double) {
+    interrupted = made == of;
+  };
+  const auto planned = refined(*problem, "dqn", 50, options);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_TRUE(interrupted);
+  EXPECT_FALSE(planned->best.plan.made_by.interrupted);
+}
+
+TEST(RefinedPlan, NothingImprovesALayout) {
+  const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
+  PlanOptions options;
+  options.layout = *parse_layout("a/0|b/0", problem->cluster);
+  const auto planned = refined(*problem, "dqn", 100, options);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_EQ(planned->best.plan.made_by.refiner, "none");
+  EXPECT_EQ(planned->best.plan.made_by.evaluations, 0);
+  EXPECT_EQ(planned->best.plan.stages.size(), 2u);
+}
+
+TEST(DefaultBudget, IsSmallerForLargerProblemsAndNeverBelow100) {
+  const auto small = problem_of(chain(2), fast_and_slow(), 16);
+  const auto large = problem_of(chain(2000, 8), fast_and_slow(), 4096);
+  const auto start = [](const Problem& problem, std::int64_t micro_batches) {
+    const std::string shares = std::to_string(problem.training.batch / micro_batches);
+    return strategy_of(
+        "micro-batches " + std::to_string(micro_batches) + "\nstage a/0=" + shares + " : *\n",
+        problem.graph, problem.cluster);
+  };
+  EXPECT_EQ(default_budget(*small, start(*small, 1)), 4000);
+  const std::int64_t some = default_budget(*large, start(*large, 1));
+  EXPECT_LT(some, 4000);
+  EXPECT_LT(default_budget(*large, start(*large, 4096)), some);
+  EXPECT_GE(default_budget(*large, start(*large, 4096)), 100);
 }
 
 TEST(Problem, BadNumbersAreRefused) {
