@@ -111,7 +111,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--episodes", a.compile.episodes,
                  "dqn is first trained for so many episodes on this very problem; anew, unless "
                  "--policy is given (default: 0)")
-      ->check(at_least(0));
+      ->check(CLI::Range(0.0, 1e9, "a whole number from 0"));
   app.add_option("--threads", a.compile.threads,
                  "that evaluate; they change no byte of the plan (default: all cores)")
       ->check(CLI::Range(1, 1024));
@@ -151,6 +151,7 @@ Status check_choices(const Arguments& a) {
     return usage(
         fmt::format("--policy and --episodes are of refiner dqn, not of '{}'", a.compile.refiner));
   }
+  AGPCS_RETURN_IF_ERROR(check_dqn_options(a.compile.dqn));
   if (!a.compile.precision.empty()) {
     AGPCS_RETURN_IF_ERROR(
         check_choice(a.compile.precision, "precision", "precisions", kPrecisions));

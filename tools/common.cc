@@ -74,6 +74,13 @@ int unexpected(const CLI::App& app, const std::vector<std::string>& words, Conso
                      near.empty() ? see : fmt::format("did you mean '{}'? {}", near, see), console);
 }
 
+/// The name in a file of options that is none, by CLI11's message; "" where it says something else.
+std::string unknown_in_file(const CLI::ParseError& error) {
+  constexpr std::string_view kBefore = "INI was not able to parse ";
+  const std::string_view what = error.what();
+  return std::string(what.substr(0, kBefore.size()) == kBefore ? what.substr(kBefore.size()) : "");
+}
+
 }  // namespace
 
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console) {
@@ -90,6 +97,9 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     }
     if (const auto extras = app.remaining(true); !extras.empty()) {
       return unexpected(app, extras, console);
+    }
+    if (const std::string name = unknown_in_file(e); !name.empty()) {
+      return unexpected(app, {"--" + name}, console);
     }
     return usage_error(app.get_name(), e.what(), fmt::format("see {} --help", app.get_name()),
                        console);

@@ -2,6 +2,7 @@
 #include "tools/dqn_options.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include <string>
 
@@ -39,6 +40,13 @@ void add_dqn_options(CLI::App& app, DqnOptions& o) {
   add(app, "--target-every", o.target_every, "gradient steps between target networks", from_one);
   add(app, "--scale-steps", o.scale_steps, "first steps, which say how large features are",
       from_zero);
+}
+
+Status check_dqn_options(const DqnOptions& o) {
+  if (o.batch <= o.replay) return {};
+  return {StatusCode::kUsage, fmt::format("--replay-batch {} is more than --replay {}\n"
+                                          "  hint: a batch is drawn from what is remembered",
+                                          o.batch, o.replay)};
 }
 
 }  // namespace agpcs

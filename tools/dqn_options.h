@@ -4,6 +4,8 @@
 
 #include "planner/dqn.h"
 
+#include <agpcs/status.h>
+
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
 class App;
 }
@@ -12,5 +14,7 @@ namespace agpcs {
 
 /// One option for each value of `options`, in a group of their own, with its value as default.
 void add_dqn_options(CLI::App& app, DqnOptions& options);
+/// kUsage where they do not go together.
+Status check_dqn_options(const DqnOptions& options);
 
 }  // namespace agpcs

@@ -73,11 +73,7 @@ Status check(const TrainPolicyOptions& o) {
   if (o.output == o.from) {
     return {StatusCode::kUsage, fmt::format("the policy would overwrite '{}'", o.from)};
   }
-  if (o.dqn.batch > o.dqn.replay) {
-    return {StatusCode::kUsage,
-            fmt::format("--replay-batch {} is more than --replay {}", o.dqn.batch, o.dqn.replay)};
-  }
-  return {};
+  return check_dqn_options(o.dqn);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include "tools/common.h"
 
 #include "ir/check.h"
+#include "tools/interrupt.h"
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
@@ -91,6 +93,27 @@ TEST(RunCommand, FailsWhenStandardOutputTookNotAll) {
   EXPECT_EQ(code, 1);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "agpcs-test: error: standard output cannot be written\n");
+}
+
+bool ends_at_once_by(int signal) {
+  struct sigaction action = {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_DFL;
+}
+
+TEST(InterruptFlag, TheFirstSignalSetsItAndTheSecondEndsTheProcess) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    {
+      const InterruptFlag interrupt;
+      EXPECT_FALSE(interrupt.flag());
+      EXPECT_FALSE(ends_at_once_by(signal));
+      raise(signal);
+      EXPECT_TRUE(interrupt.flag());
+      EXPECT_TRUE(ends_at_once_by(signal));
+    }
+    EXPECT_TRUE(ends_at_once_by(signal));
+    EXPECT_FALSE(InterruptFlag().flag()) << "a new one is not set";
+  }
 }
 
 }  // namespace

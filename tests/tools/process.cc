@@ -90,9 +90,10 @@ bool Process::read_some(Clock::time_point deadline) {
   return true;
 }
 
-bool Process::wait_for_output(const std::string& text, std::chrono::milliseconds limit) {
+bool Process::wait_for(const std::string& stream, const std::string& text,
+                       std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
-  while (output_.find(text) == std::string::npos) {
+  while (stream.find(text) == std::string::npos) {
     if (Clock::now() >= deadline || !read_some(deadline)) return false;
   }
   return true;

@@ -24,7 +24,14 @@ class Process {
   pid_t pid() const { return pid_; }
   /// Reads output until it contains `text`. False when it ended or `limit` passed before.
   bool wait_for_output(const std::string& text,
-                       std::chrono::milliseconds limit = std::chrono::seconds(60));
+                       std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+    return wait_for(output_, text, limit);
+  }
+  /// The same of standard error.
+  bool wait_for_errors(const std::string& text,
+                       std::chrono::milliseconds limit = std::chrono::seconds(60)) {
+    return wait_for(errors_, text, limit);
+  }
   /// Waits for the end. The exit code, 128 + signal, or -1 when it still runs after `limit`.
   int wait(std::chrono::milliseconds limit = std::chrono::seconds(60));
   void signal(int number) const;
@@ -34,6 +41,8 @@ class Process {
   const std::string& errors() const { return errors_; }
 
  private:
+  bool wait_for(const std::string& stream, const std::string& text,
+                std::chrono::milliseconds limit);
   /// Reads what there is, waiting for some until `deadline`. False once there is no more to come.
   bool read_some(std::chrono::steady_clock::time_point deadline);
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-compile as its users start it: what golden files cannot show.
+#include "planner/refiner.h"
+#include "tests/tools/process.h"
+#include "tools/search_log.h"
+
+#include <agpcs/plan.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <signal.h>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kModel = "samples/models/small_cnn.onnxtxt";
+const std::string kCluster = "samples/clusters/v100x4-rtx3090x4.yaml";
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class CompileCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "agpcs-compile-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+  /// agpcs-compile of a small model for eight devices, to my.plan, with `more` options.
+  std::vector<std::string> command(const std::vector<std::string>& more) const {
+    std::vector<std::string> argv = {AGPCS_BIN_DIR "/agpcs-compile", kModel, kCluster, "-o",
+                                     path("my.plan")};
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
+
+  /// The plan that is written with `more` options.
+  std::string plan_of(const std::vector<std::string>& more) const {
+    Process process(command(more));
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return text_of(path("my.plan"));
+  }
+
+  /// Sends `signal` to an endless search when standard error says `shown`.
+  void expect_a_plan_after(int signal, const std::string& shown) const {
+    Process process(command(
+        {"--budget", "1000000000", "--refiner", "anneal", "--search-log", path("search.csv")}));
+    ASSERT_TRUE(process.wait_for_errors(shown)) << process.errors();
+    process.signal(signal);
+    EXPECT_EQ(process.wait(), 130) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr("error: interrupted after "));
+    EXPECT_THAT(process.errors(), HasSubstr(" of 1000000000 evaluations: the plan is the best so "
+                                            "far"));
+    EXPECT_TRUE(std::filesystem::exists(path("search.csv")));
+    const Result<Plan> plan = parse_plan(text_of(path("my.plan")), "my.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_TRUE(plan->made_by.interrupted);
+    EXPECT_EQ(plan->made_by.refiner, "anneal");
+    Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("my.plan"), "--model", kModel,
+                   "--cluster", kCluster});
+    EXPECT_EQ(check.wait(), 0) << check.errors();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(CompileCommand, CtrlCWhileItSearchesGivesTheBestPlanSoFar) {
+  expect_a_plan_after(SIGINT, "search: ");
+}
+
+TEST_F(CompileCommand, SoDoesATerminationBeforeItSearches) {
+  expect_a_plan_after(SIGTERM, "plan 1/");
+}
+
+TEST_F(CompileCommand, ThreadsChangeNoByte) {
+  const std::string one = plan_of({"--budget", "300", "--threads", "1"});
+  EXPECT_THAT(one, HasSubstr(" refiner=dqn evaluations=300 interrupted=no\n"));
+  EXPECT_EQ(plan_of({"--budget", "300", "--threads", "2"}), one);
+  EXPECT_EQ(plan_of({"--budget", "300", "--threads", "8"}), one);
+}
+
+TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
+  Process process({AGPCS_BIN_DIR "/agpcs-compile", "--help"});
+  EXPECT_EQ(process.wait(), 0);
+  for (const RefinerEntry& entry : refiners()) {
+    EXPECT_THAT(process.output(), HasSubstr(std::string(entry.name) + ": "));
+  }
+  for (const char* const option :
+       {"--budget",        "--policy",       "--episodes",         "--threads",
+        "--search-log",    "--config",       "--hidden-units",     "--learning-rate",
+        "--first-epsilon", "--last-epsilon", "--epsilon-episodes", "--episode-steps",
+        "--choices",       "--discount",     "--n-step",           "--lambda",
+        "--replay",        "--replay-batch", "--target-every",     "--scale-steps"}) {
+    EXPECT_THAT(process.output(), HasSubstr(option));
+  }
+}
+
+#ifdef AGPCS_TEST_DQN_PLUGIN
+
+TEST_F(CompileCommand, LearnsForSomeEpisodesThenSearches) {
+  const std::vector<std::string> options = {
+      "--episodes",     "3", "--episode-steps", "20",  "--scale-steps", "10",
+      "--replay-batch", "8", "--budget",        "200", "--search-log",  path("search.csv")};
+  const std::string plan = plan_of(options);
+  EXPECT_THAT(plan, HasSubstr(" refiner=dqn evaluations=200 interrupted=no\n"));
+  const std::string text = text_of(path("search.csv"));
+  const Result<std::vector<EpisodeLog>> log = parse_search_log(text, "search.csv");
+  ASSERT_TRUE(log.ok()) << log.status().message();
+  ASSERT_GT(log->size(), 3u);
+  for (std::size_t i = 0; i < log->size(); ++i) {
+    const EpisodeLog& line = (*log)[i];
+    EXPECT_EQ(line.episode, static_cast<std::int64_t>(i));
+    EXPECT_EQ(line.epsilon > 0, i < 3) << "learning explores, searching does not";
+    EXPECT_LE(line.best_cost, i == 0 ? 1 : (*log)[i - 1].best_cost);
+  }
+  EXPECT_GT((*log)[1].loss, 0);
+  EXPECT_EQ(plan_of(options), plan);
+  EXPECT_EQ(text_of(path("search.csv")), text);
+  std::vector<std::string> threads = options;
+  threads.insert(threads.end(), {"--threads", "3"});
+  EXPECT_EQ(plan_of(threads), plan);
+}
+
+TEST_F(CompileCommand, CtrlCEndsLearningToo) {
+  Process process(command({"--episodes", "1000000", "--search-log", path("search.csv")}));
+  ASSERT_TRUE(process.wait_for_errors("search: ")) << process.errors();
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 130) << process.errors();
+  EXPECT_THAT(text_of(path("my.plan")), HasSubstr(" interrupted=yes\n"));
+  const auto log = parse_search_log(text_of(path("search.csv")), "search.csv");
+  EXPECT_TRUE(log.ok()) << log.status().message();
+}
+
+#endif
+
+}  // namespace
+}  // namespace agpcs
