@@ -4,6 +4,7 @@
 #include "ir/check.h"
 #include "ir/op_table.h"
 #include "ir/strategy.h"
+#include "planner/join_neighbours.h"
 
 #include <fmt/format.h>
 
@@ -278,6 +279,50 @@ bool join_chains(const BlockGraph& graph, double most_flops, OpSets& sets) {
   return any;
 }
 
+std::vector<double> parameter_bytes(const Graph& graph, const BlockGraph& blocks) {
+  std::vector<double> bytes(blocks.blocks.size());
+  for (const TensorId id : graph.parameters()) {
+    const Tensor& tensor = graph.tensor(id);
+    if (tensor.consumers.empty()) continue;
+    bytes[at(blocks.block_of[at(tensor.consumers.front())])] +=
+        static_cast<double>(elements_at(tensor.shape, 1));
+  }
+  return bytes;
+}
+
+/// Joins neighbours, the lightest first, until there are `options.most_blocks`.
+BlockGraph coarsen(const Graph& graph, const BlockMaker& maker, BlockGraph blocks, double flops,
+                   const BlockOptions& options, OpSets& sets) {
+  const std::vector<int> first_window = windows_of(blocks, options.least_blocks_per_chain);
+  std::vector<int> window_of_op;
+  for (const int block : blocks.block_of) window_of_op.push_back(first_window[at(block)]);
+  int part = 8;  // of what a block may weigh at most
+  while (blocks.size() > options.most_blocks) {
+    JoinLimits limits;
+    limits.parameter_bytes = parameter_bytes(graph, blocks);
+    const double parameters =
+        std::accumulate(limits.parameter_bytes.begin(), limits.parameter_bytes.end(), 0.0);
+    const double share = 1.0 / (part * options.least_blocks_per_chain);
+    limits.most_flops = flops * share;
+    limits.most_parameters = parameters * share;
+    for (const Block& block : blocks.blocks) {
+      limits.window.push_back(window_of_op[at(block.ops.front())]);
+    }
+    const std::vector<int> partner =
+        pairs_to_join(blocks, limits, blocks.size() - options.most_blocks);
+    bool any = false;
+    for (int i = 0; i < blocks.size(); ++i) {
+      if (partner[at(i)] < i) continue;
+      sets.join(blocks.blocks[at(i)].ops.front(), blocks.blocks[at(partner[at(i)])].ops.front());
+      any = true;
+    }
+    if (any) blocks = maker.make(sets);
+    if (!any && part == 1) break;
+    if (!any) part /= 2;
+  }
+  return blocks;
+}
+
 }  // namespace
 
 BlockGraph make_blocks(const Graph& graph, std::int64_t samples, std::string_view precision,
@@ -292,7 +337,7 @@ BlockGraph make_blocks(const Graph& graph, std::int64_t samples, std::string_vie
       std::accumulate(blocks.blocks.begin(), blocks.blocks.end(), 0.0,
                       [](double sum, const Block& block) { return sum + block.flops; });
   if (join_chains(blocks, total / options.least_blocks_per_chain, sets)) blocks = maker.make(sets);
-  return blocks;
+  return coarsen(graph, maker, std::move(blocks), total, options, sets);
 }
 
 std::vector<int> stage_of_ops(const BlockGraph& blocks, const std::vector<int>& stage_of_block) {

@@ -37,6 +37,10 @@ struct BlockGraph {
 struct BlockOptions {
   /// Chains are joined to blocks of at most total FLOPs / this.
   int least_blocks_per_chain = 256;
+  /// Graphs that have more blocks after that are coarsened further: neighbours anywhere are joined
+  /// until there are no more than that, or no two are light (that bound on FLOPs, and the same on
+  /// bytes of parameters) and lie in one window (see `make_blocks`).
+  int most_blocks = 1000;
 };
 
 /// Coarsens operators to blocks. Joined are, as needed: both ends of a tensor that cannot cross
@@ -44,7 +48,12 @@ struct BlockOptions {
 /// that; as a matter of cost: a view (reshape, ...) with its producer, and neighbours on a chain
 /// whose joint weight is small (`BlockOptions`), provided that a cut next to the pair is not dearer
 /// than the one that goes away: so no cut worth making is lost. FLOPs and bytes are those for
-/// `samples` samples under `precision`. Cost: O((operators + edges) log).
+/// `samples` samples under `precision`.
+///
+/// Where blocks are still many (`BlockOptions::most_blocks`), neighbours are joined wherever they
+/// are, those with the most bytes between them first. The topological order is divided into windows
+/// of 1 / `least_blocks_per_chain` of the FLOPs at the cheapest cut near each bound; nothing is
+/// joined across these cuts, which thus remain. Cost: O((operators + edges) log operators).
 BlockGraph make_blocks(const Graph& graph, std::int64_t samples, std::string_view precision,
                        const BlockOptions& options = {});
 

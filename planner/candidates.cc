@@ -23,13 +23,7 @@ std::size_t hosts_of(const Cluster& cluster, const std::vector<DeviceId>& device
   return hosts.size();
 }
 
-/// Micro-batches times stages beyond which a plan is long: simulating it takes seconds, and filling
-/// its pipeline is a small part of the step even with fewer micro-batches.
 constexpr std::int64_t kManyPasses = 16384;
-
-bool is_long(const Strategy& strategy) {
-  return strategy.micro_batches * static_cast<std::int64_t>(strategy.stages.size()) > kManyPasses;
-}
 
 /// Everything about a partition that does not depend on the number of micro-batches.
 class PartitionCosts {
@@ -135,6 +129,10 @@ class PartitionCosts {
 
 }  // namespace
 
+bool is_long(std::int64_t stages, std::int64_t micro_batches) {
+  return stages * micro_batches > kManyPasses;
+}
+
 std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   const std::vector<std::int64_t> all = micro_batch_numbers(problem.training.batch);
@@ -204,9 +202,9 @@ class Thinner {
 
   std::vector<Strategy> run() {
     while (!waiting_.empty() && kept_.size() < most_) {
-      const auto [is_long, seconds, index] = *waiting_.begin();
+      const auto [has_many_passes, seconds, index] = *waiting_.begin();
       waiting_.erase(waiting_.begin());
-      if (is_long && !kept_.empty()) break;
+      if (has_many_passes && !kept_.empty()) break;
       judge(candidates_[index], index, seconds);
     }
     if (kept_.empty() && !nearest_.stages.empty()) kept_.push_back(std::move(nearest_));
@@ -215,7 +213,9 @@ class Thinner {
 
  private:
   void add(std::size_t index, double seconds) {
-    waiting_.emplace(is_long(candidates_[index].strategy), seconds, index);
+    const Strategy& strategy = candidates_[index].strategy;
+    const auto stages = static_cast<std::int64_t>(strategy.stages.size());
+    waiting_.emplace(is_long(stages, strategy.micro_batches), seconds, index);
   }
 
   void judge(Candidate& candidate, std::size_t index, double seconds) {

@@ -25,6 +25,14 @@ struct Partition {
 /// that reach 1, 2, 4 and 8 times `stages`; or the one number that the options ask for.
 std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages);
 
+/// Groups of devices beyond which seeders make no pipeline of one stage each: longer ones fill for
+/// longer than they compute, and planning them takes minutes.
+inline constexpr std::size_t kMostGroups = 128;
+
+/// Whether there are so many micro-batches times stages that simulating a step takes seconds.
+/// Filling the pipeline is a small part of such a step even with fewer micro-batches.
+bool is_long(std::int64_t stages, std::int64_t micro_batches);
+
 struct Candidate {
   Strategy strategy;
   /// Of a step, without contention: a micro-batch's way to the last stage and back; for each other

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -51,13 +52,28 @@ class Evaluator::Impl {
   }
 
   std::int64_t lacking(const Strategy& strategy) {
-    load(strategy);
+    load_memory(strategy);
     return most_lacking();
+  }
+
+  Strategy grouped(Strategy strategy) {
+    load(strategy);
+    std::vector<Bucket> buckets;
+    std::vector<std::size_t> next(strategy.stages.size());  // parameter, by stage
+    for (const BucketNow& now : buckets_) {
+      Bucket bucket = {now.stage, now.algorithm, {}};
+      for (std::int64_t i = 0; i < now.tensors; ++i) {
+        bucket.parameters.push_back(info(now.stage).parameters[next[at(now.stage)]++].id);
+      }
+      buckets.push_back(std::move(bucket));
+    }
+    strategy.buckets = std::move(buckets);
+    return strategy;
   }
 
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              bool recompute) {
-    load(strategy);
+    load_memory(strategy);
     const StageMemory& memory =
         stages_.memory(info(stage), samples, strategy.micro_batches, recompute);
     return programs_->memory[at(stage)].peak_bytes(memory);
@@ -103,6 +119,19 @@ class Evaluator::Impl {
     shape_.bucket_stage.clear();
     for (const BucketNow& bucket : buckets_) shape_.bucket_stage.push_back(bucket.stage);
     programs_ = &program_table_.find(shape_);
+    find_equals();
+  }
+
+  /// What `most_lacking` needs: a program's memory does not depend on its buckets.
+  void load_memory(const Strategy& strategy) {
+    strategy_ = &strategy;
+    partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
+    shape_.alone.assign(strategy.stages.size(), true);
+    shape_.micro_batches = strategy.micro_batches;
+    shape_.schedule = strategy.schedule;
+    shape_.cuts = &partition_->cuts;
+    shape_.bucket_stage.clear();
+    programs_ = &memory_table_.find(shape_);
     find_equals();
   }
 
@@ -263,7 +292,8 @@ class Evaluator::Impl {
   const Problem& problem_;
   StageTable stages_;
   GroupTable groups_;
-  ProgramTable program_table_;
+  ProgramTable program_table_{ProgramTable::Of::kStep};
+  ProgramTable memory_table_{ProgramTable::Of::kMemory};  // without buckets
   StepEngine engine_;
   FlatStep step_;
 
@@ -290,6 +320,7 @@ Evaluator& Evaluator::operator=(Evaluator&&) noexcept = default;
 
 Score Evaluator::evaluate(const Strategy& strategy) { return impl_->evaluate(strategy); }
 std::int64_t Evaluator::lacking(const Strategy& strategy) { return impl_->lacking(strategy); }
+Strategy Evaluator::grouped(Strategy strategy) { return impl_->grouped(std::move(strategy)); }
 std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                                       bool recompute) {
   return impl_->replica_bytes(strategy, stage, samples, recompute);

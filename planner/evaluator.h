@@ -35,8 +35,10 @@ class Evaluator {
   /// `bucket_bytes`, as `group_gradients` does.
   /// Cost: O(operators), a small constant; O(instructions of all ranks x log of those at a time).
   Score evaluate(const Strategy& strategy);
-  /// `evaluate(strategy).lacking` alone, without running the step.
+  /// `evaluate(strategy).lacking` alone, without running the step or grouping gradients.
   std::int64_t lacking(const Strategy& strategy);
+  /// `group_gradients` of the strategy with the problem's `bucket_bytes`, looked up.
+  Strategy grouped(Strategy strategy);
   /// Peak bytes of a device of `stage` that has `samples` samples of each micro-batch, with or
   /// without recomputation, and all else as in `strategy`.
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,

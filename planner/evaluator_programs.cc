@@ -73,7 +73,6 @@ const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
   }
   std::unique_ptr<PipelinePrograms> made = make(shape);
   made->key = key_;
-  for (const FlatProgram& program : made->programs) remembered_ += program.instructions.size();
   return *(last_ = known_.emplace(hash, std::move(made))->second.get());
 }
 
@@ -83,10 +82,12 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape)
   const Timetable timetable(plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     const Program program = stage_program(plan, timetable, stage);
+    remembered_ += program.instructions.size();
+    made->memory.emplace_back(program);
+    if (of_ == Of::kMemory) continue;
     const Result<std::vector<StepInstruction>> steps = steps_of(program);
     AGPCS_CHECK(steps.ok(), "{}", steps.status().message());
     made->programs.push_back(flat_program(*steps));
-    made->memory.emplace_back(program);
   }
   return made;
 }

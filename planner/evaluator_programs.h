@@ -8,6 +8,8 @@
 
 #include <agpcs/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -25,18 +27,21 @@ struct PipelineShape {
 
 struct PipelinePrograms {
   std::vector<int> key;
-  std::vector<FlatProgram> programs;  ///< by stage
+  std::vector<FlatProgram> programs;  ///< by stage; none where only memory is asked for
   std::vector<ProgramMemory> memory;
 };
 
 class ProgramTable {
  public:
+  enum class Of : std::uint8_t { kStep, kMemory };
+  explicit ProgramTable(Of of) : of_(of) {}
   /// The result stays until the next call.
   const PipelinePrograms& find(const PipelineShape& shape);
 
  private:
-  static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape);
+  std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape);
 
+  Of of_;
   std::vector<int> key_;
   const PipelinePrograms* last_ = nullptr;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<PipelinePrograms>> known_;

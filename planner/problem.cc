@@ -36,7 +36,9 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   AGPCS_TRY(problem->costs, CostTable::make(problem->graph, problem->cluster, problem->training));
   const std::int64_t samples =
       std::max<std::int64_t>(1, problem->training.batch / problem->cluster.device_count());
-  problem->blocks = make_blocks(problem->graph, samples, problem->training.precision);
+  BlockOptions blocks;
+  blocks.most_blocks = options.most_blocks;
+  problem->blocks = make_blocks(problem->graph, samples, problem->training.precision, blocks);
   return std::unique_ptr<const Problem>(std::move(problem));
 }
 

@@ -25,6 +25,7 @@ inline constexpr std::int64_t kMostMicroBatches = 4096;
 struct ProblemOptions {
   std::int64_t bucket_bytes = 0;   ///< most bytes of gradients in a bucket; 0: the planner chooses
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
+  int most_blocks = 1000;          ///< that graphs are coarsened to, about (`BlockOptions`)
 };
 
 /// A model, a cluster and a training, with everything that every seeder needs of them. Made in

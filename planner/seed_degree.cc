@@ -3,9 +3,10 @@
 // The paper does not say which. Here: the degree of an operator is the number of tensors that join
 // it to other operators, counted once for each of them, in and out. Blocks are taken in topological
 // order and cut into as many runs as there are devices, of about equal total degree; run i goes to
-// device i, one device a stage, whatever its speed. A block belongs to the run in which the middle
-// of its degree falls; runs without a block are left out. Only the number of micro-batches is
-// chosen, in the baseline's favour.
+// device i, one device a stage, whatever its speed. More than kMostGroups devices: so many runs on
+// the first devices, as a pipeline of all of them would hardly ever be full. A block belongs to the
+// run in which the middle of its degree falls; runs without a block are left out. Only the number
+// of micro-batches is chosen, in the baseline's favour.
 #include "planner/candidates.h"
 #include "planner/seeder.h"
 
@@ -32,13 +33,13 @@ std::vector<double> degrees(const Problem& problem) {
 Partition cut_by_degree(const Problem& problem) {
   const std::vector<double> degree = degrees(problem);
   const double total = std::accumulate(degree.begin(), degree.end(), 0.0);
+  const int runs = std::min(problem.cluster.device_count(), static_cast<int>(kMostGroups));
   Partition partition;
   double before = 0;
   int last_run = -1;
   for (const double d : degree) {
     const double middle = total > 0 ? (before + d / 2) / total : 0;
-    const int run = std::min(static_cast<int>(middle * problem.cluster.device_count()),
-                             problem.cluster.device_count() - 1);
+    const int run = std::min(static_cast<int>(middle * runs), runs - 1);
     if (run != last_run) {
       partition.groups.push_back({static_cast<DeviceId>(partition.groups.size())});
     }

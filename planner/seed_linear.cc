@@ -21,7 +21,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kMostGroups = 1200;
+constexpr std::size_t kMostLatticeGroups = 1200;
 constexpr int kMostUnits = 32;
 constexpr int kUsualStages = 8;
 constexpr int kMostStages = 128;
@@ -93,7 +93,7 @@ class LinearSeeder : public Seeder {
     std::vector<Candidate> candidates;
     bool exact = false;
     double best_step = std::numeric_limits<double>::infinity();
-    if (const auto lattice = lattice_of_classes(problem.cluster, kMostGroups, exact)) {
+    if (const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact)) {
       add_plans(sums, *lattice, stages, problem, best_step, candidates);
     }
     if (exact) return thin_out(problem, std::move(candidates), kKept);

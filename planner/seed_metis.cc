@@ -2,7 +2,8 @@
 // METIS: for each way to divide the devices into groups, k-way partitions of the block graph whose
 // target weights are the groups' speeds, made convex: with several tolerances of imbalance, for the
 // bytes that are cut and for those that are sent. The candidates differ in grouping, partition and
-// number of micro-batches; those that are roughly fastest are returned.
+// number of micro-batches; those that are roughly fastest are returned. Ways with more than
+// kMostGroups groups are left out.
 #include "planner/candidates.h"
 #include "planner/metis_partition.h"
 #include "planner/seeder.h"
@@ -76,7 +77,7 @@ class MetisSeeder : public Seeder {
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const override {
     std::vector<Candidate> candidates;
     for (const DeviceGroups& groups : groupings(problem.cluster)) {
-      if (groups.size() > problem.blocks.blocks.size()) continue;
+      if (groups.size() > std::min(problem.blocks.blocks.size(), kMostGroups)) continue;
       AGPCS_TRY(const std::vector<Partition> partitions, partitions_of(problem, groups, rng));
       for (const Partition& partition : partitions) {
         const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));

@@ -168,6 +168,12 @@ StrategyMoves::StrategyMoves(const Problem& problem)
     parameter_bytes_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
         static_cast<double>(elements_at(parameter.shape, 1));
   }
+  std::vector<double> of_kind(problem.cluster.kinds.size());
+  for (const Device& device : problem.cluster.devices) {
+    double& speed = of_kind[at(device.kind)];
+    if (speed == 0) speed = problem.costs.speed(device.kind, problem.blocks.samples);
+    speeds_.push_back(speed);
+  }
   for (const double bytes : problem.blocks.cut_bytes) dearest_cut_ = std::max(dearest_cut_, bytes);
   micro_batches_ = problem.options.micro_batches > 0
                        ? std::vector<std::int64_t>{problem.options.micro_batches}
@@ -224,11 +230,7 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
   AGPCS_CHECK(false, "move of kind {}", move.kind);
 }
 
-void StrategyMoves::balance(Strategy& strategy, int stage) {
-  std::vector<OpId> ops;
-  for (OpId op = 0; op < static_cast<OpId>(strategy.stage_of.size()); ++op) {
-    if (strategy.stage_of[at(op)] == stage) ops.push_back(op);
-  }
+void StrategyMoves::balance(Strategy& strategy, int stage, std::vector<OpId> ops) {
   StageSpec& spec = strategy.stages[at(stage)];
   StageSpec balanced = balanced_stage(problem_, timers_.of(std::move(ops)), spec.devices,
                                       problem_.training.batch / strategy.micro_batches);
@@ -238,7 +240,8 @@ void StrategyMoves::balance(Strategy& strategy, int stage) {
 
 StrategyMoves::Changed StrategyMoves::balanced(Strategy strategy, const std::vector<int>& changed) {
   strategy.buckets.clear();
-  for (const int stage : changed) balance(strategy, stage);
+  auto ops = ops_of_stages(strategy.stage_of, static_cast<int>(strategy.stages.size()));
+  for (const int stage : changed) balance(strategy, stage, std::move(ops[at(stage)]));
   return strategy;
 }
 
@@ -288,10 +291,7 @@ StrategyMoves::Changed StrategyMoves::merge(const Strategy& strategy, const Move
 
 double StrategyMoves::speed_of(const std::vector<DeviceId>& devices) const {
   double speed = 0;
-  for (const DeviceId device : devices) {
-    speed +=
-        problem_.costs.speed(problem_.cluster.devices[at(device)].kind, problem_.blocks.samples);
-  }
+  for (const DeviceId device : devices) speed += speeds_[at(device)];
   return speed;
 }
 
@@ -407,7 +407,8 @@ StrategyMoves::Changed StrategyMoves::rebalance(const Strategy& strategy, const 
   StageSpec& spec = changed.stages[at(move.a)];
   const StageSpec before = spec;
   if (move.b == 0) {
-    balance(changed, move.a);
+    auto ops = ops_of_stages(changed.stage_of, static_cast<int>(changed.stages.size()));
+    balance(changed, move.a, std::move(ops[at(move.a)]));
   } else {
     spec = equal_stage(before.devices, problem_.training.batch / strategy.micro_batches);
     spec.recompute = before.recompute;

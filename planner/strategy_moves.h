@@ -86,12 +86,13 @@ class StrategyMoves {
               const std::vector<DeviceId>& second) const;
   /// Balances the shares of the stages in `changed`; drops buckets.
   Changed balanced(Strategy strategy, const std::vector<int>& changed);
-  void balance(Strategy& strategy, int stage);
+  void balance(Strategy& strategy, int stage, std::vector<OpId> ops);
 
   const Problem& problem_;
   std::vector<std::vector<int>> next_, previous_;  // blocks, by block
   std::vector<std::int64_t> micro_batches_;        // that a step may have
   std::vector<double> parameter_bytes_;            // by block
+  std::vector<double> speeds_;                     // by device
   double dearest_cut_ = 0;                         // most bytes of `cut_bytes`
   StageTimers timers_;
 };

@@ -84,7 +84,7 @@ StrategyMoves::Changed StrategyMoves::restage(const Strategy& strategy, const Mo
   if (move.b == 1) std::reverse(devices.begin(), devices.end());
   if (move.b == 2) {
     std::stable_sort(devices.begin(), devices.end(),
-                     [&](DeviceId a, DeviceId b) { return speed_of({a}) > speed_of({b}); });
+                     [&](DeviceId a, DeviceId b) { return speeds_[at(a)] > speeds_[at(b)]; });
   }
   const std::size_t stages = at(move.a);
   if (stages > devices.size()) return std::nullopt;

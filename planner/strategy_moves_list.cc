@@ -2,6 +2,7 @@
 // The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
 // are represented by the first of them, so that the moves are few on large clusters.
 #include "ir/plan_graph.h"
+#include "planner/candidates.h"
 #include "planner/strategy_moves.h"
 
 #include <algorithm>
@@ -49,9 +50,19 @@ class MoveLister {
     if (list.size() < kMostOfAKind) list.push_back({static_cast<int>(kind), a, b, c, d});
   }
 
+  bool is_full(MoveKind kind) const {
+    return moves_[at(static_cast<int>(kind))].size() == kMostOfAKind;
+  }
+  /// A plan that is long, and longer than the one at hand.
+  bool is_too_long(int stages, std::int64_t micro_batches) const {
+    return is_long(stages, micro_batches) && stages * micro_batches > stages_ * s_.micro_batches;
+  }
+
   void list_boundaries() {
     std::vector<int> blocks(at(stages_), 0);
     for (const int stage : stage_of_blocks(problem_.blocks, s_)) ++blocks[at(stage)];
+    const bool some_unused = !unused_devices(problem_.cluster, s_).empty();
+    const bool may_split = !is_too_long(stages_ + 1, s_.micro_batches);
     for (int s = 0; s < stages_; ++s) {
       if (s + 1 < stages_) {
         for (int direction = 0; direction < 2; ++direction) {
@@ -64,8 +75,7 @@ class MoveLister {
       if (blocks[at(s)] < 2) continue;
       const auto& devices = s_.stages[at(s)].devices;
       const int ways = static_cast<int>(ways_to_divide(problem_.cluster, devices).size());
-      const bool some_unused = !unused_devices(problem_.cluster, s_).empty();
-      for (int way = 0; way < ways + (some_unused ? 1 : 0); ++way) {
+      for (int way = 0; may_split && way < ways + (some_unused ? 1 : 0); ++way) {
         add(MoveKind::kSplit, s, way, 0);
         add(MoveKind::kSplit, s, way, 1);
       }
@@ -118,13 +128,14 @@ class MoveLister {
     for (int from = 0; from <= stages_; ++from) {
       for (int to = -1; to < stages_; ++to) {
         const bool from_none = from == stages_;
-        if (from == to || (from_none && to < 0)) continue;
+        if (from == to || (from_none && to < 0) || is_full(MoveKind::kMoveDevices)) continue;
         for (const DeviceId device : classes[at(from)]) {
           add_device_moves(device, from, to);
         }
       }
-      for (int other = from + 1; other <= stages_; ++other)
+      for (int other = from + 1; other <= stages_ && !is_full(MoveKind::kSwapDevices); ++other) {
         add_swaps(classes[at(from)], classes[at(other)]);
+      }
     }
   }
 
@@ -201,8 +212,8 @@ class MoveLister {
     const auto count = static_cast<std::ptrdiff_t>(micro_batches.size());
     for (const std::ptrdiff_t step : {-2, -1, 1, 2}) {
       if (position + step < 0 || position + step >= count) continue;
-      add(MoveKind::kMicroBatches,
-          static_cast<int>(micro_batches[static_cast<std::size_t>(position + step)]));
+      const std::int64_t number = micro_batches[static_cast<std::size_t>(position + step)];
+      if (!is_too_long(stages_, number)) add(MoveKind::kMicroBatches, static_cast<int>(number));
     }
     if (stages_ > 1 && s_.micro_batches > 1) add(MoveKind::kSchedule);
     for (int s = 0; s < stages_; ++s) add(MoveKind::kRecompute, s);
@@ -222,7 +233,8 @@ class MoveLister {
     }
     const int used = static_cast<int>(used_devices(s_).size());
     const int all = problem_.cluster.device_count();
-    for (int stages = 1; stages <= std::min(all, problem_.blocks.size()); stages *= 2) {
+    const int most = std::min(all, problem_.blocks.size());
+    for (int stages = 1; stages <= most && !is_too_long(stages, s_.micro_batches); stages *= 2) {
       for (const int of_all : {0, 1}) {
         if (of_all == 1 ? used == all : stages > used) continue;
         for (int order = 0; order < (stages > 1 ? 3 : 1); ++order) {

@@ -3,7 +3,6 @@
 
 #include "ir/check.h"
 #include "planner/evaluate.h"
-#include "planner/group_gradients.h"
 #include "planner/strategy_features.h"
 #include "planner/strategy_moves.h"
 #include "planner/worker_pool.h"
@@ -147,7 +146,7 @@ class Search : public StrategySearch {
     if (!grouped_) {
       grouped_ = here_.strategy;
       if (grouped_->buckets.empty()) {
-        grouped_ = group_gradients(problem_, std::move(*grouped_), problem_.options.bucket_bytes);
+        grouped_ = workers_.front()->evaluator.grouped(std::move(*grouped_));
       }
     }
     return *grouped_;

@@ -3,23 +3,26 @@
 // Prints a table; every row is a process of its own.
 //
 //     growth_bench                           all rows
-//     growth_bench chain|branches LAYERS DEVICES
-//     growth_bench gpt DEVICES               the 96-layer GPT
+//     growth_bench chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]
 #include "ir/check.h"
-#include "planner/evaluator.h"
-#include "planner/seeder.h"
+#include "ir/training_graph.h"
+#include "planner/dqn.h"
+#include "planner/plan_problem.h"
 #include "tests/bench/gpt.h"
 #include "tests/builders.h"
+
+#include <agpcs/plan.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,29 +37,58 @@ double now() {
 }
 
 /// `layers` layers; with branches each has three parallel ones of different length, and a skip.
-Graph layered(int layers, bool branches) {
-  std::string text = "input x [n,512]\ninput labels int64[n]\n";
-  std::string last = "x";
-  const auto linear = [&](const std::string& name, const std::string& from) {
-    text += "parameter w" + name + " [512,512]\nh" + name + " = MatMul(" + from + ", w" + name +
-            ") [n,512]\n" + name + " = Relu(h" + name + ") [n,512]\n";
-    return name;
-  };
-  for (int i = 0; i < layers; ++i) {
-    const std::string n = "v" + std::to_string(i);
-    if (!branches) {
-      last = linear(n, last);
-      continue;
-    }
-    const std::string a = linear(n + "a", last);
-    const std::string b = linear(n + "c", linear(n + "b", last));
-    text += n + "d = Add(" + a + ", " + b + ") [n,512]\n" + n + " = Add(" + n + "d, " + last +
-            ") [n,512]\n";
-    last = n;
+class LayeredGraph {
+ public:
+  Graph make(int layers, bool branches) {
+    graph_.name = "layered";
+    TensorId last = tensor("x", TensorKind::kInput, {{0, 1}, {kWidth, 0}});
+    graph_.inputs.push_back(last);
+    for (int i = 0; i < layers; ++i) last = branches ? fork(last) : linear(last);
+    graph_.outputs = {last};
+    link_graph(graph_);
+    Loss loss;
+    Result<Graph> with_loss = attach_loss(std::move(graph_), loss);
+    AGPCS_CHECK(with_loss.ok(), "{}", with_loss.status().message());
+    Result<Graph> graph = derive_backward(*std::move(with_loss));
+    AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
+    return *std::move(graph);
   }
-  text += "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last + "\nloss l\n";
-  return testing::graph_of(text);
-}
+
+ private:
+  static constexpr std::int64_t kWidth = 512;
+
+  TensorId tensor(std::string name, TensorKind kind, Shape shape) {
+    Tensor tensor;
+    tensor.name = std::move(name);
+    tensor.kind = kind;
+    tensor.shape = std::move(shape);
+    graph_.tensors.push_back(std::move(tensor));
+    return static_cast<TensorId>(graph_.tensors.size()) - 1;
+  }
+  std::string next_name() const { return "t" + std::to_string(graph_.tensors.size()); }
+
+  TensorId op(const char* type, std::vector<TensorId> inputs) {
+    Op op;
+    op.name = next_name();
+    op.type = type;
+    op.version = 17;
+    op.inputs = std::move(inputs);
+    op.outputs = {tensor(op.name, TensorKind::kActivation, {{0, 1}, {kWidth, 0}})};
+    graph_.ops.push_back(std::move(op));
+    return graph_.ops.back().outputs.front();
+  }
+  TensorId linear(TensorId x) {
+    const TensorId w = tensor(next_name(), TensorKind::kParameter, {{kWidth, 0}, {kWidth, 0}});
+    return op("Relu", {op("MatMul", {x, w})});
+  }
+  TensorId fork(TensorId x) {
+    const TensorId a = linear(x);
+    const TensorId b = linear(linear(x));
+    return op("Add", {op("Add", {a, b}), x});
+  }
+
+  Graph graph_;
+};
 
 /// Hosts of eight, of two kinds.
 Cluster cluster_of_size(int devices) {
@@ -77,51 +109,90 @@ struct Case {
 };
 
 Graph graph_of(const Case& c) {
-  if (c.model != "gpt") return layered(c.layers, c.model == "branches");
+  if (c.model != "gpt") return LayeredGraph().make(c.layers, c.model == "branches");
   bench::GptSize size;
   size.layers = c.layers;
   size.hidden = 4096;
   return bench::gpt(size);
 }
 
-void print_row(const Case& c) {
-  Graph graph = graph_of(c);
-  const std::size_t operators = graph.ops.size();
+std::unique_ptr<const Problem> problem_of(const Case& c, Graph graph, int most_blocks) {
   Training training;
   training.batch = std::max(256, 4 * c.devices);
   training.precision = "fp16";
-  double start = now();
-  auto made = Problem::make(std::move(graph), cluster_of_size(c.devices), training, {});
+  ProblemOptions options;
+  options.most_blocks = most_blocks;
+  auto made = Problem::make(std::move(graph), cluster_of_size(c.devices), training, options);
   AGPCS_CHECK(made.ok(), "{}", made.status().message());
-  const Problem& problem = **made;
-  std::string row = fmt::format("| {} | {} | {} | {} | {:.2f}", c.model, operators,
-                                problem.blocks.size(), c.devices, now() - start);
-  std::vector<Strategy> all;
-  for (const SeederEntry& entry : seeders()) {
-    start = now();
-    auto strategies = entry.make()->seed(problem, Rng(0));
-    AGPCS_CHECK(strategies.ok(), "{}", strategies.status().message());
-    row += fmt::format(" | {:.2f}", now() - start);
-    for (Strategy& strategy : *strategies) all.push_back(std::move(strategy));
-  }
-  start = now();
-  Evaluator evaluator(problem);
-  double best = std::numeric_limits<double>::infinity();
-  for (const Strategy& strategy : all) {
-    const Score score = evaluator.evaluate(strategy);
-    if (score.fits()) best = std::min(best, score.step_seconds);
-  }
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  std::printf("%s | %zu | %.2f | %.1f | %ld |\n", row.c_str(), all.size(), now() - start,
-              best * 1e3, usage.ru_maxrss / 1024);
+  return *std::move(made);
 }
 
-void run_apart(const Case& c) {
+long peak_megabytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss / 1024;
+}
+
+/// Seconds between the calls of `next`.
+class Laps {
+ public:
+  void next(std::string_view) { starts_.push_back(now()); }
+  double seconds(std::size_t first, std::size_t end) const {
+    return starts_.at(end) - starts_.at(first);
+  }
+  std::size_t size() const { return starts_.size(); }
+
+ private:
+  std::vector<double> starts_;
+};
+
+struct Settings {
+  std::int64_t budget = 0;
+  int threads = 1;
+};
+
+/// Plans with everything that agpcs-compile does by default.
+Planned plan(const Problem& problem, const Settings& settings, Laps& laps) {
+  const auto refiner = make_dqn_refiner(shipped_policy());
+  PlanOptions options;
+  options.refiner = refiner.get();
+  options.threads = settings.threads;
+  options.budget = settings.budget;
+  options.progress = [&](std::string_view what, int, int) { laps.next(what); };
+  Result<Planned> planned = plan_problem(problem, options);
+  laps.next("end");
+  AGPCS_CHECK(planned.ok(), "{}", planned.status().message());
+  return *std::move(planned);
+}
+
+void print_row(const Case& c, const Settings& settings) {
+  Graph graph = graph_of(c);
+  const double start = now();
+  const auto problem = problem_of(c, std::move(graph), ProblemOptions().most_blocks);
+  std::string row = fmt::format("| {} | {} | {} | {} | {:.2f}", c.model, problem->graph.ops.size(),
+                                problem->blocks.size(), c.devices, now() - start);
+  Laps laps;
+  const Planned planned = plan(*problem, settings, laps);
+  const std::size_t seeded = planned.seeders.size();
+  for (std::size_t i = 0; i < seeded; ++i) row += fmt::format(" | {:.2f}", laps.seconds(i, i + 1));
+  row += fmt::format(" | {:.2f} | {:.2f}", laps.seconds(seeded, seeded + 2),
+                     laps.seconds(seeded + 2, seeded + 3));
+  const double before = now();
+  const std::string text = print_plan(planned.best.plan);
+  const Status verified = verify_plan(planned.best.plan);
+  AGPCS_CHECK(verified.ok(), "{}", verified.message());
+  const double step = planned.best.estimate.step_seconds;
+  std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld |\n", row.c_str(),
+              static_cast<long>(planned.refinement.evaluations), now() - before, now() - start,
+              step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
+              step / planned.bound.seconds, peak_megabytes());
+}
+
+void run_apart(const Case& c, const Settings& settings) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    print_row(c);
+    print_row(c, settings);
     std::fflush(stdout);
     _exit(0);
   }
@@ -137,20 +208,25 @@ int main(int argc, char** argv) {
   using agpcs::Case;
   std::vector<Case> cases;
   const auto number = [&](int i) { return i < argc ? std::atoi(argv[i]) : 0; };
-  if (argc == 3 && std::string(argv[1]) == "gpt") {
-    cases.push_back({"gpt", 96, number(2)});
-  } else if (argc == 4) {
+  if (argc >= 4) {
     cases.push_back({argv[1], number(2), number(3)});
   } else {
     for (const int layers : {500, 5000, 50000}) cases.push_back({"chain", layers, 8});
     for (const int layers : {125, 1250, 12500}) cases.push_back({"branches", layers, 8});
-    for (const int devices : {32, 128, 1024, 4096}) cases.push_back({"branches", 1250, devices});
+    for (const int devices : {8, 32, 128, 512, 1024, 4096}) {
+      cases.push_back({"branches", 125, devices});
+    }
     cases.push_back({"gpt", 96, 1024});
   }
+  agpcs::Settings settings;
+  if (argc > 4) settings.threads = number(4);
+  if (argc > 5) settings.budget = number(5);
   std::printf(
       "| model | operators | blocks | devices | problem s | data_parallel s | metis s | linear s | "
-      "degree s | seeds | evaluation s | step ms | peak MB |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  for (const Case& c : cases) agpcs::run_apart(c);
+      "degree s | baselines s | search, lower s | evaluations | print, verify s | whole s | "
+      "step ms | best seed / plan | plan / bound | peak MB |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "--- | --- | --- |\n");
+  for (const Case& c : cases) agpcs::run_apart(c, settings);
   return 0;
 }
