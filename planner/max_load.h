@@ -110,13 +110,15 @@ std::vector<int> max_load_order(const MaxLoadItems& items, int variant);
 std::vector<int> best_linear_max_load(const MaxLoadItems& items);
 
 struct MaxLoadOptions {
-  /// Bounds the search, in pins of nets looked at (never seconds): some 2 to 4 s of one core.
+  /// Bounds the search, in pins of nets looked at and evaluations (never seconds): some 4 to 6 s of
+  /// one core.
   std::int64_t work = 160'000'000;
 };
 
-/// The device of each node: the best of the seeds above, of multilevel annealing from them and of
-/// recombination of what that finds. Same problem, options and `rng`, same placement. Errors: as
-/// make_max_load_items, and kInfeasible if nothing was found that fits into memory.
+/// The device of each node: the best of the seeds above, of the refiners greedy and anneal, of
+/// multilevel annealing and recombination of what those find, and of the refiners again. Same
+/// problem, options and `rng`, same placement. Errors: as make_max_load_items, and kInfeasible if
+/// nothing was found that fits into memory.
 Result<std::vector<int>> solve_max_load(const MaxLoadProblem& problem,
                                         const MaxLoadOptions& options, Rng rng);
 

@@ -16,6 +16,10 @@ constexpr int kClusterItems = 12;       // most items of a cluster that moves
 constexpr int kWorkOfStep = 6;          // of a proposal, beside the nets it touches
 constexpr int kCoarsestPerDevice = 10;  // items
 constexpr double kLeastShrink = 0.95;
+// The cost is a norm of exponent 2^doublings: while hot it sees all loads, when cold the greatest.
+constexpr int kFewestDoublings = 3;
+constexpr int kMostDoublings = 12;
+constexpr double kSharpness = 0.1;  // exponent x temperature, at most
 
 /// Items of a random pin of a random net of `item`; itself when it has none.
 int random_neighbour(const MaxLoadItems& items, int item, Rng& rng) {
@@ -49,7 +53,10 @@ class Annealer {
       if (step % 64 == 0) {
         const double done = static_cast<double>(work) / static_cast<double>(options_.work);
         temperature = options_.hot * std::exp(ratio * done);
-        sharp_ = done > 0.5;
+        doublings_ = kFewestDoublings;
+        while (doublings_ < kMostDoublings && (2 << doublings_) * temperature < kSharpness) {
+          ++doublings_;
+        }
         cost = this->cost();
       }
       undo_.clear();
@@ -70,17 +77,17 @@ class Annealer {
   }
 
  private:
+  /// The 2^doublings_-norm of the loads, and what memory is exceeded by.
   double cost() const {
+    const double most = std::max(1.0, static_cast<double>(state_.max_load()));
     double sum = 0;
     for (const std::int64_t load : state_.loads()) {
-      double x = static_cast<double>(load) * scale_;
-      x *= x, x *= x, x *= x;      // 8
-      if (sharp_) x *= x, x *= x;  // 32
+      double x = static_cast<double>(load) / most;
+      for (int i = 0; i < doublings_; ++i) x *= x;
       sum += x;
     }
-    sum = std::sqrt(std::sqrt(std::sqrt(sum)));
-    if (sharp_) sum = std::sqrt(std::sqrt(sum));
-    return sum + memory_ * static_cast<double>(state_.excess());
+    for (int i = 0; i < doublings_; ++i) sum = std::sqrt(sum);
+    return most * scale_ * sum + memory_ * static_cast<double>(state_.excess());
   }
 
   bool better() const {
@@ -138,7 +145,7 @@ class Annealer {
   const AnnealOptions options_;
   Rng& rng_;
   double scale_ = 1, memory_ = 0;
-  bool sharp_ = false;
+  int doublings_ = kFewestDoublings;
   std::vector<std::pair<int, int>> undo_;
   std::vector<int> best_;
   std::int64_t best_excess_ = 0, best_load_ = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load_search.h"
 
+#include "planner/strategy_features.h"
+
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 namespace agpcs {
@@ -20,12 +23,23 @@ int random_below(int bound, Rng& rng) {
   return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
 }
 
+void set(Features& features, Feature feature, double value) {
+  features[static_cast<std::size_t>(feature)] = static_cast<float>(value);
+}
+
 }  // namespace
 
 MaxLoadSearch::MaxLoadSearch(const MaxLoadItems& items, std::vector<std::vector<int>> starts)
     : items_(items), starts_(std::move(starts)), state_(items, starts_.front()) {
   unit_ = static_cast<double>(std::max<std::int64_t>(1, state_.max_load()));
   kept_ = state_.devices();
+  double sum = 0, heaviest = 0;
+  for (const MaxLoadItem& item : items_.items) {
+    sum += static_cast<double>(item.time);
+    heaviest = std::max(heaviest, static_cast<double>(item.time));
+  }
+  all_times_ = std::max(1.0, sum);
+  heaviest_ = heaviest / all_times_;
   for (int i = 0; i < kMaxLoadOrders; ++i) orders_.push_back(max_load_order(items, i));
 }
 
@@ -193,25 +207,67 @@ std::int64_t MaxLoadSearch::time_of(int item, int device) const {
   return device == 0 ? it.cpu_time : it.time;
 }
 
-void MaxLoadSearch::describe(std::span<const Move> moves, std::span<Features> features) {
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    std::vector<std::int64_t> loads = state_.loads();
-    std::int64_t before = 0, after = 0;
-    const Changes all = changes(moves[i]);
-    for (const auto& [item, device] : all) {
-      for (const int d : {state_.device(item), device}) before = std::max(before, loads[at(d)]);
-    }
-    for (const auto& [item, device] : all) {
-      loads[at(state_.device(item))] -= time_of(item, state_.device(item));
-      loads[at(device)] += time_of(item, device);
-    }
-    for (const auto& [item, device] : all) {
-      for (const int d : {state_.device(item), device}) after = std::max(after, loads[at(d)]);
-    }
-    features[i].fill(0);
-    features[i][0] = 1;
-    features[i][1] = static_cast<float>(static_cast<double>(before - after) / unit_);
+Features MaxLoadSearch::features_of_state() const {
+  Features features{};
+  const std::vector<std::int64_t>& loads = state_.loads();
+  double sum = 0, used = 0;
+  for (const std::int64_t load : loads) {
+    sum += static_cast<double>(load);
+    used += load > 0 ? 1 : 0;
   }
+  const auto most = static_cast<double>(std::max<std::int64_t>(1, state_.max_load()));
+  const auto count = static_cast<double>(loads.size());
+  const double mean = sum > 0 ? sum / used : most;
+  set(features, Feature::kOne, 1);
+  set(features, Feature::kLacksBefore, state_.excess() > 0 ? 1 : 0);
+  set(features, Feature::kStages, std::log2(std::max(1.0, used)) / 4);
+  set(features, Feature::kUtilization, mean / most);
+  set(features, Feature::kExposed,
+      static_cast<double>(state_.communication()) / (std::max(1.0, used) * most));
+  set(features, Feature::kUnused, 1 - used / count);
+  set(features, Feature::kHeaviest, heaviest_);
+  set(features, Feature::kImbalance, most / mean - 1);
+  set(features, Feature::kDevices, std::log2(count) / 10);
+  set(features, Feature::kBlocks, std::log2(std::max(1.0, 1.0 * items_.size())) / 10);
+  return features;
+}
+
+void MaxLoadSearch::describe(const Move& move, Features& features) const {
+  std::vector<std::int64_t> loads = state_.loads(), sizes = state_.sizes();
+  const auto most = static_cast<double>(std::max<std::int64_t>(1, state_.max_load()));
+  double busy = 0, moved = 0;
+  bool bottleneck = false;
+  for (const auto& [item, device] : changes(move)) {
+    const int from = state_.device(item);
+    const std::int64_t less = time_of(item, from), more = time_of(item, device);
+    bottleneck = bottleneck || state_.loads()[at(from)] == state_.max_load() ||
+                 state_.loads()[at(device)] == state_.max_load();
+    loads[at(from)] -= less;
+    loads[at(device)] += more;
+    sizes[at(from)] -= items_.items[at(item)].size;
+    sizes[at(device)] += items_.items[at(item)].size;
+    busy += static_cast<double>(more - less);
+    moved += static_cast<double>(items_.items[at(item)].time);
+  }
+  const double change =
+      (static_cast<double>(*std::max_element(loads.begin(), loads.end())) - most) / most;
+  std::int64_t excess = 0;
+  for (std::size_t d = 1; d < sizes.size(); ++d) {
+    excess += std::max<std::int64_t>(0, sizes[d] - items_.capacity);
+  }
+  const auto capacity = static_cast<double>(std::max<std::int64_t>(1, items_.capacity));
+  set(features, Feature::kRoughChange, change);
+  set(features, Feature::kSlowestStage, change);
+  set(features, Feature::kBusy, busy / all_times_);
+  set(features, Feature::kLacksAfter, excess > 0 ? 1 : 0);
+  set(features, Feature::kLackingChange, static_cast<double>(excess - state_.excess()) / capacity);
+  set(features, Feature::kTouchesBottleneck, bottleneck ? 1 : 0);
+  set(features, Feature::kMoved, moved / all_times_);
+}
+
+void MaxLoadSearch::describe(std::span<const Move> moves, std::span<Features> features) {
+  const Features state = features_of_state();
+  for (std::size_t i = 0; i < moves.size(); ++i) describe(moves[i], features[i] = state);
 }
 
 void MaxLoadSearch::evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) {

@@ -31,8 +31,9 @@ class MaxLoadSearch : public SearchPoint {
 
   Outcome outcome() const override;
   std::vector<Move> moves(std::size_t most, Rng& rng) override;
-  /// Feature 0 is 1, feature 1 by how much the busier of the two devices would be less busy if
-  /// only times counted, relative to the max load.
+  /// As strategy_features.h where a placement has the like: devices that are loaded are stages,
+  /// items blocks, the max load is the step. Changes of loads count times only, not communication;
+  /// the one-hot of the kind is not filled, for these moves have other kinds.
   void describe(std::span<const Move> moves, std::span<Features> features) override;
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override;
   void take(const Move& move) override;
@@ -55,11 +56,15 @@ class MaxLoadSearch : public SearchPoint {
   Move any_move(Rng& rng) const;
   std::vector<Move> all_moves() const;
   std::int64_t time_of(int item, int device) const;
+  Features features_of_state() const;
+  void describe(const Move& move, Features& features) const;
 
   const MaxLoadItems& items_;
   std::vector<std::vector<int>> starts_;
   MaxLoadState state_;
-  double unit_;  ///< start 0's max load
+  double unit_;           ///< start 0's max load
+  double heaviest_ = 0;   ///< time of the heaviest item, of all
+  double all_times_ = 1;  ///< on an accelerator
   std::vector<int> kept_;
   std::vector<std::vector<int>> orders_;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The default search of the max-load problem.
 #include "planner/max_load_anneal.h"
+#include "planner/max_load_search.h"
+#include "planner/refiner.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +16,8 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr int kRounds = 24;
 constexpr std::size_t kPopulation = 6;
+constexpr std::int64_t kMostEvaluations = 40'000;  // of each refiner, each time
+constexpr std::int64_t kWorkOfEvaluation = 4'000;  // for fewer evaluations where `work` is small
 
 struct Placed {
   std::int64_t excess = 0, load = 0;
@@ -27,7 +31,11 @@ struct Placed {
 class Solver {
  public:
   Solver(const MaxLoadItems& items, const MaxLoadOptions& options, Rng rng)
-      : items_(items), bound_(max_load_bound(items)), work_(options.work / kRounds), rng_(rng) {}
+      : items_(items),
+        bound_(max_load_bound(items)),
+        work_(options.work / kRounds),
+        evaluations_(std::min(kMostEvaluations, options.work / kWorkOfEvaluation)),
+        rng_(rng) {}
 
   Placed run() {
     std::vector<Placed> seeds;
@@ -37,11 +45,14 @@ class Solver {
         seeds.push_back(placed(metis_max_load(items_, {rng_.next(), imbalance, objective})));
       }
     }
-    best_ = *std::min_element(seeds.begin(), seeds.end());
+    std::sort(seeds.begin() + 1, seeds.end());
+    best_ = std::min(seeds[0], seeds[1]);
     reduce();
-    for (int round = 0; round < kRounds && !(best_.excess == 0 && best_.load <= bound_); ++round) {
+    refine({std::max(seeds[0], seeds[1]).devices});
+    for (int round = 0; round < kRounds && !done(); ++round) {
       add(placed(expanded(this->round(round, seeds))));
     }
+    refine({});
     return best_;
   }
 
@@ -49,6 +60,21 @@ class Solver {
   Placed placed(std::vector<int> devices) const {
     const MaxLoadState state(items_, std::move(devices));
     return {state.excess(), state.max_load(), state.devices()};
+  }
+
+  bool done() const { return best_.excess == 0 && best_.load <= bound_; }
+
+  /// By refiners, whose moves look at single items whatever is joined, from the best and `others`.
+  void refine(const std::vector<std::vector<int>>& others) {
+    for (const auto& make : {make_greedy_refiner, make_anneal_refiner}) {
+      if (done()) return;
+      std::vector<std::vector<int>> starts = {best_.devices};
+      starts.insert(starts.end(), others.begin(), others.end());
+      MaxLoadSearch search(items_, std::move(starts));
+      SearchBudget budget(evaluations_);
+      make()->refine(search, budget, Rng(rng_.next()));
+      add(placed(search.state().devices()));
+    }
   }
 
   /// Nothing that is worse than the best is looked for from here on.
@@ -76,8 +102,7 @@ class Solver {
   std::vector<int> round(int round, const std::vector<Placed>& seeds) {
     AnnealOptions options{work_, 0.05, 1e-5};
     if (round < 2) {
-      const Placed& seed =
-          round == 0 ? seeds[0] : *std::min_element(seeds.begin() + 1, seeds.end());
+      const Placed& seed = seeds[at(round)];
       const std::vector<int> start = lifted(seed.devices);
       options.hot = 0.02;
       return multilevel_max_load(reduced_, start, start, options, rng_);
@@ -115,7 +140,7 @@ class Solver {
   }
 
   const MaxLoadItems& items_;
-  const std::int64_t bound_, work_;
+  const std::int64_t bound_, work_, evaluations_;
   Rng rng_;
   Placed best_;
   std::vector<Placed> population_;  ///< the best first

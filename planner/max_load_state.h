@@ -22,6 +22,7 @@ class MaxLoadState {
   const std::vector<int>& devices() const { return device_; }
   int device(int item) const { return device_[static_cast<std::size_t>(item)]; }
   const std::vector<std::int64_t>& loads() const { return load_; }  ///< by device, CPU first
+  const std::vector<std::int64_t>& sizes() const { return size_; }  ///< of memory; the CPU's is 0
   std::int64_t max_load() const;
   /// What accelerators pay for communication, in all.
   std::int64_t communication() const { return communication_; }

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a table of max-load problems: best known, every seeder and refiner, and the default search.
 
-    tests/bench/max_load.py [--bench build/release/tests/max_load_bench] [--data FOLDER] [--judge FILE] [-- BENCH FLAGS]
+    tests/bench/max_load.py [--generate N [--seed S]] [--bench build/release/tests/max_load_bench] [--data FOLDER]
+                            [--judge FILE] [-- BENCH FLAGS]
 
-Reads every *.json of FOLDER (format: msr-fiddle/dnn-partitioning), best known values from the README beside it. Values
-are what the independent judge says of the split, in ms; `!` follows one that it finds at fault. Seconds are CPU time of
-the default search, `ours`. Exit code 1 if `ours` is at fault anywhere or above a best known value.
+Reads every *.json of FOLDER (format: msr-fiddle/dnn-partitioning), best known values from the README beside it; with
+--generate, makes N instances of that family instead (max_load_instances.py). Values are what the independent judge says
+of the split, in ms; `!` follows one that it finds at fault. Seconds are CPU time of the default search, `ours`. Exit
+code 1 if `ours` is at fault anywhere, above a best known value, or above any other column.
 """
 import argparse
 import json
@@ -15,6 +17,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import max_load_instances
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -51,21 +55,40 @@ def judged(judge, path, split):
     return float(load), all(line.endswith(" ok") for line in verdicts if line)
 
 
-def row(path, arguments, known):
-    instance = json.loads(path.read_text(encoding="utf-8"))
+def row(instance, path, arguments, known):
+    """Cells of the table by column, and whether `ours` is as good as it must be."""
     ids = [node["id"] for node in instance["nodes"]]
     done = subprocess.run([arguments.bench, *arguments.flags], input=problem_text(instance), capture_output=True,
                           text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{path.name}: exit code {done.returncode}\n{done.stderr}")
-    cells, good, seconds = {"best known": "-" if known is None else f"{known:.3f}"}, True, "-"
+        sys.exit(f"{path}: exit code {done.returncode}\n{done.stderr}")
+    cells, values, seconds = {"best known": "-" if known is None else f"{known:.3f}"}, {}, "-"
     for line in done.stdout.splitlines():
         name, seconds, *devices = line.split()
         load, valid = judged(arguments.judge, path, dict(zip(ids, map(int, devices))))
         cells[name] = f"{load:.3f}" + ("" if valid else "!")
-        good = valid and (known is None or load <= known)  # of the last line: ours
+        values[name] = load if valid else float("inf")
+    good = values["ours"] < float("inf") and values["ours"] <= min([*values.values(), known or float("inf")])
     cells["seconds"], cells["verdict"] = f"{float(seconds):.1f}", "ok" if good else "WORSE OR INVALID"
     return cells, good
+
+
+def problems(arguments):
+    """(name, instance, path for the judge, best known or None) of each row."""
+    if arguments.generate:
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(arguments.first, arguments.first + arguments.generate):
+                name, instance = max_load_instances.generate(arguments.seed, number)
+                path = pathlib.Path(folder) / f"{name}.json"
+                path.write_text(json.dumps(instance), encoding="utf-8")
+                yield f"{name} ({len(instance['nodes'])})", instance, path, None
+        return
+    known = best_known(arguments.data)
+    paths = sorted(arguments.data.glob("*.json"))
+    if not paths:
+        sys.exit(f"no *.json in {arguments.data}")
+    for path in paths:
+        yield path.stem, json.loads(path.read_text(encoding="utf-8")), path, known.get(path.stem)
 
 
 def main():
@@ -73,21 +96,21 @@ def main():
     parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/release/tests/max_load_bench")
     parser.add_argument("--data", type=pathlib.Path, default=DATA / "dnn-partitioning")
     parser.add_argument("--judge", type=pathlib.Path, default=DATA / "maxload.py")
+    parser.add_argument("--generate", type=int, default=0, metavar="N", help="N instances, not those of --data")
+    parser.add_argument("--seed", type=int, default=1, help="of the generated instances")
+    parser.add_argument("--first", type=int, default=0, metavar="I", help="number of the first generated instance")
     parser.add_argument("flags", nargs="*", help="of max_load_bench, after --")
     arguments = parser.parse_args()
-    paths = sorted(arguments.data.glob("*.json"))
     for needed in (arguments.bench, arguments.judge):
         if not needed.exists():
             sys.exit(f"{needed} is not there")
-    if not paths:
-        sys.exit(f"no *.json in {arguments.data}")
-    known, all_good, header = best_known(arguments.data), True, None
-    for path in paths:
-        cells, good = row(path, arguments, known.get(path.stem))
+    all_good, header = True, None
+    for name, instance, path, known in problems(arguments):
+        cells, good = row(instance, path, arguments, known)
         if header is None:
             header = list(cells)
             print("| problem | " + " | ".join(header) + " |\n| --- |" + " ---: |" * len(header))
-        print(f"| {path.stem} | " + " | ".join(cells[name] for name in header) + " |", flush=True)
+        print(f"| {name} | " + " | ".join(cells[name] for name in header) + " |", flush=True)
         all_good = all_good and good
     sys.exit(0 if all_good else 1)
 

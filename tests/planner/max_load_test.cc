@@ -2,6 +2,8 @@
 #include "planner/max_load.h"
 
 #include "planner/max_load_search.h"
+#include "planner/refiner.h"
+#include "planner/strategy_features.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -182,6 +184,31 @@ TEST(MaxLoadSearch, GoesBackToWhatItKept) {
   EXPECT_EQ(search.outcome().cost, kept);
 }
 
+TEST(MaxLoadSearch, DescribesAMoveAsTheStrategyFeaturesDo) {
+  MaxLoadProblem problem = triangle();  // on accelerators: times 10, 20, 40; costs 2, 3, 5
+  problem.capacity = 2;
+  std::vector<int> item_of;
+  const MaxLoadItems items = make_max_load_items(problem, item_of).value();
+  MaxLoadSearch search(items, {{1, 1, 2}});  // loads: 10 + 20 + 2 + 3 and 40 + 2 + 3
+  const std::vector<Move> moves = {{MaxLoadSearch::kMove, 1, 2}, {MaxLoadSearch::kMove, 2, 1}};
+  std::vector<Features> features(2);
+  search.describe(moves, features);
+  const auto value = [&](int move, Feature f) {
+    return features[at(move)][at(static_cast<int>(f))];
+  };
+  EXPECT_EQ(value(0, Feature::kOne), 1);
+  EXPECT_FLOAT_EQ(value(0, Feature::kRoughChange), 20.0F / 45);
+  EXPECT_FLOAT_EQ(value(1, Feature::kSlowestStage), 30.0F / 45);
+  EXPECT_FLOAT_EQ(value(0, Feature::kImbalance), 45.0F / 40 - 1);
+  EXPECT_FLOAT_EQ(value(0, Feature::kExposed), 10.0F / (2 * 45));
+  EXPECT_FLOAT_EQ(value(0, Feature::kMoved), 20.0F / 70);
+  EXPECT_EQ(value(0, Feature::kTouchesBottleneck), 1);
+  EXPECT_EQ(value(0, Feature::kLacksBefore), 0);
+  EXPECT_EQ(value(0, Feature::kLacksAfter), 0);
+  EXPECT_EQ(value(1, Feature::kLacksAfter), 1);
+  EXPECT_FLOAT_EQ(value(1, Feature::kLackingChange), 0.5F);
+}
+
 TEST(MaxLoadSeeds, LinearIsTheBestOfAllCutsOfItsOrder) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const MaxLoadProblem problem = random_problem({12, 3, 0, 1e9, false}, Rng(seed));
@@ -235,6 +262,47 @@ TEST(MaxLoad, SameSeedGivesTheSamePlacement) {
   const MaxLoadProblem problem = random_problem({60, 4, 20, 120}, Rng(8));
   EXPECT_EQ(solve_max_load(problem, {1'000'000}, Rng(1)).value(),
             solve_max_load(problem, {1'000'000}, Rng(1)).value());
+}
+
+/// A chain of operators with weights that take no time, may be anywhere and fill the memory.
+MaxLoadProblem tight_chain(int operators, Rng rng) {
+  MaxLoadProblem problem;
+  problem.devices = 4;
+  double sizes = 0;
+  for (int i = 0; i < operators; ++i) {
+    const int weight = 2 * i, op = weight + 1;
+    const auto size = static_cast<double>(20 + rng.below(80));
+    problem.nodes.push_back({0, 0, true, size, 0.2, -1});
+    problem.nodes.push_back({1 + static_cast<double>(rng.below(10)), 50, true, 5,
+                             static_cast<double>(rng.below(6)), -1});
+    problem.edges.emplace_back(weight, op);
+    if (i > 0) problem.edges.emplace_back(op - 2, op);
+    sizes += size + 5;
+  }
+  problem.capacity = 1.05 * sizes / problem.devices;
+  return problem;
+}
+
+TEST(MaxLoad, IsNoWorseThanAnyRefinerWhereMemoryIsTight) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    const MaxLoadProblem problem = tight_chain(40, Rng(seed));
+    const Result<std::vector<int>> found = solve_max_load(problem, {20'000'000}, Rng(seed));
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    const MaxLoadFigures figures = max_load_of(problem, found.value());
+    EXPECT_TRUE(figures.valid());
+    std::vector<int> item_of;
+    const MaxLoadItems items = make_max_load_items(problem, item_of).value();
+    for (const auto& make : {make_greedy_refiner, make_anneal_refiner, make_random_refiner}) {
+      MaxLoadSearch search(items, {best_linear_max_load(items), metis_max_load(items, {})});
+      SearchBudget budget(5000);
+      make()->refine(search, budget, Rng(seed));
+      const MaxLoadFigures theirs =
+          max_load_of(problem, of_nodes(item_of, search.state().devices()));
+      if (theirs.valid()) {
+        EXPECT_LE(figures.max_load, theirs.max_load + 1e-9) << seed;
+      }
+    }
+  }
 }
 
 }  // namespace
