@@ -4,6 +4,7 @@
 //
 //     growth_bench                           all rows
 //     growth_bench chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]
+//     growth_bench --coarsening              steps planned with and without coarsening
 #include "ir/check.h"
 #include "ir/training_graph.h"
 #include "planner/dqn.h"
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -188,6 +190,41 @@ void print_row(const Case& c, const Settings& settings) {
               step / planned.bound.seconds, peak_megabytes());
 }
 
+/// Plans with the blocks of one limit and of another, at the same budget; prints both steps.
+void compare_coarsening(const Case& c, int fewer) {
+  Settings settings;
+  settings.budget = 500;
+  double steps[2] = {}, seconds[2] = {};
+  int blocks[2] = {};
+  for (const int coarse : {0, 1}) {
+    const auto problem =
+        problem_of(c, graph_of(c), coarse == 1 ? fewer : std::numeric_limits<int>::max());
+    Laps laps;
+    const double start = now();
+    steps[coarse] = plan(*problem, settings, laps).best.estimate.step_seconds;
+    seconds[coarse] = now() - start;
+    blocks[coarse] = problem->blocks.size();
+  }
+  std::printf("| %s | %d | %d | %d | %d | %.3f | %.3f | %+.2f%% | %.1f | %.1f |\n", c.model.c_str(),
+              c.layers, c.devices, blocks[0], blocks[1], steps[0] * 1e3, steps[1] * 1e3,
+              (steps[1] / steps[0] - 1) * 100, seconds[0], seconds[1]);
+  std::fflush(stdout);
+}
+
+/// The limit in use, and as coarse as it gets.
+void print_coarsening() {
+  std::printf(
+      "| model | layers | devices | blocks | coarser | step ms | coarser: step ms | change | s | "
+      "coarser: s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const int devices : {8, 32}) {
+    for (const Case& c : {Case{"branches", 400, devices}, Case{"branches", 1250, devices},
+                          Case{"gpt", 24, devices}, Case{"gpt", 96, devices}}) {
+      compare_coarsening(c, ProblemOptions().most_blocks);
+      compare_coarsening(c, 1);
+    }
+  }
+}
+
 void run_apart(const Case& c, const Settings& settings) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -208,6 +245,10 @@ int main(int argc, char** argv) {
   using agpcs::Case;
   std::vector<Case> cases;
   const auto number = [&](int i) { return i < argc ? std::atoi(argv[i]) : 0; };
+  if (argc == 2 && std::string_view(argv[1]) == "--coarsening") {
+    agpcs::print_coarsening();
+    return 0;
+  }
   if (argc >= 4) {
     cases.push_back({argv[1], number(2), number(3)});
   } else {

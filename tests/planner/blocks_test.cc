@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/blocks.h"
 
+#include "ir/rng.h"
 #include "ir/strategy.h"
 #include "tests/planner/problems.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
 
 namespace agpcs::testing {
 namespace {
@@ -129,6 +134,73 @@ TEST(Blocks, EdgesCarryEachTensorOnceAndCutsAllThatIsAlive) {
 TEST(Blocks, HalfPrecisionHalvesBytes) {
   const Graph graph = graph_of("input x [n,8]\na = Relu(x) [n,8]\nb = Relu(a) [n,8]\n");
   EXPECT_EQ(make_blocks(graph, 2, "fp16", {1000000}).edges.front().bytes, 32);
+}
+
+/// Layers of two parallel branches and a skip, all of equal tensors.
+std::string branching(int layers) {
+  std::string text = "input x [n,8]\n", last = "x";
+  const auto add = [&](const std::string& name, const std::string& op) {
+    text += name + " = " + op + " [n,8]\n";
+    return name;
+  };
+  for (int i = 0; i < layers; ++i) {
+    const std::string n = std::to_string(i);
+    const std::string a = add("a" + n, "Relu(" + last + ")");
+    const std::string b = add("c" + n, "Relu(" + add("b" + n, "Relu(" + last + ")") + ")");
+    last = add("s" + n, "Add(" + add("m" + n, "Add(" + a + ", " + b + ")") + ", " + last + ")");
+  }
+  return text;
+}
+
+BlockGraph coarsened(const Graph& graph, int least_blocks, int most_blocks) {
+  BlockOptions options;
+  options.least_blocks_per_chain = least_blocks;
+  options.most_blocks = most_blocks;
+  return make_blocks(graph, 1, "fp32", options);
+}
+
+TEST(Blocks, BranchesAreJoinedWhereBlocksAreMany) {
+  const Graph graph = graph_of(branching(8));
+  EXPECT_EQ(coarsened(graph, 4, 1000).size(), 32);  // b and c of each layer are a chain
+  const BlockGraph blocks = coarsened(graph, 4, 10);
+  EXPECT_LE(blocks.size(), 10);
+  EXPECT_GE(blocks.size(), 4);
+  double total = 0;
+  for (const Block& block : blocks.blocks) total += block.flops;
+  for (const Block& block : blocks.blocks) EXPECT_LE(block.flops, total / 4);
+}
+
+TEST(Blocks, NoMoreIsJoinedThanItTakes) {
+  const Graph graph = graph_of(branching(8));
+  EXPECT_EQ(coarsened(graph, 4, 30).size(), 30);
+}
+
+TEST(Blocks, TheCheapestCutsAreLeftWhereBranchesAreJoined) {
+  // A cut between layers carries one tensor, every other one two or three.
+  const Graph graph = graph_of(branching(8));
+  const BlockGraph blocks = coarsened(graph, 4, 1);
+  const double cheapest = 8 * 4;
+  EXPECT_GE(std::count(blocks.cut_bytes.begin(), blocks.cut_bytes.end(), cheapest), 3);
+}
+
+TEST(Blocks, JoinedBranchesAreOnNoCycle) {
+  // Random graphs, each operator with inputs among the ten before it: `make_blocks` checks itself
+  // that its blocks have a topological order; edges go from lower blocks to higher ones.
+  Rng rng(7);
+  for (int round = 0; round < 50; ++round) {
+    std::string text = "input x [n,8]\nt0 = Relu(x) [n,8]\n";
+    for (int i = 1; i < 120; ++i) {
+      const auto pick = [&] {
+        const auto reach = static_cast<std::uint64_t>(std::min(i, 10));
+        return "t" + std::to_string(i - 1 - static_cast<int>(rng.below(reach)));
+      };
+      text += "t" + std::to_string(i) + " = Add(" + pick() + ", " + pick() + ") [n,8]\n";
+    }
+    const Graph graph = graph_of(text);
+    const BlockGraph blocks = coarsened(graph, 1 + round % 8, 1);
+    EXPECT_LT(blocks.size(), 70) << round;
+    for (const BlockEdge& edge : blocks.edges) EXPECT_LT(edge.from, edge.to);
+  }
 }
 
 TEST(Blocks, ADeepGraphIsNoDanger) {
