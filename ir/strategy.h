@@ -19,6 +19,7 @@ struct StageSpec {
   std::vector<DeviceId> devices;     ///< ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
   bool recompute = false;
+  friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
 
 /// Gradients reduced together, in the order in which they lie in the buffer.
@@ -26,6 +27,7 @@ struct Bucket {
   int stage = 0;
   AllReduce algorithm = AllReduce::kRing;
   std::vector<TensorId> parameters;
+  friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
 struct Strategy {
@@ -34,6 +36,7 @@ struct Strategy {
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<Bucket> buckets;  ///< in all-reduce order; empty until gradients are grouped
+  friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
 /// Checks a strategy against its problem: every op in a stage, edges never go back, no stage empty,

@@ -68,21 +68,27 @@ class PartitionCosts {
   double rough_seconds(const Strategy& strategy) {
     const std::int64_t samples = problem_.training.batch / strategy.micro_batches;
     const std::size_t stages = timers_.size();
-    double way = 0;  // of a micro-batch from this stage to the last one and back
-    double pace = 0, late = 0;
+    std::vector<double> way(stages);  // of a micro-batch from a stage to the last one and back
+    double longest = 0, pace = 0, late = 0;
     for (std::size_t s = stages; s-- > 0;) {
       const StageSpec& spec = strategy.stages[s];
       const double seconds = slowest_seconds(problem_, timers_[s], spec);
-      const double cut = cut_seconds(s, samples);
-      way += seconds + 2 * cut;
-      pace = std::max({pace, seconds, cut});
+      for (std::size_t to = s + 1; to < stages; ++to) {
+        if (bytes_per_sample_[s][to] == 0) continue;
+        const double cut = cut_seconds(s, to, samples);
+        way[s] = std::max(way[s], way[to] + 2 * cut);
+        pace = std::max(pace, cut);
+      }
+      way[s] += seconds;
+      longest = std::max(longest, way[s]);
+      pace = std::max(pace, seconds);
       late = std::max(late, all_reduce_seconds(s, spec) - seconds / 2);
       const auto in_flight = static_cast<std::int64_t>(stages - s);
       if (strategy.schedule == Schedule::k1F1B && strategy.micro_batches > in_flight) {
-        pace = std::max(pace, way / static_cast<double>(in_flight));
+        pace = std::max(pace, way[s] / static_cast<double>(in_flight));
       }
     }
-    return way + static_cast<double>(strategy.micro_batches - 1) * pace + late;
+    return longest + static_cast<double>(strategy.micro_batches - 1) * pace + late;
   }
 
  private:
@@ -94,24 +100,17 @@ class PartitionCosts {
     }
   }
 
-  /// The slowest transfer of one micro-batch out of stage `from`, replicas side by side.
-  double cut_seconds(std::size_t from, std::int64_t samples) const {
-    double slowest = 0;
-    for (std::size_t to = from + 1; to < timers_.size(); ++to) {
-      const double bytes = bytes_per_sample_[from][to] * static_cast<double>(samples);
-      if (bytes == 0) continue;
-      const std::vector<DeviceId>& a = partition_.groups[from];
-      const std::vector<DeviceId>& b = partition_.groups[to];
-      const Cluster& cluster = problem_.cluster;
-      const bool inside =
-          cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
-      const std::size_t lanes = inside ? std::min(a.size(), b.size())
-                                       : std::min(hosts_of(cluster, a), hosts_of(cluster, b));
-      const auto lane_bytes = static_cast<std::int64_t>(bytes / static_cast<double>(lanes));
-      slowest = std::max(
-          slowest, lone_seconds(cluster, transfer(cluster, a.front(), b.front(), lane_bytes)));
-    }
-    return slowest;
+  /// The transfer of one micro-batch from stage to stage, replicas side by side.
+  double cut_seconds(std::size_t from, std::size_t to, std::int64_t samples) const {
+    const double bytes = bytes_per_sample_[from][to] * static_cast<double>(samples);
+    const std::vector<DeviceId>& a = partition_.groups[from];
+    const std::vector<DeviceId>& b = partition_.groups[to];
+    const Cluster& cluster = problem_.cluster;
+    const bool inside = cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
+    const std::size_t lanes = inside ? std::min(a.size(), b.size())
+                                     : std::min(hosts_of(cluster, a), hosts_of(cluster, b));
+    const auto lane_bytes = static_cast<std::int64_t>(bytes / static_cast<double>(lanes));
+    return lone_seconds(cluster, transfer(cluster, a.front(), b.front(), lane_bytes));
   }
 
   double all_reduce_seconds(std::size_t stage, const StageSpec& spec) const {
@@ -137,12 +136,14 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   const std::vector<std::int64_t> all = micro_batch_numbers(problem.training.batch);
   std::vector<std::int64_t> counts;
+  // One is for graphs whose branches compute side by side.
+  if (stages > 1) counts.push_back(1);
   for (const int factor : {1, 2, 4, 8}) {
     const auto found = std::lower_bound(all.begin(), all.end(), factor * stages);
     if (found == all.end() || (!counts.empty() && counts.back() == *found)) continue;
     counts.push_back(*found);
   }
-  if (counts.empty()) counts.push_back(all.back());
+  if (counts.empty() || counts == std::vector<std::int64_t>{1}) counts.push_back(all.back());
   return counts;
 }
 
@@ -201,7 +202,7 @@ class Thinner {
   }
 
   std::vector<Strategy> run() {
-    while (!waiting_.empty() && kept_.size() < most_) {
+    while (!waiting_.empty() && kept_.size() < (passes_ < kFewPasses ? 3 * most_ : most_)) {
       const auto [has_many_passes, seconds, index] = *waiting_.begin();
       waiting_.erase(waiting_.begin());
       if (has_many_passes && !kept_.empty()) break;
@@ -221,6 +222,11 @@ class Thinner {
   void judge(Candidate& candidate, std::size_t index, double seconds) {
     const std::int64_t lacking = evaluator_.lacking(candidate.strategy);
     if (lacking <= 0) {
+      if (std::find(kept_.begin(), kept_.end(), candidate.strategy) != kept_.end()) return;
+      for (const StageSpec& stage : candidate.strategy.stages) {
+        passes_ +=
+            candidate.strategy.micro_batches * static_cast<std::int64_t>(stage.devices.size());
+      }
       kept_.push_back(std::move(candidate.strategy));
       return;
     }
@@ -236,6 +242,9 @@ class Thinner {
   }
 
   static constexpr int kMostReliefs = 48;
+  /// As long as all that is kept has so few passes of micro-batches, three times as much is: to
+  /// simulate it takes milliseconds, and the rough seconds do not know best.
+  static constexpr std::int64_t kFewPasses = 10'000;
 
   const Problem& problem_;
   std::vector<Candidate> candidates_;
@@ -247,6 +256,7 @@ class Thinner {
   Strategy nearest_;
   std::int64_t least_ = std::numeric_limits<std::int64_t>::max();
   int reliefs_ = 0;
+  std::int64_t passes_ = 0;
 };
 
 }  // namespace

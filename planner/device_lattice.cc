@@ -99,6 +99,31 @@ void add_groups(DeviceLattice& lattice) {
   }
 }
 
+/// Makes places of the devices that are entries and exits. Groups on as many hosts, more than one,
+/// have one place.
+void add_places(DeviceLattice& lattice, const Cluster& cluster) {
+  const auto host_of = [&](DeviceId id) { return cluster.devices[at(id)].host; };
+  std::map<std::pair<DeviceId, int>, int> known;
+  const auto place_of = [&](DeviceId device, const std::vector<DeviceId>& group, int hosts) {
+    const auto [entry, added] = known.try_emplace({hosts == 1 ? device : kNone, hosts},
+                                                  static_cast<int>(lattice.places.size()));
+    if (added) {
+      const auto other = std::find_if(group.begin(), group.end(),
+                                      [&](DeviceId id) { return host_of(id) != host_of(device); });
+      lattice.places.push_back({device, other == group.end() ? device : *other, hosts});
+    }
+    return entry->second;
+  };
+  for (int g = 0; g < static_cast<int>(lattice.groups.size()); ++g) {
+    const std::vector<DeviceId> devices = lattice.devices_of(g);
+    std::set<int> hosts;
+    for (const DeviceId id : devices) hosts.insert(host_of(id));
+    LinearGroup& group = lattice.groups[at(g)];
+    group.entry = place_of(group.entry, devices, static_cast<int>(hosts.size()));
+    group.exit = place_of(group.exit, devices, static_cast<int>(hosts.size()));
+  }
+}
+
 }  // namespace
 
 DeviceGroups DeviceLattice::devices_of(const std::vector<LinearStage>& stages) const {
@@ -148,10 +173,12 @@ std::optional<DeviceLattice> lattice_of_classes(const Cluster& cluster, std::siz
     lattice.taken_at.push_back(counter.digits(state));
   }
   add_groups(lattice);
+  add_places(lattice, cluster);
   return lattice;
 }
 
-DeviceLattice lattice_of_runs(const std::vector<DeviceId>& order, int most_units) {
+DeviceLattice lattice_of_runs(const Cluster& cluster, const std::vector<DeviceId>& order,
+                              int most_units) {
   DeviceLattice lattice;
   const auto count = static_cast<std::int64_t>(order.size());
   const std::int64_t units = std::min<std::int64_t>(count, most_units);
@@ -172,6 +199,7 @@ DeviceLattice lattice_of_runs(const std::vector<DeviceId>& order, int most_units
       std::fill(lattice.taken.back().begin() + from, lattice.taken.back().begin() + to, 1);
     }
   }
+  add_places(lattice, cluster);
   return lattice;
 }
 

@@ -10,11 +10,19 @@
 
 namespace agpcs {
 
+/// Where tensors enter or leave a group.
+struct LinearPlace {
+  DeviceId device = 0;
+  DeviceId elsewhere = 0;  ///< of the group, on another host; `device` where all are on one
+  int hosts = 1;           ///< of the group: lanes side by side
+};
+
 /// States of what is handed out, and the groups between them, as `solve_linear` takes them; entry
-/// and exit are devices.
+/// and exit are places.
 struct DeviceLattice {
   int states = 0;
   std::vector<LinearGroup> groups;
+  std::vector<LinearPlace> places;
   /// By group: units of each class. Classes are what units are interchangeable in; in a lattice of
   /// runs each unit is a class of its own.
   std::vector<std::vector<int>> taken;
@@ -36,7 +44,8 @@ std::optional<DeviceLattice> lattice_of_classes(const Cluster& cluster, std::siz
                                                 bool& exact);
 
 /// Contiguous runs of `order`, which is divided into at most `most_units` units.
-DeviceLattice lattice_of_runs(const std::vector<DeviceId>& order, int most_units);
+DeviceLattice lattice_of_runs(const Cluster& cluster, const std::vector<DeviceId>& order,
+                              int most_units);
 
 /// Orders of devices worth cutting into runs: as in the cluster and in reverse, by memory bandwidth
 /// up and down, by memory up and down, and hosts taking turns. Orders that look alike appear once.

@@ -7,6 +7,7 @@
 #include "planner/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -129,25 +130,39 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     }
     all_reduce_.push_back(entry->second);
   }
-  std::set<DeviceId> entries, exits;
+  std::set<int> entries, exits;
   for (const LinearGroup& group : lattice.groups) {
     entries.insert(group.entry);
     exits.insert(group.exit);
   }
-  for (const DeviceId exit : exits) {
-    for (const DeviceId entry : entries) {
-      const auto seconds = [&](std::int64_t bytes) {
-        return lone_seconds(problem_.cluster, transfer(problem_.cluster, exit, entry, bytes));
-      };
-      Line& line = links_[{exit, entry}];
-      if (exit != entry) line = line_of(seconds(1 << 20), seconds(32 << 20));
+  for (const int exit : exits) {
+    for (const int entry : entries) {
+      links_[{exit, entry}] = link_between(lattice.places[at(exit)], lattice.places[at(entry)]);
     }
   }
 }
 
-void LinearCosts::set_micro_batches(std::int64_t count) {
-  micro_batches_ = static_cast<double>(count);
-  samples_ = static_cast<double>(problem_.training.batch / count);
+/// Between groups that are not on one and the same host, all goes from host to host, as many side
+/// by side as both groups have.
+LinearCosts::Line LinearCosts::link_between(const LinearPlace& exit,
+                                            const LinearPlace& entry) const {
+  const auto host_of = [&](DeviceId id) { return problem_.cluster.devices[at(id)].host; };
+  DeviceId from = exit.device, to = entry.device;
+  if (exit.hosts > 1 && host_of(from) == host_of(to)) from = exit.elsewhere;
+  if (entry.hosts > 1 && host_of(from) == host_of(to)) to = entry.elsewhere;
+  if (from == to) return {};
+  const auto seconds = [&](std::int64_t bytes) {
+    return lone_seconds(problem_.cluster, transfer(problem_.cluster, from, to, bytes));
+  };
+  Line line = line_of(seconds(1 << 20), seconds(32 << 20));
+  line.slope /= std::min(exit.hosts, entry.hosts);
+  return line;
+}
+
+void LinearCosts::set(std::int64_t micro_batches, double part_of_memory) {
+  micro_batches_ = static_cast<double>(micro_batches);
+  part_of_memory_ = part_of_memory;
+  samples_ = static_cast<double>(problem_.training.batch / micro_batches);
 }
 
 LinearCosts::Members LinearCosts::members_of(const std::vector<DeviceId>& devices) const {
@@ -173,6 +188,12 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
     least = std::max(least, fixed);
   }
   double seconds = std::max(ahead / rate, least);
+  if (members.size() == 1) {  // alike: some device has the odd sample
+    const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(members.front().kind)];
+    const double most = std::ceil(samples_ / members.front().devices);
+    seconds = sums[at(j)].fixed - sums[at(i)].fixed +
+              most * (sums[at(j)].per_sample - sums[at(i)].per_sample);
+  }
   if (!fits(i, j, members, rate, later, false)) {
     if (!fits(i, j, members, rate, later, true)) return kNever;
     seconds *= 4.0 / 3;  // backward takes about twice as long as forward
@@ -192,14 +213,15 @@ bool LinearCosts::fits(int i, int j, const Members& group, double rate, int late
   for (const Member& member : group) {
     const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(member.kind)];
     const double slope = std::max(1e-15, sums[at(j)].per_sample - sums[at(i)].per_sample);
-    const double share = samples_ / (slope * rate);
-    const auto memory = static_cast<double>(problem_.cluster.kinds[at(member.kind)].memory_bytes);
+    const double share = std::max(1.0, samples_ / (slope * rate));
+    const double memory =
+        part_of_memory_ * static_cast<double>(problem_.cluster.kinds[at(member.kind)].memory_bytes);
     if (resident + of_sample * share > memory) return false;
   }
   return true;
 }
 
-double LinearCosts::cut_seconds(int piece, DeviceId exit, DeviceId entry) const {
+double LinearCosts::cut_seconds(int piece, int exit, int entry) const {
   return links_.at({exit, entry}).at(sums_.cut_bytes(piece) * samples_);
 }
 

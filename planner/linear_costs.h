@@ -47,18 +47,19 @@ class PieceSums {
 };
 
 /// The costs of stages of PieceSums on the groups of a lattice for M micro-batches. A stage takes
-/// what its fastest split of samples takes, fractions of a sample allowed, and its all-reduce
-/// spread over the micro-batches; it recomputes where it would not fit otherwise, and takes forever
-/// where it does not fit at all: parameters, gradients, optimizer state, what min(M, later + 1)
-/// micro-batches keep, and the most that a piece needs besides.
+/// what its fastest split of samples takes, fractions of a sample allowed in mixed groups, and its
+/// all-reduce spread over the micro-batches; it recomputes where it would not fit otherwise, and
+/// takes forever where it does not fit at all: parameters, gradients, optimizer state, what min(M,
+/// later + 1) micro-batches keep, and the most that a piece needs besides.
 class LinearCosts {
  public:
   LinearCosts(const PieceSums& sums, const DeviceLattice& lattice);
-  void set_micro_batches(std::int64_t count);
+  /// The costs hold for that many, and stages may fill that part of their devices.
+  void set(std::int64_t micro_batches, double part_of_memory);
 
   double stage_seconds(int i, int j, int group, int later) const;
-  /// A cut takes its bytes over the link between the two devices at the boundary.
-  double cut_seconds(int piece, DeviceId exit, DeviceId entry) const;
+  /// A cut takes its bytes over the link between the two places at the boundary.
+  double cut_seconds(int piece, int exit, int entry) const;
   /// Of the slowest stage of pieces [0, i) on what is handed out in `state`, at least.
   double least_before(int i, int state) const;
 
@@ -74,14 +75,15 @@ class LinearCosts {
   using Members = std::vector<Member>;
   Members members_of(const std::vector<DeviceId>& devices) const;
   bool fits(int i, int j, const Members& group, double rate, int later, bool recompute) const;
+  Line link_between(const LinearPlace& exit, const LinearPlace& entry) const;
   static Line line_of(double at_1_mib, double at_32_mib);
 
   const PieceSums& sums_;
   const Problem& problem_;
-  std::vector<Members> groups_, before_;  // by group; by state
-  std::vector<Line> all_reduce_;          // by group
-  std::map<std::pair<DeviceId, DeviceId>, Line> links_;
-  double micro_batches_ = 1, samples_ = 1;
+  std::vector<Members> groups_, before_;       // by group; by state
+  std::vector<Line> all_reduce_;               // by group
+  std::map<std::pair<int, int>, Line> links_;  // between places
+  double micro_batches_ = 1, samples_ = 1, part_of_memory_ = 1;
 };
 
 }  // namespace agpcs

@@ -2,7 +2,9 @@
 // DQN: the policy proposes, a local search finishes. From each start the search climbs: it lists
 // moves, asks the network for their values, and evaluates them from the most promising on, a few at
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
-// rest of the budget goes to rounds, each from the best place, of two sorts in turns:
+// rest of the budget goes to rounds, each from the best place, of three sorts in turns:
+// * Climbs from where a long walk in imagination ends, which costs no evaluation: the formula that
+//   the network sees, in place of the simulator.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
@@ -28,6 +30,8 @@ constexpr double kLeast = 1e-9;        // a relative gain that counts
 
 constexpr std::size_t kDraw = 12;     // moves from which a step of annealing draws one
 constexpr double kThreshold = 0.06;   // the first of a round, relative to the cost
+constexpr int kSleep = 300;           // steps of a walk in imagination
+constexpr std::size_t kSome = 8;      // moves listed at a time for it
 constexpr std::int64_t kRound = 250;  // evaluations of a round, at least
 constexpr std::int64_t kRounds = 8;   // of them at most
 
@@ -54,7 +58,16 @@ class DqnSearch {
       const std::int64_t before = budget_.made();
       point_.go_back();
       const std::int64_t some = std::min(length, budget_.left());
-      round++ % 2 == 0 ? hop(some) : wander(some);
+      switch (round++ % 3) {
+        case 0:
+          dream(some);
+          break;
+        case 1:
+          hop(some);
+          break;
+        default:
+          wander(some);
+      }
       log();
       if (budget_.made() == before) break;  // there are no moves
     }
@@ -131,6 +144,41 @@ class DqnSearch {
       if (point_.outcome().cost > best_) point_.go_back();
       if (budget_.made() == before) return;
     }
+  }
+
+  /// A round of climbs that begin where a walk in imagination ends: threshold accepting on what the
+  /// space's formula says, from the best place.
+  void dream(std::int64_t length) {
+    const std::int64_t end = budget_.made() + length;
+    while (budget_.left() > 0 && budget_.made() < end) {
+      SearchPoint* const imagined = point_.imagine();
+      if (imagined == nullptr) return hop(end - budget_.made());
+      if (!sleepwalk(*imagined)) return;
+      point_.go_to_imagined();
+      budget_.spend(1, std::min(best_, point_.outcome().cost));
+      note();
+      climb(std::min(length / 3 + 1, end - budget_.made()));
+      if (point_.outcome().cost > best_) point_.go_back();
+    }
+  }
+
+  /// False where there is no move.
+  bool sleepwalk(SearchPoint& imagined) {
+    Outcome outcome;
+    for (int step = 0; step < kSleep;) {
+      const std::vector<Move> moves = imagined.moves(kSome, rng_);
+      if (moves.empty()) return false;
+      for (const Move& move : moves) {
+        if (++step > kSleep) break;
+        const double left = 1 - static_cast<double>(step) / kSleep;
+        imagined.evaluate({&move, 1}, {&outcome, 1});
+        const double rise = outcome.cost / imagined.outcome().cost - 1;
+        if (rise > kThreshold * left * left * rng_.uniform()) continue;
+        imagined.take(move);
+        break;
+      }
+    }
+    return true;
   }
 
   /// Takes any move, unless it breaks what was whole.

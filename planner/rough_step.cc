@@ -76,11 +76,17 @@ RoughStep RoughModel::step(const Strategy& strategy, StageTimers& timers) {
     if (from != to) cuts[{from, to}] += edge.bytes / static_cast<double>(problem_.blocks.samples);
   }
   const double samples = static_cast<double>(problem_.training.batch) / micro_batches;
-  for (const auto& [ends, per_sample] : cuts) {
-    rough.slowest_cut = std::max(
-        rough.slowest_cut, cut_seconds(strategy, ends.first, ends.second, per_sample * samples));
+  std::vector<double> way(stages);  // after a stage, to the last one and back
+  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+    const auto [from, to] = cut->first;
+    const double own = cut_seconds(strategy, from, to, cut->second * samples);
+    rough.slowest_cut = std::max(rough.slowest_cut, own);
+    way[at(from)] = std::max(way[at(from)], way[at(to)] + seconds[at(to)] + 2 * own);
   }
-  rough.seconds = rough.sum_of_stages +
+  for (std::size_t s = 0; s < stages; ++s) {
+    rough.longest_way = std::max(rough.longest_way, way[s] + seconds[s]);
+  }
+  rough.seconds = rough.longest_way +
                   (micro_batches - 1) * std::max(rough.slowest_stage, rough.slowest_cut) +
                   rough.late;
   return rough;

@@ -17,6 +17,7 @@ namespace agpcs {
 struct RoughStep {
   double seconds = 0;  ///< filling, then the pace of the slowest stage or cut, then `late`
   double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
+  double longest_way = 0;                       ///< of one micro-batch, to the last stage and back
   double slowest_cut = 0;                       ///< of one micro-batch
   double late = 0;     ///< of the slowest all-reduce beyond the last backward pass
   double reduces = 0;  ///< of all-reduces, the stage that has most of them
@@ -28,7 +29,8 @@ struct RoughStep {
 class RoughModel {
  public:
   explicit RoughModel(const Problem& problem);
-  /// The rough cost of a step: (stages in a row) + (micro-batches - 1) x the slowest stage or cut
+  /// The rough cost of a step: (longest way through stages and cuts) + (micro-batches - 1) x the
+  /// slowest stage or cut
   /// + what the slowest all-reduce takes beyond half a pass. Needs: `timers` of the same problem.
   /// Cost: O(operators + edges of blocks), link times looked up.
   RoughStep step(const Strategy& strategy, StageTimers& timers);

@@ -58,6 +58,13 @@ class SearchPoint {
   /// Solutions to begin from, the best first. It stands at start 0 to begin with.
   virtual int starts() const { return 1; }
   virtual void go_to_start(int /*start*/) { go_back(); }
+
+  /// A point of its own that now stands here, too, and guesses outcomes by formula, in the same
+  /// unit, so that nothing of it is an evaluation; null where a space has no formula. The same one
+  /// at each call; this point owns it.
+  virtual SearchPoint* imagine() { return nullptr; }
+  /// Goes to where the imagined point stands: an evaluation.
+  virtual void go_to_imagined() {}
 };
 
 }  // namespace agpcs

@@ -10,6 +10,8 @@
 // devices) equal parts of the FLOPs, or twice as many as there must be stages; orders of more
 // devices than 32, or than there must be stages, are divided into that many runs.
 #include "planner/candidates.h"
+#include "planner/evaluator.h"
+#include "planner/fit_memory.h"
 #include "planner/linear_costs.h"
 #include "planner/linear_program.h"
 #include "planner/seeder.h"
@@ -29,6 +31,9 @@ constexpr std::size_t kKept = 8;
 /// How much slower than the best plan so far one with other micro-batches or groups may be: the
 /// rough cost, by which they are compared later, knows more.
 constexpr double kSlack = 1.15;
+/// Of a device that stages may fill: less where a plan turns out to lack memory, of which the
+/// program knows too little.
+constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
@@ -98,7 +103,8 @@ class LinearSeeder : public Seeder {
     }
     if (exact) return thin_out(problem, std::move(candidates), kKept);
     for (const std::vector<DeviceId>& order : device_orders(problem.cluster)) {
-      const DeviceLattice lattice = lattice_of_runs(order, std::max(kMostUnits, stages));
+      const DeviceLattice lattice =
+          lattice_of_runs(problem.cluster, order, std::max(kMostUnits, stages));
       add_plans(sums, lattice, stages, problem, best_step, candidates);
     }
     return thin_out(problem, std::move(candidates), kKept);
@@ -132,17 +138,26 @@ class LinearSeeder : public Seeder {
       return costs.cut_seconds(i, exit, entry);
     };
     linear.least_before = [&](int i, int state) { return costs.least_before(i, state); };
+    Evaluator evaluator(problem);
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
-      costs.set_micro_batches(count);
-      linear.fill = static_cast<double>(count - 1);
-      linear.best_step = kSlack * best_step;
-      for (const LinearPlan& plan : best_two(solve_linear(linear), linear.fill)) {
-        const auto stages = static_cast<double>(plan.stages.size());
-        best_step = std::min(best_step, (linear.fill + stages) * plan.seconds);
-        const Partition partition = partition_of(plan, sums.bounds(), lattice);
-        for (Candidate& candidate : pipelines(problem, partition, {count})) {
-          candidates.push_back(std::move(candidate));
+      for (const double part_of_memory : kPartsOfMemory) {
+        costs.set(count, part_of_memory);
+        linear.fill = static_cast<double>(count - 1);
+        linear.best_step = kSlack * best_step;
+        bool fits = true;
+        for (const LinearPlan& plan : best_two(solve_linear(linear), linear.fill)) {
+          const Partition partition = partition_of(plan, sums.bounds(), lattice);
+          for (Candidate& candidate : pipelines(problem, partition, {count})) {
+            Strategy helped = candidate.strategy;
+            fits =
+                fits && (evaluator.lacking(helped) <= 0 || fit_memory(problem, evaluator, helped));
+            candidates.push_back(std::move(candidate));
+          }
+          if (!fits) continue;
+          const auto stages = static_cast<double>(plan.stages.size());
+          best_step = std::min(best_step, (linear.fill + stages) * plan.seconds);
         }
+        if (fits) break;
       }
     }
   }

@@ -165,7 +165,7 @@ Features features_of(const Problem& problem, const ProblemFeatures& fixed,
   out.set_kind(move.kind);
   out.set(Feature::kRoughChange, (is.seconds - was.seconds) / step);
   out.set(Feature::kSlowestStage, (is.slowest_stage * m_is - was.slowest_stage * m_was) / step);
-  out.set(Feature::kFill, (is.sum_of_stages - was.sum_of_stages) / step);
+  out.set(Feature::kFill, (is.longest_way - was.longest_way) / step);
   out.set(Feature::kCut, (is.slowest_cut * m_is - was.slowest_cut * m_was) / step);
   out.set(Feature::kLate, (is.late - was.late) / step);
   out.set(Feature::kBusy, (is.busy - was.busy) / was.busy);

@@ -37,6 +37,17 @@ class Search : public StrategySearch {
     kept_ = here_;
   }
 
+  /// Guesses.
+  explicit Search(const Search& real)
+      : problem_(real.problem_),
+        fixed_(real.fixed_),
+        starts_(1),
+        pool_(1),
+        reference_(real.reference_),
+        guesses_(true) {
+    workers_.push_back(std::make_unique<Worker>(problem_));
+  }
+
   Outcome outcome() const override { return here_.outcome; }
   const Strategy& strategy() const override { return here_.strategy; }
   const Score& score() const override { return here_.score; }
@@ -76,6 +87,21 @@ class Search : public StrategySearch {
   void keep() override { kept_ = here_; }
   void go_back() override { stand_at(kept_); }
   int starts() const override { return static_cast<int>(starts_.size()); }
+  SearchPoint* imagine() override {
+    if (!imagined_) imagined_.reset(new Search(*this));
+    Search& other = *imagined_;
+    other.starts_.front() = here_.strategy;
+    other.starts_.front().buckets.clear();
+    other.factor_ = 1;
+    other.go_to_start(0);
+    other.factor_ = here_.score.step_seconds / other.here_.score.step_seconds;
+    other.go_to_start(0);
+    other.keep();
+    return &other;
+  }
+  void go_to_imagined() override {
+    stand_at(place_of(*workers_.front(), imagined_->here_.strategy));
+  }
   void go_to_start(int start) override {
     const Strategy& strategy = starts_[static_cast<std::size_t>(start)];
     stand_at(place_of(*workers_.front(), strategy));
@@ -121,7 +147,13 @@ class Search : public StrategySearch {
       AGPCS_CHECK(status.ok(), "{}", status.message());
     }
     Place place;
-    place.score = worker.evaluator.evaluate(strategy);
+    if (guesses_) {
+      place.score.step_seconds =
+          factor_ * worker.rough_model.step(strategy, worker.moves.timers()).seconds;
+      place.score.lacking = worker.evaluator.lacking(strategy);
+    } else {
+      place.score = worker.evaluator.evaluate(strategy);
+    }
     std::size_t ranks = 0;
     for (const StageSpec& spec : strategy.stages) ranks += spec.devices.size();
     const Score& score = place.score;
@@ -145,7 +177,7 @@ class Search : public StrategySearch {
   const Strategy& grouped() {
     if (!grouped_) {
       grouped_ = here_.strategy;
-      if (grouped_->buckets.empty()) {
+      if (grouped_->buckets.empty() && !guesses_) {
         grouped_ = workers_.front()->evaluator.grouped(std::move(*grouped_));
       }
     }
@@ -158,6 +190,9 @@ class Search : public StrategySearch {
   WorkerPool pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
   double reference_ = 1;
+  bool guesses_ = false;
+  double factor_ = 1;  // of the rough step, where this one guesses
+  std::unique_ptr<Search> imagined_;
   Place here_, kept_;
   std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once it is asked for
   std::vector<Tried> tried_;         // last, from here

@@ -55,7 +55,7 @@ TEST(DeviceLattice, ConsecutiveStagesShareNoDevice) {
 }
 
 TEST(DeviceLattice, RunsAreThoseOfTheOrder) {
-  const DeviceLattice lattice = lattice_of_runs({3, 2, 1, 0}, 2);
+  const DeviceLattice lattice = lattice_of_runs(cluster, {3, 2, 1, 0}, 2);
   EXPECT_EQ(lattice.states, 3);
   ASSERT_EQ(lattice.groups.size(), 3u);
   EXPECT_EQ(lattice.devices_of(0), (std::vector<DeviceId>{2, 3}));
@@ -96,7 +96,7 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = static_cast<int>(i);
     const PieceSums sums(*problem, bounds);
     LinearCosts costs(sums, *lattice);
-    costs.set_micro_batches(4);
+    costs.set(4, 1);
     LinearProblem linear;
     linear.pieces = sums.pieces();
     linear.states = lattice->states;
