@@ -55,7 +55,7 @@ TEST(DeviceLattice, ConsecutiveStagesShareNoDevice) {
 }
 
 TEST(DeviceLattice, RunsAreThoseOfTheOrder) {
-  const DeviceLattice lattice = lattice_of_runs(cluster, {3, 2, 1, 0}, 2);
+  const DeviceLattice lattice = lattice_of_runs(fast_and_slow(), {3, 2, 1, 0}, 2);
   EXPECT_EQ(lattice.states, 3);
   ASSERT_EQ(lattice.groups.size(), 3u);
   EXPECT_EQ(lattice.devices_of(0), (std::vector<DeviceId>{2, 3}));
