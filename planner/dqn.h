@@ -27,6 +27,9 @@ struct DqnOptions {
   int batch = 64;          ///< transitions of a gradient step
   int target_every = 200;  ///< gradient steps between updates of the target network
   int scale_steps = 256;   ///< first steps, whose moves say how large each feature is; 0: ask none
+  /// A new network values a move at minus this feature to begin with, and learns what that gets
+  /// wrong; -1: at random.
+  int guess = -1;
 };
 
 /// Formula 2, R = Throughput - lambda x CommunicationCost, relative to where the search began:

@@ -51,7 +51,7 @@ std::vector<float> random_weights(std::size_t count, int inputs, Rng& rng) {
   return weights;
 }
 
-QNetwork random_network(int units, Rng rng) {
+QNetwork random_network(int units, int guess, Rng rng) {
   const auto count = static_cast<std::size_t>(units);
   QNetwork network;
   network.mean.assign(kFeatureCount, 0);
@@ -60,6 +60,16 @@ QNetwork random_network(int units, Rng rng) {
   network.bias = random_weights(count, kFeatureCount, rng);
   network.output = random_weights(count, units, rng);
   network.output_bias = random_weights(1, units, rng).front();
+  if (guess < 0) return network;
+  network.output.assign(count, 0);
+  network.output_bias = 0;
+  for (std::size_t unit = 0; unit < 2; ++unit) {  // Q = max(0, -f) - max(0, f)
+    const auto row = network.hidden.begin() + static_cast<std::ptrdiff_t>(unit * kFeatureCount);
+    std::fill_n(row, kFeatureCount, 0.0F);
+    network.hidden[unit * kFeatureCount + static_cast<std::size_t>(guess)] = unit == 0 ? -1 : 1;
+    network.bias[unit] = 0;
+    network.output[unit] = unit == 0 ? 1 : -1;
+  }
   return network;
 }
 
@@ -99,8 +109,9 @@ class TorchDqnTrainer final : public DqnTrainer {
         scale_steps_(start == nullptr ? options.scale_steps : 0),
         replay_(static_cast<std::size_t>(options.replay)) {
     at::set_num_threads(1);
-    const QNetwork network =
-        start != nullptr ? *start : random_network(options.hidden_units, Rng(seed).fork("network"));
+    const QNetwork network = start != nullptr ? *start
+                                              : random_network(options.hidden_units, options.guess,
+                                                               Rng(seed).fork("network"));
     mean_ = tensor_of(network.mean);
     scale_ = tensor_of(network.scale);
     online_.hidden = tensor_of(network.hidden).view({network.units(), kFeatureCount});
@@ -199,6 +210,10 @@ class TorchDqnTrainer final : public DqnTrainer {
     if (--scale_steps_ > 0) return;
     scale_ = tensor_of(measured_.scale());
     measured_ = {};
+    if (options_.guess < 0) return;
+    const torch::NoGradGuard guard;
+    for (const int unit : {0, 1}) online_.hidden[unit][options_.guess] /= scale_[options_.guess];
+    update_target();
   }
 
   /// One gradient step; returns its loss.
@@ -265,7 +280,8 @@ class TorchDqnTrainer final : public DqnTrainer {
 std::unique_ptr<DqnTrainer> make_dqn_trainer(const DqnOptions& options, const QNetwork* start,
                                              std::uint64_t seed) {
   AGPCS_CHECK(options.hidden_units > 0 && options.replay > 0 && options.batch > 0 &&
-                  options.n_step > 0 && options.target_every > 0 && options.choices > 0,
+                  options.n_step > 0 && options.target_every > 0 && options.choices > 0 &&
+                  options.guess < kFeatureCount && (options.guess < 0 || options.hidden_units > 1),
               "{} hidden units, replay {}, batch {}, n-step {}, target every {}, {} choices",
               options.hidden_units, options.replay, options.batch, options.n_step,
               options.target_every, options.choices);

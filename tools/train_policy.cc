@@ -2,6 +2,7 @@
 #include "tools/train_policy.h"
 
 #include "planner/dqn_plugin.h"
+#include "planner/strategy_features.h"
 #include "tools/interrupt.h"
 #include "tools/train_policy_problems.h"
 
@@ -36,8 +37,11 @@ class PolicyTraining {
       AGPCS_TRY(const std::string text, read_file(options_.from));
       AGPCS_TRY(from, parse_policy(text, options_.from));
     }
-    AGPCS_TRY(trainer_, load_dqn_trainer(options_.dqn, from ? &*from : nullptr, options_.seed));
+    DqnOptions dqn = options_.dqn;
+    if (dqn.hidden_units > 1) dqn.guess = static_cast<int>(Feature::kRoughChange);
+    AGPCS_TRY(trainer_, load_dqn_trainer(dqn, from ? &*from : nullptr, options_.seed));
     AGPCS_RETURN_IF_ERROR(draw());
+    validate();
     AGPCS_RETURN_IF_ERROR(train());
     TrainedPolicy result;
     result.interrupted = interrupted_ && episode_ < options_.episodes;
