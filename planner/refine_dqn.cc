@@ -30,7 +30,7 @@ constexpr double kLeast = 1e-9;        // a relative gain that counts
 
 constexpr std::size_t kDraw = 12;     // moves from which a step of annealing draws one
 constexpr double kThreshold = 0.06;   // the first of a round, relative to the cost
-constexpr int kSleep = 300;           // steps of a walk in imagination
+constexpr std::int64_t kSleep = 300;  // steps of a walk in imagination, at most half the budget
 constexpr std::size_t kSome = 8;      // moves listed at a time for it
 constexpr std::int64_t kRound = 250;  // evaluations of a round, at least
 constexpr std::int64_t kRounds = 8;   // of them at most
@@ -165,12 +165,13 @@ class DqnSearch {
   /// False where there is no move.
   bool sleepwalk(SearchPoint& imagined) {
     Outcome outcome;
-    for (int step = 0; step < kSleep;) {
+    const std::int64_t steps = std::min(kSleep, budget_.of() / 2);
+    for (std::int64_t step = 0; step < steps;) {
       const std::vector<Move> moves = imagined.moves(kSome, rng_);
       if (moves.empty()) return false;
       for (const Move& move : moves) {
-        if (++step > kSleep) break;
-        const double left = 1 - static_cast<double>(step) / kSleep;
+        if (++step > steps) break;
+        const double left = 1 - static_cast<double>(step) / static_cast<double>(steps);
         imagined.evaluate({&move, 1}, {&outcome, 1});
         const double rise = outcome.cost / imagined.outcome().cost - 1;
         if (rise > kThreshold * left * left * rng_.uniform()) continue;
