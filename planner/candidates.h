@@ -21,8 +21,9 @@ struct Partition {
   DeviceGroups groups;  ///< by stage
 };
 
-/// Numbers of micro-batches worth trying with `stages` stages: the smallest divisors of the batch
-/// that reach 1, 2, 4 and 8 times `stages`; or the one number that the options ask for.
+/// Numbers of micro-batches worth trying with `stages` stages: 1 and the smallest divisors of the
+/// batch that reach 1, 2, 4 and 8 times `stages`, or the largest where none does; or the one number
+/// that the options ask for.
 std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages);
 
 /// Groups of devices beyond which seeders make no pipeline of one stage each: longer ones fill for
@@ -59,7 +60,8 @@ std::vector<std::int64_t> gradient_bytes(const Problem& problem);
 enum class Relief : std::uint8_t { kNever, kFitMemory };
 
 /// The `most` candidates that are roughly fastest among those whose memory suffices, fastest first;
-/// with `kFitMemory` those that lack it are helped (`fit_memory`) and compete as what they become.
+/// three times as many as long as they are quick to simulate. No two are equal.
+/// With `kFitMemory` those that lack it are helped (`fit_memory`) and compete as what they become.
 /// Where none suffices, the one that lacks least. Ties to the earlier candidate. Plans with very
 /// many micro-batches over very many stages are considered only where no other fits.
 Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,

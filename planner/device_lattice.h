@@ -10,7 +10,9 @@
 
 namespace agpcs {
 
-/// Where tensors enter or leave a group.
+/// Where tensors enter or leave a group. Groups on several hosts share a place with all others on
+/// as many: its devices are those of the first such group, for all links between hosts count as
+/// alike there.
 struct LinearPlace {
   DeviceId device = 0;
   DeviceId elsewhere = 0;  ///< of the group, on another host; `device` where all are on one
@@ -31,7 +33,7 @@ struct DeviceLattice {
 
   /// The devices of consecutive stages: units of a class are given out in order. Each ascending.
   DeviceGroups devices_of(const std::vector<LinearStage>& stages) const;
-  /// The devices of a group alone, by its first units; ascending.
+  /// The devices of a group alone; ascending.
   std::vector<DeviceId> devices_of(int group) const;
 };
 

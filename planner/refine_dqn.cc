@@ -4,7 +4,7 @@
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
 // rest of the budget goes to rounds, each from the best place, of three sorts in turns:
 // * Climbs from where a long walk in imagination ends, which costs no evaluation: the formula that
-//   the network sees, in place of the simulator.
+//   the network sees, in place of the simulator. Where a space has no formula, the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
@@ -16,7 +16,11 @@
 #include "planner/refiner.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -83,7 +87,7 @@ class DqnSearch {
     point_.keep();
   }
 
-  /// A climb is an episode.
+  /// A climb from a start, or a round, is an episode.
   void log() {
     budget_.log({episode_++, 0, 0, reward_of(point_.outcome(), DqnOptions().lambda), best_});
   }
@@ -101,7 +105,6 @@ class DqnSearch {
                      [&](std::size_t a, std::size_t b) { return values_[a] > values_[b]; });
     std::vector<Move> sorted;
     for (const std::size_t i : order) sorted.push_back(moves[i]);
-    std::sort(values_.begin(), values_.end(), std::greater<>());
     return sorted;
   }
 
@@ -153,7 +156,7 @@ class DqnSearch {
     while (budget_.left() > 0 && budget_.made() < end) {
       SearchPoint* const imagined = point_.imagine();
       if (imagined == nullptr) return hop(end - budget_.made());
-      if (!sleepwalk(*imagined)) return;
+      if (!sleepwalk(*imagined) || budget_.left() <= 0) return;
       point_.go_to_imagined();
       budget_.spend(1, std::min(best_, point_.outcome().cost));
       note();
@@ -162,11 +165,11 @@ class DqnSearch {
     }
   }
 
-  /// False where there is no move.
+  /// A walk in imagination. False where there is no move.
   bool sleepwalk(SearchPoint& imagined) {
     Outcome outcome;
     const std::int64_t steps = std::min(kSleep, budget_.of() / 2);
-    for (std::int64_t step = 0; step < steps;) {
+    for (std::int64_t step = 0; step < steps && budget_.left() > 0;) {
       const std::vector<Move> moves = imagined.moves(kSome, rng_);
       if (moves.empty()) return false;
       for (const Move& move : moves) {

@@ -2,10 +2,10 @@
 #include "planner/rough_step.h"
 
 #include "cost_model/link_model.h"
-#include "ir/plan_graph.h"
 #include "planner/candidates.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,6 +15,8 @@ namespace {
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
+/// Devices of groups whose all-reduces are remembered.
+constexpr std::size_t kMostRemembered = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
 
 /// Ways side by side between two groups: replicas inside a host, else the hosts' network cards.
@@ -31,14 +33,9 @@ std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a
 
 }  // namespace
 
-RoughModel::RoughModel(const Problem& problem)
-    : problem_(problem), gradient_bytes_(problem.blocks.blocks.size()) {
-  for (const TensorId id : problem.graph.parameters()) {
-    const Tensor& parameter = problem.graph.tensor(id);
-    if (!parameter.needs_gradient) continue;
-    const DType held = held_type(parameter.type, problem.training.precision);
-    gradient_bytes_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
-        static_cast<double>(elements_at(parameter.shape, 1)) * static_cast<double>(size_of(held));
+RoughModel::RoughModel(const Problem& problem) : problem_(problem) {
+  for (const std::int64_t bytes : gradient_bytes(problem)) {
+    gradient_bytes_.push_back(static_cast<double>(bytes));
   }
 }
 
@@ -113,7 +110,12 @@ const RoughModel::Line& RoughModel::transfer_line(DeviceId from, DeviceId to) {
 }
 
 const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {
+  if (remembered_ > kMostRemembered) {
+    reduces_.clear();
+    remembered_ = 0;
+  }
   const auto [entry, added] = reduces_.try_emplace(devices);
+  if (added) remembered_ += devices.size();
   if (added && devices.size() > 1) {
     const auto seconds = [&](std::int64_t bytes) {
       return all_reduce_seconds(problem_.cluster, devices, bytes);

@@ -6,6 +6,7 @@
 #include "planner/problem.h"
 #include "planner/stage_timers.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -15,7 +16,7 @@ namespace agpcs {
 
 /// Seconds. No contention between stages.
 struct RoughStep {
-  double seconds = 0;  ///< filling, then the pace of the slowest stage or cut, then `late`
+  double seconds = 0;  ///< `longest_way`, then the pace of the slowest stage or cut, then `late`
   double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
   double longest_way = 0;                       ///< of one micro-batch, to the last stage and back
   double slowest_cut = 0;                       ///< of one micro-batch
@@ -29,10 +30,11 @@ struct RoughStep {
 class RoughModel {
  public:
   explicit RoughModel(const Problem& problem);
-  /// The rough cost of a step: (longest way through stages and cuts) + (micro-batches - 1) x the
-  /// slowest stage or cut
-  /// + what the slowest all-reduce takes beyond half a pass. Needs: `timers` of the same problem.
-  /// Cost: O(operators + edges of blocks), link times looked up.
+  /// A step takes the longest way of a micro-batch through stages and cuts and back, then the
+  /// slowest stage or cut for each other micro-batch, then what the slowest all-reduce takes beyond
+  /// the last backward pass, which is taken for half of its stage's seconds. Buckets and schedule
+  /// change nothing. Needs: `timers` of the same problem.
+  /// Cost: O(operators + edges of blocks + devices), link times looked up.
   RoughStep step(const Strategy& strategy, StageTimers& timers);
 
  private:
@@ -47,6 +49,7 @@ class RoughModel {
   const Problem& problem_;
   std::vector<double> gradient_bytes_;  // by block
   std::map<std::vector<DeviceId>, Line> reduces_;
+  std::size_t remembered_ = 0;                         // devices in reduces_
   std::unordered_map<std::uint64_t, Line> transfers_;  // by both ends
 };
 

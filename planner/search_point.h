@@ -63,7 +63,7 @@ class SearchPoint {
   /// unit, so that nothing of it is an evaluation; null where a space has no formula. The same one
   /// at each call; this point owns it.
   virtual SearchPoint* imagine() { return nullptr; }
-  /// Goes to where the imagined point stands: an evaluation.
+  /// Goes to where the imagined point stands: an evaluation. Needs: `imagine` gave one.
   virtual void go_to_imagined() {}
 };
 

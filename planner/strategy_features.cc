@@ -28,7 +28,8 @@ class FeatureWriter {
   Features features_ = {};
 };
 
-/// The stages that a move on a strategy changes; all of them where it is about the whole.
+/// Whether a move changes that stage; every stage where it is about the whole. Moves of a block and
+/// of buckets count as changing none.
 bool touches(const Move& move, const Strategy& strategy, int stage) {
   const auto has = [&](DeviceId device) {
     const std::vector<DeviceId>& devices = strategy.stages[at(stage)].devices;

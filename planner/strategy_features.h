@@ -29,7 +29,8 @@ enum class Feature : int {
   kLacksAfter,                      ///< the same after the move
   kLackingChange,      ///< change of the bytes lacking, relative to the least memory of a device
   kTouchesBottleneck,  ///< 1: the move changes the slowest stage
-  kMoved,              ///< how much moves: of the FLOPs, devices, samples or gradients there
+  kMoved,              ///< how much moves: of the FLOPs, devices or samples there, about; log2 of
+                       ///< the ratio of stages (restage), half that of micro-batches
   kStages,             ///< log2 of the stages before, / 4
   kMicroBatches,       ///< log2 of the micro-batches, / 8
   kBubble,             ///< (stages - 1) / (micro-batches + stages - 1)

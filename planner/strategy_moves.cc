@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <utility>
 
 namespace agpcs {
@@ -157,7 +156,7 @@ StrategyMoves::StrategyMoves(const Problem& problem)
     : problem_(problem),
       next_(problem.blocks.blocks.size()),
       previous_(problem.blocks.blocks.size()),
-      parameter_bytes_(problem.blocks.blocks.size()),
+      parameters_(problem.blocks.blocks.size()),
       timers_(problem) {
   for (const BlockEdge& edge : problem.blocks.edges) {
     next_[at(edge.from)].push_back(edge.to);
@@ -165,7 +164,7 @@ StrategyMoves::StrategyMoves(const Problem& problem)
   }
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& parameter = problem.graph.tensor(id);
-    parameter_bytes_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
+    parameters_[at(problem.blocks.block_of[at(parameter.consumers.front())])] +=
         static_cast<double>(elements_at(parameter.shape, 1));
   }
   std::vector<double> of_kind(problem.cluster.kinds.size());

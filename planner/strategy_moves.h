@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -91,7 +92,7 @@ class StrategyMoves {
   const Problem& problem_;
   std::vector<std::vector<int>> next_, previous_;  // blocks, by block
   std::vector<std::int64_t> micro_batches_;        // that a step may have
-  std::vector<double> parameter_bytes_;            // by block
+  std::vector<double> parameters_;                 // elements, by block
   std::vector<double> speeds_;                     // by device
   double dearest_cut_ = 0;                         // most bytes of `cut_bytes`
   StageTimers timers_;

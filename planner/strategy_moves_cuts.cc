@@ -31,7 +31,7 @@ StrategyMoves::Changed StrategyMoves::with_groups(const Strategy& strategy,
   }
   const double sum = std::accumulate(has.begin(), has.end(), 0.0);
   const auto weight = [&](int block) {
-    return by_memory ? parameter_bytes_[at(block)] : problem_.blocks.blocks[at(block)].flops;
+    return by_memory ? parameters_[at(block)] : problem_.blocks.blocks[at(block)].flops;
   };
   double total = 0;
   for (int block = 0; block < count; ++block) total += weight(block);

@@ -37,15 +37,15 @@ class Search : public StrategySearch {
     kept_ = here_;
   }
 
-  /// Guesses.
-  explicit Search(const Search& real)
-      : problem_(real.problem_),
-        fixed_(real.fixed_),
+  /// One that guesses, for `imagine`. `reference`: seconds that cost 1.
+  Search(const Problem& problem, double reference)
+      : problem_(problem),
+        fixed_(problem),
         starts_(1),
         pool_(1),
-        reference_(real.reference_),
+        reference_(reference),
         guesses_(true) {
-    workers_.push_back(std::make_unique<Worker>(problem_));
+    workers_.push_back(std::make_unique<Worker>(problem));
   }
 
   Outcome outcome() const override { return here_.outcome; }
@@ -87,24 +87,26 @@ class Search : public StrategySearch {
   void keep() override { kept_ = here_; }
   void go_back() override { stand_at(kept_); }
   int starts() const override { return static_cast<int>(starts_.size()); }
+  void go_to_start(int start) override {
+    const Strategy& strategy = starts_[static_cast<std::size_t>(start)];
+    stand_at(place_of(*workers_.front(), strategy));
+  }
+
   SearchPoint* imagine() override {
-    if (!imagined_) imagined_.reset(new Search(*this));
+    if (!imagined_) imagined_ = std::make_unique<Search>(problem_, reference_);
     Search& other = *imagined_;
     other.starts_.front() = here_.strategy;
     other.starts_.front().buckets.clear();
     other.factor_ = 1;
-    other.go_to_start(0);
+    other.go_to_start(0);  // to learn the rough step here
     other.factor_ = here_.score.step_seconds / other.here_.score.step_seconds;
     other.go_to_start(0);
     other.keep();
     return &other;
   }
   void go_to_imagined() override {
+    AGPCS_CHECK(imagined_ != nullptr, "went to what was never imagined");
     stand_at(place_of(*workers_.front(), imagined_->here_.strategy));
-  }
-  void go_to_start(int start) override {
-    const Strategy& strategy = starts_[static_cast<std::size_t>(start)];
-    stand_at(place_of(*workers_.front(), strategy));
   }
 
  private:

@@ -14,6 +14,9 @@ namespace agpcs {
 /// A search point whose solutions are strategies; their cost is the simulated step relative to that
 /// of start 0, memory the hard constraint. Formula 2's communication is the exposed communication
 /// of a device on average, in the same unit.
+///
+/// What it imagines costs the rough step (rough_step.h), scaled to be right where it stands; memory
+/// is counted as ever. Without buckets, so no move of them, and without communication (0).
 class StrategySearch : public SearchPoint {
  public:
   /// Where it stands. Without buckets: its gradients are grouped by `group_gradients`.

@@ -8,8 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
+#include <vector>
 
 namespace agpcs::testing {
 namespace {
@@ -62,6 +65,85 @@ TEST(DeviceLattice, RunsAreThoseOfTheOrder) {
   EXPECT_EQ(lattice.devices_of(1), (std::vector<DeviceId>{0, 1, 2, 3}));
 }
 
+TEST(DeviceLattice, GroupsOfOneHostMeetAtTheirDevicesAndThoseOfTwoInOnePlace) {
+  const Cluster cluster = fast_and_slow();
+  bool exact = false;
+  const auto lattice = lattice_of_classes(cluster, 1000, exact);
+  ASSERT_TRUE(lattice.has_value());
+  EXPECT_EQ(lattice->places.size(), 5u);  // first and last device of each host, and both hosts
+  const auto host_of = [&](DeviceId id) {
+    return cluster.devices.at(static_cast<std::size_t>(id)).host;
+  };
+  for (int g = 0; g < static_cast<int>(lattice->groups.size()); ++g) {
+    const LinearGroup& group = lattice->groups[static_cast<std::size_t>(g)];
+    std::set<int> hosts;
+    for (const DeviceId id : lattice->devices_of(g)) hosts.insert(host_of(id));
+    for (const int number : {group.entry, group.exit}) {
+      const LinearPlace& place = lattice->places.at(static_cast<std::size_t>(number));
+      EXPECT_EQ(place.hosts, static_cast<int>(hosts.size()));
+      EXPECT_TRUE(hosts.count(host_of(place.device)) == 1);
+      EXPECT_EQ(host_of(place.elsewhere) != host_of(place.device), hosts.size() == 2);
+    }
+    if (hosts.size() == 2) {
+      EXPECT_EQ(group.entry, group.exit);
+    }
+  }
+}
+
+/// The group of units [from, to) of a lattice of runs.
+int group_between(const DeviceLattice& lattice, int from, int to) {
+  const auto found =
+      std::find_if(lattice.groups.begin(), lattice.groups.end(),
+                   [&](const LinearGroup& group) { return group.from == from && group.to == to; });
+  return static_cast<int>(found - lattice.groups.begin());
+}
+
+/// Every piece a block.
+std::vector<int> all_bounds(const Problem& problem) {
+  std::vector<int> bounds(static_cast<std::size_t>(problem.blocks.size()) + 1);
+  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = static_cast<int>(i);
+  return bounds;
+}
+
+TEST(LinearCosts, HostsSideBySideShareACut) {
+  const Cluster cluster = cluster_of(
+      "kind x memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "host a x 2 nic=1e9\nhost b x 2 nic=1e9\nhost c x 2 nic=1e9\nhost d x 2 nic=1e9\n");
+  const auto problem = problem_of(chain(4, 1024), cluster, 4096);
+  const DeviceLattice lattice = lattice_of_runs(problem->cluster, {0, 1, 2, 3, 4, 5, 6, 7}, 8);
+  const PieceSums sums(*problem, all_bounds(*problem));
+  LinearCosts costs(sums, lattice);
+  costs.set(1, 1);
+  const auto cut = [&](std::pair<int, int> first, std::pair<int, int> second) {
+    const int a = group_between(lattice, first.first, first.second);
+    const int b = group_between(lattice, second.first, second.second);
+    return costs.cut_seconds(1, lattice.groups.at(static_cast<std::size_t>(a)).exit,
+                             lattice.groups.at(static_cast<std::size_t>(b)).entry);
+  };
+  const double alone = cut({0, 2}, {2, 4});
+  EXPECT_NEAR(alone, 16.8e-3, 0.5e-3);  // 4096 samples of 1024 floats at 1 GB/s
+  EXPECT_NEAR(cut({0, 4}, {4, 8}) / alone, 0.5, 0.02) << "two hosts to two";
+  EXPECT_NEAR(cut({0, 4}, {4, 6}) / alone, 1, 0.02) << "two hosts to one";
+  EXPECT_NEAR(cut({0, 3}, {3, 4}) / alone, 1, 0.02) << "the second host is shared";
+  EXPECT_LT(cut({0, 1}, {1, 2}), alone / 5) << "inside a host";
+}
+
+TEST(LinearCosts, AStageFillsNoMoreThanThePartOfItsDevicesThatItMay) {
+  const auto problem = problem_of(chain(4, 1024), fast_and_slow("80e6"), 64);  // 34 MB of weights
+  const DeviceLattice lattice = lattice_of_runs(problem->cluster, {0, 1, 2, 3}, 4);
+  const PieceSums sums(*problem, all_bounds(*problem));
+  LinearCosts costs(sums, lattice);
+  const int all = group_between(lattice, 0, 4);
+  costs.set(1, 1);
+  const double seconds = costs.stage_seconds(0, sums.pieces(), all, 0);
+  EXPECT_TRUE(std::isfinite(seconds));
+  costs.set(1, 0.7);
+  EXPECT_EQ(costs.stage_seconds(0, sums.pieces(), all, 0), seconds);
+  costs.set(1, 0.4);
+  EXPECT_TRUE(std::isinf(costs.stage_seconds(0, sums.pieces(), all, 0)));
+  EXPECT_TRUE(std::isfinite(costs.stage_seconds(0, 1, all, 0))) << "a stage of one piece";
+}
+
 /// The least slowest stage or cut over all ordered groups of devices, device by device.
 double try_all(const LinearCosts& costs, const DeviceLattice& lattice, int pieces, int stages,
                int piece, const std::vector<int>& left, int exit) {
@@ -92,9 +174,7 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     const auto problem = problem_of(chain(4), fast_and_slow("16e9", nic), 64);
     bool exact = false;
     const auto lattice = lattice_of_classes(problem->cluster, 1000, exact);
-    std::vector<int> bounds(static_cast<std::size_t>(problem->blocks.size()) + 1);
-    for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = static_cast<int>(i);
-    const PieceSums sums(*problem, bounds);
+    const PieceSums sums(*problem, all_bounds(*problem));
     LinearCosts costs(sums, *lattice);
     costs.set(4, 1);
     LinearProblem linear;

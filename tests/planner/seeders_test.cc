@@ -156,6 +156,20 @@ Cluster two_equal(std::int64_t memory) {
                     " bandwidth=900e9 fp32=15e12\nhost a x 1 nic=3e9\nhost b x 1 nic=3e9\n");
 }
 
+TEST(LinearSeeder, AsksForLessOfTheMemoryWhereItsPlansLackIt) {
+  ProblemOptions options;  // numbers at which no plan that may fill all of a device fits
+  options.micro_batches = 4;
+  const auto long_chain = problem_of(chain(12), fast_and_slow("26e6"), 8192, options);
+  const auto branches = problem_of(branching(), fast_and_slow("8e6"), 8192);
+  for (const Problem* problem : {long_chain.get(), branches.get()}) {
+    bool any = false;
+    for (const Strategy& strategy : seeds_of("linear", *problem)) {
+      any = any || evaluate(*problem, strategy, MadeBy()).ok();
+    }
+    EXPECT_TRUE(any) << problem->graph.name;
+  }
+}
+
 TEST(Seeders, RecomputeWhereNothingElseFits) {
   ProblemOptions options;
   options.micro_batches = 8;

@@ -221,6 +221,52 @@ TEST(StrategySearch, WhatDoesNotFitCostsMoreTheMoreItLacks) {
   }
 }
 
+TEST(StrategySearch, WhatItImaginesBeginsWhereItStandsAndMovesNothingOfIt) {
+  for (std::uint64_t number = 0; number < kProblems; ++number) {
+    const auto problem = search_problem(number);
+    const auto search = make_strategy_search(*problem, some_starts(*problem, number, 2), 1);
+    search->go_to_start(1);
+    const std::string here = text_of(*problem, *search);
+    const Outcome outcome = search->outcome();
+    SearchPoint* const imagined = search->imagine();
+    ASSERT_NE(imagined, nullptr);
+    EXPECT_NEAR(imagined->outcome().cost, outcome.cost, 1e-9 * outcome.cost) << here;
+    Rng rng = Rng(number).fork("walk");
+    for (int step = 0; step < 10; ++step) {
+      const std::vector<Move> moves = imagined->moves(4, rng);
+      ASSERT_FALSE(moves.empty());
+      const std::vector<Outcome> guessed = evaluate(*imagined, moves);
+      imagined->take(moves.front());
+      expect_equal(imagined->outcome(), guessed.front(), "imagined");
+    }
+    EXPECT_EQ(text_of(*problem, *search), here);
+    expect_equal(search->outcome(), outcome, here);
+    imagined->go_back();
+    EXPECT_NEAR(imagined->outcome().cost, outcome.cost, 1e-9 * outcome.cost) << "gone back";
+  }
+}
+
+TEST(StrategySearch, GoingToWhatWasImaginedIsToldWhatTheSimulatorSays) {
+  for (std::uint64_t number = 0; number < kProblems; ++number) {
+    const auto problem = search_problem(number);
+    const auto search = make_strategy_search(*problem, some_starts(*problem, number, 1), 1);
+    Rng rng = Rng(number).fork("walk");
+    for (int walk = 0; walk < 3; ++walk) {
+      const std::string before = text_of(*problem, *search);
+      SearchPoint* const imagined = search->imagine();
+      imagined->take(imagined->moves(1, rng).front());
+      search->go_to_imagined();
+      EXPECT_NE(text_of(*problem, *search), before);
+      EXPECT_TRUE(search->strategy().buckets.empty()) << "grouped anew";
+      const Score score = Evaluator(*problem).evaluate(search->strategy());
+      EXPECT_EQ(search->score().step_seconds, score.step_seconds);
+      EXPECT_EQ(search->score().lacking, score.lacking);
+      EXPECT_EQ(search->imagine(), imagined);
+      EXPECT_NEAR(imagined->outcome().cost, search->outcome().cost, 1e-9 * search->outcome().cost);
+    }
+  }
+}
+
 /// One stage on all devices, which no device of search_problem(2) holds.
 std::vector<Strategy> start_that_does_not_fit(const Problem& problem) {
   return {strategy_of("stage a/0=4 a/1=4 b/0=4 b/1=4 : *\n", problem.graph, problem.cluster)};
