@@ -143,7 +143,8 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
     if (found == all.end() || (!counts.empty() && counts.back() == *found)) continue;
     counts.push_back(*found);
   }
-  if (counts.empty() || counts == std::vector<std::int64_t>{1}) counts.push_back(all.back());
+  const bool none = counts.size() == (stages > 1 ? 1 : 0);
+  if (none && (counts.empty() || all.back() > 1)) counts.push_back(all.back());
   return counts;
 }
 
