@@ -150,10 +150,14 @@ class DqnSearch {
   }
 
   /// A round of climbs that begin where a walk in imagination ends: threshold accepting on what the
-  /// space's formula says, from the best place.
+  /// space's formula says, from any start or, one time in four, from the best place.
   void dream(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
     while (budget_.left() > 0 && budget_.made() < end) {
+      if (rng_.below(4) > 0) {
+        point_.go_to_start(
+            static_cast<int>(rng_.below(static_cast<std::uint64_t>(point_.starts()))));
+      }
       SearchPoint* const imagined = point_.imagine();
       if (imagined == nullptr) return hop(end - budget_.made());
       if (!sleepwalk(*imagined) || budget_.left() <= 0) return;
