@@ -106,9 +106,7 @@ class PartitionCosts {
     const std::vector<DeviceId>& a = partition_.groups[from];
     const std::vector<DeviceId>& b = partition_.groups[to];
     const Cluster& cluster = problem_.cluster;
-    const bool inside = cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
-    const std::size_t lanes = inside ? std::min(a.size(), b.size())
-                                     : std::min(hosts_of(cluster, a), hosts_of(cluster, b));
+    const std::size_t lanes = lanes_between(cluster, a, b);
     const auto lane_bytes = static_cast<std::int64_t>(bytes / static_cast<double>(lanes));
     return lone_seconds(cluster, transfer(cluster, a.front(), b.front(), lane_bytes));
   }
@@ -146,6 +144,13 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
   const bool none = counts.size() == (stages > 1 ? 1 : 0);
   if (none && (counts.empty() || all.back() > 1)) counts.push_back(all.back());
   return counts;
+}
+
+std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a,
+                          const std::vector<DeviceId>& b) {
+  const bool inside = cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
+  return inside ? std::min(a.size(), b.size())
+                : std::min(hosts_of(cluster, a), hosts_of(cluster, b));
 }
 
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,

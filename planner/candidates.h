@@ -10,6 +10,7 @@
 
 #include <agpcs/status.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -48,6 +49,10 @@ struct Candidate {
 /// leaves empty must not exist.
 std::vector<Candidate> pipelines(const Problem& problem, const Partition& partition,
                                  const std::vector<std::int64_t>& counts);
+
+/// Ways side by side between two groups: replicas inside a host, else the hosts' network cards.
+std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a,
+                          const std::vector<DeviceId>& b);
 
 /// Seconds of the fastest algorithm for summing `bytes` over `devices` when alone.
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace agpcs {
@@ -18,18 +17,6 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 /// Devices of groups whose all-reduces are remembered.
 constexpr std::size_t kMostRemembered = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
-
-/// Ways side by side between two groups: replicas inside a host, else the hosts' network cards.
-std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a,
-                          const std::vector<DeviceId>& b) {
-  const auto hosts_of = [&](const std::vector<DeviceId>& devices) {
-    std::set<int> hosts;
-    for (const DeviceId device : devices) hosts.insert(cluster.devices[at(device)].host);
-    return hosts.size();
-  };
-  const bool inside = cluster.devices[at(a.front())].host == cluster.devices[at(b.front())].host;
-  return inside ? std::min(a.size(), b.size()) : std::min(hosts_of(a), hosts_of(b));
-}
 
 }  // namespace
 
