@@ -56,7 +56,7 @@ FlowSchedule mirrored(const FlowSchedule& all_gather);
 /// from the round after. Needs: equal servers and sub_chunks.
 FlowSchedule joined(const FlowSchedule& first, const FlowSchedule& second);
 
-/// Puts both phases in order, and merges routes that are alike.
+/// Puts both phases in order, leaves out routes that are not used, and merges those that are alike.
 void normalize(FlowSchedule& schedule);
 
 /// Model AR-1: routes are paths of the topology over switches (its own where it has some), no link

@@ -65,22 +65,41 @@ class RoundSimulator {
   /// Ends the round: what was sent has arrived.
   void next_round();
 
-  /// How many jobs hang on this one: those that cannot be sent before it, its own tree's only.
-  int waiting_for(const Job& job) const;
-  /// Jobs that must be sent one after another from this one on, this one included.
+  /// Jobs that must be sent one after another from this one on, this one included: the longest such
+  /// chain, through the owner and down again.
   int height_of(const Job& job) const;
+  /// Jobs that cannot be sent before this one is, this one included.
+  int weight_of(const Job& job) const;
   std::int64_t left_on(int link) const;  ///< units in this round
 
   /// What was sent so far, normalized.
   FlowSchedule schedule() const;
 
  private:
-  struct TreeState;
+  std::size_t cell(std::int32_t chunk, std::int32_t server) const {
+    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(forest_.servers) +
+           static_cast<std::size_t>(server);
+  }
+  int parent(const Job& job) const;
+  void measure_tree(const FlowTree& tree);
+  void arrive(const Job& job);
+  void start_gather(std::int32_t chunk);
+  void make_ready(std::int32_t chunk, std::int32_t server, bool down);
+
   const Topology& topology_;
   const FlowForest& forest_;
   bool barrier_;
   int round_ = 0;
+  int left_ = 0, left_up_ = 0;  // jobs
   std::vector<Job> ready_;
+  std::vector<Job> sent_;              // in this round
+  std::vector<std::int64_t> free_;     // by link: units left in this round
+  std::vector<int> used_;              // links that are not wholly free
+  std::vector<std::int32_t> awaited_;  // by chunk and server: children that have not sent up
+  // By chunk and server, children of the tree downward: next_[first_[server]] and so on; -1 ends.
+  std::vector<std::int32_t> first_down_, next_down_;
+  std::vector<std::int32_t> up_height_, down_height_, up_weight_, down_weight_;
+  FlowSchedule schedule_;
 };
 
 }  // namespace agpcs
