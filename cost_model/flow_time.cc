@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cost_model/flow_time.h"
+
+#include "cost_model/event_queue.h"
+#include "cost_model/flow_calendar.h"
+#include "cost_model/network.h"
+#include "ir/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// A message may end earlier than it would by this part of its own time, together with one that
+/// ends: where many share links their ends lie close, and rates are computed anew after every end.
+constexpr double kEarly = 1e-3;
+/// Equal times, reached by different sums.
+constexpr double kSameTime = 1e-12;
+
+/// Sub-chunks times servers.
+std::size_t slots_of(const FlowSchedule& schedule) {
+  return static_cast<std::size_t>(schedule.servers) * static_cast<std::size_t>(schedule.servers) *
+         static_cast<std::size_t>(schedule.sub_chunks);
+}
+
+std::size_t workloads_of(const FlowSchedule& schedule) {
+  return schedule.reduce_scatter.size() + schedule.all_gather.size();
+}
+
+double latency_of(std::span<const Link> links, const FlowRoute& route) {
+  double latency = 0;
+  for (const int link : route.links) latency += links[static_cast<std::size_t>(link)].latency;
+  return latency;
+}
+
+/// By route: the number of its pair of servers.
+std::vector<int> pairs_of(const std::vector<FlowRoute>& routes) {
+  std::vector<std::pair<int, int>> pairs;
+  pairs.reserve(routes.size());
+  for (const FlowRoute& route : routes) pairs.emplace_back(route.from, route.to);
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  std::vector<int> result;
+  result.reserve(routes.size());
+  for (const FlowRoute& route : routes) {
+    const auto at = std::lower_bound(pairs.begin(), pairs.end(), std::pair(route.from, route.to));
+    result.push_back(static_cast<int>(at - pairs.begin()));
+  }
+  return result;
+}
+
+/// The messages of a schedule in virtual time.
+class MessageRun {
+ public:
+  MessageRun(std::span<const Link> links, const FlowSchedule& schedule, std::int64_t bytes,
+             const FlowOverheads& overheads)
+      : schedule_(schedule), overhead_(overheads.message), network_(links) {
+    add_flows(links, bytes, overheads.stretch);
+    add_messages();
+    add_gathers();
+  }
+
+  double seconds() {
+    for (const Message& message : messages_) {
+      if (is_ready(message)) leave(message);
+    }
+    while (!doors_.empty() || !ends_.empty()) {
+      const double door = doors_.empty() ? kNever : doors_.top().time;
+      now_ = std::max(now_, std::min(door, ends_.empty() ? kNever : ends_.top().time));
+      pass_doors();
+      end_flows();
+      pass_doors();
+      settle();
+    }
+    AGPCS_CHECK(arrived_ == messages_.size(), "{} of {} messages of a schedule have arrived",
+                arrived_, messages_.size());
+    return now_;
+  }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+  static constexpr double kNotYet = -1;
+  struct Message {
+    Workload workload;
+    bool gather = false;
+    int next = -1;       // of its pair; -1: none
+    bool turn = true;    // those of its pair before it have left
+    bool ready = false;  // its latency has passed
+  };
+
+  void add_flows(std::span<const Link> links, std::int64_t bytes, double stretch) {
+    flows_.reserve(schedule_.routes.size());
+    for (const FlowRoute& route : schedule_.routes) {
+      Flow flow;
+      flow.bytes = bytes;
+      flow.links = route.links;
+      flow.stretch = stretch;
+      flow.lone_rate = kNever;
+      for (const int link : route.links) {
+        flow.lone_rate = std::min(flow.lone_rate, links[static_cast<std::size_t>(link)].bandwidth);
+      }
+      flows_.push_back(std::move(flow));
+      latencies_.push_back(latency_of(links, route));
+    }
+  }
+
+  /// By round; of one round the reduce-scatter's first.
+  void add_messages() {
+    messages_.reserve(workloads_of(schedule_));
+    auto reduce = schedule_.reduce_scatter.begin();
+    auto gather = schedule_.all_gather.begin();
+    while (reduce != schedule_.reduce_scatter.end() || gather != schedule_.all_gather.end()) {
+      const bool is_gather =
+          reduce == schedule_.reduce_scatter.end() ||
+          (gather != schedule_.all_gather.end() && gather->round < reduce->round);
+      messages_.push_back({is_gather ? *gather++ : *reduce++, is_gather});
+    }
+    const std::vector<int> pairs = pairs_of(schedule_.routes);
+    std::vector<int> last(schedule_.routes.size(), -1);  // by pair
+    missing_.assign(slots_of(schedule_), 0);
+    reduce_.assign(slots_of(schedule_), -1);
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      Message& message = messages_[i];
+      const auto route = static_cast<std::size_t>(message.workload.route);
+      int& before = last[static_cast<std::size_t>(pairs[route])];
+      if (before != -1) messages_[static_cast<std::size_t>(before)].next = static_cast<int>(i);
+      message.turn = before == -1;
+      before = static_cast<int>(i);
+      if (message.gather) continue;
+      ++missing_[slot(message, schedule_.routes[route].to)];
+      reduce_[slot(message, schedule_.routes[route].from)] = static_cast<int>(i);
+    }
+  }
+
+  /// The all-gather's messages by chunk and sender, in their order.
+  void add_gathers() {
+    first_gather_.assign(slots_of(schedule_) + 1, 0);
+    for (const Message& message : messages_) {
+      if (message.gather) ++first_gather_[slot(message, route_of(message).from) + 1];
+    }
+    for (std::size_t i = 1; i < first_gather_.size(); ++i) first_gather_[i] += first_gather_[i - 1];
+    gathers_.resize(schedule_.all_gather.size());
+    std::vector<std::size_t> at(first_gather_.begin(), first_gather_.end() - 1);
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      if (!messages_[i].gather) continue;
+      gathers_[at[slot(messages_[i], route_of(messages_[i]).from)]++] = static_cast<int>(i);
+    }
+  }
+
+  const FlowRoute& route_of(const Message& message) const {
+    return schedule_.routes[static_cast<std::size_t>(message.workload.route)];
+  }
+  std::size_t slot(const Message& message, int server) const {
+    return static_cast<std::size_t>(message.workload.chunk) *
+               static_cast<std::size_t>(schedule_.servers) +
+           static_cast<std::size_t>(server);
+  }
+  int number_of(const Message& message) const {
+    return static_cast<int>(&message - messages_.data());
+  }
+
+  /// Whether it waits for no message at all.
+  bool is_ready(const Message& message) const {
+    const int sender = route_of(message).from;
+    if (missing_[slot(message, sender)] > 0) return false;
+    return !message.gather || schedule_.owner_of(message.workload.chunk) == sender;
+  }
+
+  /// Its data is there: its latency begins to pass.
+  void leave(const Message& message) {
+    const double latency = latencies_[static_cast<std::size_t>(message.workload.route)];
+    doors_.push({now_ + overhead_ + latency, static_cast<std::uint64_t>(number_of(message)), 0});
+  }
+
+  void pass_doors() {
+    const double until = now_ * (1 + kSameTime);
+    while (!doors_.empty() && doors_.top().time <= until) {
+      const auto [time, order, what] = doors_.top();
+      doors_.pop();
+      Message& message = messages_[order];
+      (what == 0 ? message.ready : message.turn) = true;
+      if (message.ready && message.turn) {
+        const Flow& flow = flows_[static_cast<std::size_t>(message.workload.route)];
+        network_.start(flow, number_of(message), now_);
+      }
+    }
+  }
+
+  void end_flows() {
+    while (!ends_.empty()) {
+      const FlowEnd end = ends_.top();
+      double& began = began_[static_cast<std::size_t>(end.slot)];
+      if (end.time - now_ > kEarly * (end.time - began) + kSameTime * now_) return;
+      ends_.pop();
+      began = kNotYet;
+      arrive(messages_[static_cast<std::size_t>(network_.finish(end))]);
+    }
+  }
+
+  void arrive(const Message& message) {
+    ++arrived_;
+    if (message.next != -1) {
+      doors_.push({now_ + overhead_, static_cast<std::uint64_t>(message.next), 1});
+    }
+    const int server = route_of(message).to;
+    const std::size_t at = slot(message, server);
+    if (!message.gather) {
+      if (--missing_[at] > 0) return;
+      if (reduce_[at] != -1) leave(messages_[static_cast<std::size_t>(reduce_[at])]);
+      if (schedule_.owner_of(message.workload.chunk) != server) return;
+    }
+    for (std::size_t i = first_gather_[at]; i < first_gather_[at + 1]; ++i) {
+      leave(messages_[static_cast<std::size_t>(gathers_[i])]);
+    }
+  }
+
+  void settle() {
+    moved_.clear();
+    network_.settle(now_, moved_);
+    for (const FlowEnd& end : moved_) {
+      const auto slot = static_cast<std::size_t>(end.slot);
+      if (slot >= began_.size()) began_.resize(slot + 1, kNotYet);
+      if (began_[slot] == kNotYet) began_[slot] = now_;
+      ends_.set(end);
+    }
+  }
+
+  const FlowSchedule& schedule_;
+  double overhead_;
+  Network network_;
+  std::vector<Flow> flows_;        // by route
+  std::vector<double> latencies_;  // by route
+  std::vector<Message> messages_;
+  // By chunk, then server: what it still must receive in the reduce-scatter, and what it then
+  // sends.
+  std::vector<int> missing_, reduce_;
+  std::vector<std::size_t> first_gather_;  // by chunk, then server: in gathers_
+  std::vector<int> gathers_;
+  EventQueue doors_;  // version 0: a message's latency has passed; 1: it is its turn
+  FlowCalendar ends_;
+  std::vector<FlowEnd> moved_;
+  std::vector<double> began_;  // by the network's slot
+  double now_ = 0;
+  std::size_t arrived_ = 0;
+};
+
+/// Workloads that each link carries in one round.
+class RoundLoad {
+ public:
+  RoundLoad(std::span<const Link> links, const FlowSchedule& schedule)
+      : links_(links), schedule_(schedule), load_(links.size()) {
+    for (const FlowRoute& route : schedule.routes) latencies_.push_back(latency_of(links, route));
+  }
+
+  void add(const Workload& workload) {
+    const auto route = static_cast<std::size_t>(workload.route);
+    latency_ = std::max(latency_, latencies_[route]);
+    for (const int id : schedule_.routes[route].links) {
+      const auto link = static_cast<std::size_t>(id);
+      if (load_[link]++ == 0) used_.push_back(link);
+    }
+  }
+
+  /// Seconds of the round; the next one begins.
+  double take(double bytes) {
+    double seconds = 0;
+    for (const std::size_t link : used_) {
+      seconds = std::max(seconds, load_[link] * bytes / links_[link].bandwidth);
+      load_[link] = 0;
+    }
+    used_.clear();
+    return std::exchange(latency_, 0) + seconds;
+  }
+
+ private:
+  std::span<const Link> links_;
+  const FlowSchedule& schedule_;
+  std::vector<double> latencies_;  // by route
+  std::vector<int> load_;          // by link
+  std::vector<std::size_t> used_;
+  double latency_ = 0;
+};
+
+}  // namespace
+
+std::vector<Link> links_of(const Topology& topology, double bandwidth, double latency) {
+  std::vector<Link> links;
+  links.reserve(topology.links.size());
+  for (const Topology::Link& link : topology.links) {
+    links.push_back(
+        {fmt::format("{} -> {}", topology.name_of(link.from), topology.name_of(link.to)),
+         "ethernet",
+         bandwidth * static_cast<double>(link.capacity),
+         latency,
+         {}});
+  }
+  return links;
+}
+
+std::int64_t message_bytes(const FlowSchedule& schedule, std::int64_t bytes) {
+  const std::int64_t parts = static_cast<std::int64_t>(schedule.servers) * schedule.sub_chunks;
+  return std::max<std::int64_t>(1, bytes / parts + (bytes % parts > 0 ? 1 : 0));
+}
+
+double schedule_seconds(std::span<const Link> links, const FlowSchedule& schedule,
+                        std::int64_t bytes, const FlowOverheads& overheads) {
+  if (std::max(workloads_of(schedule), slots_of(schedule)) > kMostTimedWorkloads) {
+    return lockstep_seconds(links, schedule, bytes, overheads);
+  }
+  return MessageRun(links, schedule, message_bytes(schedule, bytes), overheads).seconds();
+}
+
+double lockstep_seconds(std::span<const Link> links, const FlowSchedule& schedule,
+                        std::int64_t bytes, const FlowOverheads& overheads) {
+  const double each = overheads.stretch * static_cast<double>(message_bytes(schedule, bytes));
+  RoundLoad load(links, schedule);
+  double seconds = 0;
+  auto reduce = schedule.reduce_scatter.begin();
+  auto gather = schedule.all_gather.begin();
+  while (reduce != schedule.reduce_scatter.end() || gather != schedule.all_gather.end()) {
+    std::int32_t round = std::numeric_limits<std::int32_t>::max();
+    if (reduce != schedule.reduce_scatter.end()) round = reduce->round;
+    if (gather != schedule.all_gather.end()) round = std::min(round, gather->round);
+    for (; reduce != schedule.reduce_scatter.end() && reduce->round == round; ++reduce) {
+      load.add(*reduce);
+    }
+    for (; gather != schedule.all_gather.end() && gather->round == round; ++gather) {
+      load.add(*gather);
+    }
+    seconds += overheads.message + load.take(each);
+  }
+  return seconds;
+}
+
+}  // namespace agpcs
