@@ -2,6 +2,7 @@
 #include "frontend/cluster_network.h"
 
 #include "frontend/cluster_yaml.h"
+#include "frontend/generated_network.h"
 
 #include <fmt/format.h>
 
@@ -15,9 +16,14 @@
 namespace agpcs {
 namespace {
 
-// Known by name, but not read yet: saying so is better than "unknown".
-const std::vector<std::string> kLater = {"bcube", "dcell", "jellyfish", "fat_tree", "torus"};
-const std::vector<std::string> kSupported = {"switch", "links"};
+constexpr double kDefaultLatency = 20e-6;
+constexpr int kMostUnreached = 5;  // pairs of hosts that are reported
+
+std::vector<std::string> topologies() {
+  std::vector<std::string> names = {"switch", "links"};
+  for (std::string& name : network_families()) names.push_back(std::move(name));
+  return names;
+}
 
 class NetworkReader {
  public:
@@ -31,8 +37,12 @@ class NetworkReader {
     cluster_.topology = "switch";
     where_ = range_of(node);
     if (node.IsNull()) return route_switch();
+    if (!read_topology(node)) return;
+    const std::vector<std::string> generated = network_families();
+    if (std::find(generated.begin(), generated.end(), cluster_.topology) != generated.end()) {
+      return read_generated(node);
+    }
     const YamlMap map(node, "network", {"topology", "switches", "links", "profile"}, diagnostics_);
-    if (!read_topology(map)) return;
     if (cluster_.topology == "switch") {
       for (const char* key : {"switches", "links"}) {
         if (const YAML::Node* given = map.find(key)) {
@@ -48,20 +58,48 @@ class NetworkReader {
   }
 
  private:
-  bool read_topology(const YamlMap& map) {
-    const YAML::Node* const node = map.find("topology");
-    if (node == nullptr) return true;
-    const std::string text = node->IsScalar() ? node->Scalar() : "";
-    if (std::find(kLater.begin(), kLater.end(), text) != kLater.end()) {
-      diagnostics_.error(range_of(*node), fmt::format("topology '{}' is not supported yet", text),
-                         "supported: switch, links; write this network as an explicit list of "
-                         "links (docs/cluster_yaml.md)");
+  bool read_topology(const YAML::Node& network) {
+    if (!network.IsMap() || !network["topology"] || network["topology"].IsNull()) return true;
+    const YAML::Node node = network["topology"];
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    if (text == "dgx") {
+      diagnostics_.error(range_of(node), "topology 'dgx' is of devices in hosts",
+                         "give each host its devices, an interconnect and a nic, and write "
+                         "topology: switch");
       return false;
     }
-    const std::optional<std::string> topology =
-        map.choice("topology", "topology", "topologies", kSupported);
-    cluster_.topology = topology.value_or("");
-    return topology.has_value();
+    const std::vector<std::string> all = topologies();
+    if (std::find(all.begin(), all.end(), text) == all.end()) {
+      diagnostics_.error(range_of(node), fmt::format("unknown topology {}", describe(node)),
+                         did_you_mean(text, all, "topologies"));
+      return false;
+    }
+    cluster_.topology = text;
+    return true;
+  }
+
+  void read_generated(const YAML::Node& node) {
+    const std::string family = cluster_.topology;
+    const YamlMap map(node, fmt::format("network '{}'", family), network_keys(family),
+                      diagnostics_);
+    ClusterProfiles::LinkItem item = {Link(), std::nullopt, map.what(), map.where()};
+    item.like.kind = map.name("kind").value_or("ethernet");
+    item.like.bandwidth = map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive)
+                              .value_or(map.find("bandwidth") == nullptr ? 0 : 1);
+    item.like.latency =
+        map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(kDefaultLatency);
+    if (!diagnostics_.ok()) return;  // of the hosts, or the keys
+    const std::optional<Topology> topology =
+        read_generated_network(map, family, nodes_, diagnostics_);
+    if (!topology) return;
+    cluster_.topology = topology->name;
+    nodes_ = topology->node_names;
+    const double bandwidth = item.like.bandwidth;
+    for (const Topology::Link& link : topology->links) {
+      item.like.bandwidth = bandwidth * static_cast<double>(link.capacity);
+      add_link(item, link.from, link.to, "");
+    }
+    if (diagnostics_.ok()) route_links();
   }
 
   void read_switches(const YAML::Node& node) {
@@ -101,7 +139,7 @@ class NetworkReader {
     const std::optional<int> to = read_node(map, "to");
     Link link;
     link.kind = map.name("kind").value_or("ethernet");
-    link.latency = 20e-6;
+    link.latency = kDefaultLatency;
     ClusterProfiles::LinkItem item = profiles_.read_link(map, link);
     const std::optional<std::string> one_way =
         map.choice("one_way", "answer", "answers", {"true", "false"});
@@ -171,7 +209,25 @@ class NetworkReader {
     for (const auto& [ends, link] : edges_) {  // by from, then to: neighbours lie in id order
       neighbours[static_cast<std::size_t>(ends.first)].emplace_back(ends.second, link);
     }
+    if (!check_ports()) return;
     for (std::size_t from = 0; from < hosts(); ++from) route_from(from, neighbours);
+  }
+
+  // Whether every host is at some link's end.
+  bool check_ports() {
+    std::vector<bool> joined(nodes_.size(), false);
+    for (const auto& [ends, link] : edges_) {
+      joined[static_cast<std::size_t>(ends.first)] = true;
+      joined[static_cast<std::size_t>(ends.second)] = true;
+    }
+    bool all = true;
+    for (std::size_t host = 0; host < hosts() && hosts() > 1; ++host) {
+      if (joined[host]) continue;
+      all = false;
+      diagnostics_.error(where_, fmt::format("host '{}' has no link", nodes_[host]),
+                         fmt::format("add - {{from: {}, to: ..., bandwidth: ...}}", nodes_[host]));
+    }
+    return all;
   }
 
   // Breadth first, neighbours in id order: the first path found is the one that is wanted.
@@ -190,16 +246,20 @@ class NetworkReader {
       }
     }
     for (std::size_t to = 0; to < hosts(); ++to) {
-      if (to != from) set_route(from, to, came_by);
+      if (to == from) continue;
+      if (came_by[to].second == -1) return report_unreached(from, to);
+      set_route(from, to, came_by);
     }
+  }
+
+  void report_unreached(std::size_t from, std::size_t to) {
+    if (++unreached_ > kMostUnreached) return;
+    diagnostics_.error(where_, fmt::format("no path of links from host '{}' to host '{}'",
+                                           nodes_[from], nodes_[to]));
   }
 
   void set_route(std::size_t from, std::size_t to,
                  const std::vector<std::pair<int, LinkId>>& came_by) {
-    if (came_by[to].second == -1) {
-      return diagnostics_.error(where_, fmt::format("no path of links from host '{}' to host '{}'",
-                                                    nodes_[from], nodes_[to]));
-    }
     std::vector<LinkId> route;
     if (nics_[to].in != -1) route.push_back(nics_[to].in);
     for (std::size_t at = to; at != from; at = static_cast<std::size_t>(came_by[at].first)) {
@@ -215,6 +275,7 @@ class NetworkReader {
   Cluster& cluster_;
   Diagnostics& diagnostics_;
   SourceRange where_;
+  int unreached_ = 0;
   std::vector<std::string> nodes_;               // hosts, then switches
   std::map<std::pair<int, int>, LinkId> edges_;  // by from, to
 };

@@ -23,7 +23,8 @@ struct NicPorts {
 ///
 /// Topology `switch`: every route is the one NIC out, the other NIC in. Topology `links`: NIC out
 /// (if any), the path with the fewest links, NIC in (if any); among equally short paths the one
-/// whose first differing node comes first, hosts in file order before switches. Hosts forward.
+/// whose first differing node comes first, hosts in file order before switches. Hosts forward. The
+/// generated topologies (generated_network.h) are routed like `links`.
 void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics,
                   ClusterProfiles& profiles, Cluster& cluster, Diagnostics& diagnostics);
 

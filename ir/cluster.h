@@ -99,7 +99,7 @@ struct Cluster {
   std::vector<Host> hosts;
   std::vector<Device> devices;
   std::vector<Link> links;
-  std::string topology;  ///< "switch" or "links"
+  std::string topology;  ///< "switch", "links" or what was generated: "bcube:4,1"
 
   std::vector<Profile> profiles;   ///< that kinds, links and algorithms refer to
   ProfileRef collectives_profile;  ///< without an entry: all of its collectives
