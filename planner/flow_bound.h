@@ -9,6 +9,14 @@
 
 namespace agpcs {
 
+/// Chunks over units a round, in lowest terms.
+struct FlowRatio {
+  std::int64_t chunks = 0, units = 1;
+  double value() const { return static_cast<double>(chunks) / static_cast<double>(units); }
+  /// Whole rounds of sub-chunks: ceil(K x ratio), exactly.
+  std::int64_t sub_rounds(int sub_chunks) const;
+};
+
 /// Rounds of each phase that no schedule undercuts, for chunks as finely cut as one likes.
 struct FlowBound {
   double reduce_scatter = 0, all_gather = 0;  ///< rounds of whole chunks
@@ -17,6 +25,9 @@ struct FlowBound {
   double rounds(int sub_chunks) const;
   /// Without a barrier phases overlap; then only what both need together counts.
   double overlapped = 0;
+  /// The same with overlapping phases: ceil(K x overlapped), over K.
+  double overlapped_rounds(int sub_chunks) const;
+  FlowRatio exact_reduce_scatter, exact_all_gather, exact_overlapped;  ///< of the three figures
 };
 
 /// The largest over all cuts S (nodes, with a server in and one out) of servers outside S over

@@ -32,7 +32,7 @@ struct FlowMethod {
 };
 /// parameter_server, ring, hamiltonian, greedy, trees, policy, search; the last is the default.
 std::span<const FlowMethod> flow_methods();
-/// Errors: no such name (did you mean).
+/// Errors (kUsage): no such name (did you mean).
 Result<const FlowMethod*> find_flow_method(std::string_view name);
 
 }  // namespace agpcs

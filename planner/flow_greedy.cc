@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/rng.h"
+#include "planner/flow_methods.h"
+#include "planner/hops.h"
+#include "planner/list_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kAllHops = 1024;  // servers up to which all hops are looked at
+constexpr int kNearHops = 64;   // of each server, above that
+
+/// One all-gather, round by round: the sub-chunk that the fewest servers have goes first, over its
+/// shortest hop that fits to a server that lacks it.
+class RarestFirst {
+ public:
+  RarestFirst(const Topology& topology, const std::vector<FlowRoute>& hops, int sub_chunks, Rng rng)
+      : topology_(topology),
+        hops_(hops),
+        servers_(static_cast<std::size_t>(topology.servers)),
+        out_(servers_),
+        in_(servers_),
+        rng_(rng) {
+    schedule_ = {topology.servers, sub_chunks, hops, {}, {}};
+    for (std::size_t h = 0; h < hops.size(); ++h) {
+      out_[static_cast<std::size_t>(hops[h].from)].push_back(static_cast<std::int32_t>(h));
+      in_[static_cast<std::size_t>(hops[h].to)].push_back(static_cast<std::int32_t>(h));
+    }
+    for (std::size_t s = 0; s < servers_; ++s) {
+      shuffle_equal(out_[s]);
+      shuffle_equal(in_[s]);
+    }
+    start_chunks();
+  }
+
+  /// None: a round passed in which nothing could be sent.
+  std::optional<FlowSchedule> run() {
+    while (!unfinished_.empty()) {
+      const std::size_t before = schedule_.all_gather.size();
+      play_round();
+      if (schedule_.all_gather.size() == before) return std::nullopt;
+      ++round_;
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  struct Chunk {
+    std::vector<std::int32_t> holders,
+        lackers;  // servers; what arrives in this round is in neither
+    std::vector<std::int32_t> arriving;
+    std::vector<bool> has;  // by server, or arriving there
+  };
+
+  // By links, those of equal ones as drawn.
+  void shuffle_equal(std::vector<std::int32_t>& of_server) {
+    for (std::size_t i = of_server.size(); i > 1; --i) {
+      std::swap(of_server[i - 1], of_server[rng_.below(i)]);
+    }
+    std::stable_sort(of_server.begin(), of_server.end(), [&](std::int32_t a, std::int32_t b) {
+      return hops_[static_cast<std::size_t>(a)].links.size() <
+             hops_[static_cast<std::size_t>(b)].links.size();
+    });
+  }
+
+  void start_chunks() {
+    chunks_.resize(servers_ * static_cast<std::size_t>(schedule_.sub_chunks));
+    for (std::size_t c = 0; c < chunks_.size(); ++c) {
+      const int owner = schedule_.owner_of(static_cast<int>(c));
+      chunks_[c].has.assign(servers_, false);
+      chunks_[c].has[static_cast<std::size_t>(owner)] = true;
+      chunks_[c].holders = {owner};
+      for (int s = 0; s < topology_.servers; ++s) {
+        if (s != owner) chunks_[c].lackers.push_back(s);
+      }
+      unfinished_.push_back(static_cast<std::int32_t>(c));
+    }
+  }
+
+  void play_round() {
+    open_links();
+    for (std::size_t i = unfinished_.size(); i > 1; --i) {
+      std::swap(unfinished_[i - 1], unfinished_[rng_.below(i)]);
+    }
+    // By how many servers have it; a chunk that was sent moves on by one.
+    std::vector<std::vector<std::int32_t>> by_count(servers_ + 1);
+    for (const std::int32_t c : unfinished_) {
+      by_count[chunks_[static_cast<std::size_t>(c)].holders.size()].push_back(c);
+    }
+    for (std::size_t count = 1; count < servers_; ++count) {
+      for (std::size_t i = 0; i < by_count[count].size(); ++i) {
+        const std::int32_t c = by_count[count][i];
+        if (send(c)) by_count[count + 1].push_back(c);
+      }
+    }
+    const auto finished = [&](std::int32_t c) {
+      Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
+      chunk.holders.insert(chunk.holders.end(), chunk.arriving.begin(), chunk.arriving.end());
+      chunk.arriving.clear();
+      return chunk.lackers.empty();
+    };
+    unfinished_.erase(std::remove_if(unfinished_.begin(), unfinished_.end(), finished),
+                      unfinished_.end());
+  }
+
+  void open_links() {
+    left_.clear();
+    port_out_.assign(servers_, 0);
+    port_in_.assign(servers_, 0);
+    for (const Topology::Link& link : topology_.links) {
+      left_.push_back(link.capacity);
+      if (topology_.is_server(link.from)) {
+        port_out_[static_cast<std::size_t>(link.from)] += link.capacity;
+      }
+      if (topology_.is_server(link.to))
+        port_in_[static_cast<std::size_t>(link.to)] += link.capacity;
+    }
+  }
+
+  // Looks from the side that has fewer servers.
+  bool send(std::int32_t c) {
+    const Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
+    const bool from_holders = chunk.holders.size() <= chunk.lackers.size();
+    const std::vector<std::int32_t>& side = from_holders ? chunk.holders : chunk.lackers;
+    if (side.empty()) return false;
+    const std::size_t first = rng_.below(side.size());
+    for (std::size_t i = 0; i < side.size(); ++i) {
+      const auto s = static_cast<std::size_t>(side[(first + i) % side.size()]);
+      if ((from_holders ? port_out_ : port_in_)[s] == 0) continue;
+      for (const std::int32_t h : (from_holders ? out_ : in_)[s]) {
+        if (!fits(chunk, hops_[static_cast<std::size_t>(h)], from_holders)) continue;
+        record(c, h);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool fits(const Chunk& chunk, const FlowRoute& hop, bool from_holders) const {
+    const auto from = static_cast<std::size_t>(hop.from), to = static_cast<std::size_t>(hop.to);
+    if (from_holders ? chunk.has[to] || port_in_[to] == 0
+                     : !chunk.has[from] || port_out_[from] == 0) {
+      return false;
+    }
+    if (!from_holders &&
+        std::find(chunk.arriving.begin(), chunk.arriving.end(), hop.from) != chunk.arriving.end()) {
+      return false;
+    }
+    return std::all_of(hop.links.begin(), hop.links.end(),
+                       [&](int l) { return left_[static_cast<std::size_t>(l)] > 0; });
+  }
+
+  void record(std::int32_t c, std::int32_t h) {
+    const FlowRoute& hop = hops_[static_cast<std::size_t>(h)];
+    Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
+    for (const int l : hop.links) --left_[static_cast<std::size_t>(l)];
+    --port_out_[static_cast<std::size_t>(hop.from)];
+    --port_in_[static_cast<std::size_t>(hop.to)];
+    chunk.has[static_cast<std::size_t>(hop.to)] = true;
+    chunk.arriving.push_back(hop.to);
+    const auto lacker = std::find(chunk.lackers.begin(), chunk.lackers.end(), hop.to);
+    *lacker = chunk.lackers.back();
+    chunk.lackers.pop_back();
+    schedule_.all_gather.push_back({c, h, round_});
+  }
+
+  const Topology& topology_;
+  const std::vector<FlowRoute>& hops_;
+  std::size_t servers_;
+  std::vector<std::vector<std::int32_t>> out_, in_;  // by server: hops, near ones first
+  Rng rng_;
+  FlowSchedule schedule_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::int32_t> unfinished_;
+  std::int32_t round_ = 0;
+  std::vector<std::int64_t> left_;                // by link: units in this round
+  std::vector<std::int64_t> port_out_, port_in_;  // by server: the same of all its links
+};
+
+/// The all-gather with the fewest rounds of `effort` draws.
+std::optional<FlowSchedule> best_all_gather(const Topology& topology,
+                                            const std::vector<FlowRoute>& hops, int sub_chunks,
+                                            const FlowOptions& options, Rng rng) {
+  std::optional<FlowSchedule> best;
+  const std::int64_t draws = std::max<std::int64_t>(1, options.effort);
+  for (std::int64_t d = 0; d < draws; ++d) {
+    if (best && options.interrupted != nullptr && options.interrupted->load()) break;
+    auto drawn = RarestFirst(topology, hops, sub_chunks, Rng(rng.next())).run();
+    if (!drawn) return std::nullopt;
+    if (!best || drawn->sub_rounds() < best->sub_rounds()) best = std::move(drawn);
+  }
+  normalize(*best);
+  return best;
+}
+
+}  // namespace
+
+Result<FlowSchedule> schedule_greedy(const Topology& topology, const FlowOptions& options) {
+  AGPCS_RETURN_IF_ERROR(verify_topology(topology));
+  const Rng rng = Rng(options.seed).fork("greedy");
+  const bool all = topology.servers <= kAllHops;
+  const int nearest = all ? 0 : kNearHops, alternatives = topology.servers <= 128 ? 4 : 1;
+  const Topology turned = reversed(topology);
+  const auto hops = shortest_hops(topology, nearest, alternatives);
+  const auto hops_back = shortest_hops(turned, nearest, alternatives);
+  std::optional<FlowSchedule> best;
+  for (int sub_chunks = 1; sub_chunks <= std::max(1, options.max_sub_chunks); ++sub_chunks) {
+    const auto gather = best_all_gather(topology, hops, sub_chunks, options, rng.fork("gather"));
+    const auto scatter =
+        best_all_gather(turned, hops_back, sub_chunks, options, rng.fork("scatter"));
+    if (!gather || !scatter) {
+      return Status(StatusCode::kInfeasible,
+                    fmt::format("topology '{}': hops to the {} nearest servers do not join all {}",
+                                topology.name, nearest, topology.servers));
+    }
+    FlowSchedule schedule = joined(mirrored(*scatter), *gather);
+    if (!options.barrier) schedule = without_barrier(topology, std::move(schedule));
+    if (!best || schedule.rounds() < best->rounds()) best = std::move(schedule);
+  }
+  return std::move(*best);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/flow_forests.h"
+#include "planner/tree_packing.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int64_t kSteps = 4096;  // in which a switch's units are joined, at most
+
+/// A number for every pair of incoming and outgoing neighbours of a switch.
+using Matrix = std::vector<std::vector<std::int64_t>>;
+
+/// Joins `in[i]` incoming units with `out[j]` outgoing ones evenly; pairs that `same` says are one
+/// node get none. Units may be left over.
+class EvenJoin {
+ public:
+  EvenJoin(std::vector<std::int64_t> in, std::vector<std::int64_t> out, std::vector<int> same)
+      : in_(std::move(in)),
+        out_(std::move(out)),
+        same_(std::move(same)),
+        pairs_(in_.size(), std::vector<std::int64_t>(out_.size(), 0)) {}
+
+  Matrix run() {
+    const std::int64_t total = std::accumulate(in_.begin(), in_.end(), std::int64_t{0});
+    const std::int64_t step = std::max<std::int64_t>(1, total / kSteps);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t i = 0; i < in_.size(); ++i) {
+        if (in_[i] == 0) continue;
+        const int j = fullest(i);
+        if (j >= 0) {
+          join(i, static_cast<std::size_t>(j), std::min(step, in_[i]));
+          moved = true;
+        } else {
+          moved = moved || exchange(i);
+        }
+      }
+    }
+    return std::move(pairs_);
+  }
+
+ private:
+  // The neighbour with the most units left of those joined least with i.
+  int fullest(std::size_t i) const {
+    int best = -1;
+    for (std::size_t j = 0; j < out_.size(); ++j) {
+      if (out_[j] == 0 || same_[i] == static_cast<int>(j)) continue;
+      if (best < 0 || out_[j] - pairs_[i][j] > out_[static_cast<std::size_t>(best)] -
+                                                   pairs_[i][static_cast<std::size_t>(best)]) {
+        best = static_cast<int>(j);
+      }
+    }
+    return best;
+  }
+
+  void join(std::size_t i, std::size_t j, std::int64_t wanted) {
+    const std::int64_t units = std::min(wanted, out_[j]);
+    pairs_[i][j] += units;
+    in_[i] -= units;
+    out_[j] -= units;
+  }
+
+  // Only i's own way out is left: another pair (k, l) gives way to (k, own) and (i, l).
+  bool exchange(std::size_t i) {
+    const int own = same_[i];
+    if (own < 0 || out_[static_cast<std::size_t>(own)] == 0) return false;
+    const auto o = static_cast<std::size_t>(own);
+    for (std::size_t k = 0; k < in_.size(); ++k) {
+      if (k == i || same_[k] == own) continue;
+      for (std::size_t l = 0; l < out_.size(); ++l) {
+        if (l == o || pairs_[k][l] == 0) continue;
+        const std::int64_t units = std::min({pairs_[k][l], in_[i], out_[o]});
+        pairs_[k][l] -= units;
+        pairs_[k][o] += units;
+        pairs_[i][l] += units;
+        in_[i] -= units;
+        out_[o] -= units;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::vector<std::int64_t> in_, out_;  // left
+  std::vector<int> same_;               // by incoming neighbour: the same node going out; -1: none
+  Matrix pairs_;
+};
+
+class SwitchSplitter {
+ public:
+  SwitchSplitter(const Topology& topology, std::int64_t rounds, Rng rng)
+      : topology_(topology), rng_(rng) {
+    lanes_.resize(static_cast<std::size_t>(topology.nodes()));
+    for (std::size_t l = 0; l < topology.links.size(); ++l) {
+      const Topology::Link& link = topology.links[l];
+      add({link.from, link.to, rounds * link.capacity, {static_cast<int>(l)}});
+    }
+  }
+
+  std::vector<Lane> run() {
+    std::vector<int> switches(static_cast<std::size_t>(topology_.switches));
+    std::iota(switches.begin(), switches.end(), topology_.servers);
+    for (std::size_t i = switches.size(); i > 1; --i) {
+      std::swap(switches[i - 1], switches[rng_.below(i)]);
+    }
+    // Those that join many last: their lanes are many.
+    std::stable_sort(switches.begin(), switches.end(),
+                     [&](int a, int b) { return servers_beside(a) < servers_beside(b); });
+    for (const int node : switches) split(node);
+    std::vector<Lane> lanes;
+    for (std::vector<Lane>& of_node : lanes_) {
+      for (Lane& lane : of_node) {
+        std::vector<FlowRoute> hop = hops_of(topology_, lane.links);
+        lane.links = std::move(hop.front().links);
+        lanes.push_back(std::move(lane));
+      }
+    }
+    return lanes;
+  }
+
+ private:
+  void add(Lane lane) { lanes_[static_cast<std::size_t>(lane.from)].push_back(std::move(lane)); }
+  std::int64_t servers_beside(int node) const {
+    const auto& of_node = lanes_[static_cast<std::size_t>(node)];
+    return std::count_if(of_node.begin(), of_node.end(),
+                         [&](const Lane& lane) { return topology_.is_server(lane.to); });
+  }
+
+  /// Lanes by the neighbour at their other end.
+  using ByNeighbour = std::map<int, std::vector<Lane>>;
+
+  void split(int node) {
+    ByNeighbour in, out;
+    for (Lane& lane : lanes_[static_cast<std::size_t>(node)])
+      out[lane.to].push_back(std::move(lane));
+    lanes_[static_cast<std::size_t>(node)].clear();
+    for (std::vector<Lane>& of_node : lanes_) {
+      const auto kept = std::stable_partition(of_node.begin(), of_node.end(),
+                                              [&](const Lane& lane) { return lane.to != node; });
+      for (auto lane = kept; lane != of_node.end(); ++lane) in[lane->from].push_back(*lane);
+      of_node.erase(kept, of_node.end());
+    }
+    std::vector<int> same;
+    for (const auto& [from, unused] : in) {
+      const auto found = out.find(from);
+      same.push_back(found == out.end() ? -1 : static_cast<int>(std::distance(out.begin(), found)));
+    }
+    const Matrix pairs = EvenJoin(units_of(in), units_of(out), same).run();
+    std::size_t i = 0;
+    for (auto& [from, incoming] : in) {
+      std::size_t j = 0;
+      for (auto& [to, outgoing] : out) connect(incoming, outgoing, pairs[i][j++]);
+      ++i;
+    }
+  }
+
+  static std::vector<std::int64_t> units_of(const ByNeighbour& lanes) {
+    std::vector<std::int64_t> units;
+    for (const auto& [node, of_node] : lanes) {
+      units.push_back(0);
+      for (const Lane& lane : of_node) units.back() += lane.units;
+    }
+    return units;
+  }
+
+  // Takes `units` from both sides; lanes that are used up leave.
+  void connect(std::vector<Lane>& incoming, std::vector<Lane>& outgoing, std::int64_t units) {
+    while (units > 0) {
+      Lane& a = incoming.back();
+      Lane& b = outgoing.back();
+      const std::int64_t both = std::min({units, a.units, b.units});
+      Lane lane = {a.from, b.to, both, a.links};
+      lane.links.insert(lane.links.end(), b.links.begin(), b.links.end());
+      add(std::move(lane));
+      units -= both;
+      a.units -= both;
+      b.units -= both;
+      if (a.units == 0) incoming.pop_back();
+      if (b.units == 0) outgoing.pop_back();
+    }
+  }
+
+  const Topology& topology_;
+  Rng rng_;
+  std::vector<std::vector<Lane>> lanes_;  // by the node where they begin
+};
+
+/// Every route takes the same part of the units of its fullest link.
+std::vector<Lane> lanes_of_routes(const Topology& topology, std::int64_t rounds) {
+  std::vector<std::int64_t> routes_over(topology.links.size(), 0);
+  for (const std::vector<int>& route : topology.routes) {
+    for (const int l : route) ++routes_over[static_cast<std::size_t>(l)];
+  }
+  std::vector<Lane> lanes;
+  for (int from = 0; from < topology.servers; ++from) {
+    for (int to = 0; to < topology.servers; ++to) {
+      if (from == to) continue;
+      const auto& links =
+          topology
+              .routes[static_cast<std::size_t>(from) * static_cast<std::size_t>(topology.servers) +
+                      static_cast<std::size_t>(to)];
+      std::int64_t units = INT64_MAX;
+      for (const int l : links) {
+        const auto link = static_cast<std::size_t>(l);
+        units = std::min(units, rounds * topology.links[link].capacity / routes_over[link]);
+      }
+      if (units > 0) lanes.push_back({from, to, units, links});
+    }
+  }
+  return lanes;
+}
+
+}  // namespace
+
+std::vector<Lane> split_switches(const Topology& topology, std::int64_t rounds, Rng rng) {
+  if (!topology.routes.empty()) return lanes_of_routes(topology, rounds);
+  return SwitchSplitter(topology, rounds, rng).run();
+}
+
+}  // namespace agpcs

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/tree_packing.h"
+
+#include "ir/check.h"
+#include "planner/flow_forests.h"
+#include "planner/max_flow.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Lanes with the same ends as one arc of a flow network, whose capacity is what is left of them.
+class LaneNetwork {
+ public:
+  struct Pair {
+    int from, to, arc;
+    std::int64_t units, left;
+    std::vector<std::size_t> lanes;  // those with units, the last one first
+  };
+
+  LaneNetwork(int servers, const std::vector<Lane>& lanes, int trees_of_root)
+      : servers_(servers), network_(servers + 1) {
+    std::map<std::pair<int, int>, std::size_t> numbers;
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      const auto [place, is_new] =
+          numbers.emplace(std::pair(lanes[l].from, lanes[l].to), pairs_.size());
+      if (is_new) pairs_.push_back({lanes[l].from, lanes[l].to, 0, 0, 0, {}});
+      Pair& pair = pairs_[place->second];
+      pair.units += lanes[l].units;
+      pair.lanes.push_back(l);
+    }
+    for (Pair& pair : pairs_) {
+      pair.left = pair.units;
+      pair.arc = network_.add(pair.from, pair.to, pair.units);
+    }
+    network_.set_source(servers, true);
+    for (int s = 0; s < servers; ++s) {
+      waiting_arcs_.push_back(network_.add(servers, s, trees_of_root));
+    }
+    waiting_.assign(static_cast<std::size_t>(servers), trees_of_root);
+    all_waiting_ = static_cast<std::int64_t>(servers) * trees_of_root;
+  }
+
+  std::vector<Pair>& pairs() { return pairs_; }
+
+  void change_left(Pair& pair, std::int64_t by) {
+    pair.left += by;
+    network_.set_capacity(pair.arc, pair.left);
+  }
+  void change_waiting(int root, int by) {
+    const auto r = static_cast<std::size_t>(root);
+    waiting_[r] += by;
+    all_waiting_ += by;
+    network_.set_capacity(waiting_arcs_[r], waiting_[r]);
+  }
+
+  /// Whether all trees that wait fit on what is left.
+  bool fits() {
+    bool all = true;
+    for (int s = 0; all && s < servers_; ++s) {
+      all = network_.run(s, all_waiting_) == all_waiting_;
+      network_.set_source(s, true);  // sets of servers with s inside have been looked at
+    }
+    for (int s = 0; s < servers_; ++s) network_.set_source(s, false);
+    return all;
+  }
+
+  /// Whether a growing tree, which does not wait, can take a unit of `pair`: no set of servers with
+  /// `to` inside and `from` outside is without a unit to spare.
+  bool can_spare(const Pair& pair) {
+    network_.set_source(pair.from, true);
+    const FlowAmount wanted = static_cast<FlowAmount>(all_waiting_) + 1;
+    const bool can = network_.run(pair.to, wanted) == wanted;
+    network_.set_source(pair.from, false);
+    return can;
+  }
+
+ private:
+  int servers_;
+  MaxFlow network_;
+  std::vector<Pair> pairs_;
+  std::vector<int> waiting_arcs_, waiting_;  // by root: trees not begun
+  std::int64_t all_waiting_;
+};
+
+class TreePacker {
+ public:
+  TreePacker(int servers, const std::vector<Lane>& lanes, int trees_of_root, Rng rng)
+      : servers_(static_cast<std::size_t>(servers)),
+        lanes_(lanes),
+        network_(servers, lanes, trees_of_root),
+        rng_(rng),
+        out_(servers_) {
+    forest_ = {servers, trees_of_root, {}, {}};
+    for (const Lane& lane : lanes) left_.push_back(lane.units);
+    for (std::size_t p = 0; p < network_.pairs().size(); ++p) {
+      out_[static_cast<std::size_t>(network_.pairs()[p].from)].push_back(p);
+    }
+    for (int c = 0; c < servers * trees_of_root; ++c) {
+      forest_.trees.push_back({c, {}, std::vector<std::int32_t>(servers_, -1)});
+    }
+  }
+
+  FlowForest run() {
+    for (int k = 0; k < forest_.sub_chunks; ++k) {
+      std::vector<int> roots(servers_);
+      for (std::size_t s = 0; s < servers_; ++s) roots[s] = static_cast<int>(s);
+      for (std::size_t i = roots.size(); i > 1; --i) std::swap(roots[i - 1], roots[rng_.below(i)]);
+      for (const int root : roots) add_tree(root, root * forest_.sub_chunks + k);
+    }
+    forest_.routes = routes_.take();
+    return std::move(forest_);
+  }
+
+ private:
+  using Pair = LaneNetwork::Pair;
+
+  void add_tree(int root, int chunk) {
+    network_.change_waiting(root, -1);
+    std::vector<std::size_t> edges = grow(root, false);
+    for (const std::size_t p : edges) network_.change_left(network_.pairs()[p], -1);
+    if (edges.size() + 1 < servers_ || !network_.fits()) {
+      for (const std::size_t p : edges) network_.change_left(network_.pairs()[p], 1);
+      edges = grow(root, true);
+    }
+    AGPCS_CHECK(edges.size() + 1 == servers_, "a tree of {} edges for {} servers", edges.size(),
+                servers_);
+    for (const std::size_t p : edges) record(network_.pairs()[p], chunk);
+  }
+
+  // The edge that counts for more is taken first: much left of it, near the root.
+  struct Edge {
+    double worth;
+    std::uint64_t drawn;
+    std::size_t pair;
+    int depth;
+    bool operator<(const Edge& other) const {
+      return std::tie(worth, drawn, pair) < std::tie(other.worth, other.drawn, other.pair);
+    }
+  };
+
+  /// The pairs of a tree; with `careful`, they are taken from what is left, and every one only if
+  /// all other trees still fit.
+  std::vector<std::size_t> grow(int root, bool careful) {
+    std::vector<bool> inside(servers_, false);
+    std::vector<std::size_t> edges;
+    std::vector<Edge> heap;
+    const auto enter = [&](int server, int depth) {
+      inside[static_cast<std::size_t>(server)] = true;
+      for (const std::size_t p : out_[static_cast<std::size_t>(server)]) {
+        const Pair& pair = network_.pairs()[p];
+        if (pair.left == 0 || inside[static_cast<std::size_t>(pair.to)]) continue;
+        const double part = static_cast<double>(pair.left) / static_cast<double>(pair.units);
+        heap.push_back({part - 0.25 * depth, rng_.next(), p, depth});
+        std::push_heap(heap.begin(), heap.end());
+      }
+    };
+    enter(root, 0);
+    while (!heap.empty() && edges.size() + 1 < servers_) {
+      std::pop_heap(heap.begin(), heap.end());
+      const Edge edge = heap.back();
+      heap.pop_back();
+      Pair& pair = network_.pairs()[edge.pair];
+      if (inside[static_cast<std::size_t>(pair.to)]) continue;
+      if (careful && !network_.can_spare(pair)) continue;
+      if (careful) network_.change_left(pair, -1);
+      edges.push_back(edge.pair);
+      enter(pair.to, edge.depth + 1);
+    }
+    return edges;
+  }
+
+  void record(Pair& pair, int chunk) {
+    const std::size_t l = pair.lanes.back();
+    const Lane& lane = lanes_[l];
+    if (--left_[l] == 0) pair.lanes.pop_back();
+    forest_.trees[static_cast<std::size_t>(chunk)].down[static_cast<std::size_t>(lane.to)] =
+        routes_.number_of(lane.from, lane.to, lane.links);
+  }
+
+  std::size_t servers_;
+  const std::vector<Lane>& lanes_;
+  LaneNetwork network_;
+  Rng rng_;
+  std::vector<std::vector<std::size_t>> out_;  // by server: pairs
+  std::vector<std::int64_t> left_;             // by lane
+  RouteTable routes_;
+  FlowForest forest_;
+};
+
+}  // namespace
+
+bool trees_fit(int servers, const std::vector<Lane>& lanes, int trees_of_root) {
+  return LaneNetwork(servers, lanes, trees_of_root).fits();
+}
+
+FlowForest pack_trees(int servers, const std::vector<Lane>& lanes, int trees_of_root, Rng rng) {
+  return TreePacker(servers, lanes, trees_of_root, rng).run();
+}
+
+}  // namespace agpcs

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduces scheduled on topologies, as tables:
+//   flow_bench table2 [methods...]     the nine topologies of the paper, all methods, mean over 5
+//   seeds flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
+//   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
+#include "ir/topology.h"
+#include "planner/flow_bound.h"
+#include "planner/flow_method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kSeeds = 5;
+constexpr int kSubChunks = 2;  // at most
+
+/// Rounds that the paper reports (Table 2). Its DCell rows look like one phase only.
+struct PaperRow {
+  std::string_view topology;
+  bool drawn;  // the topology depends on the seed
+  double parameter_server, ring, learned;
+};
+constexpr PaperRow kPaper[] = {
+    {"bcube:3,1", false, 16.8, 18.0, 10.2},
+    {"bcube:4,1", false, 31.8, 64.0, 20.8},
+    {"bcube:5,1", false, 51.6, 150.0, 34.7},
+    {"dcell:4,1", false, 30.0, 47.1, 23.2},
+    {"dcell:5,1", false, 48.4, 75.9, 33.8},
+    {"dcell:6,1", false, 71.2, 112.3, 48.0},
+    {"jellyfish:10,4,links=20", true, 23.0, 40.0, 22.7},
+    {"jellyfish:15,4,links=30", true, 36.0, 69.6, 39.9},
+    {"jellyfish:20,4,links=39", true, 51.2, 80.0, 62.2},
+};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct Measured {
+  bool ok = false;
+  double rounds = 0, bound = 0, seconds = 0, bound_seconds = 0;
+  int sub_chunks = 1, servers = 0;
+  long peak_kib = 0;
+};
+
+/// Checked on both checkers; a schedule that fails one ends the program.
+void require_valid(const Topology& topology, const FlowSchedule& schedule,
+                   std::string_view method) {
+  for (const Status& status : {verify_schedule(topology, schedule), check_sums(schedule, 1)}) {
+    if (status.ok()) continue;
+    fmt::print(stderr, "{} on {}: {}\n", method, topology.name, status.message());
+    std::exit(70);
+  }
+}
+
+Measured measure(const FlowMethod& method, const Topology& topology, const FlowOptions& options) {
+  Measured measured;
+  measured.servers = topology.servers;
+  auto begin = std::chrono::steady_clock::now();
+  const FlowBound bound = flow_bound(topology);
+  measured.bound_seconds = seconds_since(begin);
+  begin = std::chrono::steady_clock::now();
+  const Result<FlowSchedule> schedule = method.schedule(topology, options);
+  measured.seconds = seconds_since(begin);
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  measured.peak_kib = usage.ru_maxrss;
+  if (!schedule.ok()) {
+    fmt::print(stderr, "{}: {}\n", method.name, schedule.status().message());
+    return measured;
+  }
+  require_valid(topology, *schedule, method.name);
+  measured.ok = true;
+  measured.rounds = schedule->rounds();
+  measured.sub_chunks = schedule->sub_chunks;
+  measured.bound = bound.rounds(schedule->sub_chunks);
+  return measured;
+}
+
+struct Mean {
+  double rounds = 0, bound = 0, seconds = 0, worst_seconds = 0;
+  int ok = 0, optimal = 0;
+};
+
+Mean mean_of(const PaperRow& row, const FlowMethod& method) {
+  Mean mean;
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    const std::string spec =
+        row.drawn ? fmt::format("{},seed={}", row.topology, seed) : std::string(row.topology);
+    FlowOptions options;
+    options.seed = static_cast<std::uint64_t>(seed);
+    options.max_sub_chunks = kSubChunks;
+    const Measured one = measure(method, *make_topology(spec), options);
+    if (!one.ok) continue;
+    ++mean.ok;
+    mean.rounds += one.rounds;
+    mean.bound += one.bound;
+    mean.seconds += one.seconds;
+    mean.worst_seconds = std::max(mean.worst_seconds, one.seconds);
+    mean.optimal += one.rounds == one.bound ? 1 : 0;
+  }
+  for (double* sum : {&mean.rounds, &mean.bound, &mean.seconds}) *sum /= std::max(1, mean.ok);
+  return mean;
+}
+
+void print_paper(const PaperRow& row, double bound) {
+  const bool one_phase = std::string_view(row.topology).starts_with("dcell");
+  const auto print = [&](std::string_view name, double rounds) {
+    fmt::print("| {} | paper: {}{} | {:.1f} | {:.1f} | {:.1f}% | | |\n", row.topology, name,
+               one_phase ? " (as printed)" : "", rounds, bound, 100 * (rounds / bound - 1));
+    if (one_phase) {
+      fmt::print(
+          "| {} | paper: {} (read as one phase, doubled) | {:.1f} | {:.1f} | {:.1f}% | | |\n",
+          row.topology, name, 2 * rounds, bound, 100 * (2 * rounds / bound - 1));
+    }
+  };
+  print("parameter server", row.parameter_server);
+  print("ring", row.ring);
+  print("learned", row.learned);
+}
+
+int table2(const std::vector<std::string>& wanted) {
+  fmt::print("| topology | method | rounds | bound | gap | optimal seeds | seconds (worst) |\n");
+  fmt::print("|---|---|---|---|---|---|---|\n");
+  for (const PaperRow& row : kPaper) {
+    const std::string spec =
+        row.drawn ? fmt::format("{},seed=1", row.topology) : std::string(row.topology);
+    print_paper(row, flow_bound(*make_topology(spec)).rounds(kSubChunks));
+    for (const FlowMethod& method : flow_methods()) {
+      if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), method.name) == wanted.end()) {
+        continue;
+      }
+      const Mean mean = mean_of(row, method);
+      if (mean.ok == 0) {
+        fmt::print("| {} | {} | none | | | | |\n", row.topology, method.name);
+        continue;
+      }
+      fmt::print("| {} | {}{} | {:.1f} | {:.1f} | {:.1f}% | {} of {} | {:.3f} ({:.3f}) |\n",
+                 row.topology, method.name,
+                 mean.ok < kSeeds ? fmt::format(" ({} of {} seeds)", mean.ok, kSeeds) : "",
+                 mean.rounds, mean.bound, 100 * (mean.rounds / mean.bound - 1), mean.optimal,
+                 mean.ok, mean.seconds, mean.worst_seconds);
+      std::fflush(stdout);
+    }
+  }
+  return 0;
+}
+
+int row(std::string_view name, std::string_view spec, std::uint64_t seed, std::int64_t effort) {
+  const auto method = find_flow_method(name);
+  const auto topology = make_topology(spec);
+  for (const Status& status : {method.status(), topology.status()}) {
+    if (status.ok()) continue;
+    fmt::print(stderr, "{}\n", status.message());
+    return 1;
+  }
+  FlowOptions options;
+  options.seed = seed;
+  options.effort = effort;
+  options.max_sub_chunks = kSubChunks;
+  const Measured one = measure(**method, *topology, options);
+  if (!one.ok) {
+    fmt::print("| {} | {} | none | | | | | | |\n", spec, topology->servers);
+    return 0;
+  }
+  fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:.2f}% | {:.2f} | {:.2f} | {:.0f} |\n", spec,
+             one.servers, one.sub_chunks, one.rounds, one.bound, 100 * (one.rounds / one.bound - 1),
+             one.bound_seconds, one.seconds, static_cast<double>(one.peak_kib) / 1024);
+  return 0;
+}
+
+/// `row` in a process of its own, so that its peak of memory is its own.
+void row_apart(const char* program, std::string_view method, const std::string& spec) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string name(method);
+    execl(program, program, "row", name.c_str(), spec.c_str(), "1", "1", nullptr);
+    std::_Exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fmt::print("| {} | failed |\n", spec);
+}
+
+int scale(const char* program, std::string_view method) {
+  constexpr std::string_view kLarge[] = {"bcube:32,1", "dcell:31,1", "jellyfish:1000,4",
+                                         "fat_tree:16", "dgx:125,8"};
+  constexpr std::string_view kGrowth[] = {
+      "bcube:4,1",      "bcube:8,1",      "bcube:16,1",      "bcube:32,1",       "bcube:64,1",
+      "jellyfish:16,4", "jellyfish:64,4", "jellyfish:256,4", "jellyfish:1024,4", "jellyfish:4096,4",
+      "fat_tree:4",     "fat_tree:6",     "fat_tree:10",     "fat_tree:16",      "fat_tree:26"};
+  fmt::print("method {}\n\n", method);
+  fmt::print("| topology | servers | K | rounds | bound | gap | bound s | method s | peak MiB |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|\n");
+  for (const std::string_view spec : kLarge) {
+    row_apart(program, method, std::string(spec));
+    row_apart(program, method, fmt::format("{},fail=0.01", spec));
+  }
+  for (const std::string_view spec : kGrowth) row_apart(program, method, std::string(spec));
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.size() > 1 && words[1] == "table2") return table2({words.begin() + 2, words.end()});
+  if (words.size() > 1 && words[1] == "scale") {
+    const std::string method(words.size() > 2 ? words[2] : flow_methods().back().name);
+    return scale("/proc/self/exe", method);
+  }
+  if (words.size() == 6 && words[1] == "row") {
+    return row(words[2], words[3], std::stoull(words[4]), std::stoll(words[5]));
+  }
+  fmt::print(stderr,
+             "usage: {} table2 [methods...] | scale [method] | row METHOD TOPOLOGY SEED EFFORT\n",
+             words[0]);
+  return 2;
+}
+
+}  // namespace
+}  // namespace agpcs
+
+int main(int argc, char** argv) { return agpcs::run(std::vector<std::string>(argv, argv + argc)); }
