@@ -51,6 +51,7 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   lowered.name = fmt::format("b{}", index);
   lowered.stage = bucket.stage;
   lowered.algorithm = bucket.algorithm;
+  lowered.flow = bucket.flow;
   if (bucket.parameters.empty()) {
     return internal_error(fmt::format("strategy: bucket {} is empty", index));
   }
@@ -83,6 +84,8 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.schedule = strategy.schedule;
   plan.stages = lower_stages(graph, cluster, strategy);
   plan.cuts = cuts_between(graph, strategy.stage_of, training.precision);
+  plan.flows = strategy.flows;
+  for (std::size_t f = 0; f < plan.flows.size(); ++f) plan.flows[f].name = fmt::format("f{}", f);
   for (const Bucket& bucket : strategy.buckets) {
     AGPCS_TRY(PlanBucket lowered, lower_bucket(graph, bucket, plan.buckets.size(), training));
     plan.buckets.push_back(std::move(lowered));

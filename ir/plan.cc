@@ -74,6 +74,20 @@ std::int64_t PlanBucket::elements() const {
   return sum;
 }
 
+std::int64_t PlanFlow::message_count() const {
+  std::size_t sum = 0;
+  for (const FlowStep& step : steps) sum += step.messages.size();
+  return static_cast<std::int64_t>(sum);
+}
+
+std::string algorithm_text(const Plan& plan, const PlanBucket& bucket) {
+  std::string text(name_of(bucket.algorithm));
+  if (bucket.algorithm == AllReduce::kFlow) {
+    text += ":" + plan.flows[static_cast<std::size_t>(bucket.flow)].name;
+  }
+  return text;
+}
+
 std::string_view name_of(Opcode opcode) { return kOpcodeNames[static_cast<std::size_t>(opcode)]; }
 
 StreamKind stream_of(Opcode opcode) {

@@ -2,16 +2,18 @@
 // The grammar of docs/plan_format.md. What a plan means is checked by `find_problems`; that its
 // text is the one and only spelling of it, by printing it again.
 #include "ir/diagnostics.h"
+#include "ir/plan_flow.h"
+#include "ir/plan_instruction.h"
 #include "ir/plan_lines.h"
 #include "ir/plan_text.h"
 #include "ir/plan_verify.h"
-#include "ir/units.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/version.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <map>
@@ -21,14 +23,12 @@
 namespace agpcs {
 namespace {
 
-const std::vector<std::string> kSections = {"stage", "cut", "bucket", "program", "expect"};
-const std::vector<std::string> kOpcodes = {"forward",    "backward",      "send",
-                                           "recv",       "send_gradient", "recv_gradient",
-                                           "all_reduce", "update",        "report"};
+const std::vector<std::string> kSections = {"stage", "cut", "flow", "bucket", "program", "expect"};
 
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
   for (const AllReduce algorithm : kAllReduces) names.emplace_back(name_of(algorithm));
+  names.emplace_back("flow:f0");
   return names;
 }
 
@@ -236,7 +236,7 @@ class PlanParser {
         diagnostics_.error(
             keyword_range(*line),
             fmt::format("'{}' comes after '{}'", line->keyword(), kSections[reached]),
-            "sections come in the order stage, cut, bucket, program, expect");
+            "sections come in the order stage, cut, flow, bucket, program, expect");
       }
       reached = std::max(reached, section);
       expect_seen = line->keyword() == "expect";
@@ -248,9 +248,9 @@ class PlanParser {
   }
 
   void parse_section(std::size_t section, const PlanLine& line) {
-    const std::array<void (PlanParser::*)(const PlanLine&), 5> parsers = {
-        &PlanParser::parse_stage, &PlanParser::parse_cut, &PlanParser::parse_bucket,
-        &PlanParser::parse_program, &PlanParser::parse_expect};
+    const std::array<void (PlanParser::*)(const PlanLine&), 6> parsers = {
+        &PlanParser::parse_stage,  &PlanParser::parse_cut,     &PlanParser::parse_flow,
+        &PlanParser::parse_bucket, &PlanParser::parse_program, &PlanParser::parse_expect};
     (this->*parsers[section])(line);
   }
 
@@ -355,18 +355,55 @@ class PlanParser {
     return tensor;
   }
 
+  void parse_flow(const PlanLine& line) {
+    PlanLineReader in(line, diagnostics_, {"stage", "sub-chunks", "steps", "messages"});
+    PlanFlow flow;
+    flow.name = in.name("a flow");
+    flow.stage = in.reference_value("stage", 's');
+    const std::int64_t sub_chunks = in.integer_value("sub-chunks");
+    const std::int64_t steps = in.integer_value("steps");
+    const std::int64_t messages = in.integer_value("messages");
+    in.finish();
+    if (in.ok() && flow.stage >= static_cast<int>(plan_.stages.size())) {
+      in.fail(fmt::format("stage s{} of {} stages", flow.stage, plan_.stages.size()));
+    }
+    if (in.ok() && (sub_chunks < 1 || sub_chunks > kMaxSubChunks)) {
+      in.fail(fmt::format("sub-chunks is {}, not 1 to {}", sub_chunks, kMaxSubChunks));
+    }
+    flow.sub_chunks = static_cast<int>(sub_chunks);
+    while (const PlanLine* item = next_item("")) {
+      if (!in.ok()) continue;  // what its lines mean is not known
+      flow.steps.push_back(parse_flow_step(*item, diagnostics_, flow.sub_chunks,
+                                           plan_.stages[static_cast<std::size_t>(flow.stage)]));
+    }
+    check_total(line, "steps", steps, static_cast<std::int64_t>(flow.steps.size()));
+    check_total(line, "messages", messages, flow.message_count());
+    plan_.flows.push_back(std::move(flow));
+  }
+
+  /// "ring", or "flow:f0".
+  static void read_algorithm(PlanLineReader& in, PlanBucket& bucket) {
+    constexpr std::string_view kFlow = "flow:f";
+    const std::string_view text = in.value("algorithm");
+    if (const auto named = all_reduce_named(text)) {
+      bucket.algorithm = *named;
+    } else if (text.substr(0, kFlow.size()) == kFlow) {
+      const auto index = parse_integer(text.substr(kFlow.size()));
+      bucket.algorithm = AllReduce::kFlow;
+      bucket.flow = static_cast<int>(std::clamp<std::int64_t>(index.value_or(-1), -1, 1 << 30));
+      if (bucket.flow < 0) in.fail(fmt::format("'{}' is no flow such as flow:f0", text));
+    } else {
+      in.fail(fmt::format("unknown algorithm '{}'", text),
+              did_you_mean(text, algorithm_names(), "algorithms"));
+    }
+  }
+
   void parse_bucket(const PlanLine& line) {
     PlanLineReader in(line, diagnostics_, {"stage", "algorithm", "type", "gradients", "elements"});
     PlanBucket bucket;
     bucket.name = in.name("a bucket");
     bucket.stage = in.reference_value("stage", 's');
-    const std::string_view algorithm = in.value("algorithm");
-    if (const auto named = all_reduce_named(algorithm)) {
-      bucket.algorithm = *named;
-    } else {
-      in.fail(fmt::format("unknown algorithm '{}'", algorithm),
-              did_you_mean(algorithm, algorithm_names(), "algorithms"));
-    }
+    read_algorithm(in, bucket);
     read_type(in, bucket.type);
     const std::int64_t gradients = in.integer_value("gradients");
     const std::int64_t elements = in.integer_value("elements");
@@ -394,72 +431,16 @@ class PlanParser {
     in.finish();
     while (const PlanLine* item = next_item("")) {
       lines_of_[{plan_.programs.size(), program.instructions.size()}] = item;
-      program.instructions.push_back(parse_instruction(*item));
+      program.instructions.push_back(read_instruction(*item, diagnostics_, plan_.micro_batches));
     }
     plan_.programs.push_back(std::move(program));
-  }
-
-  Instruction parse_instruction(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_, {"mb", "after"});
-    Instruction instruction;
-    const std::optional<Opcode> opcode = opcode_named(line.keyword());
-    if (!opcode || *opcode == Opcode::kGradients) {
-      in.fail(fmt::format("unknown instruction '{}'", line.keyword()),
-              did_you_mean(line.keyword(), kOpcodes, "instructions"));
-      return instruction;
-    }
-    instruction.id.opcode = *opcode;
-    const char letter = object_letter(*opcode);
-    if (letter != '\0') {
-      instruction.id.object = in.reference(letter, letter == 'b' ? "a bucket" : "a cut");
-    }
-    if (has_micro_batch(*opcode)) {
-      const std::int64_t micro_batch = in.integer_value("mb");
-      if (micro_batch < 0 || micro_batch >= std::max<std::int64_t>(plan_.micro_batches, 1)) {
-        in.fail(fmt::format("mb is {}, of {} micro-batches", micro_batch, plan_.micro_batches));
-      }
-      instruction.id.micro_batch = static_cast<int>(micro_batch);
-    }
-    if (in.next_is("after")) read_after(in, instruction.after);
-    in.finish();
-    return instruction;
-  }
-
-  static void read_after(PlanLineReader& in, std::vector<InstructionId>& after) {
-    for (const std::string_view part : split_outside_quotes(in.value("after"), ',')) {
-      if (const std::optional<InstructionId> id = parse_instruction_id(part)) {
-        after.push_back(*id);
-        continue;
-      }
-      const std::string word(part.substr(0, part.find(':')));
-      std::vector<std::string> words = kOpcodes;
-      words.push_back("gradients");
-      const std::string near = opcode_named(word) ? "" : nearest(word, words);
-      return in.fail(fmt::format("'{}' names no instruction", part),
-                     near.empty() ? "as in forward:0, recv:c0:1, all_reduce:b2, gradients:b2:3"
-                                  : fmt::format("did you mean '{}'?", near));
-    }
   }
 
   void parse_expect(const PlanLine& line) {
     PlanLineReader(line, diagnostics_, {}).finish();
     while (const PlanLine* item = next_item("")) {
-      const std::string_view unit = expectation_unit(item->keyword());
-      std::string_view text = item->text.substr(2);
-      std::size_t space = text.rfind(' ');
-      if (unit == "samples/s" && space != std::string_view::npos && space > 0) {
-        space = text.rfind(' ', space - 1);
-      }
-      const std::string_view value = space == std::string_view::npos ? "" : text.substr(space + 1);
-      const std::optional<double> number = read_figure(value, unit);
-      if (!number) {
-        diagnostics_.error({item->number, 3 + static_cast<int>(text.size() - value.size()),
-                            static_cast<int>(value.size())},
-                           fmt::format("'{}' is no figure such as {}", value,
-                                       figure(unit.empty() ? 0.5 : 1500, unit)));
-        continue;
-      }
-      plan_.expect.push_back({std::string(text.substr(0, space)), *number, std::string(unit)});
+      if (auto read = read_expectation(*item, diagnostics_))
+        plan_.expect.push_back(std::move(*read));
     }
   }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_flow.h"
 #include "ir/plan_text.h"
 #include "ir/units.h"
 
@@ -22,6 +23,7 @@ class PlanPrinter {
     print_training();
     for (const PlanStage& stage : plan_.stages) print_stage(stage);
     for (const Cut& cut : plan_.cuts) print_cut(cut);
+    for (const PlanFlow& flow : plan_.flows) print_flow(flow);
     for (const PlanBucket& bucket : plan_.buckets) print_bucket(bucket);
     for (const Program& program : plan_.programs) print_program(program);
     print_expect();
@@ -97,9 +99,18 @@ class PlanPrinter {
     }
   }
 
+  void print_flow(const PlanFlow& flow) {
+    add("flow {} stage={} sub-chunks={} steps={} messages={}\n", flow.name, stage_name(flow.stage),
+        flow.sub_chunks, flow.steps.size(), flow.message_count());
+    const std::vector<int>& ranks = plan_.stages[static_cast<std::size_t>(flow.stage)].ranks;
+    for (const FlowStep& step : flow.steps) {
+      add("{}\n", print_flow_step(step, flow.sub_chunks, ranks));
+    }
+  }
+
   void print_bucket(const PlanBucket& bucket) {
     add("bucket {} stage={} algorithm={} type={} gradients={} elements={}\n", bucket.name,
-        stage_name(bucket.stage), name_of(bucket.algorithm), name_of(bucket.type),
+        stage_name(bucket.stage), algorithm_text(plan_, bucket), name_of(bucket.type),
         bucket.members.size(), bucket.elements());
     for (const BucketMember& member : bucket.members) {
       add("  gradient {} elements={}\n", quoted(member.parameter), member.elements);

@@ -49,6 +49,7 @@ class StructureChecker {
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
     if (problems_.empty()) check_ranks();
     for (std::size_t i = 0; i < plan_.cuts.size(); ++i) check_cut(i);
+    for (std::size_t i = 0; i < plan_.flows.size(); ++i) check_flow(i);
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
     if (problems_.empty()) check_expectations();
   }
@@ -254,6 +255,38 @@ class StructureChecker {
     }
   }
 
+  void check_flow(std::size_t index) {
+    const PlanFlow& flow = plan_.flows[index];
+    check_name("flow", 'f', index, flow.name);
+    if (!is_stage(flow.stage)) {
+      return fail(fmt::format("flow {} is of stage s{}, of {} stages", flow.name, flow.stage,
+                              plan_.stages.size()));
+    }
+    const std::size_t members = plan_.stages[static_cast<std::size_t>(flow.stage)].ranks.size();
+    const Status sums = verify_flow(flow, static_cast<int>(members));
+    if (!sums.ok()) fail(sums.message());
+    const bool used = std::any_of(plan_.buckets.begin(), plan_.buckets.end(),
+                                  [&](const auto& b) { return b.flow == static_cast<int>(index); });
+    if (!used) {
+      fail(fmt::format("flow {} serves no bucket", flow.name),
+           fmt::format("a bucket names it by algorithm=flow:{}", flow.name));
+    }
+  }
+
+  void check_algorithm(const PlanBucket& bucket) {
+    if ((bucket.algorithm == AllReduce::kFlow) != (bucket.flow >= 0) ||
+        bucket.flow >= static_cast<int>(plan_.flows.size())) {
+      return fail(fmt::format("bucket {} has algorithm {} and flow f{}, of {} flows", bucket.name,
+                              name_of(bucket.algorithm), bucket.flow, plan_.flows.size()));
+    }
+    if (bucket.flow < 0) return;
+    const PlanFlow& flow = plan_.flows[static_cast<std::size_t>(bucket.flow)];
+    if (flow.stage == bucket.stage) return;
+    fail(fmt::format("bucket {} of stage s{} names flow {} of stage s{}", bucket.name, bucket.stage,
+                     flow.name, flow.stage),
+         "a flow serves the buckets of its own stage");
+  }
+
   void check_bucket(std::size_t index) {
     const PlanBucket& bucket = plan_.buckets[index];
     check_name("bucket", 'b', index, bucket.name);
@@ -264,6 +297,7 @@ class StructureChecker {
     if (!is_floating(bucket.type)) {
       fail(fmt::format("bucket {} holds gradients of {}", bucket.name, name_of(bucket.type)));
     }
+    check_algorithm(bucket);
     if (bucket.members.empty()) fail(fmt::format("bucket {} has no gradients", bucket.name));
     for (const BucketMember& member : bucket.members) {
       if (member.elements < 1 || member.elements > kLargest) {

@@ -123,9 +123,40 @@ class StrategyVerifier {
     return {};
   }
 
+  Status check_flows() const {
+    for (std::size_t i = 0; i < s_.flows.size(); ++i) {
+      const PlanFlow& flow = s_.flows[i];
+      if (flow.stage < 0 || flow.stage >= stage_count()) {
+        return fail("flow {} is of stage {}", i, flow.stage);
+      }
+      const std::size_t members = s_.stages[static_cast<std::size_t>(flow.stage)].devices.size();
+      const Status sums = verify_flow(flow, static_cast<int>(members));
+      if (!sums.ok()) return fail("flow {}: {}", i, sums.message());
+      const bool used = std::any_of(s_.buckets.begin(), s_.buckets.end(),
+                                    [&](const Bucket& b) { return b.flow == static_cast<int>(i); });
+      if (!used) return fail("flow {} serves no bucket", i);
+    }
+    return {};
+  }
+
+  Status check_algorithm(std::size_t index) const {
+    const Bucket& bucket = s_.buckets[index];
+    const bool flow = bucket.flow >= 0 && bucket.flow < static_cast<int>(s_.flows.size());
+    if ((bucket.algorithm == AllReduce::kFlow) != flow || (!flow && bucket.flow != -1)) {
+      return fail("bucket {} has algorithm {} and flow {} of {}", index, name_of(bucket.algorithm),
+                  bucket.flow, s_.flows.size());
+    }
+    if (!flow) return {};
+    const int stage = s_.flows[static_cast<std::size_t>(bucket.flow)].stage;
+    if (stage == bucket.stage) return {};
+    return fail("bucket {} of stage {} names a flow of stage {}", index, bucket.stage, stage);
+  }
+
   Status check_buckets() const {
+    AGPCS_RETURN_IF_ERROR(check_flows());
     std::set<TensorId> placed;
     for (std::size_t i = 0; i < s_.buckets.size(); ++i) {
+      AGPCS_RETURN_IF_ERROR(check_algorithm(i));
       for (const TensorId id : s_.buckets[i].parameters) {
         const Tensor& t = graph_.tensor(id);
         if (t.consumers.empty() || stage(t.consumers.front()) != s_.buckets[i].stage) {
@@ -201,8 +232,9 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     }
   }
   for (const Bucket& bucket : strategy.buckets) {
-    fmt::format_to(Out(text), "bucket stage={} algorithm={}:", bucket.stage,
+    fmt::format_to(Out(text), "bucket stage={} algorithm={}", bucket.stage,
                    name_of(bucket.algorithm));
+    text += bucket.flow < 0 ? ":" : fmt::format(":f{}:", bucket.flow);
     for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;
     text += '\n';
   }

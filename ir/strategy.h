@@ -5,6 +5,7 @@
 #include "ir/cluster.h"
 #include "ir/graph.h"
 
+#include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
@@ -27,6 +28,7 @@ struct Bucket {
   int stage = 0;
   AllReduce algorithm = AllReduce::kRing;
   std::vector<TensorId> parameters;
+  int flow = -1;  ///< index into Strategy::flows with AllReduce::kFlow, else -1
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
@@ -36,13 +38,15 @@ struct Strategy {
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<Bucket> buckets;  ///< in all-reduce order; empty until gradients are grouped
+  std::vector<PlanFlow> flows;  ///< that buckets name; their own names do not count
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
 /// Checks a strategy against its problem: every op in a stage, edges never go back, no stage empty,
 /// devices exist and serve one stage, shares sum to batch / micro_batches in every stage, operators
 /// that share a parameter share a stage, tensors that cross stages can (`can_cross`), and, when
-/// there are buckets, each parameter of a stage is in exactly one of its buckets.
+/// there are buckets, each parameter of a stage is in exactly one of its buckets, and flows sum
+/// (`verify_flow`), are of their buckets' stages and all of use.
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 

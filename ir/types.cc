@@ -41,7 +41,7 @@ std::optional<DType> dtype_named(std::string_view name) {
 }
 
 std::string_view name_of(AllReduce algorithm) {
-  constexpr std::array<std::string_view, kAllReduceCount> kNames = {"ring", "hierarchical", "tree"};
+  constexpr std::array<std::string_view, 4> kNames = {"ring", "hierarchical", "tree", "flow"};
   return kNames[static_cast<std::size_t>(algorithm)];
 }
 

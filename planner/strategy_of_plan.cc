@@ -42,10 +42,11 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
     strategy.stages.push_back(std::move(spec));
   }
+  strategy.flows = plan.flows;
   std::map<std::string_view, TensorId> parameters;
   for (const TensorId id : graph.parameters()) parameters[graph.tensor(id).name] = id;
   for (const PlanBucket& bucket : plan.buckets) {
-    strategy.buckets.push_back({bucket.stage, bucket.algorithm, {}});
+    strategy.buckets.push_back({bucket.stage, bucket.algorithm, {}, bucket.flow});
     for (const BucketMember& member : bucket.members) {
       const auto found = parameters.find(member.parameter);
       if (found == parameters.end()) {

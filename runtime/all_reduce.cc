@@ -20,7 +20,11 @@ constexpr std::size_t kAhead = 8;
 using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
 
-enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree };
+enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree, kFlow };
+
+std::uint64_t slot_of(int group) {
+  return kCollectiveSlot | (static_cast<std::uint64_t>(group) << 8);
+}
 
 // Far enough away to mean "until the wire fails".
 Deadline no_deadline() { return std::chrono::steady_clock::now() + std::chrono::hours(24 * 365); }
@@ -94,11 +98,13 @@ struct TreePieces {
 
 }  // namespace
 
+std::uint64_t flow_slot(int group) { return slot_of(group) | kFlow; }
+
 Reducer::Reducer(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
 
 Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer) {
   if (group.ranks.size() == 1 || buffer.bytes == 0) return {};
-  const std::uint64_t slot = kCollectiveSlot | (static_cast<std::uint64_t>(group.id) << 8);
+  const std::uint64_t slot = slot_of(group.id);
   const auto reduce = [&]() -> Status {
     switch (algorithm) {
       case AllReduce::kRing:
@@ -107,6 +113,8 @@ Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Bu
         return hierarchical(group, buffer, slot);
       case AllReduce::kTree:
         return tree(group, buffer, slot | kTree);
+      case AllReduce::kFlow:
+        break;  // FlowReducer's
     }
     AGPCS_CHECK(false, "all-reduce algorithm {}", static_cast<int>(algorithm));
   };

@@ -23,13 +23,17 @@ struct Span {
   std::size_t bytes = 0;
 };
 
+/// The slot of a wire that flows of group `group` use.
+std::uint64_t flow_slot(int group);
+
 /// Runs all-reduces of one rank, one at a time, on the calling thread.
 class Reducer {
  public:
   Reducer(Wire& wire, int rank);
 
-  /// Sums `buffer` over the members of `group`, in place; every member ends with the same bytes.
-  /// Blocks until done or until the wire fails: limits are the caller's business.
+  /// Sums `buffer` over the members of `group`, in place, by one of `kAllReduces`; every member
+  /// ends with the same bytes. Blocks until done or until the wire fails: limits are the caller's
+  /// business.
   Status all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer);
 
   /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.

@@ -12,7 +12,7 @@
 namespace agpcs {
 
 CollectiveQueue::CollectiveQueue(Wire& wire, int rank)
-    : reducer_(wire, rank), worker_([this] { run(); }) {}
+    : rank_(rank), reducer_(wire, rank), flow_reducer_(wire), worker_([this] { run(); }) {}
 
 CollectiveQueue::~CollectiveQueue() {
   {
@@ -32,15 +32,46 @@ Status CollectiveQueue::open(RankGroup group) {
   return {};
 }
 
-Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllReduce algorithm) {
-  if (!can_sum(buffer.type)) {
-    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
-  }
-  const std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
+Status CollectiveQueue::open_flow(int flow, int group, const PlanFlow& schedule) {
+  AGPCS_RETURN_IF_ERROR(check_flow_number(flow));
+  std::unique_lock lock(mutex_);
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
-  jobs_.push_back({buffer, &it->second, algorithm});
+  const RankGroup& members = it->second;
+  AGPCS_RETURN_IF_ERROR(verify_flow(schedule, static_cast<int>(members.ranks.size())));
+  const auto me = std::lower_bound(members.ranks.begin(), members.ranks.end(), rank_);
+  const auto member = static_cast<int>(me - members.ranks.begin());
+  const auto [opened, added] =
+      flows_.try_emplace(flow, Flow{&members, flow_program(schedule, members.ranks, member)});
+  if (!added) return invalid_input(fmt::format("flow {} is open already", flow));
+  changed_.wait(lock, [&] { return !running_; });
+  flow_reducer_.prepare(opened->second.program);
+  return {};
+}
+
+Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllReduce algorithm) {
+  if (algorithm == AllReduce::kFlow) {
+    return invalid_input("all_reduce: a flow is opened first, and named to all_reduce_flow");
+  }
+  const std::lock_guard lock(mutex_);
+  const auto it = groups_.find(group);
+  if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
+  return push({buffer, &it->second, algorithm, nullptr});
+}
+
+Result<Ticket> CollectiveQueue::enqueue_flow(const Buffer& buffer, int flow) {
+  const std::lock_guard lock(mutex_);
+  const auto it = flows_.find(flow);
+  if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
+  return push({buffer, it->second.group, AllReduce::kFlow, &it->second.program});
+}
+
+Result<Ticket> CollectiveQueue::push(const Job& job) {
+  if (!can_sum(job.buffer.type)) {
+    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(job.buffer.type)));
+  }
+  if (!failure_.ok()) return failure_;
+  jobs_.push_back(job);
   changed_.notify_all();
   return ++enqueued_;
 }
@@ -74,7 +105,7 @@ void CollectiveQueue::run() {
     const Job job = jobs_.front();
     running_ = true;
     lock.unlock();
-    const Status status = reducer_.all_reduce(*job.group, job.algorithm, job.buffer);
+    const Status status = reduce(job);
     lock.lock();
     running_ = false;
     if (status.ok()) {
@@ -87,10 +118,15 @@ void CollectiveQueue::run() {
   }
 }
 
+Status CollectiveQueue::reduce(const Job& job) {
+  if (job.flow == nullptr) return reducer_.all_reduce(*job.group, job.algorithm, job.buffer);
+  return flow_reducer_.all_reduce(*job.flow, job.buffer, flow_slot(job.group->id));
+}
+
 std::string CollectiveQueue::describe(const Job& job) const {
   std::string text = fmt::format("all_reduce of {} bytes over ranks {}", job.buffer.bytes,
                                  fmt::join(job.group->ranks, ","));
-  const int peer = reducer_.waiting_for();
+  const int peer = job.flow == nullptr ? reducer_.waiting_for() : flow_reducer_.waiting_for();
   if (peer >= 0) text += fmt::format(", waiting for rank {}", peer);
   return text;
 }

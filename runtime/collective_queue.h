@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/all_reduce.h"
+#include "runtime/flow_reduce.h"
 #include "runtime/wire.h"
 
 #include <agpcs/status.h>
@@ -27,7 +28,9 @@ class CollectiveQueue {
   ~CollectiveQueue();
 
   Status open(RankGroup group);
+  Status open_flow(int flow, int group, const PlanFlow& schedule);
   Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
+  Result<Ticket> enqueue_flow(const Buffer& buffer, int flow);
   /// After `fail`, and the wire's `cancel`, it also waits until the thread has let go of the
   /// buffers.
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
@@ -39,14 +42,24 @@ class CollectiveQueue {
     Buffer buffer;
     const RankGroup* group = nullptr;
     AllReduce algorithm = AllReduce::kRing;
+    const FlowProgram* flow = nullptr;  // with `kFlow`
   };
+  struct Flow {
+    const RankGroup* group = nullptr;
+    FlowProgram program;
+  };
+  Result<Ticket> push(const Job& job);
+  Status reduce(const Job& job);
   void run();
   std::string describe(const Job& job) const;
 
+  const int rank_;
   Reducer reducer_;
+  FlowReducer flow_reducer_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, RankGroup> groups_;  // nodes stay where they are: jobs point to them
+  std::map<int, Flow> flows_;        // likewise
   std::deque<Job> jobs_;             // front: the one running
   Ticket enqueued_ = 0, done_ = 0;
   Status failure_;

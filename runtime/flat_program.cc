@@ -105,6 +105,7 @@ class Flattener {
     if (id.opcode == Opcode::kAllReduce) {
       flat.group = stage_;
       flat.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
+      flat.flow = plan_.buckets[static_cast<std::size_t>(id.object)].flow;
       flat_.bucket_instructions[static_cast<std::size_t>(id.object)] = index;
     }
     flat_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);

@@ -29,6 +29,7 @@ struct FlatInstruction {
   std::vector<std::size_t> after;
   std::vector<FlatTransfer> transfers;  ///< of sends and receives
   AllReduce algorithm = AllReduce::kRing;
+  int flow = -1;      ///< of an all_reduce by `kFlow`: index into Plan::flows
   int group = 0;      ///< of all_reduce and report
   bool last = false;  ///< a backward: the step's last
 };

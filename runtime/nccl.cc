@@ -4,6 +4,7 @@
 #include "runtime/nccl_links.h"
 #include "runtime/nccl_meeting.h"
 #include "runtime/nccl_status.h"
+#include "runtime/nccl_sum.h"
 #include "runtime/rank_group.h"
 #include "runtime/sum.h"
 
@@ -44,9 +45,11 @@ class NcclTransport final : public Transport {
   int size() const override { return meeting_.size(); }
   Status open_group(int group, const std::vector<int>& ranks,
                     const std::vector<int>& host_of_rank) override;
+  Status open_flow(int flow, int group, const PlanFlow& schedule) override;
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
   void abort(const Status& reason) override {
     fail(reason);  // first: here the reason is this one, not its echo
@@ -58,10 +61,14 @@ class NcclTransport final : public Transport {
     for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->fail(reason);
   }
 
+  Result<Ticket> reduce(const Buffer& buffer, NcclGroup& group, AllReduce algorithm,
+                        const NcclFlow* flow);
+
   Bootstrap& bootstrap_;
   const milliseconds limit_;
   NcclMeeting meeting_;
   std::map<int, NcclGroup> groups_;  // nodes stay where they are: operations point to them
+  std::map<int, NcclFlow> flows_;    // likewise
   NcclLane sends_, recvs_, collectives_;
 };
 
@@ -121,6 +128,23 @@ Status NcclTransport::open_group(int group, const std::vector<int>& ranks,
   return collectives_.finish(limit_);
 }
 
+Status NcclTransport::open_flow(int flow, int group, const PlanFlow& schedule) {
+  AGPCS_RETURN_IF_ERROR(check_flow_number(flow));
+  const auto it = groups_.find(group);
+  if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
+  const std::vector<int>& ranks = it->second.ranks.ranks;
+  AGPCS_RETURN_IF_ERROR(verify_flow(schedule, static_cast<int>(ranks.size())));
+  if (!can_add_on_gpu()) {
+    return {StatusCode::kUnavailable,
+            "flows over NCCL need sums on the GPU, for which AGPCS was built without a CUDA "
+            "compiler\n  hint: build it where nvcc is found, or compile the plan without flows"};
+  }
+  const auto me = std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+  const bool added =
+      flows_.try_emplace(flow, nccl_flow(it->second, schedule, static_cast<int>(me))).second;
+  return added ? Status() : invalid_input(fmt::format("flow {} is open already", flow));
+}
+
 Result<Ticket> NcclTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {
   AGPCS_RETURN_IF_ERROR(check_message(rank(), size(), peer, tag));
   NcclOperation operation;
@@ -140,16 +164,31 @@ Result<Ticket> NcclTransport::recv(const Buffer& buffer, int peer, std::uint64_t
 }
 
 Result<Ticket> NcclTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
-  if (!can_sum(buffer.type)) {
-    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
+  if (algorithm == AllReduce::kFlow) {
+    return invalid_input("all_reduce: a flow is opened first, and named to all_reduce_flow");
   }
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
+  return reduce(buffer, it->second, algorithm, nullptr);
+}
+
+Result<Ticket> NcclTransport::all_reduce_flow(const Buffer& buffer, int flow) {
+  const auto it = flows_.find(flow);
+  if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
+  return reduce(buffer, *it->second.group, AllReduce::kFlow, &it->second);
+}
+
+Result<Ticket> NcclTransport::reduce(const Buffer& buffer, NcclGroup& group, AllReduce algorithm,
+                                     const NcclFlow* flow) {
+  if (!can_sum(buffer.type)) {
+    return invalid_input(fmt::format("all_reduce: no sum of {} values", name_of(buffer.type)));
+  }
   NcclOperation operation;
   operation.kind = NcclOperation::Kind::kAllReduce;
   operation.buffer = buffer;
-  operation.group = &it->second;
+  operation.group = &group;
   operation.algorithm = algorithm;
+  operation.flow = flow;
   return collectives_.enqueue(operation);
 }
 

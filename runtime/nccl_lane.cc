@@ -305,6 +305,7 @@ void NcclLane::shut_down() {
   changed_.notify_all();
   lock.unlock();
   staging_.release();
+  links_.release();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 

@@ -109,6 +109,10 @@ Status NcclLinks::start(const NcclOperation& operation, void* data, cudaStream_t
   if (operation.kind != NcclOperation::Kind::kAllReduce) {
     return message(operation, data, stream, pause);
   }
+  if (operation.flow != nullptr) {
+    return start_flow(*operation.flow, operation.group->all, operation.buffer, data, scratch_,
+                      stream, pause);
+  }
   // NCCL has rings and trees of its own, and no way to ask for one of them by operation.
   const bool two_levels =
       operation.algorithm == AllReduce::kHierarchical && operation.group->two_levels;

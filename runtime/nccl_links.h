@@ -11,6 +11,7 @@
 #pragma once
 
 #include "runtime/nccl_communicator.h"
+#include "runtime/nccl_flow.h"
 #include "runtime/nccl_meeting.h"
 #include "runtime/rank_group.h"
 
@@ -47,6 +48,7 @@ struct NcclOperation {
   int peer = -1;               ///< of a message
   NcclGroup* group = nullptr;  ///< of an all-reduce
   AllReduce algorithm = AllReduce::kRing;
+  const NcclFlow* flow = nullptr;  ///< of an all-reduce by `kFlow`
 
   /// The ranks that must take part.
   std::span<const int> peers() const;
@@ -77,6 +79,8 @@ class NcclLinks {
   void close(const NcclPause& pause);
   /// Leaves all at once, and ends what they run on the GPU.
   void abort();
+  /// Frees memory, once nothing runs any more.
+  void release() { scratch_.release(); }
 
  private:
   Status join(NcclCommunicator& communicator, const std::string& name,
@@ -92,6 +96,7 @@ class NcclLinks {
   NcclMeeting& meeting_;
   std::map<int, NcclCommunicator> pairs_;  // by peer: a lane has one direction
   std::vector<NcclGroup*> groups_;
+  NcclScratch scratch_;
 };
 
 }  // namespace agpcs

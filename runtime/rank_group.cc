@@ -11,6 +11,7 @@ namespace agpcs {
 namespace {
 
 constexpr int kMaxGroup = 65535;
+constexpr int kMaxFlow = 65535;
 constexpr std::uint64_t kTagLimit = std::uint64_t{1} << 62;
 
 }  // namespace
@@ -42,6 +43,11 @@ Result<RankGroup> make_rank_group(int id, const std::vector<int>& ranks,
     group.hosts.push_back(host_of_rank[static_cast<std::size_t>(member)]);
   }
   return group;
+}
+
+Status check_flow_number(int flow) {
+  if (flow >= 0 && flow <= kMaxFlow) return {};
+  return invalid_input(fmt::format("flow {} is not within 0 and {}", flow, kMaxFlow));
 }
 
 Status check_message(int rank, int size, int peer, std::uint64_t tag) {

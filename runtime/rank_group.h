@@ -20,6 +20,9 @@ struct RankGroup {
 Result<RankGroup> make_rank_group(int id, const std::vector<int>& ranks,
                                   const std::vector<int>& host_of_rank, int rank, int size);
 
+/// Ok when `flow` can be the number of a flow.
+Status check_flow_number(int flow);
+
 /// Ok when `rank` of `size` can exchange a message tagged `tag` with `peer`.
 Status check_message(int rank, int size, int peer, std::uint64_t tag);
 

@@ -221,6 +221,7 @@ Result<Ticket> PlanReplayer::enqueue(std::size_t index, std::size_t part) {
       return transport_.recv(buffer, instruction.transfers[part].transfer.peer,
                              instruction.transfers[part].tag);
     default:
+      if (instruction.flow >= 0) return transport_.all_reduce_flow(buffer, instruction.flow);
       return transport_.all_reduce(buffer, instruction.group, instruction.algorithm);
   }
 }
@@ -243,14 +244,23 @@ Status check_fit(const Plan& plan, int rank, const Transport& transport) {
   return {};
 }
 
+/// The group of the rank's stage and its flows.
+Status open_stage(const Plan& plan, int stage, Transport& transport) {
+  const PlanStage& opened = plan.stages[static_cast<std::size_t>(stage)];
+  AGPCS_RETURN_IF_ERROR(transport.open_group(stage, opened.ranks, hosts_of_ranks(plan)));
+  for (std::size_t f = 0; f < plan.flows.size(); ++f) {
+    if (plan.flows[f].stage != stage) continue;
+    AGPCS_RETURN_IF_ERROR(transport.open_flow(static_cast<int>(f), stage, plan.flows[f]));
+  }
+  return {};
+}
+
 Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& transport,
                                         Executor& executor, const ReplayOptions& options) {
   AGPCS_RETURN_IF_ERROR(check_fit(plan, rank, transport));
   AGPCS_TRY(FlatProgram program, flatten(plan, rank));
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
-  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
-  AGPCS_RETURN_IF_ERROR(transport.open_group(static_cast<int>(stage), plan.stages[stage].ranks,
-                                             hosts_of_ranks(plan)));
+  AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   return std::unique_ptr<Replayer>(std::make_unique<PlanReplayer>(
       std::move(program), rank_name(plan, rank), transport, executor, options));

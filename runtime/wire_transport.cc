@@ -28,6 +28,10 @@ Status WireTransport::open_group(int group, const std::vector<int>& ranks,
   return collectives_.open(std::move(opened));
 }
 
+Status WireTransport::open_flow(int flow, int group, const PlanFlow& schedule) {
+  return collectives_.open_flow(flow, group, schedule);
+}
+
 Result<Ticket> WireTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {
   AGPCS_RETURN_IF_ERROR(check(buffer, peer, tag));
   AGPCS_TRY(auto message, wire_->send(buffer.data, buffer.bytes, peer, tag));
@@ -41,9 +45,18 @@ Result<Ticket> WireTransport::recv(const Buffer& buffer, int peer, std::uint64_t
 }
 
 Result<Ticket> WireTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
-  if (buffer.on_gpu)
-    return invalid_input("all_reduce: the buffer is on a GPU, the transport is not");
+  AGPCS_RETURN_IF_ERROR(check_on_cpu(buffer));
   return collectives_.enqueue(buffer, group, algorithm);
+}
+
+Result<Ticket> WireTransport::all_reduce_flow(const Buffer& buffer, int flow) {
+  AGPCS_RETURN_IF_ERROR(check_on_cpu(buffer));
+  return collectives_.enqueue_flow(buffer, flow);
+}
+
+Status WireTransport::check_on_cpu(const Buffer& buffer) {
+  if (!buffer.on_gpu) return {};
+  return invalid_input("all_reduce: the buffer is on a GPU, the transport is not");
 }
 
 Status WireTransport::wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {

@@ -27,9 +27,11 @@ class WireTransport final : public Transport {
   int size() const override { return size_; }
   Status open_group(int group, const std::vector<int>& ranks,
                     const std::vector<int>& host_of_rank) override;
+  Status open_flow(int flow, int group, const PlanFlow& schedule) override;
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
+  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override;
   void abort(const Status& reason) override;
   /// As `abort`, but tells nobody: another rank failed, and all are told already.
@@ -48,6 +50,7 @@ class WireTransport final : public Transport {
     Status failure;
   };
 
+  static Status check_on_cpu(const Buffer& buffer);
   Status check(const Buffer& buffer, int peer, std::uint64_t tag) const;
   static Ticket push(Line& line, std::unique_ptr<WireMessage> message, int peer, std::size_t bytes);
   Status wait(Line& line, const char* direction, Ticket ticket,

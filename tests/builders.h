@@ -7,6 +7,7 @@
 #include "ir/cluster.h"
 #include "ir/graph.h"
 #include "ir/strategy.h"
+#include "tests/plan_flows.h"
 
 #include <agpcs/plan.h>
 
@@ -308,11 +309,27 @@ class StrategyBuilder {
   void add_bucket(const std::vector<std::string>& words) {
     Bucket bucket;
     bucket.stage = std::stoi(words[1]);
-    bucket.algorithm = all_reduce_named(words[2]).value();
+    if (words[2].rfind("flow:", 0) == 0) {
+      bucket.algorithm = AllReduce::kFlow;
+      bucket.flow = static_cast<int>(strategy_.flows.size());
+      strategy_.flows.push_back(flow_of(words[2].substr(5), bucket.stage));
+    } else {
+      bucket.algorithm = all_reduce_named(words[2]).value();
+    }
     for (std::size_t i = 3; i < words.size(); ++i) {
       bucket.parameters.push_back(graph_.find_tensor(words[i]));
     }
     strategy_.buckets.push_back(bucket);
+  }
+
+  /// "ring", "rings" (both ways round) or "star" over the devices of a stage.
+  PlanFlow flow_of(const std::string& kind, int stage) const {
+    const auto members =
+        static_cast<int>(strategy_.stages[static_cast<std::size_t>(stage)].devices.size());
+    PlanFlow flow =
+        kind == "star" ? star_flow(members) : ring_flow(members, kind == "rings" ? 2 : 1);
+    flow.stage = stage;
+    return flow;
   }
 
   void add_default_buckets() {
@@ -340,6 +357,7 @@ class StrategyBuilder {
 ///     stage a/0=3 a/1=1 recompute : h..y
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
+///     bucket 0 flow:star v
 inline Strategy strategy_of(const std::string& text, const Graph& graph, const Cluster& cluster) {
   return StrategyBuilder(graph, cluster).run(text);
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -211,10 +212,10 @@ struct BucketSum {
 };
 
 std::string buckets_table(const Plan& plan) {
-  std::map<std::pair<int, AllReduce>, BucketSum> sums;
+  std::map<std::tuple<int, AllReduce, std::string>, BucketSum> sums;
   for (const PlanBucket& bucket : plan.buckets) {
     if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() == 1) continue;
-    BucketSum& sum = sums[{bucket.stage, bucket.algorithm}];
+    BucketSum& sum = sums[{bucket.stage, bucket.algorithm, algorithm_text(plan, bucket)}];
     const auto bytes = bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
     sum.least = sum.count == 0 ? bytes : std::min(sum.least, bytes);
     sum.most = std::max(sum.most, bytes);
@@ -224,8 +225,8 @@ std::string buckets_table(const Plan& plan) {
   if (sums.empty()) return "";
   std::vector<std::vector<std::string>> rows;
   for (const auto& [key, sum] : sums) {
-    rows.push_back({plan.stages[static_cast<std::size_t>(key.first)].name,
-                    std::string(name_of(key.second)), fmt::format("{}", sum.count),
+    rows.push_back({plan.stages[static_cast<std::size_t>(std::get<int>(key))].name,
+                    std::get<std::string>(key), fmt::format("{}", sum.count),
                     byte_figure(sum.bytes), byte_figure(sum.least), byte_figure(sum.most)});
   }
   return table({"stage", "algorithm", "buckets", "bytes", "smallest", "largest"}, rows, 2);

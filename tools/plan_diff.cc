@@ -46,8 +46,9 @@ std::vector<Section> sections_of(const Plan& plan) {
       continue;
     }
     const Words words = split(line, ' ');
-    const bool named = words.size() > 1 && (words[0] == "stage" || words[0] == "cut" ||
-                                            words[0] == "bucket" || words[0] == "program");
+    const bool named =
+        words.size() > 1 && (words[0] == "stage" || words[0] == "cut" || words[0] == "flow" ||
+                             words[0] == "bucket" || words[0] == "program");
     sections.push_back({named ? words[0] + " " + words[1] : words[0], line, {}});
   }
   return sections;

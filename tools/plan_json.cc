@@ -80,12 +80,34 @@ void write_cuts(JsonWriter& json, const Plan& plan) {
   json.end_array();
 }
 
+void write_flows(JsonWriter& json, const Plan& plan) {
+  json.key("flows").begin_array();
+  for (const PlanFlow& flow : plan.flows) {
+    const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
+    const auto rank_of = [&](int member) { return stage.ranks[static_cast<std::size_t>(member)]; };
+    json.begin_object().key("name").value(flow.name).key("stage").value(stage.name);
+    json.key("sub_chunks").value(flow.sub_chunks).key("steps").begin_array();
+    for (const FlowStep& step : flow.steps) {
+      json.begin_object().key("phase").value(step.gathers ? "all_gather" : "reduce_scatter");
+      json.key("messages").begin_array();
+      for (const FlowMessage& m : step.messages) {
+        json.begin_object().key("from").value(rank_of(m.from)).key("to").value(rank_of(m.to));
+        json.key("owner").value(rank_of(m.chunk / flow.sub_chunks));
+        json.key("sub_chunk").value(m.chunk % flow.sub_chunks).end_object();
+      }
+      json.end_array().end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
 void write_buckets(JsonWriter& json, const Plan& plan) {
   json.key("buckets").begin_array();
   for (const PlanBucket& bucket : plan.buckets) {
     json.begin_object().key("name").value(bucket.name);
     json.key("stage").value(plan.stages[static_cast<std::size_t>(bucket.stage)].name);
-    json.key("algorithm").value(name_of(bucket.algorithm));
+    json.key("algorithm").value(algorithm_text(plan, bucket));
     json.key("type").value(name_of(bucket.type)).key("elements").value(bucket.elements());
     json.key("gradients").begin_array();
     for (const BucketMember& member : bucket.members) {
@@ -132,6 +154,7 @@ std::string plan_json(const Plan& plan) {
   write_training(json, plan);
   write_stages(json, plan);
   write_cuts(json, plan);
+  if (!plan.flows.empty()) write_flows(json, plan);
   write_buckets(json, plan);
   write_programs(json, plan);
   write_expect(json, plan);

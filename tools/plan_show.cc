@@ -108,16 +108,25 @@ std::string passes_text(const Program& program) {
   return text;
 }
 
-std::string bucket_text(const PlanBucket& bucket, bool alone) {
+std::string bucket_text(const Plan& plan, const PlanBucket& bucket, bool alone) {
   const auto bytes = static_cast<std::int64_t>(size_of(bucket.type)) * bucket.elements();
   std::string text = fmt::format("    {:<5} {}, {}: {}", bucket.name,
-                                 alone ? "not reduced" : name_of(bucket.algorithm),
+                                 alone ? "not reduced" : algorithm_text(plan, bucket),
                                  byte_figure(bytes), bucket.members.front().parameter);
   if (bucket.members.size() > 1) {
     text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
                         bucket.members.size());
   }
   return text + "\n";
+}
+
+std::string flow_text(const PlanFlow& flow) {
+  return fmt::format("    {:<5} {} of {}, {}\n", flow.name,
+                     plural(static_cast<std::int64_t>(flow.steps.size()), "step"),
+                     plural(flow.message_count(), "message"),
+                     flow.sub_chunks == 1
+                         ? std::string("a chunk for each rank")
+                         : fmt::format("{} sub-chunks for each rank", flow.sub_chunks));
 }
 
 /// Bytes that a cut carries for each sample, one way; tensors without a sample axis count once.
@@ -155,14 +164,17 @@ std::string stage_text(const Plan& plan, int index) {
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
   std::int64_t operators = 0, parameters = 0;
   for (const PlanStage::Run& run : stage.operators) operators += run.count;
-  std::string cuts, buckets;
+  std::string cuts, flows, buckets;
   for (const Cut& cut : plan.cuts) {
     if (cut.from == index) cuts += cut_text(plan, cut);
+  }
+  for (const PlanFlow& flow : plan.flows) {
+    if (flow.stage == index) flows += flow_text(flow);
   }
   for (const PlanBucket& bucket : plan.buckets) {
     if (bucket.stage != index) continue;
     parameters += bucket.elements();
-    buckets += bucket_text(bucket, stage.ranks.size() == 1);
+    buckets += bucket_text(plan, bucket, stage.ranks.size() == 1);
   }
   std::string text =
       fmt::format("\nstage {}: {} from {} to {}, {}{}\n", stage.name, plural(operators, "operator"),
@@ -174,6 +186,7 @@ std::string stage_text(const Plan& plan, int index) {
                       expected(plan, "backward " + stage.name));
   text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
   if (!cuts.empty()) text += "  sends\n" + cuts;
+  if (!flows.empty()) text += "  schedules of all-reduces\n" + flows;
   if (!buckets.empty()) text += "  buckets, in the order of their all-reduce\n" + buckets;
   return text;
 }

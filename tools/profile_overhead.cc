@@ -64,8 +64,8 @@ class IdleExecutor final : public Executor {
   std::size_t peers_ = 0;
 };
 
-/// Gives the groups of a plan numbers of their own, so that plans may follow one another on one
-/// transport.
+/// Gives the groups and flows of a plan numbers of their own, so that plans may follow one another
+/// on one transport.
 class RenumberedGroups final : public Transport {
  public:
   RenumberedGroups(Transport& transport, int first) : transport_(transport), first_(first) {}
@@ -75,6 +75,9 @@ class RenumberedGroups final : public Transport {
                     const std::vector<int>& host_of_rank) override {
     return transport_.open_group(first_ + group, ranks, host_of_rank);
   }
+  Status open_flow(int flow, int group, const PlanFlow& schedule) override {
+    return transport_.open_flow(first_ + flow, first_ + group, schedule);
+  }
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override {
     return transport_.send(buffer, peer, tag);
   }
@@ -83,6 +86,9 @@ class RenumberedGroups final : public Transport {
   }
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
     return transport_.all_reduce(buffer, first_ + group, algorithm);
+  }
+  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
+    return transport_.all_reduce_flow(buffer, first_ + flow);
   }
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
     return transport_.wait(stream, ticket, limit);

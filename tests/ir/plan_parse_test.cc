@@ -128,7 +128,7 @@ TEST(PlanText, AMisspelledSectionGetsTheRightOne) {
             "m.plan:18:1: error: unknown line 'buckte'\n"
             "    buckte b1 stage=s0 algorithm=ring type=fp32 gradients=2 elements=144\n"
             "    ^~~~~~\n"
-            "  hint: did you mean 'bucket'? sections: stage, cut, bucket, program, expect");
+            "  hint: did you mean 'bucket'? sections: stage, cut, flow, bucket, program, expect");
 }
 
 TEST(PlanText, SeveralMistakesAreReportedTogether) {

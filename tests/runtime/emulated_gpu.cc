@@ -6,6 +6,7 @@
 // As strict as the originals where that finds mistakes: what NCCL moves must be GPU memory, a send
 // ends only with its receive, an operation of a peer that aborted never ends, new communicators and
 // their first operations are "in progress" until asked about.
+#include "runtime/nccl_sum.h"
 #include "runtime/sum.h"
 
 #include <agpcs/types.h>
@@ -147,15 +148,17 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, std::function<void()> 
   return ncclInProgress;
 }
 
-void send_part(ncclComm_t comm, int peer, void* data) {
+void post_part(ncclComm_t comm, int peer, Clique::Part& part) {
+  const std::lock_guard lock(comm->clique->mutex);
+  comm->clique->sends[{comm->rank, peer}].push_back(&part);
+  comm->clique->changed.notify_all();
+}
+
+void await_part(ncclComm_t comm, int peer, Clique::Part& part) {
   Clique& clique = *comm->clique;
   Lock lock(clique.mutex);
-  Clique::Part part{data, false};
-  auto& queue = clique.sends[{comm->rank, peer}];
-  queue.push_back(&part);
-  clique.changed.notify_all();
   clique.changed.wait(lock, [&] { return part.done || comm->aborted; });
-  if (!part.done) std::erase(queue, &part);
+  if (!part.done) std::erase(clique.sends[{comm->rank, peer}], &part);
 }
 
 void recv_part(ncclComm_t comm, int peer, void* data, std::size_t bytes) {
@@ -168,6 +171,47 @@ void recv_part(ncclComm_t comm, int peer, void* data, std::size_t bytes) {
   queue.front()->done = true;
   queue.pop_front();
   clique.changed.notify_all();
+}
+
+// Sends and receives of one group, all under way at the same time.
+struct Message {
+  bool sends = false;
+  int peer = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+void exchange(ncclComm_t comm, const std::vector<Message>& messages) {
+  std::deque<Clique::Part> parts;
+  for (const Message& m : messages) {
+    if (m.sends) post_part(comm, m.peer, parts.emplace_back(Clique::Part{m.data, false}));
+  }
+  for (const Message& m : messages) {
+    if (!m.sends) recv_part(comm, m.peer, m.data, m.bytes);
+  }
+  auto part = parts.begin();
+  for (const Message& m : messages) {
+    if (m.sends) await_part(comm, m.peer, *part++);
+  }
+}
+
+// The thread's open group; the transport groups messages of one communicator and stream.
+thread_local bool grouping = false;
+thread_local std::vector<Message> group_messages;  // NOLINT
+thread_local ncclComm_t group_comm = nullptr;
+thread_local cudaStream_t group_stream = nullptr;
+
+ncclResult_t message(const Message& one, ncclDataType_t type, ncclComm_t comm,
+                     cudaStream_t stream) {
+  if (type != ncclChar || !on_gpu(one.data, one.bytes)) return ncclInvalidArgument;
+  if (!grouping) return launch(comm, stream, [=] { exchange(comm, {one}); });
+  if (!group_messages.empty() && (group_comm != comm || group_stream != stream)) {
+    return ncclInvalidUsage;
+  }
+  group_comm = comm;
+  group_stream = stream;
+  group_messages.push_back(one);
+  return ncclSuccess;
 }
 
 // `meet` is called once, with all members' data by rank, when the last has come.
@@ -390,13 +434,22 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  if (type != ncclChar || !on_gpu(data, count)) return ncclInvalidArgument;
-  return launch(comm, stream, [=] { send_part(comm, peer, const_cast<void*>(data)); });
+  return message({true, peer, const_cast<void*>(data), count}, type, comm, stream);
 }
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  if (type != ncclChar || !on_gpu(data, count)) return ncclInvalidArgument;
-  return launch(comm, stream, [=] { recv_part(comm, peer, data, count); });
+  return message({false, peer, data, count}, type, comm, stream);
+}
+ncclResult_t ncclGroupStart() {
+  if (std::exchange(grouping, true)) return ncclInvalidUsage;
+  group_messages.clear();
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (!std::exchange(grouping, false)) return ncclInvalidUsage;
+  if (group_messages.empty()) return ncclSuccess;
+  return launch(group_comm, group_stream,
+                [comm = group_comm, messages = group_messages] { exchange(comm, messages); });
 }
 ncclResult_t ncclAllReduce(const void* /*from*/, void* data, size_t count, ncclDataType_t type,
                            ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t stream) {
@@ -422,3 +475,18 @@ ncclResult_t ncclBroadcast(const void* /*from*/, void* data, size_t count, ncclD
 }
 
 }  // extern "C"
+
+// In the place of the kernel.
+namespace agpcs {
+
+bool can_add_on_gpu() { return true; }
+
+cudaError_t add_on_gpu(void* to, const void* from, std::size_t elements, DType type,
+                       cudaStream_t stream) {
+  const std::size_t bytes = elements * size_of(type);
+  if (!on_gpu(to, bytes) || !on_gpu(from, bytes)) return cudaErrorInvalidValue;
+  stream->push([=] { add_into(to, from, elements, type); });
+  return cudaSuccess;
+}
+
+}  // namespace agpcs

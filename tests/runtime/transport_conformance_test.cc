@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises, run on each of them.
-#include "runtime/half.h"
-#include "tests/runtime/world.h"
-
-#include <agpcs/transport.h>
+#include "tests/runtime/conformance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,56 +16,9 @@
 namespace agpcs {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr milliseconds kLong = seconds(60);
-
-template <typename T>
-Buffer buffer_of(std::vector<T>& values, DType type) {
-  return {values.data(), values.size() * sizeof(T), type, false};
-}
-
-std::vector<int> all_of(const Transport& transport) {
-  std::vector<int> ranks(static_cast<std::size_t>(transport.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-std::vector<int> one_host(const Transport& transport) {
-  return std::vector<int>(static_cast<std::size_t>(transport.size()), 0);
-}
-
-void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-
-void wait_for(Transport& transport, Stream stream, const Result<Ticket>& ticket) {
-  ASSERT_TRUE(ticket.ok()) << ticket.status().message();
-  expect_ok(transport.wait(stream, *ticket, kLong));
-}
-
-// A failure may show when the message is posted or when it is waited for.
-Status receive(Transport& transport, std::vector<int>& values, int peer) {
-  const auto ticket = transport.recv(buffer_of(values, DType::kInt32), peer, 999);
-  return ticket.ok() ? transport.wait(Stream::kRecv, *ticket, kLong) : ticket.status();
-}
-
-// Waits for a message that `peer` never sends, and so for the end of the world.
-void stay_until_failure(Transport& transport, int peer) {
-  std::vector<int> never(1);
-  EXPECT_FALSE(receive(transport, never, peer).ok());
-}
-
-class TransportConformance : public testing::TestWithParam<WorldKind> {
- protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
-  }
-  void run(int ranks, const std::function<void(Transport&)>& body) { GetParam().run(ranks, body); }
-};
-
-INSTANTIATE_TEST_SUITE_P(All, TransportConformance, testing::ValuesIn(worlds()),
+INSTANTIATE_TEST_SUITE_P(All, TransportConformance, ::testing::ValuesIn(worlds()),
                          [](const auto& world) { return world.param.name; });
 
 TEST_P(TransportConformance, KnowsItsRankAndSize) {
@@ -151,49 +101,12 @@ TEST_P(TransportConformance, ExchangesInBothDirectionsAtOnce) {
   });
 }
 
-// Ranks hold value x (rank + 1); the sum over n ranks is value x n (n + 1) / 2, exact in every
-// type.
-template <typename T>
-void sums_exactly(Transport& transport, DType type, AllReduce algorithm, int group,
-                  const std::function<T(int)>& encode, std::size_t elements) {
-  const int n = transport.size();
-  std::vector<T> values(elements), expected(elements);
-  for (std::size_t i = 0; i < elements; ++i) {
-    const int value = static_cast<int>(i % 7) - 3;
-    values[i] = encode(value * (transport.rank() + 1));
-    expected[i] = encode(value * n * (n + 1) / 2);
-  }
-  wait_for(transport, Stream::kCollective,
-           transport.all_reduce(buffer_of(values, type), group, algorithm));
-  EXPECT_EQ(values, expected) << name_of(type) << ", " << elements << " elements, "
-                              << name_of(algorithm);
-}
-
-void sums_all_types(Transport& transport, AllReduce algorithm, std::size_t elements) {
-  const auto plain = [](auto zero) {
-    using T = decltype(zero);
-    return std::function<T(int)>([](int value) { return static_cast<T>(value); });
-  };
-  sums_exactly<float>(transport, DType::kFp32, algorithm, 0, plain(0.F), elements);
-  sums_exactly<double>(transport, DType::kFp64, algorithm, 0, plain(0.0), elements);
-  sums_exactly<std::int64_t>(transport, DType::kInt64, algorithm, 0, plain(std::int64_t{0}),
-                             elements);
-  sums_exactly<std::int32_t>(transport, DType::kInt32, algorithm, 0, plain(std::int32_t{0}),
-                             elements);
-  sums_exactly<std::uint16_t>(
-      transport, DType::kFp16, algorithm, 0,
-      [](int value) { return fp16_of(static_cast<float>(value)); }, elements);
-  sums_exactly<std::uint16_t>(
-      transport, DType::kBf16, algorithm, 0,
-      [](int value) { return bf16_of(static_cast<float>(value)); }, elements);
-}
-
 TEST_P(TransportConformance, RingSumsEveryTypeAndSize) {
   for (const int ranks : {1, 2, 3, 5}) {
     run(ranks, [](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
       for (const std::size_t elements : {0, 1, 2, 3, 17, 1000, 300001}) {
-        sums_all_types(transport, AllReduce::kRing, elements);
+        sums_all_types(transport, {AllReduce::kRing}, elements);
       }
     });
   }
@@ -206,7 +119,7 @@ TEST_P(TransportConformance, HierarchicalSumsOverHostsOfAnySize) {
     run(static_cast<int>(hosts.size()), [&](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), hosts));
       for (const std::size_t elements : {0, 1, 5, 70000}) {
-        sums_all_types(transport, AllReduce::kHierarchical, elements);
+        sums_all_types(transport, {AllReduce::kHierarchical}, elements);
       }
     });
   }
@@ -220,7 +133,7 @@ TEST_P(TransportConformance, TreeSumsOverHostsOfAnySize) {
     run(static_cast<int>(hosts.size()), [&](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), hosts));
       for (const std::size_t elements : {0, 1, 2, 17, 70000, 300001}) {
-        sums_all_types(transport, AllReduce::kTree, elements);
+        sums_all_types(transport, {AllReduce::kTree}, elements);
       }
     });
   }
@@ -230,7 +143,7 @@ TEST_P(TransportConformance, AlternatesAlgorithmsOnOneGroup) {
   run(5, [](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), {0, 0, 1, 1, 1}));
     for (int round = 0; round < 3; ++round) {
-      for (const AllReduce algorithm : kAllReduces) sums_all_types(transport, algorithm, 40001);
+      for (const AllReduce algorithm : kAllReduces) sums_all_types(transport, {algorithm}, 40001);
     }
   });
 }

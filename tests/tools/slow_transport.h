@@ -29,6 +29,9 @@ class SlowTransport final : public Transport {
                     const std::vector<int>& host_of_rank) override {
     return inner_.open_group(group, ranks, host_of_rank);
   }
+  Status open_flow(int flow, int group, const PlanFlow& schedule) override {
+    return inner_.open_flow(flow, group, schedule);
+  }
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override {
     return inner_.send(buffer, peer, tag);
   }
@@ -40,11 +43,10 @@ class SlowTransport final : public Transport {
     return ticket;
   }
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
-    auto ticket = inner_.all_reduce(buffer, group, algorithm);
-    if (ticket.ok() && delays_.all_reduce) {
-      late_all_reduces_[*ticket] = delays_.all_reduce(buffer.bytes);
-    }
-    return ticket;
+    return late(inner_.all_reduce(buffer, group, algorithm), buffer.bytes);
+  }
+  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
+    return late(inner_.all_reduce_flow(buffer, flow), buffer.bytes);
   }
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
     Status status = inner_.wait(stream, ticket, limit);
@@ -56,6 +58,10 @@ class SlowTransport final : public Transport {
 
  private:
   using Late = std::map<Ticket, double>;
+  Result<Ticket> late(Result<Ticket> ticket, std::size_t bytes) {
+    if (ticket.ok() && delays_.all_reduce) late_all_reduces_[*ticket] = delays_.all_reduce(bytes);
+    return ticket;
+  }
   // Of one stream, hence from one thread at a time.
   static void be_late(Late& late, Ticket ticket) {
     double seconds = 0;

@@ -82,6 +82,42 @@ struct Cut {
   std::vector<CutTensor> tensors;
 };
 
+/// One message of a flow: one sub-chunk from one member to another.
+struct FlowMessage {
+  int from = 0, to = 0;  ///< members: positions in the stage's ranks
+  int chunk = 0;         ///< owner x sub_chunks + sub-chunk, owner being a member
+  friend bool operator==(const FlowMessage& a, const FlowMessage& b) {
+    return a.from == b.from && a.to == b.to && a.chunk == b.chunk;
+  }
+};
+
+/// A round of one phase of a flow. In the reduce-scatter the receiver adds what comes to what it
+/// has; in the all-gather it takes it in place of what it has.
+struct FlowStep {
+  bool gathers = false;               ///< of the all-gather
+  std::vector<FlowMessage> messages;  ///< by from, to, chunk; at least one, no two alike
+  friend bool operator==(const FlowStep& a, const FlowStep& b) {
+    return a.gathers == b.gathers && a.messages == b.messages;
+  }
+};
+
+/// An all-reduce over the ranks of a stage as messages between them (docs/plan_format.md). The
+/// buffer is cut into members x sub_chunks parts as equal as can be; part c is summed up on its
+/// owner, c / sub_chunks, on trees that lead there, and spread from there.
+/// A message needs what it sends to be complete in steps before its own. Between two members
+/// messages travel in the order of steps and in them of chunks; nothing else orders them.
+struct PlanFlow {
+  std::string name;  ///< "f0", ...
+  int stage = 0;
+  int sub_chunks = 1;  ///< of each member's chunk
+  std::vector<FlowStep> steps;
+  std::int64_t message_count() const;
+  friend bool operator==(const PlanFlow& a, const PlanFlow& b) {
+    return a.name == b.name && a.stage == b.stage && a.sub_chunks == b.sub_chunks &&
+           a.steps == b.steps;
+  }
+};
+
 struct BucketMember {
   std::string parameter;
   std::int64_t elements = 0;
@@ -94,6 +130,7 @@ struct PlanBucket {
   AllReduce algorithm = AllReduce::kRing;  ///< meaningless when the stage has one rank
   DType type = DType::kFp32;
   std::vector<BucketMember> members;
+  int flow = -1;  ///< index into Plan::flows with `kFlow`, else -1
   std::int64_t elements() const;
 };
 
@@ -169,6 +206,7 @@ struct Plan {
   Schedule schedule = Schedule::k1F1B;
   std::vector<PlanStage> stages;
   std::vector<Cut> cuts;
+  std::vector<PlanFlow> flows;  ///< that buckets name
   std::vector<PlanBucket> buckets;
   std::vector<Program> programs;  ///< one per stage, in stage order
   std::vector<Expectation> expect;
@@ -194,6 +232,9 @@ struct Transfer {
 /// the producer sums them.
 std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
 
+/// "ring", "flow:f0": the bucket's algorithm as its line spells it.
+std::string algorithm_text(const Plan& plan, const PlanBucket& bucket);
+
 /// The names that `expect` has, in its order: step, throughput; forward and backward of each stage
 /// (its slowest replica, one micro-batch); utilization, peak-memory and bytes-sent of each rank's
 /// device.
@@ -207,11 +248,17 @@ std::string print_plan(const Plan& plan);
 /// Reads a plan and verifies it (`verify_plan`). `file` is the name used in messages.
 Result<Plan> parse_plan(std::string_view text, std::string_view file);
 /// Proves, without running (kInvalidInput names stage and instruction, as many as found): names
-/// resolve, shares cover each micro-batch, every send has its recv, ranks of a group issue its
-/// collectives in one order, no wait cycle across ranks even when a transfer waits for both ends,
-/// every gradient is reduced exactly once after its last backward and before its update, no
-/// instruction is missing, doubled or runs before its inputs are there.
+/// resolve, shares cover each micro-batch, flows sum (`verify_flow`), every send has its recv,
+/// ranks of a group issue its collectives in one order, no wait cycle across ranks even when a
+/// transfer waits for both ends, every gradient is reduced exactly once after its last backward and
+/// before its update, no instruction is missing, doubled or runs before its inputs are there.
 Status verify_plan(const Plan& plan);
+/// Proves that a flow among `members` members leaves every one of them with the sum of all in every
+/// chunk, each value counted once: all but the owner send each sub-chunk once in the
+/// reduce-scatter, after all that is sent to them of it, and get it once in the all-gather, from
+/// members that have it. Needs no name and no stage. Errors (kInvalidInput) name the step.
+/// Cost: O(members^2 x sub_chunks).
+Status verify_flow(const PlanFlow& flow, int members);
 /// "sha256:<64 hex digits>" of `text`.
 std::string digest_of(std::string_view text);
 

@@ -32,13 +32,15 @@ bool is_floating(DType type);
 
 /// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
 /// hosts' first ranks, broadcast inside each host. `kTree`: pieces summed up a binary tree that
-/// enters each host once, and sent down again, both at the same time.
-enum class AllReduce : std::uint8_t { kRing, kHierarchical, kTree };
+/// enters each host once, and sent down again, both at the same time. `kFlow`: along a schedule
+/// that comes with it (PlanFlow, <agpcs/plan.h>).
+enum class AllReduce : std::uint8_t { kRing, kHierarchical, kTree, kFlow };
 inline constexpr int kAllReduceCount = 3;
-/// All of them, in the order in which ties are decided.
+/// Those that need no schedule, in the order in which ties are decided.
 inline constexpr std::array<AllReduce, kAllReduceCount> kAllReduces = {
     AllReduce::kRing, AllReduce::kHierarchical, AllReduce::kTree};
-std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tree"
+std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tree", "flow"
+/// One of `kAllReduces`.
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
 /// Order of forward and backward passes in a pipeline: PipeDream-flush's 1F1B, or GPipe's all

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <agpcs/executor.h>
+#include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
@@ -34,6 +35,11 @@ class Transport {
   virtual Status open_group(int group, const std::vector<int>& ranks,
                             const std::vector<int>& host_of_rank) = 0;
 
+  /// Opens flow `flow` (0 to 65,535): `schedule` among the ranks of `group`, which is open, for
+  /// `all_reduce_flow`. All members of the group call it, with the same schedule; its name and
+  /// stage do not count. Before the first collective only. Errors: what `verify_flow` finds.
+  virtual Status open_flow(int flow, int group, const PlanFlow& schedule) = 0;
+
   /// Enqueue; never block. The buffer stays untouched until the ticket is waited for. Messages of
   /// one (sender, receiver, tag) arrive in order; `tag` (below 2^62) tells others apart. Both ends
   /// give the same number of bytes; a transfer needs both ends.
@@ -42,6 +48,8 @@ class Transport {
   /// In-place sum over the group: fp64, fp32, fp16, bf16, int64 or int32. All members end with the
   /// same bytes. All members enqueue the same sequence of collectives per group.
   virtual Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) = 0;
+  /// The same along an open flow, over its group, as one of that group's collectives.
+  virtual Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) = 0;
 
   /// The only place that waits: until `ticket` and all before it in `stream` are done, at most
   /// `limit`. kTimeout names the operation and the peer; kPeerFailed the rank that went away or

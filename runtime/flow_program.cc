@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/flow_program.h"
+
+#include <algorithm>
+#include <map>
+
+namespace agpcs {
+namespace {
+
+class Compiler {
+ public:
+  Compiler(const PlanFlow& flow, const std::vector<int>& ranks, int member)
+      : flow_(flow), ranks_(ranks), member_(member) {
+    program_.chunks = static_cast<int>(ranks.size()) * flow.sub_chunks;
+    last_.assign(static_cast<std::size_t>(program_.chunks), -1);
+  }
+
+  FlowProgram run() {
+    for (std::size_t s = 0; s < flow_.steps.size(); ++s) {
+      const FlowStep& step = flow_.steps[s];
+      for (const FlowMessage& m : step.messages) {
+        if (m.from == member_) add_send(m, static_cast<int>(s));
+      }
+      for (const FlowMessage& m : step.messages) {
+        if (m.to == member_) add_receive(m, static_cast<int>(s), !step.gathers);
+      }
+    }
+    for (auto& [peer, line] : lines_) program_.lines.push_back(std::move(line));
+    find_waiting_lines();
+    share_lanes();
+    return std::move(program_);
+  }
+
+ private:
+  int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
+
+  // What is sent in a step came in steps before.
+  void add_send(const FlowMessage& m, int step) {
+    FlowLine& line = lines_[m.to];
+    line.peer = rank_of(m.to);
+    line.sends.push_back({m.chunk, step, last_[static_cast<std::size_t>(m.chunk)]});
+  }
+
+  void add_receive(const FlowMessage& m, int step, bool adds) {
+    int& last = last_[static_cast<std::size_t>(m.chunk)];
+    program_.receives.push_back({rank_of(m.from), m.chunk, step, adds, adds ? last : -1, {}});
+    last = static_cast<int>(program_.receives.size()) - 1;
+  }
+
+  void find_waiting_lines() {
+    for (std::size_t l = 0; l < program_.lines.size(); ++l) {
+      for (const FlowSend& send : program_.lines[l].sends) {
+        if (send.after < 0) continue;
+        std::vector<int>& waiting = program_.receives[static_cast<std::size_t>(send.after)].lines;
+        if (waiting.empty() || waiting.back() != static_cast<int>(l)) {
+          waiting.push_back(static_cast<int>(l));
+        }
+      }
+    }
+  }
+
+  // Peers in the order of their first message, one lane after the other.
+  void share_lanes() {
+    std::map<int, std::size_t> lane_of;
+    for (std::size_t r = 0; r < program_.receives.size(); ++r) {
+      const auto [entry, added] =
+          lane_of.try_emplace(program_.receives[r].peer, lane_of.size() % FlowProgram::kMostLanes);
+      if (added && entry->second == program_.lanes.size()) program_.lanes.emplace_back();
+      program_.lanes[entry->second].push_back(static_cast<int>(r));
+    }
+  }
+
+  const PlanFlow& flow_;
+  const std::vector<int>& ranks_;
+  const int member_;
+  FlowProgram program_;
+  std::map<int, FlowLine> lines_;  // by member
+  std::vector<int> last_;          // by chunk: its last receive so far
+};
+
+}  // namespace
+
+FlowProgram flow_program(const PlanFlow& flow, const std::vector<int>& ranks, int member) {
+  return Compiler(flow, ranks, member).run();
+}
+
+}  // namespace agpcs

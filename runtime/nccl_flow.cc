@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nccl_flow.h"
+
+#include "ir/plan_flow.h"
+#include "runtime/nccl_links.h"
+#include "runtime/nccl_status.h"
+#include "runtime/nccl_sum.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// One all-reduce on its way onto a stream.
+class FlowStart {
+ public:
+  FlowStart(const NcclFlow& flow, const NcclCommunicator& all, const Buffer& buffer, void* data,
+            cudaStream_t stream, const NcclPause& pause)
+      : flow_(flow),
+        all_(all),
+        type_(buffer.type),
+        width_(size_of(buffer.type)),
+        elements_(static_cast<std::int64_t>(buffer.bytes / width_)),
+        data_(static_cast<char*>(data)),
+        stream_(stream),
+        pause_(pause) {}
+
+  Status run(NcclScratch& memory) {
+    std::size_t most = 0;
+    for (const NcclFlow::Step& step : flow_.steps) {
+      std::size_t bytes = 0;
+      for (const NcclFlow::Message& m : step.receives) bytes += step.gathers ? 0 : bytes_of(m);
+      most = std::max(most, bytes);
+    }
+    AGPCS_TRY(scratch_, memory.take(most));
+    for (const NcclFlow::Step& step : flow_.steps) {
+      AGPCS_RETURN_IF_ERROR(exchange(step));
+      if (!step.gathers) AGPCS_RETURN_IF_ERROR(add(step));
+    }
+    return {};
+  }
+
+ private:
+  std::size_t bytes_of(const NcclFlow::Message& m) const {
+    return static_cast<std::size_t>(part_of(elements_, flow_.chunks, m.chunk).size()) * width_;
+  }
+  char* place_of(const NcclFlow::Message& m) const {
+    const std::int64_t begin = part_of(elements_, flow_.chunks, m.chunk).begin;
+    return data_ + static_cast<std::size_t>(begin) * width_;
+  }
+
+  Status exchange(const NcclFlow::Step& step) const {
+    const auto moves = [&](const NcclFlow::Message& m) { return bytes_of(m) > 0; };
+    if (std::none_of(step.sends.begin(), step.sends.end(), moves) &&
+        std::none_of(step.receives.begin(), step.receives.end(), moves)) {
+      return {};
+    }
+    ncclResult_t result = ncclGroupStart();
+    const auto note = [&](ncclResult_t part) {
+      if (result == ncclSuccess && part != ncclInProgress) result = part;
+    };
+    for (const NcclFlow::Message& m : step.sends) {
+      if (!moves(m)) continue;
+      note(ncclSend(place_of(m), bytes_of(m), ncclChar, m.member, all_.get(), stream_));
+    }
+    char* spare = scratch_;
+    for (const NcclFlow::Message& m : step.receives) {
+      if (!moves(m)) continue;
+      char* to = step.gathers ? place_of(m) : std::exchange(spare, spare + bytes_of(m));
+      note(ncclRecv(to, bytes_of(m), ncclChar, m.member, all_.get(), stream_));
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return all_.settle(result == ncclSuccess ? ended : result, "ncclGroupEnd", pause_);
+  }
+
+  Status add(const NcclFlow::Step& step) const {
+    char* spare = scratch_;
+    for (const NcclFlow::Message& m : step.receives) {
+      if (bytes_of(m) == 0) continue;
+      const char* from = std::exchange(spare, spare + bytes_of(m));
+      AGPCS_RETURN_IF_ERROR(cuda_status(
+          add_on_gpu(place_of(m), from, bytes_of(m) / width_, type_, stream_), "add on the GPU"));
+    }
+    return {};
+  }
+
+  const NcclFlow& flow_;
+  const NcclCommunicator& all_;
+  const DType type_;
+  const std::size_t width_;
+  const std::int64_t elements_;
+  char* data_;
+  const cudaStream_t stream_;
+  const NcclPause& pause_;
+  char* scratch_ = nullptr;
+};
+
+}  // namespace
+
+NcclFlow nccl_flow(NcclGroup& group, const PlanFlow& schedule, int member) {
+  NcclFlow flow;
+  flow.group = &group;
+  flow.chunks = static_cast<int>(group.ranks.ranks.size()) * schedule.sub_chunks;
+  for (const FlowStep& step : schedule.steps) {
+    NcclFlow::Step mine;
+    mine.gathers = step.gathers;
+    for (const FlowMessage& m : step.messages) {
+      if (m.from == member) mine.sends.push_back({m.to, m.chunk});
+      if (m.to == member) mine.receives.push_back({m.from, m.chunk});
+    }
+    if (!mine.sends.empty() || !mine.receives.empty()) flow.steps.push_back(std::move(mine));
+  }
+  return flow;
+}
+
+Result<char*> NcclScratch::take(std::size_t bytes) {
+  if (bytes > bytes_) {
+    // 256 B is CUDA's own alignment.
+    const std::size_t rounded = (std::max(bytes, 2 * bytes_) + 255) / 256 * 256;
+    void* block = nullptr;
+    AGPCS_RETURN_IF_ERROR(
+        cuda_status(cudaMalloc(&block, rounded), "allocate memory on the device"));
+    blocks_.push_back(block);
+    bytes_ = rounded;
+  }
+  return blocks_.empty() ? nullptr : static_cast<char*>(blocks_.back());
+}
+
+void NcclScratch::release() {
+  for (void* block : blocks_) cudaFree(block);
+  blocks_.clear();
+  bytes_ = 0;
+}
+
+Status start_flow(const NcclFlow& flow, const NcclCommunicator& all, const Buffer& buffer,
+                  void* data, NcclScratch& scratch, cudaStream_t stream, const NcclPause& pause) {
+  return FlowStart(flow, all, buffer, data, stream, pause).run(scratch);
+}
+
+}  // namespace agpcs
