@@ -2,6 +2,7 @@
 #include "tests/runtime/plans.h"
 
 #include "ir/check.h"
+#include "tests/plan_flows.h"
 
 #include <fmt/format.h>
 
@@ -115,11 +116,20 @@ void add_buckets(Plan& plan, const TestPlan& spec) {
   for (int stage = 0; stage < static_cast<int>(spec.shares.size()); ++stage) {
     for (const std::int64_t elements : {4, 3}) {
       const std::size_t index = plan.buckets.size();
-      plan.buckets.push_back({fmt::format("b{}", index),
-                              stage,
-                              spec.algorithm,
-                              DType::kFp64,
-                              {{fmt::format("w{}", index), elements}}});
+      const auto members = static_cast<int>(spec.shares[static_cast<std::size_t>(stage)].size());
+      const bool flow = spec.algorithm == AllReduce::kFlow && members > 1;
+      plan.buckets.push_back(
+          {fmt::format("b{}", index),
+           stage,
+           flow || spec.algorithm != AllReduce::kFlow ? spec.algorithm : AllReduce::kRing,
+           DType::kFp64,
+           {{fmt::format("w{}", index), elements}},
+           flow ? static_cast<int>(plan.flows.size()) : -1});
+      if (!flow) continue;
+      PlanFlow added = elements == 4 ? testing::star_flow(members) : testing::ring_flow(members, 2);
+      added.name = fmt::format("f{}", plan.flows.size());
+      added.stage = stage;
+      plan.flows.push_back(std::move(added));
     }
   }
 }

@@ -23,7 +23,7 @@ struct TestPlan {
   std::vector<TestCut> cuts;
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
-  AllReduce algorithm = AllReduce::kRing;
+  AllReduce algorithm = AllReduce::kRing;  ///< kFlow: a star and two rings, alternating
 };
 
 /// A verified plan in fp64 with two buckets a stage (of 4 and of 3 elements).

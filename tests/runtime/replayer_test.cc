@@ -70,6 +70,15 @@ TEST_P(ReplayerOver, DataParallelHierarchicalOverTwoHosts) {
   expect_equal_to_one_process({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, AllReduce::kHierarchical});
 }
 
+TEST_P(ReplayerOver, DataParallelByFlows) {
+  expect_equal_to_one_process({{{2, 1, 4, 1}}, {}, 2, Schedule::k1F1B, AllReduce::kFlow});
+}
+
+TEST_P(ReplayerOver, TwoStagesOfReplicasByFlows) {
+  expect_equal_to_one_process(
+      {{{2, 2}, {1, 2, 1}}, {{0, 1, {"a"}}}, 2, Schedule::k1F1B, AllReduce::kFlow});
+}
+
 TEST_P(ReplayerOver, TwoStages) { expect_equal_to_one_process({{{4}, {4}}, {{0, 1, {"a"}}}, 4}); }
 
 TEST_P(ReplayerOver, FourStagesOneForwardOneBackward) {
