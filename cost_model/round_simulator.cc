@@ -110,11 +110,12 @@ Status verify_forest(const Topology& topology, const FlowForest& forest) {
   return {};
 }
 
-RoundSimulator::RoundSimulator(const Topology& topology, const FlowForest& forest, bool barrier)
-    : topology_(topology), forest_(forest), barrier_(barrier) {
+RoundSimulator::RoundSimulator(const Topology& topology, const FlowForest& forest, bool barrier,
+                               bool gather_only)
+    : topology_(topology), forest_(forest), barrier_(barrier), gather_only_(gather_only) {
   const std::size_t cells = forest.trees.size() * static_cast<std::size_t>(forest.servers);
-  left_up_ = static_cast<int>(forest.trees.size()) * (forest.servers - 1);
-  left_ = 2 * left_up_;
+  left_ = jobs();
+  left_up_ = gather_only ? 0 : left_ / 2;
   for (const Topology::Link& link : topology.links) free_.push_back(link.capacity);
   awaited_.assign(cells, 0);
   first_down_.assign(cells, -1);
@@ -125,6 +126,8 @@ RoundSimulator::RoundSimulator(const Topology& topology, const FlowForest& fores
   schedule_ = {forest.servers, forest.sub_chunks, forest.routes, {}, {}};
   for (const FlowTree& tree : forest.trees) measure_tree(tree);
   for (const FlowTree& tree : forest.trees) {
+    if (gather_only) start_gather(tree.chunk);
+    if (gather_only) continue;
     for (int s = 0; s < forest.servers; ++s) {
       const std::size_t at = cell(tree.chunk, s);
       if (tree.up[static_cast<std::size_t>(s)] >= 0 && awaited_[at] == 0) {
@@ -154,6 +157,7 @@ void RoundSimulator::measure_tree(const FlowTree& tree) {
     down_weight_[above] += down_weight_[at];
     tallest = std::max(tallest, down_height_[at]);
   }
+  if (gather_only_) return;
   const std::vector<int> up = order_from(forest_, tree.up, owner, true);
   for (const int s : up) {
     if (s == owner) continue;
@@ -172,7 +176,7 @@ const FlowRoute& RoundSimulator::route_of(const Job& job) const {
 }
 
 int RoundSimulator::jobs() const {
-  return 2 * static_cast<int>(forest_.trees.size()) * (forest_.servers - 1);
+  return (gather_only_ ? 1 : 2) * static_cast<int>(forest_.trees.size()) * (forest_.servers - 1);
 }
 int RoundSimulator::jobs_left() const { return left_; }
 

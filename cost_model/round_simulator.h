@@ -39,8 +39,10 @@ Status verify_forest(const Topology& topology, const FlowForest& forest);
 class RoundSimulator {
  public:
   /// `barrier`: no all-gather before the last reduce-scatter is over. Otherwise a sub-chunk is
-  /// spread as soon as its owner has it all. Both outlive the simulator.
-  RoundSimulator(const Topology& topology, const FlowForest& forest, bool barrier);
+  /// spread as soon as its owner has it all. `gather_only`: the all-gather alone, as if every owner
+  /// had its sub-chunks from the start. Both outlive the simulator.
+  RoundSimulator(const Topology& topology, const FlowForest& forest, bool barrier,
+                 bool gather_only = false);
 
   /// A workload: sub-chunk `chunk`, upward from server or downward to server.
   struct Job {
@@ -49,7 +51,7 @@ class RoundSimulator {
     bool down = false;
   };
   const FlowRoute& route_of(const Job& job) const;
-  int jobs() const;       ///< in all: 2 x sub-chunks x (servers - 1)
+  int jobs() const;       ///< in all: 2 x sub-chunks x (servers - 1); half where gather only
   int jobs_left() const;  ///< not sent yet
   bool done() const { return jobs_left() == 0; }
   int round() const { return round_; }
@@ -88,7 +90,7 @@ class RoundSimulator {
 
   const Topology& topology_;
   const FlowForest& forest_;
-  bool barrier_;
+  bool barrier_, gather_only_;
   int round_ = 0;
   int left_ = 0, left_up_ = 0;  // jobs
   std::vector<Job> ready_;

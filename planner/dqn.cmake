@@ -2,8 +2,8 @@
 # Training with LibTorch: a library, and the plugin that programs load when they train (dqn_plugin.h).
 if(AGPCS_HAS_TORCH)
   agpcs_library(planner_dqn FOLDER planner
-    SOURCES dqn_trainer.cc
-    DEPS ir planner
+    SOURCES dqn_trainer.cc flow_trainer.cc
+    DEPS ir planner flows
     PRIVATE_DEPS Torch::Torch)
 
   add_library(agpcs_dqn_plugin MODULE dqn_factory.cc)

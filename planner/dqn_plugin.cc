@@ -53,14 +53,10 @@ Result<std::filesystem::path> find_library() {
       kLibrary, looked));
 }
 
-}  // namespace
-
-std::string dqn_plugin_abi() {
-  return fmt::format("{} {} {} {}", version(), kFeatureCount, sizeof(DqnOptions), sizeof(QNetwork));
-}
-
-Result<std::unique_ptr<DqnTrainer>> load_dqn_trainer(const DqnOptions& options,
-                                                     const QNetwork* start, std::uint64_t seed) {
+/// Loads the plugin and calls its function `name` of type `Factory`.
+template <typename Trainer, typename Factory, typename Options, typename Policy>
+Result<std::unique_ptr<Trainer>> make_in_plugin(const char* name, const Options& options,
+                                                const Policy* start, std::uint64_t seed) {
   AGPCS_TRY(const std::filesystem::path path, find_library());
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
@@ -69,11 +65,11 @@ Result<std::unique_ptr<DqnTrainer>> load_dqn_trainer(const DqnOptions& options,
                     "was built with it",
                     path.string(), dlerror()));
   }
-  const auto make = reinterpret_cast<DqnPluginFactory>(dlsym(library, kDqnPluginFactory));
+  const auto make = reinterpret_cast<Factory>(dlsym(library, name));
   if (make == nullptr) {
     return unavailable(fmt::format("{} is no plugin of AGPCS: {}", path.string(), dlerror()));
   }
-  std::unique_ptr<DqnTrainer> trainer(make(dqn_plugin_abi().c_str(), &options, start, seed));
+  std::unique_ptr<Trainer> trainer(make(dqn_plugin_abi().c_str(), &options, start, seed));
   if (trainer == nullptr) {
     return unavailable(
         fmt::format("{} is of another build than this program, which is version {}\n"
@@ -81,6 +77,26 @@ Result<std::unique_ptr<DqnTrainer>> load_dqn_trainer(const DqnOptions& options,
                     path.string(), version()));
   }
   return trainer;
+}
+
+}  // namespace
+
+std::string dqn_plugin_abi() {
+  return fmt::format("{} {} {} {} {} {} {} {}", version(), kFeatureCount, sizeof(DqnOptions),
+                     sizeof(QNetwork), static_cast<int>(kTreeFeatureCount),
+                     static_cast<int>(kWorkloadFeatureCount), sizeof(FlowTrainingOptions),
+                     sizeof(FlowPolicy));
+}
+
+Result<std::unique_ptr<DqnTrainer>> load_dqn_trainer(const DqnOptions& options,
+                                                     const QNetwork* start, std::uint64_t seed) {
+  return make_in_plugin<DqnTrainer, DqnPluginFactory>(kDqnPluginFactory, options, start, seed);
+}
+
+Result<std::unique_ptr<FlowTrainer>> load_flow_trainer(const FlowTrainingOptions& options,
+                                                       const FlowPolicy* start,
+                                                       std::uint64_t seed) {
+  return make_in_plugin<FlowTrainer, FlowPluginFactory>(kFlowPluginFactory, options, start, seed);
 }
 
 }  // namespace agpcs

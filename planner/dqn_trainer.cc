@@ -3,6 +3,7 @@
 
 #include "ir/check.h"
 #include "planner/dqn_replay.h"
+#include "planner/torch_perceptron.h"
 
 #include <torch/torch.h>
 
@@ -22,26 +23,6 @@ constexpr double kMostGradient = 1;  // norm; gradients are clipped to it
 // A feature counts as 1 where it is as large as 9 of 10 of its values that are not 0.
 constexpr double kScaleQuantile = 0.9;
 constexpr float kLeastScale = 0.25F, kMostScale = 20;
-
-/// The parameters of a QNetwork as tensors.
-struct Layers {
-  torch::Tensor hidden, bias, output, output_bias;
-
-  /// [rows x features] -> [rows]
-  torch::Tensor forward(const torch::Tensor& x) const {
-    return torch::addmm(bias, x, hidden.t()).relu().matmul(output) + output_bias;
-  }
-  std::vector<torch::Tensor> all() const { return {hidden, bias, output, output_bias}; }
-};
-
-torch::Tensor tensor_of(std::span<const float> numbers) {
-  return torch::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()));
-}
-
-std::vector<float> numbers_of(const torch::Tensor& tensor) {
-  const torch::Tensor flat = tensor.detach().contiguous().view({-1});
-  return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
-}
 
 /// Uniform in +-1 / sqrt(inputs), as LibTorch's own linear layers begin.
 std::vector<float> random_weights(std::size_t count, int inputs, Rng& rng) {
@@ -114,11 +95,7 @@ class TorchDqnTrainer final : public DqnTrainer {
                                                                Rng(seed).fork("network"));
     mean_ = tensor_of(network.mean);
     scale_ = tensor_of(network.scale);
-    online_.hidden = tensor_of(network.hidden).view({network.units(), kFeatureCount});
-    online_.bias = tensor_of(network.bias);
-    online_.output = tensor_of(network.output);
-    online_.output_bias = tensor_of({&network.output_bias, 1});
-    for (torch::Tensor& parameter : online_.all()) parameter.requires_grad_();
+    online_ = Layers::of(network);
     adam_.emplace(online_.all(), torch::optim::AdamOptions(options.learning_rate));
     update_target();
   }
@@ -160,10 +137,7 @@ class TorchDqnTrainer final : public DqnTrainer {
     QNetwork network;
     network.mean = numbers_of(mean_);
     network.scale = numbers_of(scale_);
-    network.hidden = numbers_of(online_.hidden);
-    network.bias = numbers_of(online_.bias);
-    network.output = numbers_of(online_.output);
-    network.output_bias = numbers_of(online_.output_bias).front();
+    online_.write_to(network);
     return network;
   }
 

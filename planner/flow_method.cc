@@ -19,6 +19,7 @@ constexpr FlowMethod kMethods[] = {
     {"hamiltonian", "a ring of hops that share no link, where one is found", schedule_hamiltonian},
     {"greedy", "rarest sub-chunk first, the best of some draws", schedule_greedy},
     {"trees", "spanning trees packed by max-flow, longest chain first", schedule_trees},
+    {"policy", "two trained policies on balanced flow trees, in one go", schedule_policy},
 };
 
 }  // namespace

@@ -20,4 +20,8 @@ Result<FlowSchedule> schedule_greedy(const Topology& topology, const FlowOptions
 /// Spanning trees packed by max-flow (the idea of ForestColl), longest chain first.
 Result<FlowSchedule> schedule_trees(const Topology& topology, const FlowOptions& options);
 
+/// The two policies of the paper, trained beforehand, on balanced flow trees; the best of `effort`
+/// forests for each K.
+Result<FlowSchedule> schedule_policy(const Topology& topology, const FlowOptions& options);
+
 }  // namespace agpcs

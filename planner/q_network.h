@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// QNetwork: the value of a move, Q(s, a), from its features. A perceptron with one hidden layer, in
-// plain double arithmetic, so that a policy chooses the same moves on every machine; LibTorch
-// trains it (dqn_trainer.h).
+// QNetwork: the value of a move, Q(s, a), from its features (dqn_trainer.h trains it).
 #pragma once
 
+#include "planner/perceptron.h"
 #include "planner/search_point.h"
 
 #include <agpcs/status.h>
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace agpcs {
 
-/// Q = output . max(0, hidden x (features - mean) x scale + bias) + output_bias.
-struct QNetwork {
-  std::vector<float> mean, scale;  ///< [kFeatureCount], of the features it was trained on
-  std::vector<float> hidden;       ///< [units x kFeatureCount], row-major
-  std::vector<float> bias;         ///< [units]
-  std::vector<float> output;       ///< [units]
-  float output_bias = 0;
+/// Of kFeatureCount features.
+struct QNetwork : Perceptron {
   std::string made_by;  ///< the command that trained it
-
-  int units() const { return static_cast<int>(bias.size()); }
-  double value(const Features& features) const;
 };
 
 /// The policy file: "agpcs-policy 1", `made-by`, the numbers of features and units, then one line a

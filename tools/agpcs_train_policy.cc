@@ -1,8 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// agpcs-train-policy: trains the policy of the refiner `dqn`.
+// agpcs-train-policy: trains the policy of the refiner `dqn`, or those that schedule an all-reduce.
 #include "tools/common.h"
+#include "tools/train_flow_policy.h"
 #include "tools/train_policy.h"
 
+#include <algorithm>
+
+namespace {
+
+/// By --task; what is wrong with it, the parser of the default task says.
+int train(const std::vector<std::string>& args, agpcs::Console console) {
+  const auto task = std::find(args.begin(), args.end(), "--task");
+  const bool named = task != args.end() && task + 1 != args.end() && task[1] == "allreduce";
+  if (named || std::find(args.begin(), args.end(), "--task=allreduce") != args.end()) {
+    return agpcs::train_flow_policy_command(args, console);
+  }
+  return agpcs::train_policy_command(args, console);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  return agpcs::run_command("agpcs-train-policy", argc, argv, agpcs::train_policy_command);
+  return agpcs::run_command("agpcs-train-policy", argc, argv, train);
 }

@@ -15,6 +15,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
+class App;
+}
+
 namespace agpcs {
 
 struct TrainPolicyOptions {
@@ -34,6 +38,11 @@ struct TrainPolicyOptions {
 /// Reads a command line. Nothing when the command is to go on, else its exit code.
 std::optional<int> parse_train_policy(const std::vector<std::string>& args, Console console,
                                       TrainPolicyOptions& options);
+
+/// The option --task, which `agpcs-train-policy` has looked at before.
+void add_task(CLI::App& app);
+/// The command that was given: its options that change a byte of the policy.
+std::string training_command(const CLI::App& app);
 
 struct TrainedPolicy {
   QNetwork network;  ///< with made_by

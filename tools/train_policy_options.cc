@@ -15,6 +15,7 @@ constexpr char kExamples[] =
     "  agpcs-train-policy -o my.policy --models my_models --seed 1\n"
     "  agpcs-train-policy -o my.policy --from planner/default.policy --first-epsilon 0.3\n"
     "  agpcs-train-policy -o my.policy --config settings.toml --log training.csv\n"
+    "  agpcs-train-policy --task allreduce --help\n"
     "\n"
     "Exit codes: 0 policy written, 1 input wrong, 2 usage, 130 interrupted, what was learned is "
     "written, 70 our bug\n";
@@ -53,22 +54,6 @@ void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
   app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
-/// The options given, on the command line or in the file, that change a byte of the policy.
-std::string command_of(const CLI::App& app) {
-  static const std::set<std::string> kWithoutEffect = {"output", "log",  "threads",
-                                                       "config", "help", "version"};
-  std::string command = kName;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || option->get_lnames().empty()) continue;
-    const std::string& name = option->get_lnames().front();
-    if (kWithoutEffect.count(name) != 0) continue;
-    for (const std::string& value : option->results()) {
-      command += fmt::format(" --{} {}", name, value);
-    }
-  }
-  return command;
-}
-
 Status check(const TrainPolicyOptions& o) {
   if (o.output == o.from) {
     return {StatusCode::kUsage, fmt::format("the policy would overwrite '{}'", o.from)};
@@ -78,16 +63,42 @@ Status check(const TrainPolicyOptions& o) {
 
 }  // namespace
 
+std::string training_command(const CLI::App& app) {
+  static const std::set<std::string> kWithoutEffect = {"output", "log",  "threads",
+                                                       "config", "help", "version"};
+  std::string command = kName;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string& name = option->get_lnames().front();
+    if (kWithoutEffect.count(name) != 0) continue;
+    if (option->get_items_expected_max() == 0) command += fmt::format(" --{}", name);
+    if (option->get_items_expected_max() == 0) continue;
+    for (const std::string& value : option->results()) {
+      command += fmt::format(" --{} {}", name, value);
+    }
+  }
+  return command;
+}
+
+void add_task(CLI::App& app) {
+  app.add_option("--task",
+                 "search: the policy of the refiner `dqn`; allreduce: the two policies "
+                 "that schedule an all-reduce, with options of its own")
+      ->default_str("search")
+      ->check(CLI::IsMember({"search", "allreduce"}));
+}
+
 std::optional<int> parse_train_policy(const std::vector<std::string>& args, Console console,
                                       TrainPolicyOptions& options) {
   CLI::App app(
       "Trains the policy of the refiner `dqn` on many generated problems and the models given.",
       kName);
+  add_task(app);
   add_training_options(app, options);
   add_dqn_options(app, options.dqn);
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, args, console)) return code;
-  options.made_by = command_of(app);
+  options.made_by = training_command(app);
   const Status status = check(options);
   if (!status.ok()) return finish(status, kName, console);
   return {};

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flow trees for all sub-chunks of an all-reduce. No schedule of a forest takes fewer rounds than
+// its heaviest link needs, so trees are chosen before anything is scheduled.
+#pragma once
+
+#include "cost_model/round_simulator.h"
+#include "ir/topology.h"
+
+#include <cstdint>
+#include <string_view>
+
+namespace agpcs {
+
+enum class ForestKind {
+  kShortest,  ///< shortest paths, ties drawn: the trees of the paper (section 4.1, merged)
+  kBalanced,  ///< begins there, then parents move until link loads are even
+};
+
+struct ForestOptions {
+  ForestKind kind = ForestKind::kBalanced;
+  int sub_chunks = 1;
+  std::uint64_t seed = 0;
+  int sweeps = 24;  ///< of balancing over all parents, at most
+};
+
+/// Trees for `topology`, which `verify_topology` accepts. Downward trees only where `both` is false
+/// (`up` holds the same routes then, which lead the wrong way); else upward ones too: those of the
+/// reversed topology turned round, or the downward ones turned round where every link has a twin of
+/// its capacity. Same arguments, same forest.
+/// Cost: shortest O(servers x hops), balanced O(sweeps x sub-chunks x servers x near hops).
+FlowForest make_forest(const Topology& topology, const ForestOptions& options, bool both);
+
+/// Most rounds of sub-chunks that a link needs for all downward (or upward) trees.
+double heaviest_link(const Topology& topology, const FlowForest& forest, bool down);
+
+}  // namespace agpcs

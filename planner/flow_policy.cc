@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/flow_policy.h"
+
+#include "ir/check.h"
+#include "ir/rng.h"
+#include "planner/flow_forests.h"
+#include "planner/flow_methods.h"
+#include "planner/flow_policy_text.h"
+#include "planner/list_schedule.h"
+#include "planner/policy_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr int kVersion = 1;
+constexpr char kMagic[] = "agpcs-flow-policy";
+constexpr double kSelectAll = 3;  // the value of a tree to begin with: selected in 95 of 100
+static_assert(kTreeFeatureCount <= static_cast<int>(kMostFeatures) &&
+              kWorkloadFeatureCount <= static_cast<int>(kMostFeatures));
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+Perceptron random_perceptron(int features, int units, Rng& rng) {
+  const double bound = 1 / std::sqrt(features);
+  const auto draw = [&](int count) {
+    std::vector<float> numbers(at(count));
+    for (float& x : numbers) x = static_cast<float>(bound * (2 * rng.uniform() - 1));
+    return numbers;
+  };
+  Perceptron network;
+  network.mean.assign(at(features), 0);
+  network.scale.assign(at(features), 1);
+  network.hidden = draw(features * units);
+  network.bias = draw(units);
+  network.output = draw(units);
+  return network;
+}
+
+/// Its first unit says constant + weights . features (which are at least -1 and small, so that it
+/// is never cut off); the others say nothing yet.
+void begin_as(Perceptron& network, std::span<const std::pair<int, float>> weights, float constant) {
+  constexpr float kAbove = 32;
+  std::fill_n(network.hidden.begin(), network.features(), 0.0F);
+  for (const auto& [feature, weight] : weights) network.hidden[at(feature)] = weight;
+  std::fill(network.output.begin(), network.output.end(), 0.0F);
+  network.bias[0] = kAbove;
+  network.output[0] = 1;
+  network.output_bias = constant - kAbove;
+}
+
+double value_of(const FlowPolicy& policy, WorkloadRule rule, std::span<const float> features) {
+  switch (rule) {
+    case WorkloadRule::kPolicy:
+      return policy.workloads.value(features);
+    case WorkloadRule::kFirstCome:
+      return features[kWaited];
+    case WorkloadRule::kLongestChain:
+      return features[kHeight];
+    case WorkloadRule::kRarestFirst:
+      return features[kTreeLeft];
+  }
+  return 0;
+}
+
+/// An all-gather, and the reduce-scatter that mirrors one on reversed links in time.
+FlowSchedule with_barrier(const Topology& topology, const ForestOptions& trees,
+                          const FlowPolicy& policy, const FlowRules& rules) {
+  const auto gather_on = [&](const Topology& network) {
+    const FlowForest forest = make_forest(network, trees, false);
+    return play_policy(network, forest, FlowPhases::kGather, policy, rules);
+  };
+  const FlowSchedule gather = gather_on(topology);
+  if (!has_equal_twins(topology)) return joined(mirrored(gather_on(reversed(topology))), gather);
+  FlowSchedule back = gather;  // on reversed links: over each link's twin
+  for (FlowRoute& route : back.routes) {
+    for (int& l : route.links) l ^= 1;
+  }
+  return joined(mirrored(back), gather);
+}
+
+}  // namespace
+
+std::string print_flow_policy(const FlowPolicy& policy) {
+  return fmt::format("{} {}\nmade-by {}\nnetwork trees\n{}network workloads\n{}", kMagic, kVersion,
+                     policy.made_by, print_perceptron(policy.trees),
+                     print_perceptron(policy.workloads));
+}
+
+Result<FlowPolicy> parse_flow_policy(std::string_view text, std::string_view file) {
+  PolicyReader reader(text, file);
+  FlowPolicy policy;
+  if (reader.read_head(kMagic, kVersion, policy.made_by) && reader.read_word("network", "trees") &&
+      reader.read_perceptron(kTreeFeatureCount, "trees", policy.trees) &&
+      reader.read_word("network", "workloads") &&
+      reader.read_perceptron(kWorkloadFeatureCount, "workloads", policy.workloads)) {
+    reader.read_end("output-bias");
+  }
+  AGPCS_RETURN_IF_ERROR(reader.status());
+  return policy;
+}
+
+const FlowPolicy& shipped_flow_policy() {
+  static const FlowPolicy kPolicy = [] {
+    Result<FlowPolicy> policy = parse_flow_policy(flow_policy_text(), "flow.policy");
+    AGPCS_CHECK(policy.ok(), "the shipped flow policy is wrong: {}", policy.status().message());
+    return std::move(*policy);
+  }();
+  return kPolicy;
+}
+
+FlowPolicy random_flow_policy(int units, std::uint64_t seed) {
+  FlowPolicy policy;
+  Rng trees = Rng(seed).fork("trees"), workloads = Rng(seed).fork("workloads");
+  policy.trees = random_perceptron(kTreeFeatureCount, units, trees);
+  policy.workloads = random_perceptron(kWorkloadFeatureCount, units, workloads);
+  policy.made_by = fmt::format("random weights, seed {}", seed);
+  return policy;
+}
+
+FlowPolicy formula_flow_policy(int units, std::uint64_t seed) {
+  FlowPolicy policy = random_flow_policy(units, seed);
+  constexpr std::pair<int, float> kWorkloads[] = {{kHeight, 4.0F},      {kUnlocksBusy, 4.0F},
+                                                  {kFirstBusy, 4.0F},   {kLastBusy, 4.0F},
+                                                  {kFirstScarce, 4.0F}, {kLastScarce, 4.0F}};
+  begin_as(policy.trees, {}, kSelectAll);
+  begin_as(policy.workloads, kWorkloads, 0);
+  policy.made_by = "the formula that training begins from";
+  return policy;
+}
+
+void select_trees(const FlowPolicy& policy, const FlowEnvironment& environment,
+                  std::vector<std::uint8_t>& selected) {
+  std::vector<float> rows;
+  environment.describe_trees(rows);
+  selected.assign(at(environment.trees()), 0);
+  for (int t = 0; t < environment.trees(); ++t) {
+    const auto row = std::span(rows).subspan(at(t) * kTreeFeatureCount, kTreeFeatureCount);
+    selected[at(t)] = policy.trees.value(row) > 0 ? 1 : 0;
+  }
+  const auto jobs = environment.ready();
+  const bool any = std::any_of(jobs.begin(), jobs.end(),
+                               [&](const auto& job) { return selected[at(job.chunk)] != 0; });
+  if (!any) std::fill(selected.begin(), selected.end(), std::uint8_t{1});
+}
+
+void take_workloads(const FlowPolicy& policy, WorkloadRule rule, FlowEnvironment& environment) {
+  const auto jobs = environment.ready();
+  // The highest value, then the lower chunk and server, then which it is.
+  using Entry = std::tuple<double, std::int32_t, std::int32_t, std::size_t>;
+  std::vector<double> values(jobs.size());
+  const auto entry = [&](std::size_t i) {
+    values[i] = value_of(policy, rule, environment.features(i));
+    return Entry(values[i], -jobs[i].chunk, -jobs[i].server, i);
+  };
+  std::vector<Entry> entries;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (environment.is_open(i)) entries.push_back(entry(i));
+  }
+  std::priority_queue<Entry> queue(std::less<Entry>(), std::move(entries));
+  while (environment.open() > 0) {
+    const auto [value, chunk, server, i] = queue.top();
+    queue.pop();
+    if (!environment.is_open(i) || value != values[i]) continue;  // taken, or of an older value
+    for (const int changed : environment.take(i)) {
+      if (rule == WorkloadRule::kPolicy) queue.push(entry(at(changed)));
+    }
+  }
+}
+
+FlowSchedule play_policy(const Topology& topology, const FlowForest& forest, FlowPhases phases,
+                         const FlowPolicy& policy, const FlowRules& rules) {
+  FlowEnvironment environment(topology, forest, phases);
+  std::vector<std::uint8_t> selected(forest.trees.size(), 1);
+  while (!environment.done()) {
+    environment.begin_round();
+    if (rules.trees == TreeRule::kPolicy) select_trees(policy, environment, selected);
+    environment.select(selected);
+    take_workloads(policy, rules.workloads, environment);
+    const int sent = environment.end_round();
+    AGPCS_CHECK(sent > 0, "nothing was sent in round {}", environment.round());
+  }
+  return environment.schedule();
+}
+
+FlowSchedule schedule_by_policy(const Topology& topology, const FlowOptions& options,
+                                const FlowPolicy& policy, const FlowRules& rules, ForestKind kind) {
+  std::optional<FlowSchedule> best;
+  const auto consider = [&](FlowSchedule schedule) {
+    if (!best || schedule.rounds() < best->rounds()) best = std::move(schedule);
+  };
+  const auto stops = [&] { return best && options.interrupted && options.interrupted->load(); };
+  for (std::int64_t forest = 0; forest < std::max<std::int64_t>(options.effort, 1); ++forest) {
+    for (int k = 1; k <= std::max(options.max_sub_chunks, 1) && !stops(); ++k) {
+      const std::uint64_t seed =
+          stable_hash("forest", options.seed * 7919 + static_cast<std::uint64_t>(forest));
+      const ForestOptions trees = {kind, k, seed};
+      FlowSchedule schedule = with_barrier(topology, trees, policy, rules);
+      if (!options.barrier) {
+        schedule = without_barrier(topology, std::move(schedule));
+        consider(play_policy(topology, make_forest(topology, trees, true), FlowPhases::kOverlapped,
+                             policy, rules));
+      }
+      consider(std::move(schedule));
+    }
+  }
+  return std::move(*best);
+}
+
+Result<FlowSchedule> schedule_policy(const Topology& topology, const FlowOptions& options) {
+  AGPCS_RETURN_IF_ERROR(verify_topology(topology));
+  return schedule_by_policy(topology, options, shipped_flow_policy());
+}
+
+}  // namespace agpcs

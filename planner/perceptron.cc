@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/perceptron.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+#include <array>
+
+namespace agpcs {
+
+double Perceptron::value(std::span<const float> features) const {
+  const std::size_t inputs = mean.size();
+  AGPCS_CHECK(features.size() == inputs && inputs <= kMostFeatures,
+              "{} features for a network of {}", features.size(), inputs);
+  std::array<double, kMostFeatures> x;
+  for (std::size_t f = 0; f < inputs; ++f) {
+    x[f] = (double{features[f]} - double{mean[f]}) * double{scale[f]};
+  }
+  double value = output_bias;
+  constexpr std::size_t kTogether = 8;  // sums that do not wait for each other
+  for (std::size_t first = 0; first < bias.size(); first += kTogether) {
+    const std::size_t count = std::min(kTogether, bias.size() - first);
+    const float* const rows = hidden.data() + first * inputs;
+    std::array<double, kTogether> sums{};
+    for (std::size_t u = 0; u < count; ++u) sums[u] = bias[first + u];
+    for (std::size_t f = 0; f < inputs; ++f) {
+      if (x[f] == 0) continue;  // most features are, in most moves of the planner's search
+      for (std::size_t u = 0; u < count; ++u) sums[u] += x[f] * double{rows[u * inputs + f]};
+    }
+    for (std::size_t u = 0; u < count; ++u) {
+      if (sums[u] > 0) value += sums[u] * double{output[first + u]};
+    }
+  }
+  return value;
+}
+
+}  // namespace agpcs

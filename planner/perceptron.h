@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Perceptron: one hidden layer, in plain double arithmetic, so that a policy decides the same on
+// every machine; LibTorch trains it (dqn_trainer.h, flow_trainer.h).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+/// The most features that a network may have.
+inline constexpr std::size_t kMostFeatures = 64;
+
+/// value = output . max(0, hidden x (features - mean) x scale + bias) + output_bias.
+struct Perceptron {
+  std::vector<float> mean, scale;  ///< [features], of the features it was trained on
+  std::vector<float> hidden;       ///< [units x features], row-major
+  std::vector<float> bias;         ///< [units]
+  std::vector<float> output;       ///< [units]
+  float output_bias = 0;
+
+  int features() const { return static_cast<int>(mean.size()); }
+  int units() const { return static_cast<int>(bias.size()); }
+  /// Needs: as many features as the network has.
+  double value(std::span<const float> features) const;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Perceptron as LibTorch trains it. Included by trainers only.
+#pragma once
+
+#include "planner/perceptron.h"
+
+#include <torch/torch.h>
+
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+inline torch::Tensor tensor_of(std::span<const float> numbers) {
+  return torch::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()));
+}
+
+inline std::vector<float> numbers_of(const torch::Tensor& tensor) {
+  const torch::Tensor flat = tensor.detach().contiguous().view({-1});
+  return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
+}
+
+/// The parameters of a Perceptron as tensors, without the normalization of its features.
+struct Layers {
+  torch::Tensor hidden, bias, output, output_bias;
+
+  /// Of `network`, as leaves that gradients are taken of.
+  static Layers of(const Perceptron& network) {
+    Layers layers = {tensor_of(network.hidden).view({network.units(), network.features()}),
+                     tensor_of(network.bias), tensor_of(network.output),
+                     tensor_of({&network.output_bias, 1})};
+    for (torch::Tensor& parameter : layers.all()) parameter.requires_grad_();
+    return layers;
+  }
+  /// [rows x features] -> [rows]
+  torch::Tensor forward(const torch::Tensor& x) const {
+    return torch::addmm(bias, x, hidden.t()).relu().matmul(output) + output_bias;
+  }
+  std::vector<torch::Tensor> all() const { return {hidden, bias, output, output_bias}; }
+  void write_to(Perceptron& network) const {
+    network.hidden = numbers_of(hidden);
+    network.bias = numbers_of(bias);
+    network.output = numbers_of(output);
+    network.output_bias = numbers_of(output_bias).front();
+  }
+};
+
+}  // namespace agpcs
