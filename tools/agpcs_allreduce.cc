@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/allreduce_command.h"
+
+int main(int argc, char** argv) {
+  return agpcs::run_command("agpcs-allreduce", argc, argv, agpcs::allreduce_command);
+}

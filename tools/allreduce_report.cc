@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/allreduce_report.h"
+
+#include "cost_model/flow_time.h"
+#include "ir/units.h"
+#include "tools/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// The messages of the table of times.
+constexpr std::int64_t kMessages[] = {1'000,      10'000,      100'000,      1'000'000,
+                                      10'000'000, 100'000'000, 1'000'000'000};
+
+/// "8", "9.5", "6.33".
+std::string rounds_text(double rounds) {
+  std::string text = fmt::format("{:.2f}", rounds);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string plural_rounds(double rounds) {
+  return fmt::format("{} round{}", rounds_text(rounds), rounds == 1 ? "" : "s");
+}
+
+/// "0%", "+6.7%", "+140%".
+std::string gap_text(double gap) {
+  if (std::abs(gap) < 5e-4) return "0%";
+  const std::string figure =
+      std::abs(gap) < 0.1 ? fmt::format("{:.1f}", 100 * gap) : fmt::format("{:.0f}", 100 * gap);
+  return fmt::format("{}{}%", gap > 0 ? "+" : "", figure);
+}
+
+std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
+
+double seconds_of(const AllreduceReport& report, const AllreduceResult& result,
+                  std::int64_t bytes) {
+  return schedule_seconds(report.input.links, result.schedule, bytes);
+}
+
+/// With a barrier after every round.
+double round_seconds_of(const AllreduceReport& report, const AllreduceResult& result,
+                        std::int64_t bytes) {
+  return lockstep_seconds(report.input.links, result.schedule, bytes);
+}
+
+std::size_t messages_of(const FlowSchedule& schedule) {
+  return schedule.reduce_scatter.size() + schedule.all_gather.size();
+}
+
+std::string heading(const AllreduceReport& report) {
+  const Topology& topology = report.input.topology;
+  return fmt::format("{}: {}, {}, {}\n", topology.name, plural(topology.servers, "server"),
+                     plural(topology.switches, "switch", "es"),
+                     plural(static_cast<std::int64_t>(topology.links.size()), "link"));
+}
+
+std::string bound_text(const AllreduceReport& report) {
+  return fmt::format("{}, proven{}{}", plural_rounds(report.bound.rounds),
+                     report.bound.bound.reason.empty() ? "" : ": ", report.bound.bound.reason);
+}
+
+std::string rate_text(double rate) { return figure(rate, "B") + "/s"; }
+
+/// The figures of the links, or the range they have.
+std::string links_text(const std::vector<Link>& links) {
+  const auto range = [&](auto value, auto text) {
+    std::set<double> values;
+    for (const Link& link : links) values.insert(value(link));
+    if (values.size() == 1) return text(*values.begin());
+    return fmt::format("{} to {}", text(*values.begin()), text(*values.rbegin()));
+  };
+  return fmt::format("{}, {}", range([](const Link& link) { return link.bandwidth; }, rate_text),
+                     range([](const Link& link) { return link.latency; },
+                           [](double seconds) { return figure(seconds, "s"); }));
+}
+
+std::string busiest_text(const AllreduceReport& report, const LinkUse& use) {
+  const auto& parts = use.in_rounds;
+  const auto most = std::max_element(parts.begin(), parts.end());
+  const auto least = std::min_element(parts.begin(), parts.end());
+  const auto name = [&](auto at) {
+    const Topology& topology = report.input.topology;
+    const auto& link = topology.links[static_cast<std::size_t>(at - parts.begin())];
+    return fmt::format("{} -> {}", topology.name_of(link.from), topology.name_of(link.to));
+  };
+  if (*most == *least) return fmt::format("{} busy over the rounds, each", percent(*most));
+  return fmt::format("{} busy over the rounds on average; most: {} {}, least: {} {}",
+                     percent(use.mean_in_rounds), name(most), percent(*most), name(least),
+                     percent(*least));
+}
+
+std::string phases_text(const AllreduceReport& report, const FlowSchedule& schedule) {
+  const double k = schedule.sub_chunks;
+  return fmt::format("reduce-scatter {}, all-gather {}{}",
+                     rounds_text(static_cast<double>(schedule.reduce_scatter_rounds()) / k),
+                     rounds_text(static_cast<double>(schedule.all_gather_rounds()) / k),
+                     report.barrier ? "" : ", overlapped");
+}
+
+std::string times_text(const AllreduceReport& report, const AllreduceResult& result) {
+  static constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>12}\n";
+  std::set<std::int64_t> sizes(std::begin(kMessages), std::end(kMessages));
+  sizes.insert(report.bytes);
+  std::string text =
+      fmt::format(kRow, "message", "time", "bytes/time", "links busy", "fullest", "in rounds");
+  for (const std::int64_t bytes : sizes) {
+    const double seconds = seconds_of(report, result, bytes);
+    const LinkUse use = link_use(report.input, result.schedule, bytes, seconds);
+    const double fullest = *std::max_element(use.in_time.begin(), use.in_time.end());
+    text += fmt::format(kRow, byte_figure(bytes), figure(seconds, "s"),
+                        rate_text(static_cast<double>(bytes) / seconds), percent(use.mean_in_time),
+                        percent(fullest), figure(round_seconds_of(report, result, bytes), "s"));
+  }
+  return text;
+}
+
+std::string checked_text(const AllreduceResult& result) {
+  return result.sums_checked
+             ? "no link above its capacity, no message before its data; every server ends with "
+               "every sum"
+             : fmt::format(
+                   "no link above its capacity, no message before its data; sums not "
+                   "computed above {} servers",
+                   kMostCheckedServers);
+}
+
+std::string line(std::string_view name, std::string_view text) {
+  return fmt::format("  {:<13} {}\n", name, text);
+}
+
+void write_topology(JsonWriter& json, const AllreduceReport& report) {
+  const Topology& topology = report.input.topology;
+  json.key("format").value("agpcs-allreduce 1");
+  json.key("topology").value(topology.name);
+  json.key("servers").value(topology.servers);
+  json.key("switches").value(topology.switches);
+  json.key("links").value(static_cast<std::int64_t>(topology.links.size()));
+  json.key("overlap").value(!report.barrier);
+  json.key("bytes").value(report.bytes);
+  json.key("lower_bound").value(report.bound.rounds);
+  json.key("bound").begin_object();
+  json.key("reduce_scatter").value(report.bound.bound.reduce_scatter);
+  json.key("all_gather").value(report.bound.bound.all_gather);
+  json.key("overlapped").value(report.bound.bound.overlapped);
+  json.key("reason").value(report.bound.bound.reason).end_object();
+  json.key("interrupted").value(report.interrupted);
+}
+
+void write_result(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
+  const FlowSchedule& schedule = result.schedule;
+  const double k = schedule.sub_chunks;
+  json.key("method").value(result.method);
+  json.key("rounds").value(schedule.rounds());
+  json.key("gap").value(gap_of(result, report.bound));
+  json.key("sub_chunks").value(schedule.sub_chunks);
+  json.key("reduce_scatter_rounds")
+      .value(static_cast<double>(schedule.reduce_scatter_rounds()) / k);
+  json.key("all_gather_rounds").value(static_cast<double>(schedule.all_gather_rounds()) / k);
+  json.key("messages").value(static_cast<std::int64_t>(messages_of(schedule)));
+  json.key("seconds").value(seconds_of(report, result, report.bytes));
+  json.key("seconds_in_rounds").value(round_seconds_of(report, result, report.bytes));
+  json.key("planning_seconds").value(result.planning_seconds);
+  json.key("sums_checked").value(result.sums_checked);
+}
+
+void write_links(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
+  const Topology& topology = report.input.topology;
+  const double seconds = seconds_of(report, result, report.bytes);
+  const LinkUse use = link_use(report.input, result.schedule, report.bytes, seconds);
+  json.key("link_utilization").begin_array();
+  for (std::size_t l = 0; l < topology.links.size(); ++l) {
+    const Topology::Link& link = topology.links[l];
+    json.begin_object().key("from").value(topology.name_of(link.from));
+    json.key("to").value(topology.name_of(link.to));
+    json.key("capacity").value(link.capacity);
+    json.key("in_rounds").value(use.in_rounds[l]);
+    json.key("in_time").value(use.in_time[l]).end_object();
+  }
+  json.end_array();
+}
+
+std::vector<std::string> compared_row(const AllreduceReport& report, const ComparedMethod& method) {
+  if (!method.result) return {method.name, "-", "-", "-", "-", "-", "-"};
+  const AllreduceResult& result = *method.result;
+  return {method.name,
+          rounds_text(result.schedule.rounds()),
+          gap_text(gap_of(result, report.bound)),
+          fmt::format("{}", result.schedule.sub_chunks),
+          figure(seconds_of(report, result, report.bytes), "s"),
+          figure(round_seconds_of(report, result, report.bytes), "s"),
+          figure(result.planning_seconds, "s")};
+}
+
+}  // namespace
+
+std::string allreduce_text(const AllreduceReport& report, const AllreduceResult& result) {
+  const FlowSchedule& schedule = result.schedule;
+  const double seconds = seconds_of(report, result, report.bytes);
+  const LinkUse use = link_use(report.input, schedule, report.bytes, seconds);
+  std::string text = heading(report);
+  text += line("lower bound", bound_text(report));
+  text += line("schedule",
+               fmt::format("{} ({}), gap {}", plural_rounds(schedule.rounds()),
+                           phases_text(report, schedule), gap_text(gap_of(result, report.bound))));
+  text += line(
+      "method",
+      fmt::format("{}, {} a chunk, {}", result.method, plural(schedule.sub_chunks, "sub-chunk"),
+                  plural(static_cast<std::int64_t>(messages_of(schedule)), "message")));
+  text += line("checked", checked_text(result));
+  text += line("links", busiest_text(report, use));
+  text += fmt::format("\ntime, links of {}{}\n", links_text(report.input.links),
+                      messages_of(schedule) > kMostTimedWorkloads ? "; rounds in lockstep" : "");
+  return text + times_text(report, result);
+}
+
+std::string allreduce_json(const AllreduceReport& report, const AllreduceResult& result) {
+  JsonWriter json;
+  json.begin_object();
+  write_topology(json, report);
+  write_result(json, report, result);
+  json.key("times").begin_array();
+  for (const std::int64_t bytes : kMessages) {
+    json.begin_object().key("bytes").value(bytes);
+    json.key("seconds").value(seconds_of(report, result, bytes));
+    json.key("seconds_in_rounds").value(round_seconds_of(report, result, bytes)).end_object();
+  }
+  json.end_array();
+  write_links(json, report, result);
+  json.end_object();
+  return json.text();
+}
+
+std::string comparison_text(const AllreduceReport& report,
+                            const std::vector<ComparedMethod>& methods) {
+  std::vector<std::vector<std::string>> rows = {{"method", "rounds", "gap", "sub-chunks",
+                                                 byte_figure(report.bytes), "in rounds",
+                                                 "planning"}};
+  for (const ComparedMethod& method : methods) rows.push_back(compared_row(report, method));
+  rows.push_back({"lower bound", rounds_text(report.bound.rounds), "", "", "", "", ""});
+  std::string text = heading(report);
+  for (const std::vector<std::string>& row : rows) {
+    text += fmt::format("  {:<17}{:>9}{:>9}{:>12}{:>11}", row[0], row[1], row[2], row[3], row[4]);
+    text += fmt::format("{:>11}{:>11}", row[5], row[6]);
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  if (!report.bound.bound.reason.empty()) text += line("bound", report.bound.bound.reason);
+  for (const ComparedMethod& method : methods) {
+    if (!method.result) text += fmt::format("  {}: {}\n", method.name, method.error);
+  }
+  return text;
+}
+
+std::string comparison_json(const AllreduceReport& report,
+                            const std::vector<ComparedMethod>& methods) {
+  JsonWriter json;
+  json.begin_object();
+  write_topology(json, report);
+  json.key("methods").begin_array();
+  for (const ComparedMethod& method : methods) {
+    json.begin_object();
+    if (method.result) {
+      write_result(json, report, *method.result);
+    } else {
+      json.key("method").value(method.name).key("error").value(method.error);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return json.text();
+}
+
+}  // namespace agpcs
