@@ -3,6 +3,7 @@
 
 #include "cost_model/event_queue.h"
 #include "cost_model/flow_calendar.h"
+#include "cost_model/flow_turns.h"
 #include "cost_model/network.h"
 #include "ir/check.h"
 
@@ -61,6 +62,7 @@ class MessageRun {
       : schedule_(schedule), overhead_(overheads.message), network_(links) {
     add_flows(links, bytes, overheads.stretch);
     add_messages();
+    set_turns(overheads.order);
     add_gathers();
   }
 
@@ -87,9 +89,7 @@ class MessageRun {
   struct Message {
     Workload workload;
     bool gather = false;
-    int next = -1;       // of its pair; -1: none
-    bool turn = true;    // those of its pair before it have left
-    bool ready = false;  // its latency has passed
+    int waits = 1;  // for its latency to pass, and its turns
   };
 
   void add_flows(std::span<const Link> links, std::int64_t bytes, double stretch) {
@@ -119,21 +119,32 @@ class MessageRun {
           (gather != schedule_.all_gather.end() && gather->round < reduce->round);
       messages_.push_back({is_gather ? *gather++ : *reduce++, is_gather});
     }
-    const std::vector<int> pairs = pairs_of(schedule_.routes);
-    std::vector<int> last(schedule_.routes.size(), -1);  // by pair
     missing_.assign(slots_of(schedule_), 0);
     reduce_.assign(slots_of(schedule_), -1);
     for (std::size_t i = 0; i < messages_.size(); ++i) {
-      Message& message = messages_[i];
-      const auto route = static_cast<std::size_t>(message.workload.route);
-      int& before = last[static_cast<std::size_t>(pairs[route])];
-      if (before != -1) messages_[static_cast<std::size_t>(before)].next = static_cast<int>(i);
-      message.turn = before == -1;
-      before = static_cast<int>(i);
+      const Message& message = messages_[i];
       if (message.gather) continue;
-      ++missing_[slot(message, schedule_.routes[route].to)];
-      reduce_[slot(message, schedule_.routes[route].from)] = static_cast<int>(i);
+      ++missing_[slot(message, route_of(message).to)];
+      reduce_[slot(message, route_of(message).from)] = static_cast<int>(i);
     }
+  }
+
+  void set_turns(FlowOrder order) {
+    const auto servers = static_cast<std::size_t>(schedule_.servers);
+    const bool ports = order == FlowOrder::kPorts;
+    const std::vector<int> pairs = pairs_of(schedule_.routes);
+    turns_ = FlowTurns(ports ? 2 * servers : schedule_.routes.size(), messages_.size());
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      const Workload& w = messages_[i].workload;
+      const auto route = static_cast<std::size_t>(w.route);
+      if (ports) {
+        turns_.add(i, static_cast<std::size_t>(schedule_.routes[route].from), w.round);
+        turns_.add(i, servers + static_cast<std::size_t>(schedule_.routes[route].to), w.round);
+      } else {
+        turns_.add(i, static_cast<std::size_t>(pairs[route]), static_cast<int>(i));
+      }
+    }
+    for (std::size_t i = 0; i < messages_.size(); ++i) messages_[i].waits += turns_.closed(i);
   }
 
   /// The all-gather's messages by chunk and sender, in their order.
@@ -179,14 +190,11 @@ class MessageRun {
   void pass_doors() {
     const double until = now_ * (1 + kSameTime);
     while (!doors_.empty() && doors_.top().time <= until) {
-      const auto [time, order, what] = doors_.top();
+      Message& message = messages_[doors_.top().order];
       doors_.pop();
-      Message& message = messages_[order];
-      (what == 0 ? message.ready : message.turn) = true;
-      if (message.ready && message.turn) {
-        const Flow& flow = flows_[static_cast<std::size_t>(message.workload.route)];
-        network_.start(flow, number_of(message), now_);
-      }
+      if (--message.waits > 0) continue;
+      const Flow& flow = flows_[static_cast<std::size_t>(message.workload.route)];
+      network_.start(flow, number_of(message), now_);
     }
   }
 
@@ -203,8 +211,10 @@ class MessageRun {
 
   void arrive(const Message& message) {
     ++arrived_;
-    if (message.next != -1) {
-      doors_.push({now_ + overhead_, static_cast<std::uint64_t>(message.next), 1});
+    opened_.clear();
+    turns_.go(static_cast<std::size_t>(number_of(message)), opened_);
+    for (const int next : opened_) {
+      doors_.push({now_ + overhead_, static_cast<std::uint64_t>(next), 0});
     }
     const int server = route_of(message).to;
     const std::size_t at = slot(message, server);
@@ -240,7 +250,9 @@ class MessageRun {
   std::vector<int> missing_, reduce_;
   std::vector<std::size_t> first_gather_;  // by chunk, then server: in gathers_
   std::vector<int> gathers_;
-  EventQueue doors_;  // version 0: a message's latency has passed; 1: it is its turn
+  FlowTurns turns_ = {0, 0};
+  std::vector<int> opened_;
+  EventQueue doors_;  // a message's latency has passed, or its turn has come
   FlowCalendar ends_;
   std::vector<FlowEnd> moved_;
   std::vector<double> began_;  // by the network's slot

@@ -13,10 +13,23 @@
 
 namespace agpcs {
 
-/// What messages take beyond their links' latencies and bandwidths (`CollectiveFit`).
+/// Which messages wait for which others, beyond their prefixes.
+enum class FlowOrder : std::uint8_t {
+  /// For the earlier ones (by round, reduce-scatter first, then chunk, then route) from the same
+  /// sender to the same receiver.
+  kPairs,
+  /// For those of earlier rounds from the same sender, and those of earlier rounds to the same
+  /// receiver: what is not urgent takes no bandwidth from what is. Near `lockstep_seconds` where
+  /// servers' links are the narrow ones.
+  kPorts,
+};
+
+/// What messages take beyond their links' latencies and bandwidths (`CollectiveFit`), and their
+/// order.
 struct FlowOverheads {
   double message = 0;  ///< seconds from when a message may leave until it does
   double stretch = 1;  ///< bytes take that many times what the bandwidth says
+  FlowOrder order = FlowOrder::kPairs;
 };
 
 /// The links of a topology; one of capacity c has c times `bandwidth` (bytes/s).
@@ -30,10 +43,10 @@ inline constexpr std::size_t kMostTimedWorkloads = 200'000;
 
 /// Seconds of an all-reduce of `bytes` (> 0), all links its own; `links` by the topology's numbers.
 /// Rounds are no barriers. A message may leave when the prefixes of its workload have arrived and
-/// the earlier messages (by round, reduce-scatter first, then chunk, then route) from its sender
-/// to its receiver have left; it takes the latencies of its links, then its bytes at a rate that
-/// messages share max-min fairly (network.h). While it travels, the next one may leave. Needs: a
-/// schedule that is valid, and normalized. Every message's time is right to 0.1%.
+/// those that it waits for by the order have left; it takes the latencies of its links, then its
+/// bytes at a rate that messages share max-min fairly (network.h). While it travels, the next one
+/// may leave. Needs: a schedule that is valid, and normalized. Every message's time is right to
+/// 0.1%.
 /// Cost: 4 to 25 ms for 64 servers; above kMostTimedWorkloads it is `lockstep_seconds`.
 double schedule_seconds(std::span<const Link> links, const FlowSchedule& schedule,
                         std::int64_t bytes, const FlowOverheads& overheads = {});

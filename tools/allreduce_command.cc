@@ -147,7 +147,7 @@ Status interrupted_status(std::string_view what) {
   return {StatusCode::kCancelled, fmt::format("interrupted: {}", what)};
 }
 
-Status write_files(const Session& session, const AllreduceInput& input,
+Status write_files(const Session& session, const AllreduceInput& input, const LowerBound& bound,
                    const AllreduceResult& result) {
   const Arguments& a = session.a;
   const FlowSchedule& schedule = result.schedule;
@@ -156,9 +156,9 @@ Status write_files(const Session& session, const AllreduceInput& input,
         write_file(a.schedule, print_flow_schedule(input.topology, schedule), session.console));
   }
   if (a.picture.empty()) return {};
-  const std::string heading =
-      fmt::format("{} rounds, {} sub-chunk{} a chunk, by {}", schedule.rounds(),
-                  schedule.sub_chunks, schedule.sub_chunks == 1 ? "" : "s", result.method);
+  const std::string heading = fmt::format(
+      "{} rounds (no schedule has fewer than {}), {} sub-chunk{} a chunk, by {}", schedule.rounds(),
+      bound.rounds, schedule.sub_chunks, schedule.sub_chunks == 1 ? "" : "s", result.method);
   return write_file(
       a.picture, allreduce_picture(input.topology, schedule, heading, ends_with(a.picture, ".svg")),
       session.console);
@@ -171,7 +171,7 @@ Status report_one(const Session& session, const AllreduceInput& input, const Low
   const AllreduceReport report = {input, bound, has_barrier(result.schedule), session.bytes,
                                   interrupted};
   session.progress.done();
-  AGPCS_RETURN_IF_ERROR(write_files(session, input, result));
+  AGPCS_RETURN_IF_ERROR(write_files(session, input, bound, result));
   std::ostream& out = a.schedule == "-" ? session.console.err : session.console.out;
   out << (a.json ? allreduce_json(report, result) : allreduce_text(report, result));
   if (!interrupted) return {};

@@ -234,7 +234,7 @@ class Picture {
         y += kGroupHeight;
       }
       if (row_height_ > 10 || row == 0 || grid_.group[row] != grid_.group[row - 1]) {
-        svg_.text(kLeft - 6, y + std::min(row_height_, 11.0) - 2, grid_.names[row], "row");
+        svg_.text(kLeft - 6, y + std::clamp(row_height_ - 2, 8.0, 11.0), grid_.names[row], "row");
       }
       svg_.rect(kLeft, y, kWidth - kLeft - kRight, row_height_ - 1, "idle");
       draw_row(row, y);

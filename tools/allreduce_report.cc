@@ -42,19 +42,23 @@ std::string gap_text(double gap) {
 
 std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
 
-double seconds_of(const AllreduceReport& report, const AllreduceResult& result,
-                  std::int64_t bytes) {
-  return schedule_seconds(report.input.links, result.schedule, bytes);
-}
-
-/// With a barrier after every round.
-double round_seconds_of(const AllreduceReport& report, const AllreduceResult& result,
-                        std::int64_t bytes) {
-  return lockstep_seconds(report.input.links, result.schedule, bytes);
-}
-
 std::size_t messages_of(const FlowSchedule& schedule) {
   return schedule.reduce_scatter.size() + schedule.all_gather.size();
+}
+
+bool is_large(const FlowSchedule& schedule) { return messages_of(schedule) > kMostTimedWorkloads; }
+
+/// Seconds of a message: in the two orders of FlowOrder, and with a barrier after every round. All
+/// are the last one for a large schedule.
+struct Times {
+  double seconds = 0, in_order = 0, in_rounds = 0;
+};
+Times times_of(const AllreduceReport& report, const FlowSchedule& schedule, std::int64_t bytes) {
+  const std::vector<Link>& links = report.input.links;
+  const double in_rounds = lockstep_seconds(links, schedule, bytes);
+  if (is_large(schedule)) return {in_rounds, in_rounds, in_rounds};
+  return {schedule_seconds(links, schedule, bytes),
+          schedule_seconds(links, schedule, bytes, {0, 1, FlowOrder::kPorts}), in_rounds};
 }
 
 std::string heading(const AllreduceReport& report) {
@@ -108,18 +112,19 @@ std::string phases_text(const AllreduceReport& report, const FlowSchedule& sched
 }
 
 std::string times_text(const AllreduceReport& report, const AllreduceResult& result) {
-  static constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>12}\n";
+  static constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>11}{:>11}\n";
   std::set<std::int64_t> sizes(std::begin(kMessages), std::end(kMessages));
   sizes.insert(report.bytes);
-  std::string text =
-      fmt::format(kRow, "message", "time", "bytes/time", "links busy", "fullest", "in rounds");
+  std::string text = fmt::format(kRow, "message", "time", "bytes/time", "links busy", "fullest",
+                                 "in order", "in rounds");
   for (const std::int64_t bytes : sizes) {
-    const double seconds = seconds_of(report, result, bytes);
-    const LinkUse use = link_use(report.input, result.schedule, bytes, seconds);
+    const Times times = times_of(report, result.schedule, bytes);
+    const LinkUse use = link_use(report.input, result.schedule, bytes, times.seconds);
     const double fullest = *std::max_element(use.in_time.begin(), use.in_time.end());
-    text += fmt::format(kRow, byte_figure(bytes), figure(seconds, "s"),
-                        rate_text(static_cast<double>(bytes) / seconds), percent(use.mean_in_time),
-                        percent(fullest), figure(round_seconds_of(report, result, bytes), "s"));
+    text += fmt::format(kRow, byte_figure(bytes), figure(times.seconds, "s"),
+                        rate_text(static_cast<double>(bytes) / times.seconds),
+                        percent(use.mean_in_time), percent(fullest), figure(times.in_order, "s"),
+                        figure(times.in_rounds, "s"));
   }
   return text;
 }
@@ -156,6 +161,12 @@ void write_topology(JsonWriter& json, const AllreduceReport& report) {
   json.key("interrupted").value(report.interrupted);
 }
 
+void write_times(JsonWriter& json, const Times& times) {
+  json.key("seconds").value(times.seconds);
+  json.key("seconds_in_order").value(times.in_order);
+  json.key("seconds_in_rounds").value(times.in_rounds);
+}
+
 void write_result(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
   const FlowSchedule& schedule = result.schedule;
   const double k = schedule.sub_chunks;
@@ -167,15 +178,14 @@ void write_result(JsonWriter& json, const AllreduceReport& report, const Allredu
       .value(static_cast<double>(schedule.reduce_scatter_rounds()) / k);
   json.key("all_gather_rounds").value(static_cast<double>(schedule.all_gather_rounds()) / k);
   json.key("messages").value(static_cast<std::int64_t>(messages_of(schedule)));
-  json.key("seconds").value(seconds_of(report, result, report.bytes));
-  json.key("seconds_in_rounds").value(round_seconds_of(report, result, report.bytes));
+  write_times(json, times_of(report, schedule, report.bytes));
   json.key("planning_seconds").value(result.planning_seconds);
   json.key("sums_checked").value(result.sums_checked);
 }
 
 void write_links(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
   const Topology& topology = report.input.topology;
-  const double seconds = seconds_of(report, result, report.bytes);
+  const double seconds = times_of(report, result.schedule, report.bytes).seconds;
   const LinkUse use = link_use(report.input, result.schedule, report.bytes, seconds);
   json.key("link_utilization").begin_array();
   for (std::size_t l = 0; l < topology.links.size(); ++l) {
@@ -190,14 +200,16 @@ void write_links(JsonWriter& json, const AllreduceReport& report, const Allreduc
 }
 
 std::vector<std::string> compared_row(const AllreduceReport& report, const ComparedMethod& method) {
-  if (!method.result) return {method.name, "-", "-", "-", "-", "-", "-"};
+  if (!method.result) return {method.name, "-", "-", "-", "-", "-", "-", "-"};
   const AllreduceResult& result = *method.result;
+  const Times times = times_of(report, result.schedule, report.bytes);
   return {method.name,
           rounds_text(result.schedule.rounds()),
           gap_text(gap_of(result, report.bound)),
           fmt::format("{}", result.schedule.sub_chunks),
-          figure(seconds_of(report, result, report.bytes), "s"),
-          figure(round_seconds_of(report, result, report.bytes), "s"),
+          figure(times.seconds, "s"),
+          figure(times.in_order, "s"),
+          figure(times.in_rounds, "s"),
           figure(result.planning_seconds, "s")};
 }
 
@@ -205,7 +217,7 @@ std::vector<std::string> compared_row(const AllreduceReport& report, const Compa
 
 std::string allreduce_text(const AllreduceReport& report, const AllreduceResult& result) {
   const FlowSchedule& schedule = result.schedule;
-  const double seconds = seconds_of(report, result, report.bytes);
+  const double seconds = times_of(report, result.schedule, report.bytes).seconds;
   const LinkUse use = link_use(report.input, schedule, report.bytes, seconds);
   std::string text = heading(report);
   text += line("lower bound", bound_text(report));
@@ -219,7 +231,7 @@ std::string allreduce_text(const AllreduceReport& report, const AllreduceResult&
   text += line("checked", checked_text(result));
   text += line("links", busiest_text(report, use));
   text += fmt::format("\ntime, links of {}{}\n", links_text(report.input.links),
-                      messages_of(schedule) > kMostTimedWorkloads ? "; rounds in lockstep" : "");
+                      is_large(schedule) ? "; rounds in lockstep" : "");
   return text + times_text(report, result);
 }
 
@@ -231,8 +243,8 @@ std::string allreduce_json(const AllreduceReport& report, const AllreduceResult&
   json.key("times").begin_array();
   for (const std::int64_t bytes : kMessages) {
     json.begin_object().key("bytes").value(bytes);
-    json.key("seconds").value(seconds_of(report, result, bytes));
-    json.key("seconds_in_rounds").value(round_seconds_of(report, result, bytes)).end_object();
+    write_times(json, times_of(report, result.schedule, bytes));
+    json.end_object();
   }
   json.end_array();
   write_links(json, report, result);
@@ -243,14 +255,14 @@ std::string allreduce_json(const AllreduceReport& report, const AllreduceResult&
 std::string comparison_text(const AllreduceReport& report,
                             const std::vector<ComparedMethod>& methods) {
   std::vector<std::vector<std::string>> rows = {{"method", "rounds", "gap", "sub-chunks",
-                                                 byte_figure(report.bytes), "in rounds",
+                                                 byte_figure(report.bytes), "in order", "in rounds",
                                                  "planning"}};
   for (const ComparedMethod& method : methods) rows.push_back(compared_row(report, method));
-  rows.push_back({"lower bound", rounds_text(report.bound.rounds), "", "", "", "", ""});
+  rows.push_back({"lower bound", rounds_text(report.bound.rounds), "", "", "", "", "", ""});
   std::string text = heading(report);
   for (const std::vector<std::string>& row : rows) {
     text += fmt::format("  {:<17}{:>9}{:>9}{:>12}{:>11}", row[0], row[1], row[2], row[3], row[4]);
-    text += fmt::format("{:>11}{:>11}", row[5], row[6]);
+    text += fmt::format("{:>11}{:>11}{:>11}", row[5], row[6], row[7]);
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }

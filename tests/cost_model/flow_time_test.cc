@@ -166,6 +166,29 @@ TEST(FlowTime, LargeSchedulesAreTimedInLockstep) {
             lockstep_seconds(links, schedule, 320'000'000));
 }
 
+TEST(FlowTime, InOrderAtPortsWhatIsNotUrgentWaits) {
+  // Server 1 sends chunk 0 to its owner in round 0, chunk 3 to server 2 in round 1; both cross link
+  // 3 out of it. Server 2's part of chunk 0 comes in round 1 and is on its way for 2 ms.
+  FlowSchedule schedule =
+      schedule_of(4, 1, {{1, 0}, {1, 2}, {2, 0}}, {{0, 0, 1, 0}, {1, 3, 1, 2}, {1, 0, 2, 0}}, {});
+  schedule.routes[0].links = {3};
+  schedule.routes[1].links = {3, 1};
+  schedule.routes[2].links = {2};
+  std::vector<Link> links = equal_links(4, 1e9, 0);
+  links[2].bandwidth = 0.5e9;
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000), 2e-3);
+  // Server 0 gets the second part after the first one, which has link 3 for itself.
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000, {0, 1, FlowOrder::kPorts}),
+                   1e-3 + 2e-3);
+}
+
+TEST(FlowTime, ARingIsInOrderAtItsPortsAnyway) {
+  std::vector<Link> links = equal_links(5, 1e9, 5e-6);
+  links[2].bandwidth = 0.7e9;
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, ring(5), 5'000'000, {0, 1, FlowOrder::kPorts}),
+                   schedule_seconds(links, ring(5), 5'000'000));
+}
+
 TEST(FlowTime, LinksOfATopologyHaveItsCapacities) {
   Topology topology;
   topology.name = "two";

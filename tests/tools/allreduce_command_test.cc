@@ -74,15 +74,15 @@ TEST_F(AllreduceCommand, PrintsScheduleBoundAndTimes) {
             "s1 -> s0 0%\n"
             "\n"
             "time, links of 1.00GB/s, 20.0us\n"
-            "   message       time  bytes/time  links busy  fullest   in rounds\n"
-            "    1.00kB     81.3us    12.3MB/s          1%       2%      81.3us\n"
-            "    10.0kB     93.3us     107MB/s          7%      14%      93.3us\n"
-            "     100kB      213us     469MB/s         31%      63%       213us\n"
-            "    1.00MB     1.41ms     708MB/s         47%      94%      1.41ms\n"
-            "    3.00MB     4.08ms     735MB/s         49%      98%      4.08ms\n"
-            "    10.0MB     13.4ms     746MB/s         50%      99%      13.4ms\n"
-            "     100MB      133ms     750MB/s         50%     100%       133ms\n"
-            "    1.00GB      1.33s     750MB/s         50%     100%       1.33s\n");
+            "   message       time  bytes/time  links busy  fullest   in order  in rounds\n"
+            "    1.00kB     81.3us    12.3MB/s          1%       2%     81.3us     81.3us\n"
+            "    10.0kB     93.3us     107MB/s          7%      14%     93.3us     93.3us\n"
+            "     100kB      213us     469MB/s         31%      63%      213us      213us\n"
+            "    1.00MB     1.41ms     708MB/s         47%      94%     1.41ms     1.41ms\n"
+            "    3.00MB     4.08ms     735MB/s         49%      98%     4.08ms     4.08ms\n"
+            "    10.0MB     13.4ms     746MB/s         50%      99%     13.4ms     13.4ms\n"
+            "     100MB      133ms     750MB/s         50%     100%      133ms      133ms\n"
+            "    1.00GB      1.33s     750MB/s         50%     100%      1.33s      1.33s\n");
 }
 
 TEST_F(AllreduceCommand, PrintsJson) {
@@ -94,7 +94,7 @@ TEST_F(AllreduceCommand, PrintsJson) {
            "  \"lower_bound\": 2,\n",
            "  \"interrupted\": false,\n  \"method\": \"ring\",\n  \"rounds\": 4,\n  \"gap\": 1,\n"
            "  \"sub_chunks\": 1,\n  \"reduce_scatter_rounds\": 2,\n  \"all_gather_rounds\": 2,\n"
-           "  \"messages\": 12,\n  \"seconds\": 0.00404,\n  \"seconds_in_rounds\": 0.00404,\n",
+           "  \"messages\": 12,\n  \"seconds\": 0.00404,\n  \"seconds_in_order\": 0.00404,\n",
            "  \"sums_checked\": true,\n  \"times\": [\n    {\n      \"bytes\": 1000,\n",
            "      \"from\": \"s0\",\n      \"to\": \"s1\",\n      \"capacity\": 1,\n"
            "      \"in_rounds\": 1,\n",

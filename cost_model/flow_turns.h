@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlowTurns: which messages may go, where messages pass gates step by step.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace agpcs {
+
+/// Each message passes up to two gates, in a step of each. The messages of a step may go at once,
+/// but not before those of the gate's earlier steps have gone.
+class FlowTurns {
+ public:
+  FlowTurns(std::size_t gates, std::size_t messages)
+      : last_(gates, -1), first_(gates, -1), of_(messages, {-1, -1}), closed_(messages, 0) {}
+
+  /// Messages come in the order of steps; `step` is any number that does not descend at a gate.
+  void add(std::size_t message, std::size_t gate, int step) {
+    int& last = last_[gate];
+    if (last == -1 || steps_[at(last)].number != step) {
+      const auto next = static_cast<int>(steps_.size());
+      (last == -1 ? first_[gate] : steps_[at(last)].next) = next;
+      last = next;
+      steps_.push_back({step, 0, -1, {}});
+    }
+    Step& mine = steps_[at(last)];
+    ++mine.left;
+    mine.messages.push_back(static_cast<int>(message));
+    of_[message][of_[message][0] == -1 ? 0 : 1] = last;
+    if (last != first_[gate]) ++closed_[message];
+  }
+
+  /// At how many of its gates it is not a message's turn yet.
+  int closed(std::size_t message) const { return closed_[message]; }
+
+  /// A message has gone: appends those whose turn has come at one more gate, once for each.
+  void go(std::size_t message, std::vector<int>& opened) {
+    for (const int step : of_[message]) {
+      if (step == -1 || --steps_[at(step)].left > 0 || steps_[at(step)].next == -1) continue;
+      const std::vector<int>& next = steps_[at(steps_[at(step)].next)].messages;
+      opened.insert(opened.end(), next.begin(), next.end());
+    }
+  }
+
+ private:
+  struct Step {
+    int number = 0, left = 0, next = -1;  // `left`: messages that have not gone
+    std::vector<int> messages;
+  };
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  std::vector<int> last_, first_;       // by gate: steps
+  std::vector<std::array<int, 2>> of_;  // by message: steps
+  std::vector<int> closed_;             // by message, at the start
+  std::vector<Step> steps_;
+};
+
+}  // namespace agpcs
