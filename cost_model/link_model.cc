@@ -2,6 +2,7 @@
 #include "cost_model/link_model.h"
 
 #include "cost_model/tree_phase.h"
+#include "ir/check.h"
 
 #include <algorithm>
 #include <bit>
@@ -139,6 +140,7 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                     AllReduce algorithm, std::int64_t bytes) {
+  AGPCS_CHECK(algorithm != AllReduce::kFlow, "a flow of {} bytes without its schedule", bytes);
   if (devices.size() < 2) return {};
   if (algorithm == AllReduce::kHierarchical) return hierarchical(cluster, devices, bytes);
   const CollectiveFit& fit = fit_of(cluster, algorithm);

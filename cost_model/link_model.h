@@ -54,6 +54,8 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 /// with few pieces, most of it. Pipelined binary trees: Sanders, Speck and Traeff, Parallel
 /// Computing 35(12), 2009, section 2.
 ///
+/// `kFlow` has a schedule and a function of its own (flow_exchange.h).
+///
 /// What was measured of the algorithm (`Cluster::collectives`) adds its overhead to each step, and
 /// stretches the time that the bytes take, not the bytes.
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,

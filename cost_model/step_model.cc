@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step_model.h"
 
+#include "cost_model/flow_exchange.h"
 #include "cost_model/step_times.h"
 #include "ir/check.h"
 
@@ -169,10 +170,19 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
     devices[static_cast<std::size_t>(rank.stage)].push_back(rank.device);
     all.push_back(rank.device);
   }
-  for (const PlanBucket& bucket : plan.buckets) {
+  std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // the first bucket of flow and bytes
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    const PlanBucket& bucket = plan.buckets[b];
+    const std::vector<DeviceId>& group = devices[static_cast<std::size_t>(bucket.stage)];
     const std::int64_t bytes = bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
-    model.all_reduces.push_back(all_reduce(cluster, devices[static_cast<std::size_t>(bucket.stage)],
-                                           bucket.algorithm, bytes));
+    if (bucket.flow < 0) {
+      model.all_reduces.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));
+      continue;
+    }
+    const auto [same, first] = flows.try_emplace({bucket.flow, bytes}, b);
+    const PlanFlow& flow = plan.flows[static_cast<std::size_t>(bucket.flow)];
+    model.all_reduces.push_back(first ? flow_all_reduce(cluster, group, flow, bytes)
+                                      : Exchange(model.all_reduces[same->second]));
   }
   model.report = small_all_reduce(cluster, all, kReportBytes);
 }

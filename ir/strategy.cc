@@ -216,6 +216,32 @@ std::vector<bool> can_cross(const Graph& graph) {
   return result;
 }
 
+void fit_flows(Strategy& strategy) {
+  std::vector<PlanFlow> kept;
+  std::vector<int> place(strategy.flows.size(), -1);
+  for (Bucket& bucket : strategy.buckets) {
+    const int flow = bucket.flow;
+    bucket.flow = -1;
+    if (bucket.algorithm != AllReduce::kFlow) continue;
+    bucket.algorithm = AllReduce::kRing;
+    if (flow < 0 || flow >= static_cast<int>(strategy.flows.size())) continue;
+    const PlanFlow& named = strategy.flows[static_cast<std::size_t>(flow)];
+    const StageSpec& spec = strategy.stages[static_cast<std::size_t>(bucket.stage)];
+    int& at = place[static_cast<std::size_t>(flow)];
+    if (at < 0) {
+      if (named.stage != bucket.stage ||
+          !verify_flow(named, static_cast<int>(spec.devices.size())).ok()) {
+        continue;
+      }
+      at = static_cast<int>(kept.size());
+      kept.push_back(named);
+    }
+    bucket.algorithm = AllReduce::kFlow;
+    bucket.flow = at;
+  }
+  strategy.flows = std::move(kept);
+}
+
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster) {
   std::string text = fmt::format("strategy micro-batches={} schedule={}\n", strategy.micro_batches,
                                  name_of(strategy.schedule));

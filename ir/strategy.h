@@ -56,6 +56,11 @@ Status verify_strategy(const Strategy& strategy, const Graph& graph, const Clust
 /// replica is not what a replica with other samples needs. Cost: O(operators + edges).
 std::vector<bool> can_cross(const Graph& graph);
 
+/// After changes to stages or buckets: buckets whose flow is none for their stage any more are
+/// reduced by a ring, those by other algorithms name no flow, flows that serve no bucket are
+/// dropped.
+void fit_flows(Strategy& strategy);
+
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);
 
 }  // namespace agpcs

@@ -62,6 +62,9 @@ class Evaluator::Impl {
     std::vector<std::size_t> next(strategy.stages.size());  // parameter, by stage
     for (const BucketNow& now : buckets_) {
       Bucket bucket = {now.stage, now.algorithm, {}};
+      if (now.flow != nullptr) {
+        bucket.flow = static_cast<int>(now.flow - strategy.flows.data());
+      }
       for (std::int64_t i = 0; i < now.tensors; ++i) {
         bucket.parameters.push_back(info(now.stage).parameters[next[at(now.stage)]++].id);
       }
@@ -85,6 +88,7 @@ class Evaluator::Impl {
     int stage = 0;
     int first = 0;  // in StageInfo::firsts: of its last gradient
     AllReduce algorithm = AllReduce::kRing;
+    const PlanFlow* flow = nullptr;  // with `kFlow`
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
@@ -155,6 +159,7 @@ class Evaluator::Impl {
       BucketNow now;
       now.stage = bucket.stage;
       now.algorithm = bucket.algorithm;
+      if (bucket.flow >= 0) now.flow = &strategy_->flows[at(bucket.flow)];
       now.tensors = static_cast<std::int64_t>(bucket.parameters.size());
       OpId first = std::numeric_limits<OpId>::max();
       for (const TensorId id : bucket.parameters) {
@@ -271,7 +276,9 @@ class Evaluator::Impl {
       GroupInfo& group = *group_of_stage_[at(bucket.stage)];
       const bool alone = group.devices.size() < 2;
       step_.collectives.push_back(
-          alone ? &kNothing : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
+          alone                    ? &kNothing
+          : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
+                                   : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
       step_.stage_of_bucket.push_back(bucket.stage);
     }
     everybody_ = groups_.find(used_, everybody_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/evaluator_groups.h"
 
+#include "cost_model/flow_exchange.h"
 #include "cost_model/step_model.h"
 #include "planner/collective_lines.h"
 #include "planner/group_gradients.h"
@@ -74,6 +75,18 @@ const Exchange* GroupTable::all_reduce_of(GroupInfo& group, AllReduce algorithm,
     remembered_ += bytes_of(entry->second);
   }
   return &entry->second;
+}
+
+const Exchange* GroupTable::flow_of(GroupInfo& group, const PlanFlow& flow, std::int64_t bytes) {
+  for (const GroupInfo::FlowSum& known : group.flow_sums) {
+    if (known.bytes == bytes && known.flow == flow) return &known.exchange;
+  }
+  Exchange exchange = flow_all_reduce(problem_.cluster, group.devices, flow, bytes);
+  set_lone_rates(exchange);
+  remembered_ +=
+      bytes_of(exchange) + static_cast<std::size_t>(flow.message_count()) * sizeof(FlowMessage);
+  group.flow_sums.push_back({flow, bytes, std::move(exchange)});
+  return &group.flow_sums.back().exchange;
 }
 
 const Exchange* GroupTable::report_of(GroupInfo& group) {

@@ -9,6 +9,7 @@
 #include <agpcs/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -21,7 +22,13 @@ struct GroupInfo {
   std::vector<CostLine> lines;  ///< `collective_lines`, once asked for
   std::unordered_map<std::int64_t, AllReduce> chosen;  ///< algorithm by bytes
   std::unordered_map<std::int64_t, Exchange> sums;     ///< by bytes and algorithm
-  Exchange small;                                      ///< the report's; when it was asked for
+  struct FlowSum {
+    PlanFlow flow;
+    std::int64_t bytes = 0;
+    Exchange exchange;
+  };
+  std::deque<FlowSum> flow_sums;
+  Exchange small;  ///< the report's; when it was asked for
 };
 
 class GroupTable {
@@ -35,6 +42,8 @@ class GroupTable {
   AllReduce choose(GroupInfo& group, std::int64_t bytes);
   const std::vector<CostLine>& lines_of(GroupInfo& group) const;
   const Exchange* all_reduce_of(GroupInfo& group, AllReduce algorithm, std::int64_t bytes);
+  /// The same along a flow of that group.
+  const Exchange* flow_of(GroupInfo& group, const PlanFlow& flow, std::int64_t bytes);
   const Exchange* report_of(GroupInfo& group);
   /// Its flow's bytes mean nothing.
   const Exchange* transfer_between(DeviceId from, DeviceId to);

@@ -48,7 +48,8 @@ class PlanChanges {
 
  private:
   /// Simulates a strategy and keeps it if it is the best of its family so far.
-  Status attempt(std::string_view family, const Strategy& strategy, std::string change) {
+  Status attempt(std::string_view family, Strategy strategy, std::string change) {
+    fit_flows(strategy);
     AGPCS_TRY(const Plan plan,
               lower(problem_.graph, problem_.cluster, problem_.training, strategy, MadeBy()));
     AGPCS_TRY(const MemoryFit fit, memory_fit(problem_, strategy, plan));
