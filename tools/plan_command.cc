@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plan_command.h"
 
+#include "codegen/export_msccl.h"
 #include "cost_model/simulator.h"
 #include "ir/diagnostics.h"
 #include "ir/memory.h"
@@ -14,6 +15,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -33,6 +35,7 @@ constexpr char kExamples[] =
     "  agpcs-plan json resnet50.plan > resnet50.json\n"
     "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
+    "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
     "\n"
@@ -41,7 +44,8 @@ constexpr char kExamples[] =
     "not fit the cluster's memory, 70 our bug\n";
 
 const std::vector<std::string> kCommands = {"check", "show",  "explain", "diff",
-                                            "json",  "trace", "report"};
+                                            "json",  "trace", "report",  "export"};
+const std::vector<std::string> kFormats = {"msccl"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -49,7 +53,8 @@ bool is_unknown_command(const std::string& word) {
 }
 
 struct Arguments {
-  std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html";
+  std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
+                                                       format, flow, exported = "-";
   bool decisions_only = false, json = false;
   std::size_t top = 10;
 };
@@ -170,6 +175,35 @@ Status report(const Arguments& a, Console console) {
   return write_file(a.page, html_report(input), console);
 }
 
+/// The flow that is asked for, or the only one.
+Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
+  if (plan.flows.empty()) {
+    return invalid_input(
+        "the plan has no flow to export\n"
+        "  hint: its all-reduces are NCCL's own; agpcs-compile --all-reduce auto makes flows where "
+        "they are faster");
+  }
+  std::vector<std::string> names;
+  for (const PlanFlow& flow : plan.flows) {
+    if (flow.name == name || (name.empty() && plan.flows.size() == 1)) return &flow;
+    names.push_back(flow.name);
+  }
+  if (name.empty()) {
+    return invalid_input(fmt::format("the plan has {} flows, an export has one\n  hint: --flow {}",
+                                     plan.flows.size(), fmt::join(names, ", --flow ")));
+  }
+  return invalid_input(fmt::format("the plan has no flow '{}'\n  hint: {}", name,
+                                   did_you_mean(name, names, "flows")));
+}
+
+Status export_flow(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, a.flow));
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
+  AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
+  return write_file(a.exported, xml, console);
+}
+
 Status explain(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
   AGPCS_TRY(Checked checked, read_and_check(a, plan, console));
@@ -233,6 +267,13 @@ int plan_command(const std::vector<std::string>& args, Console console) {
                          "what agpcs-compile --search-log wrote: draws the learning curve");
   report_app->add_option("-o,--output", a.page, "- is standard output (default: report.html)");
 
+  CLI::App* export_app = add_command(app, a, "export", "a flow for other programs");
+  export_app->add_option("--format", a.format, "msccl: an algorithm for MSCCL, as XML")
+      ->required()
+      ->check(CLI::IsMember(kFormats));
+  export_app->add_option("--flow", a.flow, "which one (default: the only one)");
+  export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
+
   if (!args.empty() && is_unknown_command(args[0])) {
     return usage_error(kName, fmt::format("unknown command '{}'", args[0]),
                        did_you_mean(args[0], kCommands, "commands"), console);
@@ -244,6 +285,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (json_app->parsed()) return finish(json(a, console), kName, console);
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
   if (report_app->parsed()) return finish(report(a, console), kName, console);
+  if (export_app->parsed()) return finish(export_flow(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
   return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;

@@ -99,7 +99,8 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
   EXPECT_EQ(
       typo.err,
       "agpcs-plan: error: unknown command 'shwo'\n"
-      "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report\n");
+      "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
+      "export\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
             "agpcs-plan: error: unknown option '--colour'\n"
