@@ -18,8 +18,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::int64_t kMostUnits = 8;  // of the slowest link
-constexpr double kTolerated = 0.01;     // part of a bandwidth
+constexpr int kMostUnits = 8;  // of the slowest link
 constexpr std::string_view kArrow = " -> ", kNicOut = " nic out", kNicIn = " nic in";
 
 /// Sets of places that are one node; a set's number is its least place.
@@ -147,7 +146,7 @@ class NodeFinder {
   void set_capacities(ClusterTopology& result) const {
     std::vector<double> bandwidths;
     for (const LinkId id : result.links) bandwidths.push_back(link_of(id).bandwidth);
-    const std::vector<std::int64_t> units = units_of(bandwidths);
+    const std::vector<std::int64_t> units = units_of(bandwidths, result.topology.servers);
     for (std::size_t i = 0; i < units.size(); ++i) result.topology.links[i].capacity = units[i];
   }
 
@@ -235,18 +234,21 @@ std::vector<Link> links_of(const Cluster& cluster, const ClusterTopology& topolo
   return links;
 }
 
-std::vector<std::int64_t> units_of(std::span<const double> bandwidths) {
+std::vector<std::int64_t> units_of(std::span<const double> bandwidths, int servers) {
   if (bandwidths.empty()) return {};
   const double slowest = *std::min_element(bandwidths.begin(), bandwidths.end());
-  double least = 1;
-  for (std::int64_t m = 1; m <= kMostUnits; ++m) {
-    least = std::min(least, loss_of(bandwidths, slowest / static_cast<double>(m)));
+  double least = std::numeric_limits<double>::infinity();
+  double best = 1;
+  for (int m = 1; m <= kMostUnits; ++m) {
+    const double cost = loss_of(bandwidths, slowest / m) + (m - 1.0) / (servers - 1.0);
+    if (cost < least - 1e-9) {
+      least = cost;
+      best = m;
+    }
   }
-  std::int64_t m = 1;
-  while (loss_of(bandwidths, slowest / static_cast<double>(m)) > least + kTolerated) ++m;
   std::vector<std::int64_t> units;
   for (const double bandwidth : bandwidths) {
-    const double exact = bandwidth / slowest * static_cast<double>(m) * (1 + 1e-9);
+    const double exact = bandwidth / slowest * best * (1 + 1e-9);
     units.push_back(static_cast<std::int64_t>(std::min(std::floor(exact), 1e15)));
   }
   return units;

@@ -29,9 +29,10 @@ ClusterTopology topology_of(const Cluster& cluster, std::span<const DeviceId> de
 /// What `schedule_seconds` (flow_time.h) takes: the cluster's links by the topology's numbers.
 std::vector<Link> links_of(const Cluster& cluster, const ClusterTopology& topology);
 
-/// Bandwidths in whole units a round, rounded down. The slowest has m units, m the least of 1 to 8
-/// whose unit loses no bandwidth more than 1% (of it) above what the best of them does.
-/// Needs: bandwidths above 0.
-std::vector<std::int64_t> units_of(std::span<const double> bandwidths);
+/// Bandwidths in whole units a round, rounded down. The slowest has m units, m the one of 1 to 8
+/// (ties: the lowest) for which the largest part of a bandwidth that rounding loses is least, plus
+/// (m - 1) / (servers - 1): with more units a round, more of them are left over in the last rounds.
+/// Needs: bandwidths above 0, two servers.
+std::vector<std::int64_t> units_of(std::span<const double> bandwidths, int servers);
 
 }  // namespace agpcs

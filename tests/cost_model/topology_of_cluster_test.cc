@@ -132,8 +132,8 @@ TEST(TopologyOfCluster, ANetworkCardBeforeTheCablesIsANode) {
   }
   const ClusterTopology found = topology_of(cluster, all_devices(cluster));
   const std::string text = text_of(cluster, found);
-  EXPECT_NE(text.find("a > a:nic 3 a nic out\na:nic > a 3 a nic in\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("a:nic > b:nic 2 a -> b\nb:nic > a:nic 2 b -> a\n"), std::string::npos)
+  EXPECT_NE(text.find("a > a:nic 1 a nic out\na:nic > a 1 a nic in\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("a:nic > b:nic 1 a -> b\nb:nic > a:nic 1 b -> a\n"), std::string::npos)
       << text;
   EXPECT_EQ(verify_topology(found.topology).message(), "");
 }
@@ -147,16 +147,21 @@ TEST(TopologyOfCluster, GivesLinksBackWithTheirFigures) {
   EXPECT_EQ(links[6].bandwidth, 2e9);
 }
 
-TEST(TopologyOfCluster, UnitsLoseAsLittleBandwidthAsTheyCan) {
-  const auto units = [](std::vector<double> bandwidths) { return units_of(bandwidths); };
+TEST(TopologyOfCluster, UnitsLoseLittleBandwidthAndAreFew) {
+  const auto units = [](std::vector<double> bandwidths, int servers) {
+    return units_of(bandwidths, servers);
+  };
   using Units = std::vector<std::int64_t>;
-  EXPECT_EQ(units({1e9, 1e9}), (Units{1, 1}));
-  EXPECT_EQ(units({1e9, 12e9}), (Units{1, 12}));
-  EXPECT_EQ(units({10e9, 25e9}), (Units{2, 5}));
-  EXPECT_EQ(units({3e9, 4e9, 5e9}), (Units{3, 4, 5}));
-  EXPECT_EQ(units({1e9, 5.02e9}), (Units{1, 5})) << "0.4% lost is little enough";
-  EXPECT_EQ(units({7e9, 8e9}), (Units{7, 8}));
-  EXPECT_EQ(units({12.5e9, 100e9 / 8}), (Units{1, 1})) << "the same figure in other units";
+  EXPECT_EQ(units({1e9, 1e9}, 16), (Units{1, 1}));
+  EXPECT_EQ(units({1e9, 12e9}, 16), (Units{1, 12}));
+  EXPECT_EQ(units({10e9, 25e9}, 16), (Units{2, 5}));
+  EXPECT_EQ(units({10e9, 25e9}, 4), (Units{1, 2})) << "half-empty rounds would cost more";
+  EXPECT_EQ(units({3e9, 4e9, 5e9}, 64), (Units{3, 4, 5}));
+  EXPECT_EQ(units({1.25e9, 12e9}, 16), (Units{1, 9})) << "6% lost of the fast one";
+  EXPECT_EQ(units({1.25e9, 12e9}, 1000), (Units{5, 48}));
+  EXPECT_EQ(units({7e9, 8e9}, 16), (Units{1, 1}));
+  EXPECT_EQ(units({7e9, 8e9}, 100), (Units{7, 8}));
+  EXPECT_EQ(units({12.5e9, 100e9 / 8}, 16), (Units{1, 1})) << "the same figure in other units";
 }
 
 }  // namespace
