@@ -3,6 +3,7 @@
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_methods.h"
+#include "planner/hops.h"
 #include "planner/list_schedule.h"
 #include "planner/tree_packing.h"
 
@@ -16,20 +17,35 @@
 namespace agpcs {
 namespace {
 
-constexpr int kDraws =
-    4;  // of the order in which switches are taken out, for each number of rounds
-constexpr std::int64_t kMostTimes = 32;
+constexpr int kSplits = 3;               // draws of the order in which switches are taken out
+constexpr int kNearness = 3;             // of short lanes, at most
+constexpr int kAllHops = 512;            // servers up to which short lanes are tried
+constexpr std::int64_t kMostTimes = 32;  // the bound's rounds
 
-/// K trees of every root on what links carry in as few rounds as even splitting allows, from the
-/// bound on. Errors (kInfeasible): in so many times the bound's rounds they do not fit.
+/// Lanes on which all trees fit: short ones where there are some, else those that use every unit.
+std::optional<std::vector<Lane>> fitting_lanes(const Topology& topology,
+                                               const std::vector<FlowRoute>& hops, int sub_chunks,
+                                               std::int64_t rounds, Rng& rng) {
+  for (int nearness = hops.empty() ? 0 : kNearness; nearness > 0; --nearness) {
+    auto lanes = short_lanes(topology, hops, rounds, nearness, Rng(rng.next()));
+    if (trees_fit(topology.servers, lanes, sub_chunks)) return lanes;
+  }
+  for (int split = 0; split < kSplits; ++split) {
+    auto lanes = split_switches(topology, rounds, Rng(rng.next()));
+    if (trees_fit(topology.servers, lanes, sub_chunks)) return lanes;
+  }
+  return std::nullopt;
+}
+
+/// K trees of every root on what links carry in as few rounds as the lanes that are found allow,
+/// from the bound on. Errors (kInfeasible): in so many times the bound's rounds they do not fit.
 Result<FlowForest> packed_forest(const Topology& topology, int sub_chunks, std::int64_t least,
                                  Rng rng) {
+  const auto hops =
+      topology.servers <= kAllHops ? shortest_hops(topology, 0, 4) : std::vector<FlowRoute>();
   for (std::int64_t rounds = least; rounds <= kMostTimes * (least + 1); rounds += 1 + rounds / 64) {
-    for (int draw = 0; draw < kDraws; ++draw) {
-      const std::vector<Lane> lanes = split_switches(topology, rounds, Rng(rng.next()));
-      if (!trees_fit(topology.servers, lanes, sub_chunks)) continue;
-      return pack_trees(topology.servers, lanes, sub_chunks, Rng(rng.next()));
-    }
+    const auto lanes = fitting_lanes(topology, hops, sub_chunks, rounds, rng);
+    if (lanes) return pack_trees(topology.servers, *lanes, sub_chunks, Rng(rng.next()));
   }
   return Status(StatusCode::kInfeasible,
                 fmt::format("topology '{}': switches split evenly leave no trees within {} rounds",
@@ -44,25 +60,34 @@ FlowForest on_twins(FlowForest forest) {
   return forest;
 }
 
+Result<FlowSchedule> schedule_once(const Topology& topology, const FlowBound& bound, int sub_chunks,
+                                   bool barrier, const Rng& rng) {
+  AGPCS_TRY(const FlowForest down,
+            packed_forest(topology, sub_chunks, bound.exact_all_gather.sub_rounds(sub_chunks),
+                          rng.fork("down")));
+  AGPCS_TRY(const FlowForest up,
+            has_equal_twins(topology)
+                ? Result<FlowForest>(on_twins(down))
+                : packed_forest(reversed(topology), sub_chunks,
+                                bound.exact_reduce_scatter.sub_rounds(sub_chunks), rng.fork("up")));
+  return list_schedule(topology, joined_both_ways(up, down), barrier, ListOrder::kCritical,
+                       rng.fork("order"));
+}
+
 }  // namespace
 
 Result<FlowSchedule> schedule_trees(const Topology& topology, const FlowOptions& options) {
   AGPCS_RETURN_IF_ERROR(verify_topology(topology));
-  const Rng rng = Rng(options.seed).fork("trees");
+  Rng rng = Rng(options.seed).fork("trees");
   const FlowBound bound = flow_bound(topology);
-  const bool twins = has_equal_twins(topology);
   std::optional<FlowSchedule> best;
-  for (int k = 1; k <= std::max(1, options.max_sub_chunks); ++k) {
-    if (best && options.interrupted != nullptr && options.interrupted->load()) break;
-    AGPCS_TRY(const FlowForest down,
-              packed_forest(topology, k, bound.exact_all_gather.sub_rounds(k), rng.fork("down")));
-    AGPCS_TRY(const FlowForest up,
-              twins ? Result<FlowForest>(on_twins(down))
-                    : packed_forest(reversed(topology), k, bound.exact_reduce_scatter.sub_rounds(k),
-                                    rng.fork("up")));
-    FlowSchedule schedule = list_schedule(topology, joined_both_ways(up, down), options.barrier,
-                                          ListOrder::kLongestChain, rng.fork("order"));
-    if (!best || schedule.rounds() < best->rounds()) best = std::move(schedule);
+  for (std::int64_t draw = 0; draw < std::max<std::int64_t>(1, options.effort); ++draw) {
+    const Rng drawn = Rng(rng.next());
+    for (int k = 1; k <= std::max(1, options.max_sub_chunks); ++k) {
+      if (best && options.interrupted != nullptr && options.interrupted->load()) break;
+      AGPCS_TRY(FlowSchedule schedule, schedule_once(topology, bound, k, options.barrier, drawn));
+      if (!best || schedule.rounds() < best->rounds()) best = std::move(schedule);
+    }
   }
   return std::move(*best);
 }

@@ -13,15 +13,26 @@ class ListScheduler {
  public:
   ListScheduler(const Topology& topology, const FlowForest& forest, bool barrier, ListOrder order,
                 Rng rng)
-      : simulator_(topology, forest, barrier),
+      : topology_(topology),
+        simulator_(topology, forest, barrier),
         servers_(static_cast<std::size_t>(forest.servers)),
         order_(order),
         rng_(rng),
-        place_(2 * forest.trees.size() * servers_, 0) {}
+        place_(2 * forest.trees.size() * servers_, 0),
+        awaited_(topology.links.size(), 0) {
+    for (const FlowTree& tree : forest.trees) {
+      for (const auto* routes : {&tree.up, &tree.down}) {
+        for (const std::int32_t r : *routes) {
+          if (r >= 0) expect(forest.routes[static_cast<std::size_t>(r)], 1);
+        }
+      }
+    }
+  }
 
   FlowSchedule run() {
     while (!simulator_.done()) {
       take_new_jobs();
+      if (order_ == ListOrder::kCritical) sort_anew();
       send_what_fits();
       known_ = simulator_.ready().size();
       simulator_.next_round();
@@ -53,13 +64,26 @@ class ListScheduler {
     for (std::size_t i = known_; i < ready.size(); ++i) {
       const RoundSimulator::Job& job = ready[i];
       place_[cell(job)] = static_cast<std::int32_t>(i);
-      const std::int64_t key = order_ == ListOrder::kFirstCome
-                                   ? simulator_.round()
-                                   : -static_cast<std::int64_t>(simulator_.height_of(job));
-      queue_.push_back({key, rng_.next(), job});
+      queue_.push_back({simulator_.round(), rng_.next(), job});
     }
     std::sort(queue_.begin() + before, queue_.end());
     std::inplace_merge(queue_.begin(), queue_.begin() + before, queue_.end());
+  }
+
+  void expect(const FlowRoute& route, std::int64_t units) {
+    for (const int l : route.links) awaited_[static_cast<std::size_t>(l)] += units;
+  }
+
+  void sort_anew() {
+    for (Entry& entry : queue_) {
+      std::int64_t most = 0;
+      for (const int l : simulator_.route_of(entry.job).links) {
+        const auto link = static_cast<std::size_t>(l);
+        most = std::max(most, awaited_[link] * kParts / topology_.links[link].capacity);
+      }
+      entry.key = -most - kParts * simulator_.height_of(entry.job);
+    }
+    std::sort(queue_.begin(), queue_.end());
   }
 
   void send_what_fits() {
@@ -70,6 +94,7 @@ class ListScheduler {
         continue;
       }
       const auto place = place_[cell(queue_[i].job)];
+      expect(simulator_.route_of(queue_[i].job), -1);
       simulator_.send(static_cast<std::size_t>(place));
       // The last one took its place.
       const auto ready = simulator_.ready();
@@ -80,13 +105,17 @@ class ListScheduler {
     queue_.resize(kept);
   }
 
+  static constexpr std::int64_t kParts = 1024;  // of a round
+
+  const Topology& topology_;
   RoundSimulator simulator_;
   std::size_t servers_;
   ListOrder order_;
   Rng rng_;
-  std::vector<Entry> queue_;         // in order
-  std::vector<std::int32_t> place_;  // by job: index in ready()
-  std::size_t known_ = 0;            // jobs of ready() that are in the queue
+  std::vector<Entry> queue_;           // in order
+  std::vector<std::int32_t> place_;    // by job: index in ready()
+  std::vector<std::int64_t> awaited_;  // by link: units that it has yet to carry
+  std::size_t known_ = 0;              // jobs of ready() that are in the queue
 };
 
 /// Units that links carry, by round.

@@ -11,12 +11,14 @@
 namespace agpcs {
 
 enum class ListOrder {
-  kFirstCome,     ///< jobs that became ready in earlier rounds first, then as drawn
-  kLongestChain,  ///< jobs with the longest chain of jobs behind them first, then as drawn
+  kFirstCome,  ///< jobs that became ready in earlier rounds first, then as drawn
+  /// By rounds that must follow: the chain of jobs behind a job and what the fullest of its links
+  /// has yet to carry, together; then as drawn.
+  kCritical,
 };
 
 /// Plays `forest` to the end. Needs: a forest that passes `verify_forest`. Cost: O(rounds x ready
-/// jobs).
+/// jobs), for kCritical times the logarithm of the latter.
 FlowSchedule list_schedule(const Topology& topology, const FlowForest& forest, bool barrier,
                            ListOrder order, Rng rng);
 

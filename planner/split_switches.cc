@@ -3,6 +3,7 @@
 #include "planner/tree_packing.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -19,10 +20,12 @@ using Matrix = std::vector<std::vector<std::int64_t>>;
 /// node get none. Units may be left over.
 class EvenJoin {
  public:
-  EvenJoin(std::vector<std::int64_t> in, std::vector<std::int64_t> out, std::vector<int> same)
+  EvenJoin(std::vector<std::int64_t> in, std::vector<std::int64_t> out, std::vector<int> same,
+           Rng rng)
       : in_(std::move(in)),
         out_(std::move(out)),
         same_(std::move(same)),
+        rng_(rng),
         pairs_(in_.size(), std::vector<std::int64_t>(out_.size(), 0)) {}
 
   Matrix run() {
@@ -46,14 +49,17 @@ class EvenJoin {
 
  private:
   // The neighbour with the most units left of those joined least with i.
-  int fullest(std::size_t i) const {
+  // Of equal ones the first from a place drawn.
+  int fullest(std::size_t i) {
     int best = -1;
-    for (std::size_t j = 0; j < out_.size(); ++j) {
+    std::int64_t most = 0;
+    const std::size_t first = rng_.below(out_.size());
+    for (std::size_t step = 0; step < out_.size(); ++step) {
+      const std::size_t j = (first + step) % out_.size();
       if (out_[j] == 0 || same_[i] == static_cast<int>(j)) continue;
-      if (best < 0 || out_[j] - pairs_[i][j] > out_[static_cast<std::size_t>(best)] -
-                                                   pairs_[i][static_cast<std::size_t>(best)]) {
-        best = static_cast<int>(j);
-      }
+      if (best >= 0 && out_[j] - pairs_[i][j] <= most) continue;
+      best = static_cast<int>(j);
+      most = out_[j] - pairs_[i][j];
     }
     return best;
   }
@@ -88,6 +94,7 @@ class EvenJoin {
 
   std::vector<std::int64_t> in_, out_;  // left
   std::vector<int> same_;               // by incoming neighbour: the same node going out; -1: none
+  Rng rng_;
   Matrix pairs_;
 };
 
@@ -150,7 +157,7 @@ class SwitchSplitter {
       const auto found = out.find(from);
       same.push_back(found == out.end() ? -1 : static_cast<int>(std::distance(out.begin(), found)));
     }
-    const Matrix pairs = EvenJoin(units_of(in), units_of(out), same).run();
+    const Matrix pairs = EvenJoin(units_of(in), units_of(out), same, Rng(rng_.next())).run();
     std::size_t i = 0;
     for (auto& [from, incoming] : in) {
       std::size_t j = 0;
@@ -215,7 +222,82 @@ std::vector<Lane> lanes_of_routes(const Topology& topology, std::int64_t rounds)
   return lanes;
 }
 
+/// Pairs of servers take units of the links of their hops in turn, near ones more often.
+class ShortLanes {
+ public:
+  ShortLanes(const Topology& topology, const std::vector<FlowRoute>& hops, std::int64_t rounds,
+             int nearness, Rng rng)
+      : hops_(hops), units_(hops_.size(), 0), nearness_(nearness), rng_(rng) {
+    for (const Topology::Link& link : topology.links) left_.push_back(rounds * link.capacity);
+    for (std::size_t h = 0; h < hops_.size(); ++h) {
+      longest_ = std::max(longest_, hops_[h].links.size());
+      if (h == 0 || hops_[h].from != hops_[h - 1].from || hops_[h].to != hops_[h - 1].to) {
+        pairs_.push_back({h, h});
+      }
+      ++pairs_.back().second;
+    }
+  }
+
+  std::vector<Lane> run() {
+    std::vector<std::pair<std::size_t, std::size_t>> open = pairs_;
+    while (!open.empty()) {
+      for (std::size_t i = open.size(); i > 1; --i) std::swap(open[i - 1], open[rng_.below(i)]);
+      const auto full = [&](const auto& pair) { return !take(pair.first, pair.second); };
+      open.erase(std::remove_if(open.begin(), open.end(), full), open.end());
+    }
+    std::vector<Lane> lanes;
+    for (std::size_t h = 0; h < hops_.size(); ++h) {
+      if (units_[h] == 0) continue;
+      lanes.push_back({hops_[h].from, hops_[h].to, units_[h], hops_[h].links});
+    }
+    return lanes;
+  }
+
+ private:
+  // Whether the pair whose ways are [first, last) got all it wanted.
+  bool take(std::size_t first, std::size_t last) {
+    const std::size_t links = hops_[first].links.size();
+    std::size_t wanted = 1;
+    for (int i = 0; i < nearness_; ++i) wanted = wanted * longest_ / links;
+    for (std::size_t unit = 0; unit < wanted; ++unit) {
+      const std::size_t way = widest(first, last);
+      if (way == last) return false;
+      for (const int l : hops_[way].links) --left_[static_cast<std::size_t>(l)];
+      ++units_[way];
+    }
+    return true;
+  }
+
+  // The way with the most units left; `last`: all are full.
+  std::size_t widest(std::size_t first, std::size_t last) const {
+    std::size_t best = last;
+    std::int64_t most = 0;
+    for (std::size_t h = first; h < last; ++h) {
+      std::int64_t least = INT64_MAX;
+      for (const int l : hops_[h].links) {
+        least = std::min(least, left_[static_cast<std::size_t>(l)]);
+      }
+      if (least <= most) continue;
+      most = least;
+      best = h;
+    }
+    return best;
+  }
+
+  const std::vector<FlowRoute>& hops_;  // by from, links, to: the ways of a pair follow each other
+  std::vector<std::int64_t> units_, left_;  // by hop; by link
+  int nearness_;
+  Rng rng_;
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;  // the hops of each, [first, last)
+  std::size_t longest_ = 1;
+};
+
 }  // namespace
+
+std::vector<Lane> short_lanes(const Topology& topology, const std::vector<FlowRoute>& hops,
+                              std::int64_t rounds, int nearness, Rng rng) {
+  return ShortLanes(topology, hops, rounds, nearness, rng).run();
+}
 
 std::vector<Lane> split_switches(const Topology& topology, std::int64_t rounds, Rng rng) {
   if (!topology.routes.empty()) return lanes_of_routes(topology, rounds);

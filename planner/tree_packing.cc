@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -58,15 +59,16 @@ class LaneNetwork {
     network_.set_capacity(waiting_arcs_[r], waiting_[r]);
   }
 
-  /// Whether all trees that wait fit on what is left.
-  bool fits() {
-    bool all = true;
-    for (int s = 0; all && s < servers_; ++s) {
-      all = network_.run(s, all_waiting_) == all_waiting_;
+  /// Whether all trees that wait fit on what is left: a set of servers (by server) into which too
+  /// few units lead; empty: they fit.
+  std::vector<bool> short_set() {
+    std::vector<bool> set;
+    for (int s = 0; set.empty() && s < servers_; ++s) {
+      if (network_.run(s, all_waiting_) < all_waiting_) set = network_.sink_side();
       network_.set_source(s, true);  // sets of servers with s inside have been looked at
     }
     for (int s = 0; s < servers_; ++s) network_.set_source(s, false);
-    return all;
+    return set;
   }
 
   /// Whether a growing tree, which does not wait, can take a unit of `pair`: no set of servers with
@@ -86,6 +88,10 @@ class LaneNetwork {
   std::vector<int> waiting_arcs_, waiting_;  // by root: trees not begun
   std::int64_t all_waiting_;
 };
+
+constexpr int kQuickTries = 6;             // to grow a tree before every edge of it is tested
+constexpr std::size_t kMostSets = 64;      // remembered as tight
+constexpr std::size_t kMostTogether = 64;  // trees grown between two tests
 
 class TreePacker {
  public:
@@ -110,7 +116,18 @@ class TreePacker {
       std::vector<int> roots(servers_);
       for (std::size_t s = 0; s < servers_; ++s) roots[s] = static_cast<int>(s);
       for (std::size_t i = roots.size(); i > 1; --i) std::swap(roots[i - 1], roots[rng_.below(i)]);
-      for (const int root : roots) add_tree(root, root * forest_.sub_chunks + k);
+      for (const int root : roots) waiting_.push_back({root, root * forest_.sub_chunks + k, {}});
+    }
+    for (std::size_t first = 0; first < waiting_.size();) {
+      const std::size_t last = std::min(first + together_, waiting_.size());
+      const bool single = last - first == 1;
+      const bool fit = grow_quickly(first, last);
+      if (!fit && single) grow_carefully(waiting_[first]);
+      if (fit || single) {
+        for (std::size_t t = first; t < last; ++t) record(waiting_[t]);
+        first = last;
+      }
+      together_ = fit ? std::min(2 * together_, kMostTogether) : (together_ + 1) / 2;
     }
     forest_.routes = routes_.take();
     return std::move(forest_);
@@ -118,18 +135,40 @@ class TreePacker {
 
  private:
   using Pair = LaneNetwork::Pair;
+  struct Tree {
+    int root, chunk;
+    std::vector<std::size_t> edges;  // pairs
+  };
 
-  void add_tree(int root, int chunk) {
-    network_.change_waiting(root, -1);
-    std::vector<std::size_t> edges = grow(root, false);
-    for (const std::size_t p : edges) network_.change_left(network_.pairs()[p], -1);
-    if (edges.size() + 1 < servers_ || !network_.fits()) {
-      for (const std::size_t p : edges) network_.change_left(network_.pairs()[p], 1);
-      edges = grow(root, true);
+  // Trees [first, last), with the sets of servers in mind that were short of units so far. Whether
+  // all other trees fit beside them; if not, they are taken back.
+  bool grow_quickly(std::size_t first, std::size_t last) {
+    const auto trees = std::span(waiting_).subspan(first, last - first);
+    for (int tries = trees.size() == 1 ? kQuickTries : 1; tries > 0; --tries) {
+      bool complete = true;
+      for (Tree& tree : trees) {
+        network_.change_waiting(tree.root, -1);
+        tree.edges = grow(tree.root, false);
+        complete = complete && tree.edges.size() + 1 == servers_;
+        for (const std::size_t p : tree.edges) network_.change_left(network_.pairs()[p], -1);
+      }
+      std::vector<bool> set;
+      if (complete) set = network_.short_set();
+      if (complete && set.empty()) return true;
+      for (Tree& tree : trees) {
+        network_.change_waiting(tree.root, 1);
+        for (const std::size_t p : tree.edges) network_.change_left(network_.pairs()[p], 1);
+      }
+      if (!set.empty() && tight_sets_.size() < kMostSets) tight_sets_.push_back(std::move(set));
     }
-    AGPCS_CHECK(edges.size() + 1 == servers_, "a tree of {} edges for {} servers", edges.size(),
-                servers_);
-    for (const std::size_t p : edges) record(network_.pairs()[p], chunk);
+    return false;
+  }
+
+  void grow_carefully(Tree& tree) {
+    network_.change_waiting(tree.root, -1);
+    tree.edges = grow(tree.root, true);
+    AGPCS_CHECK(tree.edges.size() + 1 == servers_, "a tree of {} edges for {} servers",
+                tree.edges.size(), servers_);
   }
 
   // The edge that counts for more is taken first: much left of it, near the root.
@@ -146,11 +185,14 @@ class TreePacker {
   /// The pairs of a tree; with `careful`, they are taken from what is left, and every one only if
   /// all other trees still fit.
   std::vector<std::size_t> grow(int root, bool careful) {
-    std::vector<bool> inside(servers_, false);
+    std::vector<bool> inside(servers_, false), entered(tight_sets_.size(), false);
     std::vector<std::size_t> edges;
     std::vector<Edge> heap;
     const auto enter = [&](int server, int depth) {
       inside[static_cast<std::size_t>(server)] = true;
+      for (std::size_t t = 0; t < tight_sets_.size(); ++t) {
+        if (tight_sets_[t][static_cast<std::size_t>(server)]) entered[t] = true;
+      }
       for (const std::size_t p : out_[static_cast<std::size_t>(server)]) {
         const Pair& pair = network_.pairs()[p];
         if (pair.left == 0 || inside[static_cast<std::size_t>(pair.to)]) continue;
@@ -166,6 +208,7 @@ class TreePacker {
       heap.pop_back();
       Pair& pair = network_.pairs()[edge.pair];
       if (inside[static_cast<std::size_t>(pair.to)]) continue;
+      if (!careful && enters_again(pair, entered)) continue;
       if (careful && !network_.can_spare(pair)) continue;
       if (careful) network_.change_left(pair, -1);
       edges.push_back(edge.pair);
@@ -174,12 +217,26 @@ class TreePacker {
     return edges;
   }
 
-  void record(Pair& pair, int chunk) {
-    const std::size_t l = pair.lanes.back();
-    const Lane& lane = lanes_[l];
-    if (--left_[l] == 0) pair.lanes.pop_back();
-    forest_.trees[static_cast<std::size_t>(chunk)].down[static_cast<std::size_t>(lane.to)] =
-        routes_.number_of(lane.from, lane.to, lane.links);
+  // Whether the pair leads into a set that is short of units and that the tree has entered.
+  bool enters_again(const Pair& pair, const std::vector<bool>& entered) const {
+    for (std::size_t t = 0; t < tight_sets_.size(); ++t) {
+      if (entered[t] && tight_sets_[t][static_cast<std::size_t>(pair.to)] &&
+          !tight_sets_[t][static_cast<std::size_t>(pair.from)]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void record(const Tree& tree) {
+    for (const std::size_t p : tree.edges) {
+      Pair& pair = network_.pairs()[p];
+      const std::size_t l = pair.lanes.back();
+      const Lane& lane = lanes_[l];
+      if (--left_[l] == 0) pair.lanes.pop_back();
+      forest_.trees[static_cast<std::size_t>(tree.chunk)].down[static_cast<std::size_t>(lane.to)] =
+          routes_.number_of(lane.from, lane.to, lane.links);
+    }
   }
 
   std::size_t servers_;
@@ -188,6 +245,9 @@ class TreePacker {
   Rng rng_;
   std::vector<std::vector<std::size_t>> out_;  // by server: pairs
   std::vector<std::int64_t> left_;             // by lane
+  std::vector<std::vector<bool>> tight_sets_;  // of servers, by server
+  std::vector<Tree> waiting_;
+  std::size_t together_ = 1;  // trees that are grown before the next test
   RouteTable routes_;
   FlowForest forest_;
 };
@@ -195,7 +255,7 @@ class TreePacker {
 }  // namespace
 
 bool trees_fit(int servers, const std::vector<Lane>& lanes, int trees_of_root) {
-  return LaneNetwork(servers, lanes, trees_of_root).fits();
+  return LaneNetwork(servers, lanes, trees_of_root).short_set().empty();
 }
 
 FlowForest pack_trees(int servers, const std::vector<Lane>& lanes, int trees_of_root, Rng rng) {

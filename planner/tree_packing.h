@@ -24,6 +24,12 @@ struct Lane {
 /// splitting). A topology's own routes share their links evenly.
 std::vector<Lane> split_switches(const Topology& topology, std::int64_t rounds, Rng rng);
 
+/// What links carry in `rounds` rounds as lanes over `hops` (those of `shortest_hops`), a unit for
+/// every pair of servers in turn; pairs that are n times as near as the farthest ones take
+/// n^nearness units a turn. Such lanes leave units unused, but are short.
+std::vector<Lane> short_lanes(const Topology& topology, const std::vector<FlowRoute>& hops,
+                              std::int64_t rounds, int nearness, Rng rng);
+
 /// Whether `trees_of_root` trees of every root fit on the lanes: into every set of servers as many
 /// units lead as there are trees with roots outside (Edmonds, 1973).
 bool trees_fit(int servers, const std::vector<Lane>& lanes, int trees_of_root);
