@@ -18,7 +18,7 @@ constexpr FlowMethod kMethods[] = {
     {"ring", "the ring of all servers by number", schedule_ring},
     {"hamiltonian", "a ring of hops that share no link, where one is found", schedule_hamiltonian},
     {"greedy", "rarest sub-chunk first, the best of some draws", schedule_greedy},
-    {"trees", "spanning trees packed by max-flow, longest chain first", schedule_trees},
+    {"trees", "spanning trees packed by max-flow, critical messages first", schedule_trees},
     {"policy", "two trained policies on balanced flow trees, in one go", schedule_policy},
 };
 

@@ -17,7 +17,8 @@ Result<FlowSchedule> schedule_ring(const Topology& topology, const FlowOptions& 
 Result<FlowSchedule> schedule_hamiltonian(const Topology& topology, const FlowOptions& options);
 /// Rarest sub-chunk first, the best of `effort` draws for each phase and K.
 Result<FlowSchedule> schedule_greedy(const Topology& topology, const FlowOptions& options);
-/// Spanning trees packed by max-flow (the idea of ForestColl), longest chain first.
+/// Spanning trees packed by max-flow (the idea of ForestColl), critical jobs first; the best of
+/// `effort` draws and K.
 Result<FlowSchedule> schedule_trees(const Topology& topology, const FlowOptions& options);
 
 /// The two policies of the paper, trained beforehand, on balanced flow trees; the best of `effort`
