@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/allreduce_command.h"
 
+#include "codegen/export_msccl.h"
+#include "cost_model/flow_exchange.h"
 #include "cost_model/flow_text.h"
 #include "planner/flow_method.h"
 #include "tools/allreduce_input.h"
@@ -36,7 +38,7 @@ constexpr char kExamples[] =
     "schedule so far is shown, 70 our bug\n";
 
 struct Arguments {
-  std::string topology, method, check, schedule, picture;
+  std::string topology, method, check, schedule, picture, msccl;
   std::string bandwidth, latency, bytes = "100MB";
   FlowOptions flow;
   bool compare = false, json = false, overlap = false, quiet = false;
@@ -84,6 +86,8 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_option("--schedule", a.schedule, "write the schedule as text; - is standard output");
   app.add_option("--picture", a.picture,
                  "draw the load of links over rounds: a file .svg or .html");
+  app.add_option("--msccl", a.msccl,
+                 "write the schedule as XML for MSCCL, where no message crosses a switch");
   app.add_flag("--json", a.json, "print the figures as JSON (docs/agpcs_allreduce.md)");
   app.add_flag("-q,--quiet", a.quiet, "no progress");
 }
@@ -100,15 +104,15 @@ Status check_usage(const Arguments& a) {
         "no topology\n  hint: agpcs-allreduce bcube:4,1, or a cluster file; see agpcs-allreduce "
         "--help");
   }
-  const bool one = !a.schedule.empty() || !a.picture.empty();
-  if (a.compare && (!a.method.empty() || !a.check.empty() || one)) {
-    return usage(
-        fmt::format("--compare is of all methods; {} is of one\n  hint: leave one of them "
-                    "out",
-                    !a.method.empty()     ? "--method"
-                    : !a.check.empty()    ? "--check"
-                    : !a.schedule.empty() ? "--schedule"
-                                          : "--picture"));
+  const std::pair<const std::string*, const char*> of_one[] = {{&a.method, "--method"},
+                                                               {&a.check, "--check"},
+                                                               {&a.schedule, "--schedule"},
+                                                               {&a.picture, "--picture"},
+                                                               {&a.msccl, "--msccl"}};
+  for (const auto& [value, option] : of_one) {
+    if (!a.compare || value->empty()) continue;
+    return usage(fmt::format(
+        "--compare is of all methods; {} is of one\n  hint: leave one of them out", option));
   }
   if (!a.check.empty() && !a.method.empty()) {
     return usage("--check makes no schedule, so --method means nothing");
@@ -119,10 +123,10 @@ Status check_usage(const Arguments& a) {
                     "is drawn",
                     a.picture));
   }
-  if (a.schedule == "-" && a.json) {
-    return usage(
-        "--schedule - and --json both go to standard output\n  hint: name a file for the "
-        "schedule");
+  if ((a.schedule == "-") + (a.msccl == "-") + a.json > 1) {
+    return usage(fmt::format("{} and {} both go to standard output\n  hint: name a file for one",
+                             a.schedule == "-" ? "--schedule -" : "--msccl -",
+                             a.json ? "--json" : "--msccl -"));
   }
   return {};
 }
@@ -147,6 +151,20 @@ Status interrupted_status(std::string_view what) {
   return {StatusCode::kCancelled, fmt::format("interrupted: {}", what)};
 }
 
+/// MSCCL says who sends to whom, not on which way: only ways of one link are as they were planned.
+Result<std::string> msccl_text(const Topology& topology, const FlowSchedule& schedule) {
+  for (const FlowRoute& route : schedule.routes) {
+    if (route.links.size() == 1) continue;
+    const auto first = static_cast<std::size_t>(route.links.front());
+    return invalid_input(fmt::format(
+        "topology '{}': error: messages from {} to {} cross switch {}, and MSCCL has no switches\n"
+        "  hint: --msccl is for networks whose servers are joined to each other, such as torus:4,4",
+        topology.name, topology.name_of(route.from), topology.name_of(route.to),
+        topology.name_of(topology.links[first].to)));
+  }
+  return msccl_xml(plan_flow_of(schedule), topology.servers);
+}
+
 Status write_files(const Session& session, const AllreduceInput& input, const LowerBound& bound,
                    const AllreduceResult& result) {
   const Arguments& a = session.a;
@@ -154,6 +172,10 @@ Status write_files(const Session& session, const AllreduceInput& input, const Lo
   if (!a.schedule.empty()) {
     AGPCS_RETURN_IF_ERROR(
         write_file(a.schedule, print_flow_schedule(input.topology, schedule), session.console));
+  }
+  if (!a.msccl.empty()) {
+    AGPCS_TRY(const std::string xml, msccl_text(input.topology, schedule));
+    AGPCS_RETURN_IF_ERROR(write_file(a.msccl, xml, session.console));
   }
   if (a.picture.empty()) return {};
   const std::string heading = fmt::format(
@@ -172,7 +194,8 @@ Status report_one(const Session& session, const AllreduceInput& input, const Low
                                   interrupted};
   session.progress.done();
   AGPCS_RETURN_IF_ERROR(write_files(session, input, bound, result));
-  std::ostream& out = a.schedule == "-" ? session.console.err : session.console.out;
+  const bool to_output = a.schedule == "-" || a.msccl == "-";
+  std::ostream& out = to_output ? session.console.err : session.console.out;
   out << (a.json ? allreduce_json(report, result) : allreduce_text(report, result));
   if (!interrupted) return {};
   return interrupted_status("the schedule is the best so far");

@@ -183,6 +183,19 @@ hosts:
   - {name: b, devices: {kind: gpu, count: 2}, nic: {bandwidth: 10Gbit/s}}
 )";
 
+// tests/codegen/check_msccl.py knows nothing of AGPCS.
+TEST_F(AllreduceCommand, WritesXmlForMsccl) {
+  const std::string file = path_of("s.xml");
+  ASSERT_EQ(run({"torus:3,3", "--msccl", file}).code, 0);
+  EXPECT_THAT(contents(file), StartsWith("<algo name=\"agpcs-f0\""));
+  EXPECT_EQ(
+      std::system(("python3 tests/codegen/check_msccl.py '" + file + "' > /dev/null").c_str()), 0);
+  const Outcome refused = run({"dcell:3,1", "--msccl", file});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_THAT(refused.err, HasSubstr(", and MSCCL has no switches\n  hint: --msccl is for"));
+}
+
 TEST_F(AllreduceCommand, TakesAClusterFile) {
   const std::string cluster = write("c.yaml", kCluster), file = path_of("s.txt");
   const Outcome outcome = run({cluster, "--method", "greedy", "--schedule", file});
@@ -272,7 +285,10 @@ TEST_F(AllreduceCommand, AWrongCommandLineIsUsage) {
            {{"switch:4", "--compare", "--picture", "a.svg"}, "--picture is of one"},
            {{"switch:4", "--picture", "a.png"}, "'a.png' is neither .svg nor .html"},
            {{"switch:4", "--check", "a", "--method", "ring"}, "--check makes no schedule"},
-           {{"switch:4", "--json", "--schedule", "-"}, "both go to standard output"},
+           {{"switch:4", "--json", "--schedule", "-"},
+            "--schedule - and --json both go to standard output"},
+           {{"torus:3", "--msccl", "-", "--schedule", "-"}, "--schedule - and --msccl - both"},
+           {{"torus:3", "--compare", "--msccl", "f"}, "--compare is of all methods; --msccl"},
            {{"switch:4", "--bytes", "0"}, "--bytes must be more than zero, is '0'"},
            {{"switch:4", "--bytes", "3MBs"}, "--bytes: "},
            {{"switch:4", "--bandwidth", "0GB/s"}, "--bandwidth must be more than zero"},
