@@ -11,9 +11,13 @@ agpcs_library(flows FOLDER planner
     flow_greedy.cc
     flow_hamiltonian.cc
     flow_method.cc
+    flow_orientation.cc
+    flow_packing.cc
     flow_parameter_server.cc
     flow_policy.cc
     flow_ring.cc
+    flow_rings.cc
+    flow_search.cc
     flow_trees.cc
     hops.cc
     list_schedule.cc

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/flow_packing.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t kOneInMakesItWorse = 200;  // shuffles: may make one more missing
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+FlowPacking::FlowPacking(const Topology& topology, std::span<const FlowRoute> hops, int sub_chunks,
+                         int rounds)
+    : topology_(topology),
+      hops_(hops.begin(), hops.end()),
+      sub_chunks_(sub_chunks),
+      rounds_(rounds),
+      chunks_(topology.servers * sub_chunks),
+      missing_(static_cast<std::int64_t>(chunks_) * (topology.servers - 1)),
+      hops_into_(at(topology.servers)),
+      links_into_(at(topology.servers)),
+      round_(at(topology.servers) * at(chunks_), kMissing),
+      hop_(round_.size(), -1),
+      copies_(at(chunks_), 1) {
+  for (std::size_t h = 0; h < hops_.size(); ++h) {
+    hops_into_[at(hops_[h].to)].push_back(static_cast<std::int32_t>(h));
+  }
+  for (std::size_t l = 0; l < topology.links.size(); ++l) {
+    const int to = topology.links[l].to;
+    if (topology.is_server(to)) links_into_[at(to)].push_back(static_cast<int>(l));
+  }
+  for (int r = 0; r < rounds; ++r) {
+    for (const Topology::Link& link : topology.links) free_.push_back(link.capacity);
+  }
+  for (int c = 0; c < chunks_; ++c) round_[cell(c / sub_chunks, c)] = -1;
+}
+
+void FlowPacking::load(const FlowSchedule& all_gather) {
+  const auto first_hop = static_cast<std::int32_t>(hops_.size());
+  hops_.insert(hops_.end(), all_gather.routes.begin(), all_gather.routes.end());
+  if (all_gather.all_gather.empty()) return;
+  const std::int32_t first = all_gather.all_gather.front().round;
+  for (const Workload& w : all_gather.all_gather) {
+    if (w.round - first < rounds_) put(w.chunk, first_hop + w.route, w.round - first);
+  }
+}
+
+bool FlowPacking::fits(std::int32_t hop, int round) {
+  const std::vector<int>& links = hops_[at(hop)].links;
+  return std::all_of(links.begin(), links.end(), [&](int l) { return free(round, l) > 0; });
+}
+
+void FlowPacking::put(int chunk, std::int32_t hop, int round) {
+  const FlowRoute& route = hops_[at(hop)];
+  for (const int l : route.links) --free(round, l);
+  round_[cell(route.to, chunk)] = round;
+  hop_[cell(route.to, chunk)] = hop;
+  ++copies_[at(chunk)];
+  --missing_;
+}
+
+void FlowPacking::pull(int chunk) {
+  for (int s = 0; s < topology_.servers; ++s) {
+    std::int32_t& round = round_[cell(s, chunk)];
+    if (round < 0 || round == kMissing) continue;
+    for (const int l : hops_[at(hop_[cell(s, chunk)])].links) ++free(round, l);
+    round = kMissing;
+    ++missing_;
+  }
+  copies_[at(chunk)] = 1;
+}
+
+FlowPacking::Saved FlowPacking::save(int chunk) const {
+  Saved saved = {chunk, {}, {}};
+  for (int s = 0; s < topology_.servers; ++s) {
+    saved.round.push_back(round_[cell(s, chunk)]);
+    saved.hop.push_back(hop_[cell(s, chunk)]);
+  }
+  return saved;
+}
+
+void FlowPacking::restore(const Saved& saved) {
+  for (int s = 0; s < topology_.servers; ++s) {
+    const std::int32_t round = saved.round[at(s)];
+    if (round >= 0 && round != kMissing) put(saved.chunk, saved.hop[at(s)], round);
+  }
+}
+
+bool FlowPacking::has_room(int server, int round) {
+  const std::vector<int>& links = links_into_[at(server)];
+  return std::any_of(links.begin(), links.end(), [&](int l) { return free(round, l) > 0; });
+}
+
+// One of `chunks` for `server` in `round`, the rarest that some hop can bring.
+bool FlowPacking::insert_at(int server, int round, std::span<const int> chunks, Rng& rng) {
+  const std::vector<std::int32_t>& hops = hops_into_[at(server)];
+  const std::size_t first_hop = rng.below(hops.size()), first = rng.below(chunks.size());
+  int best = -1;
+  std::int32_t by = -1;
+  for (std::size_t h = 0; h < hops.size(); ++h) {
+    const std::int32_t hop = hops[(first_hop + h) % hops.size()];
+    bool checked = false;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const int chunk = chunks[(first + i) % chunks.size()];
+      if (best >= 0 && copies_[at(chunk)] >= copies_[at(best)]) continue;
+      if (round_[cell(server, chunk)] != kMissing) continue;
+      if (round_[cell(hops_[at(hop)].from, chunk)] >= round) continue;
+      if (!checked && !fits(hop, round)) break;
+      checked = true;
+      best = chunk;
+      by = hop;
+    }
+  }
+  if (best < 0) return false;
+  put(best, by, round);
+  return true;
+}
+
+void FlowPacking::insert(std::span<const int> chunks, Rng& rng) {
+  for (int round = 0; round < rounds_; ++round) {
+    const auto first = static_cast<int>(rng.below(at(topology_.servers)));
+    for (int i = 0; i < topology_.servers; ++i) {
+      const int server = (first + i) % topology_.servers;
+      while (has_room(server, round) && insert_at(server, round, chunks, rng)) {
+      }
+    }
+  }
+}
+
+void FlowPacking::fill(Rng& rng) {
+  std::vector<int> all(at(chunks_));
+  std::iota(all.begin(), all.end(), 0);
+  insert(all, rng);
+}
+
+// A sub-chunk that some server lacks, and others that this server gets meanwhile.
+std::vector<int> FlowPacking::choose(Rng& rng) const {
+  std::vector<std::pair<int, int>> lacks;
+  for (int c = 0; c < chunks_; ++c) {
+    if (copies_[at(c)] == topology_.servers) continue;
+    for (int s = 0; s < topology_.servers; ++s) {
+      if (round_[cell(s, c)] == kMissing) lacks.emplace_back(s, c);
+    }
+  }
+  std::vector<int> chosen = {lacks[rng.below(lacks.size())].second};
+  const std::size_t count = 2 + rng.below(4);
+  while (chosen.size() < std::min(count, at(chunks_))) {
+    const auto c = static_cast<int>(rng.below(at(chunks_)));
+    if (std::find(chosen.begin(), chosen.end(), c) == chosen.end()) chosen.push_back(c);
+  }
+  return chosen;
+}
+
+void FlowPacking::shuffle(Rng& rng) {
+  const std::int64_t before = missing_;
+  if (before == 0) return;
+  const std::vector<int> chunks = choose(rng);
+  std::vector<Saved> saved;
+  for (const int chunk : chunks) saved.push_back(save(chunk));
+  for (const int chunk : chunks) pull(chunk);
+  insert(chunks, rng);
+  if (missing_ <= before + (rng.below(kOneInMakesItWorse) == 0 ? 1 : 0)) return;
+  for (const int chunk : chunks) pull(chunk);
+  for (const Saved& chunk : saved) restore(chunk);
+}
+
+FlowSchedule FlowPacking::all_gather() const {
+  FlowSchedule schedule = {topology_.servers, sub_chunks_, hops_, {}, {}};
+  for (int s = 0; s < topology_.servers; ++s) {
+    for (int c = 0; c < chunks_; ++c) {
+      const std::int32_t round = round_[cell(s, c)];
+      if (round < 0 || round == kMissing) continue;
+      schedule.all_gather.push_back({c, hop_[cell(s, c)], round});
+    }
+  }
+  normalize(schedule);
+  return schedule;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlowPacking: an all-gather packed into a given number of rounds, by pulling sub-chunks out and
+// putting them back into free units of links.
+#pragma once
+
+#include "cost_model/flow_schedule.h"
+#include "ir/rng.h"
+#include "ir/topology.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+class FlowPacking {
+ public:
+  /// Empty: every sub-chunk is with its owner only. `topology` and `hops` outlive it.
+  /// Memory: O(rounds x links + servers^2 x sub-chunks).
+  FlowPacking(const Topology& topology, std::span<const FlowRoute> hops, int sub_chunks,
+              int rounds);
+
+  /// Takes over the workloads of an all-gather, from its first round on, as far as they lie within
+  /// the rounds. Its routes need not be among the hops.
+  void load(const FlowSchedule& all_gather);
+
+  /// Servers that still lack a sub-chunk, summed over all sub-chunks. 0: packed.
+  std::int64_t missing() const { return missing_; }
+
+  /// Pulls a few sub-chunks out, one of them with servers that lack it, and puts them back in a
+  /// drawn order; takes that back where more is missing than before and a draw does not allow it.
+  void shuffle(Rng& rng);
+
+  /// Spreads all sub-chunks as far as there are free units, rarest first, round by round.
+  void fill(Rng& rng);
+
+  FlowSchedule all_gather() const;
+
+ private:
+  struct Saved {
+    int chunk = 0;
+    std::vector<std::int32_t> round, hop;  // by server
+  };
+  std::size_t cell(int server, int chunk) const {
+    return static_cast<std::size_t>(server) * static_cast<std::size_t>(chunks_) +
+           static_cast<std::size_t>(chunk);
+  }
+  std::int64_t& free(int round, int link) {
+    return free_[static_cast<std::size_t>(round) * topology_.links.size() +
+                 static_cast<std::size_t>(link)];
+  }
+  bool fits(std::int32_t hop, int round);
+  void put(int chunk, std::int32_t hop, int round);
+  void pull(int chunk);
+  void insert(std::span<const int> chunks, Rng& rng);
+  bool insert_at(int server, int round, std::span<const int> chunks, Rng& rng);
+  bool has_room(int server, int round);
+  std::vector<int> choose(Rng& rng) const;
+  Saved save(int chunk) const;
+  void restore(const Saved& saved);
+
+  const Topology& topology_;
+  std::vector<FlowRoute> hops_;
+  int sub_chunks_, rounds_, chunks_;
+  std::int64_t missing_ = 0;
+  std::vector<std::vector<std::int32_t>> hops_into_;  // by server
+  std::vector<std::vector<int>> links_into_;          // by server
+  std::vector<std::int64_t> free_;                    // by round, link: units
+  std::vector<std::int32_t> round_;  // by server, chunk: arrival; kMissing; -1 at the owner
+  std::vector<std::int32_t> hop_;    // by server, chunk
+  std::vector<int> copies_;          // by chunk: servers that have it
+};
+
+}  // namespace agpcs
