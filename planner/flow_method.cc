@@ -20,6 +20,7 @@ constexpr FlowMethod kMethods[] = {
     {"greedy", "rarest sub-chunk first, the best of some draws", schedule_greedy},
     {"trees", "spanning trees packed by max-flow, critical messages first", schedule_trees},
     {"policy", "two trained policies on balanced flow trees, in one go", schedule_policy},
+    {"search", "rings that share no link, then packing towards the proven bound", schedule_search},
 };
 
 }  // namespace

@@ -17,9 +17,10 @@ namespace agpcs {
 
 struct FlowOptions {
   std::uint64_t seed = 0;
-  int max_sub_chunks = 2;   ///< K is at most that
-  std::int64_t effort = 1;  ///< searches take about that many times as long as usual
-  bool barrier = true;      ///< all-gather only after the whole reduce-scatter
+  int max_sub_chunks = 2;  ///< K is at most that
+  /// Searches take about that many times as long as usual; 0: only what is there almost at once.
+  std::int64_t effort = 1;
+  bool barrier = true;  ///< all-gather only after the whole reduce-scatter
   const std::atomic<bool>* interrupted = nullptr;  ///< a search ends with the best so far
 };
 

@@ -28,9 +28,16 @@ FlowPacking::FlowPacking(const Topology& topology, std::span<const FlowRoute> ho
       links_into_(at(topology.servers)),
       round_(at(topology.servers) * at(chunks_), kMissing),
       hop_(round_.size(), -1),
-      copies_(at(chunks_), 1) {
+      copies_(at(chunks_), 1),
+      hops_out_of_(at(topology.servers)),
+      all_near_(at(topology.servers), 0) {
   for (std::size_t h = 0; h < hops_.size(); ++h) {
     hops_into_[at(hops_[h].to)].push_back(static_cast<std::int32_t>(h));
+    hops_out_of_[at(hops_[h].from)].push_back(static_cast<std::int32_t>(h));
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const int l : hops_[h].links) least = std::min(least, topology.links[at(l)].capacity);
+    weight_.push_back(least);
+    all_near_[at(hops_[h].to)] += least;
   }
   for (std::size_t l = 0; l < topology.links.size(); ++l) {
     const int to = topology.links[l].to;
@@ -39,7 +46,22 @@ FlowPacking::FlowPacking(const Topology& topology, std::span<const FlowRoute> ho
   for (int r = 0; r < rounds; ++r) {
     for (const Topology::Link& link : topology.links) free_.push_back(link.capacity);
   }
-  for (int c = 0; c < chunks_; ++c) round_[cell(c / sub_chunks, c)] = -1;
+  for (int c = 0; c < chunks_; ++c) {
+    round_[cell(c / sub_chunks, c)] = -1;
+  }
+}
+
+// How easily a server could get a sub-chunk later: how many have it, and how near they are.
+std::int64_t FlowPacking::plenty(int server, int chunk) const {
+  if (!filling_) return copies_[at(chunk)];
+  return 1000 * copies_[at(chunk)] / topology_.servers +
+         1000 * near_[cell(server, chunk)] / std::max<std::int64_t>(1, all_near_[at(server)]);
+}
+
+void FlowPacking::tell_neighbours(int server, int chunk) {
+  for (const std::int32_t hop : hops_out_of_[at(server)]) {
+    near_[cell(hops_[at(hop)].to, chunk)] += weight_[at(hop)];
+  }
 }
 
 void FlowPacking::load(const FlowSchedule& all_gather) {
@@ -63,6 +85,7 @@ void FlowPacking::put(int chunk, std::int32_t hop, int round) {
   round_[cell(route.to, chunk)] = round;
   hop_[cell(route.to, chunk)] = hop;
   ++copies_[at(chunk)];
+  if (filling_) tell_neighbours(route.to, chunk);
   --missing_;
 }
 
@@ -104,16 +127,20 @@ bool FlowPacking::insert_at(int server, int round, std::span<const int> chunks, 
   const std::size_t first_hop = rng.below(hops.size()), first = rng.below(chunks.size());
   int best = -1;
   std::int32_t by = -1;
+  std::int64_t least = 0;
   for (std::size_t h = 0; h < hops.size(); ++h) {
     const std::int32_t hop = hops[(first_hop + h) % hops.size()];
+    work_ += static_cast<std::int64_t>(chunks.size());
     bool checked = false;
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       const int chunk = chunks[(first + i) % chunks.size()];
-      if (best >= 0 && copies_[at(chunk)] >= copies_[at(best)]) continue;
       if (round_[cell(server, chunk)] != kMissing) continue;
       if (round_[cell(hops_[at(hop)].from, chunk)] >= round) continue;
       if (!checked && !fits(hop, round)) break;
       checked = true;
+      const std::int64_t score = plenty(server, chunk);
+      if (best >= 0 && score >= least) continue;
+      least = score;
       best = chunk;
       by = hop;
     }
@@ -128,6 +155,7 @@ void FlowPacking::insert(std::span<const int> chunks, Rng& rng) {
     const auto first = static_cast<int>(rng.below(at(topology_.servers)));
     for (int i = 0; i < topology_.servers; ++i) {
       const int server = (first + i) % topology_.servers;
+      ++work_;
       while (has_room(server, round) && insert_at(server, round, chunks, rng)) {
       }
     }
@@ -137,7 +165,15 @@ void FlowPacking::insert(std::span<const int> chunks, Rng& rng) {
 void FlowPacking::fill(Rng& rng) {
   std::vector<int> all(at(chunks_));
   std::iota(all.begin(), all.end(), 0);
+  filling_ = true;
+  near_.assign(round_.size(), 0);
+  for (int s = 0; s < topology_.servers; ++s) {
+    for (int c = 0; c < chunks_; ++c) {
+      if (round_[cell(s, c)] != kMissing) tell_neighbours(s, c);
+    }
+  }
   insert(all, rng);
+  filling_ = false;
 }
 
 // A sub-chunk that some server lacks, and others that this server gets meanwhile.

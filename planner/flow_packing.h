@@ -36,6 +36,9 @@ class FlowPacking {
 
   FlowSchedule all_gather() const;
 
+  /// Hops and units looked at so far: what a search may count in place of time.
+  std::int64_t work() const { return work_; }
+
  private:
   struct Saved {
     int chunk = 0;
@@ -50,6 +53,8 @@ class FlowPacking {
                  static_cast<std::size_t>(link)];
   }
   bool fits(std::int32_t hop, int round);
+  std::int64_t plenty(int server, int chunk) const;
+  void tell_neighbours(int server, int chunk);
   void put(int chunk, std::int32_t hop, int round);
   void pull(int chunk);
   void insert(std::span<const int> chunks, Rng& rng);
@@ -62,13 +67,20 @@ class FlowPacking {
   const Topology& topology_;
   std::vector<FlowRoute> hops_;
   int sub_chunks_, rounds_, chunks_;
-  std::int64_t missing_ = 0;
+  std::int64_t missing_ = 0, work_ = 0;
   std::vector<std::vector<std::int32_t>> hops_into_;  // by server
   std::vector<std::vector<int>> links_into_;          // by server
   std::vector<std::int64_t> free_;                    // by round, link: units
   std::vector<std::int32_t> round_;  // by server, chunk: arrival; kMissing; -1 at the owner
   std::vector<std::int32_t> hop_;    // by server, chunk
   std::vector<int> copies_;          // by chunk: servers that have it
+
+  // While filling only.
+  bool filling_ = false;
+  std::vector<std::int64_t> weight_;                    // by hop: units a round that it could carry
+  std::vector<std::vector<std::int32_t>> hops_out_of_;  // by server
+  std::vector<std::int64_t> near_;  // by server, chunk: weight of hops from servers that have it
+  std::vector<std::int64_t> all_near_;  // by server: weight of all hops
 };
 
 }  // namespace agpcs

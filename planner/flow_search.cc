@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search: a proven bound first, then schedules that are there at once, then packing towards the
+// bound.
+#include "planner/flow_bound.h"
+#include "planner/flow_forests.h"
+#include "planner/flow_methods.h"
+#include "planner/flow_packing.h"
+#include "planner/flow_rings.h"
+#include "planner/hops.h"
+#include "planner/list_schedule.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kRingTries = 8;
+constexpr int kMostPacked = 256;                    // servers
+constexpr std::int64_t kPackingWork = 800'000'000;  // of one attempt (FlowPacking::work)
+constexpr int kQuickPart = 32;                      // first attempts take that part of it
+constexpr int kThoroughAttempts = 3;
+constexpr int kNearHops = 16;  // of a server, that packing looks at
+constexpr int kAlternatives = 2;
+
+/// Searches for an all-gather, the fewest rounds first.
+class GatherSearch {
+ public:
+  GatherSearch(const Topology& topology, const FlowRatio& bound, const FlowOptions& options,
+               std::string_view phase)
+      : topology_(topology),
+        bound_(bound),
+        options_(options),
+        rng_(Rng(options.seed).fork("search").fork(phase)) {}
+
+  Result<FlowSchedule> run() {
+    try_rings();
+    if (!best_) AGPCS_RETURN_IF_ERROR(try_greedy());
+    if (topology_.servers <= kMostPacked) pack();
+    return std::move(*best_);
+  }
+
+ private:
+  /// Rounds of whole chunks that no schedule of at most K sub-chunks undercuts.
+  double goal() const {
+    double least = rounds(1, bound_.sub_rounds(1));
+    for (int k = 2; k <= options_.max_sub_chunks; ++k) {
+      least = std::min(least, rounds(k, bound_.sub_rounds(k)));
+    }
+    return least;
+  }
+  static double rounds(int sub_chunks, std::int64_t sub_rounds) {
+    return static_cast<double>(sub_rounds) / sub_chunks;
+  }
+  double best_rounds() const { return rounds(best_->sub_chunks, best_->all_gather_rounds()); }
+  bool done() const { return interrupted() || (best_ && best_rounds() <= goal()); }
+  bool interrupted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load();
+  }
+  void consider(FlowSchedule schedule) {
+    if (!best_ || rounds(schedule.sub_chunks, schedule.all_gather_rounds()) < best_rounds()) {
+      best_ = std::move(schedule);
+    }
+  }
+
+  void try_rings() {
+    for (int count = options_.max_sub_chunks; count >= 1 && !done(); --count) {
+      if (best_ && rounds(count, topology_.servers - 1) >= best_rounds()) continue;
+      if (rounds(count, topology_.servers - 1) < bound_.value()) continue;
+      const std::vector<FlowRing> rings =
+          find_rings(topology_, count, rng_.fork("rings"), kRingTries);
+      if (!rings.empty()) consider(all_gather_along(rings));
+    }
+  }
+
+  Status try_greedy() {
+    FlowOptions options = options_;
+    options.effort = 1;
+    options.barrier = true;
+    AGPCS_TRY(FlowSchedule schedule, schedule_greedy(topology_, options));
+    schedule.reduce_scatter.clear();
+    consider(joined({topology_.servers, schedule.sub_chunks, {}, {}, {}}, schedule));
+    return {};
+  }
+
+  /// With little work each until one is packed, in steps that grow; then with more work, below
+  /// that.
+  void pack() {
+    const std::vector<FlowRoute> hops = shortest_hops(topology_, kNearHops, kAlternatives);
+    Rng rng = rng_.fork("packing");
+    for (const auto& [sub_rounds, sub_chunks] : attempts(2)) {
+      if (done() || rounds(sub_chunks, sub_rounds) >= best_rounds()) break;
+      attempt(hops, sub_chunks, static_cast<int>(sub_rounds), kQuickPart, rng);
+    }
+    for (int tried = 0; const auto& [sub_rounds, sub_chunks] : attempts(0)) {
+      if (done() || rounds(sub_chunks, sub_rounds) >= best_rounds()) break;
+      if (options_.effort == 0 || ++tried > kThoroughAttempts) break;
+      attempt(hops, sub_chunks, static_cast<int>(sub_rounds), 1, rng);
+    }
+  }
+
+  /// Rounds and K that would be better than the best, the fewest rounds first, then the fewest
+  /// sub-chunks. `growth`: of the distance to the bound, the part by which a step is longer than 1;
+  /// 0: all.
+  std::vector<std::pair<std::int64_t, int>> attempts(int growth) const {
+    std::vector<std::pair<std::int64_t, int>> attempts;
+    for (int k = 1; k <= options_.max_sub_chunks; ++k) {
+      const std::int64_t least = bound_.sub_rounds(k);
+      for (std::int64_t r = least; rounds(k, r) < best_rounds();
+           r += 1 + (growth == 0 ? 0 : (r - least) / growth)) {
+        attempts.emplace_back(r, k);
+      }
+    }
+    std::stable_sort(attempts.begin(), attempts.end(), [](const auto& a, const auto& b) {
+      return a.first * b.second < b.first * a.second;
+    });
+    return attempts;
+  }
+
+  void attempt(const std::vector<FlowRoute>& hops, int sub_chunks, int sub_rounds, int part,
+               Rng& rng) {
+    FlowPacking packing(topology_, hops, sub_chunks, sub_rounds);
+    packing.fill(rng);
+    const std::int64_t work = kPackingWork / part * std::max<std::int64_t>(1, options_.effort);
+    while (packing.missing() > 0 && packing.work() < work && !interrupted()) packing.shuffle(rng);
+    if (packing.missing() == 0) consider(packing.all_gather());
+  }
+
+  const Topology& topology_;
+  const FlowRatio& bound_;
+  const FlowOptions& options_;
+  Rng rng_;
+  std::optional<FlowSchedule> best_;
+};
+
+/// The same hops over the links that lead back.
+FlowSchedule on_twins(FlowSchedule schedule) {
+  for (FlowRoute& route : schedule.routes) {
+    for (int& link : route.links) link ^= 1;
+  }
+  return schedule;
+}
+
+/// Every sub-chunk in `parts`, each round in as many.
+FlowSchedule cut_finer(const FlowSchedule& all_gather, int parts) {
+  FlowSchedule result = {
+      all_gather.servers, all_gather.sub_chunks * parts, all_gather.routes, {}, {}};
+  for (const Workload& w : all_gather.all_gather) {
+    for (int p = 0; p < parts; ++p) {
+      result.all_gather.push_back({w.chunk * parts + p, w.route, w.round * parts + p});
+    }
+  }
+  normalize(result);
+  return result;
+}
+
+}  // namespace
+
+Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions& options) {
+  AGPCS_RETURN_IF_ERROR(verify_topology(topology));
+  const FlowBound bound = flow_bound(topology);
+  const auto search = [&](const Topology& on, const FlowRatio& least, std::string_view phase) {
+    return GatherSearch(on, least, options, phase).run();
+  };
+  AGPCS_TRY(FlowSchedule down, search(topology, bound.exact_all_gather, "all-gather"));
+  FlowSchedule up;
+  if (has_equal_twins(topology)) {
+    up = on_twins(down);
+  } else {
+    AGPCS_TRY(up, search(reversed(topology), bound.exact_reduce_scatter, "reduce-scatter"));
+    const int both = std::lcm(down.sub_chunks, up.sub_chunks);
+    up = cut_finer(up, both / up.sub_chunks);
+    down = cut_finer(down, both / down.sub_chunks);
+  }
+  FlowSchedule schedule = joined(mirrored(up), down);
+  return options.barrier ? schedule : without_barrier(topology, std::move(schedule));
+}
+
+}  // namespace agpcs
