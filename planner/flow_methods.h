@@ -20,12 +20,11 @@ Result<FlowSchedule> schedule_greedy(const Topology& topology, const FlowOptions
 /// Spanning trees packed by max-flow (the idea of ForestColl), critical jobs first; the best of
 /// `effort` draws and K.
 Result<FlowSchedule> schedule_trees(const Topology& topology, const FlowOptions& options);
-/// A proven bound, schedules that are there at once (rings that share no link, greedy), then
-/// packing towards the bound: the best found.
-Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions& options);
-
 /// The two policies of the paper, trained beforehand, on balanced flow trees; the best of `effort`
 /// forests for each K.
 Result<FlowSchedule> schedule_policy(const Topology& topology, const FlowOptions& options);
+/// A proven bound, schedules that are there at once (rings that share no link, greedy), then
+/// packing towards the bound: the best found.
+Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions& options);
 
 }  // namespace agpcs

@@ -22,8 +22,9 @@ namespace {
 
 constexpr int kRingTries = 8;
 constexpr int kMostPacked = 256;                    // servers
-constexpr std::int64_t kPackingWork = 800'000'000;  // of one attempt (FlowPacking::work)
-constexpr int kQuickPart = 32;                      // first attempts take that part of it
+constexpr std::int64_t kPackingWork = 400'000'000;  // of one attempt (FlowPacking::work)
+constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
+constexpr int kQuickPart = 32;  // first attempts take that part of it
 constexpr int kThoroughAttempts = 3;
 constexpr int kNearHops = 16;  // of a server, that packing looks at
 constexpr int kAlternatives = 2;
@@ -127,7 +128,13 @@ class GatherSearch {
     FlowPacking packing(topology_, hops, sub_chunks, sub_rounds);
     packing.fill(rng);
     const std::int64_t work = kPackingWork / part * std::max<std::int64_t>(1, options_.effort);
-    while (packing.missing() > 0 && packing.work() < work && !interrupted()) packing.shuffle(rng);
+    std::int64_t least = packing.missing(), until = packing.work() + work / kPatience;
+    while (packing.missing() > 0 && packing.work() < std::min(work, until) && !interrupted()) {
+      packing.shuffle(rng);
+      if (packing.missing() >= least) continue;
+      least = packing.missing();
+      until = packing.work() + work / kPatience;
+    }
     if (packing.missing() == 0) consider(packing.all_gather());
   }
 
