@@ -21,8 +21,9 @@ namespace agpcs {
 namespace {
 
 constexpr int kRingTries = 8;
-constexpr int kMostPacked = 256;                    // servers
-constexpr std::int64_t kPackingWork = 400'000'000;  // of one attempt (FlowPacking::work)
+constexpr int kMostPacked = 256;  // servers
+// Of one attempt (FlowPacking::work): a workload, and at most in all.
+constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
 constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
 constexpr int kQuickPart = 32;  // first attempts take that part of it
 constexpr int kThoroughAttempts = 3;
@@ -127,7 +128,9 @@ class GatherSearch {
                Rng& rng) {
     FlowPacking packing(topology_, hops, sub_chunks, sub_rounds);
     packing.fill(rng);
-    const std::int64_t work = kPackingWork / part * std::max<std::int64_t>(1, options_.effort);
+    const std::int64_t workloads = std::int64_t{topology_.servers} * topology_.servers * sub_chunks;
+    const std::int64_t work = std::min(kPackingWork * workloads, kMostPackingWork) / part *
+                              std::max<std::int64_t>(1, options_.effort);
     std::int64_t least = packing.missing(), until = packing.work() + work / kPatience;
     while (packing.missing() > 0 && packing.work() < std::min(work, until) && !interrupted()) {
       packing.shuffle(rng);
