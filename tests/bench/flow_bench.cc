@@ -2,10 +2,13 @@
 // All-reduces scheduled on topologies, as tables:
 //   flow_bench table2 [methods...]     the nine topologies of the paper, all methods, mean over 5
 //   seeds flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
+//   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
 #include "ir/topology.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_method.h"
+#include "tests/planner/exact_rounds.h"
+#include "tests/planner/random_topologies.h"
 
 #include <fmt/format.h>
 
@@ -213,17 +216,76 @@ int scale(const char* program, std::string_view method) {
   return 0;
 }
 
+struct Exactness {
+  int schedules = 0, exact = 0;
+  double rounds = 0, fewest = 0;
+};
+
+/// Random topologies on which the fewest rounds of both phases are known (K = 1): how often the
+/// bound and each method meet them.
+int exact(int topologies) {
+  if (!have_sat_solver()) {
+    fmt::print(stderr, "cadical is not installed\n");
+    return 1;
+  }
+  constexpr int kSeconds = 20;
+  int known = 0, bound_is_exact = 0, differ = 0;
+  std::vector<Exactness> of_method(flow_methods().size());
+  for (int seed = 0; seed < topologies; ++seed) {
+    RandomTopologyOptions random;
+    random.least_servers = 3;
+    const Topology topology = random_topology(static_cast<std::uint64_t>(seed), random);
+    const FlowBound bound = flow_bound(topology);
+    const auto least = static_cast<int>(bound.exact_all_gather.sub_rounds(1));
+    const auto least_back = static_cast<int>(bound.exact_reduce_scatter.sub_rounds(1));
+    const auto gather = exact_rounds_by_sat(topology, least, kSeconds);
+    const auto scatter = exact_rounds_by_sat(reversed(topology), least_back, kSeconds);
+    if (!gather || !scatter) continue;
+    ++known;
+    bound_is_exact += *gather == least && *scatter == least_back ? 1 : 0;
+    for (std::size_t m = 0; m < flow_methods().size(); ++m) {
+      FlowOptions options;
+      options.max_sub_chunks = 1;
+      options.seed = static_cast<std::uint64_t>(seed);
+      const auto schedule = flow_methods()[m].schedule(topology, options);
+      if (!schedule.ok()) continue;
+      require_valid(topology, *schedule, flow_methods()[m].name);
+      const int fewest = *gather + *scatter;
+      if (schedule->rounds() < fewest) ++differ;
+      ++of_method[m].schedules;
+      of_method[m].exact += schedule->rounds() == fewest ? 1 : 0;
+      of_method[m].rounds += schedule->rounds();
+      of_method[m].fewest += fewest;
+    }
+  }
+  fmt::print(
+      "{} of {} random topologies solved; the bound is the fewest rounds on {}; {} schedules "
+      "below the fewest\n\n| method | schedules | exact | above the fewest, in all |\n"
+      "|---|---|---|---|\n",
+      known, topologies, bound_is_exact, differ);
+  for (std::size_t m = 0; m < of_method.size(); ++m) {
+    const Exactness& one = of_method[m];
+    fmt::print("| {} | {} | {} | {:.1f}% |\n", flow_methods()[m].name, one.schedules, one.exact,
+               100 * (one.rounds / std::max(1.0, one.fewest) - 1));
+  }
+  return differ == 0 ? 0 : 70;
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.size() > 1 && words[1] == "table2") return table2({words.begin() + 2, words.end()});
   if (words.size() > 1 && words[1] == "scale") {
     const std::string method(words.size() > 2 ? words[2] : flow_methods().back().name);
     return scale("/proc/self/exe", method);
   }
+  if (words.size() > 1 && words[1] == "exact") {
+    return exact(words.size() > 2 ? std::stoi(words[2]) : 100);
+  }
   if (words.size() == 6 && words[1] == "row") {
     return row(words[2], words[3], std::stoull(words[4]), std::stoll(words[5]));
   }
   fmt::print(stderr,
-             "usage: {} table2 [methods...] | scale [method] | row METHOD TOPOLOGY SEED EFFORT\n",
+             "usage: {} table2 [methods...] | scale [method] | exact [TOPOLOGIES] | row METHOD "
+             "TOPOLOGY SEED EFFORT\n",
              words[0]);
   return 2;
 }
