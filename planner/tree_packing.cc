@@ -81,6 +81,9 @@ class LaneNetwork {
     return can;
   }
 
+  /// The set of servers that stood against the last unit that could not be spared.
+  std::vector<bool> last_cut() const { return network_.sink_side(); }
+
  private:
   int servers_;
   MaxFlow network_;
@@ -90,7 +93,7 @@ class LaneNetwork {
 };
 
 constexpr int kQuickTries = 6;             // to grow a tree before every edge of it is tested
-constexpr std::size_t kMostSets = 64;      // remembered as tight
+constexpr std::size_t kMostSets = 128;     // remembered as tight
 constexpr std::size_t kMostTogether = 64;  // trees grown between two tests
 
 class TreePacker {
@@ -159,7 +162,7 @@ class TreePacker {
         network_.change_waiting(tree.root, 1);
         for (const std::size_t p : tree.edges) network_.change_left(network_.pairs()[p], 1);
       }
-      if (!set.empty() && tight_sets_.size() < kMostSets) tight_sets_.push_back(std::move(set));
+      if (!set.empty()) remember(set);
     }
     return false;
   }
@@ -186,6 +189,7 @@ class TreePacker {
   /// all other trees still fit.
   std::vector<std::size_t> grow(int root, bool careful) {
     std::vector<bool> inside(servers_, false), entered(tight_sets_.size(), false);
+    std::vector<std::vector<bool>> full;  // sets that the tree is in and cannot enter again
     std::vector<std::size_t> edges;
     std::vector<Edge> heap;
     const auto enter = [&](int server, int depth) {
@@ -208,8 +212,13 @@ class TreePacker {
       heap.pop_back();
       Pair& pair = network_.pairs()[edge.pair];
       if (inside[static_cast<std::size_t>(pair.to)]) continue;
-      if (!careful && enters_again(pair, entered)) continue;
-      if (careful && !network_.can_spare(pair)) continue;
+      if (!careful && enters_again(pair, tight_sets_, entered)) continue;
+      if (careful && enters_again(pair, full, std::vector<bool>(full.size(), true))) continue;
+      if (careful && !network_.can_spare(pair)) {
+        full.push_back(network_.last_cut());
+        remember(full.back());
+        continue;
+      }
       if (careful) network_.change_left(pair, -1);
       edges.push_back(edge.pair);
       enter(pair.to, edge.depth + 1);
@@ -217,11 +226,17 @@ class TreePacker {
     return edges;
   }
 
-  // Whether the pair leads into a set that is short of units and that the tree has entered.
-  bool enters_again(const Pair& pair, const std::vector<bool>& entered) const {
-    for (std::size_t t = 0; t < tight_sets_.size(); ++t) {
-      if (entered[t] && tight_sets_[t][static_cast<std::size_t>(pair.to)] &&
-          !tight_sets_[t][static_cast<std::size_t>(pair.from)]) {
+  void remember(const std::vector<bool>& set) {
+    const bool is_new = std::count(tight_sets_.begin(), tight_sets_.end(), set) == 0;
+    if (is_new && tight_sets_.size() < kMostSets) tight_sets_.push_back(set);
+  }
+
+  // Whether the pair leads into a set that the tree has entered.
+  static bool enters_again(const Pair& pair, const std::vector<std::vector<bool>>& sets,
+                           const std::vector<bool>& entered) {
+    for (std::size_t t = 0; t < sets.size(); ++t) {
+      if (entered[t] && sets[t][static_cast<std::size_t>(pair.to)] &&
+          !sets[t][static_cast<std::size_t>(pair.from)]) {
         return true;
       }
     }
