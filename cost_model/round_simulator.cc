@@ -207,6 +207,20 @@ Workload RoundSimulator::send(std::size_t index_in_ready) {
   return workload;
 }
 
+void RoundSimulator::moved(std::int32_t chunk, std::int32_t server, std::int32_t before) {
+  // The lists of children that wait: of a sender whose workload arrived, all are ready already.
+  for (std::int32_t* at = &first_down_[cell(chunk, before)]; *at >= 0;
+       at = &next_down_[cell(chunk, *at)]) {
+    if (*at != server) continue;
+    *at = next_down_[cell(chunk, server)];
+    break;
+  }
+  const bool is_ready = std::any_of(ready_.begin(), ready_.end(), [&](const Job& job) {
+    return job.chunk == chunk && job.server == server && job.down;
+  });
+  if (!is_ready) make_ready(chunk, server, true);
+}
+
 void RoundSimulator::next_round() {
   for (const int l : used_) {
     free_[static_cast<std::size_t>(l)] = topology_.links[static_cast<std::size_t>(l)].capacity;

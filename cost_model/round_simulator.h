@@ -64,6 +64,10 @@ class RoundSimulator {
   /// Sends a job of `ready()` that fits, in this round; it leaves `ready()` (the last one takes its
   /// place). Returns its workload.
   Workload send(std::size_t index_in_ready);
+  /// For the owner of the forest, who has just given `server` another way down to it, from a server
+  /// that has the sub-chunk already, instead of the one from `before`: if the job was not ready it
+  /// is now, as the last of `ready()`. Heights and weights stay as they were.
+  void moved(std::int32_t chunk, std::int32_t server, std::int32_t before);
   /// Ends the round: what was sent has arrived.
   void next_round();
 

@@ -4,13 +4,19 @@
 #include "ir/check.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <functional>
 
 namespace agpcs {
 namespace {
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+/// Log of base 2, linear between powers of 2: the same on every machine.
+double log_of(int number) {
+  const int below = std::bit_width(static_cast<unsigned>(number)) - 1;
+  return below + static_cast<double>(number) / static_cast<double>(1U << below) - 1;
+}
 
 float part(double of, double whole) { return whole > 0 ? static_cast<float>(of / whole) : 0.0F; }
 
@@ -21,7 +27,7 @@ FlowEnvironment::FlowEnvironment(const Topology& topology, const FlowForest& for
     : topology_(topology),
       forest_(forest),
       phases_(phases),
-      simulator_(topology, forest, phases == FlowPhases::kBarrier, phases == FlowPhases::kGather),
+      simulator_(topology, forest_, phases == FlowPhases::kBarrier, phases == FlowPhases::kGather),
       left_(topology.links.size(), 0),
       waiting_(left_),
       busy_(topology.links.size(), 0),
@@ -56,6 +62,23 @@ FlowEnvironment::FlowEnvironment(const Topology& topology, const FlowForest& for
   tree_left_.assign(forest.trees.size(), simulator_.jobs() / trees());
   tree_ready_.assign(forest.trees.size(), 0);
   arrived(0);
+  if (phases == FlowPhases::kGather) begin_states();
+}
+
+void FlowEnvironment::begin_states() {
+  states_.assign(forest_.trees.size() * at(forest_.servers), kLacks);
+  lacks_.resize(at(forest_.servers));
+  hops_.resize(at(forest_.servers));
+  for (const FlowTree& tree : forest_.trees) {
+    const int owner = tree.chunk / forest_.sub_chunks;
+    state_of(tree.chunk, owner) = kHas;
+    for (int s = 0; s < forest_.servers; ++s) {
+      if (s != owner) lacks_[at(s)].push_back(tree.chunk);
+    }
+  }
+  for (std::size_t r = 0; r < forest_.routes.size(); ++r) {
+    hops_[at(forest_.routes[r].to)].push_back(static_cast<std::int32_t>(r));
+  }
 }
 
 std::size_t FlowEnvironment::cell(const Job& job) const {
@@ -104,8 +127,8 @@ void FlowEnvironment::describe(const Job& job, float* row) const {
   const auto first = at(links.front()), last = at(links.back());
   const std::int32_t tree_left = tree_left_[at(job.chunk)];
   row[kHeight] = static_cast<float>(std::min(2.0, simulator_.height_of(job) * scale));
-  row[kWeight] = part(std::log2(1.0 + simulator_.weight_of(job)),
-                      std::log2(1.0 + simulator_.jobs() / trees()));
+  row[kWeight] =
+      part(log_of(1 + simulator_.weight_of(job)), log_of(1 + simulator_.jobs() / trees()));
   row[kTreeLeft] = part(tree_left, simulator_.jobs() / trees());
   row[kTreeReady] = part(tree_ready_[at(job.chunk)], tree_left);
   row[kBusiest] = static_cast<float>(busiest);
@@ -237,9 +260,9 @@ std::span<const int> FlowEnvironment::take(std::size_t index) {
   closed_on_.clear();
   changed_.clear();
   close(index);
+  book(index);
   for (const int l : links_of(index)) {
-    used_.push_back(l);
-    if (--free_[at(l)] > 0) continue;
+    if (free_[at(l)] > 0) continue;
     for (const int other : open_on_[at(l)]) close(at(other));
   }
   std::sort(closed_on_.begin(), closed_on_.end());
@@ -255,8 +278,85 @@ std::span<const int> FlowEnvironment::take(std::size_t index) {
   std::sort(changed_.begin(), changed_.end());
   changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
   for (const int i : changed_) describe_scarcity(at(i));
-  taken_.push_back(index);
   return changed_;
+}
+
+void FlowEnvironment::book(std::size_t index) {
+  for (const int l : links_of(index)) {
+    used_.push_back(l);
+    --free_[at(l)];
+  }
+  taken_.push_back(index);
+  const Job& job = ready()[index];
+  if (!states_.empty()) state_of(job.chunk, job.server) = kComes;
+}
+
+bool FlowEnvironment::fits(std::int32_t route) const {
+  const std::vector<int>& links = forest_.routes[at(route)].links;
+  return std::all_of(links.begin(), links.end(), [&](int l) { return free_[at(l)] > 0; });
+}
+
+/// How much is gained when a server gets a sub-chunk now: how busy the way is that it would come.
+double FlowEnvironment::need_of(std::int32_t chunk, int server) const {
+  double busiest = 0;
+  const std::int32_t planned = forest_.trees[at(chunk)].down[at(server)];
+  for (const int l : forest_.routes[at(planned)].links) busiest = std::max(busiest, busy_[at(l)]);
+  const double height = simulator_.height_of({chunk, server, true}) / rounds_left_;
+  return busiest + 0.5 * height + 0.25 * part(tree_left_[at(chunk)], forest_.servers);
+}
+
+FlowEnvironment::Detour FlowEnvironment::best_detour(int server) const {
+  Detour best;
+  std::vector<std::int32_t> open;
+  for (const std::int32_t r : hops_[at(server)]) {
+    if (fits(r)) open.push_back(r);
+  }
+  if (open.empty()) return best;
+  for (const std::int32_t chunk : lacks_[at(server)]) {
+    const State* const states = states_.data() + at(chunk) * at(forest_.servers);
+    if (states[server] != kLacks) continue;
+    const auto from = std::find_if(open.begin(), open.end(), [&](std::int32_t r) {
+      return states[forest_.routes[at(r)].from] == kHas;
+    });
+    if (from == open.end()) continue;
+    const double value = need_of(chunk, server);
+    if (value > best.value) best = {chunk, *from, value};
+  }
+  return best;
+}
+
+void FlowEnvironment::take_detour(int server, const Detour& detour) {
+  std::int32_t& route = forest_.trees[at(detour.chunk)].down[at(server)];
+  const FlowRoute& planned = forest_.routes[at(route)];
+  const std::size_t before = ready().size();
+  simulator_.moved(detour.chunk, server, planned.from);
+  const bool was_ready = ready().size() == before;
+  for (const int l : planned.links) {
+    --left_[at(l)];
+    if (was_ready) --waiting_[at(l)];
+  }
+  route = detour.route;
+  for (const int l : forest_.routes[at(route)].links) {
+    ++left_[at(l)];
+    ++waiting_[at(l)];
+  }
+  if (!was_ready) ++tree_ready_[at(detour.chunk)];
+  const auto jobs = ready();
+  const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& other) {
+    return other.chunk == detour.chunk && other.server == server;
+  });
+  book(static_cast<std::size_t>(job - jobs.begin()));
+}
+
+void FlowEnvironment::fill_idle() {
+  if (states_.empty()) return;
+  for (int i = 0; i < forest_.servers; ++i) {
+    const int server = (i + round()) % forest_.servers;
+    std::erase_if(lacks_[at(server)], [&](std::int32_t c) { return state_of(c, server) == kHas; });
+    for (Detour detour = best_detour(server); detour.route >= 0; detour = best_detour(server)) {
+      take_detour(server, detour);
+    }
+  }
 }
 
 int FlowEnvironment::end_round() {
@@ -265,6 +365,7 @@ int FlowEnvironment::end_round() {
   for (const std::size_t index : taken_) {
     const Job job = ready()[index];
     simulator_.send(index);
+    if (!states_.empty()) state_of(job.chunk, job.server) = kHas;
     --tree_left_[at(job.chunk)];
     --tree_ready_[at(job.chunk)];
   }

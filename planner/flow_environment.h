@@ -66,7 +66,7 @@ enum TreeFeature : int {
 /// A round: `begin_round`, `select` trees, `take` workloads one after the other, `end_round`.
 class FlowEnvironment {
  public:
-  /// Both outlive it.
+  /// The topology outlives it.
   FlowEnvironment(const Topology& topology, const FlowForest& forest, FlowPhases phases);
 
   bool done() const { return simulator_.done(); }
@@ -90,6 +90,10 @@ class FlowEnvironment {
   int open() const { return open_count_; }  ///< how many are
   /// Needs: is_open. Returns the open workloads whose features changed by it.
   std::span<const int> take(std::size_t index);
+  /// Not in the paper; of an all-gather alone: units that are left over in this round take
+  /// workloads that would go another way later, from servers that have the sub-chunk by now. The
+  /// trees change.
+  void fill_idle();
   /// Sends what was taken and goes to the next round. Returns how many were sent.
   int end_round();
 
@@ -103,6 +107,7 @@ class FlowEnvironment {
   const std::vector<int>& links_of(std::size_t index) const {
     return simulator_.route_of(simulator_.ready()[index]).links;
   }
+  void begin_states();
   void arrived(std::size_t first);
   void measure_links();
   void describe(const Job& job, float* row) const;
@@ -110,9 +115,24 @@ class FlowEnvironment {
   float scarcity(int link) const;
   void describe_scarcity(std::size_t index);
   void close(std::size_t index);
+  void book(std::size_t index);
+  struct Detour {
+    std::int32_t chunk = -1, route = -1;
+    double value = 0;
+  };
+  Detour best_detour(int server) const;
+  double need_of(std::int32_t chunk, int server) const;
+  void take_detour(int server, const Detour& detour);
+  bool fits(std::int32_t route) const;
+
+  enum State : std::uint8_t { kLacks, kComes, kHas };
+  State& state_of(std::int32_t chunk, int server) {
+    return states_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(forest_.servers) +
+                   static_cast<std::size_t>(server)];
+  }
 
   const Topology& topology_;
-  const FlowForest& forest_;
+  FlowForest forest_;  // as it is by now
   FlowPhases phases_;
   RoundSimulator simulator_;
   std::vector<double> inverse_;                         // by link: 1 / capacity
@@ -121,6 +141,10 @@ class FlowEnvironment {
   std::vector<std::int32_t> tree_left_, tree_ready_;    // by tree
   std::vector<std::int32_t> first_child_, next_child_;  // downward, by chunk and server
   double rounds_left_ = 1;
+  // Of an all-gather alone.
+  std::vector<State> states_;                     // by chunk and server
+  std::vector<std::vector<std::int32_t>> lacks_;  // by server: chunks, and some that it has
+  std::vector<std::vector<std::int32_t>> hops_;   // by server: routes that enter it
 
   // In a round.
   std::vector<double> busy_, queue_;  // by link

@@ -36,7 +36,11 @@ class Drawing {
  public:
   Drawing(const Topology& topology, const FlowForest& forest, FlowPhases phases,
           const FlowPolicy& policy, FlowLevel level, Rng rng)
-      : environment_(topology, forest, phases), policy_(policy), rng_(rng) {
+      : environment_(topology, forest, phases),
+        player_(policy),
+        trees_(policy.trees),
+        workloads_(policy.workloads),
+        rng_(rng) {
     episode_.level = level;
     episode_.bound = std::ceil(environment_.rounds_left() - 1e-9);
     selected_.assign(forest.trees.size(), 1);
@@ -48,10 +52,11 @@ class Drawing {
     while (!environment_.done()) {
       environment_.begin_round();
       const int selected = by_trees ? draw_trees() : 0;
-      if (!by_trees) select_trees(policy_, environment_, selected_);
+      if (!by_trees) player_.select_trees(environment_, selected_);
       environment_.select(selected_);
-      if (by_trees) take_workloads(policy_, WorkloadRule::kPolicy, environment_);
+      if (by_trees) player_.take_workloads(environment_);
       if (!by_trees) draw_workloads();
+      environment_.fill_idle();
       const int sent = environment_.end_round();
       double reward = sent / workloads;  // (5) of every step, and the first part of (3)
       if (by_trees) {
@@ -83,7 +88,7 @@ class Drawing {
     for (std::size_t t = 0; t < selected_.size(); ++t) {
       if (has_ready[t] == 0) continue;
       const auto row = std::span(rows).subspan(t * kTreeFeatureCount, kTreeFeatureCount);
-      const double value = policy_.trees.value(row);
+      const double value = trees_.value(row);
       const bool yes = std::log(1 - rng_.uniform()) < log_sigmoid(value);
       selected_[t] = yes ? 1 : 0;
       count += yes ? 1 : 0;
@@ -100,7 +105,7 @@ class Drawing {
     row_of_.assign(environment_.ready().size(), -1);
     const auto judge = [&](std::size_t i) {
       const auto features = environment_.features(i);
-      row_of_[i] = add_row(features, policy_.workloads.value(features));
+      row_of_[i] = add_row(features, workloads_.value(features));
     };
     std::vector<std::size_t> open;
     for (std::size_t i = 0; i < row_of_.size(); ++i) {
@@ -134,7 +139,8 @@ class Drawing {
   }
 
   FlowEnvironment environment_;
-  const FlowPolicy& policy_;
+  FlowPlayer player_;
+  FastPerceptron trees_, workloads_;
   Rng rng_;
   FlowEpisode episode_;
   std::vector<double> values_;  // by row

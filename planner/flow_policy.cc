@@ -3,6 +3,7 @@
 
 #include "ir/check.h"
 #include "ir/rng.h"
+#include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_methods.h"
 #include "planner/flow_policy_text.h"
@@ -50,7 +51,7 @@ Perceptron random_perceptron(int features, int units, Rng& rng) {
 /// Its first unit says constant + weights . features (which are at least -1 and small, so that it
 /// is never cut off); the others say nothing yet.
 void begin_as(Perceptron& network, std::span<const std::pair<int, float>> weights, float constant) {
-  constexpr float kAbove = 32;
+  constexpr float kAbove = 200;
   std::fill_n(network.hidden.begin(), network.features(), 0.0F);
   for (const auto& [feature, weight] : weights) network.hidden[at(feature)] = weight;
   std::fill(network.output.begin(), network.output.end(), 0.0F);
@@ -59,35 +60,62 @@ void begin_as(Perceptron& network, std::span<const std::pair<int, float>> weight
   network.output_bias = constant - kAbove;
 }
 
-double value_of(const FlowPolicy& policy, WorkloadRule rule, std::span<const float> features) {
-  switch (rule) {
-    case WorkloadRule::kPolicy:
-      return policy.workloads.value(features);
-    case WorkloadRule::kFirstCome:
-      return features[kWaited];
-    case WorkloadRule::kLongestChain:
-      return features[kHeight];
-    case WorkloadRule::kRarestFirst:
-      return features[kTreeLeft];
-  }
-  return 0;
-}
+/// Schedules of one topology, until one is as short as any can be.
+class Tries {
+ public:
+  Tries(const Topology& topology, const FlowOptions& options, const FlowPolicy& policy,
+        const FlowRules& rules)
+      : topology_(topology),
+        options_(options),
+        policy_(policy),
+        rules_(rules),
+        bound_(flow_bound(topology, false)),
+        has_twins_(has_equal_twins(topology)) {}
 
-/// An all-gather, and the reduce-scatter that mirrors one on reversed links in time.
-FlowSchedule with_barrier(const Topology& topology, const ForestOptions& trees,
-                          const FlowPolicy& policy, const FlowRules& rules) {
-  const auto gather_on = [&](const Topology& network) {
-    const FlowForest forest = make_forest(network, trees, false);
-    return play_policy(network, forest, FlowPhases::kGather, policy, rules);
-  };
-  const FlowSchedule gather = gather_on(topology);
-  if (!has_equal_twins(topology)) return joined(mirrored(gather_on(reversed(topology))), gather);
-  FlowSchedule back = gather;  // on reversed links: over each link's twin
-  for (FlowRoute& route : back.routes) {
-    for (int& l : route.links) l ^= 1;
+  void run(const ForestOptions& trees) {
+    if (best_ && options_.barrier && bound_.rounds(trees.sub_chunks) >= best_->rounds()) return;
+    const FlowForest forest = make_forest(topology_, trees, false);
+    if (options_.barrier) {
+      consider(with_barrier(forest, trees));
+      return;
+    }
+    consider(without_barrier(topology_, with_barrier(forest, trees)));
+    consider(play_policy(topology_, make_forest(topology_, trees, true), FlowPhases::kOverlapped,
+                         policy_, rules_));
   }
-  return joined(mirrored(back), gather);
-}
+  bool has_best() const { return best_.has_value(); }
+  FlowSchedule take_best() { return std::move(*best_); }
+
+ private:
+  void consider(FlowSchedule schedule) {
+    if (!best_ || schedule.rounds() < best_->rounds()) best_ = std::move(schedule);
+  }
+
+  /// An all-gather, and the reduce-scatter that mirrors one on reversed links in time.
+  FlowSchedule with_barrier(const FlowForest& forest, const ForestOptions& trees) const {
+    const FlowSchedule gather =
+        play_policy(topology_, forest, FlowPhases::kGather, policy_, rules_);
+    if (!has_twins_) {
+      const Topology back = reversed(topology_);
+      return joined(mirrored(play_policy(back, make_forest(back, trees, false), FlowPhases::kGather,
+                                         policy_, rules_)),
+                    gather);
+    }
+    FlowSchedule back = gather;  // on reversed links: over each link's twin
+    for (FlowRoute& route : back.routes) {
+      for (int& l : route.links) l ^= 1;
+    }
+    return joined(mirrored(back), gather);
+  }
+
+  const Topology& topology_;
+  const FlowOptions& options_;
+  const FlowPolicy& policy_;
+  const FlowRules& rules_;
+  FlowBound bound_;
+  bool has_twins_;
+  std::optional<FlowSchedule> best_;
+};
 
 }  // namespace
 
@@ -130,23 +158,42 @@ FlowPolicy random_flow_policy(int units, std::uint64_t seed) {
 
 FlowPolicy formula_flow_policy(int units, std::uint64_t seed) {
   FlowPolicy policy = random_flow_policy(units, seed);
-  constexpr std::pair<int, float> kWorkloads[] = {{kHeight, 4.0F},      {kUnlocksBusy, 4.0F},
-                                                  {kFirstBusy, 4.0F},   {kLastBusy, 4.0F},
-                                                  {kFirstScarce, 4.0F}, {kLastScarce, 4.0F}};
+  constexpr float kSharp = 20;  // so that what is drawn is mostly what is best
+  constexpr std::pair<int, float> kWorkloads[] = {{kHeight, kSharp},      {kUnlocksBusy, kSharp},
+                                                  {kFirstBusy, kSharp},   {kLastBusy, kSharp},
+                                                  {kFirstScarce, kSharp}, {kLastScarce, kSharp}};
   begin_as(policy.trees, {}, kSelectAll);
   begin_as(policy.workloads, kWorkloads, 0);
   policy.made_by = "the formula that training begins from";
   return policy;
 }
 
-void select_trees(const FlowPolicy& policy, const FlowEnvironment& environment,
-                  std::vector<std::uint8_t>& selected) {
+FlowPlayer::FlowPlayer(const FlowPolicy& policy, const FlowRules& rules)
+    : trees_(policy.trees), workloads_(policy.workloads), rules_(rules) {}
+
+double FlowPlayer::value_of(std::span<const float> features) const {
+  switch (rules_.workloads) {
+    case WorkloadRule::kPolicy:
+      return workloads_.value(features);
+    case WorkloadRule::kFirstCome:
+      return features[kWaited];
+    case WorkloadRule::kLongestChain:
+      return features[kHeight];
+    case WorkloadRule::kRarestFirst:
+      return features[kTreeLeft];
+  }
+  return 0;
+}
+
+void FlowPlayer::select_trees(const FlowEnvironment& environment,
+                              std::vector<std::uint8_t>& selected) const {
+  selected.assign(at(environment.trees()), 1);
+  if (rules_.trees == TreeRule::kAll) return;
   std::vector<float> rows;
   environment.describe_trees(rows);
-  selected.assign(at(environment.trees()), 0);
   for (int t = 0; t < environment.trees(); ++t) {
     const auto row = std::span(rows).subspan(at(t) * kTreeFeatureCount, kTreeFeatureCount);
-    selected[at(t)] = policy.trees.value(row) > 0 ? 1 : 0;
+    selected[at(t)] = trees_.value(row) > 0 ? 1 : 0;
   }
   const auto jobs = environment.ready();
   const bool any = std::any_of(jobs.begin(), jobs.end(),
@@ -154,13 +201,13 @@ void select_trees(const FlowPolicy& policy, const FlowEnvironment& environment,
   if (!any) std::fill(selected.begin(), selected.end(), std::uint8_t{1});
 }
 
-void take_workloads(const FlowPolicy& policy, WorkloadRule rule, FlowEnvironment& environment) {
+void FlowPlayer::take_workloads(FlowEnvironment& environment) const {
   const auto jobs = environment.ready();
   // The highest value, then the lower chunk and server, then which it is.
   using Entry = std::tuple<double, std::int32_t, std::int32_t, std::size_t>;
   std::vector<double> values(jobs.size());
   const auto entry = [&](std::size_t i) {
-    values[i] = value_of(policy, rule, environment.features(i));
+    values[i] = value_of(environment.features(i));
     return Entry(values[i], -jobs[i].chunk, -jobs[i].server, i);
   };
   std::vector<Entry> entries;
@@ -173,20 +220,22 @@ void take_workloads(const FlowPolicy& policy, WorkloadRule rule, FlowEnvironment
     queue.pop();
     if (!environment.is_open(i) || value != values[i]) continue;  // taken, or of an older value
     for (const int changed : environment.take(i)) {
-      if (rule == WorkloadRule::kPolicy) queue.push(entry(at(changed)));
+      if (rules_.workloads == WorkloadRule::kPolicy) queue.push(entry(at(changed)));
     }
   }
 }
 
 FlowSchedule play_policy(const Topology& topology, const FlowForest& forest, FlowPhases phases,
                          const FlowPolicy& policy, const FlowRules& rules) {
+  const FlowPlayer player(policy, rules);
   FlowEnvironment environment(topology, forest, phases);
-  std::vector<std::uint8_t> selected(forest.trees.size(), 1);
+  std::vector<std::uint8_t> selected;
   while (!environment.done()) {
     environment.begin_round();
-    if (rules.trees == TreeRule::kPolicy) select_trees(policy, environment, selected);
+    player.select_trees(environment, selected);
     environment.select(selected);
-    take_workloads(policy, rules.workloads, environment);
+    player.take_workloads(environment);
+    if (rules.detours) environment.fill_idle();
     const int sent = environment.end_round();
     AGPCS_CHECK(sent > 0, "nothing was sent in round {}", environment.round());
   }
@@ -195,26 +244,18 @@ FlowSchedule play_policy(const Topology& topology, const FlowForest& forest, Flo
 
 FlowSchedule schedule_by_policy(const Topology& topology, const FlowOptions& options,
                                 const FlowPolicy& policy, const FlowRules& rules, ForestKind kind) {
-  std::optional<FlowSchedule> best;
-  const auto consider = [&](FlowSchedule schedule) {
-    if (!best || schedule.rounds() < best->rounds()) best = std::move(schedule);
+  Tries tries(topology, options, policy, rules);
+  const auto stops = [&] {
+    return tries.has_best() && options.interrupted != nullptr && options.interrupted->load();
   };
-  const auto stops = [&] { return best && options.interrupted && options.interrupted->load(); };
   for (std::int64_t forest = 0; forest < std::max<std::int64_t>(options.effort, 1); ++forest) {
+    const std::uint64_t seed =
+        stable_hash("forest", options.seed * 7919 + static_cast<std::uint64_t>(forest));
     for (int k = 1; k <= std::max(options.max_sub_chunks, 1) && !stops(); ++k) {
-      const std::uint64_t seed =
-          stable_hash("forest", options.seed * 7919 + static_cast<std::uint64_t>(forest));
-      const ForestOptions trees = {kind, k, seed};
-      FlowSchedule schedule = with_barrier(topology, trees, policy, rules);
-      if (!options.barrier) {
-        schedule = without_barrier(topology, std::move(schedule));
-        consider(play_policy(topology, make_forest(topology, trees, true), FlowPhases::kOverlapped,
-                             policy, rules));
-      }
-      consider(std::move(schedule));
+      tries.run({kind, k, seed});
     }
   }
-  return std::move(*best);
+  return tries.take_best();
 }
 
 Result<FlowSchedule> schedule_policy(const Topology& topology, const FlowOptions& options) {

@@ -14,6 +14,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,15 +47,25 @@ enum class WorkloadRule { kPolicy, kFirstCome, kLongestChain, kRarestFirst };
 struct FlowRules {
   TreeRule trees = TreeRule::kPolicy;
   WorkloadRule workloads = WorkloadRule::kPolicy;
+  bool detours = true;  ///< `FlowEnvironment::fill_idle`
 };
 
-/// Which trees the policy selects: of positive value; all, where none of those has a workload
-/// ready. By tree: 0 or 1.
-void select_trees(const FlowPolicy& policy, const FlowEnvironment& environment,
-                  std::vector<std::uint8_t>& selected);
-/// Takes workloads until none is open, each time the one of the highest value (ties: lower chunk,
-/// then server).
-void take_workloads(const FlowPolicy& policy, WorkloadRule rule, FlowEnvironment& environment);
+/// The decisions of a frozen policy.
+class FlowPlayer {
+ public:
+  explicit FlowPlayer(const FlowPolicy& policy, const FlowRules& rules = {});
+  /// Trees of positive value; all, where none of those has a workload ready. By tree: 0 or 1.
+  void select_trees(const FlowEnvironment& environment, std::vector<std::uint8_t>& selected) const;
+  /// Takes workloads until none is open, each time the one of the highest value (ties: lower chunk,
+  /// then server).
+  void take_workloads(FlowEnvironment& environment) const;
+
+ private:
+  double value_of(std::span<const float> features) const;
+
+  FastPerceptron trees_, workloads_;
+  FlowRules rules_;
+};
 
 /// One all-reduce (or all-gather) from beginning to end, nothing drawn. Same arguments, same bytes.
 FlowSchedule play_policy(const Topology& topology, const FlowForest& forest, FlowPhases phases,

@@ -15,7 +15,7 @@ namespace agpcs {
 
 struct FlowTrainingOptions {
   int hidden_units = 16;  ///< of both networks, where they begin anew
-  double learning_rate = 0.003;
+  double learning_rate = 0.01;
   int episodes = 8;  ///< drawn of a forest, then learned from together
   int epochs = 3;    ///< gradient steps on them
   FlowRewards rewards;

@@ -34,4 +34,40 @@ double Perceptron::value(std::span<const float> features) const {
   return value;
 }
 
+FastPerceptron::FastPerceptron(const Perceptron& network)
+    : mean_(network.mean.begin(), network.mean.end()),
+      scale_(network.scale.begin(), network.scale.end()),
+      blocks_((network.bias.size() + kTogether - 1) / kTogether),
+      output_bias_(network.output_bias) {
+  const std::size_t inputs = mean_.size();
+  for (std::size_t u = 0; u < network.bias.size(); ++u) {
+    Block& block = blocks_[u / kTogether];
+    block.hidden.resize(inputs, {});
+    block.bias[u % kTogether] = network.bias[u];
+    block.output[u % kTogether] = network.output[u];
+    for (std::size_t f = 0; f < inputs; ++f) {
+      block.hidden[f][u % kTogether] = network.hidden[u * inputs + f];
+    }
+  }
+}
+
+double FastPerceptron::value(std::span<const float> features) const {
+  std::array<double, kMostFeatures> x;
+  for (std::size_t f = 0; f < mean_.size(); ++f) {
+    x[f] = (double{features[f]} - mean_[f]) * scale_[f];
+  }
+  double value = output_bias_;
+  for (const Block& block : blocks_) {
+    std::array<double, kTogether> sums = block.bias;
+    for (std::size_t f = 0; f < mean_.size(); ++f) {
+      if (x[f] == 0) continue;
+      for (std::size_t u = 0; u < kTogether; ++u) sums[u] += x[f] * block.hidden[f][u];
+    }
+    for (std::size_t u = 0; u < kTogether; ++u) {
+      if (sums[u] > 0) value += sums[u] * block.output[u];
+    }
+  }
+  return value;
+}
+
 }  // namespace agpcs

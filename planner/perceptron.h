@@ -3,6 +3,7 @@
 // every machine; LibTorch trains it (dqn_trainer.h, flow_trainer.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -24,6 +25,23 @@ struct Perceptron {
   int units() const { return static_cast<int>(bias.size()); }
   /// Needs: as many features as the network has.
   double value(std::span<const float> features) const;
+};
+
+/// The same value, bit by bit, for networks that are asked often: weights lie as they are used.
+class FastPerceptron {
+ public:
+  explicit FastPerceptron(const Perceptron& network);
+  double value(std::span<const float> features) const;
+
+ private:
+  static constexpr std::size_t kTogether = 8;  // units
+  struct Block {
+    std::array<double, kTogether> bias{}, output{};
+    std::vector<std::array<double, kTogether>> hidden;  // by feature
+  };
+  std::vector<double> mean_, scale_;
+  std::vector<Block> blocks_;
+  double output_bias_;
 };
 
 }  // namespace agpcs

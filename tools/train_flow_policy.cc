@@ -151,8 +151,8 @@ std::vector<Topology> validation_topologies() {
 double validate_flow_policy(const FlowPolicy& policy, const std::vector<Topology>& topologies) {
   double sum = 0, count = 0;
   for (const Topology& topology : topologies) {
-    for (const int sub_chunks : {1, 2}) {
-      const ForestOptions trees = {ForestKind::kBalanced, sub_chunks, 77};
+    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+      const ForestOptions trees = {ForestKind::kBalanced, seed % 2 == 0 ? 1 : 2, seed};
       const FlowForest forest = make_forest(topology, trees, false);
       const FlowSchedule schedule = play_policy(topology, forest, FlowPhases::kGather, policy);
       sum += static_cast<double>(schedule.sub_rounds()) / heaviest_link(topology, forest, true);

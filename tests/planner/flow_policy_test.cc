@@ -162,6 +162,43 @@ TEST(FlowEnvironment, WorkloadsOfTreesThatAreNotSelectedAreClosed) {
   EXPECT_EQ(environment.end_round(), 1);
 }
 
+TEST(FlowEnvironment, LeftOverUnitsTakeWorkloadsThatWouldComeAnotherWay) {
+  // Chunk 0 is to go round the ring one way; its owner's other cable idles.
+  const Topology ring = *make_topology("torus:4");
+  FlowForest forest = make_forest(ring, {ForestKind::kShortest, 1, 1}, false);
+  const auto route = [&](int from, int to) {
+    const auto found =
+        std::find_if(forest.routes.begin(), forest.routes.end(),
+                     [&](const FlowRoute& r) { return r.from == from && r.to == to; });
+    return static_cast<std::int32_t>(found - forest.routes.begin());
+  };
+  forest.trees[0].down = {-1, route(0, 1), route(1, 2), route(2, 3)};
+  FlowEnvironment environment(ring, forest, FlowPhases::kGather);
+  environment.begin_round();
+  environment.select(std::vector<std::uint8_t>{1, 0, 0, 0});
+  environment.fill_idle();
+  EXPECT_EQ(environment.end_round(), 8);  // every unit, among them server 0 to 3
+  const FlowSchedule sent = environment.schedule();
+  EXPECT_TRUE(std::any_of(sent.all_gather.begin(), sent.all_gather.end(), [&](const Workload& w) {
+    const FlowRoute& way = sent.routes[static_cast<std::size_t>(w.route)];
+    return w.chunk == 0 && way.from == 0 && way.to == 3;
+  }));
+}
+
+TEST(FlowPolicy, DetoursSaveRounds) {
+  FlowOptions options;
+  options.max_sub_chunks = 1;
+  FlowRules fixed;
+  fixed.detours = false;
+  double with = 0, without = 0;
+  for (const char* spec : {"torus:3,3,3", "dgx:8,4", "bcube:2,3", "torus:6,6"}) {
+    const Topology topology = *make_topology(spec);
+    with += schedule_by_policy(topology, options, shipped_flow_policy()).rounds();
+    without += schedule_by_policy(topology, options, shipped_flow_policy(), fixed).rounds();
+  }
+  EXPECT_LT(with, without - 4);
+}
+
 TEST(FlowPolicy, SchedulesAreValidAndSumOnEveryTopology) {
   const FlowPolicy random = random_flow_policy(4, 5);
   for (const Topology& topology : all_kinds()) {
@@ -228,6 +265,19 @@ TEST(FlowPolicy, TakesFewerRoundsThanThePapersOnItsNineTopologies) {
                                                 {"jellyfish:20,4,links=39", 62.2}};
   for (const auto& [spec, rounds] : papers) {
     EXPECT_LT(schedule_policy(*make_topology(spec), {})->rounds(), rounds) << spec;
+  }
+}
+
+TEST(FlowPolicy, FastNetworksGiveTheSameValues) {
+  Rng rng(1);
+  for (const int units : {1, 7, 16, 19}) {
+    const FlowPolicy policy = random_flow_policy(units, 2);
+    const FastPerceptron fast(policy.workloads);
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> features(kWorkloadFeatureCount);
+      for (float& x : features) x = rng.below(3) == 0 ? 0 : static_cast<float>(rng.uniform());
+      EXPECT_EQ(fast.value(features), policy.workloads.value(features));
+    }
   }
 }
 
