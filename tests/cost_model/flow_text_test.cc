@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/flow_text.h"
 
+#include "ir/rng.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace agpcs {
 namespace {
@@ -103,6 +107,31 @@ TEST(FlowText, StopsAfterTenErrors) {
   std::size_t count = 0;
   for (std::size_t at = 0; (at = message.find("error:", at)) != std::string::npos; ++at) ++count;
   EXPECT_EQ(count, 10u);
+}
+
+// Whatever bytes change: it is refused, or what it says is an all-reduce.
+TEST(FlowText, AChangedTextNeverPassesAsAWrongSchedule) {
+  constexpr std::string_view kBytes = "0123456789 srw:\n\t\xff#-";
+  Rng rng(7);
+  int refused = 0;
+  for (int i = 0; i < 3'000; ++i) {
+    std::string text = kRing;
+    for (std::uint64_t change = 0; change <= rng.below(3); ++change) {
+      const std::size_t at = rng.below(text.size());
+      if (rng.below(3) == 0) {
+        text.erase(at, 1 + rng.below(4));
+      } else {
+        text[at] = kBytes[rng.below(kBytes.size())];
+      }
+    }
+    const Result<FlowSchedule> schedule = parse_flow_schedule(text, "f", triangle());
+    if (!schedule.ok() || !verify_schedule(triangle(), *schedule).ok()) {
+      ++refused;
+      continue;
+    }
+    EXPECT_EQ(check_sums(*schedule, 1).message(), "") << text;
+  }
+  EXPECT_GT(refused, 2'000);
 }
 
 TEST(FlowText, NamesItsTopology) {
