@@ -3,9 +3,11 @@
 // bound.
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
+#include "planner/flow_groups.h"
 #include "planner/flow_methods.h"
 #include "planner/flow_packing.h"
 #include "planner/flow_rings.h"
+#include "planner/flow_spread.h"
 #include "planner/hops.h"
 #include "planner/list_schedule.h"
 
@@ -21,13 +23,13 @@ namespace agpcs {
 namespace {
 
 constexpr int kRingTries = 8;
-constexpr int kMostPacked = 256;  // servers
+constexpr int kMostPacked = 128;  // servers
 // Of one attempt (FlowPacking::work): a workload, and at most in all.
 constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
 constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
 constexpr int kQuickPart = 32;  // first attempts take that part of it
-constexpr int kThoroughAttempts = 3;
-constexpr int kNearHops = 16;  // of a server, that packing looks at
+constexpr int kThoroughAttempts = 3;  // numbers of rounds, and times that each is tried
+constexpr int kNearHops = 16;         // of a server, that packing looks at
 constexpr int kAlternatives = 2;
 
 /// Searches for an all-gather, the fewest rounds first.
@@ -42,6 +44,7 @@ class GatherSearch {
 
   Result<FlowSchedule> run() {
     try_rings();
+    try_groups();
     if (!best_) AGPCS_RETURN_IF_ERROR(try_greedy());
     if (topology_.servers <= kMostPacked) pack();
     return std::move(*best_);
@@ -80,6 +83,15 @@ class GatherSearch {
     }
   }
 
+  /// Trees that are scheduled downward only: upward ones go the same way back in time.
+  void try_groups() {
+    for (int k = options_.max_sub_chunks; k >= 1 && !done(); --k) {
+      for (const FlowForest& forest : group_forests(topology_, k, rng_.fork("groups"))) {
+        consider(spread(topology_, forest));
+      }
+    }
+  }
+
   Status try_greedy() {
     FlowOptions options = options_;
     options.effort = 1;
@@ -102,7 +114,9 @@ class GatherSearch {
     for (int tried = 0; const auto& [sub_rounds, sub_chunks] : attempts(0)) {
       if (done() || rounds(sub_chunks, sub_rounds) >= best_rounds()) break;
       if (options_.effort == 0 || ++tried > kThoroughAttempts) break;
-      attempt(hops, sub_chunks, static_cast<int>(sub_rounds), 1, rng);
+      for (int again = 0; again < kThoroughAttempts; ++again) {
+        if (attempt(hops, sub_chunks, static_cast<int>(sub_rounds), 1, rng)) break;
+      }
     }
   }
 
@@ -124,7 +138,8 @@ class GatherSearch {
     return attempts;
   }
 
-  void attempt(const std::vector<FlowRoute>& hops, int sub_chunks, int sub_rounds, int part,
+  /// Whether it was packed.
+  bool attempt(const std::vector<FlowRoute>& hops, int sub_chunks, int sub_rounds, int part,
                Rng& rng) {
     FlowPacking packing(topology_, hops, sub_chunks, sub_rounds);
     packing.fill(rng);
@@ -138,7 +153,9 @@ class GatherSearch {
       least = packing.missing();
       until = packing.work() + work / kPatience;
     }
-    if (packing.missing() == 0) consider(packing.all_gather());
+    if (packing.missing() > 0) return false;
+    consider(packing.all_gather());
+    return true;
   }
 
   const Topology& topology_;

@@ -9,6 +9,7 @@ agpcs_library(flows FOLDER planner
     flow_episode.cc
     flow_forests.cc
     flow_greedy.cc
+    flow_groups.cc
     flow_hamiltonian.cc
     flow_method.cc
     flow_orientation.cc
@@ -18,6 +19,7 @@ agpcs_library(flows FOLDER planner
     flow_ring.cc
     flow_rings.cc
     flow_search.cc
+    flow_spread.cc
     flow_trees.cc
     hops.cc
     list_schedule.cc
