@@ -2,6 +2,7 @@
 #include "planner/flow_groups.h"
 
 #include "planner/flow_forests.h"
+#include "planner/flow_part.h"
 #include "planner/flow_rings.h"
 #include "planner/hops.h"
 
@@ -43,48 +44,19 @@ Groups groups_of(const Topology& topology, std::int64_t capacity) {
   return alike && size > 1 && groups.size() > 1 ? groups : Groups();
 }
 
-/// A topology of some of another's servers, its switches and what is left of its links.
-struct Part {
-  Topology topology;
-  std::vector<int> servers, links;  // by number here: number there
-};
-
-Part part_of(const Topology& whole, const std::vector<int>& servers,
-             const std::vector<std::int64_t>& left) {
-  Part part;
-  part.servers = servers;
-  part.topology.name = whole.name;
-  part.topology.servers = static_cast<int>(servers.size());
-  part.topology.switches = whole.switches;
-  std::vector<int> number(at(whole.nodes()), -1);
-  for (std::size_t i = 0; i < servers.size(); ++i) number[at(servers[i])] = static_cast<int>(i);
-  for (int w = whole.servers; w < whole.nodes(); ++w) {
-    number[at(w)] = part.topology.servers + w - whole.servers;
-  }
-  part.topology.node_names.resize(at(part.topology.nodes()));
-  for (int l = 0; l < static_cast<int>(whole.links.size()); ++l) {
-    const Topology::Link& link = whole.links[at(l)];
-    if (left[at(l)] < 1 || number[at(link.from)] < 0 || number[at(link.to)] < 0) continue;
-    part.topology.links.push_back({number[at(link.from)], number[at(link.to)], left[at(l)]});
-    part.links.push_back(l);
-  }
-  return part;
-}
-
 /// The hops of a ring over the j-th servers of the groups, by the group that they lead to; takes
 /// their units. Empty: there is none.
 std::vector<FlowRoute> ring_of(const Topology& topology, const Groups& groups, std::size_t j,
                                std::vector<std::int64_t>& left, const Rng& rng) {
   std::vector<int> servers;
   for (const std::vector<int>& group : groups) servers.push_back(group[j]);
-  const Part part = part_of(topology, servers, left);
+  const FlowPart part = part_of(topology, servers, left);
   const std::vector<FlowRing> rings = find_rings(part.topology, 1, rng, kRingTries);
   if (rings.empty()) return {};
   std::vector<FlowRoute> hops(groups.size());
   for (const FlowRoute& hop : rings[0].hops) {
     FlowRoute& route = hops[at(hop.to)];
-    route = {part.servers[at(hop.from)], part.servers[at(hop.to)], {}};
-    for (const int l : hop.links) route.links.push_back(part.links[at(l)]);
+    route = part.whole(hop);
     const std::size_t pair = at(route.from) * at(topology.servers) + at(route.to);
     if (!topology.routes.empty() && topology.routes[pair] != route.links) return {};
   }
@@ -146,15 +118,14 @@ class GroupForest {
       units.push_back(link.capacity >= fast ? link.capacity : 0);
     }
     for (const std::vector<int>& group : groups_) {
-      const Part part = part_of(topology_, group, units);
+      const FlowPart part = part_of(topology_, group, units);
       std::size_t found = 0;
       for (const FlowRoute& hop : shortest_hops(part.topology, 0, 1)) {
-        std::vector<int> links;
-        for (const int l : hop.links) links.push_back(part.links[at(l)]);
-        const int from = group[at(hop.from)], to = group[at(hop.to)];
-        const std::size_t pair = at(from) * at(topology_.servers) + at(to);
-        if (!topology_.routes.empty() && topology_.routes[pair] != links) return false;
-        fast_[at(from)][to] = routes_.number_of(from, to, std::move(links));
+        FlowRoute route = part.whole(hop);
+        const std::size_t pair = at(route.from) * at(topology_.servers) + at(route.to);
+        if (!topology_.routes.empty() && topology_.routes[pair] != route.links) return false;
+        fast_[at(route.from)][route.to] =
+            routes_.number_of(route.from, route.to, std::move(route.links));
         ++found;
       }
       if (found != group.size() * (group.size() - 1)) return false;

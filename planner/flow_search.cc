@@ -6,6 +6,7 @@
 #include "planner/flow_groups.h"
 #include "planner/flow_methods.h"
 #include "planner/flow_packing.h"
+#include "planner/flow_pendants.h"
 #include "planner/flow_rings.h"
 #include "planner/flow_spread.h"
 #include "planner/hops.h"
@@ -81,6 +82,10 @@ class GatherSearch {
           find_rings(topology_, count, rng_.fork("rings"), kRingTries);
       if (!rings.empty()) consider(all_gather_along(rings));
     }
+    if (best_) return;
+    const std::optional<FlowForest> forest =
+        ring_with_pendants(topology_, rng_.fork("pendants"), kRingTries);
+    if (forest) consider(spread(topology_, *forest));
   }
 
   /// Trees that are scheduled downward only: upward ones go the same way back in time.

@@ -15,6 +15,8 @@ agpcs_library(flows FOLDER planner
     flow_orientation.cc
     flow_packing.cc
     flow_parameter_server.cc
+    flow_part.cc
+    flow_pendants.cc
     flow_policy.cc
     flow_ring.cc
     flow_rings.cc
