@@ -97,8 +97,15 @@ std::vector<std::int32_t> shortest_tree(const Hops& hops, int root, std::uint64_
 /// capacity x (load / capacity / ideal)^8 smaller, with a small price on depth.
 class Balancer {
  public:
-  Balancer(const Topology& topology, const Hops& hops, FlowForest& forest)
+  /// `backs`: by route, the one that leads back, whose links count too; empty: none.
+  Balancer(const Topology& topology, const Hops& hops, const std::vector<FlowRoute>& backs,
+           FlowForest& forest)
       : hops_(hops), forest_(forest), load_(topology.links.size(), 0) {
+    for (std::size_t r = 0; r < hops.routes.size(); ++r) {
+      links_.push_back(hops.routes[r].links);
+      if (backs.empty()) continue;
+      links_[r].insert(links_[r].end(), backs[r].links.begin(), backs[r].links.end());
+    }
     double ideal = 1;
     std::vector<double> into(at(topology.nodes()), 0);
     for (const Topology::Link& link : topology.links) {
@@ -134,7 +141,7 @@ class Balancer {
  private:
   void add(std::int32_t route, int units) {
     if (route < 0) return;
-    for (const int l : hops_.routes[at(route)].links) load_[at(l)] += units;
+    for (const int l : links_[at(route)]) load_[at(l)] += units;
   }
 
   static double eighth(double x) {
@@ -146,7 +153,7 @@ class Balancer {
   /// What one unit more on each link of the route costs.
   double price(std::int32_t route) const {
     double sum = 0;
-    for (const int l : hops_.routes[at(route)].links) {
+    for (const int l : links_[at(route)]) {
       const double scale = inverse_[at(l)] * ideal_, load = static_cast<double>(load_[at(l)]);
       sum += (eighth((load + 1) * scale) - eighth(load * scale)) / inverse_[at(l)];
     }
@@ -222,11 +229,28 @@ class Balancer {
 
   const Hops& hops_;
   FlowForest& forest_;
-  std::vector<std::int64_t> load_;  // by link
-  std::vector<double> inverse_;     // by link: 1 / capacity
-  double ideal_ = 1;                // 1 / rounds that the narrowest server needs
+  std::vector<std::vector<int>> links_;  // by route
+  std::vector<std::int64_t> load_;       // by link
+  std::vector<double> inverse_;          // by link: 1 / capacity
+  double ideal_ = 1;                     // 1 / rounds that the narrowest server needs
   double depth_price_ = 0;
 };
+
+/// By route, the one that leads back: the topology's own, or over the twins of its links. Empty
+/// where there is neither.
+std::vector<FlowRoute> backs_of(const Topology& topology, const std::vector<FlowRoute>& routes) {
+  const bool twins = has_equal_twins(topology);
+  if (!twins && topology.routes.empty()) return {};
+  std::vector<FlowRoute> backs;
+  for (const FlowRoute& route : routes) {
+    FlowRoute& back = backs.emplace_back(FlowRoute{route.to, route.from, {}});
+    for (auto l = route.links.rbegin(); twins && l != route.links.rend(); ++l) {
+      back.links.push_back(*l ^ 1);
+    }
+    if (!twins) back.links = topology.routes[at(route.to) * at(topology.servers) + at(route.from)];
+  }
+  return backs;
+}
 
 FlowForest down_forest(const Topology& topology, const ForestOptions& options) {
   FlowForest forest = {topology.servers, options.sub_chunks, {}, {}};
@@ -245,7 +269,10 @@ FlowForest down_forest(const Topology& topology, const ForestOptions& options) {
     AGPCS_CHECK(complete || nearest > 0, "a server of '{}' is out of reach", topology.name);
     if (!complete) continue;
     if (options.kind == ForestKind::kBalanced) {
-      Balancer(topology, hops, forest).run(options.sweeps, Rng(options.seed).fork("balance"));
+      const std::vector<FlowRoute> backs =
+          options.overlapped ? backs_of(topology, hops.routes) : std::vector<FlowRoute>();
+      Balancer(topology, hops, backs, forest)
+          .run(options.sweeps, Rng(options.seed).fork("balance"));
     }
     forest.routes = hops.routes;
   }
@@ -258,6 +285,16 @@ FlowForest down_forest(const Topology& topology, const ForestOptions& options) {
 FlowForest make_forest(const Topology& topology, const ForestOptions& options, bool both) {
   FlowForest forest = down_forest(topology, options);
   if (!both) return forest;
+  const std::vector<FlowRoute> backs =
+      options.overlapped ? backs_of(topology, forest.routes) : std::vector<FlowRoute>();
+  if (!backs.empty()) {
+    const auto first = static_cast<std::int32_t>(forest.routes.size());
+    forest.routes.insert(forest.routes.end(), backs.begin(), backs.end());
+    for (FlowTree& tree : forest.trees) {
+      for (std::int32_t& route : tree.up) route += route < 0 ? 0 : first;
+    }
+    return forest;
+  }
   if (!has_equal_twins(topology)) {
     return joined_both_ways(down_forest(reversed(topology), options), forest);
   }

@@ -21,6 +21,9 @@ struct ForestOptions {
   int sub_chunks = 1;
   std::uint64_t seed = 0;
   int sweeps = 24;  ///< of balancing over all parents, at most
+  /// Even loads of both phases together, for phases that overlap: a slow server becomes a leaf.
+  /// Upward trees are the downward ones turned round then; where links and routes allow that.
+  bool overlapped = false;
 };
 
 /// Trees for `topology`, which `verify_topology` accepts. Downward trees only where `both` is false

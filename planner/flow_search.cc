@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search: a proven bound first, then schedules that are there at once, then packing towards the
 // bound.
+#include "planner/balanced_forest.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_groups.h"
@@ -32,6 +33,7 @@ constexpr int kQuickPart = 32;  // first attempts take that part of it
 constexpr int kThoroughAttempts = 3;  // numbers of rounds, and times that each is tried
 constexpr int kNearHops = 16;         // of a server, that packing looks at
 constexpr int kAlternatives = 2;
+constexpr int kSweeps = 24;  // of balancing trees
 
 /// Searches for an all-gather, the fewest rounds first.
 class GatherSearch {
@@ -191,6 +193,22 @@ FlowSchedule cut_finer(const FlowSchedule& all_gather, int parts) {
   return result;
 }
 
+/// The best without a barrier: `schedule` moved together, or trees that suit both phases at once.
+FlowSchedule overlapped(const Topology& topology, FlowSchedule schedule,
+                        const FlowOptions& options) {
+  FlowSchedule best = without_barrier(topology, std::move(schedule));
+  if (topology.servers > kMostPacked) return best;
+  for (int k = 1; k <= options.max_sub_chunks; ++k) {
+    if (options.interrupted != nullptr && options.interrupted->load()) break;
+    const FlowForest forest =
+        make_forest(topology, {ForestKind::kBalanced, k, options.seed, kSweeps, true}, true);
+    FlowSchedule listed = list_schedule(topology, forest, false, ListOrder::kCritical,
+                                        Rng(options.seed).fork("overlapped"));
+    if (listed.rounds() < best.rounds()) best = std::move(listed);
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions& options) {
@@ -210,7 +228,7 @@ Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions
     down = cut_finer(down, both / down.sub_chunks);
   }
   FlowSchedule schedule = joined(mirrored(up), down);
-  return options.barrier ? schedule : without_barrier(topology, std::move(schedule));
+  return options.barrier ? schedule : overlapped(topology, std::move(schedule), options);
 }
 
 }  // namespace agpcs

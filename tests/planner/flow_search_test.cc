@@ -123,6 +123,17 @@ TEST(FlowSearch, MeetsTheProvenBoundOnThePapersTopologies) {
   }
 }
 
+// One round more than the cut of a host: what arrives last has yet to be spread inside.
+TEST(FlowSearch, SpreadsInsideHostsWhileRingsGoOn) {
+  EXPECT_EQ(searched(*make_topology("dgx:4,4"), {}).rounds(), 7);
+  EXPECT_EQ(searched(*make_topology("dgx:20,4"), {}).rounds(), 39);
+}
+
+TEST(FlowSearch, HangsServersThatFailuresCutOffOnTheRing) {
+  const Topology topology = *make_topology("dcell:6,1,fail=0.1");
+  EXPECT_EQ(searched(topology, {}).rounds(), flow_bound(topology).rounds(2));
+}
+
 TEST(FlowSearch, GivesTheSameScheduleForTheSameSeed) {
   const Topology topology = *make_topology("torus:3,3");
   const auto bytes = [&](std::uint64_t seed) {
@@ -150,6 +161,18 @@ TEST(FlowSearch, IsNeverWorseThanGreedyOnRandomNetworks) {
     ASSERT_TRUE(greedy.ok());
     EXPECT_LE(schedule.rounds(), greedy->rounds()) << topology.name;
   }
+}
+
+// A slow server sends in the reduce-scatter and receives in the all-gather: both can go on at once.
+TEST(FlowSearch, OverlapsPhasesWithoutABarrier) {
+  Topology topology = *make_topology("switch:5");
+  for (std::size_t l = 2; l < topology.links.size(); ++l) topology.links[l].capacity = 4;
+  FlowOptions options;
+  const double barrier = searched(topology, options).rounds();
+  options.barrier = false;
+  const double overlapped = searched(topology, options).rounds();
+  EXPECT_EQ(barrier, 8);
+  EXPECT_LT(overlapped, 0.8 * barrier);
 }
 
 TEST(FlowSearch, EndsAtOnceWhenItIsInterrupted) {
