@@ -61,6 +61,7 @@ TEST(FlowMethods, MakeValidSchedulesOnEveryFamily) {
       FlowOptions options;
       options.seed = 3;
       expect_good(topology, method, options);
+      if (topology.servers > 12) continue;
       options.barrier = false;
       options.max_sub_chunks = 3;
       expect_good(topology, method, options);
@@ -69,7 +70,7 @@ TEST(FlowMethods, MakeValidSchedulesOnEveryFamily) {
 }
 
 TEST(FlowMethods, MakeValidSchedulesOnRandomTopologies) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
     RandomTopologyOptions random;
     random.symmetric = seed % 2 == 0;
     const Topology topology = random_topology(seed, random);
