@@ -19,6 +19,7 @@ namespace agpcs {
 namespace {
 
 constexpr std::string_view kFormatName = "agpcs-flow-schedule";
+constexpr std::string_view kTopologyLine = "topology ";
 constexpr int kVersion = 1;
 constexpr std::size_t kMostErrors = 10;
 constexpr int kMostSubChunks = 1024;
@@ -284,8 +285,9 @@ Result<FlowSchedule> parse_flow_schedule(std::string_view text, const std::strin
 Result<std::string> topology_of_flow_schedule(std::string_view text, const std::string& file) {
   std::string name;
   for_each_line(text, [&](std::string_view line, int) {
-    constexpr std::string_view kTopology = "topology ";
-    if (line.substr(0, kTopology.size()) == kTopology) name = line.substr(kTopology.size());
+    if (line.substr(0, kTopologyLine.size()) == kTopologyLine) {
+      name = line.substr(kTopologyLine.size());
+    }
     return name.empty() && line.substr(0, 5) != "round";
   });
   if (!name.empty()) return name;

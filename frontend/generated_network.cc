@@ -11,6 +11,9 @@
 namespace agpcs {
 namespace {
 
+// Around what a status of `make_topology` says.
+constexpr std::string_view kError = ": error: ", kHint = "\n  hint: ";
+
 const TopologyFamily& family_of(std::string_view name) {
   const auto& families = topology_families();
   const auto found = std::find_if(families.begin(), families.end(),
@@ -73,7 +76,6 @@ std::optional<Request> read_request(const YamlMap& map, const TopologyFamily& fa
 /// Reports an error of `make_topology`, "topology 'SPEC': error: WHAT\n  hint: HINT", at its place.
 void report(const Status& status, const Request& request, const YamlMap& map,
             Diagnostics& diagnostics) {
-  constexpr std::string_view kError = ": error: ", kHint = "\n  hint: ";
   std::string_view text = status.message();
   std::string hint;
   if (const std::size_t at = text.find(kHint); at != std::string_view::npos) {

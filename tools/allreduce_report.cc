@@ -111,8 +111,9 @@ std::string phases_text(const AllreduceReport& report, const FlowSchedule& sched
                      report.barrier ? "" : ", overlapped");
 }
 
+constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>11}{:>11}\n";  // of times
+
 std::string times_text(const AllreduceReport& report, const AllreduceResult& result) {
-  static constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>11}{:>11}\n";
   std::set<std::int64_t> sizes(std::begin(kMessages), std::end(kMessages));
   sizes.insert(report.bytes);
   std::string text = fmt::format(kRow, "message", "time", "bytes/time", "links busy", "fullest",
