@@ -58,6 +58,8 @@ class Planner {
     if (best.score.fits()) planned.refinement.start_seconds = best.score.step_seconds;
     Strategy strategy = best.strategy;
     if (refined) strategy = refine(planned.refinement);
+    strategy = choose_flows(problem_, evaluator_, std::move(strategy),
+                            {options_.all_reduce, options_.seed, options_.interrupted});
     return finish(std::move(strategy), best.seeder, std::move(planned));
   }
 

@@ -3,6 +3,7 @@
 // baselines.
 #pragma once
 
+#include "planner/choose_flows.h"
 #include "planner/dqn.h"
 #include "planner/layout.h"
 #include "planner/lower_bound.h"
@@ -46,8 +47,9 @@ struct PlanOptions {
   std::optional<Layout> layout;      ///< given: exactly this one, no seeder and no refiner is asked
   const Refiner* refiner = nullptr;  ///< null: the best seed is the plan
   std::int64_t budget = 0;           ///< evaluations of the refiner; 0: `default_budget`
-  int threads = 1;                   ///< change no byte of the result
-  const std::atomic<bool>* interrupted = nullptr;  ///< true: ends with the best so far
+  AllReduceChoice all_reduce = AllReduceChoice::kAuto;  ///< `choose_flows`, after the search
+  int threads = 1;                                      ///< change no byte of the result
+  const std::atomic<bool>* interrupted = nullptr;       ///< true: ends with the best so far
   /// Told what is done next ("metis", 2, 6: the second of six), for progress.
   std::function<void(std::string_view what, int number, int of)> progress;
   /// Told evaluations made, of how many, and the shortest step seen, in seconds.

@@ -36,12 +36,13 @@ constexpr char kExamples[] =
     "plan so far is written, 70 our bug\n";
 
 const std::vector<std::string> kLosses = {"softmax_cross_entropy", "mse", "output"};
+const std::vector<std::string> kAllReduceChoices = {"auto", "ring", "hierarchical", "tree", "flow"};
 const std::vector<std::string> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
 
 struct Arguments {
   CompileOptions compile;
   CompileStages::Options stages;
-  std::string output, loss, search_log;
+  std::string output, loss, search_log, all_reduce = "auto";
   std::vector<std::string> dims, seeders, loss_outputs;
   bool json = false, quiet = false;
 };
@@ -112,6 +113,10 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  "dqn is first trained for so many episodes on this very problem; anew, unless "
                  "--policy is given (default: 0)")
       ->check(CLI::Range(0.0, 1e9, "a whole number from 0"));
+  app.add_option("--all-reduce", a.all_reduce,
+                 "how gradients are summed: " + joined(kAllReduceChoices) +
+                     " (default: auto, the fastest for each bucket by simulation; flow: along "
+                     "schedules made for the network, whatever they take)");
   app.add_option("--threads", a.compile.threads,
                  "that evaluate; they change no byte of the plan (default: all cores)")
       ->check(CLI::Range(1, 1024));
@@ -157,6 +162,7 @@ Status check_choices(const Arguments& a) {
         check_choice(a.compile.precision, "precision", "precisions", kPrecisions));
   }
   if (!a.loss.empty()) AGPCS_RETURN_IF_ERROR(check_choice(a.loss, "loss", "losses", kLosses));
+  AGPCS_RETURN_IF_ERROR(check_choice(a.all_reduce, "all-reduce", "all-reduces", kAllReduceChoices));
   std::vector<std::string> stages = a.stages.dump_after;
   if (!a.stages.stop_after.empty()) stages.push_back(a.stages.stop_after);
   for (const std::string& stage : stages) {
@@ -187,6 +193,7 @@ Status resolve(Arguments& a) {
                     a.compile.cluster));
   }
   AGPCS_RETURN_IF_ERROR(check_choices(a));
+  a.compile.all_reduce = all_reduce_choice_named(a.all_reduce).value();
   if (!a.compile.layout.empty() && !a.seeders.empty()) {
     return usage(
         "--layout and --seeder are both given\n  hint: a layout leaves nothing to a seeder");

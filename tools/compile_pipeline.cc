@@ -129,6 +129,7 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
   if (plan.budget == 0 && options.episodes > 0) {
     plan.budget = options.episodes * options.dqn.episode_steps + 2000;
   }
+  plan.all_reduce = options.all_reduce;
   plan.threads = options.threads;
   plan.interrupted = options.interrupted;
   plan.search_progress = SearchProgress(stages.progress());

@@ -36,6 +36,7 @@ struct CompileOptions {
   std::int64_t budget = 0;    ///< evaluations; 0: the planner chooses
   std::int64_t episodes = 0;  ///< `dqn` is first trained that long on this problem
   DqnOptions dqn;
+  AllReduceChoice all_reduce = AllReduceChoice::kAuto;
   int threads = 1;
   const std::atomic<bool>* interrupted = nullptr;
 };

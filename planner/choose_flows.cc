@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/choose_flows.h"
+
+#include "cost_model/flow_exchange.h"
+#include "cost_model/link_model.h"
+#include "cost_model/topology_of_cluster.h"
+#include "ir/plan_graph.h"
+#include "planner/flow_method.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+/// A step must get shorter by this part, or a bucket's sum when alone.
+constexpr double kGain = 1e-3;
+/// Of a stage's buckets so many are tried one by one.
+constexpr std::size_t kMostTried = 16;
+/// Those of `flow_methods` that are asked, as far as there are.
+constexpr std::array<std::string_view, 5> kMethods = {"parameter_server", "hamiltonian", "trees",
+                                                      "greedy", "search"};
+constexpr std::array<std::pair<std::string_view, AllReduceChoice>, 5> kChoices = {{
+    {"auto", AllReduceChoice::kAuto},
+    {"ring", AllReduceChoice::kRing},
+    {"hierarchical", AllReduceChoice::kHierarchical},
+    {"tree", AllReduceChoice::kTree},
+    {"flow", AllReduceChoice::kFlow},
+}};
+
+/// What a bucket could be reduced by.
+struct Offer {
+  std::size_t bucket = 0;
+  int flow = 0;  // index into the stage's schedules
+  std::int64_t bytes = 0;
+};
+
+class FlowChooser {
+ public:
+  FlowChooser(const Problem& problem, Evaluator& evaluator, const FlowChoiceOptions& options)
+      : problem_(problem), evaluator_(evaluator), options_(options) {}
+
+  Strategy run(Strategy strategy) {
+    grouped_ = strategy.buckets.empty() ? evaluator_.grouped(strategy) : strategy;
+    const bool any = options_.choice == AllReduceChoice::kFlow;
+    if (!any) {
+      const Score score = evaluator_.evaluate(grouped_);
+      if (!score.fits()) return strategy;
+      seconds_ = score.step_seconds;
+    }
+    bool changed = false;
+    for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
+      if (interrupted()) break;
+      if (!has_buckets(stage)) continue;
+      const std::vector<PlanFlow> flows = schedules(stage);
+      std::vector<Offer> offers;
+      for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
+        if (grouped_.buckets[b].stage == stage) offer(b, flows, any, offers);
+      }
+      if (offers.empty()) continue;
+      changed = (any ? take(offers, flows) : take_what_helps(offers, flows)) || changed;
+    }
+    return changed ? std::move(grouped_) : std::move(strategy);
+  }
+
+ private:
+  bool interrupted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load();
+  }
+
+  bool has_buckets(int stage) const {
+    const std::size_t devices = grouped_.stages[at(stage)].devices.size();
+    return devices >= kLeastFlowDevices && devices <= kMostFlowDevices &&
+           std::any_of(grouped_.buckets.begin(), grouped_.buckets.end(),
+                       [&](const Bucket& bucket) { return bucket.stage == stage; });
+  }
+
+  /// For the network between a stage's devices, no two alike.
+  std::vector<PlanFlow> schedules(int stage) const {
+    const ClusterTopology network =
+        topology_of(problem_.cluster, grouped_.stages[at(stage)].devices);
+    std::vector<PlanFlow> flows;
+    if (!verify_topology(network.topology).ok()) return flows;
+    FlowOptions flow_options;
+    flow_options.seed = options_.seed;
+    flow_options.interrupted = options_.interrupted;
+    for (const FlowMethod& method : flow_methods()) {
+      if (std::find(kMethods.begin(), kMethods.end(), method.name) == kMethods.end()) continue;
+      Result<FlowSchedule> made = method.schedule(network.topology, flow_options);
+      if (!made.ok()) continue;  // it does not apply to this network
+      normalize(*made);
+      PlanFlow flow = plan_flow_of(*made);
+      flow.stage = stage;
+      if (std::find(flows.begin(), flows.end(), flow) == flows.end()) {
+        flows.push_back(std::move(flow));
+      }
+    }
+    return flows;
+  }
+
+  std::int64_t bytes_of(const Bucket& bucket) const {
+    std::int64_t bytes = 0;
+    for (const TensorId id : bucket.parameters) {
+      const Tensor& parameter = problem_.graph.tensor(id);
+      bytes += elements_at(parameter.shape, 1) * static_cast<std::int64_t>(size_of(held_type(
+                                                     parameter.type, problem_.training.precision)));
+    }
+    return bytes;
+  }
+
+  double alone(const Bucket& bucket, std::int64_t bytes) const {
+    const std::vector<DeviceId>& devices = grouped_.stages[at(bucket.stage)].devices;
+    const Exchange exchange =
+        bucket.flow < 0
+            ? all_reduce(problem_.cluster, devices, bucket.algorithm, bytes)
+            : flow_all_reduce(problem_.cluster, devices, grouped_.flows[at(bucket.flow)], bytes);
+    return lone_seconds(problem_.cluster, exchange);
+  }
+
+  /// The fastest of `flows` when alone; with `any`, however slow.
+  void offer(std::size_t b, const std::vector<PlanFlow>& flows, bool any,
+             std::vector<Offer>& offers) {
+    const Bucket& bucket = grouped_.buckets[b];
+    const std::int64_t bytes = bytes_of(bucket);
+    const auto [known, added] = best_.try_emplace({bucket.stage, bytes}, -1, 0.0);
+    auto& [best, least] = known->second;
+    if (added) {
+      const std::vector<DeviceId>& devices = grouped_.stages[at(bucket.stage)].devices;
+      for (std::size_t f = 0; f < flows.size(); ++f) {
+        const double seconds = lone_seconds(
+            problem_.cluster, flow_all_reduce(problem_.cluster, devices, flows[f], bytes));
+        if (best >= 0 && seconds >= least) continue;
+        best = static_cast<int>(f);
+        least = seconds;
+      }
+    }
+    if (best < 0) return;
+    if (any || least < (1 - kGain) * alone(bucket, bytes)) offers.push_back({b, best, bytes});
+  }
+
+  Strategy with(const Strategy& strategy, const std::vector<Offer>& offers,
+                const std::vector<PlanFlow>& flows) const {
+    Strategy other = strategy;
+    for (const Offer& offered : offers) {
+      const PlanFlow& flow = flows[at(offered.flow)];
+      auto place = std::find(other.flows.begin(), other.flows.end(), flow);
+      if (place == other.flows.end()) place = other.flows.insert(place, flow);
+      Bucket& bucket = other.buckets[offered.bucket];
+      bucket.algorithm = AllReduce::kFlow;
+      bucket.flow = static_cast<int>(place - other.flows.begin());
+    }
+    fit_flows(other);
+    return other;
+  }
+
+  bool take(const std::vector<Offer>& offers, const std::vector<PlanFlow>& flows) {
+    grouped_ = with(grouped_, offers, flows);
+    return true;
+  }
+
+  /// Takes `other` if its step is shorter by `gain`.
+  bool take_if_shorter(Strategy other, double gain) {
+    const double seconds = evaluator_.evaluate(other).step_seconds;
+    if (!(seconds <= (1 - gain) * seconds_)) return false;
+    seconds_ = seconds;
+    grouped_ = std::move(other);
+    return true;
+  }
+
+  bool take_what_helps(std::vector<Offer> offers, const std::vector<PlanFlow>& flows) {
+    std::stable_sort(offers.begin(), offers.end(),
+                     [](const Offer& a, const Offer& b) { return a.bytes > b.bytes; });
+    const Strategy before = grouped_;
+    const bool all = take_if_shorter(with(before, offers, flows), kGain);
+    bool changed = all;
+    for (std::size_t i = 0; i < std::min(kMostTried, offers.size()) && !interrupted(); ++i) {
+      if (!all) {
+        changed = take_if_shorter(with(grouped_, {offers[i]}, flows), kGain) || changed;
+        continue;
+      }
+      if (offers.size() == 1) break;
+      Strategy without = grouped_;  // is it needed?
+      Bucket& bucket = without.buckets[offers[i].bucket];
+      bucket = before.buckets[offers[i].bucket];
+      if (bucket.flow >= 0) continue;
+      fit_flows(without);
+      take_if_shorter(std::move(without), 0);
+    }
+    return changed;
+  }
+
+  const Problem& problem_;
+  Evaluator& evaluator_;
+  const FlowChoiceOptions& options_;
+  Strategy grouped_;    // so far
+  double seconds_ = 0;  // of its step
+  // By stage and bytes: the fastest flow and its seconds.
+  std::map<std::pair<int, std::int64_t>, std::pair<int, double>> best_;
+};
+
+AllReduce algorithm_of(AllReduceChoice choice) {
+  if (choice == AllReduceChoice::kHierarchical) return AllReduce::kHierarchical;
+  return choice == AllReduceChoice::kTree ? AllReduce::kTree : AllReduce::kRing;
+}
+
+}  // namespace
+
+std::optional<AllReduceChoice> all_reduce_choice_named(std::string_view name) {
+  for (const auto& [word, choice] : kChoices) {
+    if (word == name) return choice;
+  }
+  return std::nullopt;
+}
+
+Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
+                      const FlowChoiceOptions& options) {
+  if (options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow) {
+    return FlowChooser(problem, evaluator, options).run(std::move(strategy));
+  }
+  if (strategy.buckets.empty()) strategy = evaluator.grouped(std::move(strategy));
+  for (Bucket& bucket : strategy.buckets) bucket.algorithm = algorithm_of(options.choice);
+  fit_flows(strategy);
+  return strategy;
+}
+
+}  // namespace agpcs
