@@ -101,7 +101,7 @@ Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& de
   if (devices.size() < 2) return {};
   const FlowSchedule schedule = schedule_of(flow, cluster, devices);
   const CollectiveFit& fit = cluster.collectives[static_cast<std::size_t>(AllReduce::kRing)];
-  const FlowOverheads overheads = {fit.step_overhead, fit.stretch};
+  const FlowOverheads overheads = {fit.step_overhead, fit.stretch, FlowOrder::kPorts};
   Phase phase;
   phase.steps = static_cast<std::int64_t>(flow.steps.size());
   phase.flows.push_back(crossings(schedule, devices, message_bytes(schedule, bytes)));

@@ -25,9 +25,10 @@ FlowSchedule schedule_of(const PlanFlow& flow, const Cluster& cluster,
                          const std::vector<DeviceId>& devices);
 
 /// Sum of `bytes` over `devices` along `flow`, as an `all_reduce` (link_model.h). When alone it
-/// takes what `schedule_seconds` (flow_time.h) says, with the overhead of a step and the stretch
-/// that were measured of rings: a flow's messages are a ring's. One phase: the part of that time
-/// that does not grow with the bytes is its latency, and one flow crosses every link as often as
+/// takes what `schedule_seconds` (flow_time.h) says of messages in the order of ports, in which
+/// ranks ask for them (runtime/flow_reduce.h), with the overhead of a step and the stretch that
+/// were measured of rings: a flow's messages are a ring's. One phase: the part of that time that
+/// does not grow with the bytes is its latency, and one flow crosses every link as often as
 /// messages do, with the stretch that makes the time right. In a step it shares links accordingly.
 /// Cost: that of `schedule_seconds` twice.
 Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,

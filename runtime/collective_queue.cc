@@ -34,19 +34,17 @@ Status CollectiveQueue::open(RankGroup group) {
 
 Status CollectiveQueue::open_flow(int flow, int group, const PlanFlow& schedule) {
   AGPCS_RETURN_IF_ERROR(check_flow_number(flow));
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
   const RankGroup& members = it->second;
   AGPCS_RETURN_IF_ERROR(verify_flow(schedule, static_cast<int>(members.ranks.size())));
   const auto me = std::lower_bound(members.ranks.begin(), members.ranks.end(), rank_);
   const auto member = static_cast<int>(me - members.ranks.begin());
-  const auto [opened, added] =
-      flows_.try_emplace(flow, Flow{&members, flow_program(schedule, members.ranks, member)});
-  if (!added) return invalid_input(fmt::format("flow {} is open already", flow));
-  changed_.wait(lock, [&] { return !running_; });
-  flow_reducer_.prepare(opened->second.program);
-  return {};
+  const bool added =
+      flows_.try_emplace(flow, Flow{&members, flow_program(schedule, members.ranks, member)})
+          .second;
+  return added ? Status() : invalid_input(fmt::format("flow {} is open already", flow));
 }
 
 Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllReduce algorithm) {

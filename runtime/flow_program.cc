@@ -27,7 +27,7 @@ class Compiler {
     }
     for (auto& [peer, line] : lines_) program_.lines.push_back(std::move(line));
     find_waiting_lines();
-    share_lanes();
+    find_widest();
     return std::move(program_);
   }
 
@@ -42,9 +42,8 @@ class Compiler {
   }
 
   void add_receive(const FlowMessage& m, int step, bool adds) {
-    int& last = last_[static_cast<std::size_t>(m.chunk)];
-    program_.receives.push_back({rank_of(m.from), m.chunk, step, adds, adds ? last : -1, {}});
-    last = static_cast<int>(program_.receives.size()) - 1;
+    program_.receives.push_back({rank_of(m.from), m.chunk, step, adds, {}});
+    last_[static_cast<std::size_t>(m.chunk)] = static_cast<int>(program_.receives.size()) - 1;
   }
 
   void find_waiting_lines() {
@@ -59,14 +58,12 @@ class Compiler {
     }
   }
 
-  // Peers in the order of their first message, one lane after the other.
-  void share_lanes() {
-    std::map<int, std::size_t> lane_of;
+  void find_widest() {
+    std::size_t width = 0;
     for (std::size_t r = 0; r < program_.receives.size(); ++r) {
-      const auto [entry, added] =
-          lane_of.try_emplace(program_.receives[r].peer, lane_of.size() % FlowProgram::kMostLanes);
-      if (added && entry->second == program_.lanes.size()) program_.lanes.emplace_back();
-      program_.lanes[entry->second].push_back(static_cast<int>(r));
+      const bool same = r > 0 && program_.receives[r].step == program_.receives[r - 1].step;
+      width = same ? width + 1 : 1;
+      program_.widest = std::max(program_.widest, width);
     }
   }
 

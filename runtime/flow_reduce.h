@@ -9,93 +9,136 @@
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 namespace agpcs {
 
-/// Runs one all-reduce at a time, on the calling thread and one more for each further lane of its
-/// flow: a wire can wait for one message only.
-///
-/// A chunk travels in segments. Receives are posted ahead of those that are awaited; what has come
-/// is added, or is in its place, and leaves at once where it is next in its line. So nothing waits
-/// but for data, for earlier messages between the same two members, and for its turn in a sum.
-///
-/// Nobody waits for ever. Order all messages by step and then, within one, somehow; of those that
-/// have not arrived take the first. All that its sender needs comes before it and is there, as is
-/// all that its line has before it; so it has left. Its receiver has posted it: what its lane waits
-/// for before it comes before it, and so do the sums that these wait for.
-class FlowReducer {
+/// A buffer as a flow cuts it: parts, which travel in segments.
+struct FlowParts {
+  Buffer buffer;
+  std::int64_t parts = 1;
+
+  static constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
+  std::size_t bytes_of(int part) const;
+  std::size_t segments_of(int part) const;  ///< 0 for an empty one
+  std::size_t bytes_of(int part, std::size_t segment) const;
+  char* place_of(int part, std::size_t segment) const;
+};
+
+/// Walks over the segments of messages: those of a step before those of the next, of these all
+/// first segments, then all second ones, and so on, so that the messages of a step go on side by
+/// side.
+template <typename Message>
+class SegmentWalk {
  public:
-  explicit FlowReducer(Wire& wire);
-  ~FlowReducer();
-  FlowReducer(const FlowReducer&) = delete;
-  FlowReducer& operator=(const FlowReducer&) = delete;
+  SegmentWalk() = default;
+  SegmentWalk(const std::vector<Message>& messages, const FlowParts& parts)
+      : messages_(&messages), parts_(&parts) {
+    begin_step(0);
+    settle();
+  }
 
-  /// Makes ready for `program`. Between all-reduces only.
-  void prepare(const FlowProgram& program);
-
-  /// Sums `buffer` over the members, in place; every member ends with the same bytes, and with the
-  /// same ones each time. Blocks until done or until the wire fails; when it fails in one lane, it
-  /// is cancelled for all. Needs: `prepare(program)`; all members use `slot` for this alone.
-  Status all_reduce(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
-
-  /// A rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
-  int waiting_for() const;
+  bool over() const { return first_ == messages_->size(); }
+  std::size_t message() const { return at_; }
+  std::size_t segment() const { return segment_; }
+  void advance() {
+    ++at_;
+    settle();
+  }
 
  private:
-  class Segments;  // of a lane, in the order in which they come
-  struct Arrival;
-  struct Lane;
-  struct Line;
+  void begin_step(std::size_t first) {
+    first_ = at_ = end_ = first;
+    while (end_ < messages_->size() && (*messages_)[end_].step == (*messages_)[first].step) ++end_;
+    segment_ = 0;
+    some_ = false;
+  }
+  // To the next message that has the segment; after the last one, to the next segment or step.
+  void settle() {
+    while (!over()) {
+      if (at_ < end_) {
+        if (parts_->segments_of((*messages_)[at_].chunk) > segment_) {
+          some_ = true;
+          return;
+        }
+        ++at_;
+      } else if (some_) {
+        at_ = first_;
+        ++segment_;
+        some_ = false;
+      } else {
+        begin_step(end_);
+      }
+    }
+  }
 
-  // Threads.
-  void run_lane_thread(std::size_t lane);
-  void run_other_lanes(std::size_t lanes);
-  void await_other_lanes();
+  const std::vector<Message>* messages_ = nullptr;
+  const FlowParts* parts_ = nullptr;
+  std::size_t first_ = 0, end_ = 0;  // of the step
+  std::size_t at_ = 0, segment_ = 0;
+  bool some_ = false;  // message of the step has the segment
+};
 
-  // One all-reduce.
+/// Runs one all-reduce at a time, on the calling thread.
+///
+/// Receives are posted ahead, in the order of steps whoever sends them, and a message leaves when
+/// it is whole, its receiver has asked for it, and those before it to the same member have left. So
+/// there are no barriers; but what a later round needs takes no bandwidth from what an earlier one
+/// does, beyond the few segments that are posted ahead: an order without which good schedules take
+/// a third longer (docs/all_reduce.md). Sums are made in that order, too, and are the same each
+/// time.
+///
+/// Nobody waits for ever. Order all segments by step, then by their number, then somehow; take the
+/// first that has not arrived. What its sender needs is of earlier steps and so has arrived, as has
+/// all that leaves before it on the same line; so it was posted. Its receiver awaits it, since all
+/// that comes before it has arrived.
+class FlowReducer {
+ public:
+  explicit FlowReducer(Wire& wire) : wire_(wire) {}
+
+  /// Sums `buffer` over the members, in place; every member ends with the same bytes, and with the
+  /// same ones each time. Blocks until done or until the wire fails. Needs: all members use `slot`
+  /// for this alone.
+  Status all_reduce(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
+
+  /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
+  int waiting_for() const { return waiting_for_.load(std::memory_order_relaxed); }
+
+ private:
+  /// Messages to one peer.
+  struct Line {
+    const FlowLine* messages = nullptr;
+    SegmentWalk<FlowSend> next;
+    std::vector<std::unique_ptr<WireMessage>> sent;
+  };
+
   void begin(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
-  Status post_receives(Lane& lane);
-  Status run_lane(Lane& lane);
-  Status take(Lane& lane, const Arrival& arrival);
-  Status await_turn(int receive, std::size_t segment);
+  Status run();
+  Status post_receives();
+  Status take();
   Status post_sends(Line& line);
   Status finish_sends();
-  void fail(const Status& status);
-
-  char* place(int chunk, std::size_t segment) const;
-  std::size_t segments_of(int chunk) const;
-  std::size_t segment_bytes(int chunk, std::size_t segment) const;
+  Status wait(WireMessage& message, int peer);
 
   Wire& wire_;
+  std::atomic<int> waiting_for_{-1};
 
   // The running all-reduce.
   const FlowProgram* program_ = nullptr;
-  Buffer buffer_;
+  FlowParts parts_;
   std::uint64_t slot_ = 0;
   std::size_t stride_ = 0;  // of scratch memory
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::unique_ptr<Line>> lines_;
-  std::array<std::atomic<int>, FlowProgram::kMostLanes> waiting_for_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::size_t> done_;  // by receive: its segments that are added or in their place
-  Status failure_;
-
-  std::vector<std::thread> threads_;  // lane i + 1 on thread i
-  std::uint64_t called_ = 0;          // all-reduces that threads were called for
-  std::size_t active_ = 0;            // lanes of the last one
-  std::size_t running_ = 0;           // of the other lanes
-  bool stopping_ = false;
+  SegmentWalk<FlowReceive> posting_, awaiting_;
+  std::size_t posted_ = 0, taken_ = 0;
+  std::vector<std::unique_ptr<WireMessage>> arriving_;  // a ring of those posted
+  std::vector<char> scratch_;                           // for as many
+  std::vector<std::size_t> done_;                       // by receive: segments
+  std::vector<Line> lines_;
 };
 
 }  // namespace agpcs

@@ -61,7 +61,8 @@ TEST(FlowExchange, CountsTheBytesOfAllMessages) {
     EXPECT_EQ(crossings.senders.size(), crossings.receivers.size());
     EXPECT_EQ(crossings.links.size(), 2 * crossings.senders.size());
     const FlowSchedule schedule = schedule_of(flow, cluster, {0, 1, 2, 3});
-    EXPECT_NEAR(lone_seconds(cluster, exchange) / schedule_seconds(cluster.links, schedule, bytes),
+    EXPECT_NEAR(lone_seconds(cluster, exchange) /
+                    schedule_seconds(cluster.links, schedule, bytes, {0, 1, FlowOrder::kPorts}),
                 1, 1e-9);
   }
 }

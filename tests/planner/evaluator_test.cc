@@ -149,6 +149,25 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSays) {
   }
 }
 
+TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
+  Rng rng(9);
+  Evaluator evaluator(*problem_);
+  for (int i = 0; i < 60 && !HasFailure(); ++i) {
+    Strategy strategy = random_strategy(rng, *problem_);
+    for (Bucket& bucket : strategy.buckets) {
+      const auto members =
+          static_cast<int>(strategy.stages[static_cast<std::size_t>(bucket.stage)].devices.size());
+      if (members < 2 || rng.below(2) == 0) continue;
+      bucket.algorithm = AllReduce::kFlow;
+      bucket.flow = static_cast<int>(strategy.flows.size());
+      strategy.flows.push_back(testing::random_flow(members, 2, Rng(rng.below(3))));
+      strategy.flows.back().stage = bucket.stage;
+    }
+    expect_equal(evaluator.evaluate(strategy), by_simulation(*problem_, strategy),
+                 print_strategy(strategy, problem_->graph, problem_->cluster));
+  }
+}
+
 TEST_P(EvaluatorOf, ForgetsWhatItEvaluatedBefore) {
   Rng rng(8);
   std::vector<Strategy> strategies;

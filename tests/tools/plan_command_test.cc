@@ -125,6 +125,33 @@ TEST_F(PlanCommand, ShowIsASummaryForPeople) {
   EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.show"));
 }
 
+TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
+  std::string text =
+      plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
+  text.insert(text.find("bucket b0"),
+              "flow f0 stage=s0 sub-chunks=1 steps=2 messages=4\n"
+              "  reduce_scatter 0>1:1 1>0:0\n  all_gather 0>1:0 1>0:1\n");
+  const std::string plan = write_temporary("flow.plan", text);
+  EXPECT_NE(run({"show", plan})
+                .out.find("  schedules of all-reduces\n"
+                          "    f0    2 steps of 4 messages, a chunk for each rank\n"
+                          "  buckets, in the order of their all-reduce\n"
+                          "    b1    flow:f0, 576B: "),
+            std::string::npos)
+      << run({"show", plan}).out;
+  EXPECT_NE(run({"json", plan}).out.find("\"algorithm\": \"flow:f0\""), std::string::npos);
+  EXPECT_NE(run({"diff", plan_, plan}).out.find("flow f0"), std::string::npos);
+  const Outcome exported = run({"export", plan, "--format", "msccl"});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(exported.out.substr(0, 46), "<algo name=\"agpcs-f0\" nchunksperloop=\"2\" nchan");
+  EXPECT_EQ(run({"export", plan, "--format", "msccl", "--flow", "f1"}).err,
+            "agpcs-plan: error: the plan has no flow 'f1'\n  hint: did you mean 'f0'? flows: f0\n");
+  const Outcome none = run({"export", plan_, "--format", "msccl"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_NE(none.err.find("the plan has no flow to export\n"), std::string::npos) << none.err;
+  EXPECT_EQ(run({"export", plan, "--format", "xml"}).code, 2);
+}
+
 TEST_F(PlanCommand, JsonHasEverythingThatTheTextHas) {
   const Outcome outcome = run({"json", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -104,8 +104,8 @@ struct FlowStep {
 /// An all-reduce over the ranks of a stage as messages between them (docs/plan_format.md). The
 /// buffer is cut into members x sub_chunks parts as equal as can be; part c is summed up on its
 /// owner, c / sub_chunks, on trees that lead there, and spread from there.
-/// A message needs what it sends to be complete in steps before its own. Between two members
-/// messages travel in the order of steps and in them of chunks; nothing else orders them.
+/// A message needs what it sends to be complete in steps before its own. Members ask for messages
+/// in the order of steps, in which those of one sender also travel; there are no barriers.
 struct PlanFlow {
   std::string name;  ///< "f0", ...
   int stage = 0;
