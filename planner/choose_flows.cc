@@ -5,11 +5,13 @@
 #include "cost_model/link_model.h"
 #include "cost_model/topology_of_cluster.h"
 #include "ir/plan_graph.h"
+#include "planner/flow_bound.h"
 #include "planner/flow_method.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -22,6 +24,8 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// A step must get shorter by this part, or a bucket's sum when alone.
 constexpr double kGain = 1e-3;
+/// The search, the last of the methods, is left out where another comes that near to the bound.
+constexpr double kNearBound = 1.02;
 /// Of a stage's buckets so many are tried one by one.
 constexpr std::size_t kMostTried = 16;
 /// Those of `flow_methods` that are asked, as far as there are.
@@ -44,8 +48,9 @@ struct Offer {
 
 class FlowChooser {
  public:
-  FlowChooser(const Problem& problem, Evaluator& evaluator, const FlowChoiceOptions& options)
-      : problem_(problem), evaluator_(evaluator), options_(options) {}
+  FlowChooser(const Problem& problem, Evaluator& evaluator, const FlowChoiceOptions& options,
+              KnownFlows& known)
+      : problem_(problem), evaluator_(evaluator), options_(options), known_(known) {}
 
   Strategy run(Strategy strategy) {
     grouped_ = strategy.buckets.empty() ? evaluator_.grouped(strategy) : strategy;
@@ -59,7 +64,8 @@ class FlowChooser {
     for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
       if (interrupted()) break;
       if (!has_buckets(stage)) continue;
-      const std::vector<PlanFlow> flows = schedules(stage);
+      std::vector<PlanFlow> flows = schedules(grouped_.stages[at(stage)].devices);
+      for (PlanFlow& flow : flows) flow.stage = stage;
       std::vector<Offer> offers;
       for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
         if (grouped_.buckets[b].stage == stage) offer(b, flows, any, offers);
@@ -82,22 +88,26 @@ class FlowChooser {
                        [&](const Bucket& bucket) { return bucket.stage == stage; });
   }
 
-  /// For the network between a stage's devices, no two alike.
-  std::vector<PlanFlow> schedules(int stage) const {
-    const ClusterTopology network =
-        topology_of(problem_.cluster, grouped_.stages[at(stage)].devices);
-    std::vector<PlanFlow> flows;
+  /// For the network between devices, no two alike.
+  const std::vector<PlanFlow>& schedules(const std::vector<DeviceId>& devices) const {
+    const auto [entry, added] = known_.try_emplace(devices);
+    std::vector<PlanFlow>& flows = entry->second;
+    if (!added) return flows;
+    const ClusterTopology network = topology_of(problem_.cluster, devices);
     if (!verify_topology(network.topology).ok()) return flows;
+    const double bound = flow_bound(network.topology, false).rounds(FlowOptions().max_sub_chunks);
+    double least = std::numeric_limits<double>::infinity();
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
     flow_options.interrupted = options_.interrupted;
     for (const FlowMethod& method : flow_methods()) {
       if (std::find(kMethods.begin(), kMethods.end(), method.name) == kMethods.end()) continue;
+      if (method.name == kMethods.back() && least <= kNearBound * bound) continue;
       Result<FlowSchedule> made = method.schedule(network.topology, flow_options);
       if (!made.ok()) continue;  // it does not apply to this network
       normalize(*made);
+      least = std::min(least, made->rounds());
       PlanFlow flow = plan_flow_of(*made);
-      flow.stage = stage;
       if (std::find(flows.begin(), flows.end(), flow) == flows.end()) {
         flows.push_back(std::move(flow));
       }
@@ -199,6 +209,7 @@ class FlowChooser {
   const Problem& problem_;
   Evaluator& evaluator_;
   const FlowChoiceOptions& options_;
+  KnownFlows& known_;
   Strategy grouped_;    // so far
   double seconds_ = 0;  // of its step
   // By stage and bytes: the fastest flow and its seconds.
@@ -220,9 +231,9 @@ std::optional<AllReduceChoice> all_reduce_choice_named(std::string_view name) {
 }
 
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
-                      const FlowChoiceOptions& options) {
+                      const FlowChoiceOptions& options, KnownFlows& known) {
   if (options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow) {
-    return FlowChooser(problem, evaluator, options).run(std::move(strategy));
+    return FlowChooser(problem, evaluator, options, known).run(std::move(strategy));
   }
   if (strategy.buckets.empty()) strategy = evaluator.grouped(std::move(strategy));
   for (Bucket& bucket : strategy.buckets) bucket.algorithm = algorithm_of(options.choice);

@@ -11,8 +11,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace agpcs {
 
@@ -27,22 +29,25 @@ struct FlowChoiceOptions {
   const std::atomic<bool>* interrupted = nullptr;  ///< true: buckets keep what they have
 };
 
+/// Schedules made so far, by the devices that they are for.
+using KnownFlows = std::map<std::vector<DeviceId>, std::vector<PlanFlow>>;
+
 /// Groups of so many devices are scheduled.
 inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 
 /// The strategy with the all-reduces of `choice`, its buckets as they are or, where it has none, as
 /// the problem groups them.
-/// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search, make
-///   schedules for the topology of its devices; a bucket is offered the one that sums it fastest
-///   when alone, if that is faster than what it has. All buckets of a stage take their offers if
-///   the simulated step gets shorter by 0.1% or more, else single ones, large ones first; what the
-///   step does not need is given back. Unless a bucket takes one, the strategy comes back
-///   unchanged.
+/// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search unless
+///   one of them comes within 2% of the bound, make schedules for the topology of its devices; a
+///   bucket is offered the one that sums it fastest when alone, if that is faster than what it has.
+///   All buckets of a stage take their offers if the simulated step gets shorter by 0.1% or more,
+///   else single ones, large ones first; what the step does not need is given back. Unless a bucket
+///   takes one, the strategy comes back unchanged.
 /// - another: every bucket is reduced so, whatever it takes; by `kFlow` where there is a schedule
 ///   (kLeastFlowDevices to kMostFlowDevices devices), the others keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.
 /// Cost: that of the methods for each stage, and up to 40 evaluations a stage.
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
-                      const FlowChoiceOptions& options);
+                      const FlowChoiceOptions& options, KnownFlows& known);
 
 }  // namespace agpcs

@@ -56,11 +56,10 @@ class Planner {
     const Seed& best = pool_.best();
     planned.refinement.name = "none";
     if (best.score.fits()) planned.refinement.start_seconds = best.score.step_seconds;
-    Strategy strategy = best.strategy;
-    if (refined) strategy = refine(planned.refinement);
-    strategy = choose_flows(problem_, evaluator_, std::move(strategy),
-                            {options_.all_reduce, options_.seed, options_.interrupted});
-    return finish(std::move(strategy), best.seeder, std::move(planned));
+    Seed chosen = best;
+    if (refined) chosen.strategy = refine(planned.refinement);
+    chosen = with_all_reduces(std::move(chosen));
+    return finish(std::move(chosen.strategy), chosen.seeder, std::move(planned));
   }
 
   /// Runs `seeders`; fills the pool.
@@ -149,6 +148,28 @@ class Planner {
     refinement.interrupted = budget.interrupted() && budget.made() < budget.of();
     refinement.log = budget.take_log();
     return search->strategy();
+  }
+
+  /// `chosen`, or a seed that is better once flows serve its buckets: searches do not see flows,
+  /// and leave devices out that only a flow reaches well.
+  Seed with_all_reduces(Seed chosen) {
+    const FlowChoiceOptions options = {options_.all_reduce, options_.seed, options_.interrupted};
+    const bool flows =
+        options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow;
+    std::vector<Seed> others;
+    if (flows && !options_.layout) others = pool_.bests(kStarts);
+    KnownFlows known;
+    chosen.strategy =
+        choose_flows(problem_, evaluator_, std::move(chosen.strategy), options, known);
+    chosen.score = evaluator_.evaluate(chosen.strategy);
+    for (Seed& other : others) {
+      other.strategy =
+          choose_flows(problem_, evaluator_, std::move(other.strategy), options, known);
+      if (other.strategy.flows.empty()) continue;
+      other.score = evaluator_.evaluate(other.strategy);
+      if (is_better(other.score, chosen.score)) chosen = std::move(other);
+    }
+    return chosen;
   }
 
   Result<Planned> finish(Strategy strategy, const std::string& seeder, Planned planned) {

@@ -24,19 +24,25 @@ const Seed& SeedPool::best() const {
   });
 }
 
-std::vector<Strategy> SeedPool::starts(std::size_t most) const {
+std::vector<Seed> SeedPool::bests(std::size_t most) const {
   std::vector<const Seed*> order;
   for (const Seed& seed : seeds_) order.push_back(&seed);
   std::stable_sort(order.begin(), order.end(),
                    [](const Seed* a, const Seed* b) { return is_better(a->score, b->score); });
-  std::vector<Strategy> starts;
+  std::vector<Seed> bests;
   for (const Seed* seed : order) {
-    if (starts.size() == most || seed->score.fits() != order.front()->score.fits()) break;
-    const bool known = std::any_of(starts.begin(), starts.end(), [&](const Strategy& strategy) {
-      return same_devices(strategy, seed->strategy);
+    if (bests.size() == most || seed->score.fits() != order.front()->score.fits()) break;
+    const bool known = std::any_of(bests.begin(), bests.end(), [&](const Seed& other) {
+      return same_devices(other.strategy, seed->strategy);
     });
-    if (!known) starts.push_back(seed->strategy);
+    if (!known) bests.push_back(*seed);
   }
+  return bests;
+}
+
+std::vector<Strategy> SeedPool::starts(std::size_t most) const {
+  std::vector<Strategy> starts;
+  for (Seed& seed : bests(most)) starts.push_back(std::move(seed.strategy));
   return starts;
 }
 

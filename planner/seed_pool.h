@@ -28,6 +28,8 @@ class SeedPool {
   bool empty() const { return seeds_.empty(); }
   /// The best; a tie goes to the first. Needs: not empty.
   const Seed& best() const;
+  /// As `starts`, whole.
+  std::vector<Seed> bests(std::size_t most) const;
   /// At most `most`, the best first, no two with the same devices in the same stages; only such
   /// that fit, if any does.
   std::vector<Strategy> starts(std::size_t most) const;

@@ -66,6 +66,12 @@ int buckets_by(const Strategy& strategy, AllReduce algorithm) {
                     [&](const Bucket& bucket) { return bucket.algorithm == algorithm; }));
 }
 
+Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
+                      const FlowChoiceOptions& options) {
+  KnownFlows known;
+  return agpcs::choose_flows(problem, evaluator, std::move(strategy), options, known);
+}
+
 TEST(ChooseFlows, GoesAroundASlowLink) {
   const auto problem = problem_of(chain(4, 1024), one_slow_link(), 64);
   Evaluator evaluator(*problem);
