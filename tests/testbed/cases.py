@@ -37,7 +37,12 @@ GAINS = [
     clusters.uneven("thin-link-3", a=(40, 500), b=(40, 500), c=(40, 25)),
     clusters.uneven("mixed-4", a=(70, 1000), b=(40, 200), c=(35, 200), d=(15, 50)),
 ]
-CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS}
+# Links that differ: where a flow schedule should beat the ring.
+FLOWS = [
+    clusters.uneven("thin-link-4", a=(40, 400), b=(40, 400), c=(40, 400), d=(40, 100)),
+    clusters.uneven("two-thin-4", a=(40, 400), b=(40, 100), c=(40, 400), d=(40, 100)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Case:
     layout: str | None
     micro_batches: int | None = None
     bucket_bytes: int | None = None
+    all_reduce: str | None = None
 
     @property
     def name(self):
@@ -67,7 +73,7 @@ class Case:
         """Of agpcs-compile."""
         words = ["--batch", str(self.batch)]
         for flag, value in (("--layout", self.layout), ("--micro-batches", self.micro_batches),
-                            ("--bucket-bytes", self.bucket_bytes)):
+                            ("--bucket-bytes", self.bucket_bytes), ("--all-reduce", self.all_reduce)):
             words += [] if value is None else [flag, str(value)]
         return words
 
@@ -112,6 +118,7 @@ CASES = [
             ("cnn", "2 x 2", "ad|bc", 2), ("cnn", "4 stages", "a|b|c|d", 8),
             ("bert_2", "without d", "abc", 1), ("bert_2", "2 + 1", "ab|c", 2), ("squeezenet", "2 stages", "a|b", 4)),
 ]
+ONE_BUCKET = 1_000_000_000  # bytes: more than any model here has
 QUICK = ["tune-2/cnn/equal", "tune-2/cnn/by speed", "tune-2/cnn/2 stages"]
 
 
@@ -122,6 +129,14 @@ def gain_cases():
         letters = "".join(chr(ord("a") + rank) for rank in range(len(clusters.devices(cluster))))
         for model in MODELS:
             yield from _cases(cluster.name, (model, "equal", letters, 1), (model, "planned", None))
+
+
+def flow_cases():
+    """For each cluster and model: equal shares, gradients in one bucket, reduced by the ring and by a flow schedule."""
+    for cluster in FLOWS:
+        for model in ("squeezenet", "bert_2"):
+            for name in ("ring", "flow"):
+                yield Case(cluster, model, name, layout(cluster, "abcd", equal=True), 1, ONE_BUCKET, name)
 
 
 def chosen(patterns, among=CASES):

@@ -153,7 +153,15 @@ class Compare(unittest.TestCase):
 
     def test_gains_are_over_equal_shares(self):
         found = compare.gains([result("equal", 3.0, 2.8), result("planned", 1.5, 1.4), result("2 x 2", 1.0, 1.0)])
-        self.assertEqual(found, [{"case": "judge/cnn/planned", "predicted": 2.0, "measured": 2.0}])
+        self.assertEqual(found, [{"case": "judge/cnn/planned", "base": "judge/cnn/equal", "predicted": 2.0, "measured": 2.0}])
+
+    def test_flows_are_compared_with_the_ring(self):
+        found = list(cases.flow_cases())
+        self.assertEqual([case.plan for case in found[:2]], ["ring", "flow"])
+        self.assertEqual(found[1].options()[-2:], ["--all-reduce", "flow"])
+        text = compare.gains_markdown([result("ring", 4.0, 4.0), result("flow", 3.0, 2.0)])
+        self.assertIn("ring, predicted ms | flow, predicted ms", text)
+        self.assertIn("| 4000.0 | 3000.0 | 4000.0 | 2000.0 | 25.0% | 50.0% | -25.0 |", text)
 
     def test_gains_are_parts_of_the_step_with_equal_shares_and_differ_by_points(self):
         text = compare.gains_markdown([result("equal", 4.0, 5.0), result("planned", 3.0, 3.0),

@@ -4,6 +4,7 @@
 
     testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
+    testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
     testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
     testbed.py list               the cases
@@ -55,6 +56,8 @@ def parse(words):
     add_measuring(run, seconds=5.0, rounds=suite.ROUNDS)
     gains = commands.add_parser("gains", help="planned strategies against equal shares: predicted and measured gain")
     add_measuring(gains, seconds=4.0, rounds=3)
+    flows = commands.add_parser("flows", help="all-reduces by flow schedule against the ring: predicted and measured gain")
+    add_measuring(flows, seconds=4.0, rounds=3)
     beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
     for name, does in (("verify", "measure the machines' speeds and links"), ("up", "keep machines until stopped")):
         commands.add_parser(name, help=does).add_argument("cluster", nargs="?", default="uneven-4", choices=beds)
@@ -118,7 +121,8 @@ def run(options, work):
 
 
 def gains(options, work):
-    runner = measured(options, work, cases.chosen(options.cases, list(cases.gain_cases())))
+    pairs = cases.gain_cases() if options.command == "gains" else cases.flow_cases()
+    runner = measured(options, work, cases.chosen(options.cases, list(pairs)))
     return report(compare.gains_markdown(runner.results), runner.failures)
 
 
@@ -148,6 +152,8 @@ def list_cases():
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
     for case in cases.gain_cases():
         print(f"gains   {case.name}")
+    for case in cases.flow_cases():
+        print(f"flows   {case.name}")
     return 0
 
 
@@ -162,7 +168,7 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
-        return (gains if options.command == "gains" else run)(options, pathlib.Path(work))
+        return (run if options.command == "run" else gains)(options, pathlib.Path(work))
 
 
 def stopped(number, _):
