@@ -155,6 +155,14 @@ Finding worst_of_phase(const Topology& topology, bool exact_cuts) {
   return worst.value < hops.value ? hops : worst;
 }
 
+/// The ratio with what its cut holds.
+FlowRatio cut_of(const Topology& topology, const Finding& finding) {
+  FlowRatio cut = finding.value;
+  cut.inside = static_cast<std::int64_t>(finding.inside.size());
+  if (cut.inside > 0) cut.entering = (topology.servers - cut.inside) * cut.units / cut.chunks;
+  return cut;
+}
+
 std::string text(const Topology& topology, const Finding& finding, bool sends) {
   if (finding.inside.empty()) {
     return fmt::format("all hops take at least {} links' units for every {} that there are",
@@ -259,7 +267,11 @@ FlowRatio both_phases(const Topology& topology, bool symmetric) {
 
 std::int64_t FlowRatio::sub_rounds(int sub_chunks) const {
   const FlowAmount all = static_cast<FlowAmount>(chunks) * sub_chunks;
-  return static_cast<std::int64_t>((all + units - 1) / units);
+  const auto rounds = static_cast<std::int64_t>((all + units - 1) / units);
+  if (inside < 2) return rounds;
+  const FlowAmount before_last = all * entering / units - entering / inside;
+  if (before_last <= 0) return rounds;
+  return std::max(rounds, static_cast<std::int64_t>((before_last + entering - 1) / entering) + 1);
 }
 
 double FlowBound::rounds(int sub_chunks) const {
@@ -277,8 +289,8 @@ FlowBound flow_bound(const Topology& topology, bool exact_cuts) {
   const Finding gather = worst_of_phase(topology, exact_cuts);
   const Finding scatter = symmetric ? gather : worst_of_phase(reversed(topology), exact_cuts);
   FlowBound bound;
-  bound.exact_all_gather = gather.value;
-  bound.exact_reduce_scatter = scatter.value;
+  bound.exact_all_gather = cut_of(topology, gather);
+  bound.exact_reduce_scatter = cut_of(topology, scatter);
   bound.exact_overlapped = both_phases(topology, symmetric);
   for (const Finding* finding : {&scatter, &gather}) {
     const FlowRatio all = with_own_chunks(topology, *finding);

@@ -12,8 +12,12 @@ namespace agpcs {
 /// Chunks over units a round, in lowest terms.
 struct FlowRatio {
   std::int64_t chunks = 0, units = 1;
+  /// Of a cut: servers inside, and units a round that lead to them; 0 where it is none.
+  std::int64_t inside = 0, entering = 0;
   double value() const { return static_cast<double>(chunks) / static_cast<double>(units); }
-  /// Whole rounds of sub-chunks: ceil(K x ratio), exactly.
+  /// Whole rounds of sub-chunks: ceil(K x ratio), exactly. A sub-chunk that only enters a cut in
+  /// the last round must enter it once for each server inside: at most entering / inside of them
+  /// do, and the others take the rounds before.
   std::int64_t sub_rounds(int sub_chunks) const;
 };
 

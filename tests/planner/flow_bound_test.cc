@@ -112,5 +112,15 @@ TEST(MaxFlow, FindsTheFlowAndTheCut) {
   EXPECT_TRUE(network.run(3, 7) == 7);
 }
 
+// Hosts of 8: what enters a host in the last round reaches one server only.
+TEST(FlowBound, LeavesARoundForSpreadingInsideACut) {
+  const FlowBound bound = flow_bound(*make_topology("dgx:4,8"));
+  EXPECT_EQ(bound.all_gather, 3);
+  EXPECT_EQ(bound.exact_all_gather.inside, 8);
+  EXPECT_EQ(bound.exact_all_gather.entering, 8);
+  EXPECT_EQ(bound.rounds(1), 2 * 4);
+  EXPECT_EQ(bound.rounds(2), 2 * 3.5);  // 6 sub-rounds are full, but for one unit in 8
+}
+
 }  // namespace
 }  // namespace agpcs
