@@ -9,7 +9,7 @@ packages=(
   libfmt-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev
   libonnx-dev libprotobuf-dev protobuf-compiler libonnx-testdata
   libtorch-dev libgloo-dev
-  libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
   python3 python3-torch python3-onnx python3-numpy
 )
 
