@@ -6,7 +6,9 @@
 #include "ir/rng.h"
 #include "ir/topology.h"
 
+#include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
