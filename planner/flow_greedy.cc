@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "planner/flow_greedy.h"
+
 #include "ir/rng.h"
 #include "planner/flow_methods.h"
 #include "planner/hops.h"
@@ -7,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -119,21 +122,30 @@ class RarestFirst {
       if (topology_.is_server(link.from)) {
         port_out_[static_cast<std::size_t>(link.from)] += link.capacity;
       }
-      if (topology_.is_server(link.to))
+      if (topology_.is_server(link.to)) {
         port_in_[static_cast<std::size_t>(link.to)] += link.capacity;
+      }
     }
+    open_out_.resize(servers_);
+    std::iota(open_out_.begin(), open_out_.end(), 0);
+    open_in_ = open_out_;
   }
 
-  // Looks from the side that has fewer servers.
+  // Looks from the side that has fewer servers: those that have it or lack it, or those that still
+  // have units to send or to receive.
   bool send(std::int32_t c) {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
-    const bool from_holders = chunk.holders.size() <= chunk.lackers.size();
-    const std::vector<std::int32_t>& side = from_holders ? chunk.holders : chunk.lackers;
+    const auto& senders = chunk.holders.size() <= open_out_.size() ? chunk.holders : open_out_;
+    const auto& receivers = chunk.lackers.size() <= open_in_.size() ? chunk.lackers : open_in_;
+    const bool from_holders = senders.size() <= receivers.size();
+    const std::vector<std::int32_t>& side = from_holders ? senders : receivers;
     if (side.empty()) return false;
     const std::size_t first = rng_.below(side.size());
     for (std::size_t i = 0; i < side.size(); ++i) {
-      const auto s = static_cast<std::size_t>(side[(first + i) % side.size()]);
+      const std::int32_t server = side[(first + i) % side.size()];
+      const auto s = static_cast<std::size_t>(server);
       if ((from_holders ? port_out_ : port_in_)[s] == 0) continue;
+      if (from_holders ? !holds(chunk, server) : static_cast<bool>(chunk.has[s])) continue;
       for (const std::int32_t h : (from_holders ? out_ : in_)[s]) {
         if (!fits(chunk, hops_[static_cast<std::size_t>(h)], from_holders)) continue;
         record(c, h);
@@ -143,14 +155,15 @@ class RarestFirst {
     return false;
   }
 
+  static bool holds(const Chunk& chunk, std::int32_t server) {
+    return chunk.has[static_cast<std::size_t>(server)] &&
+           std::find(chunk.arriving.begin(), chunk.arriving.end(), server) == chunk.arriving.end();
+  }
+
   bool fits(const Chunk& chunk, const FlowRoute& hop, bool from_holders) const {
     const auto from = static_cast<std::size_t>(hop.from), to = static_cast<std::size_t>(hop.to);
-    if (from_holders ? chunk.has[to] || port_in_[to] == 0
-                     : !chunk.has[from] || port_out_[from] == 0) {
-      return false;
-    }
-    if (!from_holders &&
-        std::find(chunk.arriving.begin(), chunk.arriving.end(), hop.from) != chunk.arriving.end()) {
+    if (from_holders ? port_in_[to] == 0 || chunk.has[to]
+                     : port_out_[from] == 0 || !holds(chunk, hop.from)) {
       return false;
     }
     return std::all_of(hop.links.begin(), hop.links.end(),
@@ -161,14 +174,19 @@ class RarestFirst {
     const FlowRoute& hop = hops_[static_cast<std::size_t>(h)];
     Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
     for (const int l : hop.links) --left_[static_cast<std::size_t>(l)];
-    --port_out_[static_cast<std::size_t>(hop.from)];
-    --port_in_[static_cast<std::size_t>(hop.to)];
+    if (--port_out_[static_cast<std::size_t>(hop.from)] == 0) close(open_out_, hop.from);
+    if (--port_in_[static_cast<std::size_t>(hop.to)] == 0) close(open_in_, hop.to);
     chunk.has[static_cast<std::size_t>(hop.to)] = true;
     chunk.arriving.push_back(hop.to);
     const auto lacker = std::find(chunk.lackers.begin(), chunk.lackers.end(), hop.to);
     *lacker = chunk.lackers.back();
     chunk.lackers.pop_back();
     schedule_.all_gather.push_back({c, h, round_});
+  }
+
+  static void close(std::vector<std::int32_t>& open, std::int32_t server) {
+    *std::find(open.begin(), open.end(), server) = open.back();
+    open.pop_back();
   }
 
   const Topology& topology_;
@@ -182,16 +200,19 @@ class RarestFirst {
   std::int32_t round_ = 0;
   std::vector<std::int64_t> left_;                // by link: units in this round
   std::vector<std::int64_t> port_out_, port_in_;  // by server: the same of all its links
+  std::vector<std::int32_t> open_out_, open_in_;  // servers with such units
 };
 
-/// The all-gather with the fewest rounds of `effort` draws.
-std::optional<FlowSchedule> best_all_gather(const Topology& topology,
-                                            const std::vector<FlowRoute>& hops, int sub_chunks,
-                                            const FlowOptions& options, Rng rng) {
+}  // namespace
+
+std::optional<FlowSchedule> greedy_all_gather(const Topology& topology, int sub_chunks,
+                                              std::int64_t draws,
+                                              const std::atomic<bool>* interrupted, Rng rng) {
+  const int nearest = topology.servers <= kAllHops ? 0 : kNearHops;
+  const auto hops = shortest_hops(topology, nearest, topology.servers <= 128 ? 4 : 1);
   std::optional<FlowSchedule> best;
-  const std::int64_t draws = std::max<std::int64_t>(1, options.effort);
-  for (std::int64_t d = 0; d < draws; ++d) {
-    if (best && options.interrupted != nullptr && options.interrupted->load()) break;
+  for (std::int64_t d = 0; d < std::max<std::int64_t>(1, draws); ++d) {
+    if (best && interrupted != nullptr && interrupted->load()) break;
     auto drawn = RarestFirst(topology, hops, sub_chunks, Rng(rng.next())).run();
     if (!drawn) return std::nullopt;
     if (!best || drawn->sub_rounds() < best->sub_rounds()) best = std::move(drawn);
@@ -200,25 +221,20 @@ std::optional<FlowSchedule> best_all_gather(const Topology& topology,
   return best;
 }
 
-}  // namespace
-
 Result<FlowSchedule> schedule_greedy(const Topology& topology, const FlowOptions& options) {
   AGPCS_RETURN_IF_ERROR(verify_topology(topology));
   const Rng rng = Rng(options.seed).fork("greedy");
-  const bool all = topology.servers <= kAllHops;
-  const int nearest = all ? 0 : kNearHops, alternatives = topology.servers <= 128 ? 4 : 1;
   const Topology turned = reversed(topology);
-  const auto hops = shortest_hops(topology, nearest, alternatives);
-  const auto hops_back = shortest_hops(turned, nearest, alternatives);
   std::optional<FlowSchedule> best;
-  for (int sub_chunks = 1; sub_chunks <= std::max(1, options.max_sub_chunks); ++sub_chunks) {
-    const auto gather = best_all_gather(topology, hops, sub_chunks, options, rng.fork("gather"));
+  for (int k = 1; k <= std::max(1, options.max_sub_chunks); ++k) {
+    const auto gather =
+        greedy_all_gather(topology, k, options.effort, options.interrupted, rng.fork("gather"));
     const auto scatter =
-        best_all_gather(turned, hops_back, sub_chunks, options, rng.fork("scatter"));
+        greedy_all_gather(turned, k, options.effort, options.interrupted, rng.fork("scatter"));
     if (!gather || !scatter) {
       return Status(StatusCode::kInfeasible,
                     fmt::format("topology '{}': hops to the {} nearest servers do not join all {}",
-                                topology.name, nearest, topology.servers));
+                                topology.name, kNearHops, topology.servers));
     }
     FlowSchedule schedule = joined(mirrored(*scatter), *gather);
     if (!options.barrier) schedule = without_barrier(topology, std::move(schedule));

@@ -4,6 +4,7 @@
 #include "planner/balanced_forest.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
+#include "planner/flow_greedy.h"
 #include "planner/flow_groups.h"
 #include "planner/flow_methods.h"
 #include "planner/flow_packing.h"
@@ -12,6 +13,8 @@
 #include "planner/flow_spread.h"
 #include "planner/hops.h"
 #include "planner/list_schedule.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -30,6 +33,7 @@ constexpr int kMostPacked = 128;  // servers
 constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
 constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
 constexpr int kQuickPart = 32;  // first attempts take that part of it
+constexpr double kNear = 1.01;  // times the bound: good enough where packing is out of reach
 constexpr int kThoroughAttempts = 3;  // numbers of rounds, and times that each is tried
 constexpr int kNearHops = 16;         // of a server, that packing looks at
 constexpr int kAlternatives = 2;
@@ -48,7 +52,7 @@ class GatherSearch {
   Result<FlowSchedule> run() {
     try_rings();
     try_groups();
-    if (!best_) AGPCS_RETURN_IF_ERROR(try_greedy());
+    AGPCS_RETURN_IF_ERROR(try_greedy());
     if (topology_.servers <= kMostPacked) pack();
     return std::move(*best_);
   }
@@ -99,14 +103,18 @@ class GatherSearch {
     }
   }
 
+  /// Where nothing better is there. Large ones whole: cutting them finer gains little.
   Status try_greedy() {
-    FlowOptions options = options_;
-    options.effort = 1;
-    options.barrier = true;
-    AGPCS_TRY(FlowSchedule schedule, schedule_greedy(topology_, options));
-    schedule.reduce_scatter.clear();
-    consider(joined({topology_.servers, schedule.sub_chunks, {}, {}, {}}, schedule));
-    return {};
+    for (int k = 1; k <= (topology_.servers <= kMostPacked ? options_.max_sub_chunks : 1); ++k) {
+      if (best_ && (done() || best_rounds() <= kNear * goal())) return {};
+      std::optional<FlowSchedule> schedule =
+          greedy_all_gather(topology_, k, 1, options_.interrupted, rng_.fork("greedy"));
+      if (schedule) consider(std::move(*schedule));
+    }
+    if (best_) return {};
+    return {StatusCode::kInfeasible,
+            fmt::format("topology '{}': no hops to near servers join all {}", topology_.name,
+                        topology_.servers)};
   }
 
   /// With little work each until one is packed, in steps that grow; then with more work, below
