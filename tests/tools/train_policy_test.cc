@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-train-policy as its users start it.
+#include "planner/flow_policy.h"
 #include "planner/q_network.h"
 #include "tests/tools/process.h"
 
@@ -138,6 +139,44 @@ TEST_F(TrainPolicy, AnInterruptedTrainingWritesWhatItLearned) {
   const Result<QNetwork> policy = parse_policy(text_of(path("my.policy")), "my.policy");
   ASSERT_TRUE(policy.ok()) << policy.status().message();
   EXPECT_THAT(policy->made_by, HasSubstr("(interrupted after "));
+}
+
+TEST_F(TrainPolicy, AllReducePoliciesOfTheSameSeedAreTheSame) {
+  const auto train_flows = [&](const std::string& seed) {
+    Process process({kTrainPolicy, "--task", "allreduce", "-o", path("flow.policy"), "--log",
+                     path("flow.csv"), "--seed", seed, "--iterations", "2", "--episodes", "2",
+                     "--hidden-units", "3"});
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    EXPECT_THAT(process.errors(), HasSubstr("iteration 2/2: rounds over the bound held aside"));
+    return text_of(path("flow.policy"));
+  };
+  const std::string text = train_flows("7");
+  const Result<FlowPolicy> policy = parse_flow_policy(text, "flow.policy");
+  ASSERT_TRUE(policy.ok()) << policy.status().message();
+  EXPECT_EQ(policy->workloads.units(), 3);
+  EXPECT_EQ(policy->made_by,
+            "agpcs-train-policy --task allreduce --seed 7 --iterations 2 --episodes 2 "
+            "--hidden-units 3");
+  const std::string log = text_of(path("flow.csv"));
+  EXPECT_THAT(log, StartsWith("iteration,level,topology,sub_chunks,phases,rounds,bound,"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1 + 2 * (1 + 3));
+  EXPECT_EQ(train_flows("7"), text);
+}
+
+TEST_F(TrainPolicy, AllReducePoliciesHaveOptionsOfTheirOwn) {
+  Process help({kTrainPolicy, "--task", "allreduce", "--help"});
+  EXPECT_EQ(help.wait(), 0);
+  for (const char* const option :
+       {"--iterations", "--tree-steps", "--workload-steps", "--episodes", "--epochs", "--discount",
+        "--rounds-weight", "--clip", "--entropy", "--random-start", "--from", "--log"}) {
+    EXPECT_THAT(help.output(), HasSubstr(option));
+  }
+  expect_refused({"--task", "allreduce", "-o", "p", "--replay", "3"}, 2,
+                 "unknown option '--replay'");
+  expect_refused({"--task", "allreduce", "-o", "p", "--from", "p"}, 2, "would overwrite 'p'");
+  expect_refused({"--task", "allreduce", "-o", path("p"), "--from", "no/such.policy"}, 1,
+                 "no/such.policy");
+  expect_refused({"--task", "reduce", "-o", "p"}, 2, "--task");
 }
 
 TEST_F(TrainPolicy, WrongCommandLinesAreRefused) {
