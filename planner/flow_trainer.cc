@@ -49,6 +49,17 @@ class Learner {
   torch::optim::Adam adam_;
 };
 
+/// mean <- keep x mean + (1 - keep) x now, of every weight.
+void average(Perceptron& mean, const Perceptron& now, double keep) {
+  const auto mix = [&](float& of, float with) {
+    of = static_cast<float>(keep * double{of} + (1 - keep) * double{with});
+  };
+  for (std::size_t i = 0; i < mean.hidden.size(); ++i) mix(mean.hidden[i], now.hidden[i]);
+  for (std::size_t i = 0; i < mean.bias.size(); ++i) mix(mean.bias[i], now.bias[i]);
+  for (std::size_t i = 0; i < mean.output.size(); ++i) mix(mean.output[i], now.output[i]);
+  mix(mean.output_bias, now.output_bias);
+}
+
 class TorchFlowTrainer final : public FlowTrainer {
  public:
   TorchFlowTrainer(const FlowTrainingOptions& options, const FlowPolicy* start, std::uint64_t seed)
@@ -56,6 +67,7 @@ class TorchFlowTrainer final : public FlowTrainer {
         policy_(start != nullptr ? *start
                 : options.guess  ? formula_flow_policy(options.hidden_units, seed)
                                  : random_flow_policy(options.hidden_units, seed)),
+        averaged_(policy_),
         trees_(policy_.trees, options.learning_rate),
         workloads_(policy_.workloads, options.learning_rate) {
     at::set_num_threads(1);
@@ -77,10 +89,15 @@ class TorchFlowTrainer final : public FlowTrainer {
       log.entropy += loss.entropy / options_.epochs;
     }
     learner.write();
+    if (level == FlowLevel::kTrees) average(averaged_.trees, policy_.trees, options_.averaging);
+    if (level == FlowLevel::kWorkloads) {
+      average(averaged_.workloads, policy_.workloads, options_.averaging);
+    }
     return log;
   }
 
   const FlowPolicy& policy() const override { return policy_; }
+  const FlowPolicy& averaged() const override { return averaged_; }
 
  private:
   static FlowTrainingLog log_of(const std::vector<FlowEpisode>& episodes) {
@@ -124,7 +141,7 @@ class TorchFlowTrainer final : public FlowTrainer {
   }
 
   FlowTrainingOptions options_;
-  FlowPolicy policy_;
+  FlowPolicy policy_, averaged_;
   Learner trees_, workloads_;
 };
 

@@ -20,7 +20,8 @@ struct FlowTrainingOptions {
   int epochs = 3;    ///< gradient steps on them
   FlowRewards rewards;
   FlowObjective objective;
-  bool guess = true;  ///< new networks begin as the formula; else at random, as in the paper
+  double averaging = 0.98;  ///< what a step leaves of the mean of those before
+  bool guess = true;        ///< new networks begin as the formula; else at random, as in the paper
 };
 
 /// What one step of lines 5 to 7 or 9 to 11 of Algorithm 1 came to.
@@ -40,6 +41,9 @@ class FlowTrainer {
   virtual FlowTrainingLog train(const Topology& topology, const FlowForest& forest,
                                 FlowPhases phases, FlowLevel level, Rng rng) = 0;
   virtual const FlowPolicy& policy() const = 0;
+  /// Its mean over the steps so far, recent ones most: what jumps about from forest to forest evens
+  /// out (Polyak and Juditsky, 1992).
+  virtual const FlowPolicy& averaged() const = 0;
 };
 
 /// `start`: a policy to go on from; null: a new one from `seed`. One thread, so that the same calls

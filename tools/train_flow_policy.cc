@@ -82,10 +82,10 @@ class FlowPolicyTraining {
 
   /// Keeps the policy if it is the best so far.
   void validate() {
-    const double mean = validate_flow_policy(trainer_->policy(), held_aside_);
+    const double mean = validate_flow_policy(trainer_->averaged(), held_aside_);
     if (!best_ || mean < best_mean_) {
       best_mean_ = mean;
-      best_ = trainer_->policy();
+      best_ = trainer_->averaged();
     }
     progress_.done();
     console_.err << fmt::format(
@@ -151,7 +151,7 @@ std::vector<Topology> validation_topologies() {
 double validate_flow_policy(const FlowPolicy& policy, const std::vector<Topology>& topologies) {
   double sum = 0, count = 0;
   for (const Topology& topology : topologies) {
-    for (const std::uint64_t seed : {1, 2, 3, 4}) {
+    for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
       const ForestOptions trees = {ForestKind::kBalanced, seed % 2 == 0 ? 1 : 2, seed};
       const FlowForest forest = make_forest(topology, trees, false);
       const FlowSchedule schedule = play_policy(topology, forest, FlowPhases::kGather, policy);

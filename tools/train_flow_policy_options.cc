@@ -37,6 +37,8 @@ void add_options(CLI::App& app, TrainFlowPolicyOptions& o) {
   add(app, "--validate-every", o.validate_every, "iterations", 1, 1e9);
   add(app, "--hidden-units", t.hidden_units, "of each network, where it is trained anew", 1, 4096);
   add(app, "--learning-rate", t.learning_rate, "of Adam", 0, 1);
+  add(app, "--averaging", t.averaging, "what a step leaves of the mean of the networks before", 0,
+      1);
   add(app, "--discount", t.rewards.discount, "of a reward one round later", 0, 1);
   add(app, "--rounds-weight", t.rewards.rounds_weight,
       "not in the paper: reward in the end, minus that x (rounds / bound - 1)", 0, 1e6);

@@ -65,6 +65,19 @@ TEST(FlowTrainer, TheFrozenLevelStaysAsItIsBitByBit) {
   }
 }
 
+TEST(FlowTrainer, TheAveragedPolicyLiesBetweenTheFirstAndTheLast) {
+  const Toy toy;
+  FlowTrainingOptions options = from_random();
+  options.averaging = 0.75;
+  const auto trainer = make_flow_trainer(options, nullptr, 3);
+  const Perceptron before = trainer->policy().workloads;
+  toy.train(*trainer, FlowLevel::kWorkloads, 0);
+  const Perceptron &now = trainer->policy().workloads, &mean = trainer->averaged().workloads;
+  for (std::size_t i = 0; i < mean.hidden.size(); ++i) {
+    EXPECT_FLOAT_EQ(mean.hidden[i], 0.75F * before.hidden[i] + 0.25F * now.hidden[i]);
+  }
+}
+
 TEST(FlowTrainer, SameSeedSamePolicy) {
   const Toy toy;
   const auto trained = [&](std::uint64_t seed) {
