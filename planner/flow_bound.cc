@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_bound.h"
 
+#include "ir/check.h"
 #include "ir/rng.h"
 #include "planner/flow_forests.h"
 #include "planner/max_flow.h"
@@ -140,8 +141,11 @@ void find_worst_cut(const Topology& topology, Finding& worst) {
       for (int s = 0; s < topology.servers; ++s) {
         if (inside[static_cast<std::size_t>(s)]) worst.inside.push_back(s);
       }
-      worst.value = ratio(topology.servers - static_cast<int>(worst.inside.size()),
-                          entering(topology, inside));
+      const FlowRatio found = ratio(topology.servers - static_cast<int>(worst.inside.size()),
+                                    entering(topology, inside));
+      AGPCS_CHECK(worst.value < found, "a cut of {}/{} after one of {}/{}", found.chunks,
+                  found.units, worst.value.chunks, worst.value.units);
+      worst.value = found;
       set_ratio();
     }
     network.set_source(sink, true);

@@ -95,6 +95,45 @@ TEST(FlowBound, IsTheWorstOfAllCutsOfRandomTopologies) {
   }
 }
 
+TEST(MaxFlow, IsTheMinimumCutOfRandomNetworks) {
+  constexpr int kNodes = 7;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng = Rng(seed).fork("network");
+    MaxFlow network(kNodes);
+    network.set_source(0, true);
+    std::vector<Topology::Link> arcs;
+    for (int a = 0; a < 16; ++a) {
+      const Topology::Link arc = {static_cast<int>(rng.below(kNodes)),
+                                  static_cast<int>(rng.below(kNodes)),
+                                  1 + static_cast<int>(rng.below(3))};
+      if (arc.from == arc.to) continue;
+      arcs.push_back(arc);
+      network.add(arc.from, arc.to, arc.capacity);
+    }
+    const int sink = kNodes - 1;
+    std::int64_t least = 1000;
+    for (int set = 0; set < 1 << kNodes; ++set) {  // the source's side
+      if ((set & 1) == 0 || (set >> sink & 1) != 0) continue;
+      std::int64_t cut = 0;
+      for (const Topology::Link& arc : arcs) {
+        if ((set >> arc.from & 1) != 0 && (set >> arc.to & 1) == 0) cut += arc.capacity;
+      }
+      least = std::min(least, cut);
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(network.run(sink, 1000)), least) << seed;
+    EXPECT_EQ(static_cast<std::int64_t>(network.run(sink, 1000)), least) << seed << " again";
+  }
+}
+
+TEST(MaxFlow, TakesBackWhatAShorterWayTook) {
+  // The shortest way 0-1-2-7 stands in both long ones: 0-1-3-4-7 and 0-5-6-2-7.
+  MaxFlow network(8);
+  network.set_source(0, true);
+  const int arcs[][2] = {{0, 1}, {1, 2}, {2, 7}, {1, 3}, {3, 4}, {4, 7}, {0, 5}, {5, 6}, {6, 2}};
+  for (const auto& [from, to] : arcs) network.add(from, to, 1);
+  EXPECT_EQ(static_cast<int>(network.run(7, 10)), 2);
+}
+
 TEST(MaxFlow, FindsTheFlowAndTheCut) {
   MaxFlow network(5);  // 0 -> {1, 2} -> 3 -> 4
   network.set_source(0, true);
