@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,13 +26,14 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// A step must get shorter by this part, or a bucket's sum when alone.
 constexpr double kGain = 1e-3;
-/// The search, the last of the methods, is left out where another comes that near to the bound.
+/// The search is left out where another method comes that near to the bound.
 constexpr double kNearBound = 1.02;
 /// Of a stage's buckets so many are tried one by one.
 constexpr std::size_t kMostTried = 16;
-/// Those of `flow_methods` that are asked, as far as there are.
-constexpr std::array<std::string_view, 5> kMethods = {"parameter_server", "hamiltonian", "trees",
-                                                      "greedy", "search"};
+/// Those of `flow_methods` that are asked, as far as there are: at once, and where it may help.
+constexpr std::array<std::string_view, 4> kInstant = {"parameter_server", "hamiltonian", "trees",
+                                                      "greedy"};
+constexpr std::array<std::string_view, 1> kSearch = {"search"};
 constexpr std::array<std::pair<std::string_view, AllReduceChoice>, 5> kChoices = {{
     {"auto", AllReduceChoice::kAuto},
     {"ring", AllReduceChoice::kRing},
@@ -64,8 +67,7 @@ class FlowChooser {
     for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
       if (interrupted()) break;
       if (!has_buckets(stage)) continue;
-      std::vector<PlanFlow> flows = schedules(grouped_.stages[at(stage)].devices);
-      for (PlanFlow& flow : flows) flow.stage = stage;
+      const std::vector<PlanFlow> flows = schedules(stage, any);
       std::vector<Offer> offers;
       for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
         if (grouped_.buckets[b].stage == stage) offer(b, flows, any, offers);
@@ -88,31 +90,68 @@ class FlowChooser {
                        [&](const Bucket& bucket) { return bucket.stage == stage; });
   }
 
-  /// For the network between devices, no two alike.
-  const std::vector<PlanFlow>& schedules(const std::vector<DeviceId>& devices) const {
+  /// For the network between a stage's devices; the search is asked where it may help, or with
+  /// `any`.
+  std::vector<PlanFlow> schedules(int stage, bool any) {
+    const std::vector<DeviceId>& devices = grouped_.stages[at(stage)].devices;
     const auto [entry, added] = known_.try_emplace(devices);
-    std::vector<PlanFlow>& flows = entry->second;
-    if (!added) return flows;
+    KnownSchedules& known = entry->second;
+    if (added) make(devices, kInstant, known);
+    if (!known.searched && kNearBound * known.at_best < 1 && (any || may_help(stage, known))) {
+      make(devices, kSearch, known);
+      known.searched = true;
+    }
+    std::vector<PlanFlow> flows = known.flows;
+    for (PlanFlow& flow : flows) flow.stage = stage;
+    return flows;
+  }
+
+  void make(const std::vector<DeviceId>& devices, std::span<const std::string_view> methods,
+            KnownSchedules& known) const {
     const ClusterTopology network = topology_of(problem_.cluster, devices);
-    if (!verify_topology(network.topology).ok()) return flows;
-    const double bound = flow_bound(network.topology, false).rounds(FlowOptions().max_sub_chunks);
-    double least = std::numeric_limits<double>::infinity();
+    if (!verify_topology(network.topology).ok()) return;
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
+    flow_options.effort = options_.effort;
     flow_options.interrupted = options_.interrupted;
+    const double bound = flow_bound(network.topology).rounds(flow_options.max_sub_chunks);
     for (const FlowMethod& method : flow_methods()) {
-      if (std::find(kMethods.begin(), kMethods.end(), method.name) == kMethods.end()) continue;
-      if (method.name == kMethods.back() && least <= kNearBound * bound) continue;
+      if (std::find(methods.begin(), methods.end(), method.name) == methods.end()) continue;
       Result<FlowSchedule> made = method.schedule(network.topology, flow_options);
       if (!made.ok()) continue;  // it does not apply to this network
       normalize(*made);
-      least = std::min(least, made->rounds());
+      const double at_best = bound / made->rounds();
+      known.at_best = known.flows.empty() ? at_best : std::max(known.at_best, at_best);
       PlanFlow flow = plan_flow_of(*made);
-      if (std::find(flows.begin(), flows.end(), flow) == flows.end()) {
-        flows.push_back(std::move(flow));
+      if (std::find(known.flows.begin(), known.flows.end(), flow) == known.flows.end()) {
+        known.flows.push_back(std::move(flow));
       }
     }
-    return flows;
+  }
+
+  /// Whether a schedule at the bound would sum some bucket faster than it is summed now.
+  bool may_help(int stage, const KnownSchedules& known) const {
+    std::set<std::int64_t> tried;
+    for (const Bucket& bucket : grouped_.buckets) {
+      const std::int64_t bytes = bytes_of(bucket);
+      if (bucket.stage != stage || !tried.insert(bytes).second) continue;
+      const double least = fastest(stage, bytes, known.flows).second;
+      if (known.at_best * least < (1 - kGain) * alone(bucket, bytes)) return true;
+    }
+    return false;
+  }
+
+  /// The flow that sums `bytes` fastest when alone, and its seconds; -1: there is none.
+  std::pair<int, double> fastest(int stage, std::int64_t bytes,
+                                 const std::vector<PlanFlow>& flows) const {
+    const std::vector<DeviceId>& devices = grouped_.stages[at(stage)].devices;
+    std::pair<int, double> best = {-1, std::numeric_limits<double>::infinity()};
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      const double seconds = lone_seconds(
+          problem_.cluster, flow_all_reduce(problem_.cluster, devices, flows[f], bytes));
+      if (seconds < best.second) best = {static_cast<int>(f), seconds};
+    }
+    return best;
   }
 
   std::int64_t bytes_of(const Bucket& bucket) const {
@@ -139,18 +178,9 @@ class FlowChooser {
              std::vector<Offer>& offers) {
     const Bucket& bucket = grouped_.buckets[b];
     const std::int64_t bytes = bytes_of(bucket);
-    const auto [known, added] = best_.try_emplace({bucket.stage, bytes}, -1, 0.0);
-    auto& [best, least] = known->second;
-    if (added) {
-      const std::vector<DeviceId>& devices = grouped_.stages[at(bucket.stage)].devices;
-      for (std::size_t f = 0; f < flows.size(); ++f) {
-        const double seconds = lone_seconds(
-            problem_.cluster, flow_all_reduce(problem_.cluster, devices, flows[f], bytes));
-        if (best >= 0 && seconds >= least) continue;
-        best = static_cast<int>(f);
-        least = seconds;
-      }
-    }
+    const auto [entry, added] = best_.try_emplace({bucket.stage, bytes});
+    if (added) entry->second = fastest(bucket.stage, bytes, flows);
+    const auto [best, least] = entry->second;
     if (best < 0) return;
     if (any || least < (1 - kGain) * alone(bucket, bytes)) offers.push_back({b, best, bytes});
   }

@@ -27,22 +27,28 @@ struct FlowChoiceOptions {
   AllReduceChoice choice = AllReduceChoice::kAuto;
   std::uint64_t seed = 0;
   const std::atomic<bool>* interrupted = nullptr;  ///< true: buckets keep what they have
+  std::int64_t effort = 0;                         ///< of the methods (`FlowOptions`)
 };
 
 /// Schedules made so far, by the devices that they are for.
-using KnownFlows = std::map<std::vector<DeviceId>, std::vector<PlanFlow>>;
+struct KnownSchedules {
+  std::vector<PlanFlow> flows;  ///< no two alike
+  double at_best = 1;           ///< rounds that the bound leaves possible, of the fewest found
+  bool searched = false;
+};
+using KnownFlows = std::map<std::vector<DeviceId>, KnownSchedules>;
 
 /// Groups of so many devices are scheduled.
 inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 
 /// The strategy with the all-reduces of `choice`, its buckets as they are or, where it has none, as
 /// the problem groups them.
-/// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search unless
-///   one of them comes within 2% of the bound, make schedules for the topology of its devices; a
-///   bucket is offered the one that sums it fastest when alone, if that is faster than what it has.
-///   All buckets of a stage take their offers if the simulated step gets shorter by 0.1% or more,
-///   else single ones, large ones first; what the step does not need is given back. Unless a bucket
-///   takes one, the strategy comes back unchanged.
+/// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search where a
+///   schedule at the bound would beat what a bucket has, make schedules for
+///   the topology of its devices; a bucket is offered the one that sums it fastest when alone, if
+///   that is faster than what it has. All buckets of a stage take their offers if the simulated
+///   step gets shorter by 0.1% or more, else single ones, large ones first; what the step does not
+///   need is given back. Unless a bucket takes one, the strategy comes back unchanged.
 /// - another: every bucket is reduced so, whatever it takes; by `kFlow` where there is a schedule
 ///   (kLeastFlowDevices to kMostFlowDevices devices), the others keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.

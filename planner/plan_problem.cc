@@ -153,7 +153,7 @@ class Planner {
   /// `chosen`, or a seed that is better once flows serve its buckets: searches do not see flows,
   /// and leave devices out that only a flow reaches well.
   Seed with_all_reduces(Seed chosen) {
-    const FlowChoiceOptions options = {options_.all_reduce, options_.seed, options_.interrupted};
+    FlowChoiceOptions options = {options_.all_reduce, options_.seed, options_.interrupted};
     const bool flows =
         options.choice == AllReduceChoice::kAuto || options.choice == AllReduceChoice::kFlow;
     std::vector<Seed> others;
@@ -169,6 +169,11 @@ class Planner {
       other.score = evaluator_.evaluate(other.strategy);
       if (is_better(other.score, chosen.score)) chosen = std::move(other);
     }
+    if (chosen.strategy.flows.empty()) return chosen;
+    options.effort = 1;  // where flows win they are worth a search
+    KnownFlows better;
+    chosen.strategy =
+        choose_flows(problem_, evaluator_, std::move(chosen.strategy), options, better);
     return chosen;
   }
 
