@@ -327,7 +327,6 @@ TEST(BadClusterFile, AFileThatIsNotThereIsNamed) {
   EXPECT_FALSE(read_cluster("/").ok());
 }
 
-
 // ---- Files of the project ----
 
 TEST(ClusterSamples, ThePapersClusterIsRead) {
