@@ -28,6 +28,9 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 constexpr double kGain = 1e-3;
 /// The search is left out where another method comes that near to the bound.
 constexpr double kNearBound = 1.02;
+/// Chunks are cut into two parts at least where that helps, and into no more than this, or than
+/// makes so many sub-chunks in all.
+constexpr int kMostParts = 8, kMostSubChunks = 32;
 /// Of a stage's buckets so many are tried one by one.
 constexpr std::size_t kMostTried = 16;
 /// Those of `flow_methods` that are asked, as far as there are: at once, and where it may help.
@@ -113,8 +116,13 @@ class FlowChooser {
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
     flow_options.effort = options_.effort;
+    flow_options.barrier = false;  // ranks know none
+    // Small pieces fill the links of few devices sooner; of many devices chunks are small already.
+    flow_options.max_sub_chunks =
+        std::clamp(kMostSubChunks / static_cast<int>(devices.size()), 2, kMostParts);
     flow_options.interrupted = options_.interrupted;
-    const double bound = flow_bound(network.topology).rounds(flow_options.max_sub_chunks);
+    const double bound =
+        flow_bound(network.topology).overlapped_rounds(flow_options.max_sub_chunks);
     for (const FlowMethod& method : flow_methods()) {
       if (std::find(methods.begin(), methods.end(), method.name) == methods.end()) continue;
       Result<FlowSchedule> made = method.schedule(network.topology, flow_options);
