@@ -64,16 +64,6 @@ void FlowPacking::tell_neighbours(int server, int chunk) {
   }
 }
 
-void FlowPacking::load(const FlowSchedule& all_gather) {
-  const auto first_hop = static_cast<std::int32_t>(hops_.size());
-  hops_.insert(hops_.end(), all_gather.routes.begin(), all_gather.routes.end());
-  if (all_gather.all_gather.empty()) return;
-  const std::int32_t first = all_gather.all_gather.front().round;
-  for (const Workload& w : all_gather.all_gather) {
-    if (w.round - first < rounds_) put(w.chunk, first_hop + w.route, w.round - first);
-  }
-}
-
 bool FlowPacking::fits(std::int32_t hop, int round) {
   const std::vector<int>& links = hops_[at(hop)].links;
   return std::all_of(links.begin(), links.end(), [&](int l) { return free(round, l) > 0; });

@@ -20,10 +20,6 @@ class FlowPacking {
   FlowPacking(const Topology& topology, std::span<const FlowRoute> hops, int sub_chunks,
               int rounds);
 
-  /// Takes over the workloads of an all-gather, from its first round on, as far as they lie within
-  /// the rounds. Its routes need not be among the hops.
-  void load(const FlowSchedule& all_gather);
-
   /// Servers that still lack a sub-chunk, summed over all sub-chunks. 0: packed.
   std::int64_t missing() const { return missing_; }
 
