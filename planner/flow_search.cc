@@ -29,6 +29,7 @@ namespace {
 
 constexpr int kRingTries = 8;
 constexpr int kMostPacked = 128;  // servers
+constexpr int kMostCut = 400;     // servers for which greedy cuts chunks
 // Of one attempt (FlowPacking::work): a workload, and at most in all.
 constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
 constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
@@ -103,9 +104,10 @@ class GatherSearch {
     }
   }
 
-  /// Where nothing better is there. Large ones whole: cutting them finer gains little.
+  /// Where nothing better is there. Chunks of many servers whole: cutting them gains little.
   Status try_greedy() {
-    for (int k = 1; k <= (topology_.servers <= kMostPacked ? options_.max_sub_chunks : 1); ++k) {
+    const int most = topology_.servers <= kMostCut ? options_.max_sub_chunks : 1;
+    for (int k = 1; k <= most; ++k) {
       if (best_ && (done() || best_rounds() <= kNear * goal())) return {};
       std::optional<FlowSchedule> schedule =
           greedy_all_gather(topology_, k, 1, options_.interrupted, rng_.fork("greedy"));

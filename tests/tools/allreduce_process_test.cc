@@ -19,7 +19,7 @@ const std::string kCommand = std::string(AGPCS_BIN_DIR) + "/agpcs-allreduce";
 
 // A search that would take hours.
 TEST(AllreduceProcess, AnInterruptedSearchShowsItsBestSchedule) {
-  Process process({kCommand, "dgx:4,8", "--effort", "1000000"});
+  Process process({kCommand, "dcell:9,1", "--effort", "1000000"});
   ASSERT_TRUE(process.wait_for_errors("a schedule by search"));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   process.signal(SIGINT);
@@ -31,7 +31,7 @@ TEST(AllreduceProcess, AnInterruptedSearchShowsItsBestSchedule) {
 }
 
 TEST(AllreduceProcess, AnInterruptedComparisonShowsTheMethodsSoFar) {
-  Process process({kCommand, "dgx:4,8", "--compare", "--effort", "1000000"});
+  Process process({kCommand, "dcell:9,1", "--compare", "--effort", "1000000"});
   ASSERT_TRUE(process.wait_for_errors("a schedule by greedy"));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   process.signal(SIGINT);
