@@ -33,7 +33,8 @@ FlowSchedule reduced_along(const FlowRing& ring) {
 
 Result<FlowSchedule> schedule_hamiltonian(const Topology& topology, const FlowOptions& options) {
   AGPCS_RETURN_IF_ERROR(verify_topology(topology));
-  const auto tries = static_cast<int>(kTries * std::clamp<std::int64_t>(options.effort, 1, 1000));
+  const auto tries = static_cast<int>(
+      options.effort == 0 ? 1 : kTries * std::min<std::int64_t>(options.effort, 1000));
   const std::vector<FlowRing> rings =
       find_rings(topology, 1, Rng(options.seed).fork("hamiltonian"), tries);
   if (rings.empty()) {

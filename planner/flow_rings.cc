@@ -13,7 +13,7 @@
 namespace agpcs {
 namespace {
 
-constexpr int kMoves = 3000;                      // a try
+constexpr int kMovesPerServer = 100, kMostMoves = 3000;  // a try
 constexpr std::uint64_t kOneInMakesItWorse = 16;  // moves: may make one cycle more
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -426,7 +426,8 @@ std::vector<FlowRing> find_rings(const Topology& topology, int count, Rng rng, i
   for (int t = 0; t < tries; ++t) {
     if (!flows.start(count, rng)) return {};
     int excess = flows.excess(rng);
-    for (int m = 0; m < kMoves && excess > 0; ++m) {
+    const int moves = std::min(kMostMoves, kMovesPerServer * topology.servers);
+    for (int m = 0; m < moves && excess > 0; ++m) {
       excess = flows.move(excess, rng);
     }
     std::vector<FlowRing> rings = excess > 0 ? std::vector<FlowRing>() : flows.rings(rng);

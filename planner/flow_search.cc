@@ -27,9 +27,9 @@
 namespace agpcs {
 namespace {
 
-constexpr int kRingTries = 8;
-constexpr int kMostPacked = 128;  // servers
-constexpr int kMostCut = 400;     // servers for which greedy cuts chunks
+constexpr int kRingTries = 8, kQuickRingTries = 1;  // the latter without effort
+constexpr int kMostPacked = 128;                    // servers
+constexpr int kMostCut = 400;                       // servers for which greedy cuts chunks
 // Of one attempt (FlowPacking::work): a workload, and at most in all.
 constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
 constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
@@ -81,17 +81,19 @@ class GatherSearch {
     }
   }
 
+  int ring_tries() const { return options_.effort == 0 ? kQuickRingTries : kRingTries; }
+
   void try_rings() {
     for (int count = options_.max_sub_chunks; count >= 1 && !done(); --count) {
       if (best_ && rounds(count, topology_.servers - 1) >= best_rounds()) continue;
       if (rounds(count, topology_.servers - 1) < bound_.value()) continue;
       const std::vector<FlowRing> rings =
-          find_rings(topology_, count, rng_.fork("rings"), kRingTries);
+          find_rings(topology_, count, rng_.fork("rings"), ring_tries());
       if (!rings.empty()) consider(all_gather_along(rings));
     }
     if (best_) return;
     const std::optional<FlowForest> forest =
-        ring_with_pendants(topology_, rng_.fork("pendants"), kRingTries);
+        ring_with_pendants(topology_, rng_.fork("pendants"), ring_tries());
     if (forest) consider(spread(topology_, *forest));
   }
 
