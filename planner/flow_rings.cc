@@ -14,7 +14,7 @@ namespace agpcs {
 namespace {
 
 constexpr int kMovesPerServer = 100, kMostMoves = 3000;  // a try
-constexpr std::uint64_t kOneInMakesItWorse = 16;  // moves: may make one cycle more
+constexpr std::uint64_t kOneInMakesItWorse = 16;         // moves: may make one cycle more
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
