@@ -6,27 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace agpcs {
 namespace {
-
-/// By link: the one that leads back; -1: none.
-std::vector<int> twins_of(const Topology& topology) {
-  std::map<std::pair<int, int>, int> by_ends;
-  const auto count = static_cast<int>(topology.links.size());
-  for (int l = 0; l < count; ++l) {
-    const Topology::Link& link = topology.links[static_cast<std::size_t>(l)];
-    by_ends.emplace(std::pair(link.from, link.to), l);
-  }
-  std::vector<int> twins;
-  for (const Topology::Link& link : topology.links) {
-    const auto found = by_ends.find({link.to, link.from});
-    twins.push_back(found == by_ends.end() ? -1 : found->second);
-  }
-  return twins;
-}
 
 /// Servers from the owner outward, each after the one that `route_of` joins it to; short where some
 /// are not joined.
@@ -69,26 +52,6 @@ Status verify_tree(const FlowForest& forest, const FlowTree& tree, bool up) {
 }
 
 }  // namespace
-
-bool mirror_up(const Topology& topology, FlowForest& forest) {
-  const std::vector<int> twins = twins_of(topology);
-  const auto count = static_cast<std::int32_t>(forest.routes.size());
-  std::vector<FlowRoute> turned;
-  for (const FlowRoute& route : forest.routes) {
-    FlowRoute& back = turned.emplace_back(FlowRoute{route.to, route.from, {}});
-    for (auto l = route.links.rbegin(); l != route.links.rend(); ++l) {
-      const int twin = twins[static_cast<std::size_t>(*l)];
-      if (twin < 0) return false;
-      back.links.push_back(twin);
-    }
-  }
-  forest.routes.insert(forest.routes.end(), turned.begin(), turned.end());
-  for (FlowTree& tree : forest.trees) {
-    tree.up = tree.down;
-    for (std::int32_t& route : tree.up) route += route < 0 ? 0 : count;
-  }
-  return true;
-}
 
 Status verify_forest(const Topology& topology, const FlowForest& forest) {
   if (forest.servers != topology.servers || forest.sub_chunks < 1 ||

@@ -28,10 +28,6 @@ struct FlowForest {
   std::vector<FlowTree> trees;
 };
 
-/// The upward routes that are the downward ones turned round; needs a topology whose links have
-/// twins. Returns false, changing nothing, where a link has none.
-bool mirror_up(const Topology& topology, FlowForest& forest);
-
 /// Errors (kInvalidInput): a tree that is no tree of all servers, a route that is none of the
 /// topology's.
 Status verify_forest(const Topology& topology, const FlowForest& forest);

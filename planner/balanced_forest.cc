@@ -299,9 +299,7 @@ FlowForest make_forest(const Topology& topology, const ForestOptions& options, b
     return joined_both_ways(down_forest(reversed(topology), options), forest);
   }
   FlowForest back = forest;
-  for (FlowRoute& route : back.routes) {
-    for (int& l : route.links) l ^= 1;
-  }
+  back.routes = on_twins(std::move(back.routes));
   return joined_both_ways(back, forest);
 }
 

@@ -62,6 +62,13 @@ bool has_equal_twins(const Topology& topology) {
   return true;
 }
 
+std::vector<FlowRoute> on_twins(std::vector<FlowRoute> routes) {
+  for (FlowRoute& route : routes) {
+    for (int& link : route.links) link ^= 1;
+  }
+  return routes;
+}
+
 ShortestWays::ShortestWays(const Topology& topology, int from, Rng rng)
     : topology_(topology), from_(from) {
   if (topology.routes.empty()) {

@@ -33,6 +33,10 @@ std::vector<FlowRoute> hops_of(const Topology& topology, const std::vector<int>&
 /// l's twin is l ^ 1), and no routes are given.
 bool has_equal_twins(const Topology& topology);
 
+/// Routes of a topology as routes of the reversed one: over each link's twin.
+/// Needs: `has_equal_twins`.
+std::vector<FlowRoute> on_twins(std::vector<FlowRoute> routes);
+
 /// Shortest ways from one server to all nodes, where servers forward too; a topology's own routes
 /// where it has some. Among equal ways the last link is drawn.
 class ShortestWays {

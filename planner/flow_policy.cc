@@ -102,9 +102,7 @@ class Tries {
                     gather);
     }
     FlowSchedule back = gather;  // on reversed links: over each link's twin
-    for (FlowRoute& route : back.routes) {
-      for (int& l : route.links) l ^= 1;
-    }
+    back.routes = on_twins(std::move(back.routes));
     return joined(mirrored(back), gather);
   }
 

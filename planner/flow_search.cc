@@ -184,14 +184,6 @@ class GatherSearch {
   std::optional<FlowSchedule> best_;
 };
 
-/// The same hops over the links that lead back.
-FlowSchedule on_twins(FlowSchedule schedule) {
-  for (FlowRoute& route : schedule.routes) {
-    for (int& link : route.links) link ^= 1;
-  }
-  return schedule;
-}
-
 /// Every sub-chunk in `parts`, each round in as many.
 FlowSchedule cut_finer(const FlowSchedule& all_gather, int parts) {
   FlowSchedule result = {
@@ -232,7 +224,8 @@ Result<FlowSchedule> schedule_search(const Topology& topology, const FlowOptions
   AGPCS_TRY(FlowSchedule down, search(topology, bound.exact_all_gather, "all-gather"));
   FlowSchedule up;
   if (has_equal_twins(topology)) {
-    up = on_twins(down);
+    up = down;
+    up.routes = on_twins(std::move(up.routes));
   } else {
     AGPCS_TRY(up, search(reversed(topology), bound.exact_reduce_scatter, "reduce-scatter"));
     const int both = std::lcm(down.sub_chunks, up.sub_chunks);

@@ -52,24 +52,18 @@ Result<FlowForest> packed_forest(const Topology& topology, int sub_chunks, std::
                             topology.name, kMostTimes * (least + 1)));
 }
 
-/// The same trees over the links that lead back.
-FlowForest on_twins(FlowForest forest) {
-  for (FlowRoute& route : forest.routes) {
-    for (int& link : route.links) link ^= 1;
-  }
-  return forest;
-}
-
 Result<FlowSchedule> schedule_once(const Topology& topology, const FlowBound& bound, int sub_chunks,
                                    bool barrier, const Rng& rng) {
   AGPCS_TRY(const FlowForest down,
             packed_forest(topology, sub_chunks, bound.exact_all_gather.sub_rounds(sub_chunks),
                           rng.fork("down")));
-  AGPCS_TRY(const FlowForest up,
-            has_equal_twins(topology)
-                ? Result<FlowForest>(on_twins(down))
-                : packed_forest(reversed(topology), sub_chunks,
+  FlowForest up = down;
+  if (has_equal_twins(topology)) {
+    up.routes = on_twins(std::move(up.routes));
+  } else {
+    AGPCS_TRY(up, packed_forest(reversed(topology), sub_chunks,
                                 bound.exact_reduce_scatter.sub_rounds(sub_chunks), rng.fork("up")));
+  }
   return list_schedule(topology, joined_both_ways(up, down), barrier, ListOrder::kCritical,
                        rng.fork("order"));
 }
