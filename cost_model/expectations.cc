@@ -7,14 +7,17 @@ namespace agpcs {
 namespace {
 
 /// In the order of `expectation_names`.
-std::vector<double> expected_values(const Estimate& estimate) {
+std::vector<double> expected_values(const Plan& plan, const Estimate& estimate) {
   std::vector<double> values = {estimate.step_seconds, estimate.samples_per_second};
-  for (const StageEstimate& stage : estimate.stages) {
+  for (std::size_t s = 0; s < estimate.stages.size(); ++s) {
+    const StageEstimate& stage = estimate.stages[s];
     values.push_back(stage.forward_seconds);
     values.push_back(stage.backward_seconds);
+    if (plan.stages[s].ranks.size() > 1) values.push_back(stage.all_reduce_seconds);
   }
   for (const DeviceEstimate& device : estimate.devices) {
     values.push_back(device.utilization);
+    if (sends(plan, device.rank)) values.push_back(device.send_seconds);
     values.push_back(static_cast<double>(device.memory.total()));
     values.push_back(static_cast<double>(device.bytes_sent));
   }
@@ -33,7 +36,7 @@ double rounded(double value, std::string_view unit) {
 
 std::vector<Expectation> expectations(const Plan& plan, const Estimate& estimate) {
   const std::vector<std::string> names = expectation_names(plan);
-  const std::vector<double> values = expected_values(estimate);
+  const std::vector<double> values = expected_values(plan, estimate);
   AGPCS_CHECK(names.size() == values.size(), "{} expectations, {} values", names.size(),
               values.size());
   std::vector<Expectation> expect;

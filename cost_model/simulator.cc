@@ -9,12 +9,15 @@
 namespace agpcs {
 namespace {
 
-std::vector<StageEstimate> stage_estimates(const Plan& plan, const StepModel& model) {
+std::vector<StageEstimate> stage_estimates(const Plan& plan, const StepModel& model,
+                                           const StepRun& run) {
   std::vector<StageEstimate> stages(plan.stages.size());
-  for (const StepRank& rank : model.ranks) {
+  for (std::size_t r = 0; r < model.ranks.size(); ++r) {
+    const StepRank& rank = model.ranks[r];
     StageEstimate& stage = stages[static_cast<std::size_t>(rank.stage)];
     stage.forward_seconds = std::max(stage.forward_seconds, rank.times.forward);
     stage.backward_seconds = std::max(stage.backward_seconds, rank.times.backward);
+    stage.all_reduce_seconds = std::max(stage.all_reduce_seconds, run.ranks[r].all_reduce_seconds);
   }
   return stages;
 }
@@ -29,7 +32,7 @@ Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& c
   Estimate estimate;
   estimate.step_seconds = run.seconds;
   estimate.samples_per_second = static_cast<double>(plan.training.batch) / run.seconds;
-  estimate.stages = stage_estimates(plan, model);
+  estimate.stages = stage_estimates(plan, model, run);
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const RankRun& rank = run.ranks[r];
     DeviceEstimate device;
@@ -38,6 +41,7 @@ Result<Estimate> simulate(const Plan& plan, const Graph& graph, const Cluster& c
     device.compute_seconds = rank.compute_seconds;
     device.utilization = rank.compute_seconds / run.seconds;
     device.exposed_communication = rank.exposed_communication;
+    device.send_seconds = rank.send_seconds;
     device.bytes_sent = rank.bytes_sent;
     device.memory = memory[r];
     estimate.bytes_sent += rank.bytes_sent;

@@ -27,6 +27,7 @@ struct TimelineEvent {
 /// One micro-batch on the stage's slowest replica.
 struct StageEstimate {
   double forward_seconds = 0, backward_seconds = 0;
+  double all_reduce_seconds = 0;  ///< of all the step's, each from when its last member is there
 };
 
 struct DeviceEstimate {
@@ -35,6 +36,7 @@ struct DeviceEstimate {
   double compute_seconds = 0;        ///< in computations, slowed or not
   double utilization = 0;            ///< compute_seconds / step_seconds
   double exposed_communication = 0;  ///< not computing while a transfer or collective of it runs
+  double send_seconds = 0;           ///< of all it sends, each from when both ends are there
   std::int64_t bytes_sent = 0;
   MemoryUse memory;
 };

@@ -166,10 +166,17 @@ void StepEngine::finish(int rank, int index) {
   state.running[stream] = -1;
   waits_of(rank)[index] = kDone;
   run_.seconds = std::max(run_.seconds, now_);
+  if (detail_.bytes) count_seconds(rank, instruction.id.opcode, now_ - state.start[stream]);
   if (detail_.timeline) {
     run_.timeline.push_back({rank, instruction.id, state.start[stream], now_});
   }
   for (int i = instruction.next; i < instruction.next_end; ++i) satisfy(rank, program.next[at(i)]);
+}
+
+void StepEngine::count_seconds(int rank, Opcode opcode, double seconds) {
+  RankRun& run = run_.ranks[at(rank)];
+  if (opcode == Opcode::kAllReduce) run.all_reduce_seconds += seconds;
+  if (opcode == Opcode::kSend || opcode == Opcode::kSendGradient) run.send_seconds += seconds;
 }
 
 void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, int index) {

@@ -23,6 +23,8 @@ struct RankRun {
   double compute_seconds = 0;
   double exposed_communication = 0;
   std::int64_t bytes_sent = 0;
+  /// In all-reduces, and in sends, each from when its ends were there; with `StepDetail::bytes`.
+  double all_reduce_seconds = 0, send_seconds = 0;
 };
 
 struct StepRun {
@@ -34,7 +36,7 @@ struct StepRun {
 
 /// What is counted besides time.
 struct StepDetail {
-  bool bytes = false;  ///< by rank and link
+  bool bytes = false;  ///< by rank and link, and the seconds that they take
   bool timeline = false;
 };
 
@@ -129,6 +131,7 @@ class StepEngine {
   void start_phase(int id);
   void start_flows(int id);
   void count_bytes(const Flow& flow, std::int64_t bytes);
+  void count_seconds(int rank, Opcode opcode, double seconds);
   void end_flow(const FlowEnd& end);
   void next_phase(int id);
   void end_exchange(int id);

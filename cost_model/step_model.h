@@ -17,9 +17,6 @@
 
 namespace agpcs {
 
-/// Bytes of the loss that ranks sum in a report.
-inline constexpr std::int64_t kReportBytes = 8;
-
 /// An instruction by its index in its program.
 struct StepInstruction {
   InstructionId id;

@@ -20,11 +20,15 @@ class TrainingReader {
   explicit TrainingReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
   Training read(const YAML::Node& node) {
-    const YamlMap map(node, "training", {"batch", "precision", "loss", "optimizer"}, diagnostics_);
+    const YamlMap map(node, "training",
+                      {"batch", "precision", "loss", "optimizer", "statistics_every"},
+                      diagnostics_);
     Training training;
     training.batch = map.integer("batch", 1, std::int64_t{1} << 32).value_or(0);
     training.precision =
         map.choice("precision", "precision", "precisions", precisions()).value_or("fp32");
+    training.statistics_every = map.integer("statistics_every", 0, std::int64_t{1} << 32)
+                                    .value_or(training.statistics_every);
     if (const YAML::Node* loss = map.find("loss")) training.loss = read_loss(map, *loss);
     if (const YAML::Node* optimizer = map.find("optimizer")) {
       training.optimizer = read_optimizer(map, *optimizer);

@@ -152,11 +152,31 @@ std::vector<Transfer> transfers(const Plan& plan, int cut, int rank) {
   return result;
 }
 
+bool sends(const Plan& plan, int rank) {
+  const int stage = plan.stage_of_rank(rank);
+  return std::any_of(plan.cuts.begin(), plan.cuts.end(), [&](const Cut& cut) {
+    if (cut.from == stage) return true;
+    return cut.to == stage && std::any_of(cut.tensors.begin(), cut.tensors.end(),
+                                          [](const CutTensor& tensor) { return tensor.gradient; });
+  });
+}
+
+std::int64_t report_words(std::int64_t ranks) { return 2 + kQuantityCount * ranks; }
+
+std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every) {
+  constexpr std::int64_t kWord = sizeof(double);
+  constexpr std::int64_t kAlways = 2 * kWord;  // the loss and the first word
+  if (statistics_every == 0) return kAlways;
+  const std::int64_t others = (report_words(ranks) - 1) * kWord;
+  return kAlways + (others + statistics_every - 1) / statistics_every;
+}
+
 std::vector<std::string> expectation_names(const Plan& plan) {
   std::vector<std::string> names = {"step", "throughput"};
   for (const PlanStage& stage : plan.stages) {
     names.push_back("forward " + stage.name);
     names.push_back("backward " + stage.name);
+    if (stage.ranks.size() > 1) names.push_back("all-reduce " + stage.name);
   }
   std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
   for (const PlanStage& stage : plan.stages) {
@@ -165,8 +185,10 @@ std::vector<std::string> expectation_names(const Plan& plan) {
       if (rank < devices.size() && i < stage.devices.size()) devices[rank] = stage.devices[i];
     }
   }
-  for (const std::string& device : devices) {
+  for (int rank = 0; rank < plan.rank_count(); ++rank) {
+    const std::string& device = devices[static_cast<std::size_t>(rank)];
     names.push_back("utilization " + device);
+    if (sends(plan, rank)) names.push_back("send " + device);
     names.push_back("peak-memory " + device);
     names.push_back("bytes-sent " + device);
   }

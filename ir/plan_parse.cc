@@ -166,7 +166,8 @@ class PlanParser {
   }
 
   void parse_training(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_, {"batch", "micro-batches", "schedule", "precision"});
+    PlanLineReader in(line, diagnostics_,
+                      {"batch", "micro-batches", "schedule", "precision", "statistics-every"});
     plan_.training.batch = in.integer_value("batch");
     plan_.micro_batches = in.integer_value("micro-batches");
     const std::string_view schedule = in.value("schedule");
@@ -177,6 +178,7 @@ class PlanParser {
               did_you_mean(schedule, {"1f1b", "gpipe"}, "schedules"));
     }
     plan_.training.precision = in.name_value("precision");
+    plan_.training.statistics_every = in.integer_value("statistics-every");
     in.finish();
   }
 

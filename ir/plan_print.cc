@@ -57,8 +57,9 @@ class PlanPrinter {
 
   void print_training() {
     const Training& t = plan_.training;
-    add("training batch={} micro-batches={} schedule={} precision={}\n", t.batch,
-        plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision));
+    add("training batch={} micro-batches={} schedule={} precision={} statistics-every={}\n",
+        t.batch, plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision),
+        t.statistics_every);
     add("loss {}", quoted(t.loss.kind));
     for (const auto& [output, weight] : t.loss.outputs) add(" {}={}", quoted(output), weight);
     const Optimizer& o = t.optimizer;

@@ -81,6 +81,10 @@ class StructureChecker {
   void check_training() {
     const Training& t = plan_.training;
     if (t.batch < 1 || t.batch > kLargest) fail(fmt::format("batch is {}", t.batch));
+    if (t.statistics_every < 0 || t.statistics_every > kLargest) {
+      fail(fmt::format("statistics-every is {}", t.statistics_every),
+           "a number of steps; 0: never");
+    }
     if (plan_.micro_batches < 1 || plan_.micro_batches > std::numeric_limits<int>::max()) {
       return fail(fmt::format("micro-batches is {}", plan_.micro_batches));
     }

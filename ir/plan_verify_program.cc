@@ -139,6 +139,7 @@ class ProgramChecker {
       }
       const Clock* finished = clock_after(i, after[d]);
       if (finished == nullptr) continue;
+      check_kind(i, after[d]);
       for (std::size_t s = 0; s < clock.size(); ++s) clock[s] = std::max(clock[s], (*finished)[s]);
     }
     start_.push_back(clock);
@@ -146,6 +147,16 @@ class ProgramChecker {
     end_.push_back(clock);
     last_[stream] = clock;
     in_stream_.push_back(count_[stream]);
+  }
+
+  /// Replayers post messages and collectives from the compute stream, once what they need is there.
+  void check_kind(std::size_t i, const InstructionId& dependency) {
+    if (stream_of(id(i).opcode) == StreamKind::kCompute) return;
+    const StreamKind kind = stream_of(dependency.opcode);
+    if (kind == StreamKind::kCompute || kind == stream_of(id(i).opcode)) return;
+    fail(static_cast<int>(i),
+         fmt::format("'{}' waits for '{}'", spelled(id(i)), name_of(dependency)),
+         "messages and collectives wait for computations and gradients only");
   }
 
   /// What has surely finished once `dependency` has happened; nullptr if it cannot be waited for.

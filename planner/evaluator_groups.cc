@@ -91,7 +91,9 @@ const Exchange* GroupTable::flow_of(GroupInfo& group, const PlanFlow& flow, std:
 
 const Exchange* GroupTable::report_of(GroupInfo& group) {
   if (group.small.empty() && group.devices.size() > 1) {
-    group.small = small_all_reduce(problem_.cluster, group.devices, kReportBytes);
+    const auto ranks = static_cast<std::int64_t>(group.devices.size());
+    group.small = small_all_reduce(problem_.cluster, group.devices,
+                                   mean_report_bytes(ranks, problem_.training.statistics_every));
     set_lone_rates(group.small);
     remembered_ += bytes_of(group.small);
   }

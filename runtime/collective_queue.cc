@@ -54,14 +54,15 @@ Result<Ticket> CollectiveQueue::enqueue(const Buffer& buffer, int group, AllRedu
   const std::lock_guard lock(mutex_);
   const auto it = groups_.find(group);
   if (it == groups_.end()) return invalid_input(fmt::format("group {} is not open", group));
-  return push({buffer, &it->second, algorithm, nullptr});
+  return push({buffer, &it->second, algorithm, nullptr, steady_nanoseconds()});
 }
 
 Result<Ticket> CollectiveQueue::enqueue_flow(const Buffer& buffer, int flow) {
   const std::lock_guard lock(mutex_);
   const auto it = flows_.find(flow);
   if (it == flows_.end()) return invalid_input(fmt::format("flow {} is not open", flow));
-  return push({buffer, it->second.group, AllReduce::kFlow, &it->second.program});
+  return push(
+      {buffer, it->second.group, AllReduce::kFlow, &it->second.program, steady_nanoseconds()});
 }
 
 Result<Ticket> CollectiveQueue::push(const Job& job) {
@@ -95,6 +96,11 @@ void CollectiveQueue::fail(const Status& reason) {
   changed_.notify_all();
 }
 
+OperationTime CollectiveQueue::time_of(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return times_.of(ticket);
+}
+
 void CollectiveQueue::run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -108,7 +114,7 @@ void CollectiveQueue::run() {
     running_ = false;
     if (status.ok()) {
       jobs_.pop_front();
-      ++done_;
+      times_.done(++done_, job.enqueued);
     } else if (failure_.ok()) {
       failure_ = Status(status.code(), fmt::format("{}: {}", describe(job), status.message()));
     }

@@ -5,6 +5,7 @@
 
 #include "runtime/all_reduce.h"
 #include "runtime/flow_reduce.h"
+#include "runtime/operation_times.h"
 #include "runtime/wire.h"
 
 #include <agpcs/status.h>
@@ -12,6 +13,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -36,6 +38,7 @@ class CollectiveQueue {
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
   /// Fails what is queued and all that will be with `reason`; the first failure counts.
   void fail(const Status& reason);
+  OperationTime time_of(Ticket ticket) const;
 
  private:
   struct Job {
@@ -43,6 +46,7 @@ class CollectiveQueue {
     const RankGroup* group = nullptr;
     AllReduce algorithm = AllReduce::kRing;
     const FlowProgram* flow = nullptr;  // with `kFlow`
+    std::int64_t enqueued = 0;
   };
   struct Flow {
     const RankGroup* group = nullptr;
@@ -62,6 +66,7 @@ class CollectiveQueue {
   std::map<int, Flow> flows_;        // likewise
   std::deque<Job> jobs_;             // front: the one running
   Ticket enqueued_ = 0, done_ = 0;
+  OperationTimes times_;
   Status failure_;
   bool running_ = false, stopping_ = false;
   std::thread worker_;

@@ -50,10 +50,13 @@ class Flattener {
   Result<FlatProgram> run() {
     AGPCS_RETURN_IF_ERROR(check_tags());
     const Program& program = plan_.programs[static_cast<std::size_t>(stage_)];
-    number_events(program);
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+      index_[key_of(program.instructions[i].id)] = i;
+    }
+    flat_.all_reduces.assign(plan_.buckets.size(), kNoInstruction);
     for (const Instruction& instruction : program.instructions) add(instruction);
     mark_last_backward();
-    find_releases();
+    find_releases(program);
     return std::move(flat_);
   }
 
@@ -71,25 +74,9 @@ class Flattener {
     return {};
   }
 
-  void number_events(const Program& program) {
-    std::size_t next = 0;
-    for (const Instruction& instruction : program.instructions) {
-      event_[key_of(instruction.id)] = next++;
-    }
-    flat_.gradient_events.assign(plan_.buckets.size(), FlatProgram::kNoEvent);
-    flat_.bucket_instructions.assign(plan_.buckets.size(), FlatProgram::kNoEvent);
-    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
-      if (plan_.buckets[b].stage == stage_) flat_.gradient_events[b] = next++;
-    }
-    flat_.event_count = next;
-  }
-
-  std::size_t event_of(const InstructionId& id) const {
-    if (id.opcode == Opcode::kGradients) {
-      return flat_.gradient_events[static_cast<std::size_t>(id.object)];
-    }
-    const auto it = event_.find(key_of(id));
-    AGPCS_CHECK(it != event_.end(), "verified plan waits for {}, which it lacks", name_of(id));
+  std::size_t index_of(const InstructionId& id) const {
+    const auto it = index_.find(key_of(id));
+    AGPCS_CHECK(it != index_.end(), "verified plan waits for {}, which it lacks", name_of(id));
     return it->second;
   }
 
@@ -99,16 +86,28 @@ class Flattener {
     FlatInstruction& flat = flat_.instructions.emplace_back();
     flat.id = id;
     flat.name = spell(plan_, id);
-    for (const InstructionId& before : instruction.after) flat.after.push_back(event_of(before));
+    if (stream_of(id.opcode) == StreamKind::kCompute) await(instruction.after, flat);
     if (is_transfer(id.opcode)) flat.transfers = transfers_of(id);
     flat.group = world_group(plan_);
     if (id.opcode == Opcode::kAllReduce) {
       flat.group = stage_;
       flat.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
       flat.flow = plan_.buckets[static_cast<std::size_t>(id.object)].flow;
-      flat_.bucket_instructions[static_cast<std::size_t>(id.object)] = index;
+      flat_.all_reduces[static_cast<std::size_t>(id.object)] = index;
     }
     flat_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
+  }
+
+  // Streams are in order: the last instruction of each stands for all before it. Computations are
+  // done by the time that a later one has its turn.
+  void await(const std::vector<InstructionId>& after, FlatInstruction& flat) const {
+    for (const InstructionId& before : after) {
+      const StreamKind kind = stream_of(before.opcode);
+      if (kind == StreamKind::kCompute) continue;
+      std::size_t& last = flat.awaits[static_cast<std::size_t>(transport_stream(kind))];
+      const std::size_t index = index_of(before);
+      if (last == kNoInstruction || index > last) last = index;
+    }
   }
 
   std::vector<FlatTransfer> transfers_of(const InstructionId& id) const {
@@ -132,46 +131,50 @@ class Flattener {
     }
   }
 
-  // An instruction is released by the latest compute instruction that it waits for, itself or
-  // through others, its predecessor in its stream included. Programs list causes before effects.
-  void find_releases() {
-    const auto& compute = flat_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
-    flat_.released.resize(compute.size() + 1);
-    std::vector<std::size_t> released_by(flat_.event_count, 0);
+  // A message or collective waits for computations and gradients alone, and for its predecessor in
+  // its stream: the latest of them releases it. Programs list causes before effects.
+  void find_releases(const Program& program) {
+    std::vector<std::size_t> done(flat_.instructions.size(),
+                                  0);  // computations, when i is released
     std::array<std::size_t, kStreamKindCount> stream_so_far{};
-    std::size_t computed = 0;
+    std::size_t computed = 0, before_last_backward = 0;
     for (std::size_t i = 0; i < flat_.instructions.size(); ++i) {
-      const FlatInstruction& instruction = flat_.instructions[i];
+      FlatInstruction& instruction = flat_.instructions[i];
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
-        released_by[i] = ++computed;
-        if (instruction.last) release_buckets(released_by, computed);
+        if (instruction.last) before_last_backward = computed;
+        done[i] = ++computed;
         continue;
       }
       std::size_t& release = stream_so_far[static_cast<std::size_t>(stream)];
-      for (const std::size_t before : instruction.after) {
-        release = std::max(release, released_by[before]);
+      for (const InstructionId& before : program.instructions[i].after) {
+        const bool gradients = before.opcode == Opcode::kGradients;
+        release = std::max(release, gradients ? before_last_backward : done[index_of(before)]);
       }
-      released_by[i] = release;
-      // An all_reduce gets its buffer when its bucket is ready, within the last backward.
-      if (instruction.id.opcode == Opcode::kAllReduce) continue;
-      flat_.released[release].push_back(i);
-    }
-  }
-
-  void release_buckets(std::vector<std::size_t>& released_by, std::size_t computed) const {
-    for (const std::size_t event : flat_.gradient_events) {
-      if (event != FlatProgram::kNoEvent) released_by[event] = computed;
+      instruction.release = done[i] = release;
     }
   }
 
   const Plan& plan_;
   const int rank_, stage_;
-  std::map<Key, std::size_t> event_;
+  std::map<Key, std::size_t> index_;
   FlatProgram flat_;
 };
 
 }  // namespace
+
+Stream transport_stream(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::kSend:
+      return Stream::kSend;
+    case StreamKind::kRecv:
+      return Stream::kRecv;
+    case StreamKind::kCollective:
+    case StreamKind::kCompute:
+      return Stream::kCollective;
+  }
+  return Stream::kCollective;
+}
 
 int world_group(const Plan& plan) { return static_cast<int>(plan.stages.size()); }
 

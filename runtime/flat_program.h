@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // FlatProgram: one rank's program with everything resolved that can be: peers, tags, groups, and
-// which event waits for which. A step is then a walk over arrays.
+// what waits for what. A step is then a walk over arrays.
 #pragma once
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/transport.h>
 #include <agpcs/types.h>
 
 #include <array>
@@ -21,12 +22,17 @@ struct FlatTransfer {
   std::uint64_t tag = 0;
 };
 
-/// Instruction i completes event i. The event "bucket b has its last gradient" is
-/// `FlatProgram::gradient_events[b]`.
+/// Where there is no instruction.
+inline constexpr std::size_t kNoInstruction = static_cast<std::size_t>(-1);
+
 struct FlatInstruction {
   InstructionId id;
   std::string name;  ///< as the plan's text spells it, "recv c0 mb=3"
-  std::vector<std::size_t> after;
+  /// Of a computation, by Stream: the last instruction there that it waits for.
+  std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
+  /// Of a message or collective: how many computations are done once it has all that it waits for.
+  /// An all_reduce needs its bucket's gradients besides, which come during the last backward.
+  std::size_t release = 0;
   std::vector<FlatTransfer> transfers;  ///< of sends and receives
   AllReduce algorithm = AllReduce::kRing;
   int flow = -1;      ///< of an all_reduce by `kFlow`: index into Plan::flows
@@ -36,17 +42,13 @@ struct FlatInstruction {
 
 struct FlatProgram {
   std::vector<FlatInstruction> instructions;
-  std::size_t event_count = 0;
   /// By StreamKind: indices of its instructions in order.
   std::array<std::vector<std::size_t>, kStreamKindCount> streams;
-  /// released[k]: the sends, receives and reports whose buffers exist (or may be asked for) once k
-  /// instructions of the compute stream are done, and not before.
-  std::vector<std::vector<std::size_t>> released;
-  std::vector<std::size_t> gradient_events;      ///< by bucket of the plan; kNoEvent: not ours
-  std::vector<std::size_t> bucket_instructions;  ///< by bucket: its all_reduce; kNoEvent: none
-  static constexpr std::size_t kNoEvent = static_cast<std::size_t>(-1);
+  std::vector<std::size_t> all_reduces;  ///< by bucket of the plan; kNoInstruction: none of ours
 };
 
+/// The stream of the transport that carries `kind`, which is not kCompute.
+Stream transport_stream(StreamKind kind);
 /// The group of all ranks; the group of stage i is i.
 int world_group(const Plan& plan);
 /// Index of the host of each rank's device.

@@ -51,6 +51,7 @@ class NcclTransport final : public Transport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
+  OperationTime time_of(Stream stream, Ticket ticket) const override;
   void abort(const Status& reason) override {
     fail(reason);  // first: here the reason is this one, not its echo
     meeting_.report(reason);
@@ -202,6 +203,13 @@ Status NcclTransport::wait(Stream stream, Ticket ticket, milliseconds limit) {
       return collectives_.wait(ticket, limit);
   }
   return internal_error("wait for an unknown stream");
+}
+
+OperationTime NcclTransport::time_of(Stream stream, Ticket ticket) const {
+  const NcclLane& lane = stream == Stream::kSend   ? sends_
+                         : stream == Stream::kRecv ? recvs_
+                                                   : collectives_;
+  return lane.time_of(ticket);
 }
 
 Status check_device(int rank, int device) {

@@ -78,6 +78,7 @@ Status NcclLane::finish(milliseconds limit) {
 Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
   Job job;
   job.operation = operation;
+  job.enqueued = steady_nanoseconds();
   if (operation.buffer.on_gpu && operation.moves()) {
     AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
   }
@@ -118,6 +119,11 @@ Status NcclLane::wait(Ticket ticket, milliseconds limit) {
   if (!failure_.ok()) return failure_;
   return {StatusCode::kTimeout,
           fmt::format("{}: timed out after {} ms", jobs_.front().operation.text(), limit.count())};
+}
+
+OperationTime NcclLane::time_of(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return times_.of(ticket);
 }
 
 void NcclLane::run() {
@@ -233,10 +239,10 @@ void NcclLane::retire(const Job& job) {
   leaving_ = -1;
   const std::lock_guard lock(mutex_);
   if (job.computed != nullptr) events_.push_back(job.computed);
+  times_.done(++done_, job.enqueued);
   jobs_.pop_front();
   --launched_;
   --notices_;
-  ++done_;
   changed_.notify_all();
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/nccl_links.h"
 #include "runtime/nccl_meeting.h"
 #include "runtime/nccl_staging.h"
+#include "runtime/operation_times.h"
 
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -44,6 +45,8 @@ class NcclLane {
 
   Result<Ticket> enqueue(const NcclOperation& operation);
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
+  /// As the host saw it: the end is when CUDA's notice of it was handled.
+  OperationTime time_of(Ticket ticket) const;
   /// Fails what is under way and all that will be with `reason`; the first failure counts. Waits
   /// end once no buffer is touched any more.
   void fail(const Status& reason);
@@ -57,6 +60,7 @@ class NcclLane {
     NcclOperation operation;
     cudaEvent_t computed = nullptr;  // the work that the compute stream had; null: none to wait for
     StagingBlock staging;
+    std::int64_t enqueued = 0;
   };
 
   void run();
@@ -89,12 +93,13 @@ class NcclLane {
   int leaving_ = -1;  // the rank found gone by the last look
   NcclPause pause_ = [this] { return pause(); };
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // the first `launched_` are under way
   std::size_t launched_ = 0;
   std::size_t notices_ = 0;  // ends that CUDA told of
   Ticket enqueued_ = 0, done_ = 0;
+  OperationTimes times_;
   std::string task_name_;
   Task task_;  // null: none, or done
   Status task_status_;

@@ -1,120 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replayer: four streams, one walk over the flat program each. The caller's thread computes; a
-// thread for each of send, recv and collective waits for what its next instruction needs, enqueues
-// it and waits until it is done. Buffers are asked for on the caller's thread only.
+// The replayer: one walk over the flat program. The caller's thread computes, and posts each
+// message and collective as soon as it has what it waits for; the transport sees them to their end.
+// It waits only where a computation needs one of them, and at the end of the step.
 #include "runtime/flat_program.h"
+#include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
-#include "runtime/step_events.h"
 
 #include <agpcs/replayer.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <thread>
 #include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 std::string rank_name(const Plan& plan, int rank) {
   return fmt::format("rank {} ({})", rank, device_of_rank(plan, rank));
 }
 
+constexpr std::array<Stream, 3> kStreams = {Stream::kSend, Stream::kRecv, Stream::kCollective};
+constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRecv,
+                                              StreamKind::kCollective};
+
 class PlanReplayer final : public Replayer, private GradientListener {
  public:
-  PlanReplayer(FlatProgram program, std::string name, Transport& transport, Executor& executor,
-               const ReplayOptions& options);
+  PlanReplayer(const Plan& plan, int rank, FlatProgram program, Transport& transport,
+               Executor& executor, const ReplayOptions& options);
   ~PlanReplayer() override;
   PlanReplayer(const PlanReplayer&) = delete;
   PlanReplayer& operator=(const PlanReplayer&) = delete;
 
   Result<StepReport> run_step() override;
+  std::vector<double>& to_report() override { return to_report_; }
+  const std::vector<double>& reported() const override { return reported_; }
+  const std::vector<InstructionId>& instructions() const override { return ids_; }
+  const StepTimes& times() const override { return times_; }
 
  private:
+  // What has been posted of an instruction that is no computation; 0, 0: nothing.
+  struct Posted {
+    Ticket first = 0, last = 0;
+  };
   const FlatInstruction& at(std::size_t index) const { return program_.instructions[index]; }
-  std::size_t released_event(std::size_t index) const { return program_.event_count + index; }
+  const std::vector<std::size_t>& stream(StreamKind kind) const {
+    return program_.streams[static_cast<std::size_t>(kind)];
+  }
 
+  void begin_step();
   bool compute_step();
+  bool await(const FlatInstruction& instruction);
   Status compute(const FlatInstruction& instruction);
-  /// Asks for the buffers of what `computed` finished compute instructions release.
-  bool release(std::size_t computed);
-  Status fetch_buffers(std::size_t index);
-  bool finish_streams();
   void bucket_ready(int bucket) override;
-
-  void run_stream(StreamKind kind);
-  Status communicate(std::size_t index, Stream stream);
-  Result<Ticket> enqueue(std::size_t index, std::size_t part);
+  /// Posts what has all that it waits for, as far as it is its turn.
+  void post();
+  bool may_start(const FlatInstruction& instruction) const;
+  void post(std::size_t index);
+  Result<Ticket> post(std::size_t index, std::size_t part);
+  Result<Buffer> buffer_of(const FlatInstruction& instruction, std::size_t part);
+  Buffer report_buffer();
+  bool finish_step();
+  bool wait(Stream stream, std::size_t index);
+  void take_reported();
+  void note_times();
   void fail(const std::string& what, const Status& cause);
 
   const FlatProgram program_;
   const std::string name_;
+  const std::int64_t statistics_every_;
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;
-  StepEvents events_;                         // instructions, gradients, releases
-  std::vector<std::vector<Buffer>> buffers_;  // by instruction, then transfer
-  std::int64_t step_ = 0;
-  double loss_ = 0;
-  std::vector<std::thread> threads_;
+  std::vector<InstructionId> ids_;
+  StepTimes times_;
+  std::vector<double> to_report_, reported_;
+  std::vector<double> report_;  // the loss, then words: what travels
+
+  // Of the running step.
+  std::int64_t step_;
+  std::size_t computed_ = 0;              // computations that are done
+  std::array<std::size_t, 3> next_ = {};  // by Stream: how many instructions are posted
+  std::array<Ticket, 3> newest_ = {};     // by Stream
+  std::vector<Posted> posted_;            // by instruction
+  std::vector<char> ready_;               // by bucket: it has its last gradient
+  Status failure_;
 };
 
-PlanReplayer::PlanReplayer(FlatProgram program, std::string name, Transport& transport,
+PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program, Transport& transport,
                            Executor& executor, const ReplayOptions& options)
     : program_(std::move(program)),
-      name_(std::move(name)),
+      name_(rank_name(plan, rank)),
+      statistics_every_(plan.training.statistics_every),
       transport_(transport),
       executor_(executor),
       options_(options),
-      events_(program_.event_count + program_.instructions.size()) {
-  for (const FlatInstruction& instruction : program_.instructions) {
-    buffers_.emplace_back(std::max<std::size_t>(instruction.transfers.size(), 1));
-  }
-  for (const StreamKind kind : {StreamKind::kSend, StreamKind::kRecv, StreamKind::kCollective}) {
-    if (program_.streams[static_cast<std::size_t>(kind)].empty()) continue;
-    threads_.emplace_back([this, kind] { run_stream(kind); });
-  }
+      times_(program_.instructions.size(), std::max<std::size_t>(options.kept_steps, 1)),
+      to_report_(static_cast<std::size_t>(report_words(plan.rank_count())), 0.0),
+      reported_(to_report_),
+      report_(to_report_.size() + 1, 0.0),
+      step_(options.first_step),
+      posted_(program_.instructions.size()),
+      ready_(plan.buckets.size(), 0) {
+  for (const FlatInstruction& instruction : program_.instructions) ids_.push_back(instruction.id);
 }
 
 PlanReplayer::~PlanReplayer() {
-  events_.stop();
-  for (std::thread& thread : threads_) thread.join();
-  if (events_.failure().ok()) return;
-  for (const Stream stream : {Stream::kSend, Stream::kRecv, Stream::kCollective}) {
+  if (failure_.ok()) return;
+  for (const Stream stream : kStreams) {
     // After the abort this only waits until the executor's buffers are let go of.
     [[maybe_unused]] const Status known = transport_.wait(stream, 0, options_.limit);
   }
 }
 
 Result<StepReport> PlanReplayer::run_step() {
-  const auto begin = Clock::now();
-  const Status before = events_.failure();
-  if (!before.ok()) return before;
-  events_.begin_step();
+  if (!failure_.ok()) return failure_;
+  const std::int64_t begin = steady_nanoseconds();
+  begin_step();
   const Status begun = executor_.begin_step(step_);
   if (!begun.ok()) fail(fmt::format("begin of step {}", step_), begun);
-  if (!begun.ok() || !compute_step() || !finish_streams()) return events_.failure();
-  const std::chrono::duration<double> seconds = Clock::now() - begin;
-  return StepReport{step_++, loss_, seconds.count()};
+  if (!begun.ok() || !compute_step() || !finish_step()) return failure_;
+  note_times();
+  take_reported();
+  const double seconds = static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
+  return StepReport{step_++, report_[0], seconds};
+}
+
+void PlanReplayer::begin_step() {
+  computed_ = 0;
+  next_ = {};
+  std::fill(posted_.begin(), posted_.end(), Posted{});
+  std::fill(ready_.begin(), ready_.end(), char{0});
 }
 
 bool PlanReplayer::compute_step() {
-  if (!release(0)) return false;
-  std::size_t computed = 0;
-  for (const std::size_t index : program_.streams[static_cast<std::size_t>(StreamKind::kCompute)]) {
+  InstructionTime* times = times_.row(step_);
+  post();
+  for (const std::size_t index : stream(StreamKind::kCompute)) {
     const FlatInstruction& instruction = at(index);
-    if (!events_.wait(instruction.after)) return false;
+    if (!failure_.ok() || !await(instruction)) return false;
+    times[index].begin = steady_nanoseconds();
     const Status status = compute(instruction);
-    if (!status.ok()) {
-      fail(instruction.name, status);
-      return false;
-    }
-    events_.set(index);
-    if (!release(++computed)) return false;
+    times[index].end = steady_nanoseconds();
+    if (!status.ok()) fail(instruction.name, status);
+    if (!failure_.ok()) return false;
+    ++computed_;
+    post();
+  }
+  return failure_.ok();
+}
+
+bool PlanReplayer::await(const FlatInstruction& instruction) {
+  for (const Stream stream : kStreams) {
+    const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
+    if (awaited != kNoInstruction && !wait(stream, awaited)) return false;
   }
   return true;
 }
@@ -132,85 +174,46 @@ Status PlanReplayer::compute(const FlatInstruction& instruction) {
   }
 }
 
-bool PlanReplayer::release(std::size_t computed) {
-  for (const std::size_t index : program_.released[computed]) {
-    const Status status = fetch_buffers(index);
-    if (!status.ok()) {
-      fail(at(index).name, status);
-      return false;
-    }
-    events_.set(released_event(index));
-  }
-  return true;
-}
-
-Status PlanReplayer::fetch_buffers(std::size_t index) {
-  const FlatInstruction& instruction = at(index);
-  if (instruction.id.opcode == Opcode::kReport) {
-    loss_ = executor_.loss();
-    buffers_[index][0] = {&loss_, sizeof loss_, DType::kFp64, false};
-    return {};
-  }
-  const bool gradient = instruction.id.opcode == Opcode::kSendGradient ||
-                        instruction.id.opcode == Opcode::kRecvGradient;
-  for (std::size_t i = 0; i < instruction.transfers.size(); ++i) {
-    const Transfer& transfer = instruction.transfers[i].transfer;
-    const int cut = instruction.id.object, micro_batch = instruction.id.micro_batch;
-    AGPCS_TRY(buffers_[index][i], gradient ? executor_.gradient(cut, transfer, micro_batch)
-                                           : executor_.activation(cut, transfer, micro_batch));
-  }
-  return {};
-}
-
-// Within backward: the bucket's reduction starts as soon as it is its turn, while backward goes on.
+// Within backward: the bucket's reduction is posted as soon as it is its turn, while backward goes
+// on.
 void PlanReplayer::bucket_ready(int bucket) {
-  const auto b = static_cast<std::size_t>(bucket);
-  const std::size_t index = program_.bucket_instructions[b];
-  if (index != FlatProgram::kNoEvent) {
-    auto buffer = executor_.bucket(bucket);
-    if (!buffer.ok()) return fail(at(index).name, buffer.status());
-    buffers_[index][0] = *buffer;
-    events_.set(released_event(index));
-  }
-  events_.set(program_.gradient_events[b]);
+  ready_[static_cast<std::size_t>(bucket)] = 1;
+  post();
 }
 
-bool PlanReplayer::finish_streams() {
-  for (std::size_t index = 0; index < program_.instructions.size(); ++index) {
-    if (!events_.wait(index)) return false;
-  }
-  return true;
-}
-
-void PlanReplayer::run_stream(StreamKind kind) {
-  const Stream stream = kind == StreamKind::kSend   ? Stream::kSend
-                        : kind == StreamKind::kRecv ? Stream::kRecv
-                                                    : Stream::kCollective;
-  std::uint64_t step = 0;
-  while ((step = events_.wait_for_step(step)) != 0) {
-    for (const std::size_t index : program_.streams[static_cast<std::size_t>(kind)]) {
-      if (!events_.wait(at(index).after) || !events_.wait(released_event(index))) return;
-      const Status status = communicate(index, stream);
-      if (!status.ok()) return fail(at(index).name, status);
-      events_.set(index);
+void PlanReplayer::post() {
+  for (std::size_t s = 0; s < kStreams.size(); ++s) {
+    const std::vector<std::size_t>& instructions = stream(kKinds[s]);
+    while (failure_.ok() && next_[s] < instructions.size() &&
+           may_start(at(instructions[next_[s]]))) {
+      post(instructions[next_[s]++]);
     }
   }
 }
 
-Status PlanReplayer::communicate(std::size_t index, Stream stream) {
-  const FlatInstruction& instruction = at(index);
-  const bool collective = stream == Stream::kCollective;
-  const std::size_t parts = collective ? 1 : instruction.transfers.size();
-  Ticket last = 0;
-  for (std::size_t part = 0; part < parts; ++part) {
-    AGPCS_TRY(last, enqueue(index, part));
-  }
-  return parts == 0 ? Status() : transport_.wait(stream, last, options_.limit);
+bool PlanReplayer::may_start(const FlatInstruction& instruction) const {
+  if (computed_ < instruction.release) return false;
+  if (instruction.id.opcode != Opcode::kAllReduce) return true;
+  return ready_[static_cast<std::size_t>(instruction.id.object)] != 0;
 }
 
-Result<Ticket> PlanReplayer::enqueue(std::size_t index, std::size_t part) {
+void PlanReplayer::post(std::size_t index) {
   const FlatInstruction& instruction = at(index);
-  const Buffer& buffer = buffers_[index][part];
+  const StreamKind kind = stream_of(instruction.id.opcode);
+  Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
+  const std::size_t parts = kind == StreamKind::kCollective ? 1 : instruction.transfers.size();
+  posted_[index] = {newest + 1, newest + parts};
+  for (std::size_t part = 0; part < parts; ++part) {
+    const auto ticket = post(index, part);
+    if (!ticket.ok()) return fail(instruction.name, ticket.status());
+    newest = *ticket;
+  }
+  posted_[index] = {newest - parts + 1, newest};
+}
+
+Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
+  const FlatInstruction& instruction = at(index);
+  AGPCS_TRY(const Buffer buffer, buffer_of(instruction, part));
   switch (instruction.id.opcode) {
     case Opcode::kSend:
     case Opcode::kSendGradient:
@@ -226,9 +229,74 @@ Result<Ticket> PlanReplayer::enqueue(std::size_t index, std::size_t part) {
   }
 }
 
+Result<Buffer> PlanReplayer::buffer_of(const FlatInstruction& instruction, std::size_t part) {
+  const int object = instruction.id.object, micro_batch = instruction.id.micro_batch;
+  switch (instruction.id.opcode) {
+    case Opcode::kReport:
+      return report_buffer();
+    case Opcode::kAllReduce:
+      return executor_.bucket(object);
+    case Opcode::kSendGradient:
+    case Opcode::kRecvGradient:
+      return executor_.gradient(object, instruction.transfers[part].transfer, micro_batch);
+    default:
+      return executor_.activation(object, instruction.transfers[part].transfer, micro_batch);
+  }
+}
+
+Buffer PlanReplayer::report_buffer() {
+  report_[0] = executor_.loss();
+  std::copy(to_report_.begin(), to_report_.end(), report_.begin() + 1);
+  const bool all = statistics_every_ > 0 && (step_ + 1) % statistics_every_ == 0;
+  const std::size_t words = all ? report_.size() : 2;
+  std::fill(report_.begin() + static_cast<std::ptrdiff_t>(words), report_.end(), 0.0);
+  return {report_.data(), words * sizeof(double), DType::kFp64, false};
+}
+
+bool PlanReplayer::finish_step() {
+  for (std::size_t s = 0; s < kStreams.size(); ++s) {
+    const std::vector<std::size_t>& instructions = stream(kKinds[s]);
+    if (!instructions.empty() && !wait(kStreams[s], instructions.back())) return false;
+  }
+  return true;
+}
+
+bool PlanReplayer::wait(Stream stream, std::size_t index) {
+  const Status status = transport_.wait(stream, posted_[index].last, options_.limit);
+  if (status.ok()) return true;
+  // It is the first one that is not done that everything waits for.
+  std::size_t stuck = index;
+  for (const std::size_t earlier : this->stream(stream_of(at(index).id.opcode))) {
+    stuck = earlier;
+    if (earlier == index) break;
+    if (!transport_.wait(stream, posted_[earlier].last, std::chrono::milliseconds(0)).ok()) break;
+  }
+  fail(at(stuck).name, status);
+  return false;
+}
+
+void PlanReplayer::take_reported() {
+  std::copy(report_.begin() + 1, report_.end(), reported_.begin());
+}
+
+void PlanReplayer::note_times() {
+  InstructionTime* times = times_.row(step_);
+  for (std::size_t s = 0; s < kStreams.size(); ++s) {
+    for (const std::size_t index : stream(kKinds[s])) {
+      const Posted& posted = posted_[index];
+      times[index] = {};
+      if (posted.first > posted.last) continue;  // nothing to move
+      times[index].begin = transport_.time_of(kStreams[s], posted.first).begin;
+      times[index].end = transport_.time_of(kStreams[s], posted.last).end;
+    }
+  }
+}
+
+// The first failure counts.
 void PlanReplayer::fail(const std::string& what, const Status& cause) {
-  const Status status(cause.code(), fmt::format("{}: {}: {}", name_, what, cause.message()));
-  if (events_.fail(status)) transport_.abort(status);
+  if (!failure_.ok()) return;
+  failure_ = Status(cause.code(), fmt::format("{}: {}: {}", name_, what, cause.message()));
+  transport_.abort(failure_);
 }
 
 Status check_fit(const Plan& plan, int rank, const Transport& transport) {
@@ -262,8 +330,8 @@ Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& t
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
-  return std::unique_ptr<Replayer>(std::make_unique<PlanReplayer>(
-      std::move(program), rank_name(plan, rank), transport, executor, options));
+  return std::unique_ptr<Replayer>(
+      std::make_unique<PlanReplayer>(plan, rank, std::move(program), transport, executor, options));
 }
 
 }  // namespace

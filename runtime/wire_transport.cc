@@ -35,13 +35,13 @@ Status WireTransport::open_flow(int flow, int group, const PlanFlow& schedule) {
 Result<Ticket> WireTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {
   AGPCS_RETURN_IF_ERROR(check(buffer, peer, tag));
   AGPCS_TRY(auto message, wire_->send(buffer.data, buffer.bytes, peer, tag));
-  return push(sends_, std::move(message), peer, buffer.bytes);
+  return sends_.push(std::move(message), peer, buffer.bytes);
 }
 
 Result<Ticket> WireTransport::recv(const Buffer& buffer, int peer, std::uint64_t tag) {
   AGPCS_RETURN_IF_ERROR(check(buffer, peer, tag));
   AGPCS_TRY(auto message, wire_->recv(buffer.data, buffer.bytes, peer, tag));
-  return push(recvs_, std::move(message), peer, buffer.bytes);
+  return recvs_.push(std::move(message), peer, buffer.bytes);
 }
 
 Result<Ticket> WireTransport::all_reduce(const Buffer& buffer, int group, AllReduce algorithm) {
@@ -62,13 +62,25 @@ Status WireTransport::check_on_cpu(const Buffer& buffer) {
 Status WireTransport::wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {
   switch (stream) {
     case Stream::kSend:
-      return wait(sends_, "send to", ticket, limit);
+      return sends_.wait(ticket, limit);
     case Stream::kRecv:
-      return wait(recvs_, "recv from", ticket, limit);
+      return recvs_.wait(ticket, limit);
     case Stream::kCollective:
       return collectives_.wait(ticket, limit);
   }
   return internal_error("wait for an unknown stream");
+}
+
+OperationTime WireTransport::time_of(Stream stream, Ticket ticket) const {
+  switch (stream) {
+    case Stream::kSend:
+      return sends_.time_of(ticket);
+    case Stream::kRecv:
+      return recvs_.time_of(ticket);
+    case Stream::kCollective:
+      return collectives_.time_of(ticket);
+  }
+  return {};
 }
 
 void WireTransport::abort(const Status& reason) {
@@ -77,9 +89,10 @@ void WireTransport::abort(const Status& reason) {
 }
 
 void WireTransport::abort_quietly(const Status& reason) {
+  sends_.fail(reason);
+  recvs_.fail(reason);
   collectives_.fail(reason);
   wire_->cancel(reason);
-  aborted_ = true;
 }
 
 Status WireTransport::check(const Buffer& buffer, int peer, std::uint64_t tag) const {
@@ -89,36 +102,6 @@ Status WireTransport::check(const Buffer& buffer, int peer, std::uint64_t tag) c
         fmt::format("message for rank {}: the buffer is on a GPU, the transport is not", peer));
   }
   return {};
-}
-
-Ticket WireTransport::push(Line& line, std::unique_ptr<WireMessage> message, int peer,
-                           std::size_t bytes) {
-  line.posted.push_back({std::move(message), peer, bytes});
-  return ++line.enqueued;
-}
-
-Status WireTransport::wait(Line& line, const char* direction, Ticket ticket,
-                           std::chrono::milliseconds limit) const {
-  const Deadline deadline = std::chrono::steady_clock::now() + limit;
-  if (ticket > line.enqueued) {
-    return internal_error(fmt::format("ticket {} of {} was never given", ticket, line.enqueued));
-  }
-  while (line.failure.ok() && line.done < ticket) {
-    const Posted& posted = line.posted.front();
-    const Status status = posted.message->wait(deadline);
-    if (status.ok()) {
-      line.posted.pop_front();
-      ++line.done;
-      continue;
-    }
-    const std::string cause = status.code() == StatusCode::kTimeout
-                                  ? fmt::format("timed out after {} ms", limit.count())
-                                  : status.message();
-    line.failure = Status(status.code(), fmt::format("{} rank {}, {} bytes: {}", direction,
-                                                     posted.peer, posted.bytes, cause));
-  }
-  if (!line.failure.ok() || aborted_) line.posted.clear();  // withdraws them
-  return line.done >= ticket ? Status() : line.failure;
 }
 
 }  // namespace agpcs

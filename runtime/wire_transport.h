@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// WireTransport: a transport over a wire. Messages are posted at once and waited for in order;
-// collectives have a thread.
+// WireTransport: a transport over a wire. Messages are posted at once; they, and the collectives,
+// are seen to their end by a thread for each stream.
 #pragma once
 
 #include "runtime/collective_queue.h"
+#include "runtime/message_line.h"
 #include "runtime/wire.h"
 
 #include <agpcs/transport.h>
 
-#include <atomic>
-#include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -33,35 +31,21 @@ class WireTransport final : public Transport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override;
+  OperationTime time_of(Stream stream, Ticket ticket) const override;
   void abort(const Status& reason) override;
   /// As `abort`, but tells nobody: another rank failed, and all are told already.
   void abort_quietly(const Status& reason);
 
  private:
-  struct Posted {
-    std::unique_ptr<WireMessage> message;
-    int peer = 0;
-    std::size_t bytes = 0;
-  };
-  // The messages of one direction, waited for in order.
-  struct Line {
-    std::deque<Posted> posted;
-    Ticket enqueued = 0, done = 0;
-    Status failure;
-  };
-
   static Status check_on_cpu(const Buffer& buffer);
   Status check(const Buffer& buffer, int peer, std::uint64_t tag) const;
-  static Ticket push(Line& line, std::unique_ptr<WireMessage> message, int peer, std::size_t bytes);
-  Status wait(Line& line, const char* direction, Ticket ticket,
-              std::chrono::milliseconds limit) const;
 
   std::unique_ptr<Wire> wire_;
   int rank_, size_;
   std::function<void()> detach_;
-  Line sends_, recvs_;
-  std::atomic<bool> aborted_{false};
-  CollectiveQueue collectives_;  // last: its thread uses the wire
+  // Last: their threads use the wire.
+  MessageLine sends_{"send to"}, recvs_{"recv from"};
+  CollectiveQueue collectives_;
 };
 
 }  // namespace agpcs

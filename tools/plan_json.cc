@@ -28,6 +28,7 @@ void write_training(JsonWriter& json, const Plan& plan) {
   json.key("training").begin_object();
   json.key("batch").value(t.batch).key("micro_batches").value(plan.micro_batches);
   json.key("schedule").value(name_of(plan.schedule)).key("precision").value(t.precision);
+  json.key("statistics_every").value(t.statistics_every);
   json.key("loss").begin_object().key("kind").value(t.loss.kind).key("outputs").begin_object();
   for (const auto& [output, weight] : t.loss.outputs) json.key(output).value(weight);
   json.end_object().end_object();

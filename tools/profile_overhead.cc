@@ -93,6 +93,9 @@ class RenumberedGroups final : public Transport {
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
     return transport_.wait(stream, ticket, limit);
   }
+  OperationTime time_of(Stream stream, Ticket ticket) const override {
+    return transport_.time_of(stream, ticket);
+  }
   void abort(const Status& reason) override { transport_.abort(reason); }
 
  private:

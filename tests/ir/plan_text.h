@@ -13,7 +13,7 @@ inline constexpr std::string_view kPlanText = R"(agpcs-plan 1
 made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none evaluations=0 interrupted=no
 model name=mlp dims=none digest=sha256:b86fcbfb989ff508129b5ff3ca832396f17bbe41df7e507bda257b4f8cebb508
 cluster name=lab digest=sha256:798994c97449d09ca89e8f251965cedb86fb0f266b9e4d001c093703d27b051d
-training batch=8 micro-batches=2 schedule=1f1b precision=fp32
+training batch=8 micro-batches=2 schedule=1f1b precision=fp32 statistics-every=5
 loss softmax_cross_entropy logits=1 aux=0.4
 optimizer sgd learning-rate=0.01 momentum=0.9 weight-decay=0
 stage s0 ranks=0-1 devices=a/0-1 samples=3,1 recompute=no operators=3
@@ -57,15 +57,19 @@ expect
   throughput 6500 samples/s
   forward s0 120us
   backward s0 240us
+  all-reduce s0 310us
   forward s1 90.5us
   backward s1 200us
   utilization a/0 0.873
+  send a/0 42.0us
   peak-memory a/0 3.21GB
   bytes-sent a/0 640B
   utilization a/1 0.291
+  send a/1 14.0us
   peak-memory a/1 1.07GB
   bytes-sent a/1 256B
   utilization b/0 1.00
+  send b/0 56.0us
   peak-memory b/0 900MB
   bytes-sent b/0 0B
 )";

@@ -54,6 +54,9 @@ class SlowTransport final : public Transport {
     if (stream == Stream::kCollective) be_late(late_all_reduces_, ticket);
     return status;
   }
+  OperationTime time_of(Stream stream, Ticket ticket) const override {
+    return inner_.time_of(stream, ticket);
+  }
   void abort(const Status& reason) override { inner_.abort(reason); }
 
  private:

@@ -9,7 +9,7 @@
 // in-order streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
 // recv_gradient) and collective (all_reduce, report). An instruction starts when its predecessor
 // in its stream has finished and everything in its `after` has finished. A transfer needs both
-// ends.
+// ends. Messages and collectives wait for computations and gradients only.
 #pragma once
 
 #include <agpcs/status.h>
@@ -46,7 +46,18 @@ struct Training {
   std::string precision = "fp32";  ///< fp32, tf32, fp16 or bf16: type of activations and gradients
   Loss loss;
   Optimizer optimizer;
+  /// Every so many steps the report also carries what ranks measured, so that they notice together
+  /// when the hardware is no longer what the plan expects; 0: never.
+  std::int64_t statistics_every = 5;
 };
+
+/// Words (fp64) of a report beside the loss: 2 for the running job's affairs, and for each rank as
+/// many as it measures quantities (agpcs/drift.h). The first of them travels in every step, the
+/// others every `statistics_every` steps.
+inline constexpr int kQuantityCount = 3;
+std::int64_t report_words(std::int64_t ranks);
+/// Bytes of a report, on average over the steps.
+std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every);
 
 /// A pipeline stage: a convex set of operators, replicated over `ranks`.
 /// Replica i takes `samples[i]` samples of every micro-batch: rows [sum of earlier samples, +
@@ -232,12 +243,17 @@ struct Transfer {
 /// the producer sums them.
 std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
 
+/// Whether `rank` sends activations or gradients to other stages.
+bool sends(const Plan& plan, int rank);
+
 /// "ring", "flow:f0": the bucket's algorithm as its line spells it.
 std::string algorithm_text(const Plan& plan, const PlanBucket& bucket);
 
 /// The names that `expect` has, in its order: step, throughput; forward and backward of each stage
-/// (its slowest replica, one micro-batch); utilization, peak-memory and bytes-sent of each rank's
-/// device.
+/// (its slowest replica, one micro-batch), all-reduce of each stage of several ranks (all of a
+/// step, each from when its last member is there); utilization (of the step's time computing), send
+/// (all messages of a step, each from when both ends are there; of ranks that send any),
+/// peak-memory and bytes-sent of each rank's device.
 std::vector<std::string> expectation_names(const Plan& plan);
 /// "s", "samples/s", "B" or "" (a fraction) by the first word of an expectation's name.
 std::string_view expectation_unit(std::string_view name);

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace agpcs {
 
@@ -25,6 +27,17 @@ class GradientListener {
  public:
   virtual ~GradientListener() = default;
   virtual void bucket_ready(int bucket) = 0;
+};
+
+/// A piece of what training has learned: the values of a parameter or of a state tensor (running
+/// means), or what the optimizer remembers of a parameter. fp32 elements, row-major.
+struct StateItem {
+  std::string tensor;  ///< as the model names it
+  std::string slot;    ///< "value", "momentum", "first", "second"
+  std::int64_t elements = 0;
+  friend bool operator==(const StateItem& a, const StateItem& b) {
+    return a.tensor == b.tensor && a.slot == b.slot && a.elements == b.elements;
+  }
 };
 
 /// A stage's computation on one rank. Calls come from one thread in program order:
@@ -58,6 +71,16 @@ class Executor {
   /// This rank's part of the step's loss: sum over its samples / plan.training.batch. Ranks of the
   /// last stage add up to the mean loss of the batch; other ranks return 0.
   virtual double loss() const = 0;
+
+  /// All that this rank's stage has learned, in an order that depends on the stage alone; replicas
+  /// have the same items. Between steps only, as the two below. An executor without (the default)
+  /// can neither be saved nor moved to another plan.
+  virtual std::vector<StateItem> state() const { return {}; }
+  /// Copies elements [first, first + count) of `item` to `out`, in the memory of the host.
+  virtual Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                            float* out) const;
+  virtual Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                             const float* values);
 };
 
 }  // namespace agpcs

@@ -5,11 +5,14 @@
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/step_times.h>
 #include <agpcs/transport.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace agpcs {
 
@@ -17,6 +20,8 @@ struct ReplayOptions {
   /// Longest wait for any one instruction, another rank's computation before it included. A rank
   /// that dies is noticed much sooner, by the transport.
   std::chrono::milliseconds limit{300000};
+  std::int64_t first_step = 0;  ///< the number of the first step: of its samples, and of Adam's
+  std::size_t kept_steps = 64;  ///< steps whose times are kept
 };
 
 /// What one step did, seen from this rank.
@@ -36,10 +41,22 @@ class Replayer {
                                                   const ReplayOptions& options = {});
   virtual ~Replayer() = default;
   /// One step: a flat loop over the program; no parsing, no allocation of its own, no negotiation.
-  /// Computes on the calling thread, beside one thread for each of the other streams.
+  /// Computes, posts and waits on the calling thread alone.
   /// On failure the transport is aborted, the status names rank and instruction ("rank 1 (volta/1):
   /// recv c0 mb=3: ..."), and every later call fails with it.
   virtual Result<StepReport> run_step() = 0;
+
+  /// What this rank says in the report of the next step, beside its loss (`report_words`, values),
+  /// and the sums over all ranks of what was said in the last one. Word 0 travels in every step;
+  /// the others in each step s with (s + 1) a multiple of `Training::statistics_every`, and are 0
+  /// after the other steps.
+  virtual std::vector<double>& to_report() = 0;
+  virtual const std::vector<double>& reported() const = 0;
+
+  /// The rank's instructions, in program order.
+  virtual const std::vector<InstructionId>& instructions() const = 0;
+  /// When they ran, in the last `kept_steps` steps.
+  virtual const StepTimes& times() const = 0;
 };
 
 }  // namespace agpcs

@@ -9,6 +9,7 @@
 #include <agpcs/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,12 @@ enum class Stream : std::uint8_t { kSend, kRecv, kCollective };
 
 /// Names an enqueued operation of one stream; grows by one with each.
 using Ticket = std::uint64_t;
+
+/// When an operation had its turn (it was enqueued, and the one before it in its stream was done)
+/// and when it was done; nanoseconds of std::chrono::steady_clock.
+struct OperationTime {
+  std::int64_t begin = 0, end = 0;
+};
 
 /// Threads: calls for one stream (its enqueues and its waits) come from one thread at a time;
 /// different streams may be driven by different threads at once. `abort` may come from any.
@@ -56,6 +63,10 @@ class Transport {
   /// failed. After either the transport is of no more use: `abort` it. After `abort`, a wait (for
   /// ticket 0 if for no other) returns soon, and then no buffer of its stream is touched any more.
   virtual Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) = 0;
+  /// Of one of the last `kTimesKept` operations of a stream that are done and waited for. The
+  /// stream's thread only.
+  virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
+  static constexpr std::size_t kTimesKept = 4096;
   /// Makes every pending and future operation on this rank fail soon with `reason`, and tells the
   /// other ranks as far as they can be reached. Any thread; the first call counts.
   virtual void abort(const Status& reason) = 0;

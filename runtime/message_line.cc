@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/message_line.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+// The line's thread waits until its message is done or the wire is cancelled: who asked for it has
+// a limit, and cancels.
+constexpr std::chrono::hours kUntilCancelled{24 * 365};
+
+}  // namespace
+
+MessageLine::~MessageLine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  posted_changed_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+Result<Ticket> MessageLine::push(std::unique_ptr<WireMessage> message, int peer,
+                                 std::size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    posted_.push_back({std::move(message), peer, bytes, steady_nanoseconds()});
+    ++enqueued_;
+    if (!worker_.joinable()) worker_ = std::thread([this] { run(); });
+  }
+  posted_changed_.notify_one();
+  return enqueued_;
+}
+
+Status MessageLine::wait(Ticket ticket, std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (ticket > enqueued_) {
+    return internal_error(fmt::format("ticket {} of {} was never given", ticket, enqueued_));
+  }
+  done_changed_.wait_for(lock, limit,
+                         [&] { return failure_.ok() ? done_ >= ticket : posted_.empty(); });
+  if (done_ >= ticket) return {};
+  if (!failure_.ok()) return failure_;
+  return {StatusCode::kTimeout,
+          fmt::format("{}: timed out after {} ms", describe(posted_.front()), limit.count())};
+}
+
+void MessageLine::fail(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = reason;
+  }
+  posted_changed_.notify_all();
+}
+
+OperationTime MessageLine::time_of(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return times_.of(ticket);
+}
+
+void MessageLine::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    posted_changed_.wait(lock, [&] { return stopping_ || !posted_.empty(); });
+    if (posted_.empty()) return;
+    // Messages stay where they are while others join, and only this thread removes them.
+    Posted& front = posted_.front();
+    lock.unlock();
+    const Status status = front.message->wait(std::chrono::steady_clock::now() + kUntilCancelled);
+    lock.lock();
+    if (status.ok()) {
+      times_.done(done_ + 1, front.enqueued);
+      posted_.pop_front();
+      ++done_;
+    } else {
+      if (failure_.ok()) {
+        failure_ = Status(status.code(), fmt::format("{}: {}", describe(front), status.message()));
+      }
+      posted_.clear();  // withdraws them
+    }
+    done_changed_.notify_all();
+  }
+}
+
+std::string MessageLine::describe(const Posted& posted) const {
+  return fmt::format("{} rank {}, {} bytes", direction_, posted.peer, posted.bytes);
+}
+
+}  // namespace agpcs
