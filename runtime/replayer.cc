@@ -329,7 +329,7 @@ Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& t
   AGPCS_TRY(FlatProgram program, flatten(plan, rank));
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
-  AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
+  if (!options.prepared) AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   return std::unique_ptr<Replayer>(
       std::make_unique<PlanReplayer>(plan, rank, std::move(program), transport, executor, options));
 }

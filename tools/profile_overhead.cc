@@ -4,6 +4,7 @@
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
 #include "ir/check.h"
+#include "runtime/renumbered_groups.h"
 #include "tools/profile_pace.h"
 
 #include <agpcs/loopback.h>
@@ -62,45 +63,6 @@ class IdleExecutor final : public Executor {
 
   const Buffer memory_;
   std::size_t peers_ = 0;
-};
-
-/// Gives the groups and flows of a plan numbers of their own, so that plans may follow one another
-/// on one transport.
-class RenumberedGroups final : public Transport {
- public:
-  RenumberedGroups(Transport& transport, int first) : transport_(transport), first_(first) {}
-  int rank() const override { return transport_.rank(); }
-  int size() const override { return transport_.size(); }
-  Status open_group(int group, const std::vector<int>& ranks,
-                    const std::vector<int>& host_of_rank) override {
-    return transport_.open_group(first_ + group, ranks, host_of_rank);
-  }
-  Status open_flow(int flow, int group, const PlanFlow& schedule) override {
-    return transport_.open_flow(first_ + flow, first_ + group, schedule);
-  }
-  Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override {
-    return transport_.send(buffer, peer, tag);
-  }
-  Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override {
-    return transport_.recv(buffer, peer, tag);
-  }
-  Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
-    return transport_.all_reduce(buffer, first_ + group, algorithm);
-  }
-  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
-    return transport_.all_reduce_flow(buffer, first_ + flow);
-  }
-  Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
-    return transport_.wait(stream, ticket, limit);
-  }
-  OperationTime time_of(Stream stream, Ticket ticket) const override {
-    return transport_.time_of(stream, ticket);
-  }
-  void abort(const Status& reason) override { transport_.abort(reason); }
-
- private:
-  Transport& transport_;
-  const int first_;
 };
 
 /// Steps of a plan, led by rank 0. Without a team this rank is alone.

@@ -22,6 +22,7 @@ struct ReplayOptions {
   std::chrono::milliseconds limit{300000};
   std::int64_t first_step = 0;  ///< the number of the first step: of its samples, and of Adam's
   std::size_t kept_steps = 64;  ///< steps whose times are kept
+  bool prepared = false;        ///< the executor is prepared for this plan and rank already
 };
 
 /// What one step did, seen from this rank.

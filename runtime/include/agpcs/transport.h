@@ -38,13 +38,14 @@ class Transport {
 
   /// Opens the group that collectives of `group` (0 to 65,535) run over. Collective over `ranks`
   /// (ascending, contains this rank; `host_of_rank` has the host of every rank of the transport);
-  /// may block up to the transport's connect limit. Before the first collective only.
+  /// may block up to the transport's connect limit. All members open their groups in one order,
+  /// while nothing of them is under way.
   virtual Status open_group(int group, const std::vector<int>& ranks,
                             const std::vector<int>& host_of_rank) = 0;
 
   /// Opens flow `flow` (0 to 65,535): `schedule` among the ranks of `group`, which is open, for
   /// `all_reduce_flow`. All members of the group call it, with the same schedule; its name and
-  /// stage do not count. Before the first collective only. Errors: what `verify_flow` finds.
+  /// stage do not count. As with groups. Errors: what `verify_flow` finds.
   virtual Status open_flow(int flow, int group, const PlanFlow& schedule) = 0;
 
   /// Enqueue; never block. The buffer stays untouched until the ticket is waited for. Messages of

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// RenumberedGroups: plans that follow one another on one transport, each with groups and flows of
+// its own.
+#pragma once
+
+#include <agpcs/transport.h>
+
+#include <vector>
+
+namespace agpcs {
+
+/// Adds `first` to the number of each group and flow. `transport` outlives it.
+class RenumberedGroups final : public Transport {
+ public:
+  RenumberedGroups(Transport& transport, int first) : transport_(transport), first_(first) {}
+  int rank() const override { return transport_.rank(); }
+  int size() const override { return transport_.size(); }
+  Status open_group(int group, const std::vector<int>& ranks,
+                    const std::vector<int>& host_of_rank) override {
+    return transport_.open_group(first_ + group, ranks, host_of_rank);
+  }
+  Status open_flow(int flow, int group, const PlanFlow& schedule) override {
+    return transport_.open_flow(first_ + flow, first_ + group, schedule);
+  }
+  Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override {
+    return transport_.send(buffer, peer, tag);
+  }
+  Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override {
+    return transport_.recv(buffer, peer, tag);
+  }
+  Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override {
+    return transport_.all_reduce(buffer, first_ + group, algorithm);
+  }
+  Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override {
+    return transport_.all_reduce_flow(buffer, first_ + flow);
+  }
+  Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
+    return transport_.wait(stream, ticket, limit);
+  }
+  OperationTime time_of(Stream stream, Ticket ticket) const override {
+    return transport_.time_of(stream, ticket);
+  }
+  void abort(const Status& reason) override { transport_.abort(reason); }
+
+ private:
+  Transport& transport_;
+  const int first_;
+};
+
+}  // namespace agpcs

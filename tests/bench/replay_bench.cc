@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// What replaying costs above what is replayed.
+//   replay_bench instructions          nanoseconds that the replayer adds to an instruction
+//   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
+#include "runtime/socket.h"
+#include "tests/runtime/null_executor.h"
+#include "tests/runtime/plans.h"
+
+#include <agpcs/bootstrap.h>
+#include <agpcs/gloo.h>
+#include <agpcs/loopback.h>
+#include <agpcs/replayer.h>
+
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "replay_bench: {}\n", status.message());
+  std::_Exit(1);
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+struct Shape {
+  std::string name;
+  TestPlan spec;
+};
+
+std::vector<Shape> shapes() {
+  return {{"4 replicas, 64 micro-batches", {{{2, 1, 4, 1}}, {}, 64}},
+          {"4 stages, 64 micro-batches",
+           {{{2}, {2}, {2}, {2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}, {2, 3, {"c"}}}, 64}},
+          {"2 x 2, 64 micro-batches", {{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 64}}};
+}
+
+// The replayer alone: what it calls returns at once.
+double alone(const Plan& plan, int rank) {
+  constexpr int kSteps = 200;
+  InstantTransport transport(rank, plan.rank_count());
+  NullExecutor executor;
+  auto replayer = Replayer::create(plan, rank, transport, executor);
+  check(replayer.status());
+  const auto instructions = static_cast<double>((*replayer)->instructions().size());
+  std::vector<double> seconds;
+  for (int round = 0; round < 20; ++round) {
+    seconds.push_back(seconds_of([&] {
+      for (int step = 0; step < kSteps; ++step) check((*replayer)->run_step().status());
+    }));
+  }
+  return median(seconds) / kSteps / instructions;
+}
+
+// Seconds of a step of all ranks over loopback.
+double over_loopback(const Plan& plan) {
+  constexpr int kSteps = 30;
+  LoopbackHub hub(plan.rank_count());
+  std::vector<std::thread> threads;
+  double seconds = 0;
+  for (int rank = 0; rank < plan.rank_count(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto transport = hub.join(rank);
+      NullExecutor executor;
+      auto replayer = Replayer::create(plan, rank, *transport, executor);
+      check(replayer.status());
+      for (int step = 0; step < 3; ++step) check((*replayer)->run_step().status());
+      const double took = seconds_of([&] {
+        for (int step = 0; step < kSteps; ++step) check((*replayer)->run_step().status());
+      });
+      if (rank == 0) seconds = took / kSteps;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return seconds;
+}
+
+void instructions() {
+  fmt::print("{:<30} {:>12} {:>22} {:>18}\n", "plan", "instructions", "replayer, ns each",
+             "loopback, ns each");
+  for (const Shape& shape : shapes()) {
+    const Plan plan = make_plan(shape.spec);
+    double worst = 0, all = 0;
+    std::size_t count = 0;
+    for (int rank = 0; rank < plan.rank_count(); ++rank) {
+      worst = std::max(worst, alone(plan, rank));
+      const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
+      all += static_cast<double>(plan.programs[stage].instructions.size());
+      count = std::max(count, plan.programs[stage].instructions.size());
+    }
+    fmt::print("{:<30} {:>12} {:>22.0f} {:>18.0f}\n", shape.name, count, worst * 1e9,
+               over_loopback(plan) / all * 1e9);
+  }
+}
+
+// Gradients of ResNet-50 in buckets of about 25 MB, as PyTorch's default has them, and small ones.
+Plan plan_of_buckets(int ranks, const std::vector<std::int64_t>& elements) {
+  TestPlan spec;
+  spec.shares = {std::vector<std::int64_t>(static_cast<std::size_t>(ranks), 1)};
+  Plan plan = make_plan(spec);
+  const PlanBucket bucket = plan.buckets.front();
+  plan.buckets.clear();
+  Program& program = plan.programs.front();
+  const auto is_all_reduce = [](const Instruction& i) { return i.id.opcode == Opcode::kAllReduce; };
+  program.instructions.erase(
+      std::remove_if(program.instructions.begin(), program.instructions.end(), is_all_reduce),
+      program.instructions.end());
+  std::vector<Instruction> reduces;
+  for (std::size_t b = 0; b < elements.size(); ++b) {
+    PlanBucket next = bucket;
+    next.name = fmt::format("b{}", b);
+    next.type = DType::kFp32;
+    next.members = {{fmt::format("p{}", b), elements[b]}};
+    plan.buckets.push_back(next);
+    reduces.push_back({{Opcode::kAllReduce, static_cast<int>(b), -1},
+                       {{Opcode::kGradients, static_cast<int>(b), 0}}});
+  }
+  const auto update =
+      std::find_if(program.instructions.begin(), program.instructions.end(),
+                   [](const Instruction& i) { return i.id.opcode == Opcode::kUpdate; });
+  update->after = {reduces.back().id};
+  program.instructions.insert(update, reduces.begin(), reduces.end());
+  plan.micro_batches = 1;
+  check(verify_plan(plan));
+  return plan;
+}
+
+class GlooRank {
+ public:
+  GlooRank(int rank, int ranks, int port, int listen_fd, const std::string& folder) : rank_(rank) {
+    BootstrapOptions options;
+    options.rank = rank;
+    options.size = ranks;
+    options.port = port;
+    options.listen_fd = listen_fd;
+    options.local_only = true;
+    options.token = "bench";
+    auto bootstrap = Bootstrap::join(options);
+    check(bootstrap.status());
+    bootstrap_ = std::move(*bootstrap);
+    auto transport = connect_gloo(*bootstrap_);
+    check(transport.status());
+    transport_ = std::move(*transport);
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = "127.0.0.1";
+    auto device = gloo::transport::tcp::CreateDevice(attributes);
+    auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
+    gloo::rendezvous::FileStore store(folder);
+    context->connectFullMesh(store, device);
+    context_ = context;
+  }
+
+  void compare(const std::string& name, const Plan& plan, double seconds) {
+    NullExecutor executor;
+    auto replayer = Replayer::create(plan, rank_, *transport_, executor);
+    check(replayer.status());
+    std::vector<std::vector<float>> buffers;
+    for (const PlanBucket& bucket : plan.buckets) {
+      buffers.emplace_back(static_cast<std::size_t>(bucket.elements()), 1.F);
+    }
+    const auto by_hand = [&] {
+      for (std::vector<float>& values : buffers) reduce(values);
+      std::vector<float> loss(1, 1.F);
+      reduce(loss);
+    };
+    const auto replayed = [&] { check((*replayer)->run_step().status()); };
+    std::vector<double> ratios, hand;
+    double spent = 0;
+    for (int round = 0; round < 6 || spent < seconds; ++round) {
+      for (auto& values : buffers) std::fill(values.begin(), values.end(), 1.F);
+      const bool first = round % 2 == 0;
+      const double a = slowest(seconds_of(first ? std::function<void()>(by_hand) : replayed));
+      const double b = slowest(seconds_of(first ? std::function<void()>(replayed) : by_hand));
+      spent += a + b;
+      if (round < 2) continue;  // warm up
+      hand.push_back(first ? a : b);
+      ratios.push_back(first ? b / a : a / b);
+    }
+    if (rank_ != 0) return;
+    fmt::print("{:<34} {:>6} {:>12.2f} {:>10.3f}\n", name, ratios.size(), median(hand) * 1e3,
+               median(ratios));
+    std::fflush(stdout);
+  }
+
+ private:
+  void reduce(std::vector<float>& values) {
+    gloo::AllreduceOptions options(context_);
+    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    options.setOutput(values.data(), values.size());
+    options.setReduceFunction(
+        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+    gloo::allreduce(options);
+  }
+  // The slowest rank's; also a barrier.
+  double slowest(double seconds) {
+    double most = seconds;
+    gloo::AllreduceOptions options(context_);
+    options.setOutput(&most, 1);
+    options.setReduceFunction(
+        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::max<double>));
+    gloo::allreduce(options);
+    return most;
+  }
+
+  const int rank_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+};
+
+// Each set with a process a rank, so that nothing of one is left for the next.
+void gloo_rows(int ranks, double seconds, const std::string& name,
+               const std::vector<std::int64_t>& elements) {
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("replay_bench_{}", getpid())).string();
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  auto listening = listen_on(0, true);
+  check(listening.status());
+  const int port = port_of(listening->get());
+  std::vector<pid_t> children;
+  for (int r = 0; r < ranks; ++r) {
+    const pid_t child = fork();
+    if (child != 0) {
+      children.push_back(child);
+      continue;
+    }
+    {
+      GlooRank rank(r, ranks, port, r == 0 ? listening->release() : -1, folder);
+      rank.compare(fmt::format("{} ranks, {}", ranks, name), plan_of_buckets(ranks, elements),
+                   seconds);
+    }
+    std::_Exit(0);
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed = failed || status != 0;
+  }
+  std::filesystem::remove_all(folder);
+  if (failed) std::exit(1);
+}
+
+void gloo(double seconds) {
+  fmt::print("{:<34} {:>6} {:>12} {:>10}\n", "buckets", "steps", "by hand, ms", "replayed");
+  std::fflush(stdout);
+  for (const int ranks : {2, 4}) {
+    gloo_rows(ranks, seconds, "ResNet-50 in 25 MB", {6'300'000, 6'300'000, 6'300'000, 6'657'032});
+    gloo_rows(ranks, seconds, "16 of 1 MB", std::vector<std::int64_t>(16, 250'000));
+    gloo_rows(ranks, seconds, "64 of 64 kB", std::vector<std::int64_t>(64, 16'000));
+  }
+}
+
+}  // namespace
+}  // namespace agpcs
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "instructions") {
+    agpcs::instructions();
+  } else if (what == "gloo") {
+    agpcs::gloo(argc > 2 ? std::atof(argv[2]) : 5);
+  } else {
+    fmt::print(stderr, "usage: replay_bench instructions | gloo [SECONDS]\n");
+    return 2;
+  }
+}

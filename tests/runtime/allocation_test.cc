@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step allocates nothing. In a binary of its own: it counts every allocation of its threads.
+#include "tests/runtime/null_executor.h"
+#include "tests/runtime/plans.h"
+
+#include <agpcs/replayer.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+thread_local long allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
+
+namespace agpcs {
+namespace {
+
+long allocations_of_steps(const TestPlan& spec, int rank) {
+  const Plan plan = make_plan(spec);
+  InstantTransport transport(rank, plan.rank_count());
+  NullExecutor executor;
+  auto replayer = Replayer::create(plan, rank, transport, executor);
+  EXPECT_TRUE(replayer.ok()) << replayer.status().message();
+  const long before = allocations;
+  for (int step = 0; step < 20; ++step) EXPECT_TRUE((*replayer)->run_step().ok());
+  return allocations - before;
+}
+
+TEST(Allocation, TheCounterCounts) {
+  const long before = allocations;
+  std::vector<int>* made = new std::vector<int>(10);
+  EXPECT_EQ(allocations - before, 2);
+  delete made;
+}
+
+TEST(Allocation, AStepOfDataParallelAllocatesNothing) {
+  EXPECT_EQ(allocations_of_steps({{{2, 1, 4, 1}}, {}, 2}, 1), 0);
+}
+
+TEST(Allocation, AStepOfAPipelineOfReplicasAllocatesNothing) {
+  const TestPlan spec = {{{3, 1}, {1, 3}, {2, 2}}, {{0, 1, {"a"}}, {1, 2, {"b", "W"}}}, 6};
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(allocations_of_steps(spec, rank), 0) << rank;
+}
+
+}  // namespace
+}  // namespace agpcs
