@@ -30,8 +30,9 @@ enum class Quantity : std::uint8_t {
 };
 std::string_view name_of(Quantity quantity);
 
-/// Natural logarithm of measured over expected seconds, by quantity, as a rank shares it: the
-/// median over the steps since the last exchange. 0 where nothing is expected.
+/// Natural logarithm of measured over expected seconds, by quantity, as a rank shares it; measured
+/// is the mean over the steps since the last exchange, 2% of the expected step are added to both
+/// (what takes next to nothing of a step cannot differ much). 0 where nothing is expected.
 using RankStatistics = std::array<double, kQuantityCount>;
 
 /// Collects one rank's steps between two exchanges.
@@ -51,7 +52,9 @@ class StepStatistics {
   };
   std::vector<Part> parts_;
   RankStatistics expected_{};                               ///< seconds; 0: none
-  std::array<std::vector<double>, kQuantityCount> ratios_;  ///< reserved for statistics_every steps
+  double floor_ = 0;                                        ///< seconds
+  std::array<std::int64_t, kQuantityCount> nanoseconds_{};  ///< of `steps_` steps
+  std::int64_t steps_ = 0;
 };
 
 struct DriftOptions {
@@ -59,41 +62,87 @@ struct DriftOptions {
   double tolerance = 1.25;
   /// Threshold of the cumulative sum: larger means fewer false alarms and a longer delay.
   /// docs/reliability.md has both, measured.
-  double threshold = 2.0;
+  double threshold = 1.5;
+  /// Where the steps between two exchanges are expected to take less than this together, the
+  /// threshold grows in proportion: what ends within a moment is no change of the hardware.
+  double exchange_seconds = 0.1;
 };
 
 /// One thing that changed.
 struct DriftChange {
   Quantity quantity = Quantity::kCompute;
-  int rank = 0;            ///< kCompute, kSend: the rank; kAllReduce: the first rank of its stage
-  double factor = 1;       ///< seconds now over seconds expected; below 1: faster
+  int rank = 0;  ///< kCompute, kSend: the rank; kAllReduce: the first rank of its stage
+  /// Seconds now over seconds that are normal: those expected, corrected by what the first
+  /// exchanges showed them to be off by within the tolerance. Below 1: faster than normal; about 1:
+  /// normal again.
+  double factor = 1;
   std::int64_t since = 0;  ///< step at which it began, as far as can be told
 };
 
+/// "volta/1 computes 2.4 times slower than planned, since step 120".
+std::string describe(const Plan& plan, const DriftChange& change);
+
 /// A two-sided Page-Hinkley (CUSUM) test for each rank and quantity, on what ranks share. A value,
 /// deterministic: ranks that are given the same figures say the same.
+///
+/// Of a plan's first exchange nothing is concluded (its steps warm up). Computing is compared with
+/// the plan: an offset of more than tolerance squared is told as a change; one within the tolerance
+/// is taken for an error of the cost model, and is normal from then on. Communication includes
+/// waiting for others, which no plan says of one rank: what the first exchanges show is normal. A
+/// change of communication that changes of computing explain is not told. docs/reliability.md has
+/// details.
 class DriftDetector {
  public:
-  DriftDetector(const Plan& plan, const DriftOptions& options = {});
-  /// Figures of all ranks, exchanged after step `step`. The changes that are now established and
-  /// were not when last told; empty mostly.
+  explicit DriftDetector(const Plan& plan, const DriftOptions& options = {});
+  /// Figures of all ranks, exchanged in the report of step `step`, of the steps before it. The
+  /// changes that are now established and were not when last told, by quantity, then rank; empty
+  /// mostly. One that went away is told once more, with a factor of about 1.
   std::vector<DriftChange> add(std::int64_t step, const std::vector<RankStatistics>& by_rank);
   /// All that is established: what differs from what was expected, now.
   const std::vector<DriftChange>& established() const { return established_; }
   /// What is there now is what is expected from now on (a plan was made for it, or none was
-  /// better).
+  /// better): established changes stay in the list, and only what changes from there is told.
   void accept();
 
  private:
-  struct Series {
-    double reference = 0;  ///< log ratio that counts as no change
-    double up = 0, down = 0;
-    std::int64_t up_since = 0, down_since = 0;
-    std::vector<double> recent;  ///< since the change began, for its factor
+  /// A cumulative sum and where it left 0.
+  struct Sum {
+    double value = 0;
+    std::int64_t since = 0;     ///< step
+    std::size_t exchanges = 0;  ///< since then
   };
-  DriftOptions options_;
-  std::vector<std::vector<int>> stage_ranks_;
-  std::vector<std::array<Series, kQuantityCount>> series_;  ///< by rank
+  /// One rank's quantity. Logarithms of ratios, but for seconds.
+  struct Series {
+    Quantity quantity = Quantity::kCompute;
+    int stage = 0;
+    std::vector<int> ranks;  ///< the least of theirs counts; the first one is named
+    double expected_seconds = 0, floor_seconds = 0;
+    double normal = 0;     ///< that counts as factor 1
+    double reference = 0;  ///< that counts as no change
+    Sum up, down;
+    std::vector<double> recent;   ///< the last few, newest last
+    std::vector<double> learned;  ///< since `reference` was set, while it is learned
+    bool first = true;            ///< `normal` is learned, too
+    bool learning = true;
+    std::int64_t changed_in = 0;  ///< exchange that last established a change; 0: none
+    double change = 0;            ///< by how much it did
+    int held = 0;                 ///< exchanges
+    std::int64_t since = 0;       ///< step
+    bool established = false;
+  };
+  void watch(const Plan& plan, int rank, Quantity quantity);
+  void observe(Series& series, double value, std::int64_t first_step) const;
+  void learn(Series& series, double value) const;
+  bool alarms(Series& series) const;
+  bool establish(Series& series) const;
+  bool is_explained(const Series& series) const;
+  bool is_held(Series& series) const;
+  bool settle(Series& series);
+  DriftChange change_of(const Series& series) const;
+
+  double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
+  std::int64_t every_ = 0, exchanges_ = 0;
+  std::vector<Series> series_;  ///< by quantity, then rank; those of which something is expected
   std::vector<DriftChange> established_;
 };
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/check.h"
+#include "runtime/drift_expectation.h"
+#include "runtime/flat_program.h"
+
+#include <agpcs/drift.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+namespace agpcs {
+namespace {
+
+constexpr double kFloorOfStep = 0.02;
+
+double expected(const Plan& plan, const std::string& name) {
+  for (const Expectation& line : plan.expect) {
+    if (line.name == name) return line.value;
+  }
+  return 0;
+}
+
+std::size_t at(Quantity quantity) { return static_cast<std::size_t>(quantity); }
+
+}  // namespace
+
+std::string_view name_of(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kCompute:
+      return "compute";
+    case Quantity::kAllReduce:
+      return "all-reduce";
+    case Quantity::kSend:
+      return "send";
+  }
+  return "";
+}
+
+double step_seconds(const Plan& plan) { return expected(plan, "step"); }
+
+RankExpectation expectation_of(const Plan& plan, int rank) {
+  RankExpectation result;
+  const int stage = plan.stage_of_rank(rank);
+  AGPCS_CHECK(stage >= 0, "rank {} of {}", rank, plan.rank_count());
+  const std::string device = device_of_rank(plan, rank);
+  const double step = step_seconds(plan);
+  result.floor = kFloorOfStep * step;
+  result.seconds[at(Quantity::kCompute)] =
+      step * expected(plan, fmt::format("utilization {}", device));
+  result.seconds[at(Quantity::kAllReduce)] = expected(
+      plan, fmt::format("all-reduce {}", plan.stages[static_cast<std::size_t>(stage)].name));
+  result.seconds[at(Quantity::kSend)] = expected(plan, fmt::format("send {}", device));
+  return result;
+}
+
+double log_ratio(const RankExpectation& expectation, Quantity quantity, double measured) {
+  const double seconds = expectation.seconds[at(quantity)];
+  if (seconds <= 0 || !std::isfinite(measured) || measured < 0) return 0;
+  return std::log((measured + expectation.floor) / (seconds + expectation.floor));
+}
+
+int quantity_of(Opcode opcode, std::size_t ranks) {
+  switch (opcode) {
+    case Opcode::kForward:
+    case Opcode::kBackward:
+    case Opcode::kUpdate:
+      return static_cast<int>(Quantity::kCompute);
+    case Opcode::kAllReduce:
+      return ranks > 1 ? static_cast<int>(Quantity::kAllReduce) : kQuantityCount;
+    case Opcode::kSend:
+    case Opcode::kSendGradient:
+      return static_cast<int>(Quantity::kSend);
+    default:
+      return kQuantityCount;
+  }
+}
+
+StepStatistics::StepStatistics(const Plan& plan, int rank) {
+  const RankExpectation expectation = expectation_of(plan, rank);
+  expected_ = expectation.seconds;
+  floor_ = expectation.floor;
+  const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
+  const std::vector<Instruction>& program = plan.programs[stage].instructions;
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const int quantity = quantity_of(program[i].id.opcode, plan.stages[stage].ranks.size());
+    if (quantity < kQuantityCount) parts_.push_back({i, static_cast<Quantity>(quantity)});
+  }
+}
+
+void StepStatistics::add(const InstructionTime* times) {
+  for (const Part& part : parts_) {
+    const InstructionTime& time = times[part.instruction];
+    if (time.end > time.begin) nanoseconds_[at(part.quantity)] += time.end - time.begin;
+  }
+  ++steps_;
+}
+
+RankStatistics StepStatistics::take() {
+  RankStatistics result{};
+  const RankExpectation expectation{expected_, floor_};
+  for (std::size_t q = 0; q < result.size() && steps_ > 0; ++q) {
+    const double measured =
+        static_cast<double>(nanoseconds_[q]) * 1e-9 / static_cast<double>(steps_);
+    result[q] = log_ratio(expectation, static_cast<Quantity>(q), measured);
+  }
+  nanoseconds_ = {};
+  steps_ = 0;
+  return result;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays measured seconds against a DriftDetector: noise, made up or recorded, with changes put in.
+#pragma once
+
+#include <agpcs/drift.h>
+#include <agpcs/plan.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// Seconds by quantity.
+using Measured = std::array<double, kQuantityCount>;
+
+/// What a rank would measure in a step, without changes.
+using Source = std::function<Measured(std::int64_t step, int rank)>;
+
+/// From step `from` to before `until`, `quantity` of `rank` takes `factor` times as long; from
+/// `from` to `ramp_until` the factor grows from 1, if that is later. rank -1: every rank.
+struct Injected {
+  Quantity quantity = Quantity::kCompute;
+  int rank = 0;
+  double factor = 1;
+  std::int64_t from = 0, until = INT64_MAX;
+  std::int64_t ramp_until = 0;
+};
+double factor_in(const Injected& change, std::int64_t step);
+
+struct Verdict {
+  std::int64_t step = 0;
+  std::vector<DriftChange> changes;
+};
+
+/// A plan of one stage a list of ranks in `stages`, with the figures in `expect` that detection
+/// needs: each rank's seconds as in `expected`, of a step of `step_seconds`.
+Plan drift_plan(const std::vector<int>& stages, double step_seconds,
+                const std::vector<Measured>& expected);
+
+/// As a training does it, until before step `steps`: the report of every
+/// `plan.training.statistics_every`-th step has what was measured since the last one, of the steps
+/// before it.
+std::vector<Verdict> play(const Plan& plan, DriftDetector& detector, const Source& source,
+                          const std::vector<Injected>& changes, std::int64_t steps,
+                          std::int64_t first_step = 0);
+
+/// "step 64: host0/1 computes 2.5 times slower than expected since step 50", a line a change.
+std::string text(const Plan& plan, const std::vector<Verdict>& verdicts);
+
+}  // namespace agpcs

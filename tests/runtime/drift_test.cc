@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/rng.h"
+#include "runtime/drift_expectation.h"
+#include "tests/runtime/drift_player.h"
+#include "tests/runtime/plans.h"
+
+#include <agpcs/drift.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr double kStep = 0.1;
+const Measured kUsual = {0.06, 0.02, 0.01};
+
+Plan plan_of(const std::vector<int>& stages) {
+  std::size_t ranks = 0;
+  for (const int stage : stages) ranks += static_cast<std::size_t>(stage);
+  return drift_plan(stages, kStep, std::vector<Measured>(ranks, kUsual));
+}
+
+Measured steady(std::int64_t, int) { return kUsual; }
+
+/// Up to `spread` of noise, evenly, on each figure; now and then one of 20 times.
+Source noise(std::uint64_t seed, double spread, double outliers = 0) {
+  return [=](std::int64_t step, int rank) {
+    Rng rng(seed * 1'000'003 + static_cast<std::uint64_t>(step) * 64 +
+            static_cast<std::uint64_t>(rank));
+    Measured measured = kUsual;
+    for (double& seconds : measured) {
+      seconds *= 1 + spread * (2 * rng.uniform() - 1);
+      if (rng.uniform() < outliers) seconds *= 20;
+    }
+    return measured;
+  };
+}
+
+std::string told(const Plan& plan, const Source& source, const std::vector<Injected>& changes,
+                 std::int64_t steps) {
+  DriftDetector detector(plan);
+  return text(plan, play(plan, detector, source, changes, steps));
+}
+
+TEST(StepStatistics, MeansOverTheStepsSinceTheLastExchange) {
+  const Plan plan = plan_of({2, 1});
+  StepStatistics statistics(plan, 0);
+  std::vector<InstructionTime> times(plan.programs[0].instructions.size());
+  // Two buckets; a forward and a backward pass, a message each way.
+  const auto fill = [&](std::int64_t compute, std::int64_t reduce, std::int64_t send) {
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      times[i] = {1000, 1000};
+      switch (plan.programs[0].instructions[i].id.opcode) {
+        case Opcode::kForward:
+        case Opcode::kBackward:
+          times[i].end += compute / 4;
+          break;
+        case Opcode::kUpdate:
+          times[i].end += compute / 2;
+          break;
+        case Opcode::kAllReduce:
+          times[i].end += reduce / 2;
+          break;
+        case Opcode::kSend:
+          times[i].end += send;
+          break;
+        case Opcode::kRecvGradient:
+          times[i].end += 77'000'000;  // counts for nothing
+          break;
+        default:
+          break;
+      }
+    }
+    statistics.add(times.data());
+  };
+  fill(60'000'000, 20'000'000, 10'000'000);
+  for (const double log : statistics.take()) EXPECT_NEAR(log, 0, 1e-12);
+  fill(60'000'000, 20'000'000, 10'000'000);
+  fill(180'000'000, 60'000'000, 30'000'000);
+  const RankStatistics twice = statistics.take();  // 2% of the step, 2 ms, on both sides
+  EXPECT_NEAR(twice[0], std::log(122. / 62), 1e-12);
+  EXPECT_NEAR(twice[1], std::log(42. / 22), 1e-12);
+  EXPECT_NEAR(twice[2], std::log(22. / 12), 1e-12);
+  EXPECT_EQ(statistics.take(), RankStatistics{}) << "no step since";
+}
+
+TEST(StepStatistics, WhatIsNotExpectedIsNotCompared) {
+  const Plan plan = plan_of({1});
+  StepStatistics statistics(plan, 0);
+  std::vector<InstructionTime> times(plan.programs[0].instructions.size(), {0, 1'000'000'000});
+  statistics.add(times.data());
+  const RankStatistics figures = statistics.take();
+  EXPECT_GT(figures[0], 3);
+  EXPECT_EQ(figures[1], 0) << "one rank reduces nothing";
+}
+
+TEST(StepStatistics, ATimeThatIsNoneCountsAsNoDeviation) {
+  const RankExpectation expectation = expectation_of(plan_of({1}), 0);
+  EXPECT_EQ(log_ratio(expectation, Quantity::kCompute, -1), 0);
+  EXPECT_EQ(log_ratio(expectation, Quantity::kCompute, std::nan("")), 0);
+  EXPECT_EQ(log_ratio(expectation, Quantity::kCompute, std::numeric_limits<double>::infinity()), 0);
+}
+
+TEST(DriftDetector, SaysNothingOfASteadyRun) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady, {}, 1000), "");
+}
+
+TEST(DriftDetector, SaysNothingOfNoise) {
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    EXPECT_EQ(told(plan_of({2, 2}), noise(seed, 0.3), {}, 20'000), "") << "seed " << seed;
+  }
+}
+
+TEST(DriftDetector, SaysNothingOfOutliers) {
+  EXPECT_EQ(told(plan_of({2, 2}), noise(1, 0.1, 0.001), {}, 20'000), "");
+}
+
+TEST(DriftDetector, OneExchangeOfAnySizeIsNoChange) {
+  for (const double factor : {1e-9, 0.1, 10., 1e9}) {
+    for (const std::int64_t steps : {1, 5}) {
+      EXPECT_EQ(
+          told(plan_of({2}), steady, {{Quantity::kCompute, 1, factor, 100, 100 + steps}}, 300), "")
+          << factor << " for " << steps << " steps";
+    }
+  }
+}
+
+TEST(DriftDetector, NamesTheSlowDevice) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady, {{Quantity::kCompute, 2, 2.5, 99}}, 300),
+            "step 114: host1/0 computes 2.5 times slower than expected since step 99\n");
+}
+
+TEST(DriftDetector, NamesTheFastDevice) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady, {{Quantity::kCompute, 1, 0.4, 99}}, 300),
+            "step 114: host0/1 computes 2.5 times faster than expected since step 99\n");
+}
+
+TEST(DriftDetector, FindsFortyPercentOfSpeedAndAQuarterOfARateWithin20Steps) {
+  for (std::int64_t from = 100; from < 105; ++from) {
+    for (const Injected& change :
+         {Injected{Quantity::kCompute, 3, 2.5, from}, Injected{Quantity::kAllReduce, -1, 4, from},
+          Injected{Quantity::kSend, 0, 4, from}}) {
+      const Plan plan = plan_of({2, 2});
+      DriftDetector detector(plan);
+      const auto verdicts = play(plan, detector, noise(7, 0.1), {change}, 300);
+      ASSERT_FALSE(verdicts.empty()) << from << " " << name_of(change.quantity);
+      EXPECT_LT(verdicts[0].step, from + 20) << text(plan, verdicts);
+      EXPECT_EQ(verdicts[0].changes[0].quantity, change.quantity);
+      EXPECT_NEAR(verdicts[0].changes[0].factor, change.factor, 0.15 * change.factor);
+    }
+  }
+}
+
+TEST(DriftDetector, ALinkIsNamedByItsStageOrItsSender) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady,
+                 {{Quantity::kAllReduce, 2, 4, 99}, {Quantity::kAllReduce, 3, 4, 99}}, 300),
+            "step 114: all-reduces of s1 take 4 times longer than expected since step 99\n");
+  EXPECT_EQ(told(plan_of({2, 2}), steady, {{Quantity::kSend, 1, 4, 99}}, 300),
+            "step 114: sends of host0/1 take 4 times longer than expected since step 99\n");
+}
+
+TEST(DriftDetector, WhoWaitsForTheLastMemberDoesNotBlameTheLink) {
+  EXPECT_EQ(told(plan_of({3}), steady,
+                 {{Quantity::kAllReduce, 0, 4, 99}, {Quantity::kAllReduce, 1, 4, 99}}, 300),
+            "");
+}
+
+TEST(DriftDetector, ASlowDeviceExplainsThatOthersAreLate) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady,
+                 {{Quantity::kCompute, 2, 2.5, 99},
+                  {Quantity::kAllReduce, 2, 2, 99},
+                  {Quantity::kAllReduce, 3, 2, 99},
+                  {Quantity::kSend, 0, 9, 99},
+                  {Quantity::kSend, 1, 9, 99}},
+                 300),
+            "step 114: host1/0 computes 2.5 times slower than expected since step 99\n");
+}
+
+TEST(DriftDetector, ASlowDeviceDoesNotExplainAMuchSlowerLink) {
+  EXPECT_EQ(told(plan_of({2}), steady,
+                 {{Quantity::kCompute, 1, 2.5, 99}, {Quantity::kAllReduce, -1, 5, 99}}, 300),
+            "step 114: host0/1 computes 2.5 times slower than expected since step 99\n"
+            "step 114: all-reduces of s0 take 5 times longer than expected since step 99\n");
+}
+
+TEST(DriftDetector, AChangeThatGoesAwayIsToldOnceMore) {
+  const Plan plan = plan_of({2});
+  DriftDetector detector(plan);
+  const Injected change{Quantity::kCompute, 1, 2.5, 99, 199};
+  EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 190)),
+            "step 114: host0/1 computes 2.5 times slower than expected since step 99\n");
+  ASSERT_EQ(detector.established().size(), 1U);
+  EXPECT_NEAR(detector.established()[0].factor, 2.5, 1e-9);
+  detector.accept();
+  EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 400, 190)),
+            "step 214: host0/1 computes as expected again since step 199\n");
+  EXPECT_TRUE(detector.established().empty());
+}
+
+TEST(DriftDetector, AnOffsetOfTheCostModelIsNormal) {
+  // 20% off from the beginning: within the tolerance; factors count from there.
+  EXPECT_EQ(told(plan_of({2}), steady,
+                 {{Quantity::kCompute, -1, 1.2, 0}, {Quantity::kCompute, 1, 2.5, 499}}, 600),
+            "step 514: host0/1 computes 2.5 times slower than expected since step 499\n");
+}
+
+TEST(DriftDetector, ADeviceThatIsSlowFromTheBeginningIsTold) {
+  EXPECT_EQ(told(plan_of({2}), steady, {{Quantity::kCompute, 0, 3, 0}}, 600),
+            "step 19: host0/0 computes 3 times slower than expected since step 4\n");
+}
+
+TEST(DriftDetector, WaitingForOthersFromTheBeginningIsNormal) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady,
+                 {{Quantity::kSend, 0, 9, 0}, {Quantity::kAllReduce, -1, 3, 0}}, 600),
+            "");
+}
+
+TEST(DriftDetector, ASlowDriftIsFound) {
+  const std::string text =
+      told(plan_of({2}), noise(3, 0.1), {{Quantity::kCompute, 1, 2, 1000, INT64_MAX, 3000}}, 4000);
+  EXPECT_THAT(text, StartsWith("step 1"));
+  EXPECT_THAT(text, HasSubstr("host0/1 computes 1."));
+  EXPECT_THAT(text, testing::Not(HasSubstr("host0/0")));
+}
+
+TEST(DriftDetector, ShortStepsNeedMoreOfThem) {
+  const Measured quick = {0.0006, 0.0002, 0.0001};
+  const Plan plan = drift_plan({2}, 0.001, {quick, quick});
+  const auto source = [&](std::int64_t, int) { return quick; };
+  EXPECT_EQ(told(plan, source, {{Quantity::kCompute, 1, 2.5, 1000, 1100}}, 3000), "")
+      << "100 ms is no change of the hardware";
+  EXPECT_THAT(told(plan, source, {{Quantity::kCompute, 1, 2.5, 999}}, 3000),
+              HasSubstr("host0/1 computes 2.5 times slower than expected since step 999"));
+}
+
+TEST(DriftDetector, EqualFiguresGiveEqualVerdicts) {
+  const Plan plan = plan_of({2, 2});
+  const auto once = [&] {
+    return told(plan, noise(5, 0.2, 0.01), {{Quantity::kCompute, 1, 1.8, 700, 1500}}, 3000);
+  };
+  EXPECT_EQ(once(), once());
+  EXPECT_NE(once(), "");
+}
+
+TEST(DriftDetector, APlanWithoutStatisticsOrExpectationsIsNeverCompared) {
+  Plan plan = plan_of({2});
+  plan.expect.clear();
+  EXPECT_EQ(told(plan, steady, {{Quantity::kCompute, 1, 9, 99}}, 500), "");
+}
+
+}  // namespace
+}  // namespace agpcs
