@@ -24,7 +24,8 @@ struct StateMove {
 /// What each rank holds under a plan, by rank, as executors tell it; exchanged once.
 using StateOwners = std::vector<std::vector<StateItem>>;
 
-/// Tells all ranks what each of them holds. All ranks call it; group of all ranks is open.
+/// Tells all ranks what each of them holds, by way of rank 0. All ranks call it, with nothing else
+/// under way; on failure the transport is aborted.
 Result<StateOwners> share_state_owners(const std::vector<StateItem>& own, Transport& transport,
                                        std::chrono::milliseconds limit);
 
@@ -37,8 +38,26 @@ Result<std::vector<StateMove>> plan_state_moves(const StateOwners& before,
 /// Bytes that go over the network by `moves`.
 std::int64_t bytes_of(const std::vector<StateMove>& moves);
 
-/// Carries `moves` out, in order, in chunks of at most 4 MiB (two of them in memory). All ranks
-/// call it with the same moves. `from` is the executor that ran, `to` the one that will.
+/// Reads or writes elements [first, first + count) of an item that is on this rank.
+using ReadState = std::function<Status(const StateItem& item, std::int64_t first,
+                                       std::int64_t count, float* out)>;
+using WriteState = std::function<Status(const StateItem& item, std::int64_t first,
+                                        std::int64_t count, const float* values)>;
+
+/// Elements of a chunk: 4 MiB.
+inline constexpr std::int64_t kStateChunk = std::int64_t{1} << 20;
+
+/// Carries `moves` out, in order, in chunks of at most `kStateChunk` elements, two of them in
+/// memory. All ranks call it with the same moves and nothing else under way. An item's elements are
+/// read and written in order, and items in the order of `moves`. On failure the transport is
+/// aborted.
+///
+/// It cannot deadlock: of all chunks that are not done, the first has its two ends before all else
+/// that these two ranks still have to do, so that both have posted it.
+Status carry_state(const std::vector<StateMove>& moves, const ReadState& read,
+                   const WriteState& write, Transport& transport, std::chrono::milliseconds limit);
+
+/// The same between executors: `from` is the one that ran, `to` the one that will.
 Status move_state(const std::vector<StateMove>& moves, Executor& from, Executor& to,
                   Transport& transport, std::chrono::milliseconds limit);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -189,6 +190,49 @@ Result<Buffer> FakeExecutor::gradient(int cut, const Transfer& transfer, int mic
 Result<Buffer> FakeExecutor::bucket(int bucket) {
   auto& values = buckets_[static_cast<std::size_t>(bucket)];
   return Buffer{values.data(), values.size() * sizeof(double), DType::kFp64, false};
+}
+
+std::vector<StateItem> FakeExecutor::state() const {
+  std::vector<StateItem> items;
+  for (const PlanBucket& bucket : plan_.buckets) {
+    if (bucket.stage != stage_) continue;
+    for (const BucketMember& member : bucket.members) {
+      items.push_back({member.parameter, "value", 2 * member.elements});
+    }
+  }
+  return items;
+}
+
+Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t first,
+                                           std::int64_t count) const {
+  for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const PlanBucket& bucket = plan_.buckets[b];
+    std::size_t offset = 0;
+    for (const BucketMember& member : bucket.members) {
+      const bool fits = first >= 0 && first + count <= 2 * member.elements;
+      if (bucket.stage == stage_ && member.parameter == item.tensor && fits) {
+        const auto* begin = reinterpret_cast<const char*>(parameters_[b].data() + offset);
+        return begin + static_cast<std::size_t>(first) * sizeof(float);
+      }
+      offset += static_cast<std::size_t>(member.elements);
+    }
+  }
+  return internal_error(fmt::format("elements {} to {} of '{}' are not of stage {}", first,
+                                    first + count, item.tensor, stage_));
+}
+
+Status FakeExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                                float* out) const {
+  AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
+  std::memcpy(out, bytes, static_cast<std::size_t>(count) * sizeof(float));
+  return {};
+}
+
+Status FakeExecutor::write_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                                 const float* values) {
+  AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
+  std::memcpy(const_cast<char*>(bytes), values, static_cast<std::size_t>(count) * sizeof(float));
+  return {};
 }
 
 namespace {

@@ -35,6 +35,13 @@ class FakeExecutor : public Executor {
   Result<Buffer> bucket(int bucket) override;
   double loss() const override { return loss_; }
 
+  /// The parameters, by the bytes of their doubles: two elements each.
+  std::vector<StateItem> state() const override;
+  Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                    float* out) const override;
+  Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                     const float* values) override;
+
   /// By bucket of the plan; empty for those of other stages.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
   /// Called before each forward and backward; an error of it is the executor's.
@@ -48,6 +55,8 @@ class FakeExecutor : public Executor {
     const CutTensor* of = nullptr;
   };
   std::int64_t first_sample(int micro_batch) const;
+  /// Where the item's bytes lie; an error when it is not this rank's, or is not that long.
+  Result<const char*> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
   std::vector<double>& memory(std::map<Key, std::vector<double>>& where, const End& end, int mb,
                               int peer);
   Result<Buffer> rows(std::map<Key, std::vector<double>>& where, int cut, const Transfer& transfer,
