@@ -25,7 +25,7 @@ if(AGPCS_HAS_TORCH)
       torch_ops_softmax.cc
       torch_parameters.cc
       torch_stage.cc
-    DEPS ir
+    DEPS ir runtime
     PRIVATE_DEPS Torch::Torch)
   target_compile_definitions(agpcs_runtime_torch PRIVATE $<$<TARGET_EXISTS:torch_cuda>:AGPCS_TORCH_CUDA>)
 endif()

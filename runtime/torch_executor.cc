@@ -44,6 +44,16 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> bucket(int bucket) override;
   double loss() const override { return loss_; }
 
+  std::vector<StateItem> state() const override { return parameters_.state(); }
+  Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                    float* out) const override {
+    return guarded("reading state", [&] { return parameters_.read(item, first, count, out); });
+  }
+  Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,
+                     const float* values) override {
+    return guarded("writing state", [&] { return parameters_.write(item, first, count, values); });
+  }
+
   Result<std::vector<float>> value(std::string_view name) const override;
   std::vector<std::string> names() const override;
   std::string notes() const override { return notes_; }
@@ -59,7 +69,7 @@ class StageExecutor final : public TorchExecutor {
 
   // Foreign exceptions end here.
   template <typename F>
-  auto guarded(std::string_view what, F&& f) -> decltype(f()) {
+  static auto guarded(std::string_view what, F&& f) -> decltype(f()) {
     try {
       return f();
     } catch (const std::exception& error) {
@@ -264,7 +274,7 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
 
 Status StageExecutor::update() {
   return guarded("the optimizer's step", [&]() -> Status {
-    parameters_.update(plan_.training.optimizer);
+    parameters_.update(plan_.training.optimizer, step_);
     return {};
   });
 }

@@ -10,7 +10,9 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace agpcs {
 namespace {
@@ -28,33 +30,28 @@ Result<at::Tensor> initial_value(const Graph& graph, TensorId id, std::uint64_t 
   return value.to(computed_type(tensor.type));
 }
 
-void sgd(const Optimizer& o, const at::Tensor& value, at::Tensor gradient, at::Tensor& momentum) {
+void sgd(const Optimizer& o, const at::Tensor& value, at::Tensor gradient,
+         const at::Tensor& momentum) {
   if (o.weight_decay != 0) gradient = gradient.add(value, o.weight_decay);
   if (o.momentum != 0) {
-    if (!momentum.defined()) {
-      momentum = gradient.clone();
-    } else {
-      momentum.mul_(o.momentum).add_(gradient);
-    }
+    momentum.mul_(o.momentum).add_(gradient);
     gradient = momentum;
   }
   value.add_(gradient, -o.learning_rate);
 }
 
-void adam(const Optimizer& o, std::int64_t step, const at::Tensor& value, at::Tensor gradient,
-          at::Tensor& first, at::Tensor& second) {
+void adam(const Optimizer& o, double t, const at::Tensor& value, at::Tensor gradient,
+          const at::Tensor& first, const at::Tensor& second) {
   if (o.weight_decay != 0) gradient = gradient.add(value, o.weight_decay);
-  if (!first.defined()) {
-    first = at::zeros_like(value);
-    second = at::zeros_like(value);
-  }
   first.mul_(o.beta1).add_(gradient, 1 - o.beta1);
   second.mul_(o.beta2).addcmul_(gradient, gradient, 1 - o.beta2);
-  const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(step));
-  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(step));
+  const double correction1 = 1 - std::pow(o.beta1, t);
+  const double correction2 = 1 - std::pow(o.beta2, t);
   const at::Tensor denominator = second.sqrt().div_(std::sqrt(correction2)).add_(o.epsilon);
   value.addcdiv_(first, denominator, -o.learning_rate / correction1);
 }
+
+constexpr std::int64_t kWord = sizeof(float);
 
 }  // namespace
 
@@ -67,13 +64,43 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     if (plan.buckets[b].stage != stage) continue;
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
+    Flat& flat = flats_.back();
+    const bool adam = plan.training.optimizer.kind == "adam";
+    if (adam || plan.training.optimizer.momentum != 0) flat.first = at::zeros_like(flat.value);
+    if (adam) flat.second = at::zeros_like(flat.value);
   }
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;
     AGPCS_TRY(at::Tensor value, initial_value(graph, id, seed));
-    values_.emplace(id, value.to(device));
+    values_.emplace(id, value.to(device).contiguous());
   }
+  for (TensorId id : tensors) add_pieces(graph.tensor(id).name, id);
   return {};
+}
+
+void StageParameters::add_pieces(const std::string& tensor, TensorId id) {
+  add_piece(tensor, "value", values_.at(id).detach());
+  const auto found = places_.find(id);
+  if (found == places_.end()) return;
+  const Place& place = found->second;
+  const Flat& flat = flats_[place.flat];
+  const auto part = [&](const at::Tensor& of) {
+    return of.narrow(0, place.offset, place.elements);
+  };
+  if (flat.second.defined()) {
+    add_piece(tensor, "first", part(flat.first));
+    add_piece(tensor, "second", part(flat.second));
+  } else if (flat.first.defined()) {
+    add_piece(tensor, "momentum", part(flat.first));
+  }
+}
+
+void StageParameters::add_piece(const std::string& tensor, const char* slot,
+                                const at::Tensor& values) {
+  const at::Tensor bytes = values.view({-1}).view(at::kByte);
+  const StateItem item{tensor, slot, (bytes.numel() + kWord - 1) / kWord};
+  piece_of_.emplace(std::pair(tensor, slot), pieces_.size());
+  pieces_.push_back({item, bytes});
 }
 
 Status StageParameters::add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
@@ -120,6 +147,7 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
       }));
   hooked_.push_back(std::move(node));
   values_.emplace(id, std::move(value));
+  places_.emplace(id, Place{flat, offset, elements});
 }
 
 void StageParameters::set_state(TensorId state, const at::Tensor& value) {
@@ -153,12 +181,12 @@ void StageParameters::end_last_backward() {
   listener_ = nullptr;
 }
 
-void StageParameters::update(const Optimizer& optimizer) {
+void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
-  ++updates_;
   for (Flat& flat : flats_) {
     if (optimizer.kind == "adam") {
-      adam(optimizer, updates_, flat.value, flat.gradient, flat.first, flat.second);
+      const auto t = static_cast<double>(step + 1);
+      adam(optimizer, t, flat.value, flat.gradient, flat.first, flat.second);
     } else {
       sgd(optimizer, flat.value, flat.gradient, flat.first);
     }
@@ -169,6 +197,49 @@ at::Tensor StageParameters::gradient(int bucket) const {
   for (const Flat& flat : flats_) {
     if (flat.bucket == bucket) return flat.gradient;
   }
+  return {};
+}
+
+std::vector<StateItem> StageParameters::state() const {
+  std::vector<StateItem> items;
+  items.reserve(pieces_.size());
+  for (const Piece& piece : pieces_) items.push_back(piece.item);
+  return items;
+}
+
+Result<at::Tensor> StageParameters::bytes_of(const StateItem& item, std::int64_t first,
+                                             std::int64_t count) const {
+  const auto found = piece_of_.find({item.tensor, item.slot});
+  if (found == piece_of_.end()) {
+    return internal_error(
+        fmt::format("this rank's stage has no '{}' of '{}'", item.slot, item.tensor));
+  }
+  const Piece& piece = pieces_[found->second];
+  if (first < 0 || count < 0 || count > piece.item.elements - first) {
+    return internal_error(fmt::format("'{}' of '{}' has {} elements, asked for were {} from {} on",
+                                      item.slot, item.tensor, piece.item.elements, count, first));
+  }
+  const std::int64_t begin = std::min(first * kWord, piece.bytes.numel());
+  const std::int64_t end = std::min((first + count) * kWord, piece.bytes.numel());
+  return piece.bytes.narrow(0, begin, end - begin);
+}
+
+Status StageParameters::read(const StateItem& item, std::int64_t first, std::int64_t count,
+                             float* out) const {
+  AGPCS_TRY(const at::Tensor bytes, bytes_of(item, first, count));
+  const at::Tensor host = bytes.cpu();
+  const auto size = static_cast<std::size_t>(count * kWord), has = host.nbytes();
+  if (has > 0) std::memcpy(out, host.data_ptr(), has);
+  std::memset(reinterpret_cast<char*>(out) + has, 0, size - has);
+  return {};
+}
+
+Status StageParameters::write(const StateItem& item, std::int64_t first, std::int64_t count,
+                              const float* words) const {
+  AGPCS_TRY(const at::Tensor bytes, bytes_of(item, first, count));
+  if (bytes.numel() == 0) return {};
+  // It is only read.
+  bytes.copy_(at::from_blob(const_cast<float*>(words), {bytes.numel()}, at::kByte));
   return {};
 }
 

@@ -10,10 +10,12 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace torch::autograd {
@@ -30,7 +32,8 @@ class StageParameters {
 
   /// Allocates and initializes (from the file's values or from `seed` and the name) every parameter
   /// and state tensor in `tensors`. Parameters of bucket b lie in one flat buffer in member order,
-  /// their gradients in another of the same layout; autograd adds into the latter directly.
+  /// their gradients in another of the same layout; autograd adds into the latter directly. So does
+  /// what the optimizer remembers, all zero at first.
   /// Errors: a bucket member that is not among `tensors`, or with another element count.
   Status allocate(const Graph& graph, const Plan& plan, int stage,
                   const std::vector<TensorId>& tensors, std::uint64_t seed, at::Device device);
@@ -45,16 +48,26 @@ class StageParameters {
   /// Reports the buckets that have a parameter without a gradient in this step.
   void end_last_backward();
 
-  /// One optimizer step, with PyTorch's semantics of SGD and Adam.
-  void update(const Optimizer& optimizer);
+  /// The optimizer's step for step `step` (from 0), with PyTorch's semantics of SGD and Adam, whose
+  /// t is `step` + 1.
+  void update(const Optimizer& optimizer, std::int64_t step);
   /// The flat gradient of plan bucket `bucket`; undefined when it is not this stage's.
   at::Tensor gradient(int bucket) const;
+
+  /// All that is learned, in the order of `tensors`: "value", then what the optimizer remembers.
+  /// Elements are words of four bytes: an integer or fp64 tensor, which no bucket has, goes by its
+  /// bytes, as they lie, the last word filled up with zeros.
+  std::vector<StateItem> state() const;
+  /// Error: not an item of `state`, or no such elements.
+  Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const;
+  Status write(const StateItem& item, std::int64_t first, std::int64_t count,
+               const float* words) const;
 
  private:
   struct Flat {
     int bucket = 0;              // index into Plan::buckets
     at::Tensor value, gradient;  // flat, same layout
-    at::Tensor first, second;    // optimizer state: momentum, or Adam's moments
+    at::Tensor first, second;    // momentum, or Adam's moments; undefined: the optimizer has none
     int members = 0;
     int missing = 0;  // gradients still to come in the last backward
     bool reported = false;
@@ -64,11 +77,27 @@ class StageParameters {
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial);
   void gradient_ready(std::size_t flat);
 
+  // A state item's tensor, as bytes.
+  struct Piece {
+    StateItem item;
+    at::Tensor bytes;
+  };
+  void add_pieces(const std::string& tensor, TensorId id);
+  void add_piece(const std::string& tensor, const char* slot, const at::Tensor& values);
+  Result<at::Tensor> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
+
+  // Where the parameter lies in its bucket.
+  struct Place {
+    std::size_t flat = 0;
+    std::int64_t offset = 0, elements = 0;
+  };
   std::uint64_t seed_ = 0;
-  std::int64_t updates_ = 0;
   std::vector<Flat> flats_;
   std::unordered_map<TensorId, at::Tensor> values_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> hooked_;  // keeps the hooks alive
+  std::unordered_map<TensorId, Place> places_;
+  std::vector<Piece> pieces_;
+  std::map<std::pair<std::string, std::string>, std::size_t> piece_of_;  // by tensor and slot
+  std::vector<std::shared_ptr<torch::autograd::Node>> hooked_;           // keeps the hooks alive
   GradientListener* listener_ = nullptr;
 };
 

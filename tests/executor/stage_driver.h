@@ -52,6 +52,9 @@ class StageDriver {
     return losses;
   }
 
+  /// The next step is `step`.
+  void go_on_at(std::int64_t step) { steps_ = step; }
+
   TorchExecutor& executor() { return *executor_; }
   std::vector<float> value(const std::string& name) { return executor_->value(name).value(); }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the LibTorch executor has learned, read and written from outside.
+#include "runtime/torch_executor.h"
+#include "tests/executor/stage_driver.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::StageDriver;
+
+constexpr const char* kModel = R"(
+    input x [n,6]
+    input labels int64[n]
+    parameter w1 [6,16]
+    parameter scale [16]
+    parameter bias [16]
+    state mean [16]
+    state variance [16]
+    parameter w2 [16,4]
+    m1 = MatMul(x, w1) [n,16]
+    z = BatchNormalization(m1, scale, bias, mean, variance) [n,16] training_mode=1
+    a1 = Relu(z) [n,16]
+    y = MatMul(a1, w2) [n,4]
+    l = SoftmaxCrossEntropyLoss(y, labels) []
+    outputs y
+    loss l
+)";
+
+struct Optimization {
+  const char* name;
+  Optimizer optimizer;
+};
+
+Optimizer optimizer_of(const std::string& kind, double momentum) {
+  Optimizer optimizer;
+  optimizer.kind = kind;
+  optimizer.learning_rate = 0.01;
+  optimizer.momentum = momentum;
+  optimizer.weight_decay = 1e-3;
+  return optimizer;
+}
+
+StageDriver driver(const Graph& graph, const Optimizer& optimizer, std::uint64_t seed = 3) {
+  Plan plan = testing::plan_of(graph, testing::one_device(),
+                               "micro-batches 2\nstage a/0=4 : *\nbucket 0 ring w2 bias\n"
+                               "bucket 0 ring scale w1\n",
+                               8);
+  plan.training.optimizer = optimizer;
+  TorchOptions options;
+  options.seed = seed;
+  return {graph, plan, std::move(options)};
+}
+
+std::string text(const std::vector<StateItem>& items) {
+  std::string out;
+  for (const StateItem& item : items) {
+    out += fmt::format("{} {} {}\n", item.tensor, item.slot, item.elements);
+  }
+  return out;
+}
+
+// In pieces of three elements, so that first and count matter.
+std::vector<float> read(const Executor& executor, const StateItem& item) {
+  std::vector<float> values(static_cast<std::size_t>(item.elements));
+  for (std::int64_t first = 0; first < item.elements; first += 3) {
+    const std::int64_t count = std::min<std::int64_t>(3, item.elements - first);
+    const Status status = executor.read_state(item, first, count, values.data() + first);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  return values;
+}
+
+void write(Executor& executor, const StateItem& item, const std::vector<float>& values) {
+  for (std::int64_t first = 0; first < item.elements; first += 5) {
+    const std::int64_t count = std::min<std::int64_t>(5, item.elements - first);
+    const Status status = executor.write_state(item, first, count, values.data() + first);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+void move_all(const Executor& from, Executor& to) {
+  for (const StateItem& item : from.state()) write(to, item, read(from, item));
+}
+
+bool same_bytes(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(TorchState, HasWhatTheOptimizerRemembersFromTheStart) {
+  const Graph graph = testing::graph_of(kModel);
+  EXPECT_EQ(text(driver(graph, optimizer_of("sgd", 0)).executor().state()),
+            "w1 value 96\nscale value 16\nbias value 16\nmean value 16\nvariance value 16\n"
+            "w2 value 64\n");
+  auto momentum = driver(graph, optimizer_of("sgd", 0.9));
+  EXPECT_EQ(text(momentum.executor().state()),
+            "w1 value 96\nw1 momentum 96\nscale value 16\nscale momentum 16\nbias value 16\n"
+            "bias momentum 16\nmean value 16\nvariance value 16\nw2 value 64\nw2 momentum 64\n");
+  auto adam = driver(graph, optimizer_of("adam", 0.9));
+  EXPECT_THAT(text(adam.executor().state()), HasSubstr("w2 value 64\nw2 first 64\nw2 second 64\n"));
+  for (const StateItem& item : adam.executor().state()) {
+    if (item.slot == "value") continue;
+    EXPECT_EQ(read(adam.executor(), item), std::vector<float>(read(adam.executor(), item).size()));
+  }
+}
+
+TEST(TorchState, ValuesAreThoseOfTheParameters) {
+  const Graph graph = testing::graph_of(kModel);
+  auto d = driver(graph, optimizer_of("adam", 0));
+  d.steps(3);
+  for (const StateItem& item : d.executor().state()) {
+    if (item.slot != "value") continue;
+    EXPECT_EQ(read(d.executor(), item), d.value(item.tensor));
+  }
+}
+
+class TrainingGoesOn : public ::testing::TestWithParam<Optimization> {};
+
+// Dropout, samples and Adam's t depend on the step's number alone.
+TEST_P(TrainingGoesOn, InAnotherExecutorAsIfNothingHadHappened) {
+  const Graph graph = testing::graph_of(kModel);
+  auto whole = driver(graph, GetParam().optimizer), first = driver(graph, GetParam().optimizer);
+  whole.steps(6);
+  first.steps(3);
+  auto second = driver(graph, GetParam().optimizer);
+  move_all(first.executor(), second.executor());
+  second.go_on_at(3);
+  second.steps(3);
+  for (const StateItem& item : whole.executor().state()) {
+    EXPECT_TRUE(same_bytes(read(whole.executor(), item), read(second.executor(), item)))
+        << item.tensor << " " << item.slot;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, TrainingGoesOn,
+                         ::testing::Values(Optimization{"sgd", optimizer_of("sgd", 0)},
+                                           Optimization{"momentum", optimizer_of("sgd", 0.9)},
+                                           Optimization{"adam", optimizer_of("adam", 0)}),
+                         [](const auto& param) { return param.param.name; });
+
+// No fp32 number is 2^53 + 1: it must go by its bytes.
+TEST(TorchState, IntegersSurviveExactly) {
+  Graph graph = testing::graph_of(R"(
+      input x [n,3]
+      state counts int64[3]
+      parameter w [3,3]
+      c = Cast(counts) [3] to=1
+      h = MatMul(x, w) [n,3]
+      y = Add(h, c) [n,3]
+      l = ReduceMean(y) []
+      outputs y
+      loss l
+  )");
+  const auto set = [&](std::array<std::int64_t, 3> counts) {
+    Constant& value = graph.tensor(graph.find_tensor("counts")).constant;
+    value.bytes.resize(sizeof counts);
+    std::memcpy(value.bytes.data(), counts.data(), sizeof counts);
+    return StageDriver(graph, testing::plan_of(graph, testing::one_device(),
+                                               "micro-batches 1\nstage a/0=4 : *\n", 4));
+  };
+  const std::array<std::int64_t, 3> counts = {(std::int64_t{1} << 53) + 1, -1,
+                                              std::numeric_limits<std::int64_t>::min() + 7};
+  auto from = set(counts), to = set({1, 2, 3});
+  const StateItem item{"counts", "value", 6};
+  EXPECT_THAT(text(from.executor().state()), HasSubstr("counts value 6\n"));
+  move_all(from.executor(), to.executor());
+  const std::vector<float> words = read(to.executor(), item);
+  EXPECT_EQ(std::memcmp(words.data(), counts.data(), sizeof counts), 0);
+}
+
+TEST(TorchState, RefusesWhatItDoesNotHave) {
+  const Graph graph = testing::graph_of(kModel);
+  auto d = driver(graph, optimizer_of("sgd", 0));
+  std::vector<float> values(100);
+  const Executor& executor = d.executor();
+  EXPECT_EQ(executor.read_state({"w1", "momentum", 96}, 0, 96, values.data()).message(),
+            "this rank's stage has no 'momentum' of 'w1'");
+  EXPECT_EQ(executor.read_state({"w1", "value", 96}, 90, 7, values.data()).message(),
+            "'value' of 'w1' has 96 elements, asked for were 7 from 90 on");
+}
+
+}  // namespace
+}  // namespace agpcs
