@@ -39,6 +39,9 @@ if(AGPCS_SANITIZE)
     -fsanitize=${AGPCS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(agpcs_sanitizers INTERFACE -fsanitize=${AGPCS_SANITIZE})
 endif()
+if(AGPCS_FUZZ)  # a failed AGPCS_CHECK aborts, which a fuzzer records
+  target_compile_definitions(agpcs_sanitizers INTERFACE AGPCS_FUZZ _GLIBCXX_ASSERTIONS)
+endif()
 
 # Sets `out` to the folder of library `dep`, which may not have been declared yet.
 function(agpcs_folder_of dep out)

@@ -9,7 +9,11 @@ namespace agpcs {
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
   fmt::print(stderr, "agpcs: bug: {}:{}: {}: {}\n", file, line, condition, message);
   std::fflush(nullptr);
+#ifdef AGPCS_FUZZ
+  std::abort();  // what a fuzzer sees and keeps
+#else
   std::_Exit(70);
+#endif
 }
 
 }  // namespace agpcs

@@ -310,8 +310,8 @@ class ProfileMerger {
   // Of other software all versions are named: "1.13.1, 2.0.0".
   static void merge_software(Facts& a, const Facts& b) {
     for (const auto& [name, value] : b) {
-      const auto at =
-          std::find_if(a.begin(), a.end(), [&](const auto& fact) { return fact.first == name; });
+      const auto at = std::find_if(a.begin(), a.end(),
+                                   [&name = name](const auto& fact) { return fact.first == name; });
       if (at == a.end()) {
         a.emplace_back(name, value);
       } else if ((", " + at->second + ", ").find(", " + value + ", ") == std::string::npos) {

@@ -11,6 +11,7 @@ packages=(
   libtorch-dev libgloo-dev
   libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
   python3 python3-torch python3-onnx python3-numpy
+  clang libclang-rt-14-dev  # libFuzzer: tests/fuzz
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs, builds and runs every test: first of the lean runtime alone, then of everything. The last lines are the
-# summary of the tests.
+# Installs, builds, fuzzes every reader for a minute, and runs every test: of the lean runtime alone, then of everything.
+# The last lines are the summary of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,7 @@ for preset in runtime-only release; do
   cmake --build --preset "$preset" --parallel "$jobs"
 done
 result=0
+tests/fuzz/run.sh 60 || result=1
 for preset in runtime-only release; do
   echo "test.sh: tests of preset $preset"
   ctest --preset "$preset" --parallel "$jobs" || result=1
