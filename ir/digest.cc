@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SHA-256 (FIPS 180-4), so that the lean runtime needs no cryptography library for plan digests.
+#include "ir/sha256.h"
+
 #include <agpcs/plan.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -25,8 +29,10 @@ using State = std::array<std::uint32_t, 8>;
 
 std::array<std::uint32_t, 64> message_schedule(const char* block) {
   std::array<std::uint32_t, 64> w{};
-  for (std::size_t i = 0; i < 64; ++i) {
-    w[i / 4] = (w[i / 4] << 8) | static_cast<unsigned char>(block[i]);
+  for (std::size_t i = 0; i < 16; ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, block + 4 * i, sizeof word);
+    w[i] = std::endian::native == std::endian::little ? __builtin_bswap32(word) : word;
   }
   for (std::size_t i = 16; i < 64; ++i) {
     const std::uint32_t a = w[i - 15], b = w[i - 2];
@@ -52,23 +58,45 @@ void absorb(State& state, const char* block) {
 
 }  // namespace
 
-std::string digest_of(std::string_view text) {
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const std::size_t whole = text.size() / 64 * 64;
-  for (std::size_t i = 0; i < whole; i += 64) absorb(state, text.data() + i);
-  std::string tail(text.substr(whole));
+void Sha256::update(const void* data, std::size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  std::size_t had = bytes_ % kBlock;
+  bytes_ += bytes;
+  while (bytes > 0) {
+    if (had == 0 && bytes >= kBlock) {
+      absorb(state_, at);
+      at += kBlock;
+      bytes -= kBlock;
+      continue;
+    }
+    const std::size_t part = std::min(kBlock - had, bytes);
+    std::memcpy(tail_.data() + had, at, part);
+    at += part;
+    bytes -= part;
+    had = (had + part) % kBlock;
+    if (had == 0) absorb(state_, tail_.data());
+  }
+}
+
+std::string Sha256::digest() const {
+  State state = state_;
+  std::string tail(tail_.data(), bytes_ % kBlock);
   tail += '\x80';
-  while (tail.size() % 64 != 56) tail += '\0';
-  const std::uint64_t bits = static_cast<std::uint64_t>(text.size()) * 8;
-  for (int shift = 56; shift >= 0; shift -= 8) tail += static_cast<char>(bits >> shift);
-  for (std::size_t i = 0; i < tail.size(); i += 64) absorb(state, tail.data() + i);
+  while (tail.size() % kBlock != 56) tail += '\0';
+  for (int shift = 56; shift >= 0; shift -= 8) tail += static_cast<char>(bytes_ * 8 >> shift);
+  for (std::size_t i = 0; i < tail.size(); i += kBlock) absorb(state, tail.data() + i);
 
   std::string hex = "sha256:";
   for (const std::uint32_t word : state) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[(word >> shift) & 15];
   }
   return hex;
+}
+
+std::string digest_of(std::string_view text) {
+  Sha256 sha;
+  sha.update(text.data(), text.size());
+  return sha.digest();
 }
 
 }  // namespace agpcs

@@ -11,6 +11,7 @@ if(TARGET agpcs_runtime_torch)
 
   agpcs_library(tools_run FOLDER tools
     SOURCES
+      run_checkpoint.cc
       run_command.cc
       run_job.cc
       run_last_resort.cc

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoint: what a checkpoint's manifest says, and its text form (docs/checkpoints.md).
+#pragma once
+
+#include <agpcs/executor.h>
+#include <agpcs/status.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+/// The version in a manifest's first line. A reader refuses any other.
+inline constexpr int kCheckpointVersion = 1;
+
+inline constexpr const char* kManifestFile = "checkpoint.txt";
+inline constexpr const char* kModelFile = "model.onnx";
+inline constexpr const char* kModelDataFile = "model.onnx.data";
+inline constexpr const char* kOptimizerFile = "optimizer.data";
+
+/// A file of a checkpoint, beside the manifest.
+struct CheckpointFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string digest;  ///< "sha256:..."
+  friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
+};
+
+/// Where an item's elements lie: fp32, little-endian, row-major.
+struct CheckpointItem {
+  StateItem item;
+  std::string file;  ///< kModelDataFile or kOptimizerFile
+  std::int64_t offset = 0;
+  friend bool operator==(const CheckpointItem&, const CheckpointItem&) = default;
+};
+
+struct Checkpoint {
+  std::string made_by;    ///< the version of AGPCS
+  std::int64_t step = 0;  ///< the next one
+  std::int64_t batch = 0;
+  std::uint64_t seed = 0;
+  std::string model_digest, plan_digest;
+  std::vector<CheckpointFile> files;  ///< kModelFile, kModelDataFile, kOptimizerFile
+  std::vector<CheckpointItem> items;  ///< by tensor, slot
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
+};
+
+/// The manifest's text; its last line is the digest of all before it.
+std::string print_checkpoint(const Checkpoint& checkpoint);
+
+/// The inverse: accepts exactly what `print_checkpoint` writes, and only where items lie within
+/// their files without sharing a byte. `file` names it in messages, which have line, both values
+/// and a hint.
+Result<Checkpoint> parse_checkpoint(std::string_view text, std::string_view file);
+
+}  // namespace agpcs

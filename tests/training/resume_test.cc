@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Six steps equal three, a checkpoint, and three more: under the same plan to the last bit, under
+// any other plan of the model to rounding.
+#include "frontend/import_onnx.h"
+#include "runtime/state_moves.h"
+#include "tests/training/harness.h"
+#include "tools/run_checkpoint.h"
+
+#include <agpcs/loopback.h>
+#include <agpcs/replayer.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kBatch = 8;
+constexpr std::chrono::milliseconds kLimit{60000};
+
+constexpr const char* kBatchNorm = R"(
+<ir_version: 8, opset_import: ["": 17]>
+bn (float[batch, 3, 6, 6] image) => (float[batch, 4] logits)
+{
+  conv_shape = Constant <value = int64[4] {5, 3, 3, 3}> ()
+  conv_weight = ConstantOfShape (conv_shape)
+  conv = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (image, conv_weight)
+  channels = Constant <value = int64[1] {5}> ()
+  scale = ConstantOfShape <value = float[1] {1}> (channels)
+  bias = ConstantOfShape (channels)
+  mean = ConstantOfShape (channels)
+  variance = ConstantOfShape <value = float[1] {1}> (channels)
+  norm = BatchNormalization (conv, scale, bias, mean, variance)
+  relu = Relu (norm)
+  pool = GlobalAveragePool (relu)
+  features = Flatten (pool)
+  fc_shape = Constant <value = int64[2] {4, 5}> ()
+  fc_weight = ConstantOfShape (fc_shape)
+  fc_bias_shape = Constant <value = int64[1] {4}> ()
+  fc_bias = ConstantOfShape (fc_bias_shape)
+  logits = Gemm <transB = 1> (features, fc_weight, fc_bias)
+}
+)";
+
+using Shares = std::vector<std::vector<std::int64_t>>;
+
+struct Case {
+  std::string name, model, optimizer;
+  Shares before, after;
+  std::int64_t micro_batches_before = 2, micro_batches_after = 2;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }  // NOLINT: GoogleTest names it
+
+// What the ranks have at the end; of replicas, the first one's.
+using Learned = std::map<std::pair<std::string, std::string>, std::vector<float>>;
+
+struct Job {
+  Plan plan;
+  std::int64_t first_step = 0, steps = 0;
+  std::string resume, save;  ///< folders; "": not
+  Learned learned;
+  std::vector<double> losses;
+  std::vector<Status> said;  ///< by rank
+};
+
+class Resume : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "agpcs_resume_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    std::ofstream(folder_ / "bn.onnxtxt") << kBatchNorm;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path_of(const std::string& model) const {
+    return model == "bn" ? (folder_ / "bn.onnxtxt").string()
+                         : "tests/training/models/" + model + ".onnx";
+  }
+
+  Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
+               std::int64_t micro_batches, std::int64_t batch = kBatch) {
+    Training training = testing::training_of(batch);
+    if (optimizer == "adam") {
+      training.optimizer = {};
+      training.optimizer.kind = "adam";
+      training.optimizer.learning_rate = 0.003;
+    } else if (optimizer == "sgd") {
+      training.optimizer.momentum = 0;
+    }
+    return testing::plan_with(graph, training, shares, micro_batches);
+  }
+
+  Status run_rank(const Graph& graph, const std::string& model, Job& job, int rank,
+                  Transport& transport) {
+    TorchOptions options;
+    options.seed = 11;
+    options.threads = 1;
+    const auto executor = make_torch_executor(graph, std::move(options));
+    ReplayOptions replay;
+    replay.limit = kLimit;
+    replay.first_step = job.first_step;
+    AGPCS_TRY(const auto replayer, Replayer::create(job.plan, rank, transport, *executor, replay));
+    if (!job.resume.empty()) {
+      std::optional<FoundCheckpoint> found;
+      if (rank == 0) {
+        AGPCS_TRY(found, find_checkpoint(job.resume));
+      }
+      AGPCS_RETURN_IF_ERROR(
+          restore_checkpoint(found ? &*found : nullptr, *executor, transport, job.plan, kLimit));
+    }
+    std::unique_ptr<CheckpointSaver> saver;
+    if (!job.save.empty()) {
+      const CheckpointOptions to{job.save, 2, path_of(model), 11, kLimit};
+      AGPCS_TRY(saver, CheckpointSaver::open(to, graph, rank, job.first_step));
+    }
+    for (std::int64_t i = 0; i < job.steps; ++i) {
+      AGPCS_TRY(const StepReport report, replayer->run_step());
+      if (rank == 0) job.losses.push_back(report.loss);
+    }
+    if (saver) {
+      AGPCS_RETURN_IF_ERROR(
+          saver->save(*executor, transport, job.plan, job.first_step + job.steps));
+    }
+    const std::lock_guard lock(mutex_);
+    for (const StateItem& item : executor->state()) {
+      std::vector<float> values(static_cast<std::size_t>(item.elements));
+      AGPCS_RETURN_IF_ERROR(executor->read_state(item, 0, item.elements, values.data()));
+      const bool first =
+          job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks.front() ==
+          rank;
+      if (first) job.learned[{item.tensor, item.slot}] = std::move(values);
+    }
+    return {};
+  }
+
+  // A thread a rank.
+  void try_run(const Graph& graph, const std::string& model, Job& job) {
+    const int ranks = job.plan.rank_count();
+    LoopbackHub hub(ranks);
+    job.said.resize(static_cast<std::size_t>(ranks));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto transport = hub.join(rank);
+        Status& said = job.said[static_cast<std::size_t>(rank)];
+        said = run_rank(graph, model, job, rank, *transport);
+        if (!said.ok()) transport->abort(said);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void run(const Graph& graph, const std::string& model, Job& job) {
+    try_run(graph, model, job);
+    for (const Status& said : job.said) ASSERT_TRUE(said.ok()) << said.message();
+  }
+
+  fs::path folder_;
+  std::mutex mutex_;
+};
+
+void expect_same(const Learned& got, const Learned& want, bool exact) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [key, values] : want) {
+    const std::vector<float>& other = got.at(key);
+    const std::string what = key.first + " " + key.second;
+    // The softmax of attention does not feel this bias: its gradient is rounding and nothing else.
+    if (!exact && key.first.find("attention.key.bias") != std::string::npos) continue;
+    ASSERT_EQ(other.size(), values.size()) << what;
+    const std::size_t bytes = values.size() * sizeof(float);
+    if (exact) {
+      EXPECT_EQ(std::memcmp(other.data(), values.data(), bytes), 0) << what;
+    }
+    double largest = 1e-6, distance = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::fabs(static_cast<double>(values[i])));
+      distance = std::max(
+          distance, std::fabs(static_cast<double>(values[i]) - static_cast<double>(other[i])));
+    }
+    EXPECT_LE(distance, 1e-5 * largest) << what;
+  }
+}
+
+class ResumeUnder : public Resume, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
+  const Case& c = GetParam();
+  const Graph graph = testing::training_graph(path_of(c.model));
+  const std::string checkpoints = folder_ / "checkpoints";
+  Job whole{
+      plan_of(graph, c.optimizer, c.before, c.micro_batches_before), 0, 6, "", "", {}, {}, {}};
+  Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}};
+  Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after),
+             3,
+             3,
+             checkpoints,
+             "",
+             {},
+             {},
+             {}};
+  run(graph, c.model, whole);
+  run(graph, c.model, first);
+  run(graph, c.model, second);
+  const bool exact = c.before == c.after && c.micro_batches_before == c.micro_batches_after;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const double want = whole.losses[3 + i];
+    EXPECT_NEAR(second.losses[i], want, exact ? 0 : 1e-5 * std::fabs(want)) << "step " << 3 + i;
+  }
+  expect_same(second.learned, whole.learned, exact);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* optimizer : {"sgd", "momentum", "adam"}) {
+    for (const char* model : {"conv", "bert", "bn"}) {
+      const auto add = [&](const char* how, Shares before, Shares after, std::int64_t mb_before,
+                           std::int64_t mb_after) {
+        all.push_back({fmt::format("{}_{}_{}", model, optimizer, how), model, optimizer,
+                       std::move(before), std::move(after), mb_before, mb_after});
+      };
+      add("same_plan", {{3, 1}, {2, 2}}, {{3, 1}, {2, 2}}, 2, 2);
+      // Batch norm's statistics are those of what one rank computes at once: under another plan it
+      // trains otherwise, with or without a checkpoint.
+      if (std::string(model) == "bn") {
+        add("two_stages_to_one", {{4}, {4}}, {{4}}, 2, 2);
+        continue;
+      }
+      add("one_rank_to_three", {{4}}, {{3, 1}, {4}}, 2, 2);
+      add("three_ranks_to_two", {{3, 1}, {4}}, {{2}, {2}}, 2, 4);
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, ResumeUnder, ::testing::ValuesIn(cases()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
+  for (const char* model : {"conv", "bert", "bn"}) {
+    const Graph graph = testing::training_graph(path_of(model));
+    const std::string checkpoints = folder_ / (std::string("of-") + model);
+    Job job{plan_of(graph, "momentum", {{3, 1}, {4}}, 2), 0, 2, "", checkpoints, {}, {}, {}};
+    run(graph, model, job);
+    const auto found = find_checkpoint(checkpoints);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(found->checkpoint.step, 2);
+    const Graph saved = testing::training_graph(found->folder + "/" + kModelFile);
+    EXPECT_EQ(print_graph(saved), print_graph(graph)) << model;
+    for (const auto& [key, values] : job.learned) {
+      if (key.second != "value") continue;
+      const auto& bytes = saved.tensor(saved.find_tensor(key.first)).constant.bytes;
+      ASSERT_EQ(bytes.size(), values.size() * sizeof(float)) << key.first;
+      EXPECT_EQ(std::memcmp(bytes.data(), values.data(), bytes.size()), 0) << key.first;
+    }
+  }
+}
+
+TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
+  const Graph graph = testing::training_graph(path_of("conv"));
+  const std::string checkpoints = folder_ / "checkpoints";
+  Job job{plan_of(graph, "sgd", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}};
+  run(graph, "conv", job);
+  const std::string file = checkpoints + "/step-00000001/" + kModelDataFile;
+  {
+    std::fstream data(file, std::ios::in | std::ios::out | std::ios::binary);
+    data.seekp(100);
+    data.put('?');
+  }
+  Job again{job.plan, 1, 1, checkpoints, "", {}, {}, {}};
+  try_run(graph, "conv", again);
+  EXPECT_THAT(again.said[0].message(), HasSubstr(file + ": error: its digest is sha256:"));
+  EXPECT_FALSE(again.said[1].ok());
+}
+
+TEST_F(Resume, AnotherOptimizerModelBatchOrSeedIsRefused) {
+  const Graph graph = testing::training_graph(path_of("conv"));
+  const std::string checkpoints = folder_ / "checkpoints";
+  Job job{plan_of(graph, "momentum", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}};
+  run(graph, "conv", job);
+  const auto refusal = [&](const Plan& plan) {
+    Job other{plan, 1, 1, checkpoints, "", {}, {}, {}};
+    try_run(graph, "conv", other);
+    return other.said[0].message();
+  };
+  EXPECT_THAT(refusal(plan_of(graph, "adam", {{4}}, 2)),
+              HasSubstr("the checkpoint has no 'first' of '"));
+  EXPECT_THAT(refusal(plan_of(graph, "sgd", {{4}}, 2)),
+              HasSubstr("the checkpoint has 'momentum' of '"));
+  EXPECT_THAT(refusal(plan_of(graph, "momentum", {{4}}, 4, 16)),
+              HasSubstr("a training with batch 8, the plan has batch 16\n"
+                        "  hint: step 1 begins at sample 8; compile the plan with --batch 8"));
+  const auto found = find_checkpoint(checkpoints);
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(check_resumable(*found, job.plan, 11).ok());
+  EXPECT_THAT(check_resumable(*found, job.plan, 12).message(),
+              HasSubstr("--seed is 12, the checkpoint " + found->folder + " has 11"));
+  Plan other = job.plan;
+  other.model_digest = digest_of("other");
+  EXPECT_THAT(check_resumable(*found, other, {}).message(),
+              HasSubstr("the checkpoint is of the model " + job.plan.model_digest +
+                        ", the plan for " + other.model_digest));
+}
+
+}  // namespace
+}  // namespace agpcs

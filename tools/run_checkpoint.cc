@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_checkpoint.h"
+
+#include "runtime/half.h"
+#include "runtime/state_moves.h"
+
+#include <agpcs/version.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are written as they lie");
+
+constexpr std::int64_t kWord = sizeof(float);
+constexpr const char* kValue = "value";
+
+using Key = std::pair<std::string, std::string>;  // tensor, slot
+Key key_of(const StateItem& item) { return {item.tensor, item.slot}; }
+
+// Each item once, from its first holder to rank 0.
+Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
+  std::map<Key, StateMove> moves;
+  for (std::size_t rank = 0; rank < owners.size(); ++rank) {
+    for (const StateItem& item : owners[rank]) {
+      moves.emplace(key_of(item), StateMove{item, static_cast<int>(rank), 0});
+    }
+  }
+  if (moves.empty()) return internal_error("the executor has no state that could be saved");
+  std::vector<StateMove> sorted;
+  for (auto& [key, move] : moves) sorted.push_back(std::move(move));
+  return sorted;
+}
+
+// How an item is written.
+struct Target {
+  const SavedTensor* tensor = nullptr;  // its place in the model; nullptr: the optimizer's alone
+  bool converted = false;               // from fp32 to the tensor's type
+  std::int64_t offset = -1;             // in the optimizer's file; -1: not there
+};
+
+// Writes the files of one checkpoint.
+class CheckpointFiles {
+ public:
+  explicit CheckpointFiles(const SavedModel& model) : model_(model) {}
+
+  // Decides where everything goes, and writes the model.
+  Status begin(const std::string& folder, const std::vector<StateMove>& moves) {
+    AGPCS_RETURN_IF_ERROR(place(moves));
+    AGPCS_TRY(auto model, CheckpointFileWriter::create(folder + "/" + kModelFile));
+    AGPCS_RETURN_IF_ERROR(model.write(model_.model.data(), model_.model.size()));
+    AGPCS_TRY(CheckpointFile written, model.finish());
+    files_.push_back(std::move(written));
+    AGPCS_TRY(data_, CheckpointFileWriter::create(folder + "/" + kModelDataFile));
+    AGPCS_TRY(optimizer_, CheckpointFileWriter::create(folder + "/" + kOptimizerFile));
+    return {};
+  }
+
+  // Items come in the order of `moves`, their elements in order.
+  Status write(const StateItem& item, std::int64_t first, std::int64_t count, const float* words) {
+    const Target& target = targets_.at(key_of(item));
+    const auto bytes = static_cast<std::size_t>(count * kWord);
+    if (target.offset >= 0) AGPCS_RETURN_IF_ERROR(optimizer_->write(words, bytes));
+    if (target.tensor == nullptr) return {};
+    if (first == 0) AGPCS_RETURN_IF_ERROR(data_->fill_to(target.tensor->offset));
+    if (target.converted) return write_converted(target.tensor->type, count, words);
+    // An item of whole words may end a little after its tensor does: with zeros, as a gap does.
+    return data_->write(words, bytes);
+  }
+
+  // The rest of the model's tensors; what all files are.
+  Result<std::vector<CheckpointFile>> finish() {
+    for (const SavedTensor& tensor : model_.tensors) {
+      if (!tensor.source.empty()) AGPCS_RETURN_IF_ERROR(copy(tensor));
+    }
+    AGPCS_TRY(CheckpointFile data, data_->finish());
+    files_.push_back(std::move(data));
+    AGPCS_TRY(CheckpointFile optimizer, optimizer_->finish());
+    files_.push_back(std::move(optimizer));
+    return std::move(files_);
+  }
+
+  const std::vector<CheckpointItem>& items() const { return items_; }
+
+ private:
+  Status place(const std::vector<StateMove>& moves) {
+    std::map<std::string, const SavedTensor*> tensors;
+    for (const SavedTensor& tensor : model_.tensors) {
+      if (tensor.source.empty()) tensors.emplace(tensor.name, &tensor);
+    }
+    std::int64_t end = 0;  // of the optimizer's file
+    for (const StateMove& move : moves) {
+      const StateItem& item = move.item;
+      Target target;
+      if (item.slot == kValue) {
+        const auto found = tensors.find(item.tensor);
+        if (found == tensors.end()) return not_in_model(item.tensor);
+        target.tensor = found->second;
+        tensors.erase(found);
+        AGPCS_TRY(target.converted, converts(item, *target.tensor));
+      }
+      const bool in_model = target.tensor != nullptr && !target.converted;
+      if (!in_model) {
+        target.offset = end;
+        end += item.elements * kWord;
+      }
+      items_.push_back({item, in_model ? kModelDataFile : kOptimizerFile,
+                        in_model ? target.tensor->offset : target.offset});
+      targets_.emplace(key_of(item), target);
+    }
+    if (tensors.empty()) return {};
+    return internal_error(fmt::format("no rank has the value of '{}', which the model needs",
+                                      tensors.begin()->first));
+  }
+
+  static Status not_in_model(const std::string& tensor) {
+    return internal_error(fmt::format("a rank has '{}', which the model does not need", tensor));
+  }
+
+  // Values are fp32, or the tensor's bytes as words of four.
+  static Result<bool> converts(const StateItem& item, const SavedTensor& tensor) {
+    const auto size = static_cast<std::int64_t>(size_of(tensor.type));
+    const bool half = tensor.type == DType::kFp16 || tensor.type == DType::kBf16;
+    if (!half && item.elements == (tensor.bytes + kWord - 1) / kWord) return false;
+    const bool real = half || tensor.type == DType::kFp64;
+    if (real && item.elements == tensor.bytes / size) return true;
+    return internal_error(fmt::format("'{}' has {} elements, which are not the {} bytes of {}",
+                                      item.tensor, item.elements, tensor.bytes,
+                                      name_of(tensor.type)));
+  }
+
+  Status write_converted(DType type, std::int64_t count, const float* words) {
+    const std::size_t size = size_of(type);
+    converted_.resize(static_cast<std::size_t>(count) * size);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const double wide = words[i];
+      const std::uint16_t half = type == DType::kFp16   ? fp16_of(words[i])
+                                 : type == DType::kBf16 ? bf16_of(words[i])
+                                                        : 0;
+      std::memcpy(converted_.data() + i * size,
+                  size == sizeof wide ? static_cast<const void*>(&wide) : &half, size);
+    }
+    return data_->write(converted_.data(), converted_.size());
+  }
+
+  Status copy(const SavedTensor& tensor) {
+    AGPCS_TRY(const auto source, CheckpointFileReader::open(tensor.source));
+    AGPCS_RETURN_IF_ERROR(data_->fill_to(tensor.offset));
+    constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+    std::vector<char> piece(static_cast<std::size_t>(std::min(kPiece, tensor.bytes)));
+    for (std::int64_t at = 0; at < tensor.bytes; at += kPiece) {
+      const auto bytes = static_cast<std::size_t>(std::min(kPiece, tensor.bytes - at));
+      AGPCS_RETURN_IF_ERROR(source.read(tensor.source_offset + at, piece.data(), bytes));
+      AGPCS_RETURN_IF_ERROR(data_->write(piece.data(), bytes));
+    }
+    return {};
+  }
+
+  const SavedModel& model_;
+  std::map<Key, Target> targets_;
+  std::vector<CheckpointItem> items_;
+  std::vector<CheckpointFile> files_;
+  std::optional<CheckpointFileWriter> data_, optimizer_;
+  std::vector<char> converted_;
+};
+
+std::vector<TrainedTensor> trained_tensors(const Graph& graph) {
+  std::vector<TrainedTensor> trained;
+  for (const Tensor& tensor : graph.tensors) {
+    if (tensor.kind != TensorKind::kParameter && tensor.kind != TensorKind::kState) continue;
+    if (!tensor.consumers.empty()) {
+      trained.push_back({tensor.name, tensor.type, dims_at(tensor.shape, 0)});
+    }
+  }
+  return trained;
+}
+
+Status in(const std::string& what, const Status& status) {
+  if (status.ok()) return status;
+  return {status.code(), fmt::format("{}: {}", what, status.message())};
+}
+
+// A checkpoint's items, wherever they lie in its files.
+class CheckpointSource {
+ public:
+  static Result<CheckpointSource> open(const FoundCheckpoint& found) {
+    CheckpointSource source;
+    for (const CheckpointItem& item : found.checkpoint.items) {
+      source.items_.emplace(key_of(item.item), &item);
+    }
+    for (const char* name : {kModelDataFile, kOptimizerFile}) {
+      AGPCS_TRY(auto file, CheckpointFileReader::open(found.folder + "/" + name));
+      source.files_.emplace(name, std::move(file));
+    }
+    return source;
+  }
+
+  // That it has all that ranks need, and nothing else.
+  Status check(const StateOwners& needed) const {
+    std::map<Key, bool> used;
+    for (const auto& [key, item] : items_) used.emplace(key, false);
+    for (const auto& items : needed) {
+      for (const StateItem& item : items) {
+        const auto found = items_.find(key_of(item));
+        if (found == items_.end()) return other_optimizer("has no", item.slot, item.tensor);
+        const std::int64_t has = found->second->item.elements;
+        if (has != item.elements) {
+          return invalid_input(fmt::format("'{}' of '{}' has {} elements, the model's has {}",
+                                           item.slot, item.tensor, has, item.elements));
+        }
+        used[key_of(item)] = true;
+      }
+    }
+    for (const auto& [key, is_used] : used) {
+      if (!is_used) return other_optimizer("has", key.second, key.first);
+    }
+    return {};
+  }
+
+  Status read(const StateItem& item, std::int64_t first, std::int64_t count, float* out) const {
+    const CheckpointItem& at = *items_.at(key_of(item));
+    return files_.at(at.file).read(at.offset + first * kWord, out,
+                                   static_cast<std::size_t>(count * kWord));
+  }
+
+ private:
+  static Status other_optimizer(const char* has, const std::string& slot,
+                                const std::string& tensor) {
+    return invalid_input(fmt::format(
+        "the checkpoint {} '{}' of '{}': it was trained with another optimizer than the plan's\n"
+        "  hint: go on under a plan with the same optimizer; to begin with another one, train the "
+        "checkpoint's {} without --resume",
+        has, slot, tensor, kModelFile));
+  }
+
+  std::map<Key, const CheckpointItem*> items_;
+  std::map<std::string, CheckpointFileReader> files_;
+};
+
+Status restore(const FoundCheckpoint* found, Executor& executor, Transport& transport,
+               std::chrono::milliseconds limit) {
+  AGPCS_TRY(const StateOwners needed, share_state_owners(executor.state(), transport, limit));
+  std::optional<CheckpointSource> source;
+  if (found != nullptr) {
+    AGPCS_TRY(source, CheckpointSource::open(*found));
+    AGPCS_RETURN_IF_ERROR(source->check(needed));
+  }
+  std::vector<StateMove> moves;
+  for (std::size_t rank = 0; rank < needed.size(); ++rank) {
+    for (const StateItem& item : needed[rank]) moves.push_back({item, 0, static_cast<int>(rank)});
+  }
+  std::sort(moves.begin(), moves.end(), [](const StateMove& a, const StateMove& b) {
+    return std::tuple(key_of(a.item), a.to) < std::tuple(key_of(b.item), b.to);
+  });
+  const auto read = [&](const StateItem& item, std::int64_t first, std::int64_t count, float* out) {
+    return source->read(item, first, count, out);
+  };
+  const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
+                         const float* values) {
+    return executor.write_state(item, first, count, values);
+  };
+  return carry_state(moves, read, write, transport, limit);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::open(const CheckpointOptions& options,
+                                                               const Graph& graph, int rank,
+                                                               std::int64_t first_step) {
+  std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(options, first_step));
+  if (rank != 0) return saver;
+  AGPCS_TRY(saver->model_, lay_out_model(options.model, trained_tensors(graph), kModelDataFile));
+  AGPCS_TRY(saver->folder_, CheckpointFolder::open(options.folder, first_step));
+  return saver;
+}
+
+Status CheckpointSaver::save(const Executor& executor, Transport& transport, const Plan& plan,
+                             std::int64_t step) {
+  if (step == last_) return {};
+  const Status saved = gather_and_write(executor, transport, plan, step);
+  if (saved.ok()) {
+    last_ = step;
+    return saved;
+  }
+  if (folder_) folder_->discard();
+  const Status status = in(fmt::format("saving the checkpoint of step {}", step), saved);
+  transport.abort(status);
+  return status;
+}
+
+Status CheckpointSaver::gather_and_write(const Executor& executor, Transport& transport,
+                                         const Plan& plan, std::int64_t step) {
+  AGPCS_TRY(const StateOwners owners,
+            share_state_owners(executor.state(), transport, options_.limit));
+  AGPCS_TRY(const std::vector<StateMove> moves, gathering(owners));
+  CheckpointFiles files(model_);
+  if (folder_) {
+    AGPCS_TRY(const std::string to, folder_->begin(step));
+    AGPCS_RETURN_IF_ERROR(files.begin(to, moves));
+  }
+  const auto read = [&](const StateItem& item, std::int64_t first, std::int64_t count, float* out) {
+    return executor.read_state(item, first, count, out);
+  };
+  const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
+                         const float* words) { return files.write(item, first, count, words); };
+  AGPCS_RETURN_IF_ERROR(carry_state(moves, read, write, transport, options_.limit));
+  if (!folder_) return {};
+  Checkpoint checkpoint;
+  checkpoint.made_by = version();
+  checkpoint.step = step;
+  checkpoint.batch = plan.training.batch;
+  checkpoint.seed = options_.seed;
+  checkpoint.model_digest = plan.model_digest;
+  checkpoint.plan_digest = digest_of(print_plan(plan));
+  AGPCS_TRY(checkpoint.files, files.finish());
+  checkpoint.items = files.items();
+  return folder_->commit(step, checkpoint, options_.keep);
+}
+
+Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
+                       const std::optional<std::uint64_t>& seed) {
+  const Checkpoint& c = found.checkpoint;
+  if (c.model_digest != plan.model_digest) {
+    return invalid_input(
+        fmt::format("{}: the checkpoint is of the model {}, the plan for {}\n"
+                    "  hint: resume under a plan that was compiled for the same model",
+                    found.folder, c.model_digest, plan.model_digest));
+  }
+  if (c.batch != plan.training.batch) {
+    return invalid_input(fmt::format(
+        "{}: the checkpoint is of a training with batch {}, the plan has batch {}\n"
+        "  hint: step {} begins at sample {}; compile the plan with --batch {}, or train the "
+        "checkpoint's {} from step 0, without --resume",
+        found.folder, c.batch, plan.training.batch, c.step, c.step * c.batch, c.batch, kModelFile));
+  }
+  if (seed && *seed != c.seed) {
+    return {StatusCode::kUsage,
+            fmt::format("--seed is {}, the checkpoint {} has {}\n"
+                        "  hint: leave --seed out: training goes on with the checkpoint's",
+                        *seed, found.folder, c.seed)};
+  }
+  return {};
+}
+
+Status restore_checkpoint(const FoundCheckpoint* found, Executor& executor, Transport& transport,
+                          const Plan& plan, std::chrono::milliseconds limit) {
+  Status status = found == nullptr ? Status() : check_resumable(*found, plan, {});
+  if (status.ok()) status = restore(found, executor, transport, limit);
+  if (status.ok()) return status;
+  status = in(found == nullptr ? "resuming" : "resuming from " + found->folder, status);
+  transport.abort(status);
+  return status;
+}
+
+}  // namespace agpcs
