@@ -9,7 +9,7 @@
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
-#include <agpcs/replayer.h>
+#include <agpcs/trainer.h>
 
 #include <fmt/format.h>
 
@@ -73,24 +73,34 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
                               status.message()));
   };
-  auto executor = make_executor(graph, plan, options, seat);
-  if (!executor.ok()) return of_rank(executor.status());
-  const ReplayOptions replay{milliseconds_of(options.timeout)};
-  AGPCS_TRY(const auto replayer, Replayer::create(plan, seat.rank, transport, **executor, replay));
   RunReport report(plan, options.json, console);
   const bool reports = seat.rank == 0;
+  TrainerOptions trainer_options;
+  trainer_options.replay.limit = milliseconds_of(options.timeout);
+  if (reports) trainer_options.on_event = [&](const TrainerEvent& event) { report.event(event); };
+  const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
+    auto executor = make_executor(graph, plan, options, seat);
+    if (!executor.ok()) return of_rank(executor.status());
+    return std::unique_ptr<Executor>(std::move(*executor));
+  };
+  AGPCS_TRY(const auto trainer,
+            Trainer::create(plan, seat.rank, transport, executors, trainer_options));
+  const auto executor = [&]() -> TorchExecutor& {
+    return static_cast<TorchExecutor&>(trainer->executor());
+  };
   if (reports) {
-    const std::string notes = (*executor)->notes();
+    const std::string notes = executor().notes();
     if (!notes.empty()) console.err << notes << (notes.back() == '\n' ? "" : "\n");
     report.start(options.transport);
   }
-  for (std::int64_t step = 0; step < options.steps; ++step) {
-    AGPCS_TRY(const StepReport done, replayer->run_step());
+  while (trainer->next_step() < options.steps && !trainer->stops()) {
+    AGPCS_TRY(const StepReport done, trainer->run_step());
     if (reports) report.step(done);
   }
   if (reports) report.summary();
   if (options.save_parameters.empty()) return {};
-  const Status saved = save_parameters(graph, plan, seat.rank, **executor, options.save_parameters);
+  const Status saved =
+      save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
   return saved.ok() ? saved : of_rank(saved);
 }
 

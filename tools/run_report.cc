@@ -26,6 +26,27 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+double expected_step(const Plan& plan) {
+  for (const Expectation& expectation : plan.expect) {
+    if (expectation.name == "step") return expectation.value;
+  }
+  return 0;
+}
+
+std::string_view name_of(TrainerEvent::Kind kind) {
+  switch (kind) {
+    case TrainerEvent::Kind::kDrift:
+      return "drift";
+    case TrainerEvent::Kind::kProposed:
+      return "proposed";
+    case TrainerEvent::Kind::kKept:
+      return "kept";
+    case TrainerEvent::Kind::kSwitched:
+      return "switched";
+  }
+  return "";
+}
+
 std::string layout(const Plan& plan) {
   std::vector<std::string> stages;
   for (const PlanStage& stage : plan.stages) {
@@ -38,11 +59,7 @@ std::string layout(const Plan& plan) {
 }  // namespace
 
 RunReport::RunReport(const Plan& plan, bool json, Console console)
-    : plan_(plan), json_(json), console_(console) {
-  for (const Expectation& expectation : plan.expect) {
-    if (expectation.name == "step") expected_seconds_ = expectation.value;
-  }
-}
+    : plan_(plan), json_(json), console_(console), expected_seconds_(expected_step(plan)) {}
 
 double RunReport::samples_per_second(double seconds) const {
   return static_cast<double>(plan_.training.batch) / seconds;
@@ -84,6 +101,67 @@ void RunReport::step(const StepReport& report) {
                               report.loss, samples_per_second(report.seconds),
                               figure(report.seconds, "s"), percent(deviation(report.seconds)))
                << std::endl;
+}
+
+void RunReport::event(const TrainerEvent& event) {
+  if (json_) {
+    print_event_json(event);
+  } else {
+    print_event(event);
+  }
+  if (event.kind != TrainerEvent::Kind::kSwitched) return;
+  plan_ = *event.plan;
+  expected_seconds_ = expected_step(plan_);
+}
+
+void RunReport::print_event(const TrainerEvent& event) {
+  const auto say = [&](const std::string& what) { console_.out << "  * " << what << std::endl; };
+  switch (event.kind) {
+    case TrainerEvent::Kind::kDrift:
+      for (const DriftChange& change : event.changes) say(describe(plan_, change));
+      return;
+    case TrainerEvent::Kind::kProposed:
+      return say(fmt::format("a better plan: {} a step in place of {}",
+                             figure(event.step_seconds, "s"),
+                             figure(event.running_step_seconds, "s")));
+    case TrainerEvent::Kind::kKept:
+      return say("the plan stays: " + event.why);
+    case TrainerEvent::Kind::kSwitched:
+      return say(fmt::format(
+          "moved to the new plan in {}, {} over the network: {}", figure(event.seconds, "s"),
+          figure(static_cast<double>(event.bytes_moved), "B"), layout(*event.plan)));
+  }
+}
+
+void RunReport::print_event_json(const TrainerEvent& event) {
+  std::string line = fmt::format(R"({{"event": "{}", "step": {})", name_of(event.kind), event.step);
+  switch (event.kind) {
+    case TrainerEvent::Kind::kDrift: {
+      std::vector<std::string> changes;
+      for (const DriftChange& change : event.changes) {
+        changes.push_back(
+            fmt::format(R"({{"quantity": "{}", "rank": {}, "factor": {}, "since": {}}})",
+                        agpcs::name_of(change.quantity), change.rank, json_number(change.factor),
+                        change.since));
+      }
+      line += fmt::format(R"(, "changes": [{}])", fmt::join(changes, ", "));
+      break;
+    }
+    case TrainerEvent::Kind::kKept:
+      line += fmt::format(R"(, "why": {})", json_string(event.why));
+      [[fallthrough]];
+    case TrainerEvent::Kind::kProposed:
+      line += fmt::format(R"(, "running_step_seconds": {}, "step_seconds": {})",
+                          json_number(event.running_step_seconds), json_number(event.step_seconds));
+      break;
+    case TrainerEvent::Kind::kSwitched:
+      line += fmt::format(
+          R"(, "plan": "{}", "expected_step_seconds": {}, "seconds": {}, "bytes_moved": {})",
+          digest_of(print_plan(*event.plan)), json_number(expected_step(*event.plan)),
+          json_number(event.seconds), event.bytes_moved);
+      break;
+  }
+  console_.out << line << "}" << std::endl;
 }
 
 void RunReport::summary() {

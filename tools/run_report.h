@@ -6,19 +6,21 @@
 
 #include <agpcs/plan.h>
 #include <agpcs/replayer.h>
+#include <agpcs/trainer.h>
 
 #include <string>
 #include <vector>
 
 namespace agpcs {
 
-/// Reports on `console.out`. With `json` every line is a JSON object: "start", "step" and "summary"
-/// by its "event".
+/// Reports on `console.out`. With `json` every line is a JSON object: "start", "step", "drift",
+/// "proposed", "kept", "switched" and "summary" by its "event".
 class RunReport {
  public:
   RunReport(const Plan& plan, bool json, Console console);
   void start(const std::string& transport);
   void step(const StepReport& report);
+  void event(const TrainerEvent& event);
   void summary();
 
  private:
@@ -26,7 +28,10 @@ class RunReport {
   double deviation(double seconds) const { return seconds / expected_seconds_ - 1; }
   double samples_per_second(double seconds) const;
 
-  const Plan& plan_;
+  void print_event(const TrainerEvent& event);
+  void print_event_json(const TrainerEvent& event);
+
+  Plan plan_;  // that runs
   const bool json_;
   Console console_;
   double expected_seconds_ = 0;

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer: steps, and between them what the last report asked for. Whatever ranks do together
+// is decided by words of a report, which are the same on all ranks; what rank 0 alone knows (a
+// better plan, that none is better) it says in such a word.
+#include "runtime/flat_program.h"
+#include "runtime/operation_times.h"
+#include "runtime/plan_exchange.h"
+#include "runtime/renumbered_groups.h"
+#include "runtime/replan_task.h"
+#include "runtime/state_moves.h"
+#include "runtime/switch_budget.h"
+
+#include <agpcs/trainer.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+// Words of a report (`report_words`).
+constexpr std::size_t kStopWord = 0;  // how many ranks ask to stop
+constexpr std::size_t kPlanWord = 1;  // rank 0: bytes of a better plan's text, or kKeep
+constexpr std::size_t kStatisticsWord = 2;
+constexpr double kKeep = -1;  // what is there now is what is expected from now on
+
+// The first steps of a plan fill caches and pools: they say nothing of the hardware.
+constexpr int kWarmUpSteps = 2;
+constexpr std::size_t kRecentSteps = 16;
+
+double seconds_since(std::int64_t begin) {
+  return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
+}
+
+// A plan with all that replays it. Destroyed in reverse order.
+struct Generation {
+  Plan plan;
+  std::unique_ptr<RenumberedGroups> transport;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<Replayer> replayer;
+  std::optional<StepStatistics> statistics;
+  std::optional<DriftDetector> detector;
+  int steps = 0;
+};
+
+class PlanTrainer final : public Trainer {
+ public:
+  PlanTrainer(int rank, Transport& transport, ExecutorFactory make_executor,
+              const TrainerOptions& options)
+      : rank_(rank),
+        transport_(transport),
+        make_executor_(std::move(make_executor)),
+        options_(options),
+        budget_(options.switching),
+        next_step_(options.replay.first_step) {
+    if (rank_ == 0 && options_.replanner != nullptr) replanning_.emplace(*options_.replanner);
+  }
+
+  Status begin(const Plan& plan);
+  Result<StepReport> run_step() override;
+  void ask_to_stop() override { stop_asked_.store(true, std::memory_order_relaxed); }
+  bool stops() const override { return stops_; }
+  std::int64_t next_step() const override { return next_step_; }
+  const Plan& plan() const override { return now_->plan; }
+  Executor& executor() override { return *now_->executor; }
+  const Replayer& replayer() const override { return *now_->replayer; }
+
+ private:
+  bool exchanges() const;
+  void fill_report();
+  void read_report(const StepReport& report);
+  Status between_steps();
+  Status look_at_links();
+  Status handle_drift();
+  void watch_replanning();
+  void say_waiting();
+  void consider(Replan replan);
+  void keep(std::string why, const Replan* replan = nullptr);
+  std::string too_dear(const Replan& replan) const;
+  Status take_over();
+  Result<std::string> prepare(const Plan& plan, Generation& next);
+  Status move_to(Generation next, std::int64_t begin);
+  Result<bool> all_agree(bool here);
+  void tell(const TrainerEvent& event) const {
+    if (options_.on_event) options_.on_event(event);
+  }
+  TrainerEvent event(TrainerEvent::Kind kind) const;
+  double typical_step() const;
+
+  const int rank_;
+  Transport& transport_;
+  const ExecutorFactory make_executor_;
+  const TrainerOptions options_;
+  SwitchBudget budget_;
+  std::optional<ReplanTask> replanning_;  // rank 0's
+  std::int64_t next_step_;
+  int next_group_ = 0;
+  std::unique_ptr<Generation> now_;
+  double prepare_seconds_ = 0;  // that a plan took to prepare
+
+  std::atomic<bool> stop_asked_{false};
+  bool stops_ = false;
+  bool look_at_links_ = false;        // due between two steps
+  std::vector<DriftChange> drift_;    // due: what was just established
+  std::int64_t announced_bytes_ = 0;  // due: rank 0 has a plan
+  std::vector<LinkMeasurement> links_before_, links_now_;
+  std::deque<double> recent_;  // seconds of steps
+
+  // Rank 0's.
+  std::optional<Replan> proposal_;
+  std::string proposal_text_;
+  bool keep_ = false;     // to be said in the next exchange
+  bool waiting_ = false;  // to plan anew, perhaps for the budget
+  bool said_waiting_ = false;
+};
+
+Status PlanTrainer::begin(const Plan& plan) {
+  auto first = std::make_unique<Generation>();
+  const std::int64_t begin = steady_nanoseconds();
+  first->plan = plan;
+  first->transport = std::make_unique<RenumberedGroups>(transport_, next_group_);
+  next_group_ += world_group(plan) + 1;
+  AGPCS_TRY(first->executor, make_executor_());
+  AGPCS_TRY(first->replayer, Replayer::create(first->plan, rank_, *first->transport,
+                                              *first->executor, options_.replay));
+  first->statistics.emplace(first->plan, rank_);
+  first->detector.emplace(first->plan, options_.drift);
+  now_ = std::move(first);
+  prepare_seconds_ = seconds_since(begin);
+  return {};
+}
+
+bool PlanTrainer::exchanges() const {
+  const std::int64_t every = now_->plan.training.statistics_every;
+  return every > 0 && (next_step_ + 1) % every == 0;
+}
+
+Result<StepReport> PlanTrainer::run_step() {
+  AGPCS_RETURN_IF_ERROR(between_steps());
+  fill_report();
+  AGPCS_TRY(const StepReport report, now_->replayer->run_step());
+  read_report(report);
+  return report;
+}
+
+void PlanTrainer::fill_report() {
+  std::vector<double>& words = now_->replayer->to_report();
+  words[kStopWord] = stop_asked_.load(std::memory_order_relaxed) ? 1 : 0;
+  if (!exchanges()) return;
+  const RankStatistics statistics = now_->statistics->take();
+  const std::size_t mine = kStatisticsWord + static_cast<std::size_t>(rank_) * kQuantityCount;
+  std::copy(statistics.begin(), statistics.end(),
+            words.begin() + static_cast<std::ptrdiff_t>(mine));
+  watch_replanning();
+  words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_text_.size());
+  keep_ = false;
+}
+
+void PlanTrainer::read_report(const StepReport& report) {
+  const bool exchanged = exchanges();
+  const std::vector<double>& words = now_->replayer->reported();
+  if (++now_->steps > kWarmUpSteps) {
+    now_->statistics->add(now_->replayer->times().row(report.step));
+    recent_.push_back(report.seconds);
+    if (recent_.size() > kRecentSteps) recent_.pop_front();
+  }
+  stops_ = words[kStopWord] > 0;
+  next_step_ = report.step + 1;
+  if (!exchanged) return;
+  if (now_->steps <= kWarmUpSteps) return;
+  std::vector<RankStatistics> by_rank(static_cast<std::size_t>(transport_.size()));
+  for (std::size_t r = 0; r < by_rank.size(); ++r) {
+    const auto first =
+        words.begin() + static_cast<std::ptrdiff_t>(kStatisticsWord + r * kQuantityCount);
+    std::copy(first, first + kQuantityCount, by_rank[r].begin());
+  }
+  look_at_links_ = links_before_.empty() && transport_.size() > 1;
+  drift_ = now_->detector->add(report.step, by_rank);
+  if (words[kPlanWord] == kKeep) now_->detector->accept();
+  announced_bytes_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(words[kPlanWord]));
+}
+
+Status PlanTrainer::between_steps() {
+  if (announced_bytes_ > 0) {
+    AGPCS_RETURN_IF_ERROR(take_over());
+  } else if (!drift_.empty()) {
+    AGPCS_RETURN_IF_ERROR(handle_drift());
+  } else if (look_at_links_) {
+    AGPCS_RETURN_IF_ERROR(look_at_links());
+    links_before_ = links_now_;
+  }
+  announced_bytes_ = 0;
+  drift_.clear();
+  look_at_links_ = false;
+  return {};
+}
+
+Status PlanTrainer::look_at_links() {
+  AGPCS_TRY(links_now_, probe_links(now_->plan, *now_->transport, options_.replay.limit));
+  return {};
+}
+
+Status PlanTrainer::handle_drift() {
+  if (transport_.size() > 1) AGPCS_RETURN_IF_ERROR(look_at_links());
+  TrainerEvent drift = event(TrainerEvent::Kind::kDrift);
+  drift.changes = drift_;
+  drift.before = links_before_;
+  drift.now = links_now_;
+  tell(drift);
+  if (replanning_) {
+    proposal_.reset();  // it was made for hardware that is no more
+    proposal_text_.clear();
+    replanning_->stop();
+    waiting_ = true;
+  }
+  return {};
+}
+
+TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
+  TrainerEvent made;
+  made.kind = kind;
+  made.step = next_step_;
+  return made;
+}
+
+double PlanTrainer::typical_step() const {
+  std::vector<double> seconds(recent_.begin(), recent_.end());
+  if (seconds.empty()) return 0;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+// Rank 0, before each exchange.
+void PlanTrainer::watch_replanning() {
+  if (!replanning_) return;
+  if (replanning_->busy()) {
+    auto outcome = replanning_->take();
+    if (!outcome) return;
+    if (!outcome->ok()) return keep(outcome->status().message());
+    if (!outcome->value()) return keep("no plan is better");
+    return consider(std::move(*outcome->value()));
+  }
+  if (!waiting_ || proposal_) return;
+  if (now_->detector->established().empty()) {  // all is as it was
+    waiting_ = false;
+    return;
+  }
+  if (!budget_.allows(steady_nanoseconds())) return say_waiting();
+  waiting_ = said_waiting_ = false;
+  HardwareReport hardware;
+  hardware.step = next_step_;
+  hardware.changes = now_->detector->established();
+  hardware.before = links_before_;
+  hardware.now = links_now_;
+  hardware.step_seconds = typical_step();
+  replanning_->start(now_->plan, hardware);
+}
+
+void PlanTrainer::say_waiting() {
+  if (std::exchange(said_waiting_, true)) return;
+  TrainerEvent kept = event(TrainerEvent::Kind::kKept);
+  kept.why = fmt::format("there were {} moves within {:.0f} s; the next one has to wait",
+                         options_.switching.most_switches, options_.switching.window_seconds);
+  tell(kept);
+}
+
+void PlanTrainer::consider(Replan replan) {
+  std::string why = obstacle_to_switch(now_->plan, replan.plan);
+  if (!why.empty()) return keep("the new plan does not fit: " + why, &replan);
+  why = too_dear(replan);
+  if (!why.empty()) return keep(std::move(why), &replan);
+  proposal_ = std::move(replan);
+  proposal_text_ = print_plan(proposal_->plan);
+  TrainerEvent proposed = event(TrainerEvent::Kind::kProposed);
+  proposed.plan = &proposal_->plan;
+  proposed.running_step_seconds = proposal_->running_step_seconds;
+  proposed.step_seconds = proposal_->step_seconds;
+  tell(proposed);
+}
+
+void PlanTrainer::keep(std::string why, const Replan* replan) {
+  keep_ = true;
+  TrainerEvent kept = event(TrainerEvent::Kind::kKept);
+  if (replan != nullptr) {
+    kept.running_step_seconds = replan->running_step_seconds;
+    kept.step_seconds = replan->step_seconds;
+  }
+  kept.why = std::move(why);
+  tell(kept);
+}
+
+// A move prepares a plan and carries, at worst, all that was learned over the slowest link.
+std::string PlanTrainer::too_dear(const Replan& replan) const {
+  const double saved = replan.running_step_seconds - replan.step_seconds;
+  if (saved <= 0) return "the new plan is not faster";
+  std::int64_t bytes = 0;
+  for (const StateItem& item : now_->executor->state()) {
+    bytes += item.elements * static_cast<std::int64_t>(sizeof(float));
+  }
+  double slowest = 0;
+  for (const LinkMeasurement& link : links_now_) {
+    slowest = std::max(slowest, link.seconds_per_byte);
+  }
+  const double move = prepare_seconds_ + static_cast<double>(bytes) * slowest;
+  const double steps = options_.switching.horizon_seconds / replan.running_step_seconds;
+  if (saved * steps > move) return {};
+  return fmt::format("moving takes about {:.1f} s, which saves {:.1f} s in {:.0f} s", move,
+                     saved * steps, options_.switching.horizon_seconds);
+}
+
+Result<bool> PlanTrainer::all_agree(bool here) {
+  AGPCS_TRY(const std::int64_t agreeing, sum_over_ranks(here ? 1 : 0, world_group(now_->plan),
+                                                        *now_->transport, options_.replay.limit));
+  return agreeing == transport_.size();
+}
+
+// The plan that rank 0 announced comes to all ranks; all can have it, or nobody does.
+Status PlanTrainer::take_over() {
+  const std::int64_t begin = steady_nanoseconds();
+  AGPCS_TRY(const std::string text,
+            share_text(proposal_text_, announced_bytes_, *now_->transport, options_.replay.limit));
+  proposal_.reset();
+  proposal_text_.clear();
+  auto plan = parse_plan(text, "the new plan");
+  Generation next;
+  std::string why = plan.ok() ? obstacle_to_switch(now_->plan, *plan) : plan.status().message();
+  if (why.empty()) {
+    const auto prepared = prepare(*plan, next);
+    why = prepared.ok() ? *prepared : prepared.status().message();
+  }
+  AGPCS_TRY(const bool agreed, all_agree(why.empty()));
+  if (agreed) return move_to(std::move(next), begin);
+  if (rank_ == 0) keep(why.empty() ? "a rank could not prepare the new plan" : why);
+  return {};
+}
+
+// What of a move can fail on this rank alone.
+Result<std::string> PlanTrainer::prepare(const Plan& plan, Generation& next) {
+  next.plan = plan;
+  AGPCS_TRY(next.executor, make_executor_());
+  AGPCS_RETURN_IF_ERROR(next.executor->prepare(next.plan, rank_));
+  if (next_group_ + world_group(plan) > 65535) return std::string("groups have no more numbers");
+  return std::string();
+}
+
+Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
+  next.transport = std::make_unique<RenumberedGroups>(transport_, next_group_);
+  next_group_ += world_group(next.plan) + 1;
+  ReplayOptions replay = options_.replay;
+  replay.first_step = next_step_;
+  replay.prepared = true;
+  AGPCS_TRY(next.replayer,
+            Replayer::create(next.plan, rank_, *next.transport, *next.executor, replay));
+  const auto limit = options_.replay.limit;
+  AGPCS_TRY(const StateOwners before,
+            share_state_owners(now_->executor->state(), *next.transport, limit));
+  AGPCS_TRY(const StateOwners after,
+            share_state_owners(next.executor->state(), *next.transport, limit));
+  AGPCS_TRY(const std::vector<StateMove> moves, plan_state_moves(before, after));
+  AGPCS_RETURN_IF_ERROR(move_state(moves, *now_->executor, *next.executor, *next.transport, limit));
+  next.statistics.emplace(next.plan, rank_);
+  next.detector.emplace(next.plan, options_.drift);
+  now_ = nullptr;  // its replayer goes first
+  now_ = std::make_unique<Generation>(std::move(next));
+  recent_.clear();
+  links_before_.clear();
+  budget_.spend(steady_nanoseconds());
+  TrainerEvent switched = event(TrainerEvent::Kind::kSwitched);
+  switched.plan = &now_->plan;
+  switched.bytes_moved = bytes_of(moves);
+  switched.seconds = prepare_seconds_ = seconds_since(begin);
+  tell(switched);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> Trainer::create(const Plan& plan, int rank, Transport& transport,
+                                                 ExecutorFactory make_executor,
+                                                 const TrainerOptions& options) {
+  auto trainer = std::make_unique<PlanTrainer>(rank, transport, std::move(make_executor), options);
+  AGPCS_RETURN_IF_ERROR(trainer->begin(plan));
+  return std::unique_ptr<Trainer>(std::move(trainer));
+}
+
+}  // namespace agpcs

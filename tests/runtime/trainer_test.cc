@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer moves to another plan in the middle of training, with executors whose every number is
+// exact: a step that is lost, doubled or computed on wrong parameters changes the result.
+#include "runtime/switch_budget.h"
+#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/plans.h"
+#include "tests/runtime/world.h"
+
+#include <agpcs/trainer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+using Kind = TrainerEvent::Kind;
+
+// The test's plans expect seconds of what takes microseconds: drift is established soon.
+class ScriptedReplanner final : public Replanner {
+ public:
+  explicit ScriptedReplanner(std::optional<Plan> answer, double step_seconds = 0.1)
+      : answer_(std::move(answer)), step_seconds_(step_seconds) {}
+  Result<std::optional<Replan>> replan(const Plan& /*running*/, const HardwareReport& hardware,
+                                       const std::atomic<bool>& /*cancel*/) override {
+    asked = hardware;
+    if (!answer_) return std::optional<Replan>();
+    return std::optional<Replan>(Replan{*answer_, 0.5, step_seconds_});
+  }
+  HardwareReport asked;
+
+ private:
+  std::optional<Plan> answer_;
+  double step_seconds_;
+};
+
+// Never finds anything, and says when it was told to give up.
+class EndlessReplanner final : public Replanner {
+ public:
+  Result<std::optional<Replan>> replan(const Plan& /*running*/, const HardwareReport& /*hardware*/,
+                                       const std::atomic<bool>& cancel) override {
+    started = true;
+    while (!cancel) std::this_thread::yield();
+    return Status(StatusCode::kCancelled, "cancelled");
+  }
+  std::atomic<bool> started{false};
+};
+
+struct Told {
+  Kind kind;
+  std::int64_t step;
+  std::string why;
+};
+
+struct Outcome {
+  std::vector<Told> told;  // to rank 0
+  std::vector<double> losses;
+  std::vector<std::int64_t> last_step;  // by rank
+};
+
+class TrainerOver : public ::testing::TestWithParam<WorldKind> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
+  }
+
+  /// Trains `steps` steps and checks every loss, and every rank's parameters at the end, against
+  /// one process that computes all samples.
+  Outcome train(const Plan& plan, int steps, Replanner* replanner,
+                const SwitchOptions& switching = {}, int unable_rank = -1) {
+    Outcome outcome;
+    std::mutex mutex;
+    GetParam().run(plan.rank_count(), [&](Transport& transport) {
+      const int rank = transport.rank();
+      TrainerOptions options;
+      options.replay.limit = std::chrono::seconds(60);
+      options.switching = switching;
+      if (rank == 0) options.replanner = replanner;
+      options.on_event = [&](const TrainerEvent& event) {
+        const std::lock_guard lock(mutex);
+        if (rank == 0) outcome.told.push_back({event.kind, event.step, event.why});
+      };
+      int made = 0;
+      const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
+        if (++made > 1 && rank == unable_rank) {
+          return Status(StatusCode::kUnavailable, "out of memory");
+        }
+        return std::unique_ptr<Executor>(std::make_unique<FakeExecutor>());
+      };
+      auto trainer = Trainer::create(plan, rank, transport, executors, options);
+      ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+      for (int step = 0; step < steps; ++step) {
+        const auto report = (*trainer)->run_step();
+        ASSERT_TRUE(report.ok()) << report.status().message();
+        ASSERT_EQ(report->step, step);
+        if (rank == 0) outcome.losses.push_back(report->loss);
+      }
+      check_parameters(**trainer, rank, steps);
+    });
+    for (int step = 0; step < static_cast<int>(outcome.losses.size()); step += 7) {
+      EXPECT_EQ(outcome.losses[static_cast<std::size_t>(step)], fake_reference(plan, step + 1).loss)
+          << "step " << step;
+    }
+    return outcome;
+  }
+
+  static void check_parameters(Trainer& trainer, int rank, int steps) {
+    const FakeOutcome expected = fake_reference(trainer.plan(), steps);
+    const auto& executor = static_cast<const FakeExecutor&>(trainer.executor());
+    const int stage = trainer.plan().stage_of_rank(rank);
+    for (std::size_t b = 0; b < trainer.plan().buckets.size(); ++b) {
+      if (trainer.plan().buckets[b].stage != stage) continue;
+      EXPECT_EQ(executor.parameters()[b], expected.parameters[b]) << "rank " << rank << ", " << b;
+    }
+  }
+
+  static bool has(const Outcome& outcome, Kind kind) {
+    for (const Told& told : outcome.told) {
+      if (told.kind == kind) return true;
+    }
+    return false;
+  }
+  static std::string why_kept(const Outcome& outcome) {
+    for (const Told& told : outcome.told) {
+      if (told.kind == Kind::kKept) return told.why;
+    }
+    return "nothing was kept";
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TrainerOver, ::testing::Values(loopback_world(), gloo_world()),
+                         [](const auto& world) { return world.param.name; });
+
+Plan two_by_two() { return make_plan({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3}); }
+Plan one_and_three() { return make_plan({{{4}, {1, 2, 1}}, {{0, 1, {"a"}}}, 3}); }
+
+TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
+  ScriptedReplanner replanner(one_and_three());
+  const Outcome outcome = train(two_by_two(), 120, &replanner);
+  EXPECT_TRUE(has(outcome, Kind::kDrift));
+  EXPECT_TRUE(has(outcome, Kind::kProposed));
+  EXPECT_TRUE(has(outcome, Kind::kSwitched));
+  EXPECT_FALSE(replanner.asked.changes.empty());
+  EXPECT_EQ(replanner.asked.now.size(), replanner.asked.before.size());
+  EXPECT_FALSE(replanner.asked.now.empty());
+}
+
+TEST_P(TrainerOver, ThePlanStaysWhenNoneIsBetter) {
+  ScriptedReplanner replanner(std::nullopt);
+  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  EXPECT_EQ(why_kept(outcome), "no plan is better");
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, APlanThatTrainsInAnotherWayIsRefused) {
+  Plan other = one_and_three();
+  other.training.optimizer.learning_rate = 0.5;
+  ScriptedReplanner replanner(other);
+  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  EXPECT_THAT(why_kept(outcome), HasSubstr("in another way"));
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, APlanForOtherRanksIsRefused) {
+  ScriptedReplanner replanner(make_plan({{{4}}, {}, 3}));
+  EXPECT_THAT(why_kept(train(two_by_two(), 90, &replanner)),
+              HasSubstr("it is for 1 ranks, the job has 4"));
+}
+
+TEST_P(TrainerOver, AMoveThatDoesNotPayWithinTheHorizonIsNotMade) {
+  ScriptedReplanner replanner(one_and_three(), 0.4999);
+  const Outcome outcome = train(two_by_two(), 90, &replanner, {1e-9, 2, 600});
+  EXPECT_THAT(why_kept(outcome), HasSubstr("moving takes about"));
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, WithoutABudgetNothingMoves) {
+  ScriptedReplanner replanner(one_and_three());
+  const Outcome outcome = train(two_by_two(), 90, &replanner, {3600, 0, 600});
+  EXPECT_THAT(why_kept(outcome), HasSubstr("0 moves within 600 s"));
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, ARankThatCannotHaveTheNewPlanKeepsAllOnTheOldOne) {
+  for (const int unable : {0, 3}) {
+    ScriptedReplanner replanner(one_and_three());
+    const Outcome outcome = train(two_by_two(), 120, &replanner, {}, unable);
+    EXPECT_FALSE(has(outcome, Kind::kSwitched));
+    EXPECT_THAT(why_kept(outcome),
+                HasSubstr(unable == 0 ? "out of memory" : "a rank could not prepare"));
+  }
+}
+
+TEST_P(TrainerOver, TrainingGoesOnWhileAPlanIsSought) {
+  EndlessReplanner replanner;
+  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  EXPECT_TRUE(replanner.started);
+  EXPECT_FALSE(has(outcome, Kind::kSwitched));
+}
+
+TEST_P(TrainerOver, WhenOneRankAsksAllStopAfterTheSameStep) {
+  const Plan plan = two_by_two();
+  std::vector<std::int64_t> last(4, -1);
+  GetParam().run(4, [&](Transport& transport) {
+    const auto executors = []() -> Result<std::unique_ptr<Executor>> {
+      return std::unique_ptr<Executor>(std::make_unique<FakeExecutor>());
+    };
+    auto trainer = Trainer::create(plan, transport.rank(), transport, executors);
+    ASSERT_TRUE(trainer.ok()) << trainer.status().message();
+    while (!(*trainer)->stops()) {
+      if (transport.rank() == 2 && (*trainer)->next_step() == 7) (*trainer)->ask_to_stop();
+      ASSERT_TRUE((*trainer)->run_step().ok());
+    }
+    last[static_cast<std::size_t>(transport.rank())] = (*trainer)->next_step();
+  });
+  EXPECT_EQ(last, std::vector<std::int64_t>(4, 8));
+}
+
+TEST(SwitchBudget, AllowsSoManyMovesInAnyWindow) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  SwitchBudget budget({3600, 2, 600});
+  EXPECT_TRUE(budget.allows(0));
+  budget.spend(0);
+  EXPECT_TRUE(budget.allows(100 * kSecond));
+  budget.spend(100 * kSecond);
+  EXPECT_FALSE(budget.allows(101 * kSecond));
+  EXPECT_FALSE(budget.allows(599 * kSecond));
+  EXPECT_TRUE(budget.allows(600 * kSecond));
+  budget.spend(650 * kSecond);
+  EXPECT_FALSE(budget.allows(699 * kSecond));
+  EXPECT_TRUE(budget.allows(700 * kSecond));
+}
+
+}  // namespace
+}  // namespace agpcs
