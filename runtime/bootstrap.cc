@@ -29,6 +29,16 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFarewellLimit{3000};
 
+bool readable_within(int fd, milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{fd, POLLIN, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::max<long long>(left, 0)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;  // else a signal came
+  }
+}
+
 class BootstrapClient final : public Bootstrap {
  public:
   explicit BootstrapClient(BootstrapOptions options) : options_(std::move(options)) {}
@@ -50,6 +60,7 @@ class BootstrapClient final : public Bootstrap {
  private:
   Status serve();
   Status connect();
+  Result<bool> say_hello(Clock::time_point deadline);
   Status wait_until_ready();
   void read_loop();
   bool read_some(FrameReader& reader);
@@ -114,17 +125,48 @@ Status BootstrapClient::serve() {
 }
 
 Status BootstrapClient::connect() {
-  const bool own = options_.rank == 0 && options_.local_only;
-  AGPCS_TRY(fd_, connect_to(own ? "127.0.0.1" : options_.address, port_,
-                            Clock::now() + options_.join_limit));
-  set_non_blocking(fd_.get());
   AGPCS_RETURN_IF_ERROR(make_pipe(wake_read_, wake_write_));
-  AGPCS_RETURN_IF_ERROR(
-      send_frame({FrameKind::kHello,
-                  {kBootstrapMagic, options_.token, std::to_string(options_.rank),
-                   std::to_string(options_.size), options_.identity, options_.name}}));
+  const auto deadline = Clock::now() + options_.join_limit;
+  while (true) {
+    AGPCS_TRY(const bool answered, say_hello(deadline));
+    if (answered) break;
+    if (Clock::now() >= deadline) {
+      return {
+          StatusCode::kUnavailable,
+          fmt::format("{}:{} closed the connection without an answer: is it rank 0 of this job, "
+                      "and of the same AGPCS version?",
+                      options_.address, port_)};
+    }
+    // Strangers may have crowded this rank out.
+    pollfd pause{wake_read_.get(), POLLIN, 0};
+    poll(&pause, 1, 50);
+  }
   reader_ = std::thread([this] { read_loop(); });
   return {};
+}
+
+// False when the connection ended before the service said a word.
+Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
+  const bool own = options_.rank == 0 && options_.local_only;
+  AGPCS_TRY(fd_, connect_to(own ? "127.0.0.1" : options_.address, port_, deadline));
+  set_non_blocking(fd_.get());
+  const Frame hello{FrameKind::kHello,
+                    {kBootstrapMagic, options_.token, std::to_string(options_.rank),
+                     std::to_string(options_.size), options_.identity, options_.name, options_.host,
+                     agreed_text(options_.agreed)}};
+  if (encode(hello).size() > kMaxHelloBytes) {
+    return invalid_input(
+        fmt::format("token, name, host and what ranks agree on have {} bytes, at "
+                    "most {} are allowed",
+                    encode(hello).size(), kMaxHelloBytes));
+  }
+  if (!send_frame(hello).ok()) return false;
+  if (!readable_within(fd_.get(), options_.stall_limit)) {
+    return Status(StatusCode::kPeerFailed, fmt::format("rank 0 stalled: not heard from for {} ms",
+                                                       options_.stall_limit.count()));
+  }
+  char byte = 0;
+  return recv(fd_.get(), &byte, 1, MSG_PEEK) == 1;
 }
 
 Status BootstrapClient::wait_until_ready() {
@@ -241,7 +283,7 @@ void BootstrapClient::handle(const Frame& frame) {
   } else if (frame.kind == FrameKind::kFailed && fields == 1) {
     fail({StatusCode::kPeerFailed, frame.fields[0]});
   } else if (frame.kind == FrameKind::kWelcome && fields == 1) {
-    if (!frame.fields[0].empty()) service_name_ = fmt::format("rank 0 ({})", frame.fields[0]);
+    service_name_ = frame.fields[0];
   } else if (frame.kind == FrameKind::kReady || (frame.kind == FrameKind::kValue && fields == 2)) {
     const std::lock_guard lock(mutex_);
     if (frame.kind == FrameKind::kReady) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap_frame.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -39,7 +42,36 @@ std::optional<Frame> decode(std::string_view body) {
   return frame;
 }
 
+// Takes the next line, or all that is left, off `text`, and splits it at its first '='.
+std::pair<std::string_view, std::string_view> take_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  const std::size_t equals = std::min(line.find('='), line.size());
+  return {line.substr(0, equals), line.substr(std::min(equals + 1, line.size()))};
+}
+
 }  // namespace
+
+std::string agreed_text(const std::vector<std::pair<std::string, std::string>>& agreed) {
+  std::string text;
+  for (const auto& [what, value] : agreed) text += fmt::format("{}={}\n", what, value);
+  return text;
+}
+
+std::string agreed_difference(const std::string& theirs, const std::string& ours) {
+  std::string_view left = theirs, right = ours;
+  while (!left.empty() || !right.empty()) {
+    const auto [what, value] = take_line(left);
+    const auto [expected, expected_value] = take_line(right);
+    if (what == expected && value == expected_value) continue;
+    if (what == expected) {
+      return fmt::format("has another {} than rank 0: {} against {}", what, value, expected_value);
+    }
+    return fmt::format("gives '{}={}' where rank 0 gives '{}={}': another AGPCS version", what,
+                       value, expected, expected_value);
+  }
+  return {};
+}
 
 std::string encode(const Frame& frame) {
   std::string body(1, static_cast<char>(frame.kind));

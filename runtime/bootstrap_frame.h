@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
 
 enum class FrameKind : std::uint8_t {
-  kHello = 1,  ///< rank -> service: magic, token, rank, size, identity, name
+  kHello = 1,  ///< rank -> service: magic, token, rank, size, identity, name, host, agreed
   kSet,        ///< rank -> service: key, value
   kGet,        ///< rank -> service: key; answered by kValue, perhaps much later
   kPing,       ///< both ways
@@ -26,7 +27,11 @@ enum class FrameKind : std::uint8_t {
 };
 inline constexpr FrameKind kLastFrameKind = FrameKind::kFailed;
 
-inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-1";
+/// Name and version of the protocol. In every version a hello begins with magic and token.
+inline constexpr char kBootstrapProtocol[] = "agpcs-bootstrap-";
+inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-2";
+inline constexpr std::size_t kHelloFields = 8;
+inline constexpr std::size_t kMaxKeyBytes = 256;
 inline constexpr std::size_t kMaxValueBytes = 65536;
 /// Largest body from a rank that is not admitted yet, and from one that is.
 inline constexpr std::size_t kMaxHelloBytes = 2048;
@@ -38,6 +43,12 @@ struct Frame {
 };
 
 std::string encode(const Frame& frame);
+
+/// What ranks agree on, as one field: a line "what=value" each.
+std::string agreed_text(const std::vector<std::pair<std::string, std::string>>& agreed);
+/// How two such fields differ: "has another AGPCS version than rank 0: 0.1.0 against 0.2.0"; empty
+/// when they do not.
+std::string agreed_difference(const std::string& theirs, const std::string& ours);
 
 /// Cuts frames out of a byte stream.
 class FrameReader {

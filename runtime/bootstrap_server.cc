@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -18,14 +19,16 @@ namespace {
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHelloLimit{5000};
 constexpr std::size_t kMaxStrangers = 64;  // connections that have not said hello
+constexpr std::size_t kMaxStoreBytes = std::size_t{64} << 20;   // of all keys and values
+constexpr std::size_t kMaxQueuedBytes = std::size_t{16} << 20;  // for a rank that does not read
+constexpr std::size_t kMaxWanted = 4096;                        // keys that a rank waits for
 
-// Takes the same time for any two strings of one length: a wrong guess learns nothing.
-bool same_secret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference |=
-        static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
+// Takes as long for a right guess as for a wrong one of the same length: a guess learns nothing.
+bool same_secret(const std::string& guess, const std::string& secret) {
+  auto difference = static_cast<unsigned>(guess.size() != secret.size());
+  for (std::size_t i = 0; i < guess.size(); ++i) {
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(guess[i]) ^
+                                        static_cast<unsigned char>(secret[i % secret.size()]));
   }
   return difference == 0;
 }
@@ -101,12 +104,19 @@ void BootstrapServer::poll_once() {
 void BootstrapServer::accept_peer() {
   Fd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (fd.get() < 0) return;
-  const auto strangers =
-      std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank < 0; });
-  if (static_cast<std::size_t>(strangers) >= kMaxStrangers) return;  // closes it
+  make_room_for_a_stranger();
   Peer& peer = peers_.emplace_back();
   peer.fd = std::move(fd);
-  peer.heard = Clock::now();
+  peer.since = peer.heard = Clock::now();
+}
+
+// A rank says hello at once: of too many connections that have not, the oldest is the least likely
+// one to be a rank's.
+void BootstrapServer::make_room_for_a_stranger() {
+  const auto open_stranger = [](const Peer& peer) { return peer.rank < 0 && peer.fd.get() >= 0; };
+  const auto strangers = std::count_if(peers_.begin(), peers_.end(), open_stranger);
+  if (static_cast<std::size_t>(strangers) < kMaxStrangers) return;
+  std::find_if(peers_.begin(), peers_.end(), open_stranger)->fd.reset();
 }
 
 void BootstrapServer::read_from(Peer& peer) {
@@ -121,7 +131,7 @@ void BootstrapServer::read_from(Peer& peer) {
     if (!frame) break;
     handle(peer, *frame);
   }
-  if (peer.fd.get() >= 0 && peer.in.broken()) close_peer(peer);
+  if (peer.fd.get() >= 0 && peer.in.broken()) drop(peer);
 }
 
 void BootstrapServer::write_to(Peer& peer) {
@@ -137,73 +147,121 @@ void BootstrapServer::write_to(Peer& peer) {
 void BootstrapServer::handle(Peer& peer, const Frame& frame) {
   if (peer.rank < 0) {
     if (frame.kind == FrameKind::kHello) return handle_hello(peer, frame);
-    return peer.fd.reset();
+    return drop(peer);
   }
   const std::size_t fields = frame.fields.size();
   if (frame.kind == FrameKind::kPing) {
     queue(peer, {FrameKind::kPing, {}});
   } else if (frame.kind == FrameKind::kSet && fields == 2) {
-    handle_set(frame);
-  } else if (frame.kind == FrameKind::kGet && fields == 1) {
-    const auto it = values_.find(frame.fields[0]);
-    if (it == values_.end()) {
-      peer.wanted.insert(frame.fields[0]);
-    } else {
-      queue(peer, {FrameKind::kValue, {it->first, it->second}});
-    }
+    handle_set(peer, frame);
+  } else if (frame.kind == FrameKind::kGet && fields == 1 && peer.wanted.size() < kMaxWanted) {
+    handle_get(peer, frame.fields[0]);
   } else if (frame.kind == FrameKind::kFail && fields == 1) {
-    fail(frame.fields[0]);
+    fail(placed(peer.rank, frame.fields[0]));
   } else if (frame.kind == FrameKind::kBye) {
     members_[static_cast<std::size_t>(peer.rank)].left = true;
   } else {
-    close_peer(peer);
+    drop(peer);
   }
 }
 
+void BootstrapServer::drop(Peer& peer) {
+  if (peer.rank < 0) return peer.fd.reset();
+  fail(describe(peer.rank) + " sent what is no message of the bootstrap's protocol");
+  close_peer(peer);
+}
+
 void BootstrapServer::handle_hello(Peer& peer, const Frame& frame) {
-  if (frame.fields.size() != 6 || frame.fields[0] != kBootstrapMagic) return peer.fd.reset();
-  if (!same_secret(frame.fields[1], options_.token)) {
+  const auto& fields = frame.fields;
+  if (fields.size() < 2 || fields[0].rfind(kBootstrapProtocol, 0) != 0 ||
+      (fields[0] == kBootstrapMagic && fields.size() != kHelloFields)) {
+    return drop(peer);
+  }
+  if (!same_secret(fields[1], options_.token)) {
     return refuse(peer, "the job token is wrong: every rank needs the same AGPCS_JOB_TOKEN");
   }
-  if (!failure_.empty()) return refuse(peer, failure_);
-  const int rank = number_of(frame.fields[2]);
+  if (!failure_.empty()) return refuse(peer, failure_, FrameKind::kFailed);
+  const int rank = fields.size() > 2 ? number_of(fields[2]) : -1;
   const std::string reason = objection(rank, frame);
   if (!reason.empty()) {
     refuse(peer, reason);
-    return fail(reason);
+    if (joined_ < options_.size) fail(reason);
+    return;
   }
+  if (members_[static_cast<std::size_t>(rank)].joined) {
+    return refuse(peer, describe(rank) + " has joined already");
+  }
+  admit(peer, rank, frame);
+}
+
+void BootstrapServer::admit(Peer& peer, int rank, const Frame& hello) {
   Member& member = members_[static_cast<std::size_t>(rank)];
-  if (member.joined) return refuse(peer, describe(rank) + " has joined already");
-  member = {frame.fields[5], true, false};
+  member.name = hello.fields[5];
+  member.host = hello.fields[6];
+  member.joined = true;
   peer.rank = rank;
-  queue(peer, {FrameKind::kWelcome, {options_.name}});
+  queue(peer, {FrameKind::kWelcome, {describe(0, options_.name, options_.host)}});
   if (++joined_ == options_.size) broadcast({FrameKind::kReady, {}});
 }
 
 std::string BootstrapServer::objection(int rank, const Frame& hello) const {
-  const std::string& size = hello.fields[3];
-  const std::string who = fmt::format("rank {} ({})", hello.fields[2], hello.fields[5]);
+  const auto& fields = hello.fields;
+  if (fields[0] != kBootstrapMagic) {
+    return fmt::format(
+        "rank {} speaks {}, rank 0 speaks {}\n  hint: every rank needs the same "
+        "AGPCS version",
+        rank, fields[0], kBootstrapMagic);
+  }
+  const std::string& size = fields[3];
+  const std::string who = describe(rank, fields[5], fields[6]);
   if (size != std::to_string(options_.size)) {
     return fmt::format("{} expects {} ranks, rank 0 expects {}", who, size, options_.size);
   }
   if (rank < 0 || rank >= options_.size) {
     return fmt::format("{} is not within 0 and {}", who, options_.size - 1);
   }
-  if (hello.fields[4] != options_.identity) {
-    return fmt::format("{} has another plan than rank 0: {} against {}", who, hello.fields[4],
+  if (fields[4] != options_.identity) {
+    return fmt::format("{} has another plan than rank 0: {} against {}", who, fields[4],
                        options_.identity);
   }
-  return {};
+  const std::string difference = agreed_difference(fields[7], agreed_text(options_.agreed));
+  return difference.empty() ? difference : fmt::format("{} {}", who, difference);
 }
 
-void BootstrapServer::handle_set(const Frame& frame) {
-  const auto [it, added] = values_.emplace(frame.fields[0], frame.fields[1]);
+void BootstrapServer::handle_set(const Peer& peer, const Frame& frame) {
+  const std::string &key = frame.fields[0], &value = frame.fields[1];
+  const std::size_t bytes = key.size() + value.size();
+  if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes ||
+      value_bytes_ + bytes > kMaxStoreBytes) {
+    return fail(fmt::format("{} stored more than the bootstrap holds: {} bytes after {}",
+                            describe(peer.rank), bytes, value_bytes_));
+  }
+  const auto [it, added] = values_.emplace(key, value);
   if (!added) return;
-  for (Peer& peer : peers_) {
-    if (peer.wanted.erase(it->first) > 0) {
-      queue(peer, {FrameKind::kValue, {it->first, it->second}});
+  value_bytes_ += bytes;
+  for (Peer& other : peers_) {
+    if (other.wanted.erase(it->first) > 0) {
+      queue(other, {FrameKind::kValue, {it->first, it->second}});
     }
   }
+}
+
+void BootstrapServer::handle_get(Peer& peer, const std::string& key) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) {
+    peer.wanted.insert(key);
+  } else {
+    queue(peer, {FrameKind::kValue, {it->first, it->second}});
+  }
+}
+
+std::string BootstrapServer::placed(int rank, const std::string& message) const {
+  const Member& member = members_[static_cast<std::size_t>(rank)];
+  const std::string bare = describe(rank, member.name, {});
+  if (message.empty()) return describe(rank) + " failed without saying why";
+  if (message.rfind("rank ", 0) != 0) return fmt::format("{}: {}", describe(rank), message);
+  if (member.host.empty() || message.rfind(bare, 0) != 0) return message;
+  return describe(rank) + message.substr(bare.size());
 }
 
 void BootstrapServer::close_peer(Peer& peer) {
@@ -217,9 +275,14 @@ void BootstrapServer::close_peer(Peer& peer) {
 void BootstrapServer::check_clocks() {
   const auto now = Clock::now();
   for (Peer& peer : peers_) {
+    if (peer.rank >= 0 && peer.out.size() > kMaxQueuedBytes) {
+      fail(describe(peer.rank) + " does not read what it asked for");
+      close_peer(peer);
+    }
+    if (peer.fd.get() < 0) continue;
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (peer.rank < 0) {
-      if (silence > kHelloLimit) peer.fd.reset();
+      if (now - peer.since > kHelloLimit) peer.fd.reset();  // however much it has said
       continue;
     }
     Member& member = members_[static_cast<std::size_t>(peer.rank)];
@@ -238,15 +301,15 @@ void BootstrapServer::check_clocks() {
   }
 }
 
-void BootstrapServer::refuse(Peer& peer, const std::string& reason) {
-  queue(peer, {FrameKind::kRefused, {reason}});
+void BootstrapServer::refuse(Peer& peer, const std::string& reason, FrameKind kind) {
+  queue(peer, {kind, {reason}});
   peer.closing = true;
   write_to(peer);
 }
 
 void BootstrapServer::fail(const std::string& message) {
   if (!failure_.empty()) return;
-  failure_ = message.empty() ? "a rank failed without saying why" : message;
+  failure_ = message;
   broadcast({FrameKind::kFailed, {failure_}});
 }
 
@@ -259,8 +322,14 @@ void BootstrapServer::broadcast(const Frame& frame) {
 void BootstrapServer::queue(Peer& peer, const Frame& frame) { peer.out += encode(frame); }
 
 std::string BootstrapServer::describe(int rank) const {
-  const std::string& name = members_[static_cast<std::size_t>(rank)].name;
-  return name.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, name);
+  const Member& member = members_[static_cast<std::size_t>(rank)];
+  return describe(rank, member.name, member.host);
+}
+
+std::string BootstrapServer::describe(int rank, const std::string& name, const std::string& host) {
+  if (name.empty() && host.empty()) return fmt::format("rank {}", rank);
+  const std::string_view joint = name.empty() || host.empty() ? "" : " on ";
+  return fmt::format("rank {} ({}{}{})", rank, name, joint, host);
 }
 
 }  // namespace agpcs

@@ -37,11 +37,11 @@ class BootstrapServer {
     std::string out;       // not sent yet
     int rank = -1;         // -1: not admitted
     bool closing = false;  // ends once `out` is sent
-    Clock::time_point heard;
+    Clock::time_point since, heard;
     std::set<std::string> wanted;
   };
   struct Member {
-    std::string name;
+    std::string name, host;
     bool joined = false, left = false, stalled = false;
   };
 
@@ -55,15 +55,23 @@ class BootstrapServer {
   void handle_hello(Peer& peer, const Frame& frame);
   /// Why a rank that knows the token cannot join; empty when it can.
   std::string objection(int rank, const Frame& hello) const;
-  void handle_set(const Frame& frame);
+  void admit(Peer& peer, int rank, const Frame& hello);
+  void handle_set(const Peer& peer, const Frame& frame);
+  void handle_get(Peer& peer, const std::string& key);
+  /// What `rank` reported, with its host where it says only its device.
+  std::string placed(int rank, const std::string& message) const;
   void close_peer(Peer& peer);
+  /// Ends a connection that said what nobody may say.
+  void drop(Peer& peer);
   void check_clocks();
-  void refuse(Peer& peer, const std::string& reason);
+  void refuse(Peer& peer, const std::string& reason, FrameKind kind = FrameKind::kRefused);
   /// Records the job's first failure and tells every rank.
   void fail(const std::string& message);
   void broadcast(const Frame& frame);
   static void queue(Peer& peer, const Frame& frame);
+  void make_room_for_a_stranger();
   std::string describe(int rank) const;
+  static std::string describe(int rank, const std::string& name, const std::string& host);
 
   Fd listening_, wake_read_, wake_write_;
   BootstrapOptions options_;
@@ -72,6 +80,7 @@ class BootstrapServer {
   std::vector<Member> members_;
   int joined_ = 0;
   std::map<std::string, std::string> values_;
+  std::size_t value_bytes_ = 0;
   std::string failure_;
   std::atomic<bool> stopping_{false};
   std::atomic<Clock::time_point> stop_deadline_{Clock::time_point::max()};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Gloo wire: unbound buffers over a full mesh of TCP pairs. Gloo's exceptions end in this file.
+#include "runtime/checked_wire.h"
 #include "runtime/wire.h"
 #include "runtime/wire_transport.h"
 
@@ -206,8 +207,9 @@ std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::str
 Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap, const GlooOptions& options) {
   const std::string address = options.address.empty() ? bootstrap.local_address() : options.address;
   try {
-    auto wire = std::make_unique<GlooWire>(bootstrap,
-                                           connect_mesh(bootstrap, address, options.connect_limit));
+    std::unique_ptr<Wire> wire = std::make_unique<GlooWire>(
+        bootstrap, connect_mesh(bootstrap, address, options.connect_limit));
+    if (options.check_messages) wire = make_checked_wire(std::move(wire));
     auto transport =
         std::make_unique<WireTransport>(std::move(wire), bootstrap.rank(), bootstrap.size(),
                                         [&bootstrap] { bootstrap.on_failure(nullptr); });

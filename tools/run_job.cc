@@ -10,6 +10,7 @@
 #ifdef AGPCS_RUN_NCCL
 #include <agpcs/nccl.h>
 #endif
+#include <agpcs/version.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -22,6 +23,15 @@
 namespace agpcs {
 namespace {
 
+// This machine's name, where it is not the one that the cluster file gives it: of "volta/1"
+// "volta".
+std::string host_beside(const std::string& device) {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return {};
+  const std::string host = name;
+  return host == device.substr(0, device.find('/')) ? std::string() : host;
+}
+
 BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
                                    const std::string& device, const std::string& identity) {
   BootstrapOptions bootstrap;
@@ -33,7 +43,10 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.local_only = place.local();
   bootstrap.token = place.token.empty() ? "one rank needs no secret" : place.token;
   bootstrap.identity = identity;
+  bootstrap.agreed = options.agreed;
+  bootstrap.agreed.insert(bootstrap.agreed.begin(), {"AGPCS version", std::string(version())});
   bootstrap.name = device;
+  if (!place.local()) bootstrap.host = host_beside(device);
   bootstrap.stall_limit = milliseconds_of(options.stall_limit);
   bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
   return bootstrap;
@@ -104,6 +117,7 @@ Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap
   if (options.transport == "gloo") {
     GlooOptions gloo;
     gloo.address = options.address;
+    gloo.check_messages = options.check_messages;
     return connect_gloo(bootstrap, gloo);
   }
 #endif

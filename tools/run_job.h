@@ -14,6 +14,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
 class App;
@@ -26,6 +28,9 @@ struct JobOptions {
   double timeout = 300;    ///< seconds
   double stall_limit = 6;  ///< seconds
   std::string address;     ///< by which the others reach this rank; empty: found out
+  bool check_messages = false;
+  /// Options that every rank must be given alike: name and value.
+  std::vector<std::pair<std::string, std::string>> agreed;
 };
 /// Says why `text` is no number above 0 and up to a billion; empty: it is one.
 std::string not_positive(const std::string& text);

@@ -43,10 +43,18 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   add_job_options(app, options);
+  app.add_flag("--check-messages", options.check_messages,
+               "gloo: a checksum on every message, beyond TCP's own");
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
-  return parse_arguments(app, args, console);
+  const auto code = parse_arguments(app, args, console);
+  options.agreed = {{"--transport", options.transport},
+                    {"--steps", std::to_string(options.steps)},
+                    {"--seed", std::to_string(options.seed)},
+                    {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
+                    {"--check-messages", options.check_messages ? "yes" : "no"}};
+  return code;
 }
 
 }  // namespace agpcs

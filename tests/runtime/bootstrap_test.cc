@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap_frame.h"
 #include "runtime/socket.h"
+#include "tests/runtime/bootstrap_job.h"
 
 #include <agpcs/bootstrap.h>
 
@@ -22,52 +23,9 @@ namespace agpcs {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr milliseconds kLong = seconds(60);
-
-/// A job whose ranks are threads; each may change its options before it joins.
-class Job {
- public:
-  explicit Job(int size) : size_(size), listening_(*listen_on(0, true)) {
-    port_ = port_of(listening_.get());
-  }
-  int port() const { return port_; }
-
-  BootstrapOptions options_of(int rank) {
-    BootstrapOptions options;
-    options.rank = rank;
-    options.size = size_;
-    options.port = port_;
-    options.listen_fd = rank == 0 ? listening_.release() : -1;
-    options.local_only = true;
-    options.token = "secret";
-    options.identity = "sha256:1";
-    options.name = "host/" + std::to_string(rank);
-    return options;
-  }
-
-  using Joined = Result<std::unique_ptr<Bootstrap>>;
-  void run(
-      const std::function<void(int rank, Joined joined)>& body,
-      const std::function<void(BootstrapOptions&)>& change = [](BootstrapOptions&) {}) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size_; ++rank) {
-      BootstrapOptions options = options_of(rank);
-      change(options);
-      threads.emplace_back([&body, options] { body(options.rank, Bootstrap::join(options)); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  int size_;
-  Fd listening_;
-  int port_ = 0;
-};
-
-#define ASSERT_JOINED(joined) ASSERT_TRUE((joined).ok()) << (joined).status().message()
+constexpr milliseconds kLong = std::chrono::seconds(60);
 
 TEST(Bootstrap, RanksExchangeValuesOfAnyBytes) {
   const std::string bytes("\0\xff,=\n", 5);
@@ -220,18 +178,6 @@ TEST(Bootstrap, AListenerThatComesLateHearsAtOnceAndADetachedOneNever) {
     (*joined)->on_failure([&](const Status&) { ++heard; });
     EXPECT_EQ(heard, 1);
   });
-}
-
-// A rank that does no more than say hello: its connection is a plain socket.
-Fd half_rank(const BootstrapOptions& options) {
-  Fd fd = *connect_to("127.0.0.1", options.port, std::chrono::steady_clock::now() + kLong);
-  const std::string hello =
-      encode({FrameKind::kHello,
-              {kBootstrapMagic, options.token, std::to_string(options.rank),
-               std::to_string(options.size), options.identity, options.name}});
-  EXPECT_EQ(send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(hello.size()));
-  return fd;
 }
 
 TEST(Bootstrap, ARankWhoseConnectionIsLostIsNamed) {

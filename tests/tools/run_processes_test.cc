@@ -205,9 +205,24 @@ TEST_F(RunProcesses, RanksWithDifferentPlansAreRefused) {
   EXPECT_EQ(first.wait(), 1);
   EXPECT_EQ(second.wait(), 1);
   for (const Process* process : {&first, &second}) {
-    EXPECT_THAT(process->errors(),
-                testing::ContainsRegex("rank 1 \\(local/1\\) has another plan than rank 0: "
-                                       "sha256:[0-9a-f]{64} against sha256:[0-9a-f]{64}"));
+    EXPECT_THAT(
+        process->errors(),
+        testing::ContainsRegex("rank 1 \\(local/1 on [^)]+\\) has another plan than rank 0: "
+                               "sha256:[0-9a-f]{64} against sha256:[0-9a-f]{64}"));
+  }
+}
+
+TEST_F(RunProcesses, RanksWithDifferentOptionsAreRefused) {
+  const int port = free_port();
+  Process first({kRun, plan_, kModel, "--steps", "3"}, rank_of(0, 2, port));
+  Process second({kRun, plan_, kModel, "--steps", "4"}, rank_of(1, 2, port));
+  EXPECT_EQ(first.wait(), 1);
+  EXPECT_EQ(second.wait(), 1);
+  for (const Process* process : {&first, &second}) {
+    EXPECT_THAT(
+        process->errors(),
+        testing::ContainsRegex("rank 1 \\(local/1 on [^)]+\\) has another --steps than rank "
+                               "0: 4 against 3"));
   }
 }
 

@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace agpcs {
 
@@ -24,7 +26,10 @@ struct BootstrapOptions {
   bool local_only = false;            ///< rank 0 listens on 127.0.0.1 alone
   std::string token;                  ///< the job's secret, not empty, the same on every rank
   std::string identity;               ///< what all ranks must agree on: the plan's digest
-  std::string name;                   ///< of this rank in messages: "volta/0"
+  /// What else they must agree on, (what, value): {"AGPCS version", "0.2.0"}. All of it, in order.
+  std::vector<std::pair<std::string, std::string>> agreed;
+  std::string name;  ///< of this rank in messages: "volta/0"
+  std::string host;  ///< its machine: "rank 0 (volta/0 on node7)"; may be empty
   std::chrono::milliseconds join_limit{60000};  ///< until all ranks have joined
   std::chrono::milliseconds stall_limit{6000};  ///< silence after which a rank counts as failed
 };
@@ -32,8 +37,9 @@ struct BootstrapOptions {
 class Bootstrap {
  public:
   /// Serves (rank 0), connects, and waits until every rank has joined. Errors: kUnavailable (port
-  /// taken, no answer, ranks that did not join are named), kInvalidInput (the token, size, rank or
-  /// identity is refused; both values are named).
+  /// taken, no answer, ranks that did not join are named), kInvalidInput (the token, size, rank,
+  /// identity or something agreed is refused; both values are named). A mismatch ends the join of
+  /// all ranks; once all have joined, a stranger's mistake is the stranger's alone.
   static Result<std::unique_ptr<Bootstrap>> join(const BootstrapOptions& options);
 
   /// Says goodbye: leaving is no failure. Rank 0 serves on until the others have left, for at most

@@ -16,6 +16,9 @@ struct GlooOptions {
   /// rank reaches rank 0.
   std::string address;
   std::chrono::milliseconds connect_limit{30000};
+  /// Checksums and numbers on every message, so that none is damaged, lost or repeated unnoticed;
+  /// on all ranks or on none.
+  bool check_messages = false;
 };
 
 /// Connects this rank with all others, over addresses exchanged through `bootstrap`, which outlives
