@@ -35,6 +35,7 @@ struct Case {
   const char* name;
   TestPlan plan;
 };
+void PrintTo(const Case& plan, std::ostream* out) { *out << plan.name; }  // NOLINT
 
 std::vector<Case> cases() {
   return {{"data_parallel", {{{2, 1, 1}}, {}, 2}},
@@ -138,7 +139,9 @@ struct Trial {
   bool checked = false;
 };
 
-bool waits_in_vain(FaultKind kind) { return kind == FaultKind::kDrop || kind == FaultKind::kStop; }
+bool waits_in_vain(FaultKind kind) {
+  return kind == FaultKind::kDrop || kind == FaultKind::kSever || kind == FaultKind::kStop;
+}
 
 std::vector<Trial> trials_of(const Plan& plan, bool checked, const std::vector<FaultKind>& kinds) {
   const Replay clean = replay(plan, {}, checked, kPatience);
@@ -213,13 +216,18 @@ TEST_P(FaultsOf, EveryMessageThatIsLateChangesNothing) {
   EXPECT_EQ(counts.right, counts.runs);
 }
 
-TEST_P(FaultsOf, EveryMessageThatIsLostOrCutShortEndsTheRun) {
-  const Counts counts = run_all(trials_of(plan_, false, {FaultKind::kDrop, FaultKind::kTruncate}));
+TEST_P(FaultsOf, AConnectionThatIsStuckOrAMessageCutShortEndsTheRun) {
+  const Counts counts = run_all(trials_of(plan_, false, {FaultKind::kSever, FaultKind::kTruncate}));
   EXPECT_EQ(counts.failed, counts.runs);
 }
 
 TEST_P(FaultsOf, ARankThatStopsOrDiesAtAnyMessageEndsTheRun) {
   const Counts counts = run_all(trials_of(plan_, false, {FaultKind::kStop, FaultKind::kDie}));
+  EXPECT_EQ(counts.failed, counts.runs);
+}
+
+TEST_P(FaultsOf, WithChecksEveryMessageThatIsLostIsFound) {
+  const Counts counts = run_all(trials_of(plan_, true, {FaultKind::kDrop}));
   EXPECT_EQ(counts.failed, counts.runs);
 }
 
@@ -229,7 +237,7 @@ TEST_P(FaultsOf, WithChecksEveryMessageThatIsDamagedOrRepeatedIsFound) {
   EXPECT_GE(counts.failed * 3, counts.runs * 2);  // a repeated last message harms nobody
 }
 
-// Why TCP's own checksums are trusted, or --check-messages is given.
+// Without checks a wire has to keep what TCP promises.
 TEST_P(FaultsOf, WithoutChecksADamagedMessageCanGoUnnoticed) {
   int unnoticed = 0;
   for (const Trial& trial : trials_of(plan_, false, {FaultKind::kCorrupt})) {

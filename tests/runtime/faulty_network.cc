@@ -57,10 +57,10 @@ class FaultyNetwork::State {
     const auto* first = static_cast<const char*>(data);
     Packet packet{{first, first + bytes}, std::chrono::steady_clock::now()};
     if (now) harm(packet);
-    const int copies = !now || fault_.kind == FaultKind::kDelay ? 1
-                       : fault_.kind == FaultKind::kDrop        ? 0
-                       : fault_.kind == FaultKind::kDuplicate   ? 2
-                                                                : 1;
+    if (now && fault_.kind == FaultKind::kSever) severed_ = std::pair(from, to);
+    const bool lost = (now && fault_.kind == FaultKind::kDrop) ||
+                      (severed_.first == from && severed_.second == to);
+    const int copies = lost ? 0 : now && fault_.kind == FaultKind::kDuplicate ? 2 : 1;
     for (int i = 0; i < copies; ++i) lines_[{from, to, slot}].push_back(packet);
     changed_.notify_all();
     return {};
@@ -158,6 +158,7 @@ class FaultyNetwork::State {
   std::condition_variable changed_;
   std::map<Line, std::deque<Packet>> lines_;
   std::vector<Rank> ranks_;
+  std::pair<int, int> severed_{-1, -1};  // from, to
 };
 
 namespace {

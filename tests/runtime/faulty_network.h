@@ -17,7 +17,8 @@ namespace agpcs {
 
 enum class FaultKind {
   kNone,
-  kDrop,       ///< the message never arrives
+  kDrop,       ///< the message never arrives; those behind it do
+  kSever,      ///< neither it nor any later one between the two ranks arrives: a stuck connection
   kDelay,      ///< it arrives 20 ms late
   kDuplicate,  ///< it arrives twice
   kTruncate,   ///< its last byte is missing
