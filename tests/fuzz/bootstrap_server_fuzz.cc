@@ -36,7 +36,7 @@ constexpr std::string_view kToken = "secret";
 enum Action : unsigned {
   kRaw,         // the content as it is
   kHello,       // a rank's hello: right but for its number, the content's first byte less '0'
-  kWrongHello,  // a hello whose six fields are the content, cut at commas
+  kWrongHello,  // a hello whose fields are the content, cut at commas
   kSet,         // key and value, cut at a comma
   kGet,
   kFail,
@@ -67,7 +67,7 @@ Frame hello_of(int rank) {
   const BootstrapOptions job = options_of_job();
   return {FrameKind::kHello,
           {kBootstrapMagic, job.token, std::to_string(rank), std::to_string(kRanks), job.identity,
-           "host/" + std::to_string(rank)}};
+           "host/" + std::to_string(rank), "", ""}};
 }
 
 /// The bytes that `action` sends.
