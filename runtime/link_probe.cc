@@ -1,107 +1,248 @@
 // SPDX-License-Identifier: Apache-2.0
+// One pair of ranks after the other, since pairs may share a NIC: who has probed its pair passes
+// the turn on. A round is a header (bytes that follow; kLast: none will), the payload if any, and
+// an answer of a few bytes.
+#include "ir/check.h"
 #include "runtime/flat_program.h"
 
 #include <agpcs/drift.h>
 #include <agpcs/transport.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
+#include <array>
+#include <cmath>
+#include <cstddef>
 #include <set>
 #include <utility>
-#include <vector>
 
 namespace agpcs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
+using Pair = std::pair<int, int>;
 
-constexpr std::uint64_t kProbeTag = (std::uint64_t{1} << 61) + 1;
-constexpr std::size_t kLarge = std::size_t{1} << 20;
-constexpr int kRounds = 3;
+constexpr int kRoundTrips = 7, kRepeats = 6;
+constexpr std::size_t kLeastBytes = std::size_t{16} << 10, kMostBytes = std::size_t{1} << 20;
+/// A payload that takes this long is large enough: much longer than what a token bucket lets
+/// through at once, or than a hiccup of the system.
+constexpr double kLongEnough = 10e-3;
+constexpr std::int64_t kLast = -1;
+/// Above all tags of a plan's messages (flat_program.cc).
+constexpr std::uint64_t kTag = std::uint64_t{1} << 61;
 
-std::set<std::pair<int, int>> pairs_of(const Plan& plan) {
-  std::set<std::pair<int, int>> pairs;
+class LinkProbe {
+ public:
+  LinkProbe(const Plan& plan, Transport& transport, std::chrono::milliseconds limit)
+      : transport_(transport),
+        limit_(limit),
+        pairs_(exchanging_ranks(plan)),
+        payload_(kMostBytes) {}
+
+  Status run() {
+    const int rank = transport_.rank();
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      const auto [from, to] = pairs_[i];
+      if (from == rank) AGPCS_RETURN_IF_ERROR(named(i, lead(i)));
+      if (to == rank) AGPCS_RETURN_IF_ERROR(named(i, follow(i)));
+    }
+    return {};
+  }
+
+  /// What this rank measured, in its places among zeros.
+  std::vector<double> figures;
+
+ private:
+  Status named(std::size_t pair, const Status& status) const {
+    if (status.ok()) return status;
+    const auto [from, to] = pairs_[pair];
+    return {status.code(), fmt::format("probe of the link from rank {} to rank {}: {}", from, to,
+                                       status.message())};
+  }
+
+  Status lead(std::size_t pair) {
+    const int peer = pairs_[pair].second;
+    figures.resize(2 * pairs_.size());
+    if (pair > 0 && pairs_[pair - 1].first != transport_.rank()) {
+      AGPCS_RETURN_IF_ERROR(recv_word(pairs_[pair - 1].first, 3));
+    }
+    double trip = 0;
+    for (int i = 0; i < kRoundTrips; ++i) {
+      AGPCS_TRY(const double seconds, round(peer, 0));
+      trip = i == 0 ? seconds : std::min(trip, seconds);
+    }
+    // One round may be held up by anything: two decide whether a size is large enough.
+    std::size_t bytes = kLeastBytes;
+    AGPCS_TRY(std::vector<double> rounds, rounds_of(peer, bytes, 2));
+    while (rounds[0] - trip < kLongEnough && bytes < kMostBytes) {
+      bytes = std::min(bytes * 4, kMostBytes);
+      AGPCS_TRY(rounds, rounds_of(peer, bytes, 2));
+    }
+    AGPCS_TRY(rounds, rounds_of(peer, bytes, kRepeats));
+    AGPCS_RETURN_IF_ERROR(send_word(peer, kLast, 0));
+    // The second best: one may have been let through by a token bucket that was full.
+    const double rate = (rounds[1] - trip) / static_cast<double>(bytes);
+    constexpr double kFastest = 1e-12;  // 1 TB/s: a payload that took no longer than its header
+    figures[2 * pair] = std::max(rate, kFastest);
+    figures[2 * pair + 1] = trip / 2;
+    if (pair + 1 == pairs_.size() || pairs_[pair + 1].first == transport_.rank()) return {};
+    return send_word(pairs_[pair + 1].first, 0, 3);
+  }
+
+  /// Seconds of each, ascending.
+  Result<std::vector<double>> rounds_of(int peer, std::size_t bytes, int count) {
+    std::vector<double> rounds;
+    for (int i = 0; i < count; ++i) {
+      AGPCS_TRY(const double seconds, round(peer, bytes));
+      rounds.push_back(seconds);
+    }
+    std::sort(rounds.begin(), rounds.end());
+    return rounds;
+  }
+
+  Result<double> round(int peer, std::size_t bytes) {
+    const auto begin = Clock::now();
+    AGPCS_RETURN_IF_ERROR(send_word(peer, static_cast<std::int64_t>(bytes), 0));
+    if (bytes > 0) {
+      const Buffer payload{payload_.data(), bytes, DType::kUint8, false};
+      AGPCS_TRY(const Ticket ticket, transport_.send(payload, peer, kTag + 1));
+      AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kSend, ticket, limit_));
+    }
+    AGPCS_RETURN_IF_ERROR(recv_word(peer, 2));
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  Status follow(std::size_t pair) {
+    const int peer = pairs_[pair].first;
+    while (true) {
+      AGPCS_RETURN_IF_ERROR(recv_word(peer, 0));
+      if (word_in_ == kLast) return {};
+      AGPCS_CHECK(word_in_ >= 0 && word_in_ <= static_cast<std::int64_t>(kMostBytes),
+                  "payload of {} bytes", word_in_);
+      if (word_in_ > 0) {
+        const Buffer payload{payload_.data(), static_cast<std::size_t>(word_in_), DType::kUint8,
+                             false};
+        AGPCS_TRY(const Ticket ticket, transport_.recv(payload, peer, kTag + 1));
+        AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kRecv, ticket, limit_));
+      }
+      AGPCS_RETURN_IF_ERROR(send_word(peer, 0, 2));
+    }
+  }
+
+  Status send_word(int peer, std::int64_t word, std::uint64_t tag) {
+    word_out_ = word;
+    const Buffer buffer{&word_out_, sizeof word_out_, DType::kInt64, false};
+    AGPCS_TRY(const Ticket ticket, transport_.send(buffer, peer, kTag + tag));
+    return transport_.wait(Stream::kSend, ticket, limit_);
+  }
+  Status recv_word(int peer, std::uint64_t tag) {
+    const Buffer buffer{&word_in_, sizeof word_in_, DType::kInt64, false};
+    AGPCS_TRY(const Ticket ticket, transport_.recv(buffer, peer, kTag + tag));
+    return transport_.wait(Stream::kRecv, ticket, limit_);
+  }
+
+  Transport& transport_;
+  const std::chrono::milliseconds limit_;
+  const std::vector<Pair> pairs_;
+  std::vector<char> payload_;
+  std::int64_t word_out_ = 0, word_in_ = 0;
+};
+
+Status sum_over_ranks(std::vector<double>& figures, const Plan& plan, Transport& transport,
+                      std::chrono::milliseconds limit) {
+  const Buffer buffer{figures.data(), figures.size() * sizeof(double), DType::kFp64, false};
+  AGPCS_TRY(const Ticket ticket, transport.all_reduce(buffer, world_group(plan), AllReduce::kRing));
+  return transport.wait(Stream::kCollective, ticket, limit);
+}
+
+}  // namespace
+
+std::vector<Pair> exchanging_ranks(const Plan& plan) {
+  std::set<Pair> pairs;
   for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size() && stage.ranks.size() > 1; ++i) {
-      pairs.emplace(stage.ranks[i], stage.ranks[(i + 1) % stage.ranks.size()]);
+    const std::size_t n = stage.ranks.size();
+    for (std::size_t i = 0; i < n && n > 1; ++i) {
+      pairs.emplace(stage.ranks[i], stage.ranks[(i + 1) % n]);
+    }
+  }
+  for (const PlanFlow& flow : plan.flows) {
+    const std::vector<int>& ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
+    for (const FlowStep& step : flow.steps) {
+      for (const FlowMessage& message : step.messages) {
+        pairs.emplace(ranks[static_cast<std::size_t>(message.from)],
+                      ranks[static_cast<std::size_t>(message.to)]);
+      }
     }
   }
   for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
     const Cut& cut = plan.cuts[c];
     for (const int rank : plan.stages[static_cast<std::size_t>(cut.from)].ranks) {
-      for (const Transfer& t : transfers(plan, static_cast<int>(c), rank)) {
-        pairs.emplace(rank, t.peer);
-        pairs.emplace(t.peer, rank);
+      for (const Transfer& transfer : transfers(plan, static_cast<int>(c), rank)) {
+        pairs.emplace(rank, transfer.peer);
+        const CutTensor& tensor = cut.tensors[static_cast<std::size_t>(transfer.tensor)];
+        if (tensor.gradient) pairs.emplace(transfer.peer, rank);
       }
     }
   }
-  return pairs;
+  return {pairs.begin(), pairs.end()};
 }
-
-// Sends or receives `bytes`, and waits for it.
-Status move(Transport& transport, bool sends, std::vector<char>& memory, std::size_t bytes,
-            int peer, milliseconds limit) {
-  const Buffer buffer{memory.data(), bytes, DType::kUint8, false};
-  AGPCS_TRY(const Ticket ticket, sends ? transport.send(buffer, peer, kProbeTag)
-                                       : transport.recv(buffer, peer, kProbeTag));
-  Status status = transport.wait(sends ? Stream::kSend : Stream::kRecv, ticket, limit);
-  if (!status.ok()) transport.abort(status);
-  return status;
-}
-
-// Least seconds from sending `bytes` until a word comes back; both ranks of the pair call it.
-Result<double> round_trip(Transport& transport, bool first, std::vector<char>& memory,
-                          std::size_t bytes, int peer, milliseconds limit) {
-  double least = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const auto begin = Clock::now();
-    AGPCS_RETURN_IF_ERROR(move(transport, first, memory, bytes, peer, limit));
-    AGPCS_RETURN_IF_ERROR(move(transport, !first, memory, 1, peer, limit));
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    least = round == 0 ? seconds : std::min(least, seconds);
-  }
-  return least;
-}
-
-}  // namespace
 
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
-                                                 milliseconds limit) {
-  std::vector<char> memory(kLarge, 0);
-  const std::set<std::pair<int, int>> pairs = pairs_of(plan);
-  std::vector<double> figures(2 * pairs.size(), 0);
-  std::size_t next = 0;
-  for (const auto& [from, to] : pairs) {
-    const bool first = transport.rank() == from;
-    if (first || transport.rank() == to) {
-      const int peer = first ? to : from;
-      AGPCS_TRY(const double small, round_trip(transport, first, memory, 1, peer, limit));
-      AGPCS_TRY(const double large, round_trip(transport, first, memory, kLarge, peer, limit));
-      if (first) {
-        figures[next] = std::max(0.0, large - small) / static_cast<double>(kLarge);
-        figures[next + 1] = small / 2;
-      }
+                                                 std::chrono::milliseconds limit) {
+  const std::vector<Pair> pairs = exchanging_ranks(plan);
+  if (pairs.empty()) return std::vector<LinkMeasurement>();
+  LinkProbe probe(plan, transport, limit);
+  Status status = probe.run();
+  probe.figures.resize(2 * pairs.size());
+  if (status.ok()) status = sum_over_ranks(probe.figures, plan, transport, limit);
+  if (!status.ok()) {
+    transport.abort(status);
+    for (const Stream stream : {Stream::kSend, Stream::kRecv, Stream::kCollective}) {
+      // Before memory that may still be written to is freed.
+      [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);
     }
-    next += 2;
-    // One pair after the other: they may share a network card.
-    double token = 0;
-    AGPCS_TRY(const Ticket ticket, transport.all_reduce({&token, sizeof token, DType::kFp64, false},
-                                                        world_group(plan), AllReduce::kTree));
-    AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kCollective, ticket, limit));
+    return status;
   }
-  AGPCS_TRY(
-      const Ticket ticket,
-      transport.all_reduce({figures.data(), figures.size() * sizeof(double), DType::kFp64, false},
-                           world_group(plan), AllReduce::kTree));
-  AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kCollective, ticket, limit));
-  std::vector<LinkMeasurement> measured;
-  next = 0;
-  for (const auto& [from, to] : pairs) {
-    measured.push_back({from, to, figures[next], figures[next + 1]});
-    next += 2;
+  std::vector<LinkMeasurement> links;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    links.push_back(
+        {pairs[i].first, pairs[i].second, probe.figures[2 * i], probe.figures[2 * i + 1]});
   }
-  return measured;
+  return links;
+}
+
+std::vector<LinkChange> changed_links(const std::vector<LinkMeasurement>& before,
+                                      const std::vector<LinkMeasurement>& now, double tolerance) {
+  constexpr double kNoticed = 200e-6;  // of latency: less is how a busy machine wakes its threads
+  std::vector<LinkChange> changes;
+  for (const LinkMeasurement& link : now) {
+    const auto was = std::find_if(before.begin(), before.end(), [&](const LinkMeasurement& other) {
+      return other.from == link.from && other.to == link.to;
+    });
+    if (was == before.end() || was->seconds_per_byte <= 0 || link.seconds_per_byte <= 0) continue;
+    LinkChange change{link.from, link.to, link.seconds_per_byte / was->seconds_per_byte, 1};
+    if (was->latency_seconds > 0 && link.latency_seconds > 0) {
+      change.latency_factor = link.latency_seconds / was->latency_seconds;
+    }
+    const auto beyond = [&](double factor) { return factor > tolerance || factor < 1 / tolerance; };
+    const bool latency = beyond(change.latency_factor) &&
+                         std::abs(link.latency_seconds - was->latency_seconds) > kNoticed;
+    if (beyond(change.factor) || latency) changes.push_back(change);
+  }
+  return changes;
+}
+
+std::string describe(const Plan& plan, const LinkChange& change) {
+  const auto times = [](double factor) { return factor > 1 ? factor : 1 / factor; };
+  std::string text = fmt::format("link {} -> {}: {:.3g} times {}",
+                                 device_of_rank(plan, change.from), device_of_rank(plan, change.to),
+                                 times(change.factor), change.factor > 1 ? "slower" : "faster");
+  if (times(change.latency_factor) >= 1.5) {
+    text += fmt::format(", latency {:.3g} times {}", times(change.latency_factor),
+                        change.latency_factor > 1 ? "longer" : "shorter");
+  }
+  return text;
 }
 
 }  // namespace agpcs

@@ -17,6 +17,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -153,10 +155,29 @@ struct LinkMeasurement {
 };
 
 class Transport;
-/// Times messages between each two ranks that the plan has exchange anything (cuts, ring
-/// neighbours), one pair after the other. All ranks call it between two steps; all get all results,
-/// by from, to. Groups of the plan are open. Seconds: a few round trips of up to a MiB a pair.
+/// The pairs of ranks (from, to) that the plan has exchange anything: neighbours in the ring of
+/// each stage, both ends of cuts, messages of flows. Sorted.
+std::vector<std::pair<int, int>> exchanging_ranks(const Plan& plan);
+
+/// Times messages between the `exchanging_ranks`, one pair after the other. All ranks call it
+/// between two steps; all get all results, by from, to. Groups of the plan are open. A pair takes
+/// about 25 round trips, of up to a MiB: milliseconds to a tenth of a second. An error names the
+/// pair, and the transport is aborted.
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
                                                  std::chrono::milliseconds limit);
+
+struct LinkChange {
+  int from = 0, to = 0;       ///< ranks
+  double factor = 1;          ///< seconds a byte, now over before
+  double latency_factor = 1;  ///< latency, now over before
+};
+
+/// The links that are slower or faster by more than `tolerance`, or whose latency is (by at least
+/// 200 us); by from, to.
+std::vector<LinkChange> changed_links(const std::vector<LinkMeasurement>& before,
+                                      const std::vector<LinkMeasurement>& now,
+                                      double tolerance = 1.5);
+/// "link volta/0 -> volta/1: 4.02 times slower".
+std::string describe(const Plan& plan, const LinkChange& change);
 
 }  // namespace agpcs

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan_agreement.h"
+#include "tests/runtime/plans.h"
+#include "tests/runtime/world.h"
+#include "tests/tools/slow_transport.h"
+
+#include <agpcs/drift.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::chrono::milliseconds kLimit(60'000);
+
+std::string pairs_text(const Plan& plan) {
+  std::string text;
+  for (const auto& [from, to] : exchanging_ranks(plan)) {
+    text += fmt::format("{}>{} ", from, to);
+  }
+  return text;
+}
+
+TEST(ExchangingRanks, AreTheNeighboursInTheRingOfEachStage) {
+  EXPECT_EQ(pairs_text(make_plan({{{4, 4, 4}}, {}})), "0>1 1>2 2>0 ");
+  EXPECT_EQ(pairs_text(make_plan({{{4}}, {}})), "");
+}
+
+TEST(ExchangingRanks, AreBothEndsOfACutWhoseGradientReturns) {
+  EXPECT_EQ(pairs_text(make_plan({{{4}, {4}}, {{0, 1, {"a"}}}})), "0>1 1>0 ");
+  EXPECT_EQ(pairs_text(make_plan({{{4}, {4}}, {{0, 1, {"!a"}}}})), "0>1 ");
+  EXPECT_EQ(pairs_text(make_plan({{{2, 2}, {2, 2}}, {{0, 1, {"!a"}}}})),
+            "0>1 0>2 1>0 1>3 2>3 3>2 ");
+}
+
+TEST(ExchangingRanks, AreTheEndsOfAFlowsMessages) {
+  Plan plan = make_plan({{{4, 4, 4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kFlow});
+  plan.flows.resize(1);
+  plan.flows[0].steps = {{false, {{0, 2, 0}}}, {true, {{2, 0, 0}}}};
+  EXPECT_EQ(pairs_text(plan), "0>1 0>2 1>2 2>0 2>3 3>0 ");
+}
+
+class ProbeOver : public testing::TestWithParam<WorldKind> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ProbeOver, testing::Values(loopback_world(), gloo_world()),
+                         [](const auto& world) { return world.param.name; });
+
+TEST_P(ProbeOver, EveryRankHasEveryRatherExactFigure) {
+  const Plan plan = make_plan({{{2, 2}, {4}}, {{0, 1, {"a"}}}});
+  std::vector<std::vector<LinkMeasurement>> by_rank(3);
+  GetParam().run(3, [&](Transport& transport) {
+    const auto delay = [](int from, int to, std::size_t bytes) {
+      return 2e-3 + static_cast<double>(bytes) * (from == 1 && to == 2 ? 400e-9 : 100e-9);
+    };
+    SlowTransport slow(transport, {delay, {}});
+    ASSERT_TRUE(agree_on_plan(plan, slow, kLimit).ok());
+    auto links = probe_links(plan, slow, kLimit);
+    ASSERT_TRUE(links.ok()) << links.status().message();
+    by_rank[static_cast<std::size_t>(transport.rank())] = *links;
+  });
+  ASSERT_EQ(by_rank[0].size(), 6U);
+  for (std::size_t i = 0; i < by_rank[0].size(); ++i) {
+    const LinkMeasurement& link = by_rank[0][i];
+    // Header and payload are late by 2 ms each; the wide bounds are for a busy machine.
+    const double rate = link.from == 1 && link.to == 2 ? 400e-9 : 100e-9;
+    EXPECT_GT(link.seconds_per_byte, 0.9 * rate) << link.from << " " << link.to;
+    EXPECT_LT(link.seconds_per_byte, 10 * rate) << link.from << " " << link.to;
+    EXPECT_GT(link.latency_seconds, 1.9e-3);
+    EXPECT_LT(link.latency_seconds, 100e-3);
+    for (const auto& other : by_rank) {
+      EXPECT_EQ(other[i].from, link.from);
+      EXPECT_EQ(other[i].to, link.to);
+      EXPECT_EQ(other[i].seconds_per_byte, link.seconds_per_byte);
+      EXPECT_EQ(other[i].latency_seconds, link.latency_seconds);
+    }
+  }
+}
+
+TEST_P(ProbeOver, WorksAtFullSpeedAndTwice) {
+  const Plan plan = make_plan({{{4, 4, 4, 4}}, {}});
+  GetParam().run(4, [&](Transport& transport) {
+    ASSERT_TRUE(agree_on_plan(plan, transport, kLimit).ok());
+    for (int time = 0; time < 2; ++time) {
+      const auto links = probe_links(plan, transport, kLimit);
+      ASSERT_TRUE(links.ok()) << links.status().message();
+      ASSERT_EQ(links->size(), 4U);
+      for (const LinkMeasurement& link : *links) {
+        EXPECT_GT(link.seconds_per_byte, 0);
+        EXPECT_GT(link.latency_seconds, 0);
+      }
+    }
+  });
+}
+
+TEST_P(ProbeOver, AFailureNamesTheLink) {
+  const Plan plan = make_plan({{{4, 4}}, {}});
+  GetParam().run(2, [&](Transport& transport) {
+    ASSERT_TRUE(agree_on_plan(plan, transport, kLimit).ok());
+    if (transport.rank() == 1) return;  // leaves
+    const auto links = probe_links(plan, transport, std::chrono::milliseconds(2000));
+    ASSERT_FALSE(links.ok());
+    EXPECT_THAT(links.status().message(), HasSubstr("probe of the link from rank 0 to rank 1: "));
+  });
+}
+
+TEST(ProbeLinks, OfOneRankAreNone) {
+  loopback_world().run(1, [](Transport& transport) {
+    const auto links = probe_links(make_plan({{{4}}, {}}), transport, kLimit);
+    ASSERT_TRUE(links.ok());
+    EXPECT_TRUE(links->empty());
+  });
+}
+
+std::string changes_text(const std::vector<LinkMeasurement>& before,
+                         const std::vector<LinkMeasurement>& now) {
+  const Plan plan = make_plan({{{4, 4}}, {}});
+  std::string text;
+  for (const LinkChange& change : changed_links(before, now)) {
+    text += describe(plan, change) + "\n";
+  }
+  return text;
+}
+
+TEST(ChangedLinks, AreSlowerOrFasterByMoreThanTheTolerance) {
+  EXPECT_EQ(changes_text({{0, 1, 1e-9, 50e-6}, {1, 0, 1e-9, 50e-6}},
+                         {{0, 1, 4e-9, 50e-6}, {1, 0, 1.4e-9, 50e-6}}),
+            "link host0/0 -> host0/1: 4 times slower\n");
+  EXPECT_EQ(changes_text({{0, 1, 4e-9, 50e-6}}, {{0, 1, 1e-9, 50e-6}}),
+            "link host0/0 -> host0/1: 4 times faster\n");
+}
+
+TEST(ChangedLinks, LatencyCountsWhereItCanBeNoticed) {
+  EXPECT_EQ(changes_text({{0, 1, 1e-9, 50e-6}}, {{0, 1, 1e-9, 200e-6}}), "");
+  EXPECT_EQ(changes_text({{0, 1, 1e-9, 1e-3}}, {{0, 1, 1.1e-9, 20e-3}}),
+            "link host0/0 -> host0/1: 1.1 times slower, latency 20 times longer\n");
+}
+
+TEST(ChangedLinks, WhatWasNotProbedBeforeIsNoChange) {
+  EXPECT_EQ(changes_text({{1, 0, 1e-9, 50e-6}}, {{0, 1, 4e-9, 50e-6}}), "");
+}
+
+}  // namespace
+}  // namespace agpcs
