@@ -92,7 +92,7 @@ TEST(CriticalPath, FollowsMessagesFromStageToStageAndBack) {
                          "\nafter: rank 1 send_gradient c0 mb 0 3.02us\n"
                          "peer: rank 0 recv_gradient c0 mb 0 0s\n"
                          "after: rank 0 backward s0 mb 0 " +
-                         backward + "\nafter: rank 0 report 4.01us\n");
+                         backward + "\nafter: rank 0 report 4.03us\n");
 }
 
 TEST(CriticalPath, SplitsCommunicationIntoLatencyBytesAndSharing) {
@@ -229,7 +229,7 @@ TEST(StepReport, NamesWhatADeviceWaitsFor) {
   EXPECT_NEAR(report.devices[1].activations, forward + message, 1e-15);
   EXPECT_EQ(report.devices[0].activations, 0);
   EXPECT_EQ(report.links[0].bytes, e.estimate.link_bytes[0]);
-  EXPECT_NEAR(report.links[0].utilization, (1024 + 8) / (1e9 * e.estimate.step_seconds), 1e-12);
+  EXPECT_NEAR(report.links[0].utilization, (1024 + 28) / (1e9 * e.estimate.step_seconds), 1e-12);
 }
 
 }  // namespace

@@ -134,10 +134,11 @@ TEST(Simulator, RowsGoToTheReplicasThatTakeThem) {
   const Step step(chain_of(2), kUnit + ("host a" + hosts) + "host b" + hosts,
                   "stage a/0=6 a/1=2 : h1\nstage b/0=4 b/1=4 : h2\n", 8);
   const Estimate estimate = step.simulate();
-  const std::int64_t row = 64 * 4, gradients = 64 * 64 * 4, loss = 8;
-  // Rank 0 sends 4 rows to rank 2 and 2 to rank 3; then its half of the ring; then to the loss.
-  EXPECT_EQ(estimate.devices[0].bytes_sent, 6 * row + gradients + 2 * loss);
-  EXPECT_EQ(estimate.devices[1].bytes_sent, 2 * row + gradients + loss);
+  const std::int64_t row = 64 * 4, gradients = 64 * 64 * 4;
+  const std::int64_t report = mean_report_bytes(4, 5);
+  // Rank 0 sends 4 rows to rank 2 and 2 to rank 3; then its half of the ring; then reports.
+  EXPECT_EQ(estimate.devices[0].bytes_sent, 6 * row + gradients + 2 * report);
+  EXPECT_EQ(estimate.devices[1].bytes_sent, 2 * row + gradients + report);
 }
 
 TEST(Simulator, TwoRanksReduceByTheRingFormula) {
@@ -221,15 +222,15 @@ TEST(Simulator, LinkBytesAreWhatWasSentAlongTheRoutes) {
     const LinkId out = step.cluster.devices[static_cast<std::size_t>(id)].out;
     EXPECT_EQ(estimate.link_bytes[static_cast<std::size_t>(out)], device.bytes_sent);
   }
-  // Between the hosts: all rows of the cut, there and back, and the loss.
+  // Between the hosts: all rows of the cut, there and back, and the report.
   const auto link_named = [&](const std::string& name) {
     const auto& links = step.cluster.links;
     const auto found = std::find_if(links.begin(), links.end(),
                                     [&](const Link& link) { return link.name == name; });
     return estimate.link_bytes[static_cast<std::size_t>(found - links.begin())];
   };
-  EXPECT_EQ(link_named("a nic out"), 8 * 64 * 4 + 8);
-  EXPECT_EQ(link_named("a nic in"), 8 * 64 * 4 + 8);
+  EXPECT_EQ(link_named("a nic out"), 8 * 64 * 4 + mean_report_bytes(4, 5));
+  EXPECT_EQ(link_named("a nic in"), 8 * 64 * 4 + mean_report_bytes(4, 5));
   std::int64_t sum = 0;
   for (const DeviceEstimate& device : estimate.devices) sum += device.bytes_sent;
   EXPECT_EQ(estimate.bytes_sent, sum);
@@ -339,10 +340,11 @@ TEST(Expectations, HaveThreeDigitsAndTheNamesOfThePlan) {
   std::vector<std::string> names;
   for (const Expectation& e : expect) names.push_back(e.name);
   EXPECT_EQ(names, expectation_names(step.plan));
-  EXPECT_EQ(names, (std::vector<std::string>{"step", "throughput", "forward s0", "backward s0",
-                                             "forward s1", "backward s1", "utilization a/0",
-                                             "peak-memory a/0", "bytes-sent a/0", "utilization a/1",
-                                             "peak-memory a/1", "bytes-sent a/1"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"step", "throughput", "forward s0", "backward s0",
+                                      "forward s1", "backward s1", "utilization a/0", "send a/0",
+                                      "peak-memory a/0", "bytes-sent a/0", "utilization a/1",
+                                      "send a/1", "peak-memory a/1", "bytes-sent a/1"}));
   EXPECT_NEAR(expect[0].value, estimate.step_seconds, 0.005 * estimate.step_seconds);
   EXPECT_NE(expect[0].value, estimate.step_seconds);
   EXPECT_DOUBLE_EQ(expect[6].value, 0.667);  // 2 of 3 slots

@@ -30,6 +30,21 @@ TEST(PlanText, PrintsBackAsItWasRead) {
   EXPECT_EQ(print_plan(*plan), kPlanText);
 }
 
+TEST(PlanText, AReportCarriesTwoWordsAndEverySoManyStepsWhatRanksMeasure) {
+  EXPECT_EQ(report_words(4), 2 + 3 * 4);
+  EXPECT_EQ(mean_report_bytes(4, 0), 16);
+  EXPECT_EQ(mean_report_bytes(4, 1), 8 + 14 * 8);
+  EXPECT_EQ(mean_report_bytes(4, 5), 16 + 21);  // 13 words in one step of five
+}
+
+TEST(PlanText, ExpectsSecondsOfAllReducesAndOfRanksThatSend) {
+  const auto plan = parse_plan(kPlanText, "m.plan");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->expect[4].name, "all-reduce s0");  // s1 has one rank
+  EXPECT_DOUBLE_EQ(plan->expect[8].value, 42e-6);    // gradients do not return from a table alone
+  EXPECT_EQ(plan->training.statistics_every, 5);
+}
+
 TEST(PlanText, SaysWhatItMeans) {
   const Result<Plan> plan = parse_plan(kPlanText, "m.plan");
   ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -46,7 +61,7 @@ TEST(PlanText, SaysWhatItMeans) {
   EXPECT_EQ(plan->stage_of_rank(2), 1);
   EXPECT_EQ(plan->stage_of_rank(3), -1);
   EXPECT_DOUBLE_EQ(plan->expect[0].value, 1.23e-3);
-  EXPECT_DOUBLE_EQ(plan->expect[7].value, 3.21e9);
+  EXPECT_DOUBLE_EQ(plan->expect[9].value, 3.21e9);
 }
 
 TEST(PlanText, AnEmptyFileIsNoPlan) {
@@ -140,7 +155,8 @@ TEST(PlanText, SeveralMistakesAreReportedTogether) {
             "interrupted=no\n"
             "                        ^~~~~~\n"
             "m.plan:5:34: error: unknown schedule '1f1c'\n"
-            "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32\n"
+            "    training batch=8 micro-batches=2 schedule=1f1c precision=fp32 "
+            "statistics-every=5\n"
             "                                     ^~~~~~~~~~~~~\n"
             "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe");
 }
@@ -158,7 +174,7 @@ TEST(PlanText, LinesEndInLineFeedsAlone) {
             "m.plan:2: error: carriage return at the end of the line\n"
             "  hint: lines end in LF alone");
   EXPECT_EQ(message_of(kPlanText.substr(0, kPlanText.size() - 1)),
-            "m.plan:59:20: error: the last line has no line end\n"
+            "m.plan:63:20: error: the last line has no line end\n"
             "    bytes-sent b/0 0B\n"
             "                     ^\n"
             "  hint: is the file truncated?");

@@ -57,6 +57,21 @@ TEST(VerifyPlan, NoInstructionIsDoubledOrStrange) {
             "  hint: stage s1 has 2 micro-batches, receives c0, reduces nothing (it has one rank)");
 }
 
+TEST(VerifyPlan, MessagesWaitForComputationsOnly) {
+  EXPECT_EQ(message_with("recv_gradient c0 mb=1 after=backward:0",
+                         "recv_gradient c0 mb=1 after=backward:0,send:c0:0"),
+            "m.plan:33:3: error: program s0: 'recv_gradient c0 mb=1' waits for 'send:c0:0'\n"
+            "    recv_gradient c0 mb=1 after=backward:0,send:c0:0\n"
+            "    ^~~~~~~~~~~~~~~~~~~~~\n"
+            "  hint: messages and collectives wait for computations and gradients only");
+}
+
+TEST(VerifyPlan, StatisticsAreSharedEverySoManySteps) {
+  EXPECT_EQ(message_with("statistics-every=5", "statistics-every=-1"),
+            "m.plan: error: statistics-every is -1\n"
+            "  hint: a number of steps; 0: never");
+}
+
 TEST(VerifyPlan, NothingStartsBeforeItsInputs) {
   EXPECT_EQ(message_with("  forward mb=1 after=recv:c0:1\n", "  forward mb=1\n"),
             "m.plan:39:3: error: program s1: 'forward mb=1' may start before 'recv c0 mb=1' has "
