@@ -60,9 +60,9 @@ TEST(VerifyPlan, NoInstructionIsDoubledOrStrange) {
 TEST(VerifyPlan, MessagesWaitForComputationsOnly) {
   EXPECT_EQ(message_with("recv_gradient c0 mb=1 after=backward:0",
                          "recv_gradient c0 mb=1 after=backward:0,send:c0:0"),
-            "m.plan:33:3: error: program s0: 'recv_gradient c0 mb=1' waits for 'send:c0:0'\n"
+            "m.plan:28:3: error: program s0: 'recv_gradient c0 mb=1' waits for 'send:c0:0'\n"
             "    recv_gradient c0 mb=1 after=backward:0,send:c0:0\n"
-            "    ^~~~~~~~~~~~~~~~~~~~~\n"
+            "    ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~\n"
             "  hint: messages and collectives wait for computations and gradients only");
 }
 
