@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cost_model/drifted_cluster.h"
 #include "planner/what_if.h"
 
 #include <fmt/format.h>
@@ -17,47 +18,6 @@ constexpr double kTwice = 2;
 constexpr double kNoBetter = 1e-3;
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-void speed_up(PassFit& fit, double factor) {
-  fit.overhead /= factor;
-  fit.per_flop /= factor;
-  fit.per_byte /= factor;
-}
-
-/// Calls `f(class, point)` for what was measured of the operators of a kind, which gets a profile
-/// of its own for that: no other kind changes.
-template <typename F>
-void change_measured(Cluster& cluster, DeviceKind& kind, F f) {
-  if (!kind.profile.given()) return;
-  cluster.profiles.push_back(Profile(cluster.profiles[at(kind.profile.profile)]));
-  kind.profile.profile = static_cast<int>(cluster.profiles.size()) - 1;
-  for (DeviceProfile& device : cluster.profiles.back().devices) {
-    if (device.name != kind.profile.entry) continue;
-    for (MeasuredOperator& op : device.operators) {
-      for (MeasuredOperator::Point& point : op.points) f(op.op_class, point);
-    }
-  }
-}
-
-/// All that a device of `kind`, one of the cluster's, computes takes 1 / `factor` of the time.
-void speed_up(Cluster& cluster, DeviceKind& kind, double factor) {
-  change_measured(cluster, kind, [&](OpClass, MeasuredOperator::Point& point) {
-    point.forward.seconds /= factor;
-    point.backward.seconds /= factor;
-  });
-  for (auto& [precision, peak] : kind.peak_flops) peak *= factor;
-  kind.memory_bandwidth *= factor;
-  kind.launch_overhead /= factor;
-  for (KindFit::Class& fit : kind.fit.classes) {
-    speed_up(fit.forward, factor);
-    speed_up(fit.backward, factor);
-  }
-  for (UpdateFit& fit : kind.fit.updates) {
-    fit.per_tensor /= factor;
-    fit.per_element /= factor;
-  }
-  kind.fit.begin_per_element /= factor;
-}
 
 void launch_for_free(Cluster& cluster) {
   for (DeviceKind& kind : cluster.kinds) {
@@ -122,7 +82,7 @@ class HardwareChanges {
           "kind " + name,
           fmt::format("{}10% faster", used[k] == 1 ? fmt::format("the {} ", name)
                                                    : fmt::format("all {} {} ", used[k], name)),
-          [&](Cluster& c) { speed_up(c, c.kinds[k], kFaster); }));
+          [&](Cluster& c) { slow_down(c, c.kinds[k], 1 / kFaster); }));
     }
     return {};
   }
