@@ -64,8 +64,14 @@ class Planner {
 
   /// Runs `seeders`; fills the pool.
   Status seed(const std::vector<std::unique_ptr<Seeder>>& seeders, Planned& planned) {
+    if (!options_.starts.empty()) {
+      AGPCS_TRY(Attempt attempt, try_all("running", options_.starts, &known_));
+      for (const Seed& start : known_.all()) pool_.add(start);
+      planned.seeders.push_back(std::move(attempt));
+    }
     const Rng rng = Rng(options_.seed).fork("seed");
     for (const std::unique_ptr<Seeder>& seeder : seeders) {
+      if (interrupted() && !known_.empty()) return {};
       report(seeder->name());
       AGPCS_TRY(std::vector<Strategy> strategies, seeder->seed(problem_, rng.fork(seeder->name())));
       AGPCS_TRY(Attempt attempt,
@@ -92,6 +98,7 @@ class Planner {
     std::optional<Strategy> nearest;
     std::int64_t least = 0;
     for (Strategy& strategy : strategies) {
+      if (leaves_devices_out(problem_, strategy)) continue;
       if (kVerifyEveryCandidate) {
         AGPCS_RETURN_IF_ERROR(
             verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch));
@@ -129,9 +136,22 @@ class Planner {
     return {};
   }
 
+  bool interrupted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load();
+  }
+
+  /// The best of all, and the best of the known ones where that is not the same.
+  std::vector<Strategy> starts_of_search() const {
+    std::vector<Strategy> starts = pool_.starts(kStarts);
+    if (known_.empty() || !known_.best().score.fits()) return starts;
+    const Strategy& known = known_.best().strategy;
+    if (std::find(starts.begin(), starts.end(), known) == starts.end()) starts.push_back(known);
+    return starts;
+  }
+
   Strategy refine(Refinement& refinement) {
     report(options_.refiner->name());
-    std::vector<Strategy> starts = pool_.starts(kStarts);
+    std::vector<Strategy> starts = starts_of_search();
     const double reference = evaluator_.evaluate(starts.front()).step_seconds;
     refinement.name = options_.refiner->name();
     refinement.budget =
@@ -204,7 +224,7 @@ class Planner {
   const Problem& problem_;
   const PlanOptions& options_;
   Evaluator evaluator_;
-  SeedPool pool_;
+  SeedPool pool_, known_;  // of all; of PlanOptions::starts
   int step_ = 0, steps_ = 0;
 };
 

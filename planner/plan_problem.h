@@ -44,6 +44,9 @@ struct Refinement {
 struct PlanOptions {
   std::uint64_t seed = 0;
   std::vector<std::string> seeders;  ///< empty: all, in the table's order
+  /// Known strategies, such as that of a plan that runs: candidates of seeder "running", of which
+  /// the search has at least one among its starts. Each verifies.
+  std::vector<Strategy> starts;
   std::optional<Layout> layout;      ///< given: exactly this one, no seeder and no refiner is asked
   const Refiner* refiner = nullptr;  ///< null: the best seed is the plan
   std::int64_t budget = 0;           ///< evaluations of the refiner; 0: `default_budget`

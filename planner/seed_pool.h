@@ -26,6 +26,7 @@ class SeedPool {
  public:
   void add(Seed seed) { seeds_.push_back(std::move(seed)); }
   bool empty() const { return seeds_.empty(); }
+  const std::vector<Seed>& all() const { return seeds_; }
   /// The best; a tie goes to the first. Needs: not empty.
   const Seed& best() const;
   /// As `starts`, whole.

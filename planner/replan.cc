@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/replan.h"
+
+#include "planner/dqn_plugin.h"
+#include "planner/evaluate.h"
+#include "planner/plan_problem.h"
+#include "planner/strategy_moves.h"
+#include "planner/strategy_of_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int64_t kPartOfBudget = 4;
+constexpr std::int64_t kLeastBudget = 100;
+
+std::size_t at(int id) { return static_cast<std::size_t>(id); }
+
+/// The plan without devices that the cluster has not; whether any was missing.
+bool leave_out_missing(const Cluster& cluster, Plan& plan) {
+  bool missing = false;
+  for (PlanStage& stage : plan.stages) {
+    std::vector<std::string> devices;
+    std::vector<std::int64_t> samples;
+    for (std::size_t i = 0; i < stage.devices.size(); ++i) {
+      if (cluster.find_device(stage.devices[i]) < 0) continue;
+      devices.push_back(stage.devices[i]);
+      samples.push_back(stage.samples[i]);
+    }
+    missing = missing || devices.size() < stage.devices.size();
+    stage.devices = std::move(devices);
+    stage.samples = std::move(samples);
+  }
+  return missing;
+}
+
+/// As searches know strategies: without flows, which `choose_flows` makes anew.
+void leave_out_flows(Strategy& strategy) {
+  strategy.flows.clear();
+  for (Bucket& bucket : strategy.buckets) {
+    if (bucket.algorithm == AllReduce::kFlow) bucket.algorithm = AllReduce::kRing;
+    bucket.flow = -1;
+  }
+}
+
+/// Cuts where blocks end: moves keep blocks whole.
+void cut_between_blocks(const BlockGraph& blocks, Strategy& strategy) {
+  const std::vector<int> stages = stage_of_blocks(blocks, strategy);
+  for (std::size_t b = 0; b < stages.size(); ++b) {
+    for (const OpId op : blocks.blocks[b].ops) {
+      int& stage = strategy.stage_of[at(op)];
+      if (stage == stages[b]) continue;
+      stage = stages[b];
+      strategy.buckets.clear();
+    }
+  }
+}
+
+/// Strategies near one another, each once and valid.
+class Starts {
+ public:
+  explicit Starts(const Problem& problem) : problem_(problem), moves_(problem) {}
+
+  void add(const Strategy& strategy) {
+    if (std::find(found_.begin(), found_.end(), strategy) != found_.end()) return;
+    const Status valid =
+        verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch);
+    if (valid.ok()) found_.push_back(strategy);
+  }
+
+  /// With the shares of each stage by speed.
+  void add_balanced(Strategy strategy) {
+    for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
+      if (auto changed = moved(strategy, MoveKind::kRebalance, stage, 0)) strategy = *changed;
+    }
+    add(strategy);
+  }
+
+  /// With all cuts anew: stages where they are, rotated either way, reversed.
+  void add_recut(const Strategy& strategy) {
+    if (strategy.stages.size() < 2) return;
+    for (int order = 0; order < 4; ++order) {
+      if (const auto changed = moved(strategy, MoveKind::kRecut, order, 0)) add(*changed);
+    }
+  }
+
+  std::vector<Strategy> take() { return std::move(found_); }
+
+ private:
+  std::optional<Strategy> moved(const Strategy& strategy, MoveKind kind, int a, int b) {
+    return moves_.apply(strategy, strategy, {static_cast<int>(kind), a, b, 0, 0});
+  }
+
+  const Problem& problem_;
+  StrategyMoves moves_;
+  std::vector<Strategy> found_;
+};
+
+/// The running plan's step on the problem's hardware; infinite: it cannot run there.
+Result<double> running_seconds(const Problem& problem, Plan running) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  if (leave_out_missing(problem.cluster, running)) return kNever;
+  AGPCS_TRY(Strategy strategy, strategy_of_plan(running, problem.graph, problem.cluster));
+  const Result<Evaluated> evaluated = evaluate(problem, std::move(strategy), running.made_by);
+  if (evaluated.ok()) return evaluated->estimate.step_seconds;
+  if (evaluated.status().code() == StatusCode::kInfeasible) return kNever;
+  return evaluated.status();
+}
+
+}  // namespace
+
+std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running) {
+  Plan left = running;
+  const bool missing = leave_out_missing(problem.cluster, left);
+  const bool stranded = std::any_of(left.stages.begin(), left.stages.end(),
+                                    [](const PlanStage& stage) { return stage.devices.empty(); });
+  if (stranded) return {};
+  Result<Strategy> strategy = strategy_of_plan(left, problem.graph, problem.cluster);
+  if (!strategy.ok()) return {};
+  if (missing) strategy->buckets.clear();
+  leave_out_flows(*strategy);
+  cut_between_blocks(problem.blocks, *strategy);
+  Starts starts(problem);
+  starts.add(*strategy);
+  starts.add_balanced(*strategy);
+  starts.add_recut(*strategy);
+  return starts.take();
+}
+
+Result<std::optional<Replanned>> replan(const Problem& problem, const Plan& running,
+                                        const ReplanOptions& options) {
+  AGPCS_TRY(const double now, running_seconds(problem, running));
+  const std::unique_ptr<Refiner> refiner = make_dqn_refiner(shipped_policy());
+  PlanOptions plan;
+  plan.seed = options.seed;
+  plan.starts = warm_starts(problem, running);
+  plan.refiner = refiner.get();
+  plan.budget = options.budget;
+  plan.all_reduce = options.all_reduce;
+  plan.interrupted = options.interrupted;
+  if (plan.budget == 0) {
+    AGPCS_TRY(const Strategy plain, plain_data_parallelism(problem));
+    const Strategy& near = plan.starts.empty() ? plain : plan.starts.front();
+    plan.budget = std::max(kLeastBudget, default_budget(problem, near) / kPartOfBudget);
+  }
+  AGPCS_TRY(Planned planned, plan_problem(problem, plan));
+  if (options.interrupted != nullptr && options.interrupted->load()) return {std::nullopt};
+  if (planned.best.estimate.step_seconds > (1 - options.least_gain) * now) return {std::nullopt};
+  return {Replanned{std::move(planned.best), now}};
+}
+
+}  // namespace agpcs

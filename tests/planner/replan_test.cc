@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/replan.h"
+
+#include "codegen/lower.h"
+#include "cost_model/drifted_cluster.h"
+#include "planner/plan_problem.h"
+#include "planner/strategy_moves.h"
+#include "planner/strategy_of_plan.h"
+#include "tests/planner/problems.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::chain;
+using testing::cluster_of;
+using testing::problem_of;
+using testing::strategy_of;
+
+constexpr std::int64_t kBatch = 256;
+
+Cluster four_equal() {
+  return cluster_of(
+      "kind k fp32=5e12 bandwidth=300e9\n"
+      "host a k 2 nic=3e9\nhost b k 2 nic=3e9\n");
+}
+
+std::unique_ptr<const Problem> problem_on(Cluster cluster) {
+  ProblemOptions options;
+  options.all_devices = true;
+  return problem_of(chain(6, 512), std::move(cluster), kBatch, options);
+}
+
+Plan plan_of(const Problem& problem, const std::string& text) {
+  const Strategy strategy = strategy_of(text, problem.graph, problem.cluster);
+  return *lower(problem.graph, problem.cluster, problem.training, strategy, MadeBy());
+}
+
+constexpr char kEqual[] = "stage a/0=64 a/1=64 b/0=64 b/1=64 : *\n";
+constexpr char kPipeline[] =
+    "micro-batches 4\nstage a/0=32 a/1=32 : h0..a2\nstage b/0=32 b/1=32 : *\n";
+
+TEST(Replan, AHardwareThatIsAsPlannedNeedsNoOtherPlan) {
+  const auto problem = problem_on(four_equal());
+  const Plan running = plan_problem(*problem, {})->best.plan;
+  const auto found = replan(*problem, running, {});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_FALSE(found->has_value());
+}
+
+TEST(Replan, ASlowDeviceGetsFewerSamples) {
+  const Plan running = plan_of(*problem_on(four_equal()), kEqual);
+  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_TRUE(found->has_value());
+  const Replanned& better = **found;
+  EXPECT_LT(better.best.estimate.step_seconds, 0.97 * better.running_step_seconds);
+  EXPECT_EQ(better.best.plan.rank_count(), 4);
+  EXPECT_EQ(verify_plan_against(better.best.plan, now->graph, now->cluster).message(), "");
+}
+
+TEST(Replan, TheRunningPlanIsSimulatedOnTheHardwareAsItIsNow) {
+  const auto before = problem_on(four_equal());
+  const Plan running = plan_of(*before, kEqual);
+  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));
+  ReplanOptions any;
+  any.least_gain = -100;
+  const double expected = simulate(running, now->graph, now->cluster, now->costs)->step_seconds;
+  EXPECT_DOUBLE_EQ((*replan(*now, running, any))->running_step_seconds, expected);
+}
+
+TEST(Replan, TwiceTheSameBytes) {
+  const Plan running = plan_of(*problem_on(four_equal()), kPipeline);
+  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));
+  ReplanOptions options;
+  options.seed = 7;
+  const auto text = [&] { return print_plan((*replan(*now, running, options))->best.plan); };
+  EXPECT_EQ(text(), text());
+}
+
+TEST(Replan, NoDeviceIsLeftOutHoweverSlow) {
+  const Plan running = plan_of(*problem_on(four_equal()), kEqual);
+  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 40}}, {}}));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_TRUE(unused_devices(now->cluster, (*found)->best.strategy).empty());
+}
+
+TEST(Replan, LostDevicesAreReplacedByTheOthers) {
+  for (const char* text : {kEqual, kPipeline}) {
+    const Plan running = plan_of(*problem_on(four_equal()), text);
+    const auto now = problem_on(without_devices(four_equal(), {0}));
+    const auto found = replan(*now, running, {});
+    ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+    EXPECT_EQ((*found)->best.plan.rank_count(), 3);
+    EXPECT_TRUE(std::isinf((*found)->running_step_seconds));
+  }
+}
+
+TEST(Replan, AStageThatLostAllItsDevicesIsPlannedAnew) {
+  const Plan running = plan_of(*problem_on(four_equal()), kPipeline);
+  const auto now = problem_on(without_devices(four_equal(), {2, 3}));
+  EXPECT_TRUE(warm_starts(*now, running).empty());
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_EQ((*found)->best.plan.rank_count(), 2);
+}
+
+TEST(Replan, CancelledItEndsWithoutAPlan) {
+  const Plan running = plan_of(*problem_on(four_equal()), kEqual);
+  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));
+  const std::atomic<bool> cancel = true;
+  ReplanOptions options;
+  options.interrupted = &cancel;
+  const auto found = replan(*now, running, options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_FALSE(found->has_value());
+}
+
+TEST(WarmStarts, BeginWithTheRunningPlanItself) {
+  const auto problem = problem_on(four_equal());
+  const Plan running = plan_of(*problem, kPipeline);
+  const std::vector<Strategy> starts = warm_starts(*problem, running);
+  ASSERT_GE(starts.size(), 2U);
+  EXPECT_EQ(starts[0], *strategy_of_plan(running, problem->graph, problem->cluster));
+  for (const Strategy& start : starts) {
+    EXPECT_TRUE(verify_strategy(start, problem->graph, problem->cluster, kBatch).ok());
+  }
+}
+
+TEST(PlanProblem, WhereAllDevicesAreWantedNoneIsLeftOut) {
+  const Cluster slow = drifted_cluster(four_equal(), {{{0, 60}}, {}});
+  PlanOptions options;
+  const auto refiner = make_greedy_refiner();
+  options.refiner = refiner.get();
+  const auto free = problem_of(chain(6, 512), slow, kBatch);
+  EXPECT_FALSE(unused_devices(slow, plan_problem(*free, options)->best.strategy).empty());
+  EXPECT_TRUE(
+      unused_devices(slow, plan_problem(*problem_on(slow), options)->best.strategy).empty());
+}
+
+}  // namespace
+}  // namespace agpcs
