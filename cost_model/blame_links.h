@@ -20,7 +20,7 @@ struct RouteDrift {
 
 /// A route whose bytes take up to so many times as long, or as short, has not changed; the same for
 /// latencies, which are noisier.
-inline constexpr double kSameRate = 1.25, kSameLatency = 2;
+inline constexpr double kSameRate = 1.5, kSameLatency = 2;
 
 /// The links that explain `routes`, with their factors.
 ///

@@ -9,6 +9,10 @@ if(TARGET agpcs_runtime_torch)
     list(APPEND run_transports runtime_nccl)
   endif()
 
+  agpcs_library(tools_replan FOLDER tools
+    SOURCES replan.cc
+    DEPS ir cost_model planner runtime)
+
   agpcs_library(tools_run FOLDER tools
     SOURCES
       run_checkpoint.cc
@@ -19,9 +23,10 @@ if(TARGET agpcs_runtime_torch)
       run_local.cc
       run_options.cc
       run_rank.cc
+      run_replan.cc
       run_report.cc
       run_save.cc
-    DEPS tools_common ir frontend runtime_torch ${run_transports}
+    DEPS tools_common tools_replan ir frontend runtime_torch ${run_transports}
     PRIVATE_DEPS CLI11::CLI11 Threads::Threads)
   target_compile_definitions(agpcs_tools_run PRIVATE
     $<$<TARGET_EXISTS:agpcs_runtime_gloo>:AGPCS_RUN_GLOO> $<$<TARGET_EXISTS:agpcs_runtime_nccl>:AGPCS_RUN_NCCL>)

@@ -15,6 +15,20 @@ constexpr const char* kExamples =
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
 
+void add_replan_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--replan", options.replan,
+                 "cluster file of the plan: plan anew when the hardware departs from it, and move "
+                 "to the better plan");
+  app.add_option("--replan-horizon", options.replan_horizon,
+                 "seconds within which a move to another plan must pay for itself")
+      ->capture_default_str()
+      ->check(CLI::Validator(not_positive, "POSITIVE"));
+  app.add_option("--max-switches", options.max_switches,
+                 "moves to another plan within any 10 minutes, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+}
+
 }  // namespace
 
 std::optional<int> parse_run_options(const std::vector<std::string>& args, Console console,
@@ -48,6 +62,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
+  add_replan_options(app, options);
   const auto code = parse_arguments(app, args, console);
   options.agreed = {{"--transport", options.transport},
                     {"--steps", std::to_string(options.steps)},

@@ -23,7 +23,10 @@ struct RunOptions : JobOptions {
   std::string labels;             ///< FILE
   bool fixed_batch = false;
   bool json = false;
-  std::string save_parameters;  ///< folder; empty: do not save
+  std::string save_parameters;   ///< folder; empty: do not save
+  std::string replan;            ///< cluster file; empty: the plan stays
+  double replan_horizon = 3600;  ///< seconds
+  int max_switches = 2;
 };
 
 /// Parses the command line. Nothing when the command is to go on, else the exit code.

@@ -4,6 +4,7 @@
 #include "ir/memory.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
+#include "tools/run_replan.h"
 #include "tools/run_report.h"
 #include "tools/run_save.h"
 
@@ -65,6 +66,17 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   return make_torch_executor(graph, std::move(torch));
 }
 
+// What is told of a job on rank 0; a better plan is also written down.
+void tell(const TrainerEvent& event, const RunOptions& options, const CompilerReplanner* replanner,
+          RunReport& report, Console console) {
+  report.event(event);
+  if (event.kind != TrainerEvent::Kind::kProposed || replanner == nullptr) return;
+  const auto written =
+      write_proposal(options.plan, event.step, *event.plan, replanner->hardware_text());
+  console.err << (written.ok() ? fmt::format("the new plan is in {}\n", *written)
+                               : fmt::format("warning: {}\n", written.status().message()));
+}
+
 // Trains over a connected transport.
 Status train(const Graph& graph, const Plan& plan, const RunOptions& options, const Seat& seat,
              Transport& transport, Console console) {
@@ -77,7 +89,16 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
   const bool reports = seat.rank == 0;
   TrainerOptions trainer_options;
   trainer_options.replay.limit = milliseconds_of(options.timeout);
-  if (reports) trainer_options.on_event = [&](const TrainerEvent& event) { report.event(event); };
+  std::unique_ptr<CompilerReplanner> replanner;
+  if (reports) {
+    AGPCS_TRY(replanner, replanner_for(plan, options, console));
+    trainer_options.replanner = replanner.get();
+    trainer_options.switching.horizon_seconds = options.replan_horizon;
+    trainer_options.switching.most_switches = options.max_switches;
+    trainer_options.on_event = [&](const TrainerEvent& event) {
+      tell(event, options, replanner.get(), report, console);
+    };
+  }
   const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
     auto executor = make_executor(graph, plan, options, seat);
     if (!executor.ok()) return of_rank(executor.status());

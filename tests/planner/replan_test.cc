@@ -50,7 +50,9 @@ constexpr char kPipeline[] =
 
 TEST(Replan, AHardwareThatIsAsPlannedNeedsNoOtherPlan) {
   const auto problem = problem_on(four_equal());
-  const Plan running = plan_problem(*problem, {})->best.plan;
+  ReplanOptions any;
+  any.least_gain = -100;
+  const Plan running = (*replan(*problem, plan_of(*problem, kEqual), any))->best.plan;
   const auto found = replan(*problem, running, {});
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_FALSE(found->has_value());

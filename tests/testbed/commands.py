@@ -38,6 +38,10 @@ def steps_of(events):
     return [event["seconds"] for event in events if event["event"] == "step"][WARM_UP:]
 
 
+class Enough(Exception):
+    """Raised by who listens to a training: it need not go on."""
+
+
 class Commands:
     """The commands in `binaries`; files and logs go to `folder`. `bed`: None for plain processes."""
 
@@ -65,11 +69,11 @@ class Commands:
             self.bed.set_speeds()
         self._run(command, clusters.devices(self.cluster), "profile", limit, lambda line: None)
 
-    def replay(self, plan, devices, model, steps, limit):
-        """Seconds of each step after the warm-up; `devices`: the plan's, by rank. The machines start up at full speed;
-        training is at their own."""
+    def train(self, plan, devices, model, steps, limit, options=(), on_event=lambda event: None):
+        """The events of a training, each of them also told as it comes; `devices`: the plan's, by rank. The machines
+        start up at full speed; training is at their own. Ends early where `on_event` raises Enough."""
         command = [self.binaries / "agpcs-run", plan, model, "--json", "--threads", "1", "--seed", "1",
-                   "--steps", str(steps + WARM_UP)]
+                   "--steps", str(steps), *options]
         events = []
         if self.bed is None:
             command.append("--local")
@@ -80,9 +84,15 @@ class Commands:
             events.append(json.loads(line))
             if events[-1]["event"] == "start" and self.bed is not None:
                 self.bed.set_speeds()
+            on_event(events[-1])
 
-        self._run(command, devices, plan.stem, limit, on_line)
-        seconds = steps_of(events)
+        with contextlib.suppress(Enough):
+            self._run(command, devices, plan.stem, limit, on_line)
+        return events
+
+    def replay(self, plan, devices, model, steps, limit):
+        """Seconds of each step after the warm-up (`train`)."""
+        seconds = steps_of(self.train(plan, devices, model, steps + WARM_UP, limit))
         if len(seconds) != steps:
             raise Failed(f"{plan.stem}: {len(seconds)} of {steps} steps were reported")
         return seconds

@@ -269,6 +269,20 @@ class Bed:
         for cgroup, (machine, _) in zip(self.cgroups, self.ranks):
             cgroup.limit(machine.cpu)
 
+    def set_rates(self):
+        """From now on every machine's card has its rate, in either direction."""
+        for machine in self.cluster.machines:
+            card, port = f"{PREFIX}-{machine.name}", f"{PREFIX}-p{machine.name}"
+            _run("tc", "-n", self.space(machine), "qdisc", "change", "dev", card, *tbf(machine.mbit))
+            _run("tc", "-n", SWITCH, "qdisc", "change", "dev", port, *tbf(machine.mbit))
+
+    def become(self, cluster):
+        """From now on the machines, which are the same ones, have that cluster's speeds and rates."""
+        self.cluster = cluster
+        self.ranks = clusters.ranks(cluster)
+        self.set_speeds()
+        self.set_rates()
+
     def lift_speeds(self):
         """From now on ranks run as fast as they can: for starting up."""
         for cgroup in self.cgroups:

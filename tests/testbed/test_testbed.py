@@ -9,6 +9,7 @@ import cases
 import clusters
 import commands
 import compare
+import drift
 import machines
 import testbed
 
@@ -184,6 +185,66 @@ class Compare(unittest.TestCase):
     def test_quick_fails_only_on_what_cannot_be_noise(self):
         found = testbed.beyond_noise([result("x", 1.9, 1.0), result("y", 2.1, 1.0), result("z", 0.4, 1.0)])
         self.assertEqual(found, ["judge/cnn/y", "judge/cnn/z"])
+
+
+
+class Drift(unittest.TestCase):
+    def events(self, moves_after):
+        """A job of a second a step whose moves come so many steps after each change; (watcher, changes made at)."""
+        now, changed = [0.0], []
+        watcher = drift.Watcher(lambda number: changed.append((number, len(watcher.losses))), clock=lambda: now[0])
+        with self.assertRaises(commands.Enough):
+            for step in range(1000):
+                since = step - changed[-1][1] if changed else -1
+                if since == 10:
+                    watcher({"event": "drift", "step": step})
+                if since == moves_after:
+                    watcher({"event": "switched", "step": step})
+                now[0] += 1
+                watcher({"event": "step", "step": step, "loss": 1 / (1 + step), "seconds": 1.0 if since < moves_after else 0.5})
+        return watcher, changed
+
+    def test_machines_change_once_the_job_is_quiet_and_back_once_it_has_settled(self):
+        watcher, changed = self.events(moves_after=30)
+        self.assertEqual(changed, [(0, drift.QUIET_STEPS), (1, drift.QUIET_STEPS + 30 + drift.SETTLED_STEPS)])
+        there = watcher.turns[0]
+        self.assertEqual((there.drift_after_steps, there.drift_seconds), (10, 10.0))
+        self.assertEqual((there.switched_at - there.changed_at, there.switch_seconds), (30, 30.0))
+        self.assertEqual(drift.settled(there), 0.5)
+
+    def test_a_job_that_never_moves_is_not_waited_for_forever(self):
+        watcher, changed = self.events(moves_after=10_000)
+        self.assertEqual(len(changed), 2)
+        self.assertIsNone(watcher.turns[0].switch_seconds)
+        self.assertIsNone(drift.settled(watcher.turns[0]))
+
+    def test_the_part_of_the_gain_counts_where_there_is_something_to_gain(self):
+        self.assertAlmostEqual(drift.gained(2.0, 1.2, 1.0), 0.8)
+        self.assertIsNone(drift.gained(1.02, 1.0, 1.0))
+        self.assertIsNone(drift.gained(2.0, None, 1.0))
+
+    def test_losses_are_compared_over_the_same_steps(self):
+        self.assertAlmostEqual(drift.losses_differ({0: 1.0, 1: 2.0, 7: 5.0}, {0: 1.0, 1: 2.002}), 0.001 / 1.001)
+        self.assertIsNone(drift.losses_differ({}, {0: 1.0}))
+
+    def test_flapping_machines_change_every_30_seconds_until_the_end(self):
+        self.assertEqual([drift.flips(100, 1000, 1000 + after) for after in (0, 29, 31, 89, 95, 500)], [0, 0, 1, 2, 3, 3])
+
+    def test_what_was_promised_and_not_kept_is_said(self):
+        good = {"change": "speed", "way": "there", "drift_after_steps": 9, "drift_seconds": 4.0, "switch_seconds": 20.0,
+                "old_seconds": 2.0, "new_seconds": 1.0, "offline_seconds": 1.0, "gained": 1.0, "losses_differ": 1e-7,
+                "why_kept": None}
+        self.assertEqual(drift.misses([good], {"switches": 2, "flips": 20, "seconds": 600.0}), [])
+        self.assertEqual(drift.misses([good | {"drift_after_steps": 31, "gained": 0.5}], {"switches": 3}),
+                         ["speed, there: noticed after 31 steps, not within 20", "speed, there: 50% of the gain, not 80%",
+                          "flapping: 3 moves, more than 2"])
+        self.assertIn("| speed | there | 9 | 4.0 | 20.0 | 2000 | 1000 | 1000 | 100% | 1.0e-07 |", drift.markdown([good], None))
+
+    def test_the_machines_of_all_changes_fit_two_cores_and_are_the_same_ones(self):
+        for changed in (drift.BASE, *drift.CHANGES.values()):
+            self.assertEqual(clusters.problems(changed, 2), [])
+            self.assertEqual(clusters.devices(changed), clusters.devices(drift.BASE))
+            self.assertEqual(clusters.homes(changed, 2), clusters.homes(drift.BASE, 2))
 
 
 if __name__ == "__main__":

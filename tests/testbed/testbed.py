@@ -5,6 +5,7 @@
     testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
     testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
+    testbed.py drift [CHANGE...]  machines that change in mid-training: noticed, planned anew, and what that gains
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
     testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
     testbed.py list               the cases
@@ -25,6 +26,7 @@ import tempfile
 import cases
 import clusters
 import compare
+import drift
 import machines
 import suite
 import verify
@@ -58,6 +60,17 @@ def parse(words):
     add_measuring(gains, seconds=4.0, rounds=3)
     flows = commands.add_parser("flows", help="all-reduces by flow schedule against the ring: predicted and measured gain")
     add_measuring(flows, seconds=4.0, rounds=3)
+    drifts = commands.add_parser("drift", help="machines that change in mid-training, and back")
+    drifts.add_argument("changes", nargs="*", metavar="CHANGE",
+                        help=f"{', '.join(drift.CHANGES)}; all without")
+    drifts.add_argument("--bin", type=pathlib.Path, default=cases.ROOT / "build/release/bin", help="the commands' folder")
+    drifts.add_argument("--work", type=pathlib.Path, help="keep plans, logs and profiles here, and use its profiles again")
+    drifts.add_argument("--seconds", type=float, default=8.0, help="of steps in each replay, about (default: %(default)g)")
+    drifts.add_argument("--profile-seconds", type=float, default=40.0,
+                        help="of operators, about, and half of that of messages (default: %(default)g)")
+    drifts.add_argument("--flap-seconds", type=float, default=600.0,
+                        help="of a speed that changes every 30 s; 0: not at all (default: %(default)g)")
+    drifts.add_argument("--json", type=pathlib.Path, help="write all results to this file")
     beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
     for name, does in (("verify", "measure the machines' speeds and links"), ("up", "keep machines until stopped")):
         commands.add_parser(name, help=does).add_argument("cluster", nargs="?", default="uneven-4", choices=beds)
@@ -126,6 +139,21 @@ def gains(options, work):
     return report(compare.gains_markdown(runner.results), runner.failures)
 
 
+def drifts(options, work):
+    chosen = options.changes or list(drift.CHANGES)
+    if unknown := [name for name in chosen if name not in drift.CHANGES]:
+        raise machines.Failed(f"no change is called {' or '.join(unknown)}: {', '.join(drift.CHANGES)}")
+    need([drift.BASE, *drift.CHANGES.values()])
+    where = environment()
+    results, flapping, failures = drift.run(options.bin, options.work or work, chosen, options.profile_seconds,
+                                            options.seconds, options.flap_seconds)
+    if options.json:
+        found = {"format": "agpcs-testbed-drift 1", "environment": where, "changes": results, "flapping": flapping,
+                 "failures": failures}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return report(drift.markdown(results, flapping), [*failures, *drift.misses(results, flapping)])
+
+
 def check_machines(cluster):
     need([cluster])
     with machines.Bed(cluster) as bed:
@@ -168,6 +196,8 @@ def dispatch(options):
             return check_machines(cases.CLUSTERS[options.cluster])
         if options.command == "up":
             return keep_up(cases.CLUSTERS[options.cluster])
+        if options.command == "drift":
+            return drifts(options, pathlib.Path(work))
         return (run if options.command == "run" else gains)(options, pathlib.Path(work))
 
 

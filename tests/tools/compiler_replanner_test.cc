@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/plan_problem.h"
+#include "tests/planner/problems.h"
+#include "tools/replan.h"
+#include "tools/run_replan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::chain;
+using testing::cluster_of;
+using ::testing::HasSubstr;
+
+const std::atomic<bool> kGoOn = false;
+
+Cluster four_equal() {
+  return cluster_of(
+      "kind k fp32=5e12 bandwidth=300e9\n"
+      "host a k 2 nic=3e9\nhost b k 2 nic=3e9\n");
+}
+
+Graph graph() { return chain(6, 512); }
+
+/// Planned as agpcs-compile does without a search, for all devices.
+Plan planned(const Cluster& cluster) {
+  ProblemOptions wanted;
+  wanted.all_devices = true;
+  const auto problem = testing::problem_of(graph(), cluster, 256, wanted);
+  return plan_problem(*problem, {})->best.plan;
+}
+
+std::unique_ptr<CompilerReplanner> replanner_of(const Plan& plan, const Cluster& cluster,
+                                                double least_gain = 0.03) {
+  ReplanOptions options;
+  options.least_gain = least_gain;
+  options.budget = 200;
+  return *make_compiler_replanner(plan, graph(), cluster, options);
+}
+
+HardwareReport computes(int rank, double factor) {
+  HardwareReport report;
+  report.step = 120;
+  report.changes = {{Quantity::kCompute, rank, factor, 100}};
+  return report;
+}
+
+std::vector<std::string> devices_of(const Plan& plan) {
+  std::vector<std::string> names(static_cast<std::size_t>(plan.rank_count()));
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      names[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
+    }
+  }
+  return names;
+}
+
+/// The NIC of a takes `times` as long, as probes between each two ranks see it.
+HardwareReport thin_nic(double times) {
+  HardwareReport report;
+  for (int from = 0; from < 4; ++from) {
+    for (int to = 0; to < 4; ++to) {
+      if (from == to) continue;
+      const bool far = from / 2 != to / 2;
+      report.before.push_back({from, to, far ? 3e-10 : 2e-11, 3e-5});
+      report.now.push_back({from, to, far ? times * 3e-10 : 2.1e-11, 3.3e-5});
+    }
+  }
+  return report;
+}
+
+TEST(CompilerReplanner, TellsDevicesAndLinksFromAReport) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  HardwareReport report = thin_nic(4);
+  report.changes = {{Quantity::kCompute, 3, 2.5, 100}, {Quantity::kAllReduce, 0, 3.9, 100}};
+  const auto drift = drift_of(plan, report, cluster);
+  ASSERT_TRUE(drift.ok()) << drift.status().message();
+  EXPECT_EQ(print_drift(cluster, *drift),
+            "device b/1 computes 2.5 times as long\n"
+            "link 'a nic out' takes 4 times as long for a byte, 1 times the latency\n"
+            "link 'a nic in' takes 4 times as long for a byte, 1 times the latency\n");
+}
+
+TEST(CompilerReplanner, RoutesThatWereNotProbedBeforeTellNothing) {
+  const Cluster cluster = four_equal();
+  HardwareReport report = thin_nic(4);
+  report.before.clear();
+  EXPECT_EQ(*drift_of(planned(cluster), report, cluster), HardwareDrift());
+}
+
+TEST(CompilerReplanner, PlansForASlowDeviceOnTheSameRanks) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  const auto replanner = replanner_of(plan, cluster);
+  EXPECT_EQ(replanner->hardware_text(), "");
+  const auto found = replanner->replan(plan, computes(1, 2.5), kGoOn);
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  const Replan& better = **found;
+  EXPECT_LT(better.step_seconds, 0.97 * better.running_step_seconds);
+  EXPECT_EQ(devices_of(better.plan), devices_of(plan));
+  EXPECT_EQ(better.plan.model_digest, plan.model_digest);
+  EXPECT_NE(better.plan.cluster_digest, plan.cluster_digest);
+  EXPECT_EQ(verify_plan(better.plan).message(), "");
+  EXPECT_THAT(replanner->hardware_text(), HasSubstr("device a/1 computes 2.5 times as long\n"));
+  EXPECT_THAT(replanner->hardware_text(), HasSubstr(digest_of(print_plan(plan))));
+}
+
+TEST(CompilerReplanner, ReportsAreRelativeToThePlanThatRuns) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  const auto replanner = replanner_of(plan, cluster, -100);
+  const Plan slow = (*replanner->replan(plan, computes(1, 2.5), kGoOn))->plan;
+  // Back to what it was: 0.4 of what `slow` expects.
+  const auto back = replanner->replan(slow, computes(1, 0.41), kGoOn);
+  ASSERT_TRUE(back.ok() && back->has_value()) << back.status().message();
+  EXPECT_EQ((*back)->plan.cluster_digest, plan.cluster_digest);
+}
+
+TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
+  const Cluster cluster = cluster_of(
+      "kind k fp32=5e12 bandwidth=300e9\n"
+      "host a k 2 nic=3e9\nhost b k 2 nic=3e9\n"
+      "host far k 1 nic=1e6\n");
+  Plan plan = planned(four_equal());
+  plan.cluster_digest = digest_of(print_cluster(cluster));
+  const auto replanner = replanner_of(plan, cluster, -100);
+  const Plan slow = (*replanner->replan(plan, computes(1, 2.5), kGoOn))->plan;
+  EXPECT_EQ(devices_of(slow), devices_of(plan));
+  EXPECT_EQ((*replanner->replan(slow, computes(1, 0.4), kGoOn))->plan.cluster_digest,
+            plan.cluster_digest);
+}
+
+TEST(CompilerReplanner, SameReportSamePlan) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  const auto text = [&] {
+    return print_plan((*replanner_of(plan, cluster)->replan(plan, thin_nic(4), kGoOn))->plan);
+  };
+  EXPECT_EQ(text(), text());
+}
+
+TEST(CompilerReplanner, WhereNothingChangedThereIsNoPlan) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  const auto found = replanner_of(plan, cluster, -100)->replan(plan, computes(1, 1.02), kGoOn);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_FALSE(found->has_value());
+}
+
+TEST(CompilerReplanner, LostRanksAreNotPlannedFor) {
+  const Cluster cluster = four_equal();
+  const Plan plan = planned(cluster);
+  ASSERT_EQ(plan.rank_count(), 4);
+  HardwareReport report;
+  report.lost_ranks = {1};
+  const auto replanner = replanner_of(plan, cluster, -100);
+  const auto found = replanner->replan(plan, report, kGoOn);
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_EQ(devices_of((*found)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
+  EXPECT_TRUE(std::isinf((*found)->running_step_seconds));
+  // Nor later.
+  const auto later = replanner->replan((*found)->plan, computes(0, 3), kGoOn);
+  ASSERT_TRUE(later.ok() && later->has_value()) << later.status().message();
+  EXPECT_EQ(devices_of((*later)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
+  report.lost_ranks = {0, 1, 2, 3};
+  EXPECT_EQ(replanner->replan(plan, report, kGoOn).status().message(),
+            "no device is left to plan for");
+}
+
+TEST(CompilerReplanner, AnotherClusterOrModelIsRefusedWithBothDigests) {
+  const Plan plan = planned(four_equal());
+  const Cluster other = cluster_of("kind k fp32=5e12\nhost a k 4\n");
+  const Status cluster = make_compiler_replanner(plan, graph(), other).status();
+  EXPECT_THAT(cluster.message(), HasSubstr("cluster with digest " + plan.cluster_digest));
+  EXPECT_THAT(cluster.message(), HasSubstr(digest_of(print_cluster(other))));
+  const Status model = make_compiler_replanner(plan, chain(5, 512), four_equal()).status();
+  EXPECT_THAT(model.message(), HasSubstr("model with digest " + plan.model_digest));
+}
+
+TEST(WriteProposal, NeverOverwrites) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "agpcs_write_proposal";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const Plan plan = planned(four_equal());
+  const std::string old = (folder / "net.plan").string();
+  EXPECT_EQ(*write_proposal(old, 120, plan, "one\n"), (folder / "net.replan-120.plan").string());
+  EXPECT_EQ(*write_proposal(old, 120, plan, "two\n"), (folder / "net.replan-120-2.plan").string());
+  const auto text = [&](const char* name) {
+    std::ifstream file(folder / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(text("net.replan-120.plan"), print_plan(plan));
+  EXPECT_EQ(text("net.replan-120.hardware.txt"), "one\n");
+  EXPECT_EQ(text("net.replan-120-2.hardware.txt"), "two\n");
+  EXPECT_THAT(write_proposal((folder / "no/net.plan").string(), 1, plan, "").status().message(),
+              HasSubstr("net.replan-1.plan: cannot be written: No such file"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace agpcs

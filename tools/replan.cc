@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/replan.h"
+
+#include "cost_model/blame_links.h"
+#include "ir/units.h"
+#include "planner/problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <sys/resource.h>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+std::string digest_of_cluster(const Cluster& cluster) { return digest_of(print_cluster(cluster)); }
+
+/// Names of the plan's devices, by rank.
+std::vector<std::string> devices_by_rank(const Plan& plan) {
+  std::vector<std::string> names(static_cast<std::size_t>(plan.rank_count()));
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      names[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
+    }
+  }
+  return names;
+}
+
+Result<DeviceId> device_of(int rank, const std::vector<std::string>& names,
+                           const Cluster& cluster) {
+  if (rank < 0 || rank >= static_cast<int>(names.size())) {
+    return internal_error(fmt::format("drift of rank {}, of {} ranks", rank, names.size()));
+  }
+  const std::string& name = names[static_cast<std::size_t>(rank)];
+  const DeviceId device = cluster.find_device(name);
+  if (device >= 0) return device;
+  return invalid_input(
+      fmt::format("rank {}: cluster '{}' has no device '{}'", rank, cluster.name, name));
+}
+
+double ratio(double now, double before) { return before > 0 && now > 0 ? now / before : 1; }
+
+// A change of latency by less is the scheduler's, not a link's.
+constexpr double kLeastLatencyChange = 200e-6;
+
+/// The routes that were probed both times.
+Result<std::vector<RouteDrift>> routes_of(const HardwareReport& report,
+                                          const std::vector<std::string>& names,
+                                          const Cluster& cluster) {
+  std::map<std::pair<int, int>, const LinkMeasurement*> before;
+  for (const LinkMeasurement& link : report.before) before[{link.from, link.to}] = &link;
+  std::vector<RouteDrift> routes;
+  for (const LinkMeasurement& now : report.now) {
+    const auto known = before.find({now.from, now.to});
+    if (known == before.end()) continue;
+    RouteDrift route;
+    AGPCS_TRY(route.from, device_of(now.from, names, cluster));
+    AGPCS_TRY(route.to, device_of(now.to, names, cluster));
+    route.seconds_per_byte = ratio(now.seconds_per_byte, known->second->seconds_per_byte);
+    const double was = known->second->latency_seconds;
+    if (std::abs(now.latency_seconds - was) >= kLeastLatencyChange) {
+      route.latency = ratio(now.latency_seconds, was);
+    }
+    routes.push_back(route);
+  }
+  return routes;
+}
+
+/// Devices of the cluster that the next plan does without: those that no rank has, or lost ones.
+std::vector<DeviceId> devices_to_leave(const std::vector<std::string>& names,
+                                       const std::vector<int>& lost, const Cluster& cluster) {
+  std::set<std::string> kept(names.begin(), names.end());
+  for (const int rank : lost) kept.erase(names.at(static_cast<std::size_t>(rank)));
+  std::vector<DeviceId> left;
+  for (DeviceId id = 0; id < cluster.device_count(); ++id) {
+    if (kept.count(cluster.device_name(id)) == 0) left.push_back(id);
+  }
+  return left;
+}
+
+std::string links_text(const HardwareReport& report, const std::vector<std::string>& names) {
+  std::map<std::pair<int, int>, const LinkMeasurement*> before;
+  for (const LinkMeasurement& link : report.before) before[{link.from, link.to}] = &link;
+  std::string text;
+  for (const LinkMeasurement& now : report.now) {
+    const auto known = before.find({now.from, now.to});
+    if (known == before.end()) continue;
+    const LinkMeasurement& was = *known->second;
+    fmt::format_to(std::back_inserter(text), "messages {} -> {}: {} and {}, before {} and {}\n",
+                   names.at(static_cast<std::size_t>(now.from)),
+                   names.at(static_cast<std::size_t>(now.to)),
+                   figure(1 / now.seconds_per_byte, "B/s"), figure(now.latency_seconds, "s"),
+                   figure(1 / was.seconds_per_byte, "B/s"), figure(was.latency_seconds, "s"));
+  }
+  return text;
+}
+
+// Of the calling thread alone, as Linux has it. Training goes first.
+void take_lowest_priority() {
+  constexpr int kLowest = 19;
+  setpriority(PRIO_PROCESS, 0, kLowest);
+}
+
+class PlansWithTheCompiler final : public CompilerReplanner {
+ public:
+  PlansWithTheCompiler(const Plan& plan, Graph graph, Cluster cluster, const ReplanOptions& options)
+      : graph_(std::move(graph)), cluster_(std::move(cluster)), options_(options) {
+    drifts_[plan.cluster_digest] = {};
+  }
+
+  Result<std::optional<Replan>> replan(const Plan& running, const HardwareReport& report,
+                                       const std::atomic<bool>& cancel) override;
+
+  std::string hardware_text() const override {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  void remember(const Plan& running, const Plan& made, const HardwareReport& report,
+                const HardwareDrift& drift);
+
+  const Graph graph_;
+  const Cluster cluster_;  ///< of the cluster file
+  const ReplanOptions options_;
+  /// What the clusters of plans differ in from the file's, by their digests.
+  std::map<std::string, HardwareDrift> drifts_;
+  mutable std::mutex mutex_;
+  std::string text_;
+};
+
+Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
+                                                           const HardwareReport& report,
+                                                           const std::atomic<bool>& cancel) {
+  take_lowest_priority();
+  const auto known = drifts_.find(running.cluster_digest);
+  if (known == drifts_.end()) {
+    return invalid_input(
+        fmt::format("the running plan was made for a cluster with digest {}, of which nothing is "
+                    "known here",
+                    running.cluster_digest));
+  }
+  AGPCS_TRY(const HardwareDrift more,
+            drift_of(running, report, drifted_cluster(cluster_, known->second)));
+  const HardwareDrift drift = compose(known->second, more);
+  if (drift == known->second && report.lost_ranks.empty()) return {std::nullopt};
+  const std::vector<DeviceId> left =
+      devices_to_leave(devices_by_rank(running), report.lost_ranks, cluster_);
+  if (static_cast<int>(left.size()) == cluster_.device_count()) {
+    return Status(StatusCode::kInfeasible, "no device is left to plan for");
+  }
+  ProblemOptions wanted;
+  wanted.all_devices = true;
+  const Cluster now = drifted_cluster(cluster_, drift);
+  AGPCS_TRY(const auto problem,
+            Problem::make(Graph(graph_), without_devices(now, left), running.training, wanted));
+  ReplanOptions options = options_;
+  options.interrupted = &cancel;
+  AGPCS_TRY(std::optional<Replanned> better, agpcs::replan(*problem, running, options));
+  if (!better) return {std::nullopt};
+  better->best.plan.cluster_digest = digest_of_cluster(now);  // idle devices are part of it
+  remember(running, better->best.plan, report, drift);
+  return {Replan{std::move(better->best.plan), better->running_step_seconds,
+                 better->best.estimate.step_seconds}};
+}
+
+void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,
+                                    const HardwareReport& report, const HardwareDrift& drift) {
+  drifts_[made.cluster_digest] = drift;
+  std::string text = fmt::format("hardware of plan {}\n", digest_of(print_plan(made)));
+  fmt::format_to(std::back_inserter(text), "made from plan {} after step {}\n",
+                 digest_of(print_plan(running)), report.step);
+  fmt::format_to(std::back_inserter(text), "\nwhat differs from cluster '{}', {}:\n", cluster_.name,
+                 digest_of_cluster(cluster_));
+  text += print_drift(cluster_, drift);
+  text += "\nwhat was measured, against what the plan before expected:\n";
+  for (const DriftChange& change : report.changes) text += describe(running, change) + "\n";
+  const std::vector<std::string> names = devices_by_rank(running);
+  text += links_text(report, names);
+  for (const int rank : report.lost_ranks) {
+    text += fmt::format("{} is lost\n", names.at(static_cast<std::size_t>(rank)));
+  }
+  const std::lock_guard lock(mutex_);
+  text_ = std::move(text);
+}
+
+}  // namespace
+
+Result<HardwareDrift> drift_of(const Plan& running, const HardwareReport& report,
+                               const Cluster& cluster) {
+  const std::vector<std::string> names = devices_by_rank(running);
+  HardwareDrift drift;
+  for (const DriftChange& change : report.changes) {
+    if (change.quantity != Quantity::kCompute) continue;
+    AGPCS_TRY(const DeviceId device, device_of(change.rank, names, cluster));
+    drift.devices[device] = change.factor;
+  }
+  AGPCS_TRY(const std::vector<RouteDrift> routes, routes_of(report, names, cluster));
+  drift.links = blame_links(cluster, routes);
+  return drift;
+}
+
+Result<std::unique_ptr<CompilerReplanner>> make_compiler_replanner(const Plan& plan, Graph graph,
+                                                                   Cluster cluster,
+                                                                   const ReplanOptions& options) {
+  const auto differ = [](const char* what, const std::string& planned, const std::string& given) {
+    return invalid_input(
+        fmt::format("the plan was made for a {} with digest {}, this one has {}\n"
+                    "  hint: plan anew with the files that are given, or give those of the plan",
+                    what, planned, given));
+  };
+  const std::string model = digest_of(print_graph(graph)), given = digest_of_cluster(cluster);
+  if (model != plan.model_digest) return differ("model", plan.model_digest, model);
+  if (given != plan.cluster_digest) return differ("cluster", plan.cluster_digest, given);
+  return {
+      std::make_unique<PlansWithTheCompiler>(plan, std::move(graph), std::move(cluster), options)};
+}
+
+}  // namespace agpcs

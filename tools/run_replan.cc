@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/run_replan.h"
+
+#include "tools/calibrated_cluster.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <unistd.h>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// Says where an error is from, unless it says so itself.
+Status about(const std::string& path, const Status& status) {
+  const bool named = status.message().find(": error: ") != std::string::npos;
+  return named ? status : Status(status.code(), path + ": error: " + status.message());
+}
+
+/// Makes a file that was not there. Nothing: it is there.
+Result<bool> write_new(const std::string& path, const std::string& text) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0 && errno == EEXIST) return false;
+  std::size_t done = 0;
+  while (file >= 0 && done < text.size()) {
+    const auto count = write(file, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  const int why = errno;
+  const bool closed = file >= 0 && close(file) == 0;
+  if (closed && done == text.size()) return true;
+  return invalid_input(fmt::format("{}: cannot be written: {}", path, std::strerror(why)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
+                                                         const RunOptions& options,
+                                                         Console console) {
+  if (options.replan.empty()) return std::unique_ptr<CompilerReplanner>();
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.replan));
+  console.err << calibrated.file.warnings;
+  Loss loss = plan.training.loss;
+  AGPCS_TRY(TrainingModel model, read_training_model(options.model, plan.dims, loss));
+  auto made =
+      make_compiler_replanner(plan, std::move(model.graph), std::move(calibrated.file.cluster));
+  if (!made.ok()) return about(options.replan, made.status());
+  return made;
+}
+
+Result<std::string> write_proposal(const std::string& old_plan, std::int64_t step, const Plan& plan,
+                                   const std::string& hardware) {
+  const std::filesystem::path old = old_plan == "-" ? plan.model + ".plan" : old_plan;
+  const std::string base =
+      fmt::format("{}.replan-{}", (old.parent_path() / old.stem()).string(), step);
+  constexpr int kMostTries = 1000;
+  for (int i = 1; i <= kMostTries; ++i) {
+    const std::string name = i == 1 ? base : fmt::format("{}-{}", base, i);
+    AGPCS_TRY(const bool made, write_new(name + ".plan", print_plan(plan)));
+    if (!made) continue;
+    AGPCS_RETURN_IF_ERROR(write_new(name + ".hardware.txt", hardware).status());
+    return name + ".plan";
+  }
+  return invalid_input(fmt::format("{}.plan: there are {} such files", base, kMostTries));
+}
+
+}  // namespace agpcs

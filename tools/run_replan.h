@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-run --replan: its replanner, and the files that it leaves for review.
+#pragma once
+
+#include "tools/replan.h"
+#include "tools/run_options.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/trainer.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace agpcs {
+
+/// The replanner for `--replan CLUSTER.yaml`; null without. Reads the cluster file, its profiles
+/// and the model. Warnings go to `console.err`.
+Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
+                                                         const RunOptions& options,
+                                                         Console console);
+
+/// Writes a proposed plan beside the old one: "net.replan-120.plan" beside "net.plan", and what it
+/// was made for as "net.replan-120.hardware.txt". A name that is taken gets "-2", "-3", ...:
+/// nothing is overwritten. The plan's path.
+Result<std::string> write_proposal(const std::string& old_plan, std::int64_t step, const Plan& plan,
+                                   const std::string& hardware);
+
+}  // namespace agpcs
