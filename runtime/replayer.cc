@@ -2,6 +2,7 @@
 // The replayer: one walk over the flat program. The caller's thread computes, and posts each
 // message and collective as soon as it has what it waits for; the transport sees them to their end.
 // It waits only where a computation needs one of them, and at the end of the step.
+#include "runtime/finite.h"
 #include "runtime/flat_program.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,8 @@ class PlanReplayer final : public Replayer, private GradientListener {
   bool compute_step();
   bool await(const FlatInstruction& instruction);
   Status compute(const FlatInstruction& instruction);
+  Status check_loss() const;
+  Status check_gradient(int bucket);
   void bucket_ready(int bucket) override;
   /// Posts what has all that it waits for, as far as it is its turn.
   void post();
@@ -72,6 +76,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   const FlatProgram program_;
   const std::string name_;
   const std::int64_t statistics_every_;
+  const std::vector<PlanBucket> buckets_;  // of all stages
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;
@@ -95,6 +100,7 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program, Tran
     : program_(std::move(program)),
       name_(rank_name(plan, rank)),
       statistics_every_(plan.training.statistics_every),
+      buckets_(plan.buckets),
       transport_(transport),
       executor_(executor),
       options_(options),
@@ -164,7 +170,8 @@ bool PlanReplayer::await(const FlatInstruction& instruction) {
 Status PlanReplayer::compute(const FlatInstruction& instruction) {
   switch (instruction.id.opcode) {
     case Opcode::kForward:
-      return executor_.forward(instruction.id.micro_batch);
+      AGPCS_RETURN_IF_ERROR(executor_.forward(instruction.id.micro_batch));
+      return check_loss();
     case Opcode::kBackward:
       return executor_.backward(instruction.id.micro_batch, instruction.last, *this);
     case Opcode::kUpdate:
@@ -174,9 +181,31 @@ Status PlanReplayer::compute(const FlatInstruction& instruction) {
   }
 }
 
+constexpr const char* kNotFiniteHint =
+    "hint: look at the samples of this step, lower the learning rate, or train on with --allow-nan";
+
+Status PlanReplayer::check_loss() const {
+  if (!options_.check_finite || std::isfinite(executor_.loss())) return {};
+  return invalid_input(fmt::format("the loss of step {} is not finite: {}\n  {}", step_,
+                                   executor_.loss(), kNotFiniteHint));
+}
+
+// Before it is reduced: then it is on all ranks, and nobody can say where it came from.
+Status PlanReplayer::check_gradient(int bucket) {
+  if (!options_.check_finite) return {};
+  AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
+  const NotFinite found = find_not_finite(buffer);
+  if (found.count == 0) return {};
+  return invalid_input(fmt::format("step {}: {}\n  {}", step_,
+                                   describe(buckets_[static_cast<std::size_t>(bucket)], found),
+                                   kNotFiniteHint));
+}
+
 // Within backward: the bucket's reduction is posted as soon as it is its turn, while backward goes
 // on.
 void PlanReplayer::bucket_ready(int bucket) {
+  const Status finite = check_gradient(bucket);
+  if (!finite.ok()) return fail(at(stream(StreamKind::kCompute)[computed_]).name, finite);
   ready_[static_cast<std::size_t>(bucket)] = 1;
   post();
 }

@@ -73,7 +73,7 @@ class StageExecutor final : public TorchExecutor {
     try {
       return f();
     } catch (const std::exception& error) {
-      return Status(StatusCode::kInvalidInput, fmt::format("{}: {}", what, brief(error)));
+      return failure_of(what, error);
     }
   }
 

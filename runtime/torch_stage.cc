@@ -46,6 +46,20 @@ std::string brief(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+Status failure_of(std::string_view what, const std::exception& error) {
+  const std::string text = brief(error);
+  const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
+  // ATen's, CUDA's, and std::bad_alloc where it was caught and told on.
+  if (says("can't allocate memory") || says("out of memory") || says("bad_alloc")) {
+    return {StatusCode::kUnavailable,
+            fmt::format("{}: out of memory: {}\n"
+                        "  hint: a plan with more micro-batches or a smaller --batch needs less; "
+                        "cluster.yaml says how much memory the planner takes this device to have",
+                        what, text)};
+  }
+  return invalid_input(fmt::format("{}: {}", what, text));
+}
+
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples) {
   const std::vector<std::int64_t> dims = dims_at(tensor.shape, samples);
   const std::int64_t elements = elements_at(tensor.shape, samples);

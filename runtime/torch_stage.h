@@ -66,5 +66,7 @@ Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
 
 /// The first line of what a foreign exception says, without its backtrace.
 std::string brief(const std::exception& error);
+/// `what` failed with `error`. Says so when it was memory that was lacking.
+Status failure_of(std::string_view what, const std::exception& error);
 
 }  // namespace agpcs

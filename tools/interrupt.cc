@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/interrupt.h"
 
-#include <csignal>
-
 namespace agpcs {
 namespace {
 
@@ -14,20 +12,18 @@ void set_flag(int /*signal*/) { interrupted.store(true); }
 
 }  // namespace
 
-InterruptFlag::InterruptFlag() {
+InterruptFlag::InterruptFlag(std::initializer_list<int> signals) : signals_(signals) {
   interrupted.store(false);
   struct sigaction action = {};
   action.sa_handler = set_flag;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : signals_) sigaction(signal, &action, nullptr);
 }
 
 InterruptFlag::~InterruptFlag() {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : signals_) sigaction(signal, &action, nullptr);
 }
 
 const std::atomic<bool>& InterruptFlag::flag() const { return interrupted; }

@@ -3,17 +3,23 @@
 #pragma once
 
 #include <atomic>
+#include <csignal>
+#include <initializer_list>
+#include <vector>
 
 namespace agpcs {
 
-/// While it lives, SIGINT and SIGTERM set the flag. One at a time.
+/// While it lives, `signals` set the flag. One at a time.
 class InterruptFlag {
  public:
-  InterruptFlag();
+  explicit InterruptFlag(std::initializer_list<int> signals = {SIGINT, SIGTERM});
   InterruptFlag(const InterruptFlag&) = delete;
   InterruptFlag& operator=(const InterruptFlag&) = delete;
   ~InterruptFlag();
   const std::atomic<bool>& flag() const;
+
+ private:
+  std::vector<int> signals_;
 };
 
 }  // namespace agpcs

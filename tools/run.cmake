@@ -15,6 +15,7 @@ if(TARGET agpcs_runtime_torch)
 
   agpcs_library(tools_run FOLDER tools
     SOURCES
+      memory_kills.cc
       run_checkpoint.cc
       run_command.cc
       run_job.cc

@@ -2,6 +2,7 @@
 #include "tools/run_local.h"
 
 #include "runtime/socket.h"
+#include "tools/memory_kills.h"
 
 #include <fmt/format.h>
 
@@ -30,6 +31,10 @@ using Clock = std::chrono::steady_clock;
 
 // After the first failure: for the others to hear of it, and to say where they were.
 constexpr std::chrono::milliseconds kGrace{3000};
+
+constexpr const char* kLackedMemory =
+    ": the kernel has just killed a process for lack of memory\n"
+    "  hint: a plan with more micro-batches or a smaller --batch needs less";
 
 Result<std::string> random_token() {
   unsigned char bytes[16];
@@ -62,6 +67,14 @@ class LocalRanks {
     bool killed_by_us = false;
   };
 
+  // Of a rank that failed.
+  struct Word {
+    enum Order { kKilled, kFailed, kHeard, kKilledByUs };
+    Order order;
+    StatusCode code;
+    std::string text;
+  };
+
   Status watch_signals();
   Status spawn(int rank, const std::vector<std::string>& args, const std::string& token);
   [[noreturn]] void become_rank(const std::vector<char*>& argv, const std::vector<char*>& envp,
@@ -72,9 +85,13 @@ class LocalRanks {
   void read_signals();
   void read_words();
   void reap();
+  void ask_all_to_stop();
   void kill_all();
-  bool failed(const Child& child) const { return child.pid < 0 && child.wait_status != 0; }
+  static bool stopped(const Child& child);
+  static bool failed(const Child& child) { return child.wait_status != 0 && !stopped(child); }
+  std::vector<Word> words() const;
   Status verdict() const;
+  bool lacked_memory(int signal) const;
   std::string say(int rank) const;
 
   const std::vector<std::string>& names_;
@@ -84,7 +101,8 @@ class LocalRanks {
   bool masked_ = false;
   std::vector<Child> children_;
   int first_failed_ = -1;
-  int caught_signal_ = 0;
+  int caught_signal_ = 0, signals_caught_ = 0;
+  const std::int64_t memory_kills_before_ = memory_kills();
 };
 
 LocalRanks::~LocalRanks() {
@@ -201,7 +219,7 @@ Status LocalRanks::wait() {
     read_signals();
     read_words();
     reap();
-    if (caught_signal_ != 0 || Clock::now() >= deadline) kill_all();
+    if (signals_caught_ > 1 || Clock::now() >= deadline) kill_all();
     if (first_failed_ >= 0) deadline = std::min(deadline, Clock::now() + kGrace);
   }
   read_words();
@@ -216,7 +234,9 @@ bool LocalRanks::any_left() const {
 void LocalRanks::read_signals() {
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-    if (info.ssi_signo != SIGCHLD) caught_signal_ = static_cast<int>(info.ssi_signo);
+    if (info.ssi_signo == SIGCHLD) continue;
+    caught_signal_ = static_cast<int>(info.ssi_signo);
+    if (++signals_caught_ == 1) ask_all_to_stop();
   }
 }
 
@@ -241,7 +261,19 @@ void LocalRanks::reap() {
     Child& child = children_[rank];
     if (child.pid < 0 || waitpid(child.pid, &child.wait_status, WNOHANG) != child.pid) continue;
     child.pid = -1;
-    if (child.wait_status != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+    if (failed(child) && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+  }
+}
+
+// On request, and after it had done what that takes.
+bool LocalRanks::stopped(const Child& child) {
+  return WIFEXITED(child.wait_status) &&
+         WEXITSTATUS(child.wait_status) == exit_code(StatusCode::kCancelled);
+}
+
+void LocalRanks::ask_all_to_stop() {
+  for (const Child& child : children_) {
+    if (child.pid > 0) kill(child.pid, SIGTERM);
   }
 }
 
@@ -253,6 +285,11 @@ void LocalRanks::kill_all() {
   }
 }
 
+// Since the ranks were started the kernel has killed some process that way.
+bool LocalRanks::lacked_memory(int signal) const {
+  return signal == SIGKILL && memory_kills() > memory_kills_before_;
+}
+
 std::string LocalRanks::say(int rank) const {
   const Child& child = children_[static_cast<std::size_t>(rank)];
   const std::string& name = names_[static_cast<std::size_t>(rank)];
@@ -260,7 +297,8 @@ std::string LocalRanks::say(int rank) const {
     const int signal = WTERMSIG(child.wait_status);
     return child.killed_by_us
                ? fmt::format("{} did not stop by itself and was killed", name)
-               : fmt::format("{} was killed by signal {} ({})", name, signal, strsignal(signal));
+               : fmt::format("{} was killed by signal {} ({}){}", name, signal, strsignal(signal),
+                             lacked_memory(signal) ? kLackedMemory : "");
   }
   // The first character of a last word is its status code.
   if (child.last_word.size() > 1) return child.last_word.substr(1);
@@ -268,28 +306,18 @@ std::string LocalRanks::say(int rank) const {
 }
 
 // What went wrong first comes first: a rank killed by somebody else, then one that failed by
-// itself, then those that only heard of it.
-Status LocalRanks::verdict() const {
-  if (caught_signal_ != 0) {
-    return {StatusCode::kCancelled,
-            fmt::format("stopped by {}; all ranks were ended", strsignal(caught_signal_))};
-  }
-  if (first_failed_ < 0) return {};
-  struct Word {
-    int order;
-    StatusCode code;
-    std::string text;
-  };
+// itself, then those that only heard of it. Each thing is said once.
+std::vector<LocalRanks::Word> LocalRanks::words() const {
   std::vector<Word> words;
   for (int rank = 0; rank < static_cast<int>(children_.size()); ++rank) {
     const Child& child = children_[static_cast<std::size_t>(rank)];
-    if (child.wait_status == 0) continue;
-    Word word{2, StatusCode::kPeerFailed, say(rank)};
+    if (!failed(child)) continue;
+    Word word{Word::kHeard, StatusCode::kPeerFailed, say(rank)};
     if (WIFSIGNALED(child.wait_status)) {
-      word.order = child.killed_by_us ? 3 : 0;
+      word.order = child.killed_by_us ? Word::kKilledByUs : Word::kKilled;
     } else if (!child.last_word.empty()) {
       word.code = static_cast<StatusCode>(child.last_word[0] - 'a');
-      if (word.code != StatusCode::kPeerFailed) word.order = 1;
+      if (word.code != StatusCode::kPeerFailed) word.order = Word::kFailed;
     }
     const bool known = std::any_of(words.begin(), words.end(),
                                    [&](const Word& other) { return other.text == word.text; });
@@ -297,9 +325,26 @@ Status LocalRanks::verdict() const {
   }
   std::stable_sort(words.begin(), words.end(),
                    [](const Word& a, const Word& b) { return a.order < b.order; });
-  std::string text = words.front().text;
-  for (std::size_t i = 1; i < words.size(); ++i) text += "\n  " + words[i].text;
-  return {words.front().code, text};
+  return words;
+}
+
+Status LocalRanks::verdict() const {
+  const std::vector<Word> said = words();
+  const auto on_request = std::find_if(children_.begin(), children_.end(), stopped);
+  if (said.empty() && on_request != children_.end()) {
+    const std::string& word = on_request->last_word;
+    return {StatusCode::kCancelled, word.empty() ? "stopped on request" : word.substr(1)};
+  }
+  const bool own_failure = std::any_of(
+      said.begin(), said.end(), [](const Word& word) { return word.order == Word::kFailed; });
+  if (caught_signal_ != 0 && !own_failure) {
+    return {StatusCode::kCancelled,
+            fmt::format("stopped by {}; all ranks were ended", strsignal(caught_signal_))};
+  }
+  if (said.empty()) return {};
+  std::string text = said.front().text;
+  for (std::size_t i = 1; i < said.size(); ++i) text += "\n  " + said[i].text;
+  return {said.front().code, text};
 }
 
 }  // namespace

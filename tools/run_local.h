@@ -13,10 +13,10 @@
 namespace agpcs {
 
 /// Starts this program again as `command`, once a rank of `names` ("rank 1 (volta/1)"), with `args`
-/// less --local, and waits for all. When one
-/// fails the others get a few seconds to stop by themselves, then they are killed; on SIGINT,
-/// SIGTERM and SIGHUP all are. No rank outlives this call, nor this process. The status names the
-/// rank that failed first, and tells what the others say; kCancelled after a signal.
+/// less --local, and waits for all. When one fails the others get a few seconds to stop by
+/// themselves, then they are killed. SIGINT, SIGTERM and SIGHUP ask all to stop (SIGTERM); the
+/// second one kills them. No rank outlives this call, nor this process. The status names the rank
+/// that failed first, and tells what the others say; kCancelled when they stopped on request.
 Status run_local(const std::vector<std::string>& names, const std::string& command,
                  const std::vector<std::string>& args);
 

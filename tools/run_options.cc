@@ -56,6 +56,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                  ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
+  app.add_flag("--allow-nan", options.allow_nan,
+               "train on when the loss or a gradient is infinite or no number");
   add_job_options(app, options);
   app.add_flag("--check-messages", options.check_messages,
                "gloo: a checksum on every message, beyond TCP's own");

@@ -22,6 +22,7 @@ struct RunOptions : JobOptions {
   std::vector<std::string> data;  ///< FILE or INPUT=FILE
   std::string labels;             ///< FILE
   bool fixed_batch = false;
+  bool allow_nan = false;
   bool json = false;
   std::string save_parameters;   ///< folder; empty: do not save
   std::string replan;            ///< cluster file; empty: the plan stays

@@ -4,6 +4,7 @@
 #include "ir/memory.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
+#include "tools/interrupt.h"
 #include "tools/run_replan.h"
 #include "tools/run_report.h"
 #include "tools/run_save.h"
@@ -15,6 +16,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <initializer_list>
 #include <memory>
 #include <ostream>
 #include <thread>
@@ -77,9 +81,15 @@ void tell(const TrainerEvent& event, const RunOptions& options, const CompilerRe
                                : fmt::format("warning: {}\n", written.status().message()));
 }
 
+// A signal's request to stop, and what became of it.
+struct StopRequest {
+  const std::atomic<bool>* asked = nullptr;
+  std::int64_t after = -1;  ///< steps done when all ranks stopped before the last one
+};
+
 // Trains over a connected transport.
 Status train(const Graph& graph, const Plan& plan, const RunOptions& options, const Seat& seat,
-             Transport& transport, Console console) {
+             Transport& transport, StopRequest& stop, Console console) {
   const auto of_rank = [&](const Status& status) {
     return Status(status.code(),
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
@@ -89,6 +99,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
   const bool reports = seat.rank == 0;
   TrainerOptions trainer_options;
   trainer_options.replay.limit = milliseconds_of(options.timeout);
+  trainer_options.replay.check_finite = !options.allow_nan;
   std::unique_ptr<CompilerReplanner> replanner;
   if (reports) {
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
@@ -115,9 +126,11 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
     report.start(options.transport);
   }
   while (trainer->next_step() < options.steps && !trainer->stops()) {
+    if (*stop.asked) trainer->ask_to_stop();
     AGPCS_TRY(const StepReport done, trainer->run_step());
     if (reports) report.step(done);
   }
+  if (trainer->next_step() < options.steps) stop.after = trainer->next_step();
   if (reports) report.summary();
   if (options.save_parameters.empty()) return {};
   const Status saved =
@@ -148,14 +161,26 @@ std::vector<std::string> devices_of(const Plan& plan) {
   return devices;
 }
 
+// What all ranks say that were asked to stop, and did.
+Status stopped(const StopRequest& stop, const RunOptions& options) {
+  if (stop.after < 0) return {};
+  return {StatusCode::kCancelled, fmt::format("stopped after {} of {} steps: a signal asked for it",
+                                              stop.after, options.steps)};
+}
+
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                    Bootstrap& bootstrap, Console console) {
+                    Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) console.err << model.warnings;
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
-  AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, seat, *transport, console));
+  // Until here a signal ends the rank at once. With --local Ctrl-C is the business of the process
+  // that started this one.
+  const InterruptFlag interrupt(place.local() ? std::initializer_list<int>{SIGTERM}
+                                              : std::initializer_list<int>{SIGINT, SIGTERM});
+  stop.asked = &interrupt.flag();
+  AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, seat, *transport, stop, console));
   // Nobody closes a connection that another rank still reads from.
   return bootstrap.barrier("trained", milliseconds_of(options.timeout));
 }
@@ -179,9 +204,12 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                     plan.rank_count(), place.launcher, place.size, place.size));
   }
   const std::string device = devices_of(plan)[static_cast<std::size_t>(place.rank)];
-  return join_job(
-      options, place, device, digest_of(print_plan(plan)), last_word,
-      [&](Bootstrap& bootstrap) { return train_joined(plan, options, place, bootstrap, console); });
+  StopRequest stop;
+  AGPCS_RETURN_IF_ERROR(join_job(
+      options, place, device, digest_of(print_plan(plan)), last_word, [&](Bootstrap& bootstrap) {
+        return train_joined(plan, options, place, bootstrap, stop, console);
+      }));
+  return stopped(stop, options);
 }
 
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {
@@ -190,13 +218,16 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
   std::vector<Status> said(static_cast<std::size_t>(ranks));
+  const InterruptFlag interrupt;
+  std::vector<StopRequest> stops(static_cast<std::size_t>(ranks), StopRequest{&interrupt.flag()});
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto transport = hub.join(rank);
       const Seat seat{rank, ranks, "cpu"};
       Status& status = said[static_cast<std::size_t>(rank)];
-      status = train(model.graph, plan, options, seat, *transport, console);
+      StopRequest& stop = stops[static_cast<std::size_t>(rank)];
+      status = train(model.graph, plan, options, seat, *transport, stop, console);
       if (!status.ok()) transport->abort(status);
     });
   }
@@ -207,7 +238,7 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
     if (status.ok()) continue;
     if (worst.ok() || worst.code() == StatusCode::kPeerFailed) worst = status;
   }
-  return worst;
+  return worst.ok() ? stopped(stops.front(), options) : worst;
 }
 
 }  // namespace agpcs

@@ -269,6 +269,31 @@ TEST(TorchExecutor, NamesTheNodeThatFails) {
               HasSubstr("forward of micro-batch 0: node 'h' (MatMul): "));
 }
 
+TEST(TorchExecutor, SaysWhenMemoryIsLacking) {
+  const Graph graph = testing::graph_of(R"(
+      input x [n,1]
+      parameter tall [2097152,1]
+      parameter wide [1,2097152]
+      huge = MatMul(tall, wide) [2097152,2097152]
+      mean = ReduceMean(huge) []
+      y = Mul(x, mean) [n,1]
+      l = ReduceMean(y) []
+      outputs y
+      loss l
+  )");
+  const Cluster cluster =
+      testing::cluster_of("kind cpu memory=1e15 bandwidth=10e9 fp32=50e9\nhost a cpu 1\n");
+  const Plan plan = testing::plan_of(graph, cluster, "micro-batches 1\nstage a/0=8 : *\n", 8);
+  auto executor = make_torch_executor(graph, {});
+  ASSERT_TRUE(executor->prepare(plan, 0).ok());
+  ASSERT_TRUE(executor->begin_step(0).ok());
+  const Status status = executor->forward(0);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(),
+              HasSubstr("forward of micro-batch 0: out of memory: node 'huge' (MatMul): "));
+  EXPECT_THAT(status.message(), HasSubstr("\n  hint: a plan with more micro-batches"));
+}
+
 TEST(TorchExecutor, SaysThatHalfPrecisionIsComputedInSingle) {
   const Graph graph = testing::graph_of(kPerceptron);
   Plan plan = plan_of(graph, "micro-batches 1\nstage a/0=8 : *\n", 8);

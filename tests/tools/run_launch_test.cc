@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_launch.h"
 
+#include "tools/memory_kills.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,6 +110,14 @@ TEST(RankPlace, DemandsATokenOfMoreThanOneRank) {
   variables["RANK"] = "0";
   variables["WORLD_SIZE"] = "1";
   EXPECT_EQ(text(variables), "torchrun: rank 0 of 1, local 1 of 2, node0:29501");
+}
+
+TEST(MemoryKills, AreReadFromTheKernelsCounters) {
+  EXPECT_EQ(memory_kills_of("nr_free_pages 17\noom_kill 3\nballoon_inflate 0\n"), 3);
+  EXPECT_EQ(memory_kills_of("oom_kill 12\n"), 12);
+  EXPECT_EQ(memory_kills_of("no_oom_kill 3\n"), -1);
+  EXPECT_EQ(memory_kills_of(""), -1);
+  EXPECT_GE(memory_kills(), -1);
 }
 
 }  // namespace

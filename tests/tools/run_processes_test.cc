@@ -125,17 +125,80 @@ TEST_F(RunProcesses, ARankThatStallsEndsTheOthersAndIsNamed) {
   }
 }
 
-TEST_F(RunProcesses, AnInterruptEndsAllRanks) {
+TEST_F(RunProcesses, AnInterruptStopsAllRanksAfterTheSameStep) {
   for (const int harm : {SIGINT, SIGTERM}) {
     Process process(endless());
     ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
     const std::vector<pid_t> ranks = process.children();
     process.signal(harm);
     EXPECT_EQ(process.wait(), 130);
-    EXPECT_EQ(process.errors(), std::string("agpcs-run: error: stopped by ") + strsignal(harm) +
-                                    "; all ranks were ended\n");
+    EXPECT_THAT(
+        process.errors(),
+        testing::MatchesRegex("agpcs-run: error: stopped after [0-9]+ of 100000000 steps: a "
+                              "signal asked for it\n"));
+    EXPECT_THAT(process.output(), HasSubstr("\"event\": \"summary\""));
     for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
   }
+}
+
+TEST_F(RunProcesses, ASecondInterruptEndsAllRanksAtOnce) {
+  Process process(endless());
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+  const std::vector<pid_t> ranks = process.children();
+  for (const pid_t pid : ranks) ASSERT_EQ(kill(pid, SIGSTOP), 0);  // so that they do not stop
+  process.signal(SIGINT);
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(seconds(5)), 130);
+  EXPECT_THAT(process.errors(),
+              testing::MatchesRegex("agpcs-run: error: stopped by .*; all ranks were ended\n"));
+  for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
+}
+
+TEST_F(RunProcesses, ARequestToOneRankOfALauncherStopsAll) {
+  const int port = free_port();
+  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "100000000", "--json"};
+  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port));
+  ASSERT_TRUE(first.wait_for_output("\"step\": 3,"));
+  second.signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 130);
+  EXPECT_EQ(second.wait(), 130);
+  EXPECT_THAT(first.errors(), HasSubstr("a signal asked for it"));
+  EXPECT_EQ(first.errors(), second.errors());
+}
+
+TEST_F(RunProcesses, AnInterruptStopsLoopback) {
+  Process process(endless({"--transport", "loopback"}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 130);
+  EXPECT_THAT(process.errors(), HasSubstr("a signal asked for it"));
+}
+
+// A NumPy file of fp32 numbers that are all `bits`.
+void write_npy(const std::filesystem::path& path, const std::string& shape, std::size_t elements,
+               std::uint32_t bits) {
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }";
+  header.append(63 - (10 + header.size()) % 64, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file << std::string("\x93NUMPY\x01\x00", 8) << static_cast<char>(header.size() & 0xff)
+       << static_cast<char>(header.size() >> 8) << header;
+  for (std::size_t i = 0; i < elements; ++i) {
+    file.write(reinterpret_cast<const char*>(&bits), sizeof bits);
+  }
+}
+
+TEST_F(RunProcesses, SamplesThatAreNoNumbersAreNamedByTheRankThatHasThem) {
+  const std::string data = folder_ / "nan.npy";
+  write_npy(data, "(64, 3, 16, 16)", 64 * 768, 0x7fc00000);
+  Process process(local({"--steps", "3", "--data", data}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(
+      process.errors(),
+      testing::ContainsRegex("agpcs-run: error: rank [01] \\(local/[01]\\): forward mb=0: the "
+                             "loss of step 0 is not finite: nan\n  hint: "));
+  Process allowed(local({"--steps", "3", "--data", data, "--allow-nan"}));
+  EXPECT_EQ(allowed.wait(), 0) << allowed.errors();
 }
 
 TEST_F(RunProcesses, RanksDoNotOutliveTheProcessThatStartedThem) {

@@ -23,6 +23,10 @@ struct ReplayOptions {
   std::int64_t first_step = 0;  ///< the number of the first step: of its samples, and of Adam's
   std::size_t kept_steps = 64;  ///< steps whose times are kept
   bool prepared = false;        ///< the executor is prepared for this plan and rank already
+  /// Ends the run when the loss is not finite, or a gradient before it is reduced: a loss that is
+  /// infinite or no number spoils every parameter of every rank. One pass over each bucket's memory
+  /// a step; gradients in a GPU's memory are not looked at.
+  bool check_finite = true;
 };
 
 /// What one step did, seen from this rank.

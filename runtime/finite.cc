@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/finite.h"
+
+#include "runtime/half.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+namespace agpcs {
+namespace {
+
+// All bits of the exponent are set: infinite, or no number. A loop without branches, which the
+// compiler turns into vector instructions: memory is what it waits for.
+template <typename Bits>
+bool any_not_finite(const void* data, std::size_t count, Bits exponent) {
+  const auto* values = static_cast<const unsigned char*>(data);
+  constexpr std::size_t kBlock = 4096;
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t end = begin + kBlock < count ? begin + kBlock : count;
+    Bits found = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      Bits bits;
+      std::memcpy(&bits, values + i * sizeof bits, sizeof bits);
+      found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
+    }
+    if (found != 0) return true;
+  }
+  return false;
+}
+
+template <typename T, typename Convert>
+NotFinite count_not_finite(const Buffer& buffer, Convert convert) {
+  NotFinite found;
+  const auto* values = static_cast<const unsigned char*>(buffer.data);
+  for (std::size_t i = 0; i < buffer.bytes / sizeof(T); ++i) {
+    T stored;
+    std::memcpy(&stored, values + i * sizeof stored, sizeof stored);
+    const double value = convert(stored);
+    if (std::isfinite(value)) continue;
+    if (found.count++ > 0) continue;
+    found.first = static_cast<std::int64_t>(i);
+    found.value = value;
+  }
+  return found;
+}
+
+}  // namespace
+
+NotFinite find_not_finite(const Buffer& buffer) {
+  if (buffer.on_gpu || buffer.data == nullptr) return {};
+  switch (buffer.type) {
+    case DType::kFp64:
+      if (!any_not_finite<std::uint64_t>(buffer.data, buffer.bytes / 8, 0x7ff0000000000000U)) {
+        return {};
+      }
+      return count_not_finite<double>(buffer, [](double value) { return value; });
+    case DType::kFp32:
+      if (!any_not_finite<std::uint32_t>(buffer.data, buffer.bytes / 4, 0x7f800000U)) return {};
+      return count_not_finite<float>(buffer, [](float value) { return value; });
+    case DType::kFp16:
+      if (!any_not_finite<std::uint16_t>(buffer.data, buffer.bytes / 2, 0x7c00U)) return {};
+      return count_not_finite<std::uint16_t>(buffer, float_of_fp16);
+    case DType::kBf16:
+      if (!any_not_finite<std::uint16_t>(buffer.data, buffer.bytes / 2, 0x7f80U)) return {};
+      return count_not_finite<std::uint16_t>(buffer, float_of_bf16);
+    default:
+      return {};
+  }
+}
+
+std::string describe(const PlanBucket& bucket, const NotFinite& found) {
+  std::int64_t begin = 0;
+  std::string parameter = bucket.name;
+  for (const BucketMember& member : bucket.members) {
+    if (found.first >= begin) parameter = member.parameter;
+    begin += member.elements;
+  }
+  return fmt::format(
+      "the gradient of '{}' is not finite: {} of the {} values of bucket {}, the "
+      "first {}",
+      parameter, found.count, bucket.elements(), bucket.name, found.value);
+}
+
+}  // namespace agpcs
