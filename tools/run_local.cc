@@ -32,6 +32,9 @@ using Clock = std::chrono::steady_clock;
 // After the first failure: for the others to hear of it, and to say where they were.
 constexpr std::chrono::milliseconds kGrace{3000};
 
+// timeout(1) sends one request twice, to the process and to its group.
+constexpr std::chrono::milliseconds kSameRequest{200};
+
 constexpr const char* kLackedMemory =
     ": the kernel has just killed a process for lack of memory\n"
     "  hint: a plan with more micro-batches or a smaller --batch needs less";
@@ -101,7 +104,9 @@ class LocalRanks {
   bool masked_ = false;
   std::vector<Child> children_;
   int first_failed_ = -1;
-  int caught_signal_ = 0, signals_caught_ = 0;
+  int caught_signal_ = 0;
+  bool caught_twice_ = false;
+  Clock::time_point first_caught_ = Clock::time_point::max();
   const std::int64_t memory_kills_before_ = memory_kills();
 };
 
@@ -219,7 +224,7 @@ Status LocalRanks::wait() {
     read_signals();
     read_words();
     reap();
-    if (signals_caught_ > 1 || Clock::now() >= deadline) kill_all();
+    if (caught_twice_ || Clock::now() >= deadline) kill_all();
     if (first_failed_ >= 0) deadline = std::min(deadline, Clock::now() + kGrace);
   }
   read_words();
@@ -236,7 +241,12 @@ void LocalRanks::read_signals() {
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGCHLD) continue;
     caught_signal_ = static_cast<int>(info.ssi_signo);
-    if (++signals_caught_ == 1) ask_all_to_stop();
+    const auto now = Clock::now();
+    if (first_caught_ == Clock::time_point::max()) {
+      first_caught_ = now;
+      ask_all_to_stop();
+    }
+    caught_twice_ = caught_twice_ || now - first_caught_ > kSameRequest;
   }
 }
 
