@@ -2,10 +2,12 @@
 #include "frontend/cluster_yaml.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <sstream>
 
 namespace agpcs {
 namespace {
@@ -26,6 +28,42 @@ bool is_credible(double value, Quantity quantity) {
 // yaml-cpp's messages are sentences of their own: "end of map not found".
 void report_syntax(const YAML::Exception& exception, Diagnostics& diagnostics) {
   diagnostics.error(range_of(exception.mark, 1), "bad YAML: " + exception.msg);
+}
+
+// Where the documents of a text begin.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  const std::vector<YAML::Mark>& marks() const { return marks_; }
+  void OnDocumentStart(const YAML::Mark& mark) override { marks_.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+ private:
+  std::vector<YAML::Mark> marks_;
+};
+
+// Of something that begins no value, a stray ',' say, yaml-cpp makes empty documents without end:
+// `YAML::LoadAll` never returns. Throws as it would for other mistakes.
+void check_progress(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (parser.HandleNextDocument(starts)) {
+    const std::vector<YAML::Mark>& marks = starts.marks();
+    const std::size_t count = marks.size();
+    if (count > 1 && marks[count - 1].pos == marks[count - 2].pos) {
+      throw YAML::ParserException(marks.back(), "nothing can begin like this");
+    }
+  }
 }
 
 }  // namespace
@@ -50,6 +88,7 @@ std::optional<YAML::Node> load_yaml(const std::string& text, const FileKind& kin
                                     Diagnostics& diagnostics) {
   std::vector<YAML::Node> documents;
   try {
+    check_progress(text);
     documents = YAML::LoadAll(text);
   } catch (const YAML::Exception& exception) {
     report_syntax(exception, diagnostics);

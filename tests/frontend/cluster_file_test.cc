@@ -66,6 +66,16 @@ TEST(ClusterFile, ReadsDevicesLinksAndRoutes) {
   EXPECT_EQ(file->warnings, "");
 }
 
+// yaml-cpp alone would make empty documents of it without end.
+TEST(ClusterFile, WhatBeginsNoValueIsBadYaml) {
+  EXPECT_EQ(error_of(", a: 1\n"),
+            "c.yaml:1:1: error: bad YAML: nothing can begin like this\n"
+            "    , a: 1\n"
+            "    ^");
+  EXPECT_THAT(error_of("name: two\n---\n, b: 1\n"),
+              HasSubstr("c.yaml:3:1: error: bad YAML: nothing"));
+}
+
 TEST(ClusterFile, DefaultsAreTheDocumentedOnes) {
   const Result<ClusterFile> file = parse_cluster(
       "device_kinds: {gpu: {memory: 8GB, memory_bandwidth: 100GB/s, peak: {fp32: 1TFLOPS}}}\n"
