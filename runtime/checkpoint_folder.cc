@@ -136,12 +136,18 @@ Result<FoundCheckpoint> read_whole(const std::string& folder) {
   for (const CheckpointFile& file : checkpoint.files) {
     AGPCS_RETURN_IF_ERROR(check_file(folder, file));
   }
-  return FoundCheckpoint{folder, std::move(checkpoint), ""};
+  return FoundCheckpoint{folder, std::move(checkpoint), "", false};
 }
 
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+bool has_checkpoints(const std::string& folder) {
+  std::error_code error;
+  const auto entries = entries_in(folder);
+  return fs::exists(folder + "/" + kManifestFile, error) || !entries.ok() || !entries->empty();
+}
 
 Result<FoundCheckpoint> find_checkpoint(const std::string& path) {
   std::error_code error;
@@ -159,6 +165,7 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path) {
     auto found = read_whole(path + "/" + entry.name);
     if (found.ok()) {
       found->warnings = std::move(reasons);
+      found->newest = true;
       return found;
     }
     reasons += fmt::format("{}: passed over:\n{}\n", entry.name, found.status().message());
@@ -249,7 +256,8 @@ Status CheckpointFileReader::read(std::int64_t offset, void* out, std::size_t by
   return {};
 }
 
-Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::int64_t first_step) {
+Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::int64_t first_step,
+                                                const FoundCheckpoint* resumed) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return failed(path, "cannot be made", error.value());
@@ -265,6 +273,9 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::in
   }
   CheckpointFolder folder(path, std::move(fd));
   AGPCS_RETURN_IF_ERROR(folder.remove_leftovers());
+  const bool goes_on = resumed != nullptr && resumed->newest &&
+                       fs::equivalent(fs::path(resumed->folder).parent_path(), path, error);
+  if (goes_on) return folder;
   AGPCS_TRY(const std::vector<Entry> entries, entries_in(path));
   for (const Entry& entry : entries) {
     if (entry.step <= first_step || !read_manifest(path + "/" + entry.name).ok()) continue;

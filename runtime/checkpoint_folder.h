@@ -24,10 +24,14 @@ namespace agpcs {
 /// "step-00000100".
 std::string checkpoint_name(std::int64_t step);
 
+/// Whether there is anything in `folder` that is named as checkpoints are.
+bool has_checkpoints(const std::string& folder);
+
 struct FoundCheckpoint {
   std::string folder;
   Checkpoint checkpoint;
   std::string warnings;  ///< what is newer and cannot be read, a line each; empty when nothing
+  bool newest = false;   ///< of those that are whole in a folder of checkpoints
 };
 
 /// The checkpoint in `path`, or the newest one that is whole among those in folder `path`. Reads
@@ -63,8 +67,10 @@ class CheckpointFolder {
  public:
   /// Makes `path` if it is not there, and takes it for this run: until the folder is closed, or the
   /// process has ended, no other can. Removes what a dead writer left. `first_step`: of this run; a
-  /// checkpoint of a later step is an error, since another run made it.
-  static Result<CheckpointFolder> open(const std::string& path, std::int64_t first_step);
+  /// checkpoint of a later step is an error, since another run made it, unless this run goes on
+  /// from `resumed`, the newest one here that is whole.
+  static Result<CheckpointFolder> open(const std::string& path, std::int64_t first_step,
+                                       const FoundCheckpoint* resumed = nullptr);
 
   const std::string& path() const { return path_; }
   /// Starts the checkpoint of `step`: the folder to write its files to.

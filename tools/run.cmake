@@ -27,6 +27,7 @@ if(TARGET agpcs_runtime_torch)
       run_replan.cc
       run_report.cc
       run_save.cc
+      run_start.cc
     DEPS tools_common tools_replan ir frontend runtime_torch ${run_transports}
     PRIVATE_DEPS CLI11::CLI11 Threads::Threads)
   target_compile_definitions(agpcs_tools_run PRIVATE

@@ -275,11 +275,12 @@ Status restore(const FoundCheckpoint* found, Executor& executor, Transport& tran
 
 Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::open(const CheckpointOptions& options,
                                                                const Graph& graph, int rank,
-                                                               std::int64_t first_step) {
+                                                               std::int64_t first_step,
+                                                               const FoundCheckpoint* resumed) {
   std::unique_ptr<CheckpointSaver> saver(new CheckpointSaver(options, first_step));
   if (rank != 0) return saver;
   AGPCS_TRY(saver->model_, lay_out_model(options.model, trained_tensors(graph), kModelDataFile));
-  AGPCS_TRY(saver->folder_, CheckpointFolder::open(options.folder, first_step));
+  AGPCS_TRY(saver->folder_, CheckpointFolder::open(options.folder, first_step, resumed));
   return saver;
 }
 

@@ -32,15 +32,18 @@ struct CheckpointOptions {
 class CheckpointSaver {
  public:
   /// On rank 0: takes the folder, and lays the saved model out, so that what is wrong is found
-  /// before training. `first_step`: that training begins or goes on with.
+  /// before training. `first_step`: that training begins or goes on with, from `resumed` on rank 0.
   static Result<std::unique_ptr<CheckpointSaver>> open(const CheckpointOptions& options,
                                                        const Graph& graph, int rank,
-                                                       std::int64_t first_step);
+                                                       std::int64_t first_step,
+                                                       const FoundCheckpoint* resumed = nullptr);
 
   /// Saves the state before step `step`. All ranks call it, between two steps. What is there
   /// already, because it was saved or resumed from, is not written again. On failure, which rank 0
   /// names, the transport is aborted, and the checkpoint before this one is whole.
   Status save(const Executor& executor, Transport& transport, const Plan& plan, std::int64_t step);
+  /// Whether `save` would have anything to do.
+  bool is_due(std::int64_t step) const { return step != last_; }
 
  private:
   CheckpointSaver(const CheckpointOptions& options, std::int64_t first_step)

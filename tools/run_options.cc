@@ -11,6 +11,9 @@ constexpr const char* kExamples =
     "  agpcs-run model.plan model.onnx --local --steps 100\n"
     "      start all ranks of the plan on this machine, with synthetic data\n"
     "  agpcs-run model.plan model.onnx --local --data images.npy --labels labels.npy\n"
+    "  agpcs-run model.plan model.onnx --local --steps 10000 --save out --save-every 500 \\\n"
+    "      --resume out\n"
+    "      write checkpoints, and go on from the newest one when started again\n"
     "  AGPCS_JOB_TOKEN=$(openssl rand -hex 16) torchrun --no-python --nproc-per-node 4 \\\n"
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
@@ -40,11 +43,14 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("model", options.model, "the ONNX model that the plan was made for")->required();
   const CLI::Validator positive(not_positive, "POSITIVE");
   app.add_flag("--local", options.local, "start every rank of the plan on this machine");
-  app.add_option("--steps", options.steps, "how many steps to train")
+  app.add_option("--steps", options.steps,
+                 "how many steps to train, those before --resume included")
       ->capture_default_str()
       ->check(positive);
-  app.add_option("--seed", options.seed, "of missing weights, synthetic data and dropout")
-      ->capture_default_str();
+  const CLI::Option* seed =
+      app.add_option("--seed", options.seed,
+                     "of missing weights, synthetic data and dropout; with --resume its own")
+          ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(positive);
@@ -65,7 +71,19 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
   add_replan_options(app, options);
+  CLI::Option* save = app.add_option(
+      "--save", options.save,
+      "write checkpoints, which are ONNX models, to this folder, at the end at least");
+  app.add_option("--save-every", options.save_every, "also every so many steps")
+      ->check(positive)
+      ->needs(save);
+  app.add_option("--keep-checkpoints", options.keep_checkpoints, "how many of the newest to keep")
+      ->capture_default_str()
+      ->check(positive);
+  app.add_option("--resume", options.resume,
+                 "go on from this checkpoint, or from the newest one in this folder");
   const auto code = parse_arguments(app, args, console);
+  options.seed_given = seed->count() > 0;
   options.agreed = {{"--transport", options.transport},
                     {"--steps", std::to_string(options.steps)},
                     {"--seed", std::to_string(options.seed)},

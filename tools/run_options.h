@@ -28,6 +28,11 @@ struct RunOptions : JobOptions {
   std::string replan;            ///< cluster file; empty: the plan stays
   double replan_horizon = 3600;  ///< seconds
   int max_switches = 2;
+  bool seed_given = false;      ///< on the command line
+  std::string save;             ///< folder of checkpoints; empty: none
+  std::int64_t save_every = 0;  ///< steps; 0: at the end alone
+  int keep_checkpoints = 2;
+  std::string resume;  ///< checkpoint, or folder of checkpoints; empty: begin at step 0
 };
 
 /// Parses the command line. Nothing when the command is to go on, else the exit code.

@@ -5,9 +5,11 @@
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
 #include "tools/interrupt.h"
+#include "tools/run_checkpoint.h"
 #include "tools/run_replan.h"
 #include "tools/run_report.h"
 #include "tools/run_save.h"
+#include "tools/run_start.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
@@ -17,6 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <initializer_list>
 #include <memory>
@@ -58,15 +61,16 @@ Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph
 }
 
 Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const Plan& plan,
-                                                     const RunOptions& options, const Seat& seat) {
+                                                     const RunOptions& options, std::uint64_t seed,
+                                                     const Seat& seat) {
   AGPCS_TRY(const auto files, input_files(graph, plan, options));
   TorchOptions torch;
-  torch.seed = options.seed;
+  torch.seed = seed;
   torch.device = seat.device;
   torch.fixed_batch = options.fixed_batch;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   torch.threads = options.threads > 0 ? options.threads : std::max(1, cores / seat.local_size);
-  AGPCS_TRY(torch.data, open_npy_data(graph, files, options.seed));
+  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed));
   return make_torch_executor(graph, std::move(torch));
 }
 
@@ -87,9 +91,53 @@ struct StopRequest {
   std::int64_t after = -1;  ///< steps done when all ranks stopped before the last one
 };
 
+// The checkpoints of one rank's training; does nothing where none are wanted.
+class Checkpoints {
+ public:
+  Checkpoints(const RunOptions& options, const TrainingStart& start, int rank, RunReport& report)
+      : options_(options), start_(start), rank_(rank), report_(report) {}
+
+  // Before the first step.
+  Status begin(const Graph& graph, Trainer& trainer, Transport& transport) {
+    const auto limit = milliseconds_of(options_.timeout);
+    const FoundCheckpoint* found = rank_ == 0 && start_.found ? &*start_.found : nullptr;
+    if (start_.step > 0) {
+      AGPCS_RETURN_IF_ERROR(
+          restore_checkpoint(found, trainer.executor(), transport, trainer.plan(), limit));
+      if (found != nullptr) report_.resumed(found->folder, start_.step);
+    }
+    if (!start_.saves) return {};
+    const CheckpointOptions to{options_.save, options_.keep_checkpoints, options_.model,
+                               start_.seed, limit};
+    AGPCS_TRY(saver_, CheckpointSaver::open(to, graph, rank_, start_.step, found));
+    return {};
+  }
+  // Between two steps, and with `last` after the last one.
+  Status save(Trainer& trainer, Transport& transport, bool last) {
+    const std::int64_t step = trainer.next_step();
+    const bool due = last || (start_.save_every > 0 && step % start_.save_every == 0);
+    if (!saver_ || !due || !saver_->is_due(step)) return {};
+    const auto begin = std::chrono::steady_clock::now();
+    AGPCS_RETURN_IF_ERROR(saver_->save(trainer.executor(), transport, trainer.plan(), step));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (rank_ == 0) {
+      report_.saved(options_.save + "/" + checkpoint_name(step), step, seconds.count());
+    }
+    return {};
+  }
+
+ private:
+  const RunOptions& options_;
+  const TrainingStart& start_;
+  const int rank_;
+  RunReport& report_;
+  std::unique_ptr<CheckpointSaver> saver_;
+};
+
 // Trains over a connected transport.
-Status train(const Graph& graph, const Plan& plan, const RunOptions& options, const Seat& seat,
-             Transport& transport, StopRequest& stop, Console console) {
+Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
+             const TrainingStart& start, const Seat& seat, Transport& transport, StopRequest& stop,
+             Console console) {
   const auto of_rank = [&](const Status& status) {
     return Status(status.code(),
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
@@ -100,6 +148,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
   TrainerOptions trainer_options;
   trainer_options.replay.limit = milliseconds_of(options.timeout);
   trainer_options.replay.check_finite = !options.allow_nan;
+  trainer_options.replay.first_step = start.step;
   std::unique_ptr<CompilerReplanner> replanner;
   if (reports) {
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
@@ -111,7 +160,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
     };
   }
   const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
-    auto executor = make_executor(graph, plan, options, seat);
+    auto executor = make_executor(graph, plan, options, start.seed, seat);
     if (!executor.ok()) return of_rank(executor.status());
     return std::unique_ptr<Executor>(std::move(*executor));
   };
@@ -125,12 +174,19 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options, co
     if (!notes.empty()) console.err << notes << (notes.back() == '\n' ? "" : "\n");
     report.start(options.transport);
   }
+  Checkpoints checkpoints(options, start, seat.rank, report);
+  const Status begun = checkpoints.begin(graph, *trainer, transport);
+  if (!begun.ok()) return of_rank(begun);
   while (trainer->next_step() < options.steps && !trainer->stops()) {
     if (*stop.asked) trainer->ask_to_stop();
     AGPCS_TRY(const StepReport done, trainer->run_step());
     if (reports) report.step(done);
+    const Status saved = checkpoints.save(*trainer, transport, false);
+    if (!saved.ok()) return of_rank(saved);
   }
   if (trainer->next_step() < options.steps) stop.after = trainer->next_step();
+  const Status kept = checkpoints.save(*trainer, transport, true);
+  if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
   if (options.save_parameters.empty()) return {};
   const Status saved =
@@ -172,6 +228,7 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
                     Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) console.err << model.warnings;
+  AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
@@ -180,7 +237,7 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
   const InterruptFlag interrupt(place.local() ? std::initializer_list<int>{SIGTERM}
                                               : std::initializer_list<int>{SIGINT, SIGTERM});
   stop.asked = &interrupt.flag();
-  AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, seat, *transport, stop, console));
+  AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));
   // Nobody closes a connection that another rank still reads from.
   return bootstrap.barrier("trained", milliseconds_of(options.timeout));
 }
@@ -215,6 +272,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   console.err << model.warnings;
+  AGPCS_TRY(const TrainingStart start, find_start(options, plan, console));
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
   std::vector<Status> said(static_cast<std::size_t>(ranks));
@@ -227,7 +285,7 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
       const Seat seat{rank, ranks, "cpu"};
       Status& status = said[static_cast<std::size_t>(rank)];
       StopRequest& stop = stops[static_cast<std::size_t>(rank)];
-      status = train(model.graph, plan, options, seat, *transport, stop, console);
+      status = train(model.graph, plan, options, start, seat, *transport, stop, console);
       if (!status.ok()) transport->abort(status);
     });
   }

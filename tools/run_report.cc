@@ -164,7 +164,24 @@ void RunReport::print_event_json(const TrainerEvent& event) {
   console_.out << line << "}" << std::endl;
 }
 
+void RunReport::resumed(const std::string& folder, std::int64_t step) {
+  console_.out << (json_ ? fmt::format(R"({{"event": "resumed", "step": {}, "folder": {}}})", step,
+                                       json_string(folder))
+                         : fmt::format("  * going on from step {}: {}", step, folder))
+               << std::endl;
+}
+
+void RunReport::saved(const std::string& folder, std::int64_t step, double seconds) {
+  console_.out << (json_ ? fmt::format(R"({{"event": "saved", "step": {}, "folder": {}, )"
+                                       R"("seconds": {}}})",
+                                       step, json_string(folder), json_number(seconds))
+                         : fmt::format("  * saved the checkpoint of step {} in {}: {}", step,
+                                       figure(seconds, "s"), folder))
+               << std::endl;
+}
+
 void RunReport::summary() {
+  if (seconds_.empty()) return;
   // The first step also warms up memory and caches.
   const std::vector<double> steady(seconds_.begin() + (seconds_.size() > 1 ? 1 : 0),
                                    seconds_.end());

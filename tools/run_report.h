@@ -14,13 +14,15 @@
 namespace agpcs {
 
 /// Reports on `console.out`. With `json` every line is a JSON object: "start", "step", "drift",
-/// "proposed", "kept", "switched" and "summary" by its "event".
+/// "proposed", "kept", "switched", "resumed", "saved" and "summary" by its "event".
 class RunReport {
  public:
   RunReport(const Plan& plan, bool json, Console console);
   void start(const std::string& transport);
   void step(const StepReport& report);
   void event(const TrainerEvent& event);
+  void resumed(const std::string& folder, std::int64_t step);
+  void saved(const std::string& folder, std::int64_t step, double seconds);
   void summary();
 
  private:
