@@ -2,7 +2,7 @@
 // The test is Page's cumulative sum in the form of Hinkley (E. S. Page, "Continuous inspection
 // schemes", Biometrika 1954; D. V. Hinkley, Biometrika 1971), on logarithms, so that twice and half
 // as fast count alike. Of each exchange at most `clip_` enters a sum: two exchanges, however bad,
-// raise no alarm.
+// raise no alarm. Threshold and common part: docs/reliability.md, "Drift".
 #include "ir/check.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
@@ -21,20 +21,44 @@ namespace {
 
 /// Of the threshold.
 constexpr double kClip = 0.45;
-/// Exchanges whose median sets a reference, and after how many communication has a first one.
-constexpr std::size_t kLearned = 8, kFirstLearned = 3;
+/// Exchanges whose median sets a reference: so many, of a noisy quantity at first more.
+constexpr std::size_t kLearned = 8, kMostLearned = 32;
 /// Exchanges that the size of a change is told from, at most.
 constexpr std::size_t kRecent = 8;
-/// For so many exchanges a change of computing explains changes of communication; communication
-/// waits for so many where computing might be about to change.
-constexpr std::int64_t kExplains = 6;
+/// A change of computing explains those of communication that began with it, give or take so many
+/// exchanges; communication waits for so many where computing might be about to change.
+constexpr std::int64_t kAtATime = 2;
 constexpr int kHeld = 2;
+/// A sum must reach this times the height that noise reached in so many exchanges, but never more
+/// than so many thresholds.
+constexpr double kAboveNoise = 2, kMostThresholds = 8;
+constexpr std::int64_t kRemembered = 1000;
+/// Of how far exchanges are off at first, so high noise may make a sum.
+constexpr double kFirstNoise = 3;
+/// A change that goes away within so many exchanges was noise.
+constexpr std::int64_t kMoment = 12;
 
 double median_of(std::vector<double> values) {
   AGPCS_CHECK(!values.empty(), "median of nothing");
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// The second largest distance from the median: one outlier says nothing.
+double second_largest_off(const std::vector<double>& values) {
+  const double normal = median_of(values);
+  std::vector<double> off;
+  for (const double value : values) off.push_back(std::abs(value - normal));
+  std::sort(off.begin(), off.end());
+  return off[off.size() - 2];
+}
+
+/// Of an even number of values, of the middle two and all between them that nearest to 0: of two
+/// devices, the one that is off changed.
+double middle_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return std::clamp(0.0, values[(values.size() - 1) / 2], values[values.size() / 2]);
 }
 
 }  // namespace
@@ -94,6 +118,30 @@ void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
 std::vector<DriftChange> DriftDetector::add(std::int64_t step,
                                             const std::vector<RankStatistics>& by_rank) {
   if (++exchanges_ == 1) return {};  // its steps warmed up
+  read(by_rank);
+  std::vector<DriftChange> changes;
+  const double common = is_learned(Quantity::kCompute) ? in_common() : 0;
+  const bool compared = is_learned(Quantity::kCompute);
+  for (int q = 0; q < kQuantityCount; ++q) {
+    const auto quantity = static_cast<Quantity>(q);
+    if (!is_learned(quantity)) {
+      learn_normal(quantity);
+      continue;
+    }
+    for (Series& series : series_) {
+      if (series.quantity == quantity) observe(series, common, step - every_);
+    }
+  }
+  if (!compared && is_learned(Quantity::kCompute)) changes = compare_with_plan(step);
+  // Those of computing come first, and explain others.
+  for (Series& series : series_) {
+    if (settle(series)) changes.push_back(change_of(series));
+  }
+  list_established();
+  return changes;
+}
+
+void DriftDetector::read(const std::vector<RankStatistics>& by_rank) {
   for (Series& series : series_) {
     double least = 0;
     for (std::size_t i = 0; i < series.ranks.size(); ++i) {
@@ -103,82 +151,145 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
       const double value = by_rank[rank][static_cast<std::size_t>(series.quantity)];
       least = i == 0 ? value : std::min(least, value);
     }
-    observe(series, std::isfinite(least) ? least : series.reference, step - every_);
+    series.value = std::isfinite(least) ? least : series.reference;
   }
-  std::vector<DriftChange> changes;
-  // Those of computing come first, and explain others.
+}
+
+// All of a quantity at once; communication not before computing.
+void DriftDetector::learn_normal(Quantity quantity) {
+  std::size_t count = 0;
+  bool quiet = quantity == Quantity::kCompute || is_learned(Quantity::kCompute);
   for (Series& series : series_) {
-    if (settle(series)) changes.push_back(change_of(series));
+    if (series.quantity != quantity) continue;
+    if (series.learned.size() == kMostLearned) series.learned.erase(series.learned.begin());
+    series.learned.push_back(series.value);
+    count = series.learned.size();
+    quiet = quiet && count >= kLearned && second_largest_off(series.learned) <= dead_zone(quantity);
   }
-  established_.clear();
+  if (count > 0 && count < kMostLearned && !quiet) return;
+  for (Series& series : series_) {
+    if (series.quantity != quantity) continue;
+    note_noise(quantity, kFirstNoise * second_largest_off(series.learned));
+    series.normal = series.reference = median_of(series.learned);
+    series.learning = false;
+    series.learned.clear();
+  }
+  learned_[static_cast<std::size_t>(quantity)] = true;
+}
+
+// What is off by much from the beginning, beside the other devices.
+std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
+  std::vector<double> off;
   for (const Series& series : series_) {
-    if (series.established) established_.push_back(change_of(series));
+    if (series.quantity == Quantity::kCompute) off.push_back(series.reference);
+  }
+  if (off.size() < 2) return {};
+  const double common = middle_of(std::move(off));
+  std::vector<DriftChange> changes;
+  for (Series& series : series_) {
+    if (series.quantity != Quantity::kCompute ||
+        std::abs(series.reference - common) <= 2 * dead_zone_) {
+      continue;
+    }
+    series.normal = common;
+    series.since = std::max<std::int64_t>(0, step - (exchanges_ - 1) * every_);
+    series.established = true;
+    changes.push_back(change_of(series));
   }
   return changes;
 }
 
-void DriftDetector::observe(Series& series, double value, std::int64_t first_step) const {
-  if (series.recent.size() == kRecent) series.recent.erase(series.recent.begin());
-  series.recent.push_back(value);
-  const bool tested = series.quantity == Quantity::kCompute || !series.first ||
-                      series.learned.size() >= kFirstLearned;
-  if (tested) {
-    const double off = value - series.reference;
-    const auto sum_up = [&](Sum& sum, double beyond) {
-      if (sum.value <= 0) sum = {0, first_step, 0};
-      sum.value = std::max(0.0, sum.value + std::clamp(beyond - dead_zone_, -dead_zone_, clip_));
-      ++sum.exchanges;
-    };
-    sum_up(series.up, off);
-    sum_up(series.down, -off);
+double DriftDetector::in_common() const {
+  std::vector<double> off;
+  for (const Series& series : series_) {
+    if (series.quantity == Quantity::kCompute) off.push_back(series.value - series.reference);
   }
-  if (series.learning) learn(series, value);
+  return off.size() < 2 ? 0 : middle_of(std::move(off));
 }
 
-void DriftDetector::learn(Series& series, double value) const {
-  series.learned.push_back(value);
-  const bool computes = series.quantity == Quantity::kCompute;
-  if (series.first && !computes && series.learned.size() == kFirstLearned) {
-    series.reference = series.normal = median_of(series.learned);
+double DriftDetector::dead_zone(Quantity quantity) const {
+  return quantity == Quantity::kCompute ? dead_zone_ : 2 * dead_zone_;
+}
+
+void DriftDetector::observe(Series& series, double common, std::int64_t first_step) {
+  double off = series.value - series.reference;
+  // A busy machine sends later, too; but a faster one explains no message that is late.
+  if (series.quantity == Quantity::kCompute) {
+    off -= common;
+  } else {
+    off -= std::clamp(common, std::min(off, 0.0), std::max(off, 0.0));
   }
+  if (series.recent.size() == kRecent) series.recent.erase(series.recent.begin());
+  series.recent.push_back(series.reference + off);
+  add_up(series.up, series.quantity, off, first_step);
+  add_up(series.down, series.quantity, -off, first_step);
+  if (series.learning) relearn(series);
+}
+
+void DriftDetector::add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step) {
+  if (sum.value <= 0) sum = {0, 0, first_step, exchanges_};
+  const double dead = dead_zone(quantity);
+  sum.value = std::max(0.0, sum.value + std::clamp(off - dead, -dead, clip_));
+  sum.peak = std::max(sum.peak, sum.value);
+  if (sum.value <= 0 && sum.peak > 0) note_noise(quantity, sum.peak);
+}
+
+void DriftDetector::note_noise(Quantity quantity, double height) {
+  std::vector<Height>& heights = noise_[static_cast<std::size_t>(quantity)];
+  while (!heights.empty() && heights.back().height <= height) heights.pop_back();
+  heights.push_back({exchanges_, height});
+  const auto old = std::find_if(heights.begin(), heights.end(), [&](const Height& reached) {
+    return exchanges_ - reached.exchange < kRemembered;
+  });
+  heights.erase(heights.begin(), old);
+}
+
+double DriftDetector::threshold(Quantity quantity) const {
+  const std::vector<Height>& heights = noise_[static_cast<std::size_t>(quantity)];
+  const auto highest = std::find_if(heights.begin(), heights.end(), [&](const Height& reached) {
+    return exchanges_ - reached.exchange < kRemembered;
+  });
+  const double noise = highest == heights.end() ? 0 : highest->height;
+  return std::clamp(kAboveNoise * noise, threshold_, kMostThresholds * threshold_);
+}
+
+// Within the dead zone of what it was before: a larger step is for the test to find.
+void DriftDetector::relearn(Series& series) const {
+  series.learned.push_back(series.recent.back());
   if (series.learned.size() < kLearned) return;
-  // Within the dead zone of what it was before: a larger step is for the test to find.
-  const double median = median_of(series.learned);
+  const double dead = dead_zone(series.quantity);
   series.reference =
-      std::clamp(median, series.reference - dead_zone_, series.reference + dead_zone_);
-  if (series.first) series.normal = series.reference;
-  series.first = series.learning = false;
+      std::clamp(median_of(series.learned), series.reference - dead, series.reference + dead);
+  series.learning = false;
   series.learned.clear();
 }
 
-bool DriftDetector::alarms(Series& series) const {
-  return std::max(series.up.value, series.down.value) > threshold_;
-}
-
 // Moves the reference to where the series is since the sum left 0; false when that is where it was.
-bool DriftDetector::establish(Series& series) const {
-  const Sum sum = series.up.value > threshold_ ? series.up : series.down;
-  const std::size_t count = std::min(sum.exchanges, series.recent.size());
-  std::vector<double> values(series.recent.end() - static_cast<std::ptrdiff_t>(count),
-                             series.recent.end());
-  double level = median_of(values);
-  if (std::abs(level - series.reference) <= dead_zone_) {
-    // Some exchanges are much off, the others are not: what they amount to, each within bounds.
-    const double most = dead_zone_ + clip_;
-    level = 0;
-    for (const double value : values) {
-      level += std::clamp(value, series.reference - most, series.reference + most);
-    }
-    level /= static_cast<double>(values.size());
-  }
+bool DriftDetector::establish(Series& series) {
+  const double dead = dead_zone(series.quantity);
+  const bool rises = series.up.value > series.down.value;
+  const Sum sum = rises ? series.up : series.down;
+  const auto exchanges = static_cast<std::size_t>(exchanges_ - sum.exchange + 1);
+  const std::size_t count = std::min(exchanges, series.recent.size());
+  const double level = median_of(std::vector<double>(
+      series.recent.end() - static_cast<std::ptrdiff_t>(count), series.recent.end()));
   series.up = series.down = {};
   series.held = 0;
-  if (std::abs(level - series.reference) <= dead_zone_) return false;
-  series.change = level - series.reference;
+  const double change = level - series.reference;
+  if (std::abs(change) <= dead) {  // some exchanges are much off, most are not
+    note_noise(series.quantity, sum.peak);
+    return false;
+  }
+  if (series.changed_in > 0 && exchanges_ - series.changed_in < kMoment &&
+      (change > 0) != (series.change > 0)) {
+    const auto lasted = static_cast<double>(sum.exchange - series.began_in);
+    note_noise(series.quantity, lasted * std::min(clip_, std::abs(series.change) - dead));
+  }
+  series.change = change;
   series.changed_in = exchanges_;
+  series.began_in = sum.exchange;
   series.since = sum.since;
   series.reference = level;
-  series.first = false;
   series.learning = true;
   series.learned.clear();
   return true;
@@ -187,10 +298,9 @@ bool DriftDetector::establish(Series& series) const {
 // A slow device keeps those that exchange something with it waiting, and is slow to send itself.
 bool DriftDetector::is_explained(const Series& series) const {
   for (const Series& other : series_) {
-    if (other.quantity != Quantity::kCompute || other.changed_in == 0 ||
-        exchanges_ - other.changed_in >= kExplains) {
-      continue;
-    }
+    const bool at_a_time = series.began_in >= other.began_in - kAtATime &&
+                           series.began_in <= other.changed_in + kAtATime;
+    if (other.quantity != Quantity::kCompute || other.changed_in == 0 || !at_a_time) continue;
     if (series.quantity == Quantity::kSend) return true;
     if (other.stage == series.stage &&
         std::abs(series.change) <= std::abs(other.change) + dead_zone_) {
@@ -202,9 +312,10 @@ bool DriftDetector::is_explained(const Series& series) const {
 
 bool DriftDetector::is_held(Series& series) const {
   if (series.quantity == Quantity::kCompute || series.held >= kHeld) return false;
+  const double alert = threshold(Quantity::kCompute) / 4;
   const bool computing = std::any_of(series_.begin(), series_.end(), [&](const Series& other) {
     return other.quantity == Quantity::kCompute &&
-           std::max(other.up.value, other.down.value) > threshold_ / 4;
+           std::max(other.up.value, other.down.value) > alert;
   });
   if (computing) ++series.held;
   return computing;
@@ -212,12 +323,20 @@ bool DriftDetector::is_held(Series& series) const {
 
 // Whether there is a change to tell.
 bool DriftDetector::settle(Series& series) {
-  if (!alarms(series) || is_held(series) || !establish(series)) return false;
+  const bool alarms = std::max(series.up.value, series.down.value) > threshold(series.quantity);
+  if (!alarms || is_held(series) || !establish(series)) return false;
   const bool before = series.established;
-  const bool normal = std::abs(series.reference - series.normal) <= dead_zone_;
+  const bool normal = std::abs(series.reference - series.normal) <= dead_zone(series.quantity);
   if (!normal && series.quantity != Quantity::kCompute && is_explained(series)) return false;
   series.established = !normal;
   return before || series.established;
+}
+
+void DriftDetector::list_established() {
+  established_.clear();
+  for (const Series& series : series_) {
+    if (series.established) established_.push_back(change_of(series));
+  }
 }
 
 DriftChange DriftDetector::change_of(const Series& series) const {

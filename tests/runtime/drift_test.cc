@@ -215,13 +215,49 @@ TEST(DriftDetector, AnOffsetOfTheCostModelIsNormal) {
 
 TEST(DriftDetector, ADeviceThatIsSlowFromTheBeginningIsTold) {
   EXPECT_EQ(told(plan_of({2}), steady, {{Quantity::kCompute, 0, 3, 0}}, 600),
-            "step 19: host0/0 computes 3 times slower than expected since step 4\n");
+            "step 44: host0/0 computes 3 times slower than expected since step 4\n");
 }
 
 TEST(DriftDetector, WaitingForOthersFromTheBeginningIsNormal) {
   EXPECT_EQ(told(plan_of({2, 2}), steady,
                  {{Quantity::kSend, 0, 9, 0}, {Quantity::kAllReduce, -1, 3, 0}}, 600),
             "");
+}
+
+TEST(DriftDetector, WhatAllDevicesHaveInCommonIsNoChangeOfOne) {
+  const std::vector<Injected> busy = {{Quantity::kCompute, -1, 3, 499, 999},
+                                      {Quantity::kAllReduce, -1, 2.5, 499, 999},
+                                      {Quantity::kSend, -1, 2.5, 499, 999}};
+  EXPECT_EQ(told(plan_of({2, 2}), noise(4, 0.1), busy, 2000), "");
+  std::vector<Injected> with_change = busy;
+  with_change.push_back({Quantity::kCompute, 3, 2.5, 699});
+  EXPECT_EQ(told(plan_of({2, 2}), steady, with_change, 900),
+            "step 714: host1/1 computes 2.53 times slower than expected since step 699\n");
+}
+
+TEST(DriftDetector, BothDevicesOfAHostAreNamed) {
+  EXPECT_EQ(told(plan_of({2, 2}), steady,
+                 {{Quantity::kCompute, 2, 2.5, 99}, {Quantity::kCompute, 3, 2.5, 99}}, 300),
+            "step 114: host1/0 computes 2.5 times slower than expected since step 99\n"
+            "step 114: host1/1 computes 2.5 times slower than expected since step 99\n");
+}
+
+TEST(DriftDetector, AClusterThatIsSlowerThanPlannedAltogetherIsNoChange) {
+  EXPECT_EQ(told(plan_of({4}), noise(8, 0.1), {{Quantity::kCompute, -1, 5, 0}}, 1000), "");
+  EXPECT_EQ(told(plan_of({4}), steady,
+                 {{Quantity::kCompute, -1, 5, 0}, {Quantity::kCompute, 1, 0.5, 499}}, 600),
+            "step 519: host0/1 computes 2 times faster than expected since step 499\n");
+}
+
+TEST(DriftDetector, WhatComesAndGoesIsNoise) {
+  // A device that is slow for 30 steps of each 400: told the first time, then known.
+  std::vector<Injected> bursts;
+  for (std::int64_t from = 399; from < 10'000; from += 400) {
+    bursts.push_back({Quantity::kCompute, 1, 2.5, from, from + 30});
+  }
+  EXPECT_EQ(told(plan_of({2}), steady, bursts, 10'000),
+            "step 414: host0/1 computes 2.5 times slower than expected since step 399\n"
+            "step 444: host0/1 computes as expected again since step 429\n");
 }
 
 TEST(DriftDetector, ASlowDriftIsFound) {

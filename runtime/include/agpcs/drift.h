@@ -60,10 +60,11 @@ class StepStatistics {
 };
 
 struct DriftOptions {
-  /// Changes of speed up to this factor are not looked for: noise, and errors of the cost model.
-  double tolerance = 1.25;
-  /// Threshold of the cumulative sum: larger means fewer false alarms and a longer delay.
-  /// docs/reliability.md has both, measured.
+  /// Changes of speed up to this factor are not looked for (of communication: up to its square):
+  /// noise, and errors of the cost model.
+  double tolerance = 1.35;
+  /// Threshold of the cumulative sum where there is no noise: larger means fewer false alarms and a
+  /// longer delay. docs/reliability.md has both, measured.
   double threshold = 1.5;
   /// Where the steps between two exchanges are expected to take less than this together, the
   /// threshold grows in proportion: what ends within a moment is no change of the hardware.
@@ -74,9 +75,8 @@ struct DriftOptions {
 struct DriftChange {
   Quantity quantity = Quantity::kCompute;
   int rank = 0;  ///< kCompute, kSend: the rank; kAllReduce: the first rank of its stage
-  /// Seconds now over seconds that are normal: those expected, corrected by what the first
-  /// exchanges showed them to be off by within the tolerance. Below 1: faster than normal; about 1:
-  /// normal again.
+  /// Seconds now over seconds that are normal, beside the other devices: what all devices have in
+  /// common is no change of one. Below 1: faster than normal; about 1: normal again.
   double factor = 1;
   std::int64_t since = 0;  ///< step at which it began, as far as can be told
 };
@@ -87,12 +87,13 @@ std::string describe(const Plan& plan, const DriftChange& change);
 /// A two-sided Page-Hinkley (CUSUM) test for each rank and quantity, on what ranks share. A value,
 /// deterministic: ranks that are given the same figures say the same.
 ///
-/// Of a plan's first exchange nothing is concluded (its steps warm up). Computing is compared with
-/// the plan: an offset of more than tolerance squared is told as a change; one within the tolerance
-/// is taken for an error of the cost model, and is normal from then on. Communication includes
-/// waiting for others, which no plan says of one rank: what the first exchanges show is normal. A
-/// change of communication that changes of computing explain is not told. docs/reliability.md has
-/// details.
+/// The first exchanges show what is normal: 9 of them (the first one warms up), up to 33 where they
+/// are noisy. A device that is off by more than tolerance squared then, beside the others, is told
+/// as a change; less is taken for an error of the cost model. From then on each is compared with
+/// its normal, after what all devices have in common is taken off: a machine that is busy with
+/// other work slows them all. The threshold is twice the height that noise made a sum reach in the
+/// last 1000 exchanges. A change of communication that changes of computing explain is not told.
+/// docs/reliability.md has details.
 class DriftDetector {
  public:
   explicit DriftDetector(const Plan& plan, const DriftOptions& options = {});
@@ -109,9 +110,9 @@ class DriftDetector {
  private:
   /// A cumulative sum and where it left 0.
   struct Sum {
-    double value = 0;
+    double value = 0, peak = 0;
     std::int64_t since = 0;     ///< step
-    std::size_t exchanges = 0;  ///< since then
+    std::int64_t exchange = 0;  ///< the first one
   };
   /// One rank's quantity. Logarithms of ratios, but for seconds.
   struct Series {
@@ -121,30 +122,47 @@ class DriftDetector {
     double expected_seconds = 0, floor_seconds = 0;
     double normal = 0;     ///< that counts as factor 1
     double reference = 0;  ///< that counts as no change
+    double value = 0;      ///< of this exchange
     Sum up, down;
     std::vector<double> recent;   ///< the last few, newest last
     std::vector<double> learned;  ///< since `reference` was set, while it is learned
-    bool first = true;            ///< `normal` is learned, too
     bool learning = true;
     std::int64_t changed_in = 0;  ///< exchange that last established a change; 0: none
+    std::int64_t began_in = 0;    ///< exchange in which that began
     double change = 0;            ///< by how much it did
     int held = 0;                 ///< exchanges
     std::int64_t since = 0;       ///< step
     bool established = false;
   };
+  /// That a sum reached before it fell back to 0.
+  struct Height {
+    std::int64_t exchange = 0;
+    double height = 0;
+  };
   void watch(const Plan& plan, int rank, Quantity quantity);
-  void observe(Series& series, double value, std::int64_t first_step) const;
-  void learn(Series& series, double value) const;
-  bool alarms(Series& series) const;
-  bool establish(Series& series) const;
+  void read(const std::vector<RankStatistics>& by_rank);
+  void learn_normal(Quantity quantity);
+  bool is_learned(Quantity quantity) const { return learned_[static_cast<std::size_t>(quantity)]; }
+  std::vector<DriftChange> compare_with_plan(std::int64_t step);
+  double in_common() const;
+  void observe(Series& series, double common, std::int64_t first_step);
+  void add_up(Sum& sum, Quantity quantity, double off, std::int64_t first_step);
+  void relearn(Series& series) const;
+  void note_noise(Quantity quantity, double height);
+  double dead_zone(Quantity quantity) const;
+  double threshold(Quantity quantity) const;
+  bool establish(Series& series);
   bool is_explained(const Series& series) const;
   bool is_held(Series& series) const;
   bool settle(Series& series);
+  void list_established();
   DriftChange change_of(const Series& series) const;
 
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
   std::vector<Series> series_;  ///< by quantity, then rank; those of which something is expected
+  std::array<bool, kQuantityCount> learned_{};
+  std::array<std::vector<Height>, kQuantityCount> noise_;  ///< by exchange, of falling height
   std::vector<DriftChange> established_;
 };
 
