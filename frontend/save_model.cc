@@ -181,7 +181,30 @@ class ModelSaver {
     moved_.insert(&tensor);
   }
 
+  // Constants that were the shapes of what is removed, and nothing else.
+  void add_their_shapes() {
+    std::unordered_map<std::string, int> uses;
+    for (const onnx::NodeProto& node : graph().node()) {
+      for (const std::string& input : node.input()) ++uses[input];
+    }
+    for (const onnx::ValueInfoProto& output : graph().output()) ++uses[output.name()];
+    for (const int generator : generators_) {
+      for (const std::string& input : graph().node(generator).input()) --uses[input];
+    }
+    std::unordered_set<std::string> shapes;
+    for (const int generator : generators_) {
+      for (const std::string& input : graph().node(generator).input()) {
+        if (uses[input] == 0) shapes.insert(input);
+      }
+    }
+    for (int i = 0; i < graph().node_size(); ++i) {
+      const onnx::NodeProto& node = graph().node(i);
+      if (is_generator(node) && shapes.count(node.output(0)) != 0) generators_.push_back(i);
+    }
+  }
+
   void remove_generators() {
+    add_their_shapes();
     std::sort(generators_.begin(), generators_.end());
     int kept = 0, at = 0;
     for (const int generator : generators_) {
@@ -230,7 +253,7 @@ class ModelSaver {
   std::unordered_map<std::string, Place> places_;  // by the graph's name
   std::unordered_set<std::string> used_;
   std::unordered_set<const TensorProto*> moved_;
-  std::vector<int> generators_;
+  std::vector<int> generators_;  // nodes to remove
   std::int64_t end_ = 0;
   SavedModel saved_;
 };

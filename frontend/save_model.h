@@ -34,11 +34,11 @@ struct SavedModel {
 
 /// The model at `path` (.onnx or .onnxtxt) with its trained tensors in `data_file`, a file in the
 /// same folder: initializers keep their names, a Constant or ConstantOfShape that fed a weight
-/// makes way for an initializer of that name, and all else is as it was. Other tensors whose values
-/// were in a file of the original move to `data_file`, too. Weights' values are not looked at:
-/// whoever saves writes them to where `tensors` says, one after the other, so that models of any
-/// size are saved in little memory. Tensors of 4 KiB or more begin at a multiple of 4 KiB (they can
-/// be mapped), others at one of 64.
+/// makes way for an initializer of that name (and its shape, a Constant that has no other use, goes
+/// with it), and all else is as it was. Other tensors whose values were in a file of the original
+/// move to `data_file`, too. Weights' values are not looked at: whoever saves writes them to where
+/// `tensors` says, one after the other, so that models of any size are saved in little memory.
+/// Tensors of 4 KiB or more begin at a multiple of 4 KiB (they can be mapped), others at one of 64.
 ///
 /// Errors: those of reading a model; a trained tensor that is not in it, or with another type or
 /// other dims; a value whose file is not there.

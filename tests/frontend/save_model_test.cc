@@ -105,6 +105,27 @@ TEST_F(SaveModel, PointsTrainedTensorsToTheFileOfWeights) {
             original.graph().initializer(1).SerializeAsString());
 }
 
+TEST_F(SaveModel, WhatWasAWeightsShapeAloneGoesWithIt) {
+  const std::string path = write("m.onnxtxt", onnx_text(R"(
+m (float[n, 4] x) => (float[n, 4] y) {
+  s = Constant <value = int64[1] {4}> ()
+  w = ConstantOfShape (s)
+  t = Constant <value = int64[1] {4}> ()
+  v = ConstantOfShape (t)
+  u = Expand (v, t)
+  h = Mul (x, w)
+  k = Add (h, v)
+  y = Add (k, u)
+})"));
+  const auto saved =
+      lay_out_model(path, {{"w", DType::kFp32, {4}}, {"v", DType::kFp32, {4}}}, "w.data");
+  ASSERT_TRUE(saved.ok()) << saved.status().message();
+  const onnx::ModelProto proto = decoded(*saved);
+  std::vector<std::string> outputs;
+  for (const auto& node : proto.graph().node()) outputs.push_back(node.output(0));
+  EXPECT_THAT(outputs, ::testing::ElementsAre("t", "u", "h", "k", "y"));
+}
+
 TEST_F(SaveModel, LargeTensorsBeginAtAPage) {
   onnx::ModelProto proto = onnx_proto(
       "m (float[n, 32] x) => (float[n, 32] y) { h = MatMul(x, c) k = Add(h, a) y = Mul(k, d) }");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest parts of ir: status, element types, generators, digest.
 #include "ir/rng.h"
+#include "ir/sha256.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -8,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <set>
@@ -93,6 +95,19 @@ TEST(Rng, BelowReachesEveryValueAndNoOther) {
     EXPECT_GE(u, 0);
     EXPECT_LT(u, 1);
   }
+}
+
+// Where this processor has instructions for it, they do what the portable code does.
+TEST(Digest, IsTheSameWithAndWithoutTheProcessorsInstructions) {
+  std::string text;
+  for (int i = 0; i < 400; ++i, text += static_cast<char>(37 * i)) {
+    EXPECT_EQ(digest_of(text), portable_digest_of(text)) << i;
+  }
+  Sha256 pieces;  // 63 bytes at a time, so that blocks are put together
+  for (std::size_t at = 0; at < text.size(); at += 63) {
+    pieces.update(text.data() + at, std::min<std::size_t>(63, text.size() - at));
+  }
+  EXPECT_EQ(pieces.digest(), portable_digest_of(text));
 }
 
 // FIPS 180-4 examples, and lengths around the padding boundary (values of coreutils' sha256sum).
