@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstring>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -246,6 +245,33 @@ class CheckpointSource {
   std::map<std::string, CheckpointFileReader> files_;
 };
 
+// First rank 0 gives each item to one of those that need it; then whoever has it passes it on to
+// one that has not, so that 1, 2, 4, ... have it: with a thousand replicas, rank 0 is not asked a
+// thousand times.
+std::vector<std::vector<StateMove>> handing_out(const StateOwners& needed) {
+  std::map<Key, std::pair<StateItem, std::vector<int>>> holders;
+  for (std::size_t rank = 0; rank < needed.size(); ++rank) {
+    for (const StateItem& item : needed[rank]) {
+      auto& at = holders[key_of(item)];
+      at.first = item;
+      at.second.push_back(static_cast<int>(rank));
+    }
+  }
+  std::vector<std::vector<StateMove>> rounds(1);
+  for (const auto& [key, at] : holders) {
+    const auto& [item, ranks] = at;
+    rounds[0].push_back({item, 0, ranks[0]});
+    std::size_t round = 1;
+    for (std::size_t have = 1; have < ranks.size(); have *= 2, ++round) {
+      if (rounds.size() == round) rounds.emplace_back();
+      for (std::size_t i = 0; i < have && i + have < ranks.size(); ++i) {
+        rounds[round].push_back({item, ranks[i], ranks[i + have]});
+      }
+    }
+  }
+  return rounds;
+}
+
 Status restore(const FoundCheckpoint* found, Executor& executor, Transport& transport,
                std::chrono::milliseconds limit) {
   AGPCS_TRY(const StateOwners needed, share_state_owners(executor.state(), transport, limit));
@@ -254,21 +280,22 @@ Status restore(const FoundCheckpoint* found, Executor& executor, Transport& tran
     AGPCS_TRY(source, CheckpointSource::open(*found));
     AGPCS_RETURN_IF_ERROR(source->check(needed));
   }
-  std::vector<StateMove> moves;
-  for (std::size_t rank = 0; rank < needed.size(); ++rank) {
-    for (const StateItem& item : needed[rank]) moves.push_back({item, 0, static_cast<int>(rank)});
-  }
-  std::sort(moves.begin(), moves.end(), [](const StateMove& a, const StateMove& b) {
-    return std::tuple(key_of(a.item), a.to) < std::tuple(key_of(b.item), b.to);
-  });
-  const auto read = [&](const StateItem& item, std::int64_t first, std::int64_t count, float* out) {
-    return source->read(item, first, count, out);
+  const ReadState from_files = [&](const StateItem& item, std::int64_t first, std::int64_t count,
+                                   float* out) { return source->read(item, first, count, out); };
+  const ReadState from_executor = [&](const StateItem& item, std::int64_t first, std::int64_t count,
+                                      float* out) {
+    return executor.read_state(item, first, count, out);
   };
   const auto write = [&](const StateItem& item, std::int64_t first, std::int64_t count,
                          const float* values) {
     return executor.write_state(item, first, count, values);
   };
-  return carry_state(moves, read, write, transport, limit);
+  const auto rounds = handing_out(needed);
+  for (std::size_t round = 0; round < rounds.size(); ++round) {
+    AGPCS_RETURN_IF_ERROR(carry_state(rounds[round], round == 0 ? from_files : from_executor, write,
+                                      transport, limit));
+  }
+  return {};
 }
 
 }  // namespace

@@ -189,6 +189,26 @@ TEST_F(SaveModel, ValuesBesideTheOriginalThatAreNotTrainedMoveToTheFileOfWeights
                         (folder_ / "old.bin").string() + "', which cannot be read"));
 }
 
+TEST_F(SaveModel, MayHaveMoreThanTwoGiB) {
+  onnx::ModelProto proto = onnx_proto(
+      "m (float[n, 40000] x) => (float[n, 40000] y) { h = MatMul(x, a) y = MatMul(h, b) }");
+  for (const char* name : {"a", "b"}) {
+    onnx::TensorProto* tensor = proto.mutable_graph()->add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(onnx::TensorProto::FLOAT);
+    for (int i = 0; i < 2; ++i) tensor->add_dims(40000);
+    make_external(*tensor, "nowhere.bin", "0");
+  }
+  const std::vector<std::int64_t> dims = {40000, 40000};
+  const auto saved =
+      lay_out_model(write("m.onnx", proto.SerializeAsString()),
+                    {{"a", DType::kFp32, dims}, {"b", DType::kFp32, dims}}, "w.data");
+  EXPECT_EQ(text(saved),
+            "a fp32 offset=0 bytes=6400000000\nb fp32 offset=6400000000 bytes=6400000000\n");
+  EXPECT_EQ(text(decoded(*saved).graph().initializer(1)),
+            "b 1 [40000,40000] location=w.data offset=6400000000 length=6400000000");
+}
+
 TEST_F(SaveModel, IsImportedAsTheOriginalIs) {
   for (const char* model : {"samples/models/small_cnn.onnxtxt", "tests/training/models/conv.onnx",
                             "tests/training/models/bert.onnx"}) {

@@ -78,6 +78,7 @@ struct Job {
   Learned learned;
   std::vector<double> losses;
   std::vector<Status> said;  ///< by rank
+  Learned of_stage;          ///< parameters, of whichever replica came first
 };
 
 class Resume : public ::testing::Test {
@@ -143,10 +144,13 @@ class Resume : public ::testing::Test {
     for (const StateItem& item : executor->state()) {
       std::vector<float> values(static_cast<std::size_t>(item.elements));
       AGPCS_RETURN_IF_ERROR(executor->read_state(item, 0, item.elements, values.data()));
-      const bool first =
-          job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks.front() ==
-          rank;
-      if (first) job.learned[{item.tensor, item.slot}] = std::move(values);
+      const auto& ranks =
+          job.plan.stages[static_cast<std::size_t>(job.plan.stage_of_rank(rank))].ranks;
+      if (ranks.front() == rank) job.learned[{item.tensor, item.slot}] = values;
+      const bool own = graph.tensor(graph.find_tensor(item.tensor)).kind == TensorKind::kState;
+      if (own) continue;  // running statistics are each replica's own
+      const auto [at, added] = job.of_stage.emplace(std::pair(item.tensor, item.slot), values);
+      EXPECT_EQ(at->second, values) << "rank " << rank << ": " << item.tensor << " " << item.slot;
     }
     return {};
   }
@@ -206,13 +210,14 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   const Graph graph = testing::training_graph(path_of(c.model));
   const std::string checkpoints = folder_ / "checkpoints";
   Job whole{
-      plan_of(graph, c.optimizer, c.before, c.micro_batches_before), 0, 6, "", "", {}, {}, {}};
-  Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}};
+      plan_of(graph, c.optimizer, c.before, c.micro_batches_before), 0, 6, "", "", {}, {}, {}, {}};
+  Job first{whole.plan, 0, 3, "", checkpoints, {}, {}, {}, {}};
   Job second{plan_of(graph, c.optimizer, c.after, c.micro_batches_after),
              3,
              3,
              checkpoints,
              "",
+             {},
              {},
              {},
              {}};
@@ -245,6 +250,7 @@ std::vector<Case> cases() {
       }
       add("one_rank_to_three", {{4}}, {{3, 1}, {4}}, 2, 2);
       add("three_ranks_to_two", {{3, 1}, {4}}, {{2}, {2}}, 2, 4);
+      add("two_ranks_to_five", {{4}, {4}}, {{1, 1, 1, 1}, {4}}, 2, 2);
     }
   }
   return all;
@@ -257,7 +263,7 @@ TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
   for (const char* model : {"conv", "bert", "bn"}) {
     const Graph graph = testing::training_graph(path_of(model));
     const std::string checkpoints = folder_ / (std::string("of-") + model);
-    Job job{plan_of(graph, "momentum", {{3, 1}, {4}}, 2), 0, 2, "", checkpoints, {}, {}, {}};
+    Job job{plan_of(graph, "momentum", {{3, 1}, {4}}, 2), 0, 2, "", checkpoints, {}, {}, {}, {}};
     run(graph, model, job);
     const auto found = find_checkpoint(checkpoints);
     ASSERT_TRUE(found.ok()) << found.status().message();
@@ -276,7 +282,7 @@ TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
 TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
   const Graph graph = testing::training_graph(path_of("conv"));
   const std::string checkpoints = folder_ / "checkpoints";
-  Job job{plan_of(graph, "sgd", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}};
+  Job job{plan_of(graph, "sgd", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}, {}};
   run(graph, "conv", job);
   const std::string file = checkpoints + "/step-00000001/" + kModelDataFile;
   {
@@ -284,7 +290,7 @@ TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
     data.seekp(100);
     data.put('?');
   }
-  Job again{job.plan, 1, 1, checkpoints, "", {}, {}, {}};
+  Job again{job.plan, 1, 1, checkpoints, "", {}, {}, {}, {}};
   try_run(graph, "conv", again);
   EXPECT_THAT(again.said[0].message(), HasSubstr(file + ": error: its digest is sha256:"));
   EXPECT_FALSE(again.said[1].ok());
@@ -293,10 +299,10 @@ TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
 TEST_F(Resume, AnotherOptimizerModelBatchOrSeedIsRefused) {
   const Graph graph = testing::training_graph(path_of("conv"));
   const std::string checkpoints = folder_ / "checkpoints";
-  Job job{plan_of(graph, "momentum", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}};
+  Job job{plan_of(graph, "momentum", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}, {}};
   run(graph, "conv", job);
   const auto refusal = [&](const Plan& plan) {
-    Job other{plan, 1, 1, checkpoints, "", {}, {}, {}};
+    Job other{plan, 1, 1, checkpoints, "", {}, {}, {}, {}};
     try_run(graph, "conv", other);
     return other.said[0].message();
   };
