@@ -51,6 +51,7 @@ class NcclTransport final : public Transport {
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
   Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) override;
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
+  Status order_after(Stream stream, Ticket ticket, milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;
   void abort(const Status& reason) override {
     fail(reason);  // first: here the reason is this one, not its echo
@@ -58,6 +59,12 @@ class NcclTransport final : public Transport {
   }
 
  private:
+  NcclLane& lane(Stream stream) {
+    return stream == Stream::kSend ? sends_ : stream == Stream::kRecv ? recvs_ : collectives_;
+  }
+  const NcclLane& lane(Stream stream) const {
+    return stream == Stream::kSend ? sends_ : stream == Stream::kRecv ? recvs_ : collectives_;
+  }
   void fail(const Status& reason) {
     for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->fail(reason);
   }
@@ -194,22 +201,15 @@ Result<Ticket> NcclTransport::reduce(const Buffer& buffer, NcclGroup& group, All
 }
 
 Status NcclTransport::wait(Stream stream, Ticket ticket, milliseconds limit) {
-  switch (stream) {
-    case Stream::kSend:
-      return sends_.wait(ticket, limit);
-    case Stream::kRecv:
-      return recvs_.wait(ticket, limit);
-    case Stream::kCollective:
-      return collectives_.wait(ticket, limit);
-  }
-  return internal_error("wait for an unknown stream");
+  return lane(stream).wait(ticket, limit);
+}
+
+Status NcclTransport::order_after(Stream stream, Ticket ticket, milliseconds limit) {
+  return lane(stream).order_after(ticket, limit);
 }
 
 OperationTime NcclTransport::time_of(Stream stream, Ticket ticket) const {
-  const NcclLane& lane = stream == Stream::kSend   ? sends_
-                         : stream == Stream::kRecv ? recvs_
-                                                   : collectives_;
-  return lane.time_of(ticket);
+  return lane(stream).time_of(ticket);
 }
 
 Status check_device(int rank, int device) {

@@ -78,7 +78,6 @@ Status NcclLane::finish(milliseconds limit) {
 Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
   Job job;
   job.operation = operation;
-  job.enqueued = steady_nanoseconds();
   if (operation.buffer.on_gpu && operation.moves()) {
     AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
   }
@@ -116,9 +115,46 @@ Status NcclLane::wait(Ticket ticket, milliseconds limit) {
   }
   changed_.wait_for(lock, limit, [&] { return failure_.ok() ? done_ >= ticket : drained_; });
   if (done_ >= ticket) return {};
-  if (!failure_.ok()) return failure_;
+  return failure_.ok() ? timed_out(limit) : failure_;
+}
+
+Status NcclLane::timed_out(milliseconds limit) const {
   return {StatusCode::kTimeout,
           fmt::format("{}: timed out after {} ms", jobs_.front().operation.text(), limit.count())};
+}
+
+// Whether one that is not done, `ticket` or before it, goes through the host's memory.
+bool NcclLane::staged(Ticket ticket) const {
+  return std::any_of(jobs_.begin(), jobs_.begin() + static_cast<std::ptrdiff_t>(ticket - done_),
+                     [](const Job& job) { return !job.operation.buffer.on_gpu; });
+}
+
+// CUDA is called without the lock: it may block until the device has made progress, and its notices
+// need the lock.
+Status NcclLane::order_after(Ticket ticket, milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (ticket > enqueued_) {
+    return internal_error(fmt::format("ticket {} of {} was never given", ticket, enqueued_));
+  }
+  const auto started = [&] { return !failure_.ok() || done_ + launched_ >= ticket; };
+  if (!changed_.wait_for(lock, limit, started)) return timed_out(limit);
+  if (!failure_.ok() || done_ >= ticket || staged(ticket)) {
+    lock.unlock();
+    return wait(ticket, limit);
+  }
+  const cudaEvent_t ended = jobs_[static_cast<std::size_t>(ticket - done_ - 1)].ended;
+  if (ended == nullptr) return {};  // nothing moves
+  ordering_ = true;
+  lock.unlock();
+  const CudaDeviceScope scope(device_);
+  Status status = scope.status();
+  if (status.ok()) {
+    status = cuda_status(cudaStreamWaitEvent(compute_, ended, 0), "wait for the operation");
+  }
+  lock.lock();
+  ordering_ = false;
+  changed_.notify_all();
+  return status;
 }
 
 OperationTime NcclLane::time_of(Ticket ticket) const {
@@ -188,6 +224,18 @@ void NcclLane::start(Job& job) {
   if (!status.ok()) return give_up(job.operation.text(), status);
   const std::lock_guard lock(mutex_);
   ++launched_;
+  changed_.notify_all();
+}
+
+Result<cudaEvent_t> NcclLane::timed_event() {
+  cudaEvent_t event = nullptr;
+  if (timed_events_.empty()) {
+    AGPCS_RETURN_IF_ERROR(cuda_status(cudaEventCreate(&event), "create an event"));
+    return event;
+  }
+  event = timed_events_.back();
+  timed_events_.pop_back();
+  return event;
 }
 
 Status NcclLane::launch(Job& job) {
@@ -196,11 +244,15 @@ Status NcclLane::launch(Job& job) {
       AGPCS_RETURN_IF_ERROR(
           cuda_status(cudaStreamWaitEvent(stream_, job.computed, 0), "wait for the computation"));
     }
+    AGPCS_TRY(job.begun, timed_event());
+    AGPCS_TRY(job.ended, timed_event());
+    AGPCS_RETURN_IF_ERROR(cuda_status(cudaEventRecord(job.begun, stream_), "record an event"));
     const bool staged = !job.operation.buffer.on_gpu;
     if (staged) AGPCS_RETURN_IF_ERROR(copy_in(job));
     void* data = staged ? job.staging.device : job.operation.buffer.data;
     AGPCS_RETURN_IF_ERROR(links_.start(job.operation, data, stream_, pause_));
     if (staged) AGPCS_RETURN_IF_ERROR(copy_out(job, stream_));
+    AGPCS_RETURN_IF_ERROR(cuda_status(cudaEventRecord(job.ended, stream_), "record an event"));
   }
   const auto notify = [](void* lane) {
     auto* self = static_cast<NcclLane*>(lane);
@@ -228,7 +280,17 @@ Status NcclLane::copy_out(const Job& job, cudaStream_t stream) {
                      "copy from the device");
 }
 
+std::int64_t NcclLane::duration_of(const Job& job) {
+  float milliseconds = 0;
+  if (job.ended == nullptr ||
+      cudaEventElapsedTime(&milliseconds, job.begun, job.ended) != cudaSuccess) {
+    return 0;
+  }
+  return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+}
+
 void NcclLane::retire(const Job& job) {
+  const std::int64_t end = steady_nanoseconds(), begin = end - duration_of(job);
   const Buffer& buffer = job.operation.buffer;
   if (job.staging.host != nullptr) {
     if (job.operation.kind != NcclOperation::Kind::kSend) {
@@ -237,9 +299,13 @@ void NcclLane::retire(const Job& job) {
     staging_.give(job.staging);
   }
   leaving_ = -1;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !ordering_; });
   if (job.computed != nullptr) events_.push_back(job.computed);
-  times_.done(++done_, job.enqueued);
+  for (cudaEvent_t event : {job.begun, job.ended}) {
+    if (event != nullptr) timed_events_.push_back(event);
+  }
+  times_.ran(++done_, begin, end);
   jobs_.pop_front();
   --launched_;
   --notices_;
@@ -300,8 +366,12 @@ void NcclLane::shut_down() {
     failure_ = Status(StatusCode::kCancelled,
                       fmt::format("rank {} closed its transport", meeting_.rank()));
   }
+  changed_.wait(lock, [&] { return !ordering_; });
   for (const Job& job : jobs_) {
     if (job.computed != nullptr) events_.push_back(job.computed);
+    for (cudaEvent_t event : {job.begun, job.ended}) {
+      if (event != nullptr) timed_events_.push_back(event);
+    }
     if (job.staging.host != nullptr) staging_.give(job.staging);
   }
   jobs_.clear();
@@ -312,6 +382,7 @@ void NcclLane::shut_down() {
   lock.unlock();
   staging_.release();
   links_.release();
+  for (cudaEvent_t event : timed_events_) cudaEventDestroy(event);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 

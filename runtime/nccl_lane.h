@@ -45,7 +45,9 @@ class NcclLane {
 
   Result<Ticket> enqueue(const NcclOperation& operation);
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
-  /// As the host saw it: the end is when CUDA's notice of it was handled.
+  /// As `Transport::order_after`.
+  Status order_after(Ticket ticket, std::chrono::milliseconds limit);
+  /// The end is when CUDA's notice of it came; how long it took, CUDA's events say.
   OperationTime time_of(Ticket ticket) const;
   /// Fails what is under way and all that will be with `reason`; the first failure counts. Waits
   /// end once no buffer is touched any more.
@@ -59,8 +61,8 @@ class NcclLane {
   struct Job {
     NcclOperation operation;
     cudaEvent_t computed = nullptr;  // the work that the compute stream had; null: none to wait for
+    cudaEvent_t begun = nullptr, ended = nullptr;  // on the lane's stream; null: nothing to move
     StagingBlock staging;
-    std::int64_t enqueued = 0;
   };
 
   void run();
@@ -70,6 +72,11 @@ class NcclLane {
   void run_task();
   void start(Job& job);
   void retire(const Job& job);
+  Result<cudaEvent_t> timed_event();
+  /// Nanoseconds between the events of a job that is done.
+  static std::int64_t duration_of(const Job& job);
+  bool staged(Ticket ticket) const;
+  Status timed_out(std::chrono::milliseconds limit) const;
   /// On the lane's thread: waits a moment, and looks after what is being started.
   Status pause();
   /// Why nothing will come of what is under way with `peers`.
@@ -88,7 +95,8 @@ class NcclLane {
   NcclLinks links_;
   NcclStaging staging_;
   cudaStream_t stream_ = nullptr;
-  std::span<const int> awaited_;  // by what is being started
+  std::vector<cudaEvent_t> timed_events_;  // unused
+  std::span<const int> awaited_;           // by what is being started
   Clock::time_point inspected_{};
   int leaving_ = -1;  // the rank found gone by the last look
   NcclPause pause_ = [this] { return pause(); };
@@ -98,6 +106,7 @@ class NcclLane {
   std::deque<Job> jobs_;  // the first `launched_` are under way
   std::size_t launched_ = 0;
   std::size_t notices_ = 0;  // ends that CUDA told of
+  bool ordering_ = false;    // the events of jobs are being used
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
   std::string task_name_;

@@ -29,6 +29,12 @@ class OperationTimes {
     last_end_ = now;
     last_ = ticket;
   }
+  /// The same, where begin and end are known.
+  void ran(Ticket ticket, std::int64_t begin, std::int64_t end) {
+    times_[ticket % times_.size()] = {begin, end};
+    last_end_ = end;
+    last_ = ticket;
+  }
   /// 0, 0: not done yet, or too long ago.
   OperationTime of(Ticket ticket) const {
     const bool known = ticket != 0 && ticket <= last_ && last_ - ticket < times_.size();

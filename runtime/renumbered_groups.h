@@ -37,6 +37,9 @@ class RenumberedGroups final : public Transport {
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
     return transport_.wait(stream, ticket, limit);
   }
+  Status order_after(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override {
+    return transport_.order_after(stream, ticket, limit);
+  }
   OperationTime time_of(Stream stream, Ticket ticket) const override {
     return transport_.time_of(stream, ticket);
   }

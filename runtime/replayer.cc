@@ -68,7 +68,10 @@ class PlanReplayer final : public Replayer, private GradientListener {
   Result<Buffer> buffer_of(const FlatInstruction& instruction, std::size_t part);
   Buffer report_buffer();
   bool finish_step();
+  /// Has what is computed from now on come after the instruction.
+  bool order_after(Stream stream, std::size_t index);
   bool wait(Stream stream, std::size_t index);
+  bool fail_at(Stream stream, std::size_t index, const Status& status);
   void take_reported();
   void note_times();
   void fail(const std::string& what, const Status& cause);
@@ -162,7 +165,7 @@ bool PlanReplayer::compute_step() {
 bool PlanReplayer::await(const FlatInstruction& instruction) {
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
-    if (awaited != kNoInstruction && !wait(stream, awaited)) return false;
+    if (awaited != kNoInstruction && !order_after(stream, awaited)) return false;
   }
   return true;
 }
@@ -290,9 +293,17 @@ bool PlanReplayer::finish_step() {
   return true;
 }
 
+bool PlanReplayer::order_after(Stream stream, std::size_t index) {
+  const Status status = transport_.order_after(stream, posted_[index].last, options_.limit);
+  return status.ok() || fail_at(stream, index, status);
+}
+
 bool PlanReplayer::wait(Stream stream, std::size_t index) {
   const Status status = transport_.wait(stream, posted_[index].last, options_.limit);
-  if (status.ok()) return true;
+  return status.ok() || fail_at(stream, index, status);
+}
+
+bool PlanReplayer::fail_at(Stream stream, std::size_t index, const Status& status) {
   // It is the first one that is not done that everything waits for.
   std::size_t stuck = index;
   for (const std::size_t earlier : this->stream(stream_of(at(index).id.opcode))) {
@@ -310,6 +321,10 @@ void PlanReplayer::take_reported() {
 
 void PlanReplayer::note_times() {
   InstructionTime* times = times_.row(step_);
+  for (const std::size_t index : stream(StreamKind::kCompute)) {
+    const InstructionTime ran = executor_.time_of(at(index).id);
+    if (ran.end != 0) times[index] = ran;
+  }
   for (std::size_t s = 0; s < kStreams.size(); ++s) {
     for (const std::size_t index : stream(kKinds[s])) {
       const Posted& posted = posted_[index];

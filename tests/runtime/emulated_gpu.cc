@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -95,6 +96,7 @@ struct CUevent_st {
   std::mutex mutex;
   std::condition_variable changed;
   int pending = 0;  // records under way
+  std::chrono::steady_clock::time_point happened;
 };
 
 namespace {
@@ -358,6 +360,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int /*flags*/)
   *event = new CUevent_st;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
@@ -370,11 +373,19 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   stream->push([event] {
     const std::lock_guard held(event->mutex);
     --event->pending;
+    event->happened = std::chrono::steady_clock::now();
     event->changed.notify_all();
   });
   return cudaSuccess;
 }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::scoped_lock lock(begin->mutex, end->mutex);
+  if (begin->pending > 0 || end->pending > 0) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->happened - begin->happened).count();
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
+  if (stream == nullptr) return cudaSuccess;
   stream->push([event] {
     Lock lock(event->mutex);
     event->changed.wait(lock, [&] { return event->pending == 0; });

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <thread>
 #include <vector>
 
 namespace agpcs {
@@ -47,6 +48,33 @@ class GpuVector {
   void* data_ = nullptr;
 };
 
+// One stream for each rank to compute on.
+class ComputeStreams {
+ public:
+  explicit ComputeStreams(std::size_t count) : streams_(count) {
+    for (cudaStream_t& stream : streams_) {
+      EXPECT_EQ(cudaStreamCreateWithFlags(&stream, 0), cudaSuccess);
+    }
+  }
+  ~ComputeStreams() {
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+  ComputeStreams(const ComputeStreams&) = delete;
+  ComputeStreams& operator=(const ComputeStreams&) = delete;
+
+  cudaStream_t of(int rank) const { return streams_[static_cast<std::size_t>(rank)]; }
+  NcclOptions options_of(int rank) const {
+    NcclOptions options;
+    options.device = rank;
+    options.compute_stream = of(rank);
+    options.links = {{0, 1}};  // so that no message waits for its connection
+    return options;
+  }
+
+ private:
+  std::vector<cudaStream_t> streams_;
+};
+
 TEST(NcclEmulated, MovesAndSumsGpuMemoryInPlace) {
   nccl_world().run(2, [](Transport& transport) {
     ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
@@ -66,41 +94,101 @@ TEST(NcclEmulated, MovesAndSumsGpuMemoryInPlace) {
 
 // The computation that makes a message is under way when the message is enqueued: it is waited for.
 TEST(NcclEmulated, SendsWhatTheComputeStreamMakes) {
-  std::vector<cudaStream_t> streams(2);
-  for (cudaStream_t& stream : streams)
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, 0), cudaSuccess);
-  const auto options_of = [&](int rank) {
-    NcclOptions options;
-    options.device = rank;
-    options.compute_stream = streams[static_cast<std::size_t>(rank)];
-    return options;
-  };
+  const ComputeStreams streams(2);
   struct Kernel {
     std::promise<void> may_run;
     float* result;
   };
-  run_nccl(2, options_of, [&](Transport& transport) {
-    GpuVector message({0});
-    if (transport.rank() == 1) {
-      expect_done(transport, Stream::kRecv, transport.recv(message.buffer(), 0, 5));
-      EXPECT_EQ(message.values(), std::vector<float>{42});
-      return;
-    }
-    Kernel kernel{{}, static_cast<float*>(message.buffer().data)};
-    const auto run = [](void* data) {
-      auto* self = static_cast<Kernel*>(data);
-      self->may_run.get_future().wait();
-      *self->result = 42;
-    };
-    ASSERT_EQ(cudaLaunchHostFunc(streams[0], run, &kernel), cudaSuccess);
-    const auto sent = transport.send(message.buffer(), 1, 5);
-    ASSERT_TRUE(sent.ok()) << sent.status().message();
-    EXPECT_EQ(transport.wait(Stream::kSend, *sent, std::chrono::milliseconds(20)).code(),
-              StatusCode::kTimeout);
-    kernel.may_run.set_value();
-    expect_done(transport, Stream::kSend, sent);
+  run_nccl(
+      2, [&](int rank) { return streams.options_of(rank); },
+      [&](Transport& transport) {
+        GpuVector message({0});
+        if (transport.rank() == 1) {
+          expect_done(transport, Stream::kRecv, transport.recv(message.buffer(), 0, 5));
+          EXPECT_EQ(message.values(), std::vector<float>{42});
+          return;
+        }
+        Kernel kernel{{}, static_cast<float*>(message.buffer().data)};
+        const auto run = [](void* data) {
+          auto* self = static_cast<Kernel*>(data);
+          self->may_run.get_future().wait();
+          *self->result = 42;
+        };
+        ASSERT_EQ(cudaLaunchHostFunc(streams.of(0), run, &kernel), cudaSuccess);
+        const auto sent = transport.send(message.buffer(), 1, 5);
+        ASSERT_TRUE(sent.ok()) << sent.status().message();
+        EXPECT_EQ(transport.wait(Stream::kSend, *sent, std::chrono::milliseconds(20)).code(),
+                  StatusCode::kTimeout);
+        kernel.may_run.set_value();
+        expect_done(transport, Stream::kSend, sent);
+      });
+}
+
+// The caller goes on while the message is on its way; what it computes with it does not.
+TEST(NcclEmulated, TheComputeStreamWaitsForAMessageInPlaceOfTheCaller) {
+  const ComputeStreams streams(2);
+  std::promise<void> may_send;
+  run_nccl(
+      2, [&](int rank) { return streams.options_of(rank); },
+      [&](Transport& transport) {
+        if (transport.rank() == 0) {
+          const GpuVector message({42});
+          may_send.get_future().wait();
+          expect_done(transport, Stream::kSend, transport.send(message.buffer(), 1, 5));
+          return;
+        }
+        const GpuVector message({0});
+        const auto received = transport.recv(message.buffer(), 0, 5);
+        ASSERT_TRUE(received.ok()) << received.status().message();
+        const Status ordered = transport.order_after(Stream::kRecv, *received, kLong);
+        ASSERT_TRUE(ordered.ok()) << ordered.message();
+        struct Kernel {
+          const float* read;
+          std::promise<float> result;
+        } kernel{static_cast<const float*>(message.buffer().data), {}};
+        const auto run = [](void* data) {
+          auto* self = static_cast<Kernel*>(data);
+          self->result.set_value(*self->read);
+        };
+        ASSERT_EQ(cudaLaunchHostFunc(streams.of(1), run, &kernel), cudaSuccess);
+        std::future<float> result = kernel.result.get_future();
+        EXPECT_EQ(result.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+        may_send.set_value();
+        EXPECT_EQ(result.get(), 42);
+        expect_done(transport, Stream::kRecv, received);
+      });
+}
+
+// A buffer in the host's memory is there when the caller goes on.
+TEST(NcclEmulated, WhatGoesThroughTheHostIsWaitedFor) {
+  nccl_world().run(2, [](Transport& transport) {
+    ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
+    std::vector<float> sum = {1, 2};
+    const auto reduced =
+        transport.all_reduce({sum.data(), 8, DType::kFp32, false}, 0, AllReduce::kRing);
+    ASSERT_TRUE(reduced.ok()) << reduced.status().message();
+    ASSERT_TRUE(transport.order_after(Stream::kCollective, *reduced, kLong).ok());
+    EXPECT_EQ(sum, (std::vector<float>{2, 4}));
   });
-  for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
+// Of an operation that waits for the work before it, only its own time counts.
+TEST(NcclEmulated, TimesAreThoseOfTheDevice) {
+  const ComputeStreams streams(2);
+  run_nccl(
+      2, [&](int rank) { return streams.options_of(rank); },
+      [&](Transport& transport) {
+        ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
+        const GpuVector sum({1});
+        const auto work = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+        ASSERT_EQ(cudaLaunchHostFunc(streams.of(transport.rank()), work, nullptr), cudaSuccess);
+        const auto before = std::chrono::steady_clock::now().time_since_epoch();
+        const auto reduced = transport.all_reduce(sum.buffer(), 0, AllReduce::kRing);
+        expect_done(transport, Stream::kCollective, reduced);
+        const OperationTime time = transport.time_of(Stream::kCollective, *reduced);
+        EXPECT_GE(time.begin, std::chrono::nanoseconds(before).count() + 40'000'000);
+        EXPECT_GE(time.end, time.begin);
+      });
 }
 
 TEST(NcclEmulated, SaysHowManyDevicesAreMissing) {

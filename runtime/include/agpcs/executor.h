@@ -4,6 +4,7 @@
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/step_times.h>
 #include <agpcs/types.h>
 
 #include <cstddef>
@@ -71,6 +72,11 @@ class Executor {
   /// This rank's part of the step's loss: sum over its samples / plan.training.batch. Ranks of the
   /// last stage add up to the mean loss of the batch; other ranks return 0.
   virtual double loss() const = 0;
+
+  /// Where computations go on after their calls have returned (an accelerator): when `id`, a
+  /// computation of the step that is over, ran there; waits for it. 0, 0 (the default): while it
+  /// was called.
+  virtual InstructionTime time_of(const InstructionId& /*id*/) { return {}; }
 
   /// All that this rank's stage has learned, in an order that depends on the stage alone; replicas
   /// have the same items. Between steps only, as the two below. An executor without (the default)

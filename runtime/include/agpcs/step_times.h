@@ -10,9 +10,9 @@ namespace agpcs {
 
 /// Nanoseconds of std::chrono::steady_clock; 0, 0: not run.
 struct InstructionTime {
-  /// A computation: when it was called. A message or collective: when it had its turn, that is when
-  /// it had been posted and the one before it in its stream was done; it may have waited for the
-  /// other end from there.
+  /// A computation: when it was called (on an accelerator: when it ran there). A message or
+  /// collective: when it had its turn, that is when it had been posted and the one before it in its
+  /// stream was done; it may have waited for the other end from there.
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };

@@ -64,6 +64,14 @@ class Transport {
   /// failed. After either the transport is of no more use: `abort` it. After `abort`, a wait (for
   /// ticket 0 if for no other) returns soon, and then no buffer of its stream is touched any more.
   virtual Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) = 0;
+  /// Where buffers are made and used on an accelerator's compute stream: has that stream wait for
+  /// `ticket` and all before it in `stream`, so that what it is given from now on comes after them.
+  /// The caller waits only until they are on their way, at most `limit`. `wait` still tells how
+  /// they ended, and comes before their buffers change hands on the host. Elsewhere (the default),
+  /// and for buffers in the host's memory: `wait`.
+  virtual Status order_after(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {
+    return wait(stream, ticket, limit);
+  }
   /// Of one of the last `kTimesKept` operations of a stream that are done and waited for. The
   /// stream's thread only.
   virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
