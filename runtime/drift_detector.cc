@@ -29,6 +29,8 @@ constexpr std::size_t kRecent = 8;
 /// exchanges; communication waits for so many where computing might be about to change.
 constexpr std::int64_t kAtATime = 2;
 constexpr int kHeld = 2;
+/// Of what is expected: no less can be told.
+constexpr double kLeastPart = 1e-3;
 /// A sum must reach this times the height that noise reached in so many exchanges, but never more
 /// than so many thresholds.
 constexpr double kAboveNoise = 2, kMostThresholds = 8;
@@ -83,18 +85,18 @@ std::string describe(const Plan& plan, const DriftChange& change) {
 }
 
 DriftDetector::DriftDetector(const Plan& plan, const DriftOptions& options)
-    : dead_zone_(std::log(options.tolerance)),
+    : ranks_(plan.rank_count()),
+      dead_zone_(std::log(options.tolerance)),
       clip_(kClip * options.threshold),
       threshold_(options.threshold),
       every_(plan.training.statistics_every) {
   AGPCS_CHECK(options.tolerance > 1 && options.threshold > 0, "tolerance {}, threshold {}",
               options.tolerance, options.threshold);
   if (every_ <= 0) return;
-  const int ranks = plan.rank_count();
   for (int q = 0; q < kQuantityCount; ++q) {
-    for (int rank = 0; rank < ranks; ++rank) watch(plan, rank, static_cast<Quantity>(q));
+    for (int rank = 0; rank < ranks_; ++rank) watch(plan, rank, static_cast<Quantity>(q));
   }
-  const double step = ranks > 0 ? step_seconds(plan) : 0;
+  const double step = ranks_ > 0 ? step_seconds(plan) : 0;
   const double between = step * static_cast<double>(every_);
   if (between > 0) threshold_ *= std::max(1.0, options.exchange_seconds / between);
 }
@@ -343,11 +345,21 @@ DriftChange DriftDetector::change_of(const Series& series) const {
   const auto seconds = [&](double log) {
     return std::exp(log) * (series.expected_seconds + series.floor_seconds) - series.floor_seconds;
   };
-  constexpr double kLeast = 1e-3;  // of what is expected: no more can be told
-  const double least = kLeast * series.expected_seconds;
+  const double least = kLeastPart * series.expected_seconds;
   const double factor =
       std::max(seconds(series.reference), least) / std::max(seconds(series.normal), least);
   return {series.quantity, series.ranks.front(), factor, series.since};
+}
+
+std::vector<double> DriftDetector::computing() const {
+  std::vector<double> ratios(static_cast<std::size_t>(ranks_), 1);
+  for (const Series& series : series_) {
+    if (series.quantity != Quantity::kCompute) continue;
+    const double floor = series.floor_seconds / series.expected_seconds;
+    const double ratio = std::exp(series.reference) * (1 + floor) - floor;
+    ratios[static_cast<std::size_t>(series.ranks.front())] = std::max(ratio, kLeastPart);
+  }
+  return ratios;
 }
 
 void DriftDetector::accept() {

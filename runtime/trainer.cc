@@ -256,6 +256,7 @@ void PlanTrainer::watch_replanning() {
   HardwareReport hardware;
   hardware.step = next_step_;
   hardware.changes = now_->detector->established();
+  hardware.computing = now_->detector->computing();
   hardware.before = links_before_;
   hardware.now = links_now_;
   hardware.step_seconds = typical_step();

@@ -97,8 +97,10 @@ std::string links_text(const HardwareReport& report, const std::vector<std::stri
     fmt::format_to(std::back_inserter(text), "messages {} -> {}: {} and {}, before {} and {}\n",
                    names.at(static_cast<std::size_t>(now.from)),
                    names.at(static_cast<std::size_t>(now.to)),
-                   figure(1 / now.seconds_per_byte, "B/s"), figure(now.latency_seconds, "s"),
-                   figure(1 / was.seconds_per_byte, "B/s"), figure(was.latency_seconds, "s"));
+                   byte_figure(std::llround(1 / now.seconds_per_byte)) + "/s",
+                   figure(now.latency_seconds, "s"),
+                   byte_figure(std::llround(1 / was.seconds_per_byte)) + "/s",
+                   figure(was.latency_seconds, "s"));
   }
   return text;
 }
@@ -202,6 +204,11 @@ Result<HardwareDrift> drift_of(const Plan& running, const HardwareReport& report
     if (change.quantity != Quantity::kCompute) continue;
     AGPCS_TRY(const DeviceId device, device_of(change.rank, names, cluster));
     drift.devices[device] = change.factor;
+  }
+  // Relative to what the plan expects, not to what was normal: the cluster is what it expects.
+  for (std::size_t rank = 0; rank < report.computing.size(); ++rank) {
+    AGPCS_TRY(const DeviceId device, device_of(static_cast<int>(rank), names, cluster));
+    drift.devices[device] = report.computing[rank];
   }
   AGPCS_TRY(const std::vector<RouteDrift> routes, routes_of(report, names, cluster));
   drift.links = blame_links(cluster, routes);

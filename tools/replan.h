@@ -17,9 +17,9 @@
 namespace agpcs {
 
 /// What `report` says of `cluster`, on which `running` was planned: a device computes as many times
-/// longer as its rank does (a change of computing), links take what explains the routes that were
-/// probed (`blame_links`). Other changes (all-reduces, sends) follow from these. Errors: a device
-/// that the cluster has not.
+/// longer as its rank does than the plan expects (`computing`; without it, the established
+/// changes), links take what explains the routes that were probed (`blame_links`). Other changes
+/// (all-reduces, sends) follow from these. Errors: a device that the cluster has not.
 Result<HardwareDrift> drift_of(const Plan& running, const HardwareReport& report,
                                const Cluster& cluster);
 

@@ -200,6 +200,8 @@ TEST(DriftDetector, AChangeThatGoesAwayIsToldOnceMore) {
             "step 114: host0/1 computes 2.5 times slower than expected since step 99\n");
   ASSERT_EQ(detector.established().size(), 1U);
   EXPECT_NEAR(detector.established()[0].factor, 2.5, 1e-9);
+  EXPECT_NEAR(detector.computing()[0], 1, 1e-9);
+  EXPECT_NEAR(detector.computing()[1], 2.5, 1e-9);
   detector.accept();
   EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 400, 190)),
             "step 214: host0/1 computes as expected again since step 199\n");

@@ -23,7 +23,8 @@ CHANGES = {  # of machine c: from 100% of its speed to 40%, its link to a quarte
     "link": clusters.uneven("drift-3-link", a=(80, 200), b=(40, 200), c=(40, 50)),
     "both": clusters.uneven("drift-3-both", a=(80, 200), b=(40, 200), c=(16, 50)),
 }
-MODEL = "bert_2"  # no batch normalization, no dropout: losses do not depend on shares
+MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
+LEARNING_RATE = 0.001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
 QUIET_STEPS = 40  # before the change, and at least so many until it changes back
 SETTLED_STEPS = 20  # measured after a move
 PATIENCE = 120.0  # seconds after a change within which a move must have come
@@ -133,7 +134,8 @@ class Experiment:
             say(f"  profile of {cluster.name}")
             path.write_text(clusters.cluster_yaml(cluster, memory_bytes()))
             commands.profile([self.model], path, profile, self.profile_seconds, PROFILE_LIMIT)
-        path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
+        text = clusters.cluster_yaml(cluster, memory_bytes(), profile.name)
+        path.write_text(text.replace("optimizer: sgd", f"optimizer: {{kind: sgd, learning_rate: {LEARNING_RATE}}}"))
         plan = folder / f"{MODEL}.plan"
         report = commands.compile(self.model, path, plan, ["--batch", str(cases.BATCH[MODEL])])
         return path, plan, [each["device"] for each in report["devices"]], report["step_seconds"]

@@ -147,9 +147,10 @@ def _probe_network():
         subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
-def tbf(mbit):
+def tbf(mbit, burst=None):
     """Arguments of tc for a link of that rate."""
-    return ["root", "tbf", "rate", f"{round(mbit * 1e6)}bit", "burst", f"{burst_bytes(mbit)}b", "limit", f"{QUEUE_BYTES}b"]
+    return ["root", "tbf", "rate", f"{round(mbit * 1e6)}bit", "burst", f"{burst or burst_bytes(mbit)}b", "limit",
+            f"{QUEUE_BYTES}b"]
 
 
 def burst_bytes(mbit):
@@ -192,7 +193,7 @@ class Bed:
     """The machines of a cluster, up from entry to exit, whatever happens in between."""
 
     def __init__(self, cluster):
-        self.cluster = cluster
+        self.cluster = self.first_cluster = cluster
         self.ranks = clusters.ranks(cluster)
         self.cores = sorted(os.sched_getaffinity(0))
         self.homes = [self.cores[home] for home in clusters.homes(cluster, len(self.cores))]
@@ -270,11 +271,13 @@ class Bed:
             cgroup.limit(machine.cpu)
 
     def set_rates(self):
-        """From now on every machine's card has its rate, in either direction."""
-        for machine in self.cluster.machines:
+        """From now on every machine's card has its rate, in either direction. What passes at once stays what it was at
+        first, for connections go on sending in bunches of that."""
+        for machine, first in zip(self.cluster.machines, self.first_cluster.machines):
             card, port = f"{PREFIX}-{machine.name}", f"{PREFIX}-p{machine.name}"
-            _run("tc", "-n", self.space(machine), "qdisc", "change", "dev", card, *tbf(machine.mbit))
-            _run("tc", "-n", SWITCH, "qdisc", "change", "dev", port, *tbf(machine.mbit))
+            words = tbf(machine.mbit, max(burst_bytes(machine.mbit), burst_bytes(first.mbit)))
+            _run("tc", "-n", self.space(machine), "qdisc", "change", "dev", card, *words)
+            _run("tc", "-n", SWITCH, "qdisc", "change", "dev", port, *words)
 
     def become(self, cluster):
         """From now on the machines, which are the same ones, have that cluster's speeds and rates."""

@@ -95,6 +95,15 @@ TEST(CompilerReplanner, TellsDevicesAndLinksFromAReport) {
             "link 'a nic in' takes 4 times as long for a byte, 1 times the latency\n");
 }
 
+TEST(CompilerReplanner, DevicesThatDidNotChangeAreTakenAsMeasuredToo) {
+  const Cluster cluster = four_equal();
+  HardwareReport report = computes(1, 2.2);  // of what is normal, which is 1.2
+  report.computing = {1.01, 2.64, 1.2, 0.98};
+  const HardwareDrift drift = *drift_of(planned(cluster), report, cluster);
+  EXPECT_EQ(print_drift(cluster, compose({}, drift)),
+            "device a/1 computes 2.64 times as long\ndevice b/0 computes 1.2 times as long\n");
+}
+
 TEST(CompilerReplanner, RoutesThatWereNotProbedBeforeTellNothing) {
   const Cluster cluster = four_equal();
   HardwareReport report = thin_nic(4);

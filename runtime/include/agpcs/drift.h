@@ -103,6 +103,9 @@ class DriftDetector {
   std::vector<DriftChange> add(std::int64_t step, const std::vector<RankStatistics>& by_rank);
   /// All that is established: what differs from what was expected, now.
   const std::vector<DriftChange>& established() const { return established_; }
+  /// By rank: seconds of computing as they are now over those that the plan expects, what is normal
+  /// included; 1 where nothing is expected.
+  std::vector<double> computing() const;
   /// What is there now is what is expected from now on (a plan was made for it, or none was
   /// better): established changes stay in the list, and only what changes from there is told.
   void accept();
@@ -158,6 +161,7 @@ class DriftDetector {
   void list_established();
   DriftChange change_of(const Series& series) const;
 
+  int ranks_ = 0;
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
   std::vector<Series> series_;  ///< by quantity, then rank; those of which something is expected

@@ -20,7 +20,10 @@ struct HardwareReport {
   std::vector<DriftChange> changes;     ///< all that are established
   std::vector<LinkMeasurement> before;  ///< of the links, when training began
   std::vector<LinkMeasurement> now;     ///< the same ones
-  double step_seconds = 0;              ///< measured, median of the last steps
+  /// By rank: seconds of computing over those that the running plan expects, of ranks that did not
+  /// change too (`DriftDetector::computing`); empty: not known.
+  std::vector<double> computing = {};
+  double step_seconds = 0;  ///< measured, median of the last steps
   /// Ranks of the running plan that are gone; not empty: they must not be used.
   std::vector<int> lost_ranks;
 };
