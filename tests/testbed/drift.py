@@ -24,9 +24,9 @@ CHANGES = {  # of machine c: from 100% of its speed to 40%, its link to a quarte
     "both": clusters.uneven("drift-3-both", a=(80, 200), b=(40, 200), c=(16, 50)),
 }
 MODEL = "cnn"  # no batch normalization, no dropout: losses do not depend on shares
-LEARNING_RATE = 0.001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
-QUIET_STEPS = 40  # before the change, and at least so many until it changes back
-SETTLED_STEPS = 20  # measured after a move
+LEARNING_RATE = 0.0001  # training multiplies rounding, which depends on shares, from step to step: the less, the more exactly
+QUIET_STEPS = 60  # before the change, and at least so many until it changes back: what is normal is learned in 45
+SETTLED_STEPS = 60  # measured after a move
 PATIENCE = 120.0  # seconds after a change within which a move must have come
 MOST_STEPS = 100000
 FLAP_SECONDS = 30.0
