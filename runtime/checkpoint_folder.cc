@@ -261,6 +261,8 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::in
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return failed(path, "cannot be made", error.value());
+  // It may have been made just now. A parent that cannot be opened is none of ours.
+  [[maybe_unused]] const Status synced = sync_folder(fs::absolute(path).parent_path().string());
   Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0) return failed(path, "cannot be opened", errno);
   if (::access(path.c_str(), W_OK | X_OK) != 0) return failed(path, "cannot be written to", errno);
