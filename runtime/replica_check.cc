@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/replica_check.h"
+
+#include "runtime/checksum.h"
+#include "runtime/flat_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + 3;
+constexpr std::int64_t kChunk = 1 << 18;  // elements
+
+// Running means and the like are each replica's own.
+std::set<std::string> parameters_of(const Plan& plan, int stage) {
+  std::set<std::string> names;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.stage != stage) continue;
+    for (const BucketMember& member : bucket.members) names.insert(member.parameter);
+  }
+  return names;
+}
+
+Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Executor& executor) {
+  const std::set<std::string> parameters = parameters_of(plan, stage);
+  std::vector<float> values(static_cast<std::size_t>(kChunk));
+  std::uint64_t sum = 0;
+  for (const StateItem& item : executor.state()) {
+    if (parameters.count(item.tensor) == 0) continue;
+    for (std::int64_t first = 0; first < item.elements; first += kChunk) {
+      const std::int64_t count = std::min(kChunk, item.elements - first);
+      AGPCS_RETURN_IF_ERROR(executor.read_state(item, first, count, values.data()));
+      sum = checksum(values.data(), static_cast<std::size_t>(count) * sizeof(float), sum);
+    }
+  }
+  return sum;
+}
+
+// The first replica tells the others its sum, `first`; each compares for itself.
+Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& replicas, int rank,
+               Transport& transport, std::int64_t step, std::chrono::milliseconds limit) {
+  first = own;
+  const Buffer buffer{&first, sizeof first, DType::kUint8, false};
+  if (rank == replicas.front()) {
+    Ticket last = 0;
+    for (const int replica : replicas) {
+      if (replica == rank) continue;
+      AGPCS_TRY(last, transport.send(buffer, replica, kTag));
+    }
+    return transport.wait(Stream::kSend, last, limit);
+  }
+  AGPCS_TRY(const Ticket ticket, transport.recv(buffer, replicas.front(), kTag));
+  AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kRecv, ticket, limit));
+  if (first == own) return {};
+  return {StatusCode::kUnavailable,
+          fmt::format("before step {} the parameters differ from those of rank {}: checksum "
+                      "{:016x} here, {:016x} there\n"
+                      "  hint: the ranks began with different weights, or a device or a message "
+                      "is damaged; --check-messages finds damaged messages",
+                      step, replicas.front(), own, first)};
+}
+
+}  // namespace
+
+Status check_replicas(const Plan& plan, int rank, const Executor& executor, Transport& transport,
+                      std::int64_t step, std::chrono::milliseconds limit) {
+  const int stage = plan.stage_of_rank(rank);
+  const std::vector<int>& replicas = plan.stages[static_cast<std::size_t>(stage)].ranks;
+  if (replicas.size() == 1 || executor.state().empty()) return {};
+  const auto own = sum_of_parameters(plan, stage, executor);
+  Status status = own.status();
+  std::uint64_t first = 0;
+  if (own.ok()) status = compare(*own, first, replicas, rank, transport, step, limit);
+  if (status.ok()) return {};
+  status = Status(status.code(), fmt::format("rank {} ({}): {}", rank, device_of_rank(plan, rank),
+                                             status.message()));
+  transport.abort(status);
+  for (const Stream stream : {Stream::kSend, Stream::kRecv}) {
+    [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);  // lets go of `first`
+  }
+  return status;
+}
+
+}  // namespace agpcs

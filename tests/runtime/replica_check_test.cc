@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/replica_check.h"
+
+#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/plans.h"
+#include "tests/runtime/world.h"
+
+#include <agpcs/replayer.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+/// What each rank says of its replicas after two steps, once `spoilt` has changed one number.
+std::vector<Status> said(const TestPlan& spec, int spoilt) {
+  const Plan plan = make_plan(spec);
+  std::vector<Status> said(static_cast<std::size_t>(plan.rank_count()));
+  loopback_world().run(plan.rank_count(), [&](Transport& transport) {
+    const int rank = transport.rank();
+    FakeExecutor executor;
+    auto replayer = Replayer::create(plan, rank, transport, executor);
+    ASSERT_TRUE(replayer.ok()) << replayer.status().message();
+    for (int step = 0; step < 2; ++step) ASSERT_TRUE((*replayer)->run_step().ok());
+    if (rank == spoilt) {
+      const StateItem item = executor.state().back();
+      const float other = 0.25F;
+      ASSERT_TRUE(executor.write_state(item, item.elements - 1, 1, &other).ok());
+    }
+    said[static_cast<std::size_t>(rank)] =
+        check_replicas(plan, rank, executor, transport, 2, std::chrono::seconds(60));
+  });
+  return said;
+}
+
+TEST(CheckReplicas, FindsNothingWhereAllAreEqual) {
+  for (const Status& status : said({{{3, 1}, {1, 2, 1}}, {{0, 1, {"a"}}}, 2}, -1)) {
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST(CheckReplicas, NamesTheReplicaThatDiffers) {
+  const auto by_rank = said({{{3, 1}, {1, 2, 1}}, {{0, 1, {"a"}}}, 2}, 3);
+  EXPECT_EQ(by_rank[3].code(), StatusCode::kUnavailable);
+  EXPECT_THAT(by_rank[3].message(),
+              testing::ContainsRegex("rank 3 \\(host1/1\\): before step 2 the parameters differ "
+                                     "from those of rank 2: checksum [0-9a-f]{16} here, "
+                                     "[0-9a-f]{16} there\n  hint: "));
+}
+
+TEST(CheckReplicas, AStageWithoutReplicasHasNothingToCompare) {
+  for (const Status& status : said({{{2}, {2}}, {{0, 1, {"a"}}}, 2}, 1)) EXPECT_TRUE(status.ok());
+}
+
+}  // namespace
+}  // namespace agpcs
