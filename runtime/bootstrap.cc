@@ -148,7 +148,12 @@ Status BootstrapClient::connect() {
 // False when the connection ended before the service said a word.
 Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   const bool own = options_.rank == 0 && options_.local_only;
-  AGPCS_TRY(fd_, connect_to(own ? "127.0.0.1" : options_.address, port_, deadline));
+  auto connected = connect_to(own ? "127.0.0.1" : options_.address, port_, deadline);
+  if (!connected.ok()) {
+    return Status(connected.status().code(),
+                  "rank 0 does not answer: " + connected.status().message());
+  }
+  fd_ = std::move(*connected);
   set_non_blocking(fd_.get());
   const Frame hello{FrameKind::kHello,
                     {kBootstrapMagic, options_.token, std::to_string(options_.rank),

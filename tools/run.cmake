@@ -18,6 +18,7 @@ if(TARGET agpcs_runtime_torch)
       memory_kills.cc
       run_checkpoint.cc
       run_command.cc
+      run_elastic.cc
       run_job.cc
       run_last_resort.cc
       run_launch.cc

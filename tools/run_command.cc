@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_command.h"
 
+#include "tools/run_elastic.h"
 #include "tools/run_launch.h"
 #include "tools/run_local.h"
 #include "tools/run_options.h"
@@ -28,6 +29,9 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   if (options.local && options.plan == "-") {
     return finish({StatusCode::kUsage, "--local needs the plan in a file: every rank reads it"},
                   "agpcs-run", console);
+  }
+  if (options.elastic) {
+    return finish(run_elastic(*plan, options, args, console), "agpcs-run", console);
   }
   if (options.local)
     return finish(run_local(rank_names(*plan), "agpcs-run", args), "agpcs-run", console);

@@ -60,6 +60,8 @@ class LocalRanks {
 
   Status start(const std::vector<std::string>& args);
   Status wait();
+  /// After `wait`: the ranks that were killed; if none was, those that had to be.
+  std::vector<int> lost() const;
 
  private:
   struct Child {
@@ -338,6 +340,16 @@ std::vector<LocalRanks::Word> LocalRanks::words() const {
   return words;
 }
 
+std::vector<int> LocalRanks::lost() const {
+  std::vector<int> killed, unanswering;
+  for (std::size_t rank = 0; rank < children_.size() && caught_signal_ == 0; ++rank) {
+    const Child& child = children_[rank];
+    if (!WIFSIGNALED(child.wait_status)) continue;
+    (child.killed_by_us ? unanswering : killed).push_back(static_cast<int>(rank));
+  }
+  return killed.empty() ? unanswering : killed;
+}
+
 Status LocalRanks::verdict() const {
   const std::vector<Word> said = words();
   const auto on_request = std::find_if(children_.begin(), children_.end(), stopped);
@@ -360,10 +372,12 @@ Status LocalRanks::verdict() const {
 }  // namespace
 
 Status run_local(const std::vector<std::string>& names, const std::string& command,
-                 const std::vector<std::string>& args) {
+                 const std::vector<std::string>& args, std::vector<int>* lost) {
   LocalRanks ranks(names, command);
   AGPCS_RETURN_IF_ERROR(ranks.start(args));
-  return ranks.wait();
+  Status status = ranks.wait();
+  if (lost != nullptr) *lost = ranks.lost();
+  return status;
 }
 
 void write_last_word(int report_fd, const Status& status) {

@@ -17,8 +17,10 @@ namespace agpcs {
 /// themselves, then they are killed. SIGINT, SIGTERM and SIGHUP ask all to stop (SIGTERM); the
 /// second one kills them. No rank outlives this call, nor this process. The status names the rank
 /// that failed first, and tells what the others say; kCancelled when they stopped on request.
+/// `lost`, if given, gets the ranks that were killed, or did not answer any more: not those that
+/// failed by themselves, or only heard of it.
 Status run_local(const std::vector<std::string>& names, const std::string& command,
-                 const std::vector<std::string>& args);
+                 const std::vector<std::string>& args, std::vector<int>* lost = nullptr);
 
 /// The last word of a `--local` rank, for the process that started it. `report_fd` is its end of
 /// the pipe.

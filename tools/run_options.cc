@@ -64,6 +64,9 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
+  app.add_option("--check-replicas", options.check_replicas,
+                 "every so many steps compare the parameters of replicas; default: at the start")
+      ->check(positive);
   add_job_options(app, options);
   app.add_flag("--check-messages", options.check_messages,
                "gloo: a checksum on every message, beyond TCP's own");
@@ -71,9 +74,15 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
   add_replan_options(app, options);
+  CLI::Option* elastic =
+      app.add_flag("--elastic", options.elastic,
+                   "with --local, --replan and --save: when ranks are killed or stopped, go on "
+                   "without them from the last checkpoint");
+  elastic->needs("--local")->needs("--replan");
   CLI::Option* save = app.add_option(
       "--save", options.save,
       "write checkpoints, which are ONNX models, to this folder, at the end at least");
+  elastic->needs(save);
   app.add_option("--save-every", options.save_every, "also every so many steps")
       ->check(positive)
       ->needs(save);
@@ -88,6 +97,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                     {"--steps", std::to_string(options.steps)},
                     {"--seed", std::to_string(options.seed)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
+                    {"--check-replicas", std::to_string(options.check_replicas)},
                     {"--check-messages", options.check_messages ? "yes" : "no"}};
   return code;
 }

@@ -23,8 +23,10 @@ struct RunOptions : JobOptions {
   std::string labels;             ///< FILE
   bool fixed_batch = false;
   bool allow_nan = false;
+  std::int64_t check_replicas = 0;  ///< every so many steps; 0: before the first step alone
   bool json = false;
   std::string save_parameters;   ///< folder; empty: do not save
+  bool elastic = false;
   std::string replan;            ///< cluster file; empty: the plan stays
   double replan_horizon = 3600;  ///< seconds
   int max_switches = 2;

@@ -2,6 +2,7 @@
 #include "tools/run_rank.h"
 
 #include "ir/memory.h"
+#include "runtime/replica_check.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
 #include "tools/interrupt.h"
@@ -177,10 +178,18 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   Checkpoints checkpoints(options, start, seat.rank, report);
   const Status begun = checkpoints.begin(graph, *trainer, transport);
   if (!begun.ok()) return of_rank(begun);
+  const auto replicas_agree = [&] {
+    return check_replicas(trainer->plan(), seat.rank, trainer->executor(), transport,
+                          trainer->next_step(), trainer_options.replay.limit);
+  };
+  AGPCS_RETURN_IF_ERROR(replicas_agree());
   while (trainer->next_step() < options.steps && !trainer->stops()) {
     if (*stop.asked) trainer->ask_to_stop();
     AGPCS_TRY(const StepReport done, trainer->run_step());
     if (reports) report.step(done);
+    const bool looks =
+        options.check_replicas > 0 && trainer->next_step() % options.check_replicas == 0;
+    if (looks) AGPCS_RETURN_IF_ERROR(replicas_agree());
     const Status saved = checkpoints.save(*trainer, transport, false);
     if (!saved.ok()) return of_rank(saved);
   }
@@ -220,8 +229,9 @@ std::vector<std::string> devices_of(const Plan& plan) {
 // What all ranks say that were asked to stop, and did.
 Status stopped(const StopRequest& stop, const RunOptions& options) {
   if (stop.after < 0) return {};
-  return {StatusCode::kCancelled, fmt::format("stopped after {} of {} steps: a signal asked for it",
-                                              stop.after, options.steps)};
+  return {StatusCode::kCancelled,
+          fmt::format("stopped after {} of {} steps: a signal asked for it{}", stop.after,
+                      options.steps, options.save.empty() ? "" : "; saved in " + options.save)};
 }
 
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,

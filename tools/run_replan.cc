@@ -56,9 +56,13 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
 
 Result<std::string> write_proposal(const std::string& old_plan, std::int64_t step, const Plan& plan,
                                    const std::string& hardware) {
+  return write_beside(old_plan, fmt::format("replan-{}", step), plan, hardware);
+}
+
+Result<std::string> write_beside(const std::string& old_plan, const std::string& label,
+                                 const Plan& plan, const std::string& hardware) {
   const std::filesystem::path old = old_plan == "-" ? plan.model + ".plan" : old_plan;
-  const std::string base =
-      fmt::format("{}.replan-{}", (old.parent_path() / old.stem()).string(), step);
+  const std::string base = fmt::format("{}.{}", (old.parent_path() / old.stem()).string(), label);
   constexpr int kMostTries = 1000;
   for (int i = 1; i <= kMostTries; ++i) {
     const std::string name = i == 1 ? base : fmt::format("{}-{}", base, i);

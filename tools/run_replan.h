@@ -27,4 +27,8 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
 Result<std::string> write_proposal(const std::string& old_plan, std::int64_t step, const Plan& plan,
                                    const std::string& hardware);
 
+/// The same under another name: "net.LABEL.plan" and "net.LABEL.hardware.txt".
+Result<std::string> write_beside(const std::string& old_plan, const std::string& label,
+                                 const Plan& plan, const std::string& hardware);
+
 }  // namespace agpcs

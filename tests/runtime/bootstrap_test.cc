@@ -131,8 +131,8 @@ TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
   }
   const auto joined = Bootstrap::join(options);
   EXPECT_EQ(joined.status().code(), StatusCode::kUnavailable);
-  EXPECT_EQ(joined.status().message(),
-            "cannot connect to 127.0.0.1:" + std::to_string(options.port) + ": Connection refused");
+  EXPECT_EQ(joined.status().message(), "rank 0 does not answer: cannot connect to 127.0.0.1:" +
+                                           std::to_string(options.port) + ": Connection refused");
 }
 
 TEST(Bootstrap, APortThatIsTakenIsNamed) {

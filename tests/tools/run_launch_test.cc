@@ -2,12 +2,14 @@
 #include "tools/run_launch.h"
 
 #include "tools/memory_kills.h"
+#include "tools/run_elastic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -110,6 +112,15 @@ TEST(RankPlace, DemandsATokenOfMoreThanOneRank) {
   variables["RANK"] = "0";
   variables["WORLD_SIZE"] = "1";
   EXPECT_EQ(text(variables), "torchrun: rank 0 of 1, local 1 of 2, node0:29501");
+}
+
+TEST(ResumedArgs, ReplaceThePlanAndWhereToResumeFrom) {
+  using Args = std::vector<std::string>;
+  EXPECT_EQ(resumed_args({"a.plan", "a.onnx", "--save", "out", "--resume", "old", "--steps", "9"},
+                         "a.plan", "b.plan", "out"),
+            (Args{"b.plan", "a.onnx", "--save", "out", "--steps", "9", "--resume", "out"}));
+  EXPECT_EQ(resumed_args({"--resume=old", "a.plan", "a.plan"}, "a.plan", "b.plan", "out"),
+            (Args{"b.plan", "a.plan", "--resume", "out"}));
 }
 
 TEST(MemoryKills, AreReadFromTheKernelsCounters) {

@@ -203,6 +203,22 @@ TEST_F(RunProcesses, SamplesThatAreNoNumbersAreNamedByTheRankThatHasThem) {
   EXPECT_EQ(allowed.wait(), 0) << allowed.errors();
 }
 
+TEST_F(RunProcesses, WithElasticTheOthersGoOnFromTheLastCheckpoint) {
+  const std::string save = folder_ / "checkpoints";
+  Process process(local({"--steps", "40", "--json", "--elastic", "--replan",
+                         "samples/clusters/local-2.yaml", "--save", save, "--save-every", "2"}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);  // the one that serves and saves
+  EXPECT_EQ(process.wait(seconds(120)), 0) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("rank 0 (local/0) was killed by signal 9"));
+  EXPECT_THAT(process.errors(), HasSubstr("training goes on without rank 0 (local/0), by " +
+                                          (folder_ / "two.without-0.plan").string()));
+  EXPECT_THAT(process.output(), HasSubstr("\"ranks\": 1"));
+  EXPECT_THAT(process.output(), HasSubstr("\"step\": 39,"));
+}
+
 TEST_F(RunProcesses, RanksDoNotOutliveTheProcessThatStartedThem) {
   Process process(endless());
   ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
