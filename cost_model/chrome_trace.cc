@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -55,7 +56,14 @@ bool sends(Opcode opcode) { return opcode == Opcode::kSend || opcode == Opcode::
 
 class TraceWriter {
  public:
-  TraceWriter(const Plan& plan, const Estimate& estimate) : plan_(plan), estimate_(estimate) {}
+  /// Process ids of ranks are `first_pid` + `pid_step` x rank.
+  TraceWriter(const Plan& plan, const Estimate& estimate, std::string label = {}, int first_pid = 0,
+              int pid_step = 1)
+      : plan_(plan),
+        estimate_(estimate),
+        label_(std::move(label)),
+        first_pid_(first_pid),
+        pid_step_(pid_step) {}
 
   void write_steps() {
     for (const DeviceEstimate& device : estimate_.devices) name_process(device);
@@ -84,6 +92,7 @@ class TraceWriter {
     }
   }
 
+  const std::string& events() const { return text_; }
   std::string text() const {
     return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [" + text_ + "\n]}\n";
   }
@@ -102,15 +111,18 @@ class TraceWriter {
     fmt::format_to(Out(text_), format, std::forward<Args>(args)...);
   }
 
+  int pid_of(int rank) const { return first_pid_ + pid_step_ * rank; }
+
   void name_process(const DeviceEstimate& device) {
-    const std::string name = fmt::format("rank {} {}", device.rank, device.device);
-    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": {}}}}})", device.rank,
+    const std::string name = fmt::format("rank {} {}{}", device.rank, device.device, label_);
+    const int pid = pid_of(device.rank);
+    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": {}}}}})", pid,
         quoted(name));
     add(R"({{"ph": "M", "name": "process_sort_index", "pid": {}, "args": {{"sort_index": {}}}}})",
-        device.rank, device.rank);
+        pid, pid);
     for (int s = 0; s < kStreamKindCount; ++s) {
       add(R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})",
-          device.rank, s, kStreamNames[s]);
+          pid, s, kStreamNames[s]);
     }
   }
 
@@ -145,8 +157,8 @@ class TraceWriter {
     add(R"({{"ph": "X", "name": {}, "cat": "{}", "cname": "{}", "pid": {}, "tid": {}, )"
         R"("ts": {:.3f}, "dur": {:.3f}{}}})",
         quoted(title_of(plan_, plan_.stage_of_rank(event.rank), event.instruction)),
-        name_of(opcode), colour_of(opcode), event.rank, static_cast<int>(stream), event.start * 1e6,
-        (event.end - event.start) * 1e6, args);
+        name_of(opcode), colour_of(opcode), pid_of(event.rank), static_cast<int>(stream),
+        event.start * 1e6, (event.end - event.start) * 1e6, args);
     if (stream == StreamKind::kRecv) add_arrows(event);
   }
 
@@ -167,11 +179,14 @@ class TraceWriter {
   void add_arrow(std::string_view phase, const TimelineEvent& at, double time) {
     add(R"({{"ph": "{}", "name": "transfer", "cat": "transfer", "id": {}, "bp": "e", )"
         R"("pid": {}, "tid": {}, "ts": {:.3f}}})",
-        phase, arrows_, at.rank, static_cast<int>(stream_of(at.instruction.opcode)), time * 1e6);
+        phase, arrows_ * pid_step_ + first_pid_, pid_of(at.rank),
+        static_cast<int>(stream_of(at.instruction.opcode)), time * 1e6);
   }
 
   const Plan& plan_;
   const Estimate& estimate_;
+  const std::string label_;
+  const int first_pid_, pid_step_;
   std::string text_;
   bool first_ = true;
   int arrows_ = 0;
@@ -192,6 +207,23 @@ std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimat
   writer.write_steps();
   writer.write_counters(cluster, report);
   return writer.text();
+}
+
+std::string chrome_trace(const Plan& plan, const std::vector<LabelledStep>& steps,
+                         const std::vector<std::pair<std::string, std::string>>& about) {
+  std::string text = "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {";
+  for (std::size_t i = 0; i < about.size(); ++i) {
+    fmt::format_to(Out(text), "{}\n{}: {}", i == 0 ? "" : ",", quoted(about[i].first),
+                   quoted(about[i].second));
+  }
+  text += "\n},\n\"traceEvents\": [";
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    TraceWriter writer(plan, *steps[i].step, " " + steps[i].label, static_cast<int>(i),
+                       static_cast<int>(steps.size()));
+    writer.write_steps();
+    text += (i == 0 ? "" : ",") + writer.events();
+  }
+  return text + "\n]}\n";
 }
 
 }  // namespace agpcs

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -87,5 +88,16 @@ std::vector<Expectation> expectations(const Plan& plan, const Estimate& estimate
 /// name, one thread a stream, an arrow from each send to the receive it feeds. Needs: an estimate
 /// with timeline.
 std::string chrome_trace(const Plan& plan, const Estimate& estimate);
+
+/// A step of a trace that shows several side by side; of the estimate, the timeline and the
+/// devices' ranks and names count.
+struct LabelledStep {
+  std::string label;  ///< "measured"
+  const Estimate* step = nullptr;
+};
+/// The same with a process for each rank and step, those of one rank next to each other. `about`
+/// goes to the trace's "otherData", a line each.
+std::string chrome_trace(const Plan& plan, const std::vector<LabelledStep>& steps,
+                         const std::vector<std::pair<std::string, std::string>>& about);
 
 }  // namespace agpcs

@@ -10,6 +10,7 @@
 #include "tools/calibrated_cluster.h"
 #include "tools/explain.h"
 #include "tools/html_report.h"
+#include "tools/measured_step.h"
 #include "tools/plan_views.h"
 #include "tools/search_log.h"
 
@@ -34,6 +35,7 @@ constexpr char kExamples[] =
     "  agpcs-plan diff old.plan new.plan\n"
     "  agpcs-plan json resnet50.plan > resnet50.json\n"
     "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml\n"
+    "  agpcs-plan drift resnet50.plan trace.json\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
@@ -43,8 +45,8 @@ constexpr char kExamples[] =
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
-const std::vector<std::string> kCommands = {"check", "show",  "explain", "diff",
-                                            "json",  "trace", "report",  "export"};
+const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff", "json",
+                                            "trace", "report", "export",  "drift"};
 const std::vector<std::string> kFormats = {"msccl"};
 
 bool is_unknown_command(const std::string& word) {
@@ -215,6 +217,14 @@ Status explain(const Arguments& a, Console console) {
   return {};
 }
 
+Status drift(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  AGPCS_TRY(const std::string text, read_file(a.other));
+  AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
+  console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));
+  return {};
+}
+
 CLI::App* add_command(CLI::App& app, Arguments& a, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("plan", a.plan, "plan file; - is standard input")->required();
@@ -267,6 +277,11 @@ int plan_command(const std::vector<std::string>& args, Console console) {
                          "what agpcs-compile --search-log wrote: draws the learning curve");
   report_app->add_option("-o,--output", a.page, "- is standard output (default: report.html)");
 
+  CLI::App* drift_app = add_command(
+      app, a, "drift", "where a measured step departs from the plan: devices, all-reduces, sends");
+  drift_app->add_option("trace", a.other, "what agpcs-run --trace wrote")->required();
+  drift_app->add_flag("--json", a.json, "everything, as JSON");
+
   CLI::App* export_app = add_command(app, a, "export", "a flow for other programs");
   export_app->add_option("--format", a.format, "msccl: an algorithm for MSCCL, as XML")
       ->required()
@@ -285,6 +300,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (json_app->parsed()) return finish(json(a, console), kName, console);
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
   if (report_app->parsed()) return finish(report(a, console), kName, console);
+  if (drift_app->parsed()) return finish(drift(a, console), kName, console);
   if (export_app->parsed()) return finish(export_flow(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);

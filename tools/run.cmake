@@ -29,7 +29,8 @@ if(TARGET agpcs_runtime_torch)
       run_report.cc
       run_save.cc
       run_start.cc
-    DEPS tools_common tools_replan ir frontend runtime_torch ${run_transports}
+      run_trace.cc
+    DEPS tools_common tools_replan ir frontend cost_model runtime_torch ${run_transports}
     PRIVATE_DEPS CLI11::CLI11 Threads::Threads)
   target_compile_definitions(agpcs_tools_run PRIVATE
     $<$<TARGET_EXISTS:agpcs_runtime_gloo>:AGPCS_RUN_GLOO> $<$<TARGET_EXISTS:agpcs_runtime_nccl>:AGPCS_RUN_NCCL>)

@@ -18,6 +18,16 @@ constexpr const char* kExamples =
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
 
+void add_trace_options(CLI::App& app, RunOptions& options) {
+  CLI::Option* trace =
+      app.add_option("--trace", options.trace,
+                     "write one of the last steps as all ranks measured it, a Chrome trace for "
+                     "Perfetto and for agpcs-plan drift");
+  app.add_option("--trace-cluster", options.trace_cluster,
+                 "cluster file of the plan: the trace also has the step as it was planned")
+      ->needs(trace);
+}
+
 void add_replan_options(CLI::App& app, RunOptions& options) {
   app.add_option("--replan", options.replan,
                  "cluster file of the plan: plan anew when the hardware departs from it, and move "
@@ -73,6 +83,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
+  add_trace_options(app, options);
   add_replan_options(app, options);
   CLI::Option* elastic =
       app.add_flag("--elastic", options.elastic,
@@ -98,7 +109,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                     {"--seed", std::to_string(options.seed)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
                     {"--check-replicas", std::to_string(options.check_replicas)},
-                    {"--check-messages", options.check_messages ? "yes" : "no"}};
+                    {"--check-messages", options.check_messages ? "yes" : "no"},
+                    {"--trace", options.trace.empty() ? "no" : "yes"}};
   return code;
 }
 

@@ -27,6 +27,8 @@ struct RunOptions : JobOptions {
   bool json = false;
   std::string save_parameters;   ///< folder; empty: do not save
   bool elastic = false;
+  std::string trace;             ///< file; empty: none
+  std::string trace_cluster;     ///< cluster file; empty: none
   std::string replan;            ///< cluster file; empty: the plan stays
   double replan_horizon = 3600;  ///< seconds
   int max_switches = 2;

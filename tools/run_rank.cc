@@ -11,6 +11,7 @@
 #include "tools/run_report.h"
 #include "tools/run_save.h"
 #include "tools/run_start.h"
+#include "tools/run_trace.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
@@ -197,6 +198,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   const Status kept = checkpoints.save(*trainer, transport, true);
   if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
+  if (!options.trace.empty()) {
+    AGPCS_RETURN_IF_ERROR(write_trace(*trainer, graph, options, transport, console));
+  }
   if (options.save_parameters.empty()) return {};
   const Status saved =
       save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
