@@ -21,8 +21,9 @@ namespace {
 
 /// Of the threshold.
 constexpr double kClip = 0.45;
-/// Exchanges whose median sets a reference: so many, of a noisy quantity at first more.
-constexpr std::size_t kLearned = 8, kMostLearned = 32;
+/// Exchanges whose median sets a reference; at first as few as 3 where they are alike, up to 32
+/// where they are noisy.
+constexpr std::size_t kAlike = 3, kLearned = 8, kMostLearned = 32;
 /// Exchanges that the size of a change is told from, at most.
 constexpr std::size_t kRecent = 8;
 /// A change of computing explains those of communication that began with it, give or take so many
@@ -54,6 +55,13 @@ double second_largest_off(const std::vector<double>& values) {
   for (const double value : values) off.push_back(std::abs(value - normal));
   std::sort(off.begin(), off.end());
   return off[off.size() - 2];
+}
+
+bool is_quiet(const std::vector<double>& values, double dead_zone) {
+  if (values.size() >= kLearned) return second_largest_off(values) <= dead_zone;
+  if (values.size() < kAlike) return false;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return *most - *least <= dead_zone / 2;
 }
 
 /// Of an even number of values, of the middle two and all between them that nearest to 0: of two
@@ -166,15 +174,14 @@ void DriftDetector::learn_normal(Quantity quantity) {
     if (series.learned.size() == kMostLearned) series.learned.erase(series.learned.begin());
     series.learned.push_back(series.value);
     count = series.learned.size();
-    quiet = quiet && count >= kLearned && second_largest_off(series.learned) <= dead_zone(quantity);
+    quiet = quiet && is_quiet(series.learned, dead_zone(quantity));
   }
   if (count > 0 && count < kMostLearned && !quiet) return;
   for (Series& series : series_) {
     if (series.quantity != quantity) continue;
     note_noise(quantity, kFirstNoise * second_largest_off(series.learned));
     series.normal = series.reference = median_of(series.learned);
-    series.learning = false;
-    series.learned.clear();
+    series.learned.clear();  // from here on the reference is learned again, from more of them
   }
   learned_[static_cast<std::size_t>(quantity)] = true;
 }

@@ -68,7 +68,7 @@ struct DriftOptions {
   double threshold = 1.5;
   /// Where the steps between two exchanges are expected to take less than this together, the
   /// threshold grows in proportion: what ends within a moment is no change of the hardware.
-  double exchange_seconds = 0.1;
+  double exchange_seconds = 0.2;
 };
 
 /// One thing that changed.
@@ -87,12 +87,12 @@ std::string describe(const Plan& plan, const DriftChange& change);
 /// A two-sided Page-Hinkley (CUSUM) test for each rank and quantity, on what ranks share. A value,
 /// deterministic: ranks that are given the same figures say the same.
 ///
-/// The first exchanges show what is normal: 9 of them (the first one warms up), up to 33 where they
+/// The first exchanges show what is normal: 4 of them (the first one warms up), up to 33 where they
 /// are noisy. A device that is off by more than tolerance squared then, beside the others, is told
 /// as a change; less is taken for an error of the cost model. From then on each is compared with
-/// its normal, after what all devices have in common is taken off: a machine that is busy with
-/// other work slows them all. The threshold is twice the height that noise made a sum reach in the
-/// last 1000 exchanges. A change of communication that changes of computing explain is not told.
+/// its normal, after what all devices have in common is taken off: a machine that is busy with other
+/// work slows them all. The threshold is twice the height that noise made a sum reach in the last
+/// 1000 exchanges. A change of communication that changes of computing explain is not told.
 /// docs/reliability.md has details.
 class DriftDetector {
  public:
