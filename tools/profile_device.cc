@@ -99,7 +99,7 @@ class DeviceProfiler {
   Status measure(const Model& model, const Plan& plan, bool fits);
   Result<bool> time_for_more(Clock::time_point start, std::size_t next);
   Status repeat(StepBench* bench);
-  void keep(const Model& model, std::int64_t samples, const StepTimes& times);
+  void keep(const Model& model, std::int64_t samples, const TimedSteps& times);
 
   const DeviceOptions& options_;
   const Agree& agree_;
@@ -185,7 +185,7 @@ Status DeviceProfiler::repeat(StepBench* bench) {
   return {};
 }
 
-void DeviceProfiler::keep(const Model& model, std::int64_t samples, const StepTimes& times) {
+void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedSteps& times) {
   pool_.add(model.graph(), samples, times);
   measured_.steps.push_back(
       {model.name, samples, times.steps, times.step, times.stretch, times.observer});

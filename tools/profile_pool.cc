@@ -5,7 +5,7 @@
 #include "ir/op_table.h"
 
 namespace agpcs {
-void OperatorPool::add(const Graph& graph, std::int64_t samples, const StepTimes& times) {
+void OperatorPool::add(const Graph& graph, std::int64_t samples, const TimedSteps& times) {
   for (std::size_t op = 0; op < graph.ops.size(); ++op) {
     const auto id = static_cast<OpId>(op);
     Entry& entry = entries_[op_signature(graph, id)];

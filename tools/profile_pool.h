@@ -16,7 +16,7 @@ namespace agpcs {
 class OperatorPool {
  public:
   /// Adds all operators of `graph` for `samples` samples.
-  void add(const Graph& graph, std::int64_t samples, const StepTimes& times);
+  void add(const Graph& graph, std::int64_t samples, const TimedSteps& times);
   /// By signature and samples: the mean of the times, and of the spreads.
   std::vector<MeasuredOperator> operators() const;
 

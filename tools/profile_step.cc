@@ -98,11 +98,11 @@ Status StepBench::step(bool observed) {
   return {};
 }
 
-StepTimes StepBench::times() const {
+TimedSteps StepBench::times() const {
   const std::vector<TimedStep>& whole = plain_.empty() ? watched_ : plain_;
   std::vector<TimedStep> all = plain_;
   all.insert(all.end(), watched_.begin(), watched_.end());
-  StepTimes times;
+  TimedSteps times;
   times.steps = steps();
   times.stretch = agpcs::stretch(all);
   const auto part = [&](auto member) {

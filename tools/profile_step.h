@@ -19,7 +19,7 @@
 namespace agpcs {
 
 /// What a step takes by the clock: its parts add up to it.
-struct StepTimes {
+struct TimedSteps {
   std::vector<Measured> forward, backward;  ///< by OpId; 0 where an operator has no such pass
   Measured begin, update;
   double step = 0;      ///< seconds
@@ -43,7 +43,7 @@ class StepBench : private OperatorObserver {
 
   /// Operators: the median over the observed steps, scaled such that they add up to the median of
   /// whole passes, times the stretch. Needs: an observed step.
-  StepTimes times() const;
+  TimedSteps times() const;
 
  private:
   StepBench(const Graph& graph, const Plan& plan) : graph_(graph), plan_(plan) {}

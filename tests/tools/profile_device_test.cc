@@ -109,7 +109,7 @@ TEST(StepBench, PartsAddUpToTheStep) {
   auto bench = StepBench::make(graph, plan, 1, "cpu");
   ASSERT_TRUE(bench.ok()) << bench.status().message();
   for (int i = 0; i < 6; ++i) ASSERT_TRUE((*bench)->step(i % 2 == 0).ok());
-  const StepTimes times = (*bench)->times();
+  const TimedSteps times = (*bench)->times();
   EXPECT_EQ(times.steps, 6);
   EXPECT_GT(sum_of(times.forward), 0);
   EXPECT_GT(sum_of(times.backward), 0);
@@ -122,7 +122,7 @@ TEST(OperatorPool, HasTheMeanOfOperatorsWithOneSignature) {
   const Graph graph = testing::graph_of(kTwins);
   ASSERT_NE(op_signature(graph, graph.find_op("m1")), op_signature(graph, graph.find_op("m2")));
   ASSERT_EQ(op_signature(graph, graph.find_op("m2")), op_signature(graph, graph.find_op("m3")));
-  StepTimes times;
+  TimedSteps times;
   times.forward = {{1, 0.1}, {2, 0.1}, {4, 0.3}, {8, 0}, {16, 0}};
   times.backward = {{0, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}};
   OperatorPool pool;
