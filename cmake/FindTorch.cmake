@@ -12,4 +12,10 @@ find_package_handle_standard_args(Torch REQUIRED_VARS TORCH_LIBRARIES TORCH_INCL
 if(Torch_FOUND AND NOT TARGET Torch::Torch)
   add_library(Torch::Torch INTERFACE IMPORTED)
   set_target_properties(Torch::Torch PROPERTIES INTERFACE_LINK_LIBRARIES "${TORCH_LIBRARIES}")
+  # LibTorch 2 has headers of an fmt of its own, without the library, before the system's.
+  foreach(folder IN LISTS TORCH_INCLUDE_DIRS)
+    if(EXISTS "${folder}/fmt/format.h")
+      set_target_properties(Torch::Torch PROPERTIES INTERFACE_COMPILE_DEFINITIONS FMT_HEADER_ONLY=1)
+    endif()
+  endforeach()
 endif()

@@ -55,6 +55,14 @@ constexpr std::int64_t kWord = sizeof(float);
 
 }  // namespace
 
+// Keeps the hooks alive. A node's pointer is std's in LibTorch 1.13, its own in 2.15.
+struct StageParameters::Hooked {
+  std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> nodes;
+};
+
+StageParameters::StageParameters() : hooked_(std::make_unique<Hooked>()) {}
+StageParameters::~StageParameters() = default;
+
 Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage,
                                  const std::vector<TensorId>& tensors, std::uint64_t seed,
                                  at::Device device) {
@@ -139,13 +147,13 @@ void StageParameters::add_member(TensorId id, std::size_t flat, std::int64_t off
   value.copy_(initial);
   value.set_requires_grad(true);
   value.mutable_grad() = f.gradient.narrow(0, offset, elements).view(initial.sizes()).detach();
-  std::shared_ptr<torch::autograd::Node> node = torch::autograd::impl::grad_accumulator(value);
+  auto node = torch::autograd::impl::grad_accumulator(value);
   node->add_post_hook(std::make_unique<LambdaPostHook>(
       [this, flat](const variable_list& outputs, const variable_list&) {
         gradient_ready(flat);
         return outputs;
       }));
-  hooked_.push_back(std::move(node));
+  hooked_->nodes.push_back(std::move(node));
   values_.emplace(id, std::move(value));
   places_.emplace(id, Place{flat, offset, elements});
 }

@@ -18,15 +18,12 @@
 #include <utility>
 #include <vector>
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace agpcs {
 
 class StageParameters {
  public:
-  StageParameters() = default;
+  StageParameters();
+  ~StageParameters();
   StageParameters(const StageParameters&) = delete;
   StageParameters& operator=(const StageParameters&) = delete;
 
@@ -97,7 +94,8 @@ class StageParameters {
   std::unordered_map<TensorId, Place> places_;
   std::vector<Piece> pieces_;
   std::map<std::pair<std::string, std::string>, std::size_t> piece_of_;  // by tensor and slot
-  std::vector<std::shared_ptr<torch::autograd::Node>> hooked_;           // keeps the hooks alive
+  struct Hooked;
+  std::unique_ptr<Hooked> hooked_;
   GradientListener* listener_ = nullptr;
 };
 
