@@ -74,7 +74,7 @@ class TraceWriter {
   }
 
   /// Memory with each rank, links in a process of their own, after all ranks.
-  void write_counters(const Cluster& cluster, const StepReport& report) {
+  void write_counters(const Cluster& cluster, const StepAnalysis& report) {
     const int ranks = static_cast<int>(report.devices.size());
     for (int rank = 0; rank < ranks; ++rank) {
       for (const MemoryPoint& point : report.devices[static_cast<std::size_t>(rank)].memory) {
@@ -202,7 +202,7 @@ std::string chrome_trace(const Plan& plan, const Estimate& estimate) {
 }
 
 std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimate& estimate,
-                         const StepReport& report) {
+                         const StepAnalysis& report) {
   TraceWriter writer(plan, estimate);
   writer.write_steps();
   writer.write_counters(cluster, report);

@@ -132,11 +132,11 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
 
 }  // namespace
 
-Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
+Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                const StepModel& model, const Estimate& estimate,
                                const StepWaits& waits) {
   AGPCS_TRY(const auto memory, memory_over_step(plan, graph));
-  StepReport report;
+  StepAnalysis report;
   for (int rank = 0; rank < plan.rank_count(); ++rank) {
     DeviceReport& device = report.devices.emplace_back();
     add_times(waits, rank, estimate.step_seconds, device);

@@ -48,19 +48,19 @@ struct LinkReport {
   std::vector<LoadPoint> load;
 };
 
-struct StepReport {
+struct StepAnalysis {
   std::vector<DeviceReport> devices;  ///< by rank
   std::vector<LinkReport> links;      ///< by LinkId
 };
 
 /// Needs: the estimate with its timeline, and its waits. Cost: O(instructions x ranks).
-Result<StepReport> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
+Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                const StepModel& model, const Estimate& estimate,
                                const StepWaits& waits);
 
 /// `chrome_trace` with counters: the memory in use on each rank, and the load of each link that
 /// carries anything, in percent of its bandwidth.
 std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimate& estimate,
-                         const StepReport& report);
+                         const StepAnalysis& report);
 
 }  // namespace agpcs

@@ -30,7 +30,7 @@ struct Explanation {
   std::vector<PathStep> path;
   std::vector<PathPart> parts;
   std::vector<SlackOf> slack;  ///< of every instruction, by rank, in program order
-  StepReport report;
+  StepAnalysis report;
   WhatIfs plan_changes, hardware_changes;
 };
 

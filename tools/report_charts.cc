@@ -105,7 +105,7 @@ Result<SimulatedStep> simulated_step(Plan plan, const Graph& graph, const Cluste
   AGPCS_TRY(Estimate estimate, simulate(plan, graph, cluster, costs, {.timeline = true}));
   AGPCS_TRY(const StepModel model, make_step_model(plan, graph, cluster, costs));
   const StepWaits waits(plan, model, estimate);
-  AGPCS_TRY(StepReport report, step_report(plan, graph, cluster, model, estimate, waits));
+  AGPCS_TRY(StepAnalysis report, step_report(plan, graph, cluster, model, estimate, waits));
   return SimulatedStep{std::move(plan), std::move(estimate), std::move(report)};
 }
 

@@ -17,7 +17,7 @@ namespace agpcs {
 struct SimulatedStep {
   Plan plan;
   Estimate estimate;  ///< with timeline
-  StepReport report;
+  StepAnalysis report;
 };
 /// Needs: a plan that verifies against graph and cluster.
 Result<SimulatedStep> simulated_step(Plan plan, const Graph& graph, const Cluster& cluster);

@@ -25,7 +25,7 @@ struct RunOptions : JobOptions {
   bool allow_nan = false;
   std::int64_t check_replicas = 0;  ///< every so many steps; 0: before the first step alone
   bool json = false;
-  std::string save_parameters;   ///< folder; empty: do not save
+  std::string save_parameters;  ///< folder; empty: do not save
   bool elastic = false;
   std::string trace;             ///< file; empty: none
   std::string trace_cluster;     ///< cluster file; empty: none

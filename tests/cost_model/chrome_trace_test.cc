@@ -81,7 +81,7 @@ TEST(ChromeTrace, CountsMemoryAndTheLoadOfLinks) {
   const Estimate estimate = step.simulate();
   const StepModel model = *make_step_model(step.plan, step.graph, step.cluster, *step.costs);
   const StepWaits waits(step.plan, model, estimate);
-  const StepReport report =
+  const StepAnalysis report =
       *step_report(step.plan, step.graph, step.cluster, model, estimate, waits);
   const std::string text = checked(chrome_trace(step.plan, step.cluster, estimate, report));
   EXPECT_THAT(text, HasSubstr("process links\n"));

@@ -43,7 +43,7 @@ struct Explained {
   double slack(int rank, InstructionId id) const {
     return path.slack[static_cast<std::size_t>(waits.find(rank, id))];
   }
-  StepReport report() const {
+  StepAnalysis report() const {
     return *step_report(step.plan, step.graph, step.cluster, model, estimate, waits);
   }
 };
@@ -170,11 +170,11 @@ TEST(CriticalPath, SlackIsHowMuchLongerAPassMayTake) {
   EXPECT_NEAR(seconds_with(slack + 1e-6), as_it_is + 1e-6, 1e-9 * as_it_is);
 }
 
-TEST(StepReport, ComputingAndIdlingAddUpToTheStep) {
+TEST(StepAnalysis, ComputingAndIdlingAddUpToTheStep) {
   for (const std::string& strategy : strategies()) {
     const Step step(chain_of(6), kUnit + std::string(kTwoHosts), strategy, 8);
     const Explained e(step);
-    const StepReport report = e.report();
+    const StepAnalysis report = e.report();
     for (std::size_t r = 0; r < report.devices.size(); ++r) {
       const DeviceReport& d = report.devices[r];
       EXPECT_NEAR(d.compute, e.estimate.devices[r].compute_seconds, 1e-15) << strategy;
@@ -186,10 +186,10 @@ TEST(StepReport, ComputingAndIdlingAddUpToTheStep) {
   }
 }
 
-TEST(StepReport, MemoryOverTimePeaksWhereThePeakIs) {
+TEST(StepAnalysis, MemoryOverTimePeaksWhereThePeakIs) {
   for (const std::string& strategy : strategies()) {
     const Step step(chain_of(6), kUnit + std::string(kTwoHosts), strategy, 8);
-    const StepReport report = Explained(step).report();
+    const StepAnalysis report = Explained(step).report();
     const std::vector<MemoryUse> peaks = *peak_memory(step.plan, step.graph);
     for (std::size_t r = 0; r < peaks.size(); ++r) {
       std::int64_t most = 0;
@@ -204,7 +204,7 @@ TEST(StepReport, MemoryOverTimePeaksWhereThePeakIs) {
   }
 }
 
-TEST(StepReport, LinkLoadOverTimeCarriesItsBytes) {
+TEST(StepAnalysis, LinkLoadOverTimeCarriesItsBytes) {
   for (const std::string& strategy : strategies()) {
     const Step step(chain_of(6), kUnit + std::string(kTwoHosts), strategy, 8);
     for (const LinkReport& link : Explained(step).report().links) {
@@ -218,11 +218,11 @@ TEST(StepReport, LinkLoadOverTimeCarriesItsBytes) {
   }
 }
 
-TEST(StepReport, NamesWhatADeviceWaitsFor) {
+TEST(StepAnalysis, NamesWhatADeviceWaitsFor) {
   const Step step(chain_of(2), kUnit + std::string("host a unit 2 bandwidth=1e9 latency=1e-6\n"),
                   "stage a/0=4 : h1\nstage a/1=4 : h2\n", 4);
   const Explained e(step);
-  const StepReport report = e.report();
+  const StepAnalysis report = e.report();
   const double forward = step.seconds(4).forward, backward = step.seconds(4).backward;
   const double message = 2e-6 + 1024e-9;
   EXPECT_NEAR(report.devices[0].gradients, 2 * message + forward + backward, 1e-15);

@@ -90,9 +90,9 @@ std::string describe(const Plan& plan, const DriftChange& change);
 /// The first exchanges show what is normal: 4 of them (the first one warms up), up to 33 where they
 /// are noisy. A device that is off by more than tolerance squared then, beside the others, is told
 /// as a change; less is taken for an error of the cost model. From then on each is compared with
-/// its normal, after what all devices have in common is taken off: a machine that is busy with other
-/// work slows them all. The threshold is twice the height that noise made a sum reach in the last
-/// 1000 exchanges. A change of communication that changes of computing explain is not told.
+/// its normal, after what all devices have in common is taken off: a machine that is busy with
+/// other work slows them all. The threshold is twice the height that noise made a sum reach in the
+/// last 1000 exchanges. A change of communication that changes of computing explain is not told.
 /// docs/reliability.md has details.
 class DriftDetector {
  public:
