@@ -10,6 +10,7 @@ times come from the job's own report. Prints a line a minute and a verdict; the 
 grown (a rank's mean over the last fifth of the run against that over the second fifth, by more than --grows), or the job
 ended. Needs only Python's standard library, Linux, and no privileges."""
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -52,6 +53,12 @@ def open_files(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def be_disturbance(processor):
+    """In a new process: stays on `processor`, and ends with the script however that ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.sched_setaffinity(0, {processor})
+
+
 class Drift(threading.Thread):
     """Takes processors away: busy loops on a random one, for random times."""
 
@@ -63,7 +70,7 @@ class Drift(threading.Thread):
         while not self.over.wait(self.draw.uniform(5, 60)):
             processor = self.draw.choice(sorted(os.sched_getaffinity(0)))
             loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"],
-                                      preexec_fn=lambda: os.sched_setaffinity(0, {processor}))
+                                      preexec_fn=lambda: be_disturbance(processor))
                      for _ in range(self.draw.choice([1, 1, 2]))]
             self.times += 1
             self.over.wait(self.draw.uniform(5, 90))
