@@ -133,8 +133,8 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
 }  // namespace
 
 Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
-                               const StepModel& model, const Estimate& estimate,
-                               const StepWaits& waits) {
+                                 const StepModel& model, const Estimate& estimate,
+                                 const StepWaits& waits) {
   AGPCS_TRY(const auto memory, memory_over_step(plan, graph));
   StepAnalysis report;
   for (int rank = 0; rank < plan.rank_count(); ++rank) {

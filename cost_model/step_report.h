@@ -55,8 +55,8 @@ struct StepAnalysis {
 
 /// Needs: the estimate with its timeline, and its waits. Cost: O(instructions x ranks).
 Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
-                               const StepModel& model, const Estimate& estimate,
-                               const StepWaits& waits);
+                                 const StepModel& model, const Estimate& estimate,
+                                 const StepWaits& waits);
 
 /// `chrome_trace` with counters: the memory in use on each rank, and the load of each link that
 /// carries anything, in percent of its bandwidth.

@@ -100,7 +100,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       typo.err,
       "agpcs-plan: error: unknown command 'shwo'\n"
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
-      "export\n");
+      "export, drift\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
             "agpcs-plan: error: unknown option '--colour'\n"
