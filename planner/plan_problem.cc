@@ -8,7 +8,6 @@
 #include "planner/group_gradients.h"
 #include "planner/seed_pool.h"
 #include "planner/seeder.h"
-#include "planner/stage_timers.h"
 #include "planner/strategy_search.h"
 
 #include <agpcs/version.h>
@@ -44,7 +43,7 @@ Result<std::vector<std::unique_ptr<Seeder>>> chosen_seeders(const PlanOptions& o
 class Planner {
  public:
   Planner(const Problem& problem, const PlanOptions& options)
-      : problem_(problem), options_(options), evaluator_(problem), timers_(problem) {}
+      : problem_(problem), options_(options), evaluator_(problem) {}
 
   Result<Planned> run() {
     AGPCS_TRY(const auto seeders, chosen_seeders(options_));
@@ -105,10 +104,6 @@ class Planner {
             verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch));
       }
       const Score score = evaluator_.evaluate(strategy);
-      timers_.forget_if_many();
-      if (pool != &known_ && leaves_devices_idle(problem_, strategy, score.step_seconds, timers_)) {
-        continue;
-      }
       if (score.fits()) {
         ++attempt.feasible;
         attempt.step_seconds =
@@ -229,7 +224,6 @@ class Planner {
   const Problem& problem_;
   const PlanOptions& options_;
   Evaluator evaluator_;
-  StageTimers timers_;
   SeedPool pool_, known_;  // of all; of PlanOptions::starts
   int step_ = 0, steps_ = 0;
 };

@@ -22,15 +22,11 @@ inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
 /// A plan spells out every micro-batch; more of them would only keep devices waiting.
 inline constexpr std::int64_t kMostMicroBatches = 4096;
 
-inline constexpr double kLeastBusy = 0.1;
-
 struct ProblemOptions {
   std::int64_t bucket_bytes = 0;   ///< most bytes of gradients in a bucket; 0: the planner chooses
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
-  /// Only strategies that leave no device of the cluster out, and have each compute for at least
-  /// kLeastBusy of a step: what a running job does not use it cannot see recover.
-  bool all_devices = false;
-  int most_blocks = 1000;  ///< that graphs are coarsened to, about (`BlockOptions`)
+  bool all_devices = false;        ///< only strategies that leave no device of the cluster out
+  int most_blocks = 1000;          ///< that graphs are coarsened to, about (`BlockOptions`)
 };
 
 /// A model, a cluster and a training, with everything that every seeder needs of them. Made in

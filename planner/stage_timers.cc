@@ -39,20 +39,4 @@ void StageTimers::forget_if_many() {
   remembered_ = 0;
 }
 
-bool leaves_devices_idle(const Problem& problem, const Strategy& strategy, double step_seconds,
-                         StageTimers& timers) {
-  if (!problem.options.all_devices) return false;
-  const std::vector<StageTimer*> of_stages = timers.of(strategy);
-  const auto micro_batches = static_cast<double>(strategy.micro_batches);
-  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
-    const StageSpec& spec = strategy.stages[s];
-    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-      const int kind = problem.cluster.devices[static_cast<std::size_t>(spec.devices[i])].kind;
-      const double busy = micro_batches * of_stages[s]->seconds(kind, spec.shares[i]);
-      if (busy < kLeastBusy * step_seconds) return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace agpcs

@@ -32,9 +32,4 @@ class StageTimers {
   std::size_t remembered_ = 0;  // operators
 };
 
-/// Whether the problem wants all devices, and some device of the strategy, whose step takes
-/// `step_seconds`, computes for less than kLeastBusy of it.
-bool leaves_devices_idle(const Problem& problem, const Strategy& strategy, double step_seconds,
-                         StageTimers& timers);
-
 }  // namespace agpcs

@@ -166,8 +166,7 @@ class Search : public StrategySearch {
       const double lacking = static_cast<double>(score.lacking) / fixed_.least_memory;
       place.outcome.cost = kBroken * (1 + lacking) + std::min(place.outcome.cost, 1e3);
     }
-    if (leaves_devices_out(problem_, strategy) ||
-        leaves_devices_idle(problem_, strategy, score.step_seconds, worker.moves.timers())) {
+    if (leaves_devices_out(problem_, strategy)) {
       place.outcome.cost = std::max(place.outcome.cost, 2 * kBroken);
     }
     place.strategy = std::move(strategy);
