@@ -202,8 +202,9 @@ class CheckpointParser {
         diagnostics_.error(where, fmt::format("begins at {}, where the item before it in {} goes "
                                               "on until {}",
                                               item.offset, file.name, end[item.file]));
+      } else {
+        end[item.file] = item.offset + bytes;  // at most the file's bytes: no overflow
       }
-      end[item.file] = item.offset + bytes;
     }
   }
 
