@@ -2,34 +2,22 @@
 // What replaying costs above what is replayed.
 //   replay_bench instructions          nanoseconds that the replayer adds to an instruction
 //   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
-#include "runtime/socket.h"
+#include "tests/bench/gloo_ranks.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
 
-#include <agpcs/bootstrap.h>
-#include <agpcs/gloo.h>
 #include <agpcs/loopback.h>
 #include <agpcs/replayer.h>
 
 #include <fmt/format.h>
-#include <gloo/allreduce.h>
-#include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
-#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -37,21 +25,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void check(const Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "replay_bench: {}\n", status.message());
-  std::_Exit(1);
-}
-
 double seconds_of(const std::function<void()>& work) {
   const auto begin = Clock::now();
   work();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // As a loop written by hand, it does not look at gradients.
@@ -163,126 +140,48 @@ Plan plan_of_buckets(int ranks, const std::vector<std::int64_t>& elements) {
   return plan;
 }
 
-class GlooRank {
- public:
-  GlooRank(int rank, int ranks, int port, int listen_fd, const std::string& folder) : rank_(rank) {
-    BootstrapOptions options;
-    options.rank = rank;
-    options.size = ranks;
-    options.port = port;
-    options.listen_fd = listen_fd;
-    options.local_only = true;
-    options.token = "bench";
-    auto bootstrap = Bootstrap::join(options);
-    check(bootstrap.status());
-    bootstrap_ = std::move(*bootstrap);
-    auto transport = connect_gloo(*bootstrap_);
-    check(transport.status());
-    transport_ = std::move(*transport);
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = "127.0.0.1";
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
-    gloo::rendezvous::FileStore store(folder);
-    context->connectFullMesh(store, device);
-    context_ = context;
+void compare(GlooRank& rank, const std::string& name, const Plan& plan, double seconds) {
+  NullExecutor executor;
+  auto replayer =
+      Replayer::create(plan, rank.rank(), rank.transport(), executor, without_looking());
+  check(replayer.status());
+  std::vector<std::vector<float>> buffers;
+  for (const PlanBucket& bucket : plan.buckets) {
+    buffers.emplace_back(static_cast<std::size_t>(bucket.elements()), 1.F);
   }
-
-  void compare(const std::string& name, const Plan& plan, double seconds) {
-    NullExecutor executor;
-    auto replayer = Replayer::create(plan, rank_, *transport_, executor, without_looking());
-    check(replayer.status());
-    std::vector<std::vector<float>> buffers;
-    for (const PlanBucket& bucket : plan.buckets) {
-      buffers.emplace_back(static_cast<std::size_t>(bucket.elements()), 1.F);
-    }
-    const auto by_hand = [&] {
-      for (std::vector<float>& values : buffers) reduce(values);
-      std::vector<float> loss(1, 1.F);
-      reduce(loss);
-    };
-    const auto replayed = [&] { check((*replayer)->run_step().status()); };
-    std::vector<double> ratios, hand;
-    double spent = 0;
-    for (int round = 0; round < 6 || spent < seconds; ++round) {
-      for (auto& values : buffers) std::fill(values.begin(), values.end(), 1.F);
-      const bool first = round % 2 == 0;
-      const double a = slowest(seconds_of(first ? std::function<void()>(by_hand) : replayed));
-      const double b = slowest(seconds_of(first ? std::function<void()>(replayed) : by_hand));
-      spent += a + b;
-      if (round < 2) continue;  // warm up
-      hand.push_back(first ? a : b);
-      ratios.push_back(first ? b / a : a / b);
-    }
-    if (rank_ != 0) return;
-    fmt::print("{:<34} {:>6} {:>12.2f} {:>10.3f}\n", name, ratios.size(), median(hand) * 1e3,
-               median(ratios));
-    std::fflush(stdout);
+  const auto by_hand = [&] {
+    for (std::vector<float>& values : buffers) rank.gloo_ring(values);
+    std::vector<float> loss(1, 1.F);
+    rank.gloo_ring(loss);
+  };
+  const auto replayed = [&] { check((*replayer)->run_step().status()); };
+  std::vector<double> ratios, hand;
+  double spent = 0;
+  for (int round = 0; round < 6 || spent < seconds; ++round) {
+    for (auto& values : buffers) std::fill(values.begin(), values.end(), 1.F);
+    const bool first = round % 2 == 0;
+    const double a = rank.slowest(seconds_of(first ? std::function<void()>(by_hand) : replayed));
+    const double b = rank.slowest(seconds_of(first ? std::function<void()>(replayed) : by_hand));
+    spent += a + b;
+    if (round < 2) continue;  // warm up
+    hand.push_back(first ? a : b);
+    ratios.push_back(first ? b / a : a / b);
   }
+  if (rank.rank() != 0) return;
+  fmt::print("{:<34} {:>6} {:>12.2f} {:>10.3f}\n", name, ratios.size(), median(hand) * 1e3,
+             median(ratios));
+}
 
- private:
-  void reduce(std::vector<float>& values) {
-    gloo::AllreduceOptions options(context_);
-    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-    options.setOutput(values.data(), values.size());
-    options.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
-    gloo::allreduce(options);
-  }
-  // The slowest rank's; also a barrier.
-  double slowest(double seconds) {
-    double most = seconds;
-    gloo::AllreduceOptions options(context_);
-    options.setOutput(&most, 1);
-    options.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::max<double>));
-    gloo::allreduce(options);
-    return most;
-  }
-
-  const int rank_;
-  std::unique_ptr<Bootstrap> bootstrap_;
-  std::unique_ptr<Transport> transport_;
-  std::shared_ptr<gloo::rendezvous::Context> context_;
-};
-
-// Each set with a process a rank, so that nothing of one is left for the next.
 void gloo_rows(int ranks, double seconds, const std::string& name,
                const std::vector<std::int64_t>& elements) {
-  const std::string folder =
-      (std::filesystem::temp_directory_path() / fmt::format("replay_bench_{}", getpid())).string();
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directory(folder);
-  auto listening = listen_on(0, true);
-  check(listening.status());
-  const int port = port_of(listening->get());
-  std::vector<pid_t> children;
-  for (int r = 0; r < ranks; ++r) {
-    const pid_t child = fork();
-    if (child != 0) {
-      children.push_back(child);
-      continue;
-    }
-    {
-      GlooRank rank(r, ranks, port, r == 0 ? listening->release() : -1, folder);
-      rank.compare(fmt::format("{} ranks, {}", ranks, name), plan_of_buckets(ranks, elements),
-                   seconds);
-    }
-    std::_Exit(0);
-  }
-  bool failed = false;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-  }
-  std::filesystem::remove_all(folder);
-  if (failed) std::exit(1);
+  run_gloo_ranks(ranks, [&](GlooRank& rank) {
+    compare(rank, fmt::format("{} ranks, {}", ranks, name), plan_of_buckets(ranks, elements),
+            seconds);
+  });
 }
 
 void gloo(double seconds) {
   fmt::print("{:<34} {:>6} {:>12} {:>10}\n", "buckets", "steps", "by hand, ms", "replayed");
-  std::fflush(stdout);
   for (const int ranks : {2, 4}) {
     gloo_rows(ranks, seconds, "ResNet-50 in 25 MB", {6'300'000, 6'300'000, 6'300'000, 6'657'032});
     gloo_rows(ranks, seconds, "16 of 1 MB", std::vector<std::int64_t>(16, 250'000));

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/gloo_ranks.h"
+
+#include "runtime/socket.h"
+
+#include <agpcs/gloo.h>
+
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+using GlooReduce = void (*)(void*, const void*, const void*, std::size_t);
+
+void become_rank(int rank, const GlooMeeting& meeting, int listen_fd,
+                 const std::function<void(GlooRank&)>& work) {
+  {
+    GlooRank here(rank, meeting, listen_fd);
+    work(here);
+    here.slowest(0);  // nobody closes a connection that another rank still reads from
+  }
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+}  // namespace
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "error: {}\n", status.message());
+  std::_Exit(1);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)
+    : rank_(rank), ranks_(meeting.ranks) {
+  BootstrapOptions options;
+  options.rank = rank;
+  options.size = meeting.ranks;
+  options.port = meeting.port;
+  options.listen_fd = listen_fd;
+  options.local_only = true;
+  options.token = "bench";
+  options.name = fmt::format("bench/{}", rank);
+  auto bootstrap = Bootstrap::join(options);
+  check(bootstrap.status());
+  bootstrap_ = std::move(*bootstrap);
+  auto transport = connect_gloo(*bootstrap_);
+  check(transport.status());
+  transport_ = std::move(*transport);
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, meeting.ranks);
+  gloo::rendezvous::FileStore store(meeting.folder);
+  context->connectFullMesh(store, device);
+  context_ = std::move(context);
+}
+
+void GlooRank::gloo_ring(std::vector<float>& values) {
+  gloo::AllreduceOptions options(context_);
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  options.setOutput(values.data(), values.size());
+  options.setReduceFunction(static_cast<GlooReduce>(&gloo::sum<float>));
+  gloo::allreduce(options);
+}
+
+double GlooRank::slowest(double seconds) {
+  double most = seconds;
+  gloo::AllreduceOptions options(context_);
+  options.setOutput(&most, 1);
+  options.setReduceFunction(static_cast<GlooReduce>(&gloo::max<double>));
+  gloo::allreduce(options);
+  return most;
+}
+
+void run_gloo_ranks(int ranks, const std::function<void(GlooRank&)>& work) {
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("agpcs_bench_{}", getpid())).string();
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  auto listening = listen_on(0, true);
+  check(listening.status());
+  const GlooMeeting meeting = {ranks, port_of(listening->get()), folder};
+  std::fflush(stdout);  // what is not yet out would come once more from each child
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) become_rank(rank, meeting, rank == 0 ? listening->release() : -1, work);
+    children.push_back(child);
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    failed = waitpid(child, &status, 0) < 0 || status != 0 || failed;
+  }
+  std::filesystem::remove_all(folder);
+  if (failed) std::exit(1);
+}
+
+}  // namespace agpcs

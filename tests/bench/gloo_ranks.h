@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Benchmarks between processes of this machine, each a rank: our transport over Gloo and, beside
+// it, Gloo as it comes.
+#pragma once
+
+#include <agpcs/bootstrap.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gloo {
+class Context;
+}
+
+namespace agpcs {
+
+/// Says what is wrong and ends the process, where something is.
+void check(const Status& status);
+
+/// Of an even number of values the upper one.
+double median(std::vector<double> values);
+
+/// Where the ranks of a benchmark meet.
+struct GlooMeeting {
+  int ranks = 0, port = 0;
+  std::string folder;  ///< of Gloo's own store
+};
+
+class GlooRank {
+ public:
+  /// `listen_fd`: the socket that rank 0 listens on; -1 for others.
+  GlooRank(int rank, const GlooMeeting& meeting, int listen_fd);
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  Transport& transport() { return *transport_; }
+  /// Gloo's own ring, in place.
+  void gloo_ring(std::vector<float>& values);
+  /// The slowest rank's; also a barrier, over Gloo.
+  double slowest(double seconds);
+
+ private:
+  const int rank_, ranks_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<gloo::Context> context_;
+};
+
+/// `work` with a process a rank, so that nothing of one call is left for the next. Waits for all;
+/// ends the process where one of them failed.
+void run_gloo_ranks(int ranks, const std::function<void(GlooRank&)>& work);
+
+}  // namespace agpcs
