@@ -30,6 +30,8 @@ constexpr std::size_t kRecent = 8;
 /// exchanges; communication waits for so many where computing might be about to change.
 constexpr std::int64_t kAtATime = 2;
 constexpr int kHeld = 2;
+/// Part of the threshold that makes a suspicion: one exchange that is much off, without noise.
+constexpr double kSuspicion = 0.4;
 /// Of what is expected: no less can be told.
 constexpr double kLeastPart = 1e-3;
 /// A sum must reach this times the height that noise reached in so many exchanges, but never more
@@ -367,6 +369,24 @@ std::vector<double> DriftDetector::computing() const {
     ratios[static_cast<std::size_t>(series.ranks.front())] = std::max(ratio, kLeastPart);
   }
   return ratios;
+}
+
+bool DriftDetector::suspects_links() const {
+  return std::any_of(series_.begin(), series_.end(), [&](const Series& series) {
+    return series.quantity != Quantity::kCompute &&
+           std::max(series.up.value, series.down.value) > kSuspicion * threshold(series.quantity);
+  });
+}
+
+void DriftDetector::learn_communication_anew() {
+  for (Series& series : series_) {
+    if (series.quantity == Quantity::kCompute || series.recent.empty()) continue;
+    series.up = series.down = {};
+    series.held = 0;
+    series.reference = series.recent.back();
+    series.learning = true;
+    series.learned.clear();
+  }
 }
 
 void DriftDetector::accept() {

@@ -3,6 +3,7 @@
 // is decided by words of a report, which are the same on all ranks; what rank 0 alone knows (a
 // better plan, that none is better) it says in such a word.
 #include "runtime/flat_program.h"
+#include "runtime/link_watch.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_exchange.h"
 #include "runtime/renumbered_groups.h"
@@ -25,13 +26,18 @@ namespace {
 
 // Words of a report (`report_words`).
 constexpr std::size_t kStopWord = 0;  // how many ranks ask to stop
-constexpr std::size_t kPlanWord = 1;  // rank 0: bytes of a better plan's text, or kKeep
+constexpr std::size_t kPlanWord = 1;  // rank 0: bytes of a better plan's text, or one of these
 constexpr std::size_t kStatisticsWord = 2;
-constexpr double kKeep = -1;  // what is there now is what is expected from now on
+constexpr double kKeep = -1;   // what is there now is what is expected from now on
+constexpr double kProbe = -2;  // all are to probe the links
 
 // The first steps of a plan fill caches and pools: they say nothing of the hardware.
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
+
+// While the hardware is not what the job began with, the links are probed so often, for a plan may
+// hardly use one that recovers; but for no more than a hundredth of the time.
+constexpr double kProbeEverySeconds = 30, kProbePart = 0.01;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -45,6 +51,7 @@ struct Generation {
   std::unique_ptr<Replayer> replayer;
   std::optional<StepStatistics> statistics;
   std::optional<DriftDetector> detector;
+  LinkWatch links;
   int steps = 0;
 };
 
@@ -76,7 +83,10 @@ class PlanTrainer final : public Trainer {
   void read_report(const StepReport& report);
   Status between_steps();
   Status look_at_links();
+  Result<bool> probe();
   Status handle_drift();
+  void tell_drift();
+  bool wants_probe() const;
   void watch_replanning();
   void say_waiting();
   void consider(Replan replan);
@@ -108,8 +118,10 @@ class PlanTrainer final : public Trainer {
   bool look_at_links_ = false;        // due between two steps
   std::vector<DriftChange> drift_;    // due: what was just established
   std::int64_t announced_bytes_ = 0;  // due: rank 0 has a plan
-  std::vector<LinkMeasurement> links_before_, links_now_;
-  std::deque<double> recent_;  // seconds of steps
+  bool moved_ = false;                // to another plan than the first
+  std::int64_t probed_at_ = 0;        // steady_nanoseconds
+  double probe_seconds_ = 0;          // that the last probe took
+  std::deque<double> recent_;         // seconds of steps
 
   // Rank 0's.
   std::optional<Replan> proposal_;
@@ -158,6 +170,7 @@ void PlanTrainer::fill_report() {
             words.begin() + static_cast<std::ptrdiff_t>(mine));
   watch_replanning();
   words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_text_.size());
+  if (words[kPlanWord] == 0 && wants_probe()) words[kPlanWord] = kProbe;
   keep_ = false;
 }
 
@@ -179,8 +192,9 @@ void PlanTrainer::read_report(const StepReport& report) {
         words.begin() + static_cast<std::ptrdiff_t>(kStatisticsWord + r * kQuantityCount);
     std::copy(first, first + kQuantityCount, by_rank[r].begin());
   }
-  look_at_links_ = links_before_.empty() && transport_.size() > 1;
   drift_ = now_->detector->add(report.step, by_rank);
+  look_at_links_ = now_->links.due(now_->detector->suspects_links(), words[kPlanWord] == kProbe) &&
+                   transport_.size() > 1;
   if (words[kPlanWord] == kKeep) now_->detector->accept();
   announced_bytes_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(words[kPlanWord]));
 }
@@ -192,7 +206,6 @@ Status PlanTrainer::between_steps() {
     AGPCS_RETURN_IF_ERROR(handle_drift());
   } else if (look_at_links_) {
     AGPCS_RETURN_IF_ERROR(look_at_links());
-    links_before_ = links_now_;
   }
   announced_bytes_ = 0;
   drift_.clear();
@@ -201,24 +214,47 @@ Status PlanTrainer::between_steps() {
 }
 
 Status PlanTrainer::look_at_links() {
-  AGPCS_TRY(links_now_, probe_links(now_->plan, *now_->transport, options_.replay.limit));
+  AGPCS_TRY(const bool changed, probe());
+  if (!changed) return {};
+  now_->detector->learn_communication_anew();
+  tell_drift();
   return {};
 }
 
+Result<bool> PlanTrainer::probe() {
+  const std::int64_t begin = steady_nanoseconds();
+  AGPCS_TRY(auto probed, probe_links(now_->plan, *now_->transport, options_.replay.limit));
+  probed_at_ = steady_nanoseconds();
+  probe_seconds_ = static_cast<double>(probed_at_ - begin) * 1e-9;
+  return now_->links.note(std::move(probed));
+}
+
 Status PlanTrainer::handle_drift() {
-  if (transport_.size() > 1) AGPCS_RETURN_IF_ERROR(look_at_links());
+  if (transport_.size() > 1) AGPCS_RETURN_IF_ERROR(probe().status());
+  now_->links.accept();
+  tell_drift();
+  return {};
+}
+
+void PlanTrainer::tell_drift() {
   TrainerEvent drift = event(TrainerEvent::Kind::kDrift);
   drift.changes = drift_;
-  drift.before = links_before_;
-  drift.now = links_now_;
+  drift.before = now_->links.before();
+  drift.now = now_->links.now();
   tell(drift);
-  if (replanning_) {
-    proposal_.reset();  // it was made for hardware that is no more
-    proposal_text_.clear();
-    replanning_->stop();
-    waiting_ = true;
-  }
-  return {};
+  if (!replanning_) return;
+  proposal_.reset();  // it was made for hardware that is no more
+  proposal_text_.clear();
+  replanning_->stop();
+  waiting_ = true;
+}
+
+// Rank 0, before each exchange: while something is not as it was when the job began.
+bool PlanTrainer::wants_probe() const {
+  if (rank_ != 0 || now_->links.before().empty()) return false;
+  const bool degraded = moved_ || now_->links.changed() || !now_->detector->established().empty();
+  return degraded &&
+         seconds_since(probed_at_) > std::max(kProbeEverySeconds, probe_seconds_ / kProbePart);
 }
 
 TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
@@ -247,7 +283,7 @@ void PlanTrainer::watch_replanning() {
     return consider(std::move(*outcome->value()));
   }
   if (!waiting_ || proposal_) return;
-  if (now_->detector->established().empty()) {  // all is as it was
+  if (now_->detector->established().empty() && !now_->links.changed()) {  // all is as it was
     waiting_ = false;
     return;
   }
@@ -257,8 +293,8 @@ void PlanTrainer::watch_replanning() {
   hardware.step = next_step_;
   hardware.changes = now_->detector->established();
   hardware.computing = now_->detector->computing();
-  hardware.before = links_before_;
-  hardware.now = links_now_;
+  hardware.before = now_->links.before();
+  hardware.now = now_->links.now();
   hardware.step_seconds = typical_step();
   replanning_->start(now_->plan, hardware);
 }
@@ -305,7 +341,7 @@ std::string PlanTrainer::too_dear(const Replan& replan) const {
     bytes += item.elements * static_cast<std::int64_t>(sizeof(float));
   }
   double slowest = 0;
-  for (const LinkMeasurement& link : links_now_) {
+  for (const LinkMeasurement& link : now_->links.now()) {
     slowest = std::max(slowest, link.seconds_per_byte);
   }
   const double move = prepare_seconds_ + static_cast<double>(bytes) * slowest;
@@ -369,8 +405,8 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   next.detector.emplace(next.plan, options_.drift);
   now_ = nullptr;  // its replayer goes first
   now_ = std::make_unique<Generation>(std::move(next));
+  moved_ = true;
   recent_.clear();
-  links_before_.clear();
   budget_.spend(steady_nanoseconds());
   TrainerEvent switched = event(TrainerEvent::Kind::kSwitched);
   switched.plan = &now_->plan;

@@ -119,6 +119,9 @@ void RunReport::print_event(const TrainerEvent& event) {
   switch (event.kind) {
     case TrainerEvent::Kind::kDrift:
       for (const DriftChange& change : event.changes) say(describe(plan_, change));
+      for (const LinkChange& change : changed_links(event.before, event.now)) {
+        say(describe(plan_, change));
+      }
       return;
     case TrainerEvent::Kind::kProposed:
       return say(fmt::format("a better plan: {} a step in place of {}",
@@ -144,7 +147,14 @@ void RunReport::print_event_json(const TrainerEvent& event) {
                         agpcs::name_of(change.quantity), change.rank, json_number(change.factor),
                         change.since));
       }
-      line += fmt::format(R"(, "changes": [{}])", fmt::join(changes, ", "));
+      std::vector<std::string> links;
+      for (const LinkChange& change : changed_links(event.before, event.now)) {
+        links.push_back(fmt::format(
+            R"({{"from": {}, "to": {}, "factor": {}, "latency_factor": {}}})", change.from,
+            change.to, json_number(change.factor), json_number(change.latency_factor)));
+      }
+      line += fmt::format(R"(, "changes": [{}], "links": [{}])", fmt::join(changes, ", "),
+                          fmt::join(links, ", "));
       break;
     }
     case TrainerEvent::Kind::kKept:

@@ -168,6 +168,27 @@ TEST(DriftDetector, ALinkIsNamedByItsStageOrItsSender) {
             "step 114: sends of host0/1 take 4 times longer than expected since step 99\n");
 }
 
+TEST(DriftDetector, OneExchangeMakesASuspicionOfLinksButNoVerdict) {
+  const Plan plan = plan_of({2, 2});
+  DriftDetector detector(plan);
+  const Injected change{Quantity::kSend, 1, 4, 99};
+  EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 100)), "");
+  EXPECT_FALSE(detector.suspects_links());
+  EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 105, 100)), "");
+  EXPECT_TRUE(detector.suspects_links());
+  detector.learn_communication_anew();
+  EXPECT_FALSE(detector.suspects_links());
+  EXPECT_EQ(text(plan, play(plan, detector, steady, {change}, 300, 105)), "")
+      << "it is known from elsewhere";
+}
+
+TEST(DriftDetector, ASlowDeviceIsNoSuspicionOfLinks) {
+  const Plan plan = plan_of({2, 2});
+  DriftDetector detector(plan);
+  play(plan, detector, steady, {{Quantity::kCompute, 1, 2.5, 99}}, 112);
+  EXPECT_FALSE(detector.suspects_links());
+}
+
 TEST(DriftDetector, WhoWaitsForTheLastMemberDoesNotBlameTheLink) {
   EXPECT_EQ(told(plan_of({3}), steady,
                  {{Quantity::kAllReduce, 0, 4, 99}, {Quantity::kAllReduce, 1, 4, 99}}, 300),

@@ -261,7 +261,9 @@ def run(binaries, folder, chosen, profile_seconds, seconds, flap_seconds):
         for name in chosen:
             say(f"drift: {name}")
             try:
-                results.extend(experiment.run(bed, name))
+                found = experiment.run(bed, name)
+                results.extend(found)
+                say(markdown(found, None))  # now, for the next one takes minutes
             except machines.Failed as error:
                 failures.append(f"{name}: {error}")
                 say(f"  {failures[-1]}")

@@ -103,6 +103,11 @@ class DriftDetector {
   std::vector<DriftChange> add(std::int64_t step, const std::vector<RankStatistics>& by_rank);
   /// All that is established: what differs from what was expected, now.
   const std::vector<DriftChange>& established() const { return established_; }
+  /// Whether communication has taken much longer, or shorter, than normal lately: too early to
+  /// tell, but a reason to probe the links.
+  bool suspects_links() const;
+  /// Communication is normal as it is now: why it changed is known from elsewhere.
+  void learn_communication_anew();
   /// By rank: seconds of computing as they are now over those that the plan expects, what is normal
   /// included; 1 where nothing is expected.
   std::vector<double> computing() const;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// LinkWatch: when a running job probes its links, and which probes tell of a change.
+#pragma once
+
+#include <agpcs/drift.h>
+
+#include <vector>
+
+namespace agpcs {
+
+/// The links of one plan. Deterministic, and fed with what all ranks know: all probe at the same
+/// step and draw the same conclusion.
+///
+/// Two probes in a row must find a change (`changed_links`), for one may have met other traffic.
+/// Probes that find nothing make suspicions wait: twice as many exchanges each time.
+class LinkWatch {
+ public:
+  /// After an exchange: whether to probe before the next step. The first probe of a plan is due at
+  /// once; later ones when communication is `suspected` to have changed, when rank 0 `asked`, or to
+  /// confirm what the last probe found.
+  bool due(bool suspected, bool asked);
+  /// A probe's figures. Whether a change is established that was not told yet.
+  bool note(std::vector<LinkMeasurement> probed);
+  /// The last probe is told: only what differs from it is, from now on.
+  void accept();
+  /// Whether what was told last differs from the plan's first probe.
+  bool changed() const { return !changed_links(before_, told_).empty(); }
+  /// The plan's first probe, and the last one; empty before.
+  const std::vector<LinkMeasurement>& before() const { return before_; }
+  const std::vector<LinkMeasurement>& now() const { return now_; }
+
+ private:
+  static constexpr int kMostPatience = 256;  // exchanges
+  std::vector<LinkMeasurement> before_, told_, now_;
+  bool confirming_ = false;
+  int patience_ = 1, rest_ = 0;  // exchanges: that suspicions wait next time; that they still do
+};
+
+}  // namespace agpcs

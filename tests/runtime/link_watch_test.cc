@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/link_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+/// Two links, of which the second takes `factor` times as long as at first.
+std::vector<LinkMeasurement> links(double factor) {
+  return {{0, 1, 1e-9, 1e-4}, {1, 0, 1e-9 * factor, 1e-4}};
+}
+
+constexpr bool kSuspected = true, kAsked = true;
+
+TEST(LinkWatch, TheFirstProbeOfAPlanIsDueAtOnceAndTellsNothing) {
+  LinkWatch watch;
+  EXPECT_TRUE(watch.due(false, false));
+  EXPECT_FALSE(watch.note(links(3)));
+  EXPECT_FALSE(watch.due(false, false));
+  EXPECT_FALSE(watch.changed());
+}
+
+TEST(LinkWatch, AChangeIsToldWhenASecondProbeFindsItToo) {
+  LinkWatch watch;
+  watch.note(links(1));
+  ASSERT_TRUE(watch.due(kSuspected, false));
+  EXPECT_FALSE(watch.note(links(4)));
+  ASSERT_TRUE(watch.due(false, false)) << "to confirm";
+  EXPECT_TRUE(watch.note(links(4.1)));
+  EXPECT_TRUE(watch.changed());
+  EXPECT_FALSE(watch.due(false, false));
+  EXPECT_DOUBLE_EQ(watch.before()[1].seconds_per_byte, 1e-9);
+  EXPECT_DOUBLE_EQ(watch.now()[1].seconds_per_byte, 4.1e-9);
+}
+
+TEST(LinkWatch, WhatIsToldIsNotToldAgain) {
+  LinkWatch watch;
+  for (const double factor : {1, 4, 4}) watch.note(links(factor));
+  EXPECT_FALSE(watch.note(links(4)));
+  EXPECT_FALSE(watch.note(links(4.4)));
+  EXPECT_TRUE(watch.changed());
+}
+
+TEST(LinkWatch, ALinkThatIsAsItWasIsToldToo) {
+  LinkWatch watch;
+  for (const double factor : {1, 4, 4, 1}) watch.note(links(factor));
+  EXPECT_TRUE(watch.note(links(1.1)));
+  EXPECT_FALSE(watch.changed());
+}
+
+TEST(LinkWatch, OneProbeThatMetOtherTrafficTellsNothing) {
+  LinkWatch watch;
+  for (const double factor : {1, 4, 1, 4, 1}) EXPECT_FALSE(watch.note(links(factor)));
+}
+
+TEST(LinkWatch, SuspicionsThatProbesDoNotConfirmWaitTwiceAsLongEachTime) {
+  LinkWatch watch;
+  watch.note(links(1));
+  std::vector<int> probed;
+  for (int exchange = 0; exchange < 1200; ++exchange) {
+    if (!watch.due(kSuspected, false)) continue;
+    probed.push_back(exchange);
+    EXPECT_FALSE(watch.note(links(1)));
+  }
+  EXPECT_EQ(probed, (std::vector<int>{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 767, 1023}));
+  EXPECT_TRUE(watch.due(false, kAsked)) << "who asks does not wait";
+}
+
+TEST(LinkWatch, AChangeMakesItAttentiveAgain) {
+  LinkWatch watch;
+  for (int i = 0; i < 10; ++i) watch.note(links(1));
+  EXPECT_FALSE(watch.due(kSuspected, false));
+  watch.note(links(4));
+  ASSERT_TRUE(watch.note(links(4)));
+  EXPECT_TRUE(watch.due(kSuspected, false));
+}
+
+}  // namespace
+}  // namespace agpcs
