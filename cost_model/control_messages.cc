@@ -18,14 +18,19 @@ void for_each_child(ControlShape shape, std::size_t rank, std::size_t ranks, con
     case ControlShape::kTree:
       for (std::size_t bit = 1; rank + bit < ranks && (rank & bit) == 0; bit *= 2) f(rank + bit);
       return;
+    case ControlShape::kBinary:
+      for (std::size_t child = 2 * rank + 1; child < std::min(ranks, 2 * rank + 3); ++child) {
+        f(child);
+      }
+      return;
     case ControlShape::kRing:
       if (rank + 1 < ranks) f(rank + 1);
       return;
   }
 }
 
-double seconds_of(const ControlCosts& costs, std::int64_t bytes) {
-  return costs.message + costs.byte * static_cast<double>(bytes);
+double seconds_of(const ControlCosts& costs, int parts, std::int64_t bytes) {
+  return costs.message * parts + costs.byte * static_cast<double>(bytes);
 }
 
 /// What the ends of the messages take in sum, when they share processors; else nothing.
@@ -49,14 +54,15 @@ double to_first(ControlShape shape, const ControlCosts& costs, std::span<const d
     double free = ready[rank];
     std::int64_t below = 0;
     for_each_child(shape, rank, ranks, [&](std::size_t child) {
-      free = std::max(free, leaves[child] + costs.latency) + seconds_of(costs, carried[child]);
+      free = std::max(free, leaves[child] + costs.latency) +
+             seconds_of(costs, traffic.parts, carried[child]);
       below += carried[child];
     });
     carried[rank] = joined(rank, below);
     leaves[rank] = free;
     if (rank == 0) break;
-    leaves[rank] += seconds_of(costs, carried[rank]);
-    ++sent.messages;
+    leaves[rank] += seconds_of(costs, traffic.parts, carried[rank]);
+    sent.messages += traffic.parts;
     sent.bytes += carried[rank];
   }
   traffic.messages += sent.messages;
@@ -73,6 +79,8 @@ std::string_view name_of(ControlShape shape) {
       return "star";
     case ControlShape::kTree:
       return "tree";
+    case ControlShape::kBinary:
+      return "binary";
     case ControlShape::kRing:
       return "ring";
   }
@@ -95,30 +103,30 @@ double combine_to_first(ControlShape shape, const ControlCosts& costs,
 }
 
 void spread_from_first(ControlShape shape, const ControlCosts& costs, double begin,
-                       std::int64_t bytes, std::span<double> arrived, ControlTraffic& traffic) {
-  AGPCS_CHECK(!arrived.empty(), "no ranks");
-  const std::size_t ranks = arrived.size();
-  const double one = seconds_of(costs, bytes);
-  arrived[0] = begin;
-  std::vector<std::size_t> children;
+                       std::int64_t bytes, std::span<double> done, ControlTraffic& traffic) {
+  AGPCS_CHECK(!done.empty(), "no ranks");
+  const std::size_t ranks = done.size();
+  const double one = seconds_of(costs, traffic.parts, bytes);
+  done[0] = begin;
   double last = begin;
+  std::vector<std::size_t> children;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     children.clear();
     for_each_child(shape, rank, ranks, [&](std::size_t child) { children.push_back(child); });
-    double free = arrived[rank];
     for (std::size_t i = children.size(); i-- > 0;) {
-      free += one;
-      arrived[children[i]] = free + costs.latency + one;
-      last = std::max(last, arrived[children[i]]);
+      done[rank] += one;
+      done[children[i]] = done[rank] + costs.latency + one;
     }
+    last = std::max(last, done[rank]);
   }
-  const auto sent = static_cast<std::int64_t>(ranks) - 1;
-  const double late = begin + least_seconds(costs, {sent, sent * bytes}) - last;
+  const auto edges = static_cast<std::int64_t>(ranks) - 1;
+  const ControlTraffic sent = {traffic.parts, edges * traffic.parts, edges * bytes};
+  const double late = begin + least_seconds(costs, sent) - last;
   if (late > 0) {
-    for (double& time : arrived.subspan(1)) time += late;
+    for (double& time : done) time += late;
   }
-  traffic.messages += sent;
-  traffic.bytes += sent * bytes;
+  traffic.messages += sent.messages;
+  traffic.bytes += sent.bytes;
 }
 
 }  // namespace agpcs

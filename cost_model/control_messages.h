@@ -14,9 +14,10 @@ enum class ControlShape : std::uint8_t {
   kStar,  ///< every rank with rank 0
   kTree,  ///< binomial: rank r with r - (its lowest bit), as MPI_Bcast has it (Thakur, Rabenseifner
           ///< and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005)
-  kRing,  ///< rank r with r - 1
+  kBinary,  ///< rank r with (r - 1) / 2, as `GradientReducer` combines its bits on one host
+  kRing,    ///< rank r with r - 1
 };
-/// "star", "tree", "ring".
+/// "star", "tree", "binary", "ring".
 std::string_view name_of(ControlShape shape);
 
 /// Seconds, as in LogGP (Alexandrov et al., J. Parallel Distrib. Comput. 44(1), 1997): a message of
@@ -32,8 +33,9 @@ struct ControlCosts {
   int processors = 0;
 };
 
-/// What control messages were sent.
+/// What control messages were sent, and in how many parts each: a list's length goes before it.
 struct ControlTraffic {
+  int parts = 1;
   std::int64_t messages = 0, bytes = 0;
 };
 
@@ -48,8 +50,8 @@ double combine_to_first(ControlShape shape, const ControlCosts& costs,
                         std::span<const double> ready, std::int64_t bytes, ControlTraffic& traffic);
 
 /// Rank 0 sends `bytes` to all from `begin` on; a rank of a tree sends to its largest subtree
-/// first. Sets when each rank has them. Needs: a rank. Cost: O(ranks).
+/// first. Sets when each rank has them and has passed them on. Needs: a rank. Cost: O(ranks).
 void spread_from_first(ControlShape shape, const ControlCosts& costs, double begin,
-                       std::int64_t bytes, std::span<double> arrived, ControlTraffic& traffic);
+                       std::int64_t bytes, std::span<double> done, ControlTraffic& traffic);
 
 }  // namespace agpcs

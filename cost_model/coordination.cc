@@ -145,14 +145,15 @@ class Cycles {
   }
 
   void run() {
-    for (std::size_t done = 0; done < units_.size();) {
+    if (!options_.idle_cycles) wait_for_more();
+    while (decided_ < units_.size()) {
       const double first = *std::min_element(start_.begin(), start_.end());
       collect();
       exchange();
       const double last = *std::max_element(leave_.begin(), leave_.end());
       ++step_.cycles;
       step_.control_seconds += last - first;
-      done += agreed_.size();
+      decided_ += agreed_.size();
       for (const int u : agreed_) {
         const auto at = static_cast<std::size_t>(u);
         const auto members = static_cast<double>(units_[at].gradients.size());
@@ -195,6 +196,7 @@ class Cycles {
   }
 
   void exchange() {
+    step_.control.parts = 1;
     std::span<const double> begin = start_;
     if (uses_cache_) {
       const auto words = static_cast<std::int64_t>((units_.size() + 63) / 64);
@@ -205,6 +207,7 @@ class Cycles {
       begin = leave_;
       if (all_cached_ || requests_ == 0) return;
     }
+    step_.control.parts = options_.list_parts;
     double all =
         gather_to_first(options_.gather, options_.costs, begin, list_bytes_, step_.control);
     all += static_cast<double>(requests_) * options_.costs.request;
@@ -219,6 +222,17 @@ class Cycles {
       double left = leave_[r];
       if (options_.waits_for_reduces) left = std::max(left, channel_.free());
       start_[r] = std::max(left, start_[r] + options_.cycle_seconds);
+    }
+    if (!options_.idle_cycles) wait_for_more();
+  }
+
+  /// A rank of which all that it has said is decided begins when it has more to say.
+  void wait_for_more() {
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      const std::size_t known = known_[r];
+      if (known > decided_ || known == units_.size()) continue;
+      const int next = order_[r * units_.size() + known];
+      start_[r] = std::max(start_[r], ready_[r * units_.size() + static_cast<std::size_t>(next)]);
     }
   }
 
@@ -236,6 +250,7 @@ class Cycles {
   std::vector<std::size_t> count_;        // by unit: ranks that have it
   std::vector<double> everywhere_;        // by unit: when the last rank has it
   std::vector<int> agreed_;               // in this cycle
+  std::size_t decided_ = 0;               // units
   std::int64_t requests_ = 0;             // in this cycle
 };
 

@@ -81,6 +81,9 @@ struct CoordinationOptions {
   /// Of `kGrouped`: without a cache all goes to the coordinator, as in the lower half of Figure 8.
   bool cache_groups = true;
   bool first_step = false;  ///< the cache is empty
+  /// Cycles go on while a rank has nothing to say (Horovod); else it begins one when it has
+  /// (`GradientReducer`), and the others wait for it.
+  bool idle_cycles = true;
   /// The thread that coordinates waits for the all-reduces (MPI, Gloo), or not (NCCL's stream).
   bool waits_for_reduces = false;
 
@@ -88,8 +91,9 @@ struct CoordinationOptions {
   /// MPI_Gatherv of Horovod's coordinator is linear in usual implementations, MPI_Bcast a tree.
   ControlShape gather = ControlShape::kStar, spread = ControlShape::kTree;
   ControlShape combine = ControlShape::kTree;  ///< the AND of bits, up and down
-  std::int64_t list_bytes = 16;                ///< of a list of requests or responses without any
-  std::int64_t request_bytes = 128;            ///< a name, a shape, a type
+  int list_parts = 2;                ///< messages of a list: its length, then what is in it
+  std::int64_t list_bytes = 8;       ///< of a list of requests or responses without any
+  std::int64_t request_bytes = 128;  ///< a name, a shape, a type
   std::int64_t response_bytes = 128;
   std::int64_t status_bytes = 8;  ///< beside the bits: who has what is not cached, who stops
 

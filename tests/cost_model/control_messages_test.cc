@@ -10,7 +10,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr ControlShape kShapes[] = {ControlShape::kStar, ControlShape::kTree, ControlShape::kRing};
+constexpr ControlShape kShapes[] = {ControlShape::kStar, ControlShape::kTree, ControlShape::kBinary,
+                                    ControlShape::kRing};
 
 /// A message of b bytes: 2 + b / 2 at each end, 10 between.
 constexpr ControlCosts kCosts = {10, 2, 0.5, 0, 0};
@@ -53,9 +54,10 @@ TEST(ControlMessages, CombinedBytesDoNotGrowOnTheWay) {
 
 TEST(ControlMessages, RankZeroTellsAllOthers) {
   // Out after 3 each, 10 on the way, 3 to read.
-  EXPECT_THAT(spread(ControlShape::kStar, kCosts, 3, 2), ElementsAre(100, 119, 116));
-  EXPECT_THAT(spread(ControlShape::kTree, kCosts, 4, 2), ElementsAre(100, 119, 116, 132));
-  EXPECT_THAT(spread(ControlShape::kRing, kCosts, 3, 2), ElementsAre(100, 116, 132));
+  EXPECT_THAT(spread(ControlShape::kStar, kCosts, 3, 2), ElementsAre(106, 119, 116));
+  EXPECT_THAT(spread(ControlShape::kTree, kCosts, 4, 2), ElementsAre(106, 119, 119, 132));
+  EXPECT_THAT(spread(ControlShape::kBinary, kCosts, 4, 2), ElementsAre(106, 122, 116, 135));
+  EXPECT_THAT(spread(ControlShape::kRing, kCosts, 3, 2), ElementsAre(103, 119, 132));
 }
 
 TEST(ControlMessages, SharedProcessorsTakeTheSumOfWhatOccupiesRanks) {
@@ -64,7 +66,7 @@ TEST(ControlMessages, SharedProcessorsTakeTheSumOfWhatOccupiesRanks) {
   costs.latency = 0;
   // Three messages of 2 bytes each occupy two ranks for 3 each: 18. With own processors: 3 + 3 + 3.
   EXPECT_EQ(gather(ControlShape::kStar, costs, {5, 5, 5, 5}, {2, 2, 2, 2}), 5 + 18);
-  EXPECT_THAT(spread(ControlShape::kStar, costs, 4, 2), ElementsAre(100, 118, 115, 112));
+  EXPECT_THAT(spread(ControlShape::kStar, costs, 4, 2), ElementsAre(115, 118, 115, 112));
 }
 
 TEST(ControlMessages, EveryOtherRankSendsAndIsToldOnce) {

@@ -24,6 +24,7 @@ CoordinationOptions options_of(CoordinationPolicy policy) {
   options.policy = policy;
   options.cycle_seconds = 10e-6;
   options.costs = {1e-6, 100e-9, 0, 50e-9, 0};
+  options.list_parts = 1;
   options.reduce_seconds = [](std::int64_t bytes) {
     return 1e-6 + 1e-9 * static_cast<double>(bytes);
   };
@@ -66,8 +67,8 @@ TEST(Coordination, CoordinatorAnswersInTheCycleInWhichTheLastRankAsks) {
               ElementsAre(message(1000, 1, 2.5e-6, 4.5e-6), message(3000, 1, 22.45e-6, 26.45e-6)));
   EXPECT_EQ(step.cycles, 3);
   EXPECT_EQ(step.control.messages, 6);
-  EXPECT_EQ(step.control.bytes, 6 * 16 + 2 * 128 + 2 * 128);  // rank 1's requests, two responses
-  EXPECT_NEAR(step.control_seconds, 7.4e-6, kNano / 10);      // 2.5 + 2.45 + 2.45
+  EXPECT_EQ(step.control.bytes, 6 * 8 + 2 * 128 + 2 * 128);  // rank 1's requests, two responses
+  EXPECT_NEAR(step.control_seconds, 7.4e-6, kNano / 10);     // 2.5 + 2.45 + 2.45
   EXPECT_NEAR(step.seconds, 26.45e-6, kNano / 10);
   EXPECT_NEAR(step.exposed_reduce, 4e-6, kNano / 10);
   EXPECT_NEAR(step.exposed_coordination, 7.45e-6, kNano / 10);  // 15 to 22.45
@@ -88,9 +89,30 @@ TEST(Coordination, WhatIsNotCachedIsAskedForAfterTheBits) {
   CoordinationOptions options = options_of(CoordinationPolicy::kCached);
   options.first_step = true;
   const CoordinatedStep step = run(ready({{0}, {0}}), {1000}, options);
-  // Bits 2.4; rank 1 begins to ask when it has the answer at 2.4: 1.2, requests 0.1, back 1.2.
+  // Bits 2.4; rank 1 begins to ask when it has the answer: 1.2, requests 0.1, back 1.2.
   EXPECT_THAT(step.messages, ElementsAre(message(1000, 1, 4.9e-6, 6.9e-6)));
   EXPECT_EQ(step.control.messages, 4);
+}
+
+TEST(Coordination, AListsLengthGoesBeforeIt) {
+  CoordinationOptions options = options_of(CoordinationPolicy::kCoordinator);
+  options.list_parts = 2;
+  const CoordinatedStep step = run(ready({{0}, {0}}), {1000}, options);
+  // 0.2 at each end of each list, 1 between, 0.1 for two requests.
+  EXPECT_THAT(step.messages, ElementsAre(message(1000, 1, 2.9e-6, 4.9e-6)));
+  EXPECT_EQ(step.control.messages, 4);
+}
+
+TEST(Coordination, WithoutIdleCyclesARankBeginsWhenItHasSomethingToSay) {
+  CoordinationOptions options = options_of(CoordinationPolicy::kCached);
+  options.idle_cycles = false;
+  // Rank 0 begins at 3 and waits for rank 1, 2.4 after its 7. Its second cycle would be due at 13,
+  // rank 1's at 17; rank 1's bits for the second come at 31.
+  const CoordinatedStep step = run(ready({{3e-6, 12e-6}, {7e-6, 31e-6}}), {1000, 1000}, options);
+  EXPECT_THAT(step.messages,
+              ElementsAre(message(1000, 1, 9.4e-6, 11.4e-6), message(1000, 1, 33.4e-6, 35.4e-6)));
+  EXPECT_EQ(step.cycles, 2);
+  EXPECT_NEAR(step.control_seconds, 6.4e-6 + 20.4e-6, kNano / 10);
 }
 
 TEST(Coordination, ACacheThatIsTooSmallForgetsEverythingBeforeItsNextUse) {
