@@ -24,6 +24,7 @@ if(AGPCS_HAS_TORCH)
       torch_ops_shape.cc
       torch_ops_softmax.cc
       torch_parameters.cc
+      torch_progress.cc
       torch_stage.cc
     DEPS ir runtime
     PRIVATE_DEPS Torch::Torch)

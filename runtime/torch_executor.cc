@@ -6,6 +6,7 @@
 #include "runtime/torch_cuts.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_parameters.h"
+#include "runtime/torch_progress.h"
 #include "runtime/torch_stage.h"
 
 #include <ATen/Parallel.h>
@@ -13,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -20,6 +22,26 @@ namespace agpcs {
 namespace {
 
 using Values = std::unordered_map<TensorId, at::Tensor>;
+
+// A computation, from here to the end of the scope.
+class Timed {
+ public:
+  Timed(ComputeTimes* times, std::size_t slot) : times_(times), slot_(slot) {
+    if (times_ != nullptr) times_->begin(slot_);
+  }
+  ~Timed() {
+    try {
+      if (times_ != nullptr) times_->end(slot_);
+    } catch (const std::exception&) {  // a device that has failed says so to who waits for it
+    }
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  ComputeTimes* times_;
+  std::size_t slot_;
+};
 
 class StageExecutor final : public TorchExecutor {
  public:
@@ -42,7 +64,8 @@ class StageExecutor final : public TorchExecutor {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
   }
   Result<Buffer> bucket(int bucket) override;
-  double loss() const override { return loss_; }
+  double loss() const override;
+  InstructionTime time_of(const InstructionId& id) override;
 
   std::vector<StateItem> state() const override { return parameters_.state(); }
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
@@ -86,6 +109,11 @@ class StageExecutor final : public TorchExecutor {
   Status load_inputs(int micro_batch, Values& values);
   Result<Kept> run(int micro_batch, bool first_time);
   std::int64_t first_sample(int micro_batch, std::int64_t step) const;
+  std::size_t slot(Opcode computation, int micro_batch) const {
+    if (computation == Opcode::kUpdate) return 2 * kept_.size();
+    return static_cast<std::size_t>(micro_batch) +
+           (computation == Opcode::kBackward ? kept_.size() : 0);
+  }
 
   const Graph& graph_;
   TorchOptions options_;
@@ -102,7 +130,8 @@ class StageExecutor final : public TorchExecutor {
   std::unique_ptr<PassClock> clock_;  // nullptr: nobody observes
   std::vector<Kept> kept_;            // by micro-batch
   std::int64_t step_ = 0;
-  double loss_ = 0;
+  std::unique_ptr<StepLoss> loss_;
+  std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with what they compute
 };
 
 Status StageExecutor::prepare(const Plan& plan, int rank) {
@@ -128,6 +157,8 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
   kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
+  loss_ = make_step_loss(device_);
+  times_ = make_compute_times(device_, 2 * kept_.size() + 1);
   return {};
 }
 
@@ -193,7 +224,7 @@ std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) con
 Status StageExecutor::begin_step(std::int64_t step) {
   return guarded("beginning a step", [&]() -> Status {
     step_ = step;
-    loss_ = 0;
+    loss_->clear();
     parameters_.zero_gradients();
     cuts_.begin_step();
     for (Kept& kept : kept_) kept = {};
@@ -206,9 +237,10 @@ Status StageExecutor::load_inputs(int micro_batch, Values& values) {
   for (TensorId id : code_.inputs()) {
     const Tensor& tensor = graph_.tensor(id);
     if (tensor.kind != TensorKind::kInput) continue;
-    at::Tensor value = at::empty(dims_at(tensor.shape, samples_), stored_type(tensor.type));
+    at::Tensor value =
+        host_memory(dims_at(tensor.shape, samples_), stored_type(tensor.type), device_);
     AGPCS_RETURN_IF_ERROR(options_.data->fill(id, first, samples_, value.data_ptr()));
-    values[id] = value.to(device_, computed_type(tensor.type));
+    values[id] = value.to(device_, computed_type(tensor.type), /*non_blocking=*/true);
   }
   return {};
 }
@@ -236,11 +268,12 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
 
 Status StageExecutor::forward(int micro_batch) {
   return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
+    const Timed timed(times_.get(), slot(Opcode::kForward, micro_batch));
     const bool recompute = plan_.stages[static_cast<std::size_t>(stage_)].recompute;
     const at::AutoGradMode mode(!recompute);
     if (clock_) clock_->start();
     AGPCS_TRY(Kept kept, run(micro_batch, true));
-    if (has_loss_) loss_ += kept.loss.item<double>();
+    if (has_loss_) loss_->add(kept.loss);
     if (!recompute) kept_[static_cast<std::size_t>(micro_batch)] = std::move(kept);
     if (clock_) clock_->stop(Opcode::kForward);
     return {};
@@ -249,6 +282,7 @@ Status StageExecutor::forward(int micro_batch) {
 
 Status StageExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
   return guarded(fmt::format("backward of micro-batch {}", micro_batch), [&]() -> Status {
+    const Timed timed(times_.get(), slot(Opcode::kBackward, micro_batch));
     Kept& kept = kept_[static_cast<std::size_t>(micro_batch)];
     if (plan_.stages[static_cast<std::size_t>(stage_)].recompute) {
       if (clock_) clock_->start();
@@ -274,9 +308,27 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
 
 Status StageExecutor::update() {
   return guarded("the optimizer's step", [&]() -> Status {
+    const Timed timed(times_.get(), slot(Opcode::kUpdate, 0));
     parameters_.update(plan_.training.optimizer, step_);
     return {};
   });
+}
+
+InstructionTime StageExecutor::time_of(const InstructionId& id) {
+  if (!times_) return {};
+  try {
+    return times_->of(slot(id.opcode, id.micro_batch));
+  } catch (const std::exception&) {  // a device that has failed says so to who computes on it
+    return {};
+  }
+}
+
+double StageExecutor::loss() const {
+  try {
+    return loss_ ? loss_->value() : 0;
+  } catch (const std::exception&) {  // likewise
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 }
 
 Result<Buffer> StageExecutor::bucket(int bucket) {

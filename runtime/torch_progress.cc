@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch_progress.h"
+
+#ifdef AGPCS_TORCH_CUDA
+#include <ATen/cuda/CUDAEvent.h>
+#endif
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+class HostLoss final : public StepLoss {
+ public:
+  void clear() override { sum_ = 0; }
+  void add(const at::Tensor& part) override { sum_ += part.item<double>(); }
+  double value() override { return sum_; }
+
+ private:
+  double sum_ = 0;
+};
+
+#ifdef AGPCS_TORCH_CUDA
+
+// Events lie on the stream that is current when they are recorded: the one that computes. The
+// host's clock is read when the step's last event has come; the others are told from that one.
+class CudaComputeTimes final : public ComputeTimes {
+ public:
+  explicit CudaComputeTimes(std::size_t slots) {
+    for (std::size_t i = 0; i < slots; ++i) {
+      begins_.emplace_back(cudaEventDefault);
+      ends_.emplace_back(cudaEventDefault);
+    }
+  }
+  void begin(std::size_t slot) override { begins_[slot].record(); }
+  void end(std::size_t slot) override {
+    ends_[slot].record();
+    last_ = slot;
+    awaited_ = false;
+  }
+  InstructionTime of(std::size_t slot) override {
+    if (!awaited_) {
+      ends_[last_].synchronize();
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      now_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+      awaited_ = true;
+    }
+    const std::int64_t end = now_ - between(ends_[slot], ends_[last_]);
+    return {end - between(begins_[slot], ends_[slot]), end};
+  }
+
+ private:
+  static std::int64_t between(const at::cuda::CUDAEvent& first, const at::cuda::CUDAEvent& second) {
+    return static_cast<std::int64_t>(1e6 * static_cast<double>(first.elapsed_time(second)));
+  }
+
+  std::vector<at::cuda::CUDAEvent> begins_, ends_;
+  std::size_t last_ = 0;
+  bool awaited_ = false;
+  std::int64_t now_ = 0;
+};
+
+// Summed up on the device; a copy of the sum follows each part to the host.
+class CudaLoss final : public StepLoss {
+ public:
+  explicit CudaLoss(at::Device device)
+      : sum_(at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device))),
+        host_(host_memory({1}, at::kDouble, device)) {}
+  void clear() override {
+    any_ = false;
+    sum_.zero_();
+  }
+  void add(const at::Tensor& part) override {
+    const at::NoGradGuard no_grad;
+    sum_.add_(part.detach().to(at::kDouble));
+    host_.copy_(sum_, /*non_blocking=*/true);
+    copied_.record();
+    any_ = true;
+  }
+  double value() override {
+    if (!any_) return 0;
+    copied_.synchronize();
+    return *host_.data_ptr<double>();
+  }
+
+ private:
+  at::Tensor sum_, host_;
+  at::cuda::CUDAEvent copied_;
+  bool any_ = false;
+};
+
+#endif
+
+}  // namespace
+
+std::unique_ptr<ComputeTimes> make_compute_times([[maybe_unused]] at::Device device,
+                                                 [[maybe_unused]] std::size_t slots) {
+#ifdef AGPCS_TORCH_CUDA
+  if (device.is_cuda()) return std::make_unique<CudaComputeTimes>(slots);
+#endif
+  return nullptr;
+}
+
+std::unique_ptr<StepLoss> make_step_loss([[maybe_unused]] at::Device device) {
+#ifdef AGPCS_TORCH_CUDA
+  if (device.is_cuda()) return std::make_unique<CudaLoss>(device);
+#endif
+  return std::make_unique<HostLoss>();
+}
+
+at::Tensor host_memory(const std::vector<std::int64_t>& dims, at::ScalarType type,
+                       at::Device device) {
+  return at::empty(dims, at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
+}
+
+}  // namespace agpcs
