@@ -24,10 +24,13 @@ using Clock = std::chrono::steady_clock;
 using Pair = std::pair<int, int>;
 
 constexpr int kRoundTrips = 7, kRepeats = 6;
-constexpr std::size_t kLeastBytes = std::size_t{16} << 10, kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kLeastBytes = std::size_t{16} << 10, kMostBytes = std::size_t{8} << 20;
 /// A payload that takes this long is large enough: much longer than what a token bucket lets
 /// through at once, or than a hiccup of the system.
 constexpr double kLongEnough = 10e-3;
+/// Of a round, at least so much is the payload's: where the empty rounds met other work and took as
+/// long as those with a payload, the difference says nothing.
+constexpr double kLeastPart = 0.125;
 constexpr std::int64_t kLast = -1;
 /// Above all tags of a plan's messages (flat_program.cc).
 constexpr std::uint64_t kTag = std::uint64_t{1} << 61;
@@ -82,9 +85,8 @@ class LinkProbe {
     AGPCS_TRY(rounds, rounds_of(peer, bytes, kRepeats));
     AGPCS_RETURN_IF_ERROR(send_word(peer, kLast, 0));
     // The second best: one may have been let through by a token bucket that was full.
-    const double rate = (rounds[1] - trip) / static_cast<double>(bytes);
-    constexpr double kFastest = 1e-12;  // 1 TB/s: a payload that took no longer than its header
-    figures[2 * pair] = std::max(rate, kFastest);
+    const double payload = std::max(rounds[1] - trip, kLeastPart * rounds[1]);
+    figures[2 * pair] = payload / static_cast<double>(bytes);
     figures[2 * pair + 1] = trip / 2;
     if (pair + 1 == pairs_.size() || pairs_[pair + 1].first == transport_.rank()) return {};
     return send_word(pairs_[pair + 1].first, 0, 3);

@@ -4,11 +4,12 @@
 
     tests/faults/chaos.py BIN_DIR [--trials 100] [--seed 1] [--jobs 2]
 
-A trial starts a job of two ranks that writes a checkpoint every other step (with --local, or rank by rank with torchrun's
-variables), does one harm to one of its processes at a random moment, and waits. Then it must hold that
+A trial starts a job of two ranks that writes checkpoints (with --local, or rank by rank with torchrun's variables), does one
+harm to one of its processes at a random moment, some while a checkpoint is written, some while the job moves to another
+plan, and waits. Then it must hold that
   - the job ended within the limit, with the exit code and the words that the harm calls for, or trained to its end;
   - no process of it is left, and the port of its rank 0 is free;
-  - every loss that it printed is that of an undisturbed job, to the last digit;
+  - every loss that it printed is that of an undisturbed job, to the last digit (after a move: up to rounding);
   - the newest checkpoint can be read, and training that goes on from it prints those same losses, too.
 Which harm, which process and which moment is drawn from --seed; what the scheduler makes of it is not. Needs only Python's
 standard library, Linux, and no privileges."""
@@ -25,12 +26,23 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
-CLUSTER = ROOT / "samples/clusters/local-2.yaml"
-STEPS = 60
+# Two processes that are equally fast, of which the second is called four times as fast as the first: a plan for these
+# gives it most of the samples, and a job that re-plans soon moves to another.
+UNTRUE_CLUSTER = """name: untrue
+device_kinds:
+  core: {memory: 2GiB, memory_bandwidth: 10GB/s, peak: {fp32: 50GFLOPS}, launch_overhead: 100us}
+  fast: {memory: 2GiB, memory_bandwidth: 40GB/s, peak: {fp32: 200GFLOPS}, launch_overhead: 25us}
+hosts:
+  - name: local
+    devices: [{kind: core}, {kind: fast}]
+    interconnect: {kind: tcp, bandwidth: 2GB/s, latency: 1us}
+training: {batch: 256, loss: softmax_cross_entropy, optimizer: {kind: sgd, momentum: 0.9}}
+"""
 STALL_LIMIT = 3  # seconds, given to the jobs
 TIMEOUT = 20     # seconds, likewise: for a rank to join, and for any one instruction
 LIMIT = 10       # seconds from harm to the end of the last process, beyond STALL_LIMIT where that has to pass
@@ -46,8 +58,10 @@ HARMS = {
     "interrupt the starter": (signal.SIGINT, None, "stop"),
 }
 RANK_HARMS = [name for name in HARMS if name.endswith("a rank")]
-# A checkpoint takes a few milliseconds: to meet one, the script waits until it sees it being written.
-MOMENTS = ["any", "any", "checkpoint", "start"]
+# A checkpoint and a move take a few milliseconds: to meet one, the script waits until it sees it being written, or until
+# rank 0 proposes a plan, and then for up to MOVE seconds.
+MOMENTS = ["any", "any", "checkpoint", "start", "move"]
+MOVE = 0.15
 
 
 class Failure(Exception):
@@ -93,14 +107,20 @@ def losses_of(text):
     return losses
 
 
+def said(text, event):
+    return f'"event": "{event}"' in text
+
+
 class Job:
     """A job of two ranks under way; its output goes to files, so that nothing blocks."""
 
-    def __init__(self, tools, trial, folder, launched):
+    def __init__(self, work, trial, folder, launched):
         self.trial, self.folder, self.launched = trial, folder, launched
         self.save = folder / "checkpoints"
-        command = [tools.run, tools.plan, MODEL, "--json", "--threads", "1", "--steps", STEPS,
-                   "--stall-limit", STALL_LIMIT, "--timeout", TIMEOUT, "--save", self.save, "--save-every", "2"]
+        # Plans that a job proposes are written beside its plan.
+        plan = pathlib.Path(shutil.copy(work.plan, folder))
+        command = [*work.command(plan), "--steps", work.steps, "--stall-limit", STALL_LIMIT, "--timeout", TIMEOUT,
+                   "--save", self.save, "--save-every", work.save_every, *work.options]
         command = [str(word) for word in command]
         self.port = None
         if launched:
@@ -154,15 +174,47 @@ class Job:
             process.wait()
 
 
-class Tools:
-    def __init__(self, bin_dir, folder):
-        self.run = pathlib.Path(bin_dir).resolve() / "agpcs-run"
-        self.plan = folder / "two.plan"
-        subprocess.run([pathlib.Path(bin_dir).resolve() / "agpcs-compile", MODEL, CLUSTER, "-o", self.plan], check=True,
+class Work:
+    """What jobs train: a plan, and the losses of a job that nothing happens to."""
+
+    def __init__(self, bin_dir, folder, cluster, steps, save_every, replans):
+        self.run = bin_dir / "agpcs-run"
+        self.steps, self.save_every, self.moves = steps, save_every, replans
+        self.options = ["--replan", cluster] if replans else []
+        self.plan = folder / f"{cluster.stem}.plan"
+        subprocess.run([bin_dir / "agpcs-compile", MODEL, cluster, "-o", self.plan], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        done = subprocess.run([self.run, self.plan, MODEL, "--local", "--json", "--threads", "1", "--stall-limit", "60",
-                               "--steps", str(STEPS + 10)], check=True, capture_output=True, text=True, env=environment("reference"))
+        done = subprocess.run([*self.command(self.plan), "--local", "--stall-limit", "60", "--steps", str(steps + 10)],
+                              check=True, capture_output=True, text=True, env=environment("reference"))
         self.losses = losses_of(done.stdout)
+
+    def command(self, plan):
+        return [self.run, plan, MODEL, "--json", "--threads", "1"]
+
+    def differs(self, step, loss):
+        """Another plan sums in another order."""
+        expected = self.losses.get(step)
+        return expected is None or abs(loss - expected) > (1e-4 * abs(expected) if self.moves else 0)
+
+
+class Works:
+    """By moment. Those that only some trials need are made when the first one asks."""
+
+    def __init__(self, bin_dir, folder):
+        self.bin_dir, self.folder, self.lock, self.made = pathlib.Path(bin_dir).resolve(), folder, threading.Lock(), {}
+
+    def at(self, moment):
+        moves = moment == "move"
+        with self.lock:
+            if moves not in self.made:
+                self.made[moves] = self.moving() if moves else Work(
+                    self.bin_dir, self.folder, ROOT / "samples/clusters/local-2.yaml", 60, 2, False)
+            return self.made[moves]
+
+    def moving(self):
+        cluster = self.folder / "untrue.yaml"
+        cluster.write_text(UNTRUE_CLUSTER)
+        return Work(self.bin_dir, self.folder, cluster, 400, 20, True)
 
 
 def saving(job):
@@ -171,13 +223,19 @@ def saving(job):
 
 def wait_for_moment(job, moment, draw):
     """Waits for the moment of the harm; False when the job was over before."""
-    deadline = time.monotonic() + 60
-    at_step = draw.randrange(STEPS - 30)
+    deadline = time.monotonic() + 120
+    at_step = draw.randrange(30)
     while time.monotonic() < deadline and job.running():
         if len(job.ranks()) == 2:
             if moment == "start":
                 time.sleep(draw.uniform(0, 1.5))
                 return job.running()
+            if moment == "move":
+                if said(job.output(), "proposed"):
+                    time.sleep(draw.uniform(0, MOVE))
+                    return job.running()
+                time.sleep(0.002)
+                continue
             reached = len(losses_of(job.output()))
             if reached > at_step and (moment == "any" or saving(job)):
                 if moment == "any":
@@ -205,7 +263,7 @@ def patience(job, promise, moment):
 def check_end(job, harm, moment, begin):
     """That the job did what the harm calls for."""
     _, pause, promise = HARMS[harm]
-    over = job.wait(120 if promise == "train on" else patience(job, promise, moment))
+    over = job.wait(240 if promise == "train on" else patience(job, promise, moment))
     took = time.monotonic() - begin
     check(over, f"still running {took:.1f} s after the harm")
     codes = [process.returncode for process in job.processes]
@@ -236,18 +294,18 @@ def check_nothing_is_left(job, wait=None):
             probe.bind(("127.0.0.1", job.port))
 
 
-def check_losses(tools, losses, where):
+def check_losses(work, losses, where):
     for step, loss in losses.items():
-        check(tools.losses.get(step) == loss, f"{where}: loss of step {step} is {loss}, undisturbed {tools.losses.get(step)}")
+        check(not work.differs(step, loss), f"{where}: loss of step {step} is {loss}, undisturbed {work.losses.get(step)}")
 
 
-def check_resumes(tools, job):
+def check_resumes(work, job):
     """That what was saved can be gone on from; the step that it was saved at."""
     saved = sorted(path.name for path in job.save.glob("step-*")) if job.save.exists() else []
     if not saved:
         return None
     newest = max(int(name.split("-")[1].split(".")[0]) for name in saved)
-    done = subprocess.run([tools.run, tools.plan, MODEL, "--local", "--json", "--threads", "1", "--steps", str(newest + 4), "--stall-limit", "60",
+    done = subprocess.run([*work.command(work.plan), "--local", "--steps", str(newest + 4), "--stall-limit", "60",
                            "--resume", job.save, "--save", job.save], capture_output=True, text=True, timeout=240,
                           env=environment(job.trial + "-resumed"))
     check(done.returncode == 0, f"resume from {saved} ended with {done.returncode}: {done.stderr}")
@@ -255,13 +313,13 @@ def check_resumes(tools, job):
     check(losses, "resumed without a step")
     first = min(losses)
     check(first == newest, f"resumed at step {first}, {saved} were there: {done.stderr}")
-    check_losses(tools, losses, "resumed")
+    check_losses(work, losses, "resumed")
     left = [path.name for path in job.save.iterdir() if ".tmp-" in path.name or path.name.endswith(".replaced")]
     check(not left, f"{left} are left in the folder of checkpoints")
     return first
 
 
-def run_trial(tools, folder, seed, number):
+def run_trial(works, folder, seed, number):
     """One trial; what was done, and what came of it."""
     draw = random.Random(seed * 1000003 + number)
     launched = draw.random() < 0.4
@@ -271,14 +329,15 @@ def run_trial(tools, folder, seed, number):
     trial = f"{os.getpid()}-{seed}-{number}"
     place = folder / str(number)
     place.mkdir()
-    job = Job(tools, trial, place, launched)
+    work = works.at(moment)
+    job = Job(work, trial, place, launched)
     took = None
     try:
         number_of_signal, pause, promise = HARMS[harm]
         harmed = wait_for_moment(job, moment, draw)
         victim = victim_of(job, harm, draw) if harmed else None
         if victim is None:
-            check(job.wait(60), "the job did not end")
+            check(job.wait(120), "the job did not end")
             return harm, launched, moment, "missed", None, what
         begin = time.monotonic()
         try:
@@ -295,8 +354,8 @@ def run_trial(tools, folder, seed, number):
             pass  # the job was quicker
         ended = check_end(job, harm, moment, begin)
         check_nothing_is_left(job)
-        check_losses(tools, losses_of(job.output()), "before the harm")
-        resumed = check_resumes(tools, job)
+        check_losses(work, losses_of(job.output()), "before the harm")
+        resumed = check_resumes(work, job)
         shutil.rmtree(place)
         return harm, launched, moment, "ok" if resumed is not None else "ok, nothing saved", took or ended, what
     except Failure as failure:
@@ -313,17 +372,20 @@ def all_over(processes, seconds):
 
 
 def print_table(results):
-    rows = collections.defaultdict(lambda: [0, 0, 0, 0, 0.0])
+    rows = collections.defaultdict(lambda: [0, 0, 0, 0, 0, 0.0])
     for harm, launched, moment, outcome, took, _ in results:
         row = rows[(harm, "launcher" if launched else "--local")]
         row[0] += outcome != "missed"
         row[1] += outcome.startswith("ok")
         row[2] += outcome == "ok"
         row[3] += moment == "checkpoint" and outcome != "missed"
-        row[4] = max(row[4], took or 0)
-    print(f"{'harm':<24}{'job':<10}{'trials':>8}{'as promised':>13}{'resumed':>9}{'in a checkpoint':>17}{'longest end':>13}")
-    for (harm, job), (trials, good, resumed, writing, longest) in sorted(rows.items()):
-        print(f"{harm:<24}{job:<10}{trials:>8}{good:>13}{resumed:>9}{writing:>17}{longest:>11.1f} s")
+        row[4] += moment == "move" and outcome != "missed"
+        row[5] = max(row[5], took or 0)
+    print(f"{'harm':<24}{'job':<10}{'trials':>8}{'as promised':>13}{'resumed':>9}{'in a checkpoint':>17}{'in a move':>11}"
+          f"{'longest end':>13}")
+    for (harm, job), (trials, good, resumed, writing, moving, longest) in sorted(rows.items()):
+        print(f"{harm:<24}{job:<10}{trials:>8}{good:>13}{resumed:>9}{writing:>17}{moving:>11}"
+              f"{longest:>11.1f} s")
     done = [r for r in results if r[3] != "missed"]
     print(f"{len(done)} trials, {sum(r[3].startswith('ok') for r in done)} as promised; "
           f"{len(results) - len(done)} jobs were over before their harm")
@@ -341,11 +403,11 @@ def main():
     options = parser.parse_args()
     LIMIT = options.limit
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agpcs-chaos-"))
-    tools = Tools(options.bin_dir, folder)
+    works = Works(options.bin_dir, folder)
     numbers = [int(options.only)] if options.only else range(options.trials)
     results = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(lambda n: run_trial(tools, folder, options.seed, n), numbers):
+        for result in pool.map(lambda n: run_trial(works, folder, options.seed, n), numbers):
             results.append(result)
             if result[3].startswith("FAILED"):
                 print(f"{result[5]}: {result[3]}", flush=True)

@@ -188,7 +188,7 @@ std::vector<std::pair<int, int>> exchanging_ranks(const Plan& plan);
 
 /// Times messages between the `exchanging_ranks`, one pair after the other. All ranks call it
 /// between two steps; all get all results, by from, to. Groups of the plan are open. A pair takes
-/// about 25 round trips, of up to a MiB: milliseconds to a tenth of a second. An error names the
+/// about 25 round trips, of up to 8 MiB: milliseconds to some tenths of a second. An error names the
 /// pair, and the transport is aborted.
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
                                                  std::chrono::milliseconds limit);
