@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kCoordinator` and `kCached`: a thread runs cycles as long as something is pending. Each one is a
+// negotiation (negotiation.h), then the all-reduces that it decided.
+#include "runtime/gradient_copy.h"
+#include "runtime/negotiation.h"
+#include "runtime/operation_times.h"
+#include "runtime/reducer_base.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+// Above all tags of plans (flat_program.cc) and of what ranks say between steps (plan_exchange.cc
+// and others at 2^61).
+constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + (std::uint64_t{1} << 60);
+
+NegotiationSetup setup_of(const GradientSet& set, const Transport& transport,
+                          const ReducerOptions& options) {
+  NegotiationSetup setup;
+  setup.ranks = set.ranks;
+  const auto me = std::lower_bound(set.ranks.begin(), set.ranks.end(), transport.rank());
+  setup.member = static_cast<int>(me - set.ranks.begin());
+  for (const int rank : set.ranks) {
+    setup.hosts.push_back(set.host_of_rank[static_cast<std::size_t>(rank)]);
+  }
+  std::vector<char> grouped(set.gradients.size(), 0);
+  for (const GradientGroup& group : set.groups) {
+    setup.units.push_back(group.gradients);
+    for (const int g : group.gradients) grouped[static_cast<std::size_t>(g)] = 1;
+  }
+  for (std::size_t g = 0; g < set.gradients.size(); ++g) {
+    setup.names.push_back(set.gradients[g].name);
+    setup.shapes.push_back({set.gradients[g].type, set.gradients[g].elements});
+    if (grouped[g] == 0) setup.units.push_back({static_cast<int>(g)});
+  }
+  setup.cached = options.coordination == Coordination::kCached;
+  setup.capacity = static_cast<std::size_t>(options.cache_capacity);
+  setup.fusion_bytes = options.fusion_bytes;
+  return setup;
+}
+
+class NegotiatedReducer final : public ReducerBase {
+ public:
+  NegotiatedReducer(const GradientSet& set, Transport& transport, const ReducerOptions& options)
+      : ReducerBase(set, transport, options),
+        setup_(setup_of(set, transport, options)),
+        negotiation_(setup_),
+        worker_([this] { run(); }) {}
+  ~NegotiatedReducer() override;
+  NegotiatedReducer(const NegotiatedReducer&) = delete;
+  NegotiatedReducer& operator=(const NegotiatedReducer&) = delete;
+
+  using GradientReducer::submit;
+  Status submit(int gradient, const Buffer& buffer) override;
+  Result<Buffer> place_of(int gradient) override;
+  Status wait_all() override;
+  std::vector<std::int64_t> delays() const override { return {}; }
+
+ private:
+  /// An all-reduce under way.
+  struct Reduction {
+    FusedTensors tensors;
+    Buffer memory;
+    Ticket ticket = 0;
+  };
+  void run();
+  bool next_cycle(Clock::time_point not_before);
+  Status cycle();
+  Status negotiate();
+  Status exchange();
+  Status reduce(std::vector<FusedTensors> decided);
+  Buffer gather(const FusedTensors& tensors, std::vector<char>& staging);
+  void scatter(const Reduction& reduction);
+  Status late(const Status& status) const;
+  double scale(DType type, double factor) const { return is_floating(type) ? factor : 1; }
+
+  // The worker's.
+  const NegotiationSetup setup_;
+  Negotiation negotiation_;
+  std::deque<Negotiation::Message> sent_;
+  std::vector<char> incoming_;
+  std::vector<std::vector<char>> stagings_;
+  std::int64_t messages_ = 0, message_bytes_ = 0, copied_ = 0;
+
+  // The mutex's.
+  std::vector<int> inbox_;   // submitted since the last cycle began
+  std::size_t reduced_ = 0;  // in this step
+  bool stopping_ = false;
+
+  std::thread worker_;
+};
+
+NegotiatedReducer::~NegotiatedReducer() {
+  bool leaves = false;
+  {
+    const std::lock_guard lock(mutex_);
+    leaves = submitted_ > 0 && failure_.ok();
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (leaves) {
+    [[maybe_unused]] const Status known =
+        fail({StatusCode::kCancelled,
+              fmt::format("rank {} left in the middle of a step", transport_.rank())});
+  }
+  worker_.join();
+  if (!failure_.ok()) let_go();
+}
+
+Status NegotiatedReducer::submit(int index, const Buffer& buffer) {
+  AGPCS_RETURN_IF_ERROR(admit(index, buffer, false));
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(index);
+  }
+  changed_.notify_all();
+  return {};
+}
+
+Result<Buffer> NegotiatedReducer::place_of(int /*gradient*/) {
+  return invalid_input("only planned reductions have a place for each gradient");
+}
+
+Status NegotiatedReducer::wait_all() {
+  Lock lock(mutex_);
+  AGPCS_RETURN_IF_ERROR(wait_until(
+      lock, [&] { return reduced_ == set_.gradients.size(); },
+      [&] {
+        return fmt::format(
+            "{} of {} gradients were not summed within {} ms, though all came on rank {}: other "
+            "ranks are late",
+            set_.gradients.size() - reduced_, set_.gradients.size(), options_.limit.count(),
+            transport_.rank());
+      }));
+  reduced_ = 0;
+  begin_step();
+  return {};
+}
+
+void NegotiatedReducer::run() {
+  auto not_before = Clock::now();
+  while (next_cycle(not_before)) {
+    not_before = Clock::now() + options_.cycle;
+    const Status status = cycle();
+    if (!status.ok()) {
+      [[maybe_unused]] const Status known = fail(status);
+      return;
+    }
+  }
+}
+
+// Waits for something to negotiate, and for the cycle's time; takes in what came.
+bool NegotiatedReducer::next_cycle(Clock::time_point not_before) {
+  Lock lock(mutex_);
+  const auto ended = [&] { return stopping_ || !failure_.ok(); };
+  changed_.wait(lock, [&] { return ended() || !inbox_.empty() || negotiation_.pending(); });
+  changed_.wait_until(lock, not_before, ended);
+  if (ended()) return false;
+  for (const int index : inbox_) {
+    const Buffer& buffer = buffers_[static_cast<std::size_t>(index)];
+    const auto elements = static_cast<std::int64_t>(buffer.bytes / size_of(buffer.type));
+    negotiation_.submit(index, {buffer.type, elements});
+  }
+  inbox_.clear();
+  return true;
+}
+
+Status NegotiatedReducer::cycle() {
+  if (!negotiation_.pending()) return {};  // of no group all gradients came
+  const std::int64_t begin = steady_nanoseconds();
+  AGPCS_RETURN_IF_ERROR(negotiate());
+  const std::int64_t took = steady_nanoseconds() - begin;
+  {
+    const std::lock_guard lock(mutex_);
+    const Negotiation::Counts& counts = negotiation_.counts();
+    stats_.control_ns += took;
+    stats_.control_messages = messages_;
+    stats_.control_bytes = message_bytes_;
+    stats_.cycles = counts.cycles;
+    stats_.coordinated = counts.coordinated;
+    stats_.hits = counts.hits;
+    stats_.evictions = counts.evictions;
+    stats_.invalidations = counts.invalidations;
+  }
+  AGPCS_RETURN_IF_ERROR(negotiation_.failure());
+  return reduce(negotiation_.take_decided());
+}
+
+Status NegotiatedReducer::negotiate() {
+  const Status status = exchange();
+  if (!status.ok()) return late(status);
+  return {};
+}
+
+Status NegotiatedReducer::exchange() {
+  const std::uint64_t tag = kTag + static_cast<std::uint64_t>(options_.group);
+  Ticket last = 0;
+  negotiation_.begin_cycle();
+  while (true) {
+    for (Negotiation::Message& message : negotiation_.take_messages()) {
+      Negotiation::Message& kept = sent_.emplace_back(std::move(message));
+      const Buffer buffer{kept.bytes.data(), kept.bytes.size(), DType::kUint8, false};
+      const int peer = set_.ranks[static_cast<std::size_t>(kept.member)];
+      AGPCS_TRY(last, transport_.send(buffer, peer, tag));
+      ++messages_;
+      message_bytes_ += static_cast<std::int64_t>(kept.bytes.size());
+    }
+    const Negotiation::Awaited awaited = negotiation_.awaited();
+    if (awaited.member < 0) break;
+    incoming_.resize(awaited.bytes);
+    const Buffer buffer{incoming_.data(), incoming_.size(), DType::kUint8, false};
+    const int peer = set_.ranks[static_cast<std::size_t>(awaited.member)];
+    AGPCS_TRY(const Ticket ticket, transport_.recv(buffer, peer, tag));
+    AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kRecv, ticket, options_.limit));
+    negotiation_.deliver(incoming_);
+  }
+  if (last != 0) AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kSend, last, options_.limit));
+  sent_.clear();
+  return {};
+}
+
+// What ranks were at when one of them did not go on.
+Status NegotiatedReducer::late(const Status& status) const {
+  if (status.code() != StatusCode::kTimeout) return status;
+  const std::lock_guard lock(mutex_);
+  std::size_t came = 0;
+  std::string first;
+  for (std::size_t g = 0; g < came_.size(); ++g) {
+    if (came_[g] == 0) continue;
+    if (first.empty()) first = set_.gradients[g].name;
+    ++came;
+  }
+  return {status.code(),
+          fmt::format("{} of {} gradients, first '{}', came on rank {}, which then waited: {}",
+                      came, came_.size(), first, transport_.rank(), status.message())};
+}
+
+Status NegotiatedReducer::reduce(std::vector<FusedTensors> decided) {
+  stagings_.resize(std::max(stagings_.size(), decided.size()));
+  std::vector<Reduction> under_way;
+  std::int64_t bytes = 0;
+  copied_ = 0;
+  for (FusedTensors& tensors : decided) {
+    Reduction next{std::move(tensors), {}, 0};
+    next.memory = gather(next.tensors, stagings_[under_way.size()]);
+    AGPCS_TRY(next.ticket, transport_.all_reduce(next.memory, options_.group, options_.algorithm));
+    bytes += static_cast<std::int64_t>(next.memory.bytes);
+    under_way.push_back(std::move(next));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.all_reduces += static_cast<std::int64_t>(under_way.size());
+    stats_.payload_bytes += bytes;
+    stats_.copied_bytes += copied_;
+  }
+  for (const Reduction& reduction : under_way) {
+    AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kCollective, reduction.ticket, options_.limit));
+    scatter(reduction);
+  }
+  return {};
+}
+
+// One gradient that travels as it is stays where it lies.
+Buffer NegotiatedReducer::gather(const FusedTensors& tensors, std::vector<char>& staging) {
+  const DType wire = wire_of(tensors.type);
+  const double factor = scale(tensors.type, options_.scale_in);
+  const Buffer& first = buffers_[static_cast<std::size_t>(tensors.gradients.front())];
+  if (tensors.gradients.size() == 1 && wire == first.type) {
+    copy_in(first.data, wire, first, factor);
+    return first;
+  }
+  const std::size_t width = size_of(wire);
+  const std::size_t bytes = static_cast<std::size_t>(tensors.elements) * width;
+  if (staging.size() < bytes) staging.resize(bytes);
+  char* to = staging.data();
+  for (const int index : tensors.gradients) {
+    const Buffer& from = buffers_[static_cast<std::size_t>(index)];
+    copy_in(to, wire, from, factor);
+    to += from.bytes / size_of(from.type) * width;
+    copied_ += static_cast<std::int64_t>(from.bytes);
+  }
+  return {staging.data(), bytes, wire, false};
+}
+
+void NegotiatedReducer::scatter(const Reduction& reduction) {
+  const DType wire = reduction.memory.type;
+  const double factor = scale(reduction.tensors.type, options_.scale_out);
+  const char* from = static_cast<const char*>(reduction.memory.data);
+  for (const int index : reduction.tensors.gradients) {
+    const Buffer& to = buffers_[static_cast<std::size_t>(index)];
+    copy_out(to, from, wire, factor);
+    from += to.bytes / size_of(to.type) * size_of(wire);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    reduced_ += reduction.tensors.gradients.size();
+  }
+  changed_.notify_all();
+}
+
+}  // namespace
+
+std::unique_ptr<GradientReducer> make_negotiated_reducer(const GradientSet& set,
+                                                         Transport& transport,
+                                                         const ReducerOptions& options) {
+  return std::make_unique<NegotiatedReducer>(set, transport, options);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kPlanned`: each group has memory of its own, is posted as soon as it is its turn, by whoever
+// brought what was missing, and is waited for in order.
+#include "runtime/gradient_copy.h"
+#include "runtime/operation_times.h"
+#include "runtime/plan_order.h"
+#include "runtime/reducer_base.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+struct Group {
+  const GradientGroup* declared = nullptr;
+  DType wire = DType::kFp32;
+  std::size_t bytes = 0;
+  std::unique_ptr<char[]> memory;
+  // Of the running step.
+  std::size_t missing = 0;
+  std::int64_t ready = 0;  // when its last gradient came
+  std::int64_t delay = 0;
+  Ticket ticket = 0;
+};
+
+class PlannedReducer final : public ReducerBase {
+ public:
+  PlannedReducer(const GradientSet& set, Transport& transport, const ReducerOptions& options);
+  ~PlannedReducer() override;
+  PlannedReducer(const PlannedReducer&) = delete;
+  PlannedReducer& operator=(const PlannedReducer&) = delete;
+
+  using GradientReducer::submit;
+  Status submit(int gradient, const Buffer& buffer) override;
+  Result<Buffer> place_of(int gradient) override;
+  Status wait_all() override;
+  std::vector<std::int64_t> delays() const override;
+
+ private:
+  struct Place {
+    std::size_t group = 0;
+    std::size_t offset = 0;
+  };
+  char* memory_of(std::size_t gradient) const {
+    return groups_[places_[gradient].group].memory.get() + places_[gradient].offset;
+  }
+  /// Whether the group is reduced where its only gradient lies.
+  bool in_place(const Group& group) const {
+    return group.declared->gradients.size() == 1 &&
+           group.wire == gradient(group.declared->gradients.front()).type;
+  }
+  Buffer buffer_of(const Group& group) const;
+  void post_ready(std::int64_t now);
+  Result<Ticket> post(const Group& group);
+  Status finish(Group& group, Clock::time_point deadline);
+
+  std::vector<Group> groups_;
+  std::vector<Place> places_;  // by gradient
+  PlanOrder order_;            // of groups
+  std::vector<std::int64_t> delays_;
+};
+
+PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
+                               const ReducerOptions& options)
+    : ReducerBase(set, transport, options), places_(set.gradients.size()) {
+  for (const GradientGroup& declared : set_.groups) {
+    Group& group = groups_.emplace_back();
+    group.declared = &declared;
+    group.wire = wire_of(gradient(declared.gradients.front()).type);
+    group.missing = declared.gradients.size();
+    for (const int g : declared.gradients) {
+      places_[static_cast<std::size_t>(g)] = {groups_.size() - 1, group.bytes};
+      group.bytes += static_cast<std::size_t>(gradient(g).elements) * size_of(group.wire);
+    }
+    group.memory = std::make_unique<char[]>(group.bytes);
+  }
+}
+
+PlannedReducer::~PlannedReducer() {
+  if (submitted_ > 0 && failure_.ok()) {
+    [[maybe_unused]] const Status known =
+        fail({StatusCode::kCancelled,
+              fmt::format("rank {} left in the middle of a step", transport_.rank())});
+  }
+  if (!failure_.ok()) let_go();
+}
+
+Status PlannedReducer::submit(int index, const Buffer& buffer) {
+  AGPCS_RETURN_IF_ERROR(admit(index, buffer, true));
+  const auto g = static_cast<std::size_t>(index);
+  Group& group = groups_[places_[g].group];
+  void* to = in_place(group) ? buffer.data : memory_of(g);
+  const DType type = buffer.type;
+  copy_in(to, group.wire, buffer, is_floating(type) ? options_.scale_in : 1);
+  Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    if (to != buffer.data) stats_.copied_bytes += static_cast<std::int64_t>(buffer.bytes);
+    if (--group.missing > 0) return {};
+    group.ready = steady_nanoseconds();
+    post_ready(group.ready);
+    status = failure_;
+  }
+  if (!status.ok()) return fail(status);
+  changed_.notify_all();
+  return {};
+}
+
+// With the mutex held. What cannot be posted is the step's failure.
+void PlannedReducer::post_ready(std::int64_t now) {
+  order_.advance(
+      groups_.size(), [&](std::size_t i) { return failure_.ok() && groups_[i].missing == 0; },
+      [&](std::size_t i) {
+        Group& group = groups_[i];
+        group.delay = now - group.ready;
+        const auto ticket = post(group);
+        if (!ticket.ok()) {
+          failure_ = {ticket.status().code(), fmt::format("group '{}': {}", group.declared->name,
+                                                          ticket.status().message())};
+          return;
+        }
+        group.ticket = *ticket;
+        ++stats_.all_reduces;
+        stats_.payload_bytes += static_cast<std::int64_t>(group.bytes);
+        stats_.delay_ns += group.delay;
+      });
+}
+
+Buffer PlannedReducer::buffer_of(const Group& group) const {
+  const auto first = static_cast<std::size_t>(group.declared->gradients.front());
+  void* data = in_place(group) ? buffers_[first].data : group.memory.get();
+  return {data, group.bytes, group.wire, false};
+}
+
+Result<Ticket> PlannedReducer::post(const Group& group) {
+  if (group.declared->algorithm == AllReduce::kFlow) {
+    return transport_.all_reduce_flow(buffer_of(group), options_.first_flow + group.declared->flow);
+  }
+  return transport_.all_reduce(buffer_of(group), options_.group, group.declared->algorithm);
+}
+
+Result<Buffer> PlannedReducer::place_of(int index) {
+  if (index < 0 || index >= static_cast<int>(places_.size())) {
+    return invalid_input(fmt::format("gradient {} of {}: there is none", index, places_.size()));
+  }
+  const auto g = static_cast<std::size_t>(index);
+  const Gradient& declared = gradient(index);
+  if (groups_[places_[g].group].wire != declared.type) {
+    return invalid_input(fmt::format("gradient '{}' of {} travels as {}: it has no place",
+                                     declared.name, name_of(declared.type),
+                                     name_of(groups_[places_[g].group].wire)));
+  }
+  const auto bytes = static_cast<std::size_t>(declared.elements) * size_of(declared.type);
+  return Buffer{memory_of(g), bytes, declared.type, false};
+}
+
+Status PlannedReducer::wait_all() {
+  const auto begin = Clock::now();
+  {
+    Lock lock(mutex_);
+    AGPCS_RETURN_IF_ERROR(wait_until(
+        lock, [&] { return order_.started() == groups_.size(); },
+        [] { return std::string("a call of submit did not return"); }));
+  }
+  for (Group& group : groups_) {
+    const Status status = finish(group, begin + options_.limit);
+    if (!status.ok()) return fail(status);
+  }
+  const std::lock_guard lock(mutex_);
+  delays_.clear();
+  for (Group& group : groups_) {
+    delays_.push_back(group.delay);
+    group.missing = group.declared->gradients.size();
+  }
+  order_.reset();
+  begin_step();
+  return {};
+}
+
+Status PlannedReducer::finish(Group& group, Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  const Status status = transport_.wait(Stream::kCollective, group.ticket,
+                                        std::max(left, std::chrono::milliseconds(0)));
+  const std::vector<int>& gradients = group.declared->gradients;
+  if (!status.ok()) {
+    return {status.code(),
+            fmt::format("group '{}' of {} gradients from '{}': {}", group.declared->name,
+                        gradients.size(), gradient(gradients.front()).name, status.message())};
+  }
+  for (const int index : gradients) {
+    const auto g = static_cast<std::size_t>(index);
+    const Buffer& to = buffers_[g];
+    const void* from = in_place(group) ? to.data : memory_of(g);
+    copy_out(to, from, group.wire, is_floating(to.type) ? options_.scale_out : 1);
+  }
+  return {};
+}
+
+std::vector<std::int64_t> PlannedReducer::delays() const {
+  const std::lock_guard lock(mutex_);
+  return delays_;
+}
+
+}  // namespace
+
+std::unique_ptr<GradientReducer> make_planned_reducer(const GradientSet& set, Transport& transport,
+                                                      const ReducerOptions& options) {
+  return std::make_unique<PlannedReducer>(set, transport, options);
+}
+
+}  // namespace agpcs

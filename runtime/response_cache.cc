@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/response_cache.h"
+
+#include "ir/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+
+ResponseCache::ResponseCache(std::size_t capacity, std::size_t units)
+    : capacity_(capacity), bit_of_unit_(units, -1) {}
+
+bool ResponseCache::put(int unit, std::vector<TensorShape> shapes) {
+  AGPCS_CHECK(bit_of(unit) < 0, "unit {} is in the cache", unit);
+  if (capacity_ == 0) return false;
+  const std::size_t bit = slot_for_next();
+  const bool evicts = slots_[bit].unit >= 0;
+  if (evicts) erase(bit);
+  slots_[bit] = {unit, std::move(shapes), ++clock_};
+  bit_of_unit_[static_cast<std::size_t>(unit)] = static_cast<int>(bit);
+  return evicts;
+}
+
+void ResponseCache::erase(std::size_t bit) {
+  bit_of_unit_[static_cast<std::size_t>(slots_[bit].unit)] = -1;
+  slots_[bit] = {};
+}
+
+// The first free one, or a new one, or that of the least recently used.
+std::size_t ResponseCache::slot_for_next() {
+  const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](auto& a, auto& b) {
+    return a.used < b.used;  // free: 0
+  });
+  if (oldest != slots_.end() && (oldest->unit < 0 || slots_.size() == capacity_)) {
+    return static_cast<std::size_t>(oldest - slots_.begin());
+  }
+  slots_.emplace_back();
+  return slots_.size() - 1;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime/response_cache.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace agpcs {
+
+/// Gradients that one all-reduce sums, in this order in its memory.
+struct FusedTensors {
+  DType type = DType::kFp32;
+  std::int64_t elements = 0;
+  std::vector<int> gradients;
+  friend bool operator==(const FusedTensors&, const FusedTensors&) = default;
+};
+
+/// Puts `gradients` together as Horovod's tensor fusion does: the first one that is left begins an
+/// all-reduce, and each later one of its type joins that if all stay within `most_bytes`.
+/// `shapes`: by gradient. Cost: O(gradients x all-reduces).
+std::vector<FusedTensors> fuse(std::span<const int> gradients, std::span<const TensorShape> shapes,
+                               std::int64_t most_bytes);
+
+}  // namespace agpcs
