@@ -87,6 +87,13 @@ std::string_view name_of(ControlShape shape) {
   return "";
 }
 
+std::vector<int> children_of(ControlShape shape, int rank, int ranks) {
+  std::vector<int> children;
+  for_each_child(shape, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks),
+                 [&](std::size_t child) { children.push_back(static_cast<int>(child)); });
+  return children;
+}
+
 double gather_to_first(ControlShape shape, const ControlCosts& costs, std::span<const double> ready,
                        std::span<const std::int64_t> bytes, ControlTraffic& traffic) {
   AGPCS_CHECK(ready.size() == bytes.size(), "{} ranks, bytes of {}", ready.size(), bytes.size());

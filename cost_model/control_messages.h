@@ -20,6 +20,10 @@ enum class ControlShape : std::uint8_t {
 /// "star", "tree", "binary", "ring".
 std::string_view name_of(ControlShape shape);
 
+/// The ranks that send to `rank` on their way to rank 0, in the order in which it takes their
+/// messages; the way back is in the opposite order. Needs: 0 <= rank < ranks.
+std::vector<int> children_of(ControlShape shape, int rank, int ranks);
+
 /// Seconds, as in LogGP (Alexandrov et al., J. Parallel Distrib. Comput. 44(1), 1997): a message of
 /// b bytes occupies its sender for message + b x byte, then is in flight for `latency`, then
 /// occupies its receiver as it did the sender. A rank handles one message at a time.
@@ -31,6 +35,7 @@ struct ControlCosts {
   /// Processors that all ranks share; 0: each rank has its own. What occupies ranks takes at least
   /// its sum divided by these.
   int processors = 0;
+  double unit = 0;  ///< of each rank, for each request or bit that it gives and answer that it gets
 };
 
 /// What control messages were sent, and in how many parts each: a list's length goes before it.

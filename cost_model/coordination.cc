@@ -130,6 +130,7 @@ class Cycles {
         step_(step),
         channel_(options, step),
         start_(ranks_, 0.0),
+        begin_(ranks_, 0.0),
         leave_(ranks_, 0.0),
         list_bytes_(ranks_, 0),
         known_(ranks_, 0),
@@ -150,6 +151,7 @@ class Cycles {
       const double first = *std::min_element(start_.begin(), start_.end());
       collect();
       exchange();
+      take_agreed();
       const double last = *std::max_element(leave_.begin(), leave_.end());
       ++step_.cycles;
       step_.control_seconds += last - first;
@@ -183,6 +185,7 @@ class Cycles {
     agreed_.clear();
     requests_ = 0;
     for (std::size_t r = 0; r < ranks_; ++r) {
+      const std::int64_t before = requests_;
       list_bytes_[r] = options_.list_bytes;
       for (; known_[r] < units_.size(); ++known_[r]) {
         const int u = order_[r * units_.size() + known_[r]];
@@ -191,13 +194,33 @@ class Cycles {
         list_bytes_[r] += options_.request_bytes;
         if (++count_[static_cast<std::size_t>(u)] == ranks_) agreed_.push_back(u);
       }
+      begin_[r] = start_[r] + options_.costs.unit * static_cast<double>(requests_ - before);
+    }
+    if (options_.costs.processors > 0) {
+      const double late = options_.costs.unit * shared(requests_);
+      for (std::size_t r = 0; r < ranks_; ++r) begin_[r] = std::max(begin_[r], start_[r] + late);
     }
     if (all_cached_) std::sort(agreed_.begin(), agreed_.end());  // in the order of the bits
   }
 
+  /// Of all ranks' work, what passes on the processors that they share.
+  double shared(std::int64_t work) const {
+    return static_cast<double>(work) / options_.costs.processors;
+  }
+
+  /// Each rank takes the answers.
+  void take_agreed() {
+    const auto agreed = static_cast<std::int64_t>(agreed_.size());
+    double units = static_cast<double>(agreed);
+    if (options_.costs.processors > 0) {
+      units = std::max(units, shared(agreed * static_cast<std::int64_t>(ranks_)));
+    }
+    for (double& time : leave_) time += options_.costs.unit * units;
+  }
+
   void exchange() {
     step_.control.parts = 1;
-    std::span<const double> begin = start_;
+    std::span<const double> begin = begin_;
     if (uses_cache_) {
       const auto words = static_cast<std::int64_t>((units_.size() + 63) / 64);
       const std::int64_t bytes = 8 * words + options_.status_bytes;
@@ -242,16 +265,16 @@ class Cycles {
   CoordinatedStep& step_;
   Channel channel_;
   bool uses_cache_ = false, all_cached_ = false;
-  std::vector<double> start_, leave_;     // of this cycle, by rank
-  std::vector<std::int64_t> list_bytes_;  // of this cycle, by rank
-  std::vector<std::size_t> known_;        // by rank: units that were ready, in its order
-  std::vector<double> ready_;             // [rank x units + unit]
-  std::vector<int> order_;                // [rank x units + n]: the unit that is ready nth
-  std::vector<std::size_t> count_;        // by unit: ranks that have it
-  std::vector<double> everywhere_;        // by unit: when the last rank has it
-  std::vector<int> agreed_;               // in this cycle
-  std::size_t decided_ = 0;               // units
-  std::int64_t requests_ = 0;             // in this cycle
+  std::vector<double> start_, begin_, leave_;  // of this cycle, its messages, and its end; by rank
+  std::vector<std::int64_t> list_bytes_;       // of this cycle, by rank
+  std::vector<std::size_t> known_;             // by rank: units that were ready, in its order
+  std::vector<double> ready_;                  // [rank x units + unit]
+  std::vector<int> order_;                     // [rank x units + n]: the unit that is ready nth
+  std::vector<std::size_t> count_;             // by unit: ranks that have it
+  std::vector<double> everywhere_;             // by unit: when the last rank has it
+  std::vector<int> agreed_;                    // in this cycle
+  std::size_t decided_ = 0;                    // units
+  std::int64_t requests_ = 0;                  // in this cycle
 };
 
 /// Each rank posts the groups in order, each when it has it and those before.

@@ -18,9 +18,9 @@ constexpr double kLeastGain = 1e-6;  // of the mean error, or a round was in vai
 constexpr double kStep = 1e-4;       // of a cost, for its derivative
 
 constexpr std::array kCosts = {&ControlCosts::latency, &ControlCosts::message, &ControlCosts::byte,
-                               &ControlCosts::request};
-/// Where the first round looks: 10 us, 10 us, 1 ns, 1 us.
-constexpr ControlCosts kFirst = {10e-6, 10e-6, 1e-9, 1e-6, 0};
+                               &ControlCosts::request, &ControlCosts::unit};
+/// Where the first round looks: 10 us, 10 us, 1 ns, 1 us, 0.1 us.
+constexpr ControlCosts kFirst = {10e-6, 10e-6, 1e-9, 1e-6, 0, 0.1e-6};
 
 /// The model's derivatives at `costs`.
 std::vector<double> terms_at(const ControlObservation& observation, const ControlCosts& costs) {

@@ -300,12 +300,8 @@ class Picture {
 
 std::string allreduce_picture(const Topology& topology, const FlowSchedule& schedule,
                               std::string_view heading, bool svg) {
-  std::string element = Picture(topology, schedule, heading).element();
-  if (svg) {
-    const std::size_t end = element.find('>');
-    element.insert(end + 1, fmt::format("\n<style>{}</style>", kStyle));
-    return element.insert(4, " xmlns=\"http://www.w3.org/2000/svg\"");
-  }
+  const std::string element = Picture(topology, schedule, heading).element();
+  if (svg) return svg_file(element, kStyle);
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
       "name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n<style>{}</style>\n"

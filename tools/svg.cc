@@ -66,6 +66,11 @@ std::vector<double> round_ticks(double low, double high, int count) {
   return ticks;
 }
 
+std::string svg_file(std::string element, std::string_view style) {
+  element.insert(element.find('>') + 1, fmt::format("\n<style>{}</style>", style));
+  return element.insert(4, " xmlns=\"http://www.w3.org/2000/svg\"");
+}
+
 Svg::Svg(double width, std::string_view label) : width_(width), label_(label) {}
 
 void Svg::rect(double x, double y, double width, double height, std::string_view css,

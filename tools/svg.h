@@ -19,6 +19,9 @@ std::string coordinate(double value);
 /// them. Needs: low < high, count > 0.
 std::vector<double> round_ticks(double low, double high, int count);
 
+/// A file of its own from an element, with its style.
+std::string svg_file(std::string element, std::string_view style);
+
 /// A drawing `width` units wide, which scales to the page. y grows downwards.
 class Svg {
  public:

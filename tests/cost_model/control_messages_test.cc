@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
 namespace agpcs {
@@ -42,6 +44,24 @@ TEST(ControlMessages, InnerRanksPassOnWhatCame) {
   EXPECT_EQ(gather(ControlShape::kTree, kCosts, {0, 0, 0, 0}, {2, 2, 2, 2}), 34);
   // 3 to 2 as above, 2 to 1 as above, 1 to 0 with 6 bytes: 34 + 5, + 10, + 5.
   EXPECT_EQ(gather(ControlShape::kRing, kCosts, {0, 0, 0, 0}, {2, 2, 2, 2}), 54);
+}
+
+TEST(ControlMessages, EveryRankButTheFirstIsTheChildOfOne) {
+  for (const ControlShape shape : kShapes) {
+    for (const int ranks : {1, 2, 13, 64}) {
+      std::vector<int> all = {0};
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int> children = children_of(shape, rank, ranks);
+        all.insert(all.end(), children.begin(), children.end());
+      }
+      std::sort(all.begin(), all.end());
+      std::vector<int> expected(static_cast<std::size_t>(ranks));
+      std::iota(expected.begin(), expected.end(), 0);
+      EXPECT_EQ(all, expected) << name_of(shape);
+    }
+  }
+  EXPECT_THAT(children_of(ControlShape::kTree, 4, 16), ElementsAre(5, 6));
+  EXPECT_THAT(children_of(ControlShape::kBinary, 2, 16), ElementsAre(5, 6));
 }
 
 TEST(ControlMessages, CombinedBytesDoNotGrowOnTheWay) {

@@ -103,6 +103,16 @@ TEST(Coordination, AListsLengthGoesBeforeIt) {
   EXPECT_EQ(step.control.messages, 4);
 }
 
+TEST(Coordination, EachRankHandlesWhatItGivesAndWhatItIsTold) {
+  CoordinationOptions options = options_of(CoordinationPolicy::kCached);
+  options.costs.unit = 200e-9;
+  const Readiness readiness = ready({{0, 0}, {0, 0}});
+  // 0.4 before the bits go up, 2.4, 0.4 after they came down.
+  EXPECT_NEAR(run(readiness, {1, 1}, options).control_seconds, 3.2e-6, kNano / 10);
+  options.costs.processors = 1;  // first the one rank, then the other; and 0.4 for messages
+  EXPECT_NEAR(run(readiness, {1, 1}, options).control_seconds, 4e-6, kNano / 10);
+}
+
 TEST(Coordination, WithoutIdleCyclesARankBeginsWhenItHasSomethingToSay) {
   CoordinationOptions options = options_of(CoordinationPolicy::kCached);
   options.idle_cycles = false;

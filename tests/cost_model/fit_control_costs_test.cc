@@ -42,13 +42,14 @@ std::vector<ControlObservation> observations_of(const ControlCosts& costs, doubl
 
 TEST(FitControlCosts, FindsTheCostsThatMadeTheTimes) {
   for (const int processors : {0, 2}) {
-    const ControlCosts costs = {30e-6, 4e-6, 0.4e-9, 0.3e-6, processors};
+    const ControlCosts costs = {30e-6, 4e-6, 0.4e-9, 0.3e-6, processors, 50e-9};
     const auto observations = observations_of(costs, 1);
     const ControlFit fit = fit_control_costs(observations, processors);
     EXPECT_NEAR(fit.costs.latency, costs.latency, 1e-3 * costs.latency);
     EXPECT_NEAR(fit.costs.message, costs.message, 1e-3 * costs.message);
     EXPECT_NEAR(fit.costs.byte, costs.byte, 1e-3 * costs.byte);
     EXPECT_NEAR(fit.costs.request, costs.request, 1e-3 * costs.request);
+    EXPECT_NEAR(fit.costs.unit, costs.unit, 1e-3 * costs.unit);
     EXPECT_EQ(fit.costs.processors, processors);
     EXPECT_LT(mean_error(observations, fit.predicted), 1e-3);
     EXPECT_LT(mean_error(observations, fit.left_out), 1e-3);
@@ -56,7 +57,7 @@ TEST(FitControlCosts, FindsTheCostsThatMadeTheTimes) {
 }
 
 TEST(FitControlCosts, AFewWrongTimesMoveItLittle) {
-  const ControlCosts costs = {30e-6, 4e-6, 0.4e-9, 0.3e-6, 0};
+  const ControlCosts costs = {30e-6, 4e-6, 0.4e-9, 0.3e-6, 0, 50e-9};
   const ControlFit fit = fit_control_costs(observations_of(costs, 3), 0);
   EXPECT_NEAR(fit.costs.message, costs.message, 0.1 * costs.message);
   EXPECT_NEAR(fit.costs.request, costs.request, 0.1 * costs.request);
