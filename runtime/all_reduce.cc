@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
 namespace agpcs {
@@ -25,9 +24,6 @@ enum Phase : std::uint64_t { kRing, kToLeader, kFromLeader, kTree, kFlow };
 std::uint64_t slot_of(int group) {
   return kCollectiveSlot | (static_cast<std::uint64_t>(group) << 8);
 }
-
-// Far enough away to mean "until the wire fails".
-Deadline no_deadline() { return std::chrono::steady_clock::now() + std::chrono::hours(24 * 365); }
 
 /// The segments that one member of a ring sends and receives.
 class RingStream {
@@ -165,7 +161,7 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
   AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   while (done < stream.count()) {
     const Span to = stream.received(done);
-    if (to.bytes > 0) AGPCS_RETURN_IF_ERROR(wait(*arriving[done % kAhead], previous));
+    if (to.bytes > 0) AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[done % kAhead], previous));
     if (stream.adds(done)) {
       add_into(to.data, scratch(done).data, to.bytes / size_of(buffer.type), buffer.type);
     }
@@ -232,14 +228,14 @@ Status Reducer::tree(const RankGroup& group, const Buffer& buffer, std::uint64_t
   const auto up = [&](std::size_t i) -> Status {
     const Span to = pieces.piece(i);
     for (std::size_t c = 0; c < pieces.children.size(); ++c) {
-      AGPCS_RETURN_IF_ERROR(wait(*from_child[c][i % kAhead], pieces.children[c]));
+      AGPCS_RETURN_IF_ERROR(awaited_.wait(*from_child[c][i % kAhead], pieces.children[c]));
       add_into(to.data, scratch(c, i).data, to.bytes / size_of(buffer.type), buffer.type);
     }
     AGPCS_RETURN_IF_ERROR(ask_below(i + kAhead));
     return pieces.parent < 0 ? send_down(i) : post_sends(to, pieces.parent, slot);
   };
   const auto down = [&](std::size_t i) -> Status {
-    AGPCS_RETURN_IF_ERROR(wait(*from_above[i % kAhead], pieces.parent));
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*from_above[i % kAhead], pieces.parent));
     AGPCS_RETURN_IF_ERROR(ask_above(i + kAhead));
     return send_down(i);
   };
@@ -288,7 +284,7 @@ Status Reducer::post_sends(Span span, int peer, std::uint64_t slot) {
 }
 
 Status Reducer::finish_sends() {
-  for (const Sent& sent : sent_) AGPCS_RETURN_IF_ERROR(wait(*sent.message, sent.peer));
+  for (const Sent& sent : sent_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*sent.message, sent.peer));
   sent_.clear();
   return {};
 }
@@ -299,7 +295,7 @@ Status Reducer::recv_into(Span span, int peer, std::uint64_t slot) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
     AGPCS_TRY(arriving.emplace_back(), wire_.recv(span.data + at, bytes, peer, slot));
   }
-  for (const auto& message : arriving) AGPCS_RETURN_IF_ERROR(wait(*message, peer));
+  for (const auto& message : arriving) AGPCS_RETURN_IF_ERROR(awaited_.wait(*message, peer));
   return {};
 }
 
@@ -319,19 +315,12 @@ Status Reducer::recv_and_add(Span span, DType type, int peer, std::uint64_t slot
   };
   for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post(i));
   for (std::size_t i = 0; i < segments; ++i) {
-    AGPCS_RETURN_IF_ERROR(wait(*arriving[i % kAhead], peer));
+    AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[i % kAhead], peer));
     const Span from = of_segment(i);
     add_into(span.data + i * kSegmentBytes, from.data, from.bytes / size_of(type), type);
     AGPCS_RETURN_IF_ERROR(post(i + kAhead));
   }
   return {};
-}
-
-Status Reducer::wait(WireMessage& message, int peer) {
-  waiting_for_.store(peer, std::memory_order_relaxed);
-  Status status = message.wait(no_deadline());
-  waiting_for_.store(-1, std::memory_order_relaxed);
-  return status;
 }
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // All-reduce over a wire: one implementation, hence the same bytes, for every transport on CPUs.
 #pragma once
 
+#include "runtime/awaited_peer.h"
 #include "runtime/rank_group.h"
 #include "runtime/wire.h"
 
@@ -9,7 +10,6 @@
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +37,7 @@ class Reducer {
   Status all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer);
 
   /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
-  int waiting_for() const { return waiting_for_.load(std::memory_order_relaxed); }
+  int waiting_for() const { return awaited_.rank(); }
 
  private:
   Status ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot);
@@ -53,7 +53,6 @@ class Reducer {
   /// Receives into scratch memory and adds to `span`, a segment's addition beside the arrival of
   /// those after it.
   Status recv_and_add(Span span, DType type, int peer, std::uint64_t slot);
-  Status wait(WireMessage& message, int peer);
 
   struct Sent {
     std::unique_ptr<WireMessage> message;
@@ -61,7 +60,7 @@ class Reducer {
   };
   Wire& wire_;
   int rank_;
-  std::atomic<int> waiting_for_{-1};
+  AwaitedPeer awaited_;
   std::vector<Sent> sent_;
   std::vector<char> scratch_;
 };

@@ -2,6 +2,7 @@
 #include "runtime/flat_program.h"
 
 #include "ir/check.h"
+#include "runtime/message_tags.h"
 
 #include <fmt/format.h>
 
@@ -34,6 +35,7 @@ std::string spell(const Plan& plan, const InstructionId& id) {
 
 // Fields of a tag, from the low end.
 constexpr int kMicroBatchBits = 28, kTensorBits = 16, kCutBits = 16;
+static_assert(std::uint64_t{1} << (1 + kCutBits + kTensorBits + kMicroBatchBits) <= kFirstOwnTag);
 
 std::uint64_t tag_of(const InstructionId& id, bool gradient, int tensor) {
   std::uint64_t tag = gradient ? 1 : 0;

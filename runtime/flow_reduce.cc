@@ -4,7 +4,6 @@
 #include "ir/plan_flow.h"
 #include "runtime/sum.h"
 
-#include <chrono>
 #include <utility>
 
 namespace agpcs {
@@ -13,9 +12,6 @@ namespace {
 // Segments of each message of a step that are asked for ahead, as a ring does
 // (runtime/all_reduce.cc), and of all together.
 constexpr std::size_t kAhead = 8, kMostAhead = 32;
-
-// Far enough away to mean "until the wire fails".
-Deadline no_deadline() { return std::chrono::steady_clock::now() + std::chrono::hours(24 * 365); }
 
 ElementRange range_of(const FlowParts& parts, int part) {
   const auto width = static_cast<std::int64_t>(size_of(parts.buffer.type));
@@ -104,7 +100,7 @@ Status FlowReducer::take() {
   const FlowReceive& receive = program_->receives[awaiting_.message()];
   const std::size_t segment = awaiting_.segment();
   const std::size_t place = taken_++ % arriving_.size();
-  AGPCS_RETURN_IF_ERROR(wait(*arriving_[place], receive.peer));
+  AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving_[place], receive.peer));
   if (receive.adds) {
     add_into(parts_.place_of(receive.chunk, segment), scratch_.data() + place * stride_,
              parts_.bytes_of(receive.chunk, segment) / size_of(parts_.buffer.type),
@@ -131,17 +127,10 @@ Status FlowReducer::post_sends(Line& line) {
 Status FlowReducer::finish_sends() {
   for (const Line& line : lines_) {
     for (const auto& message : line.sent) {
-      AGPCS_RETURN_IF_ERROR(wait(*message, line.messages->peer));
+      AGPCS_RETURN_IF_ERROR(awaited_.wait(*message, line.messages->peer));
     }
   }
   return {};
-}
-
-Status FlowReducer::wait(WireMessage& message, int peer) {
-  waiting_for_.store(peer, std::memory_order_relaxed);
-  Status status = message.wait(no_deadline());
-  waiting_for_.store(-1, std::memory_order_relaxed);
-  return status;
 }
 
 }  // namespace agpcs

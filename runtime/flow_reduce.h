@@ -2,6 +2,7 @@
 // FlowReducer: all-reduces along flows over a wire, by point-to-point messages and local sums.
 #pragma once
 
+#include "runtime/awaited_peer.h"
 #include "runtime/flow_program.h"
 #include "runtime/wire.h"
 
@@ -10,7 +11,6 @@
 #include <agpcs/types.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -107,7 +107,7 @@ class FlowReducer {
   Status all_reduce(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
 
   /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
-  int waiting_for() const { return waiting_for_.load(std::memory_order_relaxed); }
+  int waiting_for() const { return awaited_.rank(); }
 
  private:
   /// Messages to one peer.
@@ -123,10 +123,9 @@ class FlowReducer {
   Status take();
   Status post_sends(Line& line);
   Status finish_sends();
-  Status wait(WireMessage& message, int peer);
 
   Wire& wire_;
-  std::atomic<int> waiting_for_{-1};
+  AwaitedPeer awaited_;
 
   // The running all-reduce.
   const FlowProgram* program_ = nullptr;

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/message_line.h"
 
+#include "runtime/awaited_peer.h"
+
 #include <fmt/format.h>
 
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-// The line's thread waits until its message is done or the wire is cancelled: who asked for it has
-// a limit, and cancels.
-constexpr std::chrono::hours kUntilCancelled{24 * 365};
-
-}  // namespace
 
 MessageLine::~MessageLine() {
   {
@@ -25,15 +20,16 @@ MessageLine::~MessageLine() {
 
 Result<Ticket> MessageLine::push(std::unique_ptr<WireMessage> message, int peer,
                                  std::size_t bytes) {
+  Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
     posted_.push_back({std::move(message), peer, bytes, steady_nanoseconds()});
-    ++enqueued_;
+    ticket = ++enqueued_;
     if (!worker_.joinable()) worker_ = std::thread([this] { run(); });
   }
   posted_changed_.notify_one();
-  return enqueued_;
+  return ticket;
 }
 
 Status MessageLine::wait(Ticket ticket, std::chrono::milliseconds limit) {
@@ -70,7 +66,7 @@ void MessageLine::run() {
     // Messages stay where they are while others join, and only this thread removes them.
     Posted& front = posted_.front();
     lock.unlock();
-    const Status status = front.message->wait(std::chrono::steady_clock::now() + kUntilCancelled);
+    const Status status = wait_until_cancelled(*front.message);
     lock.lock();
     if (status.ok()) {
       times_.done(done_ + 1, front.enqueued);

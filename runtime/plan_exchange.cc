@@ -2,24 +2,31 @@
 #include "runtime/plan_exchange.h"
 
 #include "runtime/flat_program.h"
+#include "runtime/message_tags.h"
+#include "runtime/withdraw.h"
 
 #include <fmt/format.h>
 
 namespace agpcs {
 namespace {
 
-// Above all tags of plans (flat_program.cc).
-constexpr std::uint64_t kTextTag = std::uint64_t{1} << 61;
+// Rank 0's `bytes` to all.
+Status pass_on(const Buffer& bytes, Transport& transport, std::chrono::milliseconds limit) {
+  if (transport.rank() != 0) {
+    AGPCS_TRY(const Ticket ticket, transport.recv(bytes, 0, kTextTag));
+    return transport.wait(Stream::kRecv, ticket, limit);
+  }
+  Ticket last = 0;
+  for (int peer = 1; peer < transport.size(); ++peer) {
+    AGPCS_TRY(last, transport.send(bytes, peer, kTextTag));
+  }
+  return transport.wait(Stream::kSend, last, limit);
+}
 
-Buffer bytes_of(std::string& text) { return {text.data(), text.size(), DType::kUint8, false}; }
-
-// After a failure nothing touches the caller's memory any more.
-Status finish(Transport& transport, Stream stream, Ticket ticket, std::chrono::milliseconds limit) {
-  Status status = transport.wait(stream, ticket, limit);
-  if (status.ok()) return status;
-  transport.abort(status);
-  [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);
-  return status;
+Status all_reduce(const Buffer& buffer, int group, Transport& transport,
+                  std::chrono::milliseconds limit) {
+  AGPCS_TRY(const Ticket ticket, transport.all_reduce(buffer, group, AllReduce::kTree));
+  return transport.wait(Stream::kCollective, ticket, limit);
 }
 
 std::string settings_of(const Plan& plan) {
@@ -37,24 +44,17 @@ Result<std::string> share_text(const std::string& text, std::int64_t bytes, Tran
                                std::chrono::milliseconds limit) {
   std::string shared(text);
   shared.resize(static_cast<std::size_t>(bytes));
-  if (transport.rank() != 0) {
-    AGPCS_TRY(const Ticket ticket, transport.recv(bytes_of(shared), 0, kTextTag));
-    AGPCS_RETURN_IF_ERROR(finish(transport, Stream::kRecv, ticket, limit));
-    return shared;
-  }
-  Ticket last = 0;
-  for (int peer = 1; peer < transport.size(); ++peer) {
-    AGPCS_TRY(last, transport.send(bytes_of(shared), peer, kTextTag));
-  }
-  if (last != 0) AGPCS_RETURN_IF_ERROR(finish(transport, Stream::kSend, last, limit));
+  const Status passed =
+      pass_on({shared.data(), shared.size(), DType::kUint8, false}, transport, limit);
+  if (!passed.ok()) return withdraw(transport, passed, limit);
   return shared;
 }
 
 Result<std::int64_t> sum_over_ranks(std::int64_t value, int world, Transport& transport,
                                     std::chrono::milliseconds limit) {
-  const Buffer buffer{&value, sizeof value, DType::kInt64, false};
-  AGPCS_TRY(const Ticket ticket, transport.all_reduce(buffer, world, AllReduce::kTree));
-  AGPCS_RETURN_IF_ERROR(finish(transport, Stream::kCollective, ticket, limit));
+  const Status summed =
+      all_reduce({&value, sizeof value, DType::kInt64, false}, world, transport, limit);
+  if (!summed.ok()) return withdraw(transport, summed, limit);
   return value;
 }
 

@@ -3,6 +3,8 @@
 
 #include "runtime/checksum.h"
 #include "runtime/flat_program.h"
+#include "runtime/message_tags.h"
+#include "runtime/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +17,6 @@
 namespace agpcs {
 namespace {
 
-constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + 3;
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
 // Running means and the like are each replica's own.
@@ -52,11 +53,11 @@ Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& 
     Ticket last = 0;
     for (const int replica : replicas) {
       if (replica == rank) continue;
-      AGPCS_TRY(last, transport.send(buffer, replica, kTag));
+      AGPCS_TRY(last, transport.send(buffer, replica, kReplicaTag));
     }
     return transport.wait(Stream::kSend, last, limit);
   }
-  AGPCS_TRY(const Ticket ticket, transport.recv(buffer, replicas.front(), kTag));
+  AGPCS_TRY(const Ticket ticket, transport.recv(buffer, replicas.front(), kReplicaTag));
   AGPCS_RETURN_IF_ERROR(transport.wait(Stream::kRecv, ticket, limit));
   if (first == own) return {};
   return {StatusCode::kUnavailable,
@@ -81,11 +82,7 @@ Status check_replicas(const Plan& plan, int rank, const Executor& executor, Tran
   if (status.ok()) return {};
   status = Status(status.code(), fmt::format("rank {} ({}): {}", rank, device_of_rank(plan, rank),
                                              status.message()));
-  transport.abort(status);
-  for (const Stream stream : {Stream::kSend, Stream::kRecv}) {
-    [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);  // lets go of `first`
-  }
-  return status;
+  return withdraw(transport, status, limit);  // from `first`
 }
 
 }  // namespace agpcs

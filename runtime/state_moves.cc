@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/state_moves.h"
 
+#include "runtime/message_tags.h"
+#include "runtime/withdraw.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +15,6 @@
 
 namespace agpcs {
 namespace {
-
-constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + 2;
 
 // Who had an item and who needs it.
 struct Places {
@@ -82,13 +83,7 @@ class Carrier {
 
   Status run(const std::vector<StateMove>& moves) {
     const Status status = carry(moves);
-    if (status.ok()) return status;
-    transport_.abort(status);
-    for (const Stream stream : {Stream::kSend, Stream::kRecv}) {
-      // Until no slot is touched any more.
-      [[maybe_unused]] const Status known = transport_.wait(stream, 0, limit_);
-    }
-    return status;
+    return status.ok() ? status : withdraw(transport_, status, limit_);
   }
 
  private:
@@ -131,8 +126,8 @@ class Carrier {
     }
     if (sends(move) && receives(move)) return {};
     const Buffer buffer{slot.values.data(), count * sizeof(float), DType::kFp32, false};
-    AGPCS_TRY(slot.ticket, sends(move) ? transport_.send(buffer, move.to, kTag)
-                                       : transport_.recv(buffer, move.from, kTag));
+    AGPCS_TRY(slot.ticket, sends(move) ? transport_.send(buffer, move.to, kStateTag)
+                                       : transport_.recv(buffer, move.from, kStateTag));
     return {};
   }
 

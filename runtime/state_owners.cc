@@ -6,7 +6,9 @@
 //     all:  count, then lists; then per rank the number of its list
 //
 // Numbers are 64-bit, little-endian. Nothing in a message is believed before it is checked.
+#include "runtime/message_tags.h"
 #include "runtime/state_moves.h"
+#include "runtime/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +23,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are sent as they lie");
 
-constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + 1;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 
@@ -101,12 +102,7 @@ class OwnersExchange {
 
   Result<StateOwners> run(const Items& own) {
     auto owners = transport_.rank() == 0 ? gather(own) : tell(own);
-    if (owners.ok()) return owners;
-    transport_.abort(owners.status());
-    for (const Stream stream : {Stream::kSend, Stream::kRecv}) {
-      // Until no buffer of ours is touched any more.
-      [[maybe_unused]] const Status known = transport_.wait(stream, 0, limit_);
-    }
+    if (!owners.ok()) return withdraw(transport_, owners.status(), limit_);
     return owners;
   }
 
@@ -165,20 +161,20 @@ class OwnersExchange {
                                        out_bytes_, kMostBytes));
     }
     const Buffer length{&out_bytes_, sizeof out_bytes_, DType::kInt64, false};
-    AGPCS_TRY(sent_, transport_.send(length, peer, kTag));
+    AGPCS_TRY(sent_, transport_.send(length, peer, kOwnersTag));
     const Buffer text{out_.data(), out_.size(), DType::kUint8, false};
-    AGPCS_TRY(sent_, transport_.send(text, peer, kTag));
+    AGPCS_TRY(sent_, transport_.send(text, peer, kOwnersTag));
     return {};
   }
 
   Status receive(int peer) {
     const Buffer length{&in_bytes_, sizeof in_bytes_, DType::kInt64, false};
-    AGPCS_TRY(Ticket ticket, transport_.recv(length, peer, kTag));
+    AGPCS_TRY(Ticket ticket, transport_.recv(length, peer, kOwnersTag));
     AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kRecv, ticket, limit_));
     if (in_bytes_ < 0 || in_bytes_ > kMostBytes) return nonsense(peer);
     in_.resize(static_cast<std::size_t>(in_bytes_));
     const Buffer text{in_.data(), in_.size(), DType::kUint8, false};
-    AGPCS_TRY(ticket, transport_.recv(text, peer, kTag));
+    AGPCS_TRY(ticket, transport_.recv(text, peer, kOwnersTag));
     return transport_.wait(Stream::kRecv, ticket, limit_);
   }
 

@@ -2,6 +2,7 @@
 #include "runtime/text_agreement.h"
 
 #include "ir/check.h"
+#include "runtime/withdraw.h"
 
 #include <agpcs/plan.h>
 
@@ -42,11 +43,7 @@ Status sum(const Comparison& among, std::vector<std::int64_t>& words) {
   const Buffer buffer{words.data(), words.size() * sizeof(std::int64_t), DType::kInt64, false};
   AGPCS_TRY(const Ticket ticket, among.transport.all_reduce(buffer, among.group, AllReduce::kRing));
   const Status summed = among.transport.wait(Stream::kCollective, ticket, among.limit);
-  if (summed.ok()) return {};
-  among.transport.abort(summed);
-  // Before memory that a failed collective may still write to is freed.
-  [[maybe_unused]] const Status known = among.transport.wait(Stream::kCollective, 0, among.limit);
-  return summed;
+  return summed.ok() ? summed : withdraw(among.transport, summed, among.limit);
 }
 
 // `from`'s text goes to all: the others add zeros to it.

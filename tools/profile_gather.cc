@@ -2,6 +2,7 @@
 #include "tools/profile_gather.h"
 
 #include "frontend/profile_file.h"
+#include "runtime/withdraw.h"
 #include "tools/profile_team.h"
 
 #include <fmt/format.h>
@@ -90,8 +91,7 @@ Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& 
   }
   const Status status = exchange(message, transport, limit, all);
   if (status.ok()) return all;
-  settle_transport(transport, status, limit);  // it may still use the message
-  return status;
+  return withdraw(transport, status, limit);  // from the message
 }
 
 Result<Profile> merge_devices(std::vector<DeviceProfile> devices) {

@@ -17,7 +17,7 @@ namespace agpcs {
 
 inline constexpr std::int64_t kAnswerBytes = 8;
 
-/// Memory that messages use: it outlives `settle_transport`, when something failed.
+/// Memory that messages use: it outlives `withdraw`, when something failed.
 struct MessageMemory {
   Buffer data;                        ///< the largest message, then an answer
   std::int64_t number = 0, echo = 0;  ///< what the ends tell each other

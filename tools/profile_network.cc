@@ -5,6 +5,7 @@
 #include "tools/profile_network.h"
 
 #include "ir/units.h"
+#include "runtime/withdraw.h"
 #include "tools/profile_choice.h"
 #include "tools/profile_messages.h"
 #include "tools/profile_overhead.h"
@@ -48,8 +49,7 @@ class NetworkMeter {
     const Status failure(cause.code(),
                          fmt::format("rank {} ({}): {}: {}", rank_, cluster_.device_name(rank_),
                                      doing_, cause.message()));
-    settle_transport(transport_, failure, options_.limit);
-    return failure;
+    return withdraw(transport_, failure, options_.limit);
   }
 
  private:

@@ -26,12 +26,4 @@ Status RankTeam::all_reduce(const Buffer& buffer, AllReduce algorithm) {
   return transport_.wait(Stream::kCollective, ticket, limit_);
 }
 
-void settle_transport(Transport& transport, const Status& failure,
-                      std::chrono::milliseconds limit) {
-  transport.abort(failure);
-  for (const Stream stream : {Stream::kSend, Stream::kRecv, Stream::kCollective}) {
-    [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);
-  }
-}
-
 }  // namespace agpcs

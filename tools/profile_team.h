@@ -14,7 +14,7 @@
 namespace agpcs {
 
 /// Some ranks of a transport, which open a group for their all-reduces. It owns what small messages
-/// are sent from, and so outlives them: destroy it after `settle_transport` when something failed.
+/// are sent from, and so outlives them: destroy it after `withdraw` when something failed.
 /// One thread at a time.
 class RankTeam {
  public:
@@ -39,8 +39,5 @@ class RankTeam {
   const std::chrono::milliseconds limit_;
   std::vector<double> cells_;
 };
-
-/// After a failure: tells all ranks, and waits until no memory is touched any more.
-void settle_transport(Transport& transport, const Status& failure, std::chrono::milliseconds limit);
 
 }  // namespace agpcs

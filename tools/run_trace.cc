@@ -3,6 +3,8 @@
 
 #include "cost_model/cost_table.h"
 #include "runtime/drift_expectation.h"
+#include "runtime/message_tags.h"
+#include "runtime/withdraw.h"
 #include "tools/calibrated_cluster.h"
 
 #include <agpcs/drift.h>
@@ -18,9 +20,6 @@
 
 namespace agpcs {
 namespace {
-
-/// Above all tags of a plan's messages, and those that the runtime has between steps.
-constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + (std::uint64_t{1} << 20);
 
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -112,9 +111,10 @@ class RankSteps {
 Status move(Transport& transport, Stream stream, double* data, std::size_t count, int peer,
             std::chrono::milliseconds limit) {
   const Buffer buffer{data, count * sizeof(double), DType::kFp64, false};
-  AGPCS_TRY(const Ticket ticket, stream == Stream::kSend ? transport.send(buffer, peer, kTag)
-                                                         : transport.recv(buffer, peer, kTag));
-  return transport.wait(stream, ticket, limit);
+  AGPCS_TRY(const Ticket ticket, stream == Stream::kSend ? transport.send(buffer, peer, kTraceTag)
+                                                         : transport.recv(buffer, peer, kTraceTag));
+  const Status moved = transport.wait(stream, ticket, limit);
+  return moved.ok() ? moved : withdraw(transport, moved, limit);
 }
 
 const PlanStage& stage_of(const Plan& plan, int rank) {

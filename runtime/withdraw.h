@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+
+#include <chrono>
+
+namespace agpcs {
+
+/// Before memory is freed that a failed exchange may still read or write: aborts `transport` with
+/// `failure`, and returns that once nothing under way touches memory any more.
+Status withdraw(Transport& transport, Status failure, std::chrono::milliseconds limit);
+
+}  // namespace agpcs
