@@ -2,6 +2,7 @@
 #include "cost_model/topology_of_cluster.h"
 
 #include "ir/check.h"
+#include "ir/disjoint_sets.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,26 +20,6 @@ namespace {
 
 constexpr int kMostUnits = 8;  // of the slowest link
 constexpr std::string_view kArrow = " -> ", kNicOut = " nic out", kNicIn = " nic in";
-
-/// Sets of places that are one node; a set's number is its least place.
-class Places {
- public:
-  explicit Places(std::size_t count) : parent_(count) {
-    std::iota(parent_.begin(), parent_.end(), std::size_t{0});
-  }
-  std::size_t find(std::size_t place) {
-    while (parent_[place] != place) place = parent_[place] = parent_[parent_[place]];
-    return place;
-  }
-  void join(std::size_t a, std::size_t b) {
-    a = find(a);
-    b = find(b);
-    parent_[std::max(a, b)] = std::min(a, b);
-  }
-
- private:
-  std::vector<std::size_t> parent_;
-};
 
 /// "x" of "x nic out" for `end` " nic out"; empty for another name.
 std::string_view before(std::string_view name, std::string_view end) {
@@ -204,7 +184,7 @@ class NodeFinder {
 
   const Cluster& cluster_;
   std::span<const DeviceId> devices_;
-  Places places_;
+  DisjointSets<std::size_t> places_;  // sets: those that are one node
   std::vector<bool> used_;            // by link
   std::map<std::size_t, int> nodes_;  // by the number of a set of places
   std::set<std::string> names_;       // given

@@ -2,6 +2,7 @@
 #include "planner/blocks.h"
 
 #include "ir/check.h"
+#include "ir/disjoint_sets.h"
 #include "ir/op_table.h"
 #include "ir/strategy.h"
 #include "planner/join_neighbours.h"
@@ -13,7 +14,6 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <string>
 #include <utility>
@@ -23,29 +23,7 @@ namespace {
 
 std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
-/// Disjoint sets of operators; a set is named by its lowest member.
-class OpSets {
- public:
-  explicit OpSets(std::size_t count) : parent_(count) {
-    std::iota(parent_.begin(), parent_.end(), 0);
-  }
-  int find(int id) {
-    while (parent_[at(id)] != id) {
-      parent_[at(id)] = parent_[at(parent_[at(id)])];
-      id = parent_[at(id)];
-    }
-    return id;
-  }
-  void join(int a, int b) {
-    a = find(a);
-    b = find(b);
-    parent_[at(std::max(a, b))] = std::min(a, b);
-  }
-
- private:
-  std::vector<int> parent_;
-};
-
+using OpSets = DisjointSets<OpId>;
 using Neighbours = std::vector<std::vector<int>>;  // ascending, each once
 
 void make_unique(Neighbours& lists) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_groups.h"
 
+#include "ir/disjoint_sets.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_part.h"
 #include "planner/flow_rings.h"
@@ -24,17 +25,12 @@ using Groups = std::vector<std::vector<int>>;  // servers, ascending; groups by 
 /// What links of at least `capacity` join; empty unless groups are of one size, of two servers at
 /// least, and two groups at least.
 Groups groups_of(const Topology& topology, std::int64_t capacity) {
-  std::vector<int> parent(at(topology.nodes()));
-  for (int n = 0; n < topology.nodes(); ++n) parent[at(n)] = n;
-  const auto find = [&](int n) {
-    while (parent[at(n)] != n) n = parent[at(n)] = parent[at(parent[at(n)])];
-    return n;
-  };
+  DisjointSets<> joined(at(topology.nodes()));
   for (const Topology::Link& link : topology.links) {
-    if (link.capacity >= capacity) parent[at(find(link.from))] = find(link.to);
+    if (link.capacity >= capacity) joined.join(link.from, link.to);
   }
   std::map<int, std::vector<int>> by_root;
-  for (int s = 0; s < topology.servers; ++s) by_root[find(s)].push_back(s);
+  for (int s = 0; s < topology.servers; ++s) by_root[joined.find(s)].push_back(s);
   Groups groups;
   for (auto& [root, servers] : by_root) groups.push_back(std::move(servers));
   std::sort(groups.begin(), groups.end());

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load.h"
 
+#include "ir/disjoint_sets.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -102,34 +105,15 @@ void add_nets(MaxLoadItems& result, std::vector<RawNet> nets) {
   }
 }
 
-/// Sets of items that only ever grow.
-class Groups {
- public:
-  explicit Groups(int count) {
-    for (int i = 0; i < count; ++i) parent_.push_back(i);
+/// Numbers the sets of `count` members by their least one; returns how many there are.
+int number(DisjointSets<>& sets, int count, std::vector<int>& number_of) {
+  int numbers = 0;
+  number_of.assign(at(count), 0);
+  for (int i = 0; i < count; ++i) {
+    number_of[at(i)] = sets.find(i) == i ? numbers++ : number_of[at(sets.find(i))];
   }
-  int find(int i) {
-    while (parent_[at(i)] != i) i = parent_[at(i)] = parent_[at(parent_[at(i)])];
-    return i;
-  }
-  bool join(int i, int j) {
-    i = find(i), j = find(j);
-    if (i != j) parent_[at(std::max(i, j))] = std::min(i, j);
-    return i != j;
-  }
-  /// Numbered by their least member.
-  int number(std::vector<int>& group_of) {
-    int groups = 0;
-    group_of.assign(parent_.size(), 0);
-    for (int i = 0; i < static_cast<int>(parent_.size()); ++i) {
-      group_of[at(i)] = find(i) == i ? groups++ : group_of[at(find(i))];
-    }
-    return groups;
-  }
-
- private:
-  std::vector<int> parent_;
-};
+  return numbers;
+}
 
 /// Whether every placement that cuts `net` off from `sink` has a device with `below` or more.
 bool too_dear_to_cut(const MaxLoadItems& items, const MaxLoadNet& net, int sink,
@@ -250,11 +234,12 @@ MaxLoadItems join_inseparable(const MaxLoadItems& items, std::int64_t below,
   std::int64_t sizes = 0;
   for (const MaxLoadItem& item : items.items) sizes += item.size;
   const bool plenty = sizes <= items.capacity;
-  Groups all(items.size());
+  group_of.resize(at(items.size()));
+  std::iota(group_of.begin(), group_of.end(), 0);
   int before = 0;
-  for (all.number(group_of); result.size() != before;) {  // what grows may become inseparable
+  while (result.size() != before) {  // what grows may become inseparable
     before = result.size();
-    Groups groups(before);
+    DisjointSets<> groups(at(before));
     for (const MaxLoadNet& net : result.nets) {
       for (int i = net.first_sink; i < net.end_sink; ++i) {
         const int sink = result.sinks[at(i)];
@@ -265,7 +250,7 @@ MaxLoadItems join_inseparable(const MaxLoadItems& items, std::int64_t below,
       if (const int other = companion(result, i); other >= 0) groups.join(i, other);
     }
     std::vector<int> joined;
-    const int count = groups.number(joined);
+    const int count = number(groups, before, joined);
     result = join_items(result, joined, count);
     for (int& group : group_of) group = joined[at(group)];
   }
