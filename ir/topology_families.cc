@@ -2,6 +2,7 @@
 // Generators of topologies. Each numbers servers and switches as its source does.
 #include "ir/check.h"
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "ir/topology.h"
 
 #include <fmt/format.h>
@@ -105,7 +106,7 @@ Result<Topology> make_dcell(const Parameters& parameters, std::uint64_t) {
 std::vector<std::pair<int, int>> draw_regular_graph(int switches, int degree, Rng& rng) {
   std::vector<int> ends;
   for (int w = 0; w < switches; ++w) ends.insert(ends.end(), static_cast<std::size_t>(degree), w);
-  for (std::size_t i = ends.size(); i > 1; --i) std::swap(ends[i - 1], ends[rng.below(i)]);
+  shuffle(ends, rng);
   std::vector<std::pair<int, int>> cables;
   std::vector<std::vector<int>> joined(static_cast<std::size_t>(switches));
   const auto fits = [&](int a, int b) {

@@ -3,6 +3,7 @@
 
 #include "ir/check.h"
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "planner/flow_forests.h"
 #include "planner/hops.h"
 
@@ -128,7 +129,7 @@ class Balancer {
         if (s != t / forest_.sub_chunks) order.emplace_back(t, s);
       }
     }
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+    shuffle(order, rng);
     for (int sweep = 0; sweep < sweeps; ++sweep) {
       std::size_t moved = 0;
       for (const auto& [tree, server] : order) {

@@ -3,6 +3,7 @@
 
 #include "ir/check.h"
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "planner/flow_forests.h"
 #include "planner/max_flow.h"
 
@@ -131,7 +132,7 @@ void find_worst_cut(const Topology& topology, Finding& worst) {
   std::vector<int> sinks(static_cast<std::size_t>(topology.servers));
   std::iota(sinks.begin(), sinks.end(), 0);
   Rng rng = Rng(0).fork("sinks");  // spread, so that sources are near soon
-  for (std::size_t i = sinks.size(); i > 1; --i) std::swap(sinks[i - 1], sinks[rng.below(i)]);
+  shuffle(sinks, rng);
   for (const int sink : sinks) {
     for (;;) {
       const FlowAmount wanted = static_cast<FlowAmount>(worst.value.units) * topology.servers;

@@ -2,6 +2,7 @@
 #include "planner/flow_greedy.h"
 
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "planner/flow_methods.h"
 #include "planner/hops.h"
 #include "planner/list_schedule.h"
@@ -64,9 +65,7 @@ class RarestFirst {
 
   // By links, those of equal ones as drawn.
   void shuffle_equal(std::vector<std::int32_t>& of_server) {
-    for (std::size_t i = of_server.size(); i > 1; --i) {
-      std::swap(of_server[i - 1], of_server[rng_.below(i)]);
-    }
+    shuffle(of_server, rng_);
     std::stable_sort(of_server.begin(), of_server.end(), [&](std::int32_t a, std::int32_t b) {
       return hops_[static_cast<std::size_t>(a)].links.size() <
              hops_[static_cast<std::size_t>(b)].links.size();
@@ -89,9 +88,7 @@ class RarestFirst {
 
   void play_round() {
     open_links();
-    for (std::size_t i = unfinished_.size(); i > 1; --i) {
-      std::swap(unfinished_[i - 1], unfinished_[rng_.below(i)]);
-    }
+    shuffle(unfinished_, rng_);
     // By how many servers have it; a chunk that was sent moves on by one.
     std::vector<std::vector<std::int32_t>> by_count(servers_ + 1);
     for (const std::int32_t c : unfinished_) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_orientation.h"
 
+#include "ir/shuffle.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -67,7 +69,7 @@ std::vector<std::int64_t> orient_servers(const Topology& topology, Rng& rng) {
     }
   }
   for (std::vector<int>& there : at_medium) {
-    for (std::size_t i = there.size(); i > 1; --i) std::swap(there[i - 1], there[rng.below(i)]);
+    shuffle(there, rng);
   }
   std::vector<std::int64_t> chosen(topology.links.size(), 0);
   for (const int start : starts) {

@@ -2,6 +2,7 @@
 #include "planner/flow_rings.h"
 
 #include "ir/check.h"
+#include "ir/shuffle.h"
 #include "planner/flow_orientation.h"
 
 #include <algorithm>
@@ -20,10 +21,6 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// By link: units.
 using Units = std::vector<std::int64_t>;
-
-void shuffle(std::vector<int>& items, Rng& rng) {
-  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
-}
 
 /// Flow that enters and leaves every server equally often. Nodes of the residual graph: servers
 /// where flow begins, switches, servers where it ends.
@@ -185,7 +182,7 @@ class Cycles {
     }
     for (int node = 0; node < topology.nodes(); ++node) {
       std::vector<int>& in = into_[at(node)];
-      for (std::size_t i = in.size(); i > 1; --i) std::swap(in[i - 1], in[rng.below(i)]);
+      shuffle(in, rng);
       for (std::size_t i = 0; i < in.size(); ++i) go_on(in[i], out_of_[at(node)][i]);
     }
   }
@@ -310,7 +307,7 @@ std::vector<std::pair<int, int>> switch_cables(const Topology& topology, Rng& rn
     const auto back = by_ends.find({ends.second, ends.first});
     if (ends.first < ends.second && back != by_ends.end()) cables.emplace_back(l, back->second);
   }
-  for (std::size_t i = cables.size(); i > 1; --i) std::swap(cables[i - 1], cables[rng.below(i)]);
+  shuffle(cables, rng);
   return cables;
 }
 

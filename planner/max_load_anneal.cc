@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load_anneal.h"
 
+#include "ir/shuffle.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -164,7 +166,7 @@ class Matching {
     const int count = items_.size();
     std::vector<int> order(at(count));
     std::iota(order.begin(), order.end(), 0);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+    shuffle(order, rng);
     group_of.assign(at(count), -1);
     int groups = 0;
     for (const int item : order) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/shuffle.h"
 #include "planner/flow_forests.h"
 #include "planner/tree_packing.h"
 
@@ -112,9 +113,7 @@ class SwitchSplitter {
   std::vector<Lane> run() {
     std::vector<int> switches(static_cast<std::size_t>(topology_.switches));
     std::iota(switches.begin(), switches.end(), topology_.servers);
-    for (std::size_t i = switches.size(); i > 1; --i) {
-      std::swap(switches[i - 1], switches[rng_.below(i)]);
-    }
+    shuffle(switches, rng_);
     // Those that join many last: their lanes are many.
     std::stable_sort(switches.begin(), switches.end(),
                      [&](int a, int b) { return servers_beside(a) < servers_beside(b); });
@@ -241,7 +240,7 @@ class ShortLanes {
   std::vector<Lane> run() {
     std::vector<std::pair<std::size_t, std::size_t>> open = pairs_;
     while (!open.empty()) {
-      for (std::size_t i = open.size(); i > 1; --i) std::swap(open[i - 1], open[rng_.below(i)]);
+      shuffle(open, rng_);
       const auto full = [&](const auto& pair) { return !take(pair.first, pair.second); };
       open.erase(std::remove_if(open.begin(), open.end(), full), open.end());
     }

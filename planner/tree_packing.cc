@@ -2,6 +2,7 @@
 #include "planner/tree_packing.h"
 
 #include "ir/check.h"
+#include "ir/shuffle.h"
 #include "planner/flow_forests.h"
 #include "planner/max_flow.h"
 
@@ -118,7 +119,7 @@ class TreePacker {
     for (int k = 0; k < forest_.sub_chunks; ++k) {
       std::vector<int> roots(servers_);
       for (std::size_t s = 0; s < servers_; ++s) roots[s] = static_cast<int>(s);
-      for (std::size_t i = roots.size(); i > 1; --i) std::swap(roots[i - 1], roots[rng_.below(i)]);
+      shuffle(roots, rng_);
       for (const int root : roots) waiting_.push_back({root, root * forest_.sub_chunks + k, {}});
     }
     for (std::size_t first = 0; first < waiting_.size();) {

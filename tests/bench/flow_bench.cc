@@ -5,6 +5,7 @@
 //   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "ir/topology.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
@@ -160,12 +161,7 @@ int unmerged_rounds(const Topology& topology, bool gather, Rng rng) {
       ready.push_back(std::move(message));
     }
   }
-  const auto shuffle = [&](std::vector<Message>& messages) {
-    for (std::size_t i = messages.size(); i > 1; --i) {
-      std::swap(messages[i - 1], messages[rng.below(i)]);
-    }
-  };
-  shuffle(ready);
+  shuffle(ready, rng);
   int rounds = 0;
   for (; !ready.empty(); ++rounds) {
     std::vector<std::int64_t> left;
@@ -182,7 +178,7 @@ int unmerged_rounds(const Topology& topology, bool gather, Rng rng) {
       if (message.sent == message.hops.size()) continue;
       (fits ? moved : waiting).push_back(std::move(message));
     }
-    shuffle(moved);
+    shuffle(moved, rng);
     ready = std::move(waiting);
     ready.insert(ready.end(), moved.begin(), moved.end());
   }

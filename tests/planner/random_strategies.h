@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/rng.h"
+#include "ir/shuffle.h"
 #include "planner/group_gradients.h"
 #include "planner/problem.h"
 #include "planner/shares.h"
@@ -23,7 +24,7 @@ inline int between(Rng& rng, int low, int high) {
 inline std::vector<std::vector<DeviceId>> random_groups(Rng& rng, int devices, int stages) {
   std::vector<DeviceId> order;
   for (DeviceId id = 0; id < devices; ++id) order.push_back(id);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+  shuffle(order, rng);
   std::vector<std::vector<DeviceId>> groups(static_cast<std::size_t>(stages));
   for (int i = 0; i < devices; ++i) {
     const int group = i < stages ? i : between(rng, 0, stages);  // `stages`: left out

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ir/rng.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// Every order equally likely (Fisher and Yates); one draw for each item but the first.
+template <typename Item>
+void shuffle(std::vector<Item>& items, Rng& rng) {
+  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
+}
+
+}  // namespace agpcs
