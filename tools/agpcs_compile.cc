@@ -171,6 +171,40 @@ Status check_choices(const Arguments& a) {
   return {};
 }
 
+/// A layout leaves nothing to seeders and refiners.
+Status check_layout(const CLI::App& app, const CompileOptions& options) {
+  if (app.count("--layout") == 0) return {};
+  if (options.layout.empty()) {
+    return usage(
+        "--layout is empty\n  hint: \"a/0,a/1|b/0\": | is between stages, a comma between "
+        "devices");
+  }
+  for (const std::string option : {"--seeder", "--refiner", "--budget", "--policy", "--episodes"}) {
+    if (app.count(option) == 0 || (option == "--refiner" && options.refiner == "none")) continue;
+    return usage(
+        fmt::format("--layout and {} are both given\n"
+                    "  hint: a layout leaves nothing to a seeder or refiner",
+                    option));
+  }
+  return {};
+}
+
+/// What is given and would change nothing is a mistake.
+Status check_effects(const CLI::App& app, const CompileOptions& options) {
+  AGPCS_RETURN_IF_ERROR(check_layout(app, options));
+  if (options.refiner == "none" && app.count("--budget") > 0) {
+    return usage("--budget is of a refiner, and --refiner is none");
+  }
+  if (options.episodes > 0) return {};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group() != kDqnGroup || option->count() == 0) continue;
+    return usage(
+        fmt::format("{} is of learning, and nothing is learned\n  hint: give --episodes, too",
+                    option->get_name()));
+  }
+  return {};
+}
+
 /// "aux=0.4" -> {"aux", 0.4}; a name may have '=' itself where no number follows the last one.
 std::pair<std::string, double> loss_output(const std::string& text) {
   const std::size_t equals = text.rfind('=');
@@ -184,7 +218,7 @@ std::pair<std::string, double> loss_output(const std::string& text) {
 }
 
 /// Turns words into options. Errors are kUsage.
-Status resolve(Arguments& a) {
+Status resolve(const CLI::App& app, Arguments& a) {
   const std::string kind = std::filesystem::path(a.compile.cluster).extension().string();
   if (kind == ".onnx" || kind == ".onnxtxt") {
     return usage(
@@ -193,11 +227,8 @@ Status resolve(Arguments& a) {
                     a.compile.cluster));
   }
   AGPCS_RETURN_IF_ERROR(check_choices(a));
+  AGPCS_RETURN_IF_ERROR(check_effects(app, a.compile));
   a.compile.all_reduce = all_reduce_choice_named(a.all_reduce).value();
-  if (!a.compile.layout.empty() && !a.seeders.empty()) {
-    return usage(
-        "--layout and --seeder are both given\n  hint: a layout leaves nothing to a seeder");
-  }
   AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
   if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {
     for (const std::string& name : a.seeders) AGPCS_RETURN_IF_ERROR(make_seeder(name).status());
@@ -254,7 +285,7 @@ int compile_command(std::vector<std::string> args, Console console) {
   arguments.compile.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
-  if (const Status status = resolve(arguments); !status.ok()) {
+  if (const Status status = resolve(app, arguments); !status.ok()) {
     return finish(status, kName, console);
   }
   const InterruptFlag interrupt;

@@ -14,7 +14,7 @@ constexpr double kMost = 1e9;
 template <typename T>
 void add(CLI::App& app, const std::string& name, T& value, const std::string& help,
          const CLI::Range& range) {
-  app.add_option(name, value, help)->capture_default_str()->check(range)->group("DQN");
+  app.add_option(name, value, help)->capture_default_str()->check(range)->group(kDqnGroup);
 }
 
 }  // namespace

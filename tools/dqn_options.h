@@ -12,7 +12,9 @@ class App;
 
 namespace agpcs {
 
-/// One option for each value of `options`, in a group of their own, with its value as default.
+inline constexpr const char* kDqnGroup = "DQN";
+
+/// One option for each value of `options`, in the group `kDqnGroup`, with its value as default.
 void add_dqn_options(CLI::App& app, DqnOptions& options);
 /// kUsage where they do not go together.
 Status check_dqn_options(const DqnOptions& options);

@@ -93,6 +93,15 @@ TEST_F(CompileCommand, ThreadsChangeNoByte) {
   EXPECT_EQ(plan_of({"--budget", "300", "--threads", "8"}), one);
 }
 
+// As a script gives it whose variable is not set.
+TEST_F(CompileCommand, RefusesAnEmptyLayout) {
+  Process process(command({"--layout", ""}));
+  EXPECT_EQ(process.wait(), 2);
+  EXPECT_EQ(process.errors(),
+            "agpcs-compile: error: --layout is empty\n"
+            "  hint: \"a/0,a/1|b/0\": | is between stages, a comma between devices\n");
+}
+
 TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
   Process process({AGPCS_BIN_DIR "/agpcs-compile", "--help"});
   EXPECT_EQ(process.wait(), 0);
