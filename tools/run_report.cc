@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_report.h"
 
+#include "ir/median.h"
 #include "ir/units.h"
 #include "tools/json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <ostream>
 
@@ -19,12 +19,6 @@ std::string json_number(double value) {
 }
 
 std::string percent(double fraction) { return fmt::format("{:+.1f}%", 100 * fraction); }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double expected_step(const Plan& plan) {
   for (const Expectation& expectation : plan.expect) {

@@ -2,6 +2,7 @@
 #include "tools/run_trace.h"
 
 #include "cost_model/cost_table.h"
+#include "ir/median.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/message_tags.h"
 #include "runtime/withdraw.h"
@@ -20,13 +21,6 @@
 
 namespace agpcs {
 namespace {
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// One rank's part. Times are seconds from the end of the step's report, where that has a begin.
 class RankSteps {
@@ -55,14 +49,14 @@ class RankSteps {
   double median_seconds() const {
     std::vector<double> all;
     for (const std::int64_t step : kept_) all.push_back(seconds(step));
-    return median_of(std::move(all));
+    return all.empty() ? 0 : median(std::move(all));
   }
   /// The kept step whose length is nearest to the median; the earlier of two.
   std::int64_t typical_step() const {
-    const double median = median_seconds();
+    const double typical = median_seconds();
     std::int64_t best = kept_.empty() ? 0 : kept_.front();
     for (const std::int64_t step : kept_) {
-      if (std::abs(seconds(step) - median) < std::abs(seconds(best) - median)) best = step;
+      if (std::abs(seconds(step) - typical) < std::abs(seconds(best) - typical)) best = step;
     }
     return best;
   }
@@ -98,7 +92,7 @@ class RankSteps {
         }
         seconds.push_back(sum);
       }
-      result.push_back(median_of(std::move(seconds)));
+      result.push_back(seconds.empty() ? 0 : median(std::move(seconds)));
     }
     return result;
   }

@@ -8,6 +8,7 @@
 // the steps since the exchange before; it is also played with less of its noise. What a plan
 // expects is taken to be the median of the whole recording: a profiled plan is a little off, which
 // is normal to the detector (agpcs/drift.h).
+#include "ir/median.h"
 #include "tests/runtime/drift_player.h"
 
 #include <agpcs/drift.h>
@@ -37,12 +38,6 @@ struct Recording {
   std::int64_t steps() const { return static_cast<std::int64_t>(exchanges.size()) * 5; }
 };
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void expect_medians(Recording& recording) {
   recording.expected.resize(static_cast<std::size_t>(recording.ranks));
   int first = 0;
@@ -60,7 +55,7 @@ void expect_medians(Recording& recording) {
           values.push_back(value);
         }
         recording.expected[static_cast<std::size_t>(r)][static_cast<std::size_t>(q)] =
-            median_of(values);
+            median(values);
       }
     }
     first += stage;

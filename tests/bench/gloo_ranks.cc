@@ -12,7 +12,6 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -42,11 +41,6 @@ void check(const Status& status) {
   if (status.ok()) return;
   fmt::print(stderr, "error: {}\n", status.message());
   std::_Exit(1);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)

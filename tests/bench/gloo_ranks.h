@@ -21,9 +21,6 @@ namespace agpcs {
 /// Says what is wrong and ends the process, where something is.
 void check(const Status& status);
 
-/// Of an even number of values the upper one.
-double median(std::vector<double> values);
-
 /// Where the ranks of a benchmark meet.
 struct GlooMeeting {
   int ranks = 0, port = 0;

@@ -2,6 +2,7 @@
 // What replaying costs above what is replayed.
 //   replay_bench instructions          nanoseconds that the replayer adds to an instruction
 //   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
+#include "ir/median.h"
 #include "tests/bench/gloo_ranks.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
