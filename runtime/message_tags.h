@@ -14,5 +14,7 @@ inline constexpr std::uint64_t kStateTag = kFirstOwnTag + 2;    ///< state_moves
 inline constexpr std::uint64_t kReplicaTag = kFirstOwnTag + 3;  ///< replica_check.cc
 inline constexpr std::uint64_t kTraceTag = kFirstOwnTag + 4;    ///< tools/run_trace.cc
 inline constexpr std::uint64_t kProbeTag = kFirstOwnTag + 8;    ///< link_probe.cc: four of them
+/// negotiated_reducer.cc: one a group.
+inline constexpr std::uint64_t kNegotiationTag = kFirstOwnTag + (std::uint64_t{1} << 60);
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // `kCoordinator` and `kCached`: a thread runs cycles as long as something is pending. Each one is a
 // negotiation (negotiation.h), then the all-reduces that it decided.
 #include "runtime/gradient_copy.h"
+#include "runtime/message_tags.h"
 #include "runtime/negotiation.h"
 #include "runtime/operation_times.h"
 #include "runtime/reducer_base.h"
@@ -17,10 +18,6 @@
 
 namespace agpcs {
 namespace {
-
-// Above all tags of plans (flat_program.cc) and of what ranks say between steps (plan_exchange.cc
-// and others at 2^61).
-constexpr std::uint64_t kTag = (std::uint64_t{1} << 61) + (std::uint64_t{1} << 60);
 
 NegotiationSetup setup_of(const GradientSet& set, const Transport& transport,
                           const ReducerOptions& options) {
@@ -201,7 +198,7 @@ Status NegotiatedReducer::negotiate() {
 }
 
 Status NegotiatedReducer::exchange() {
-  const std::uint64_t tag = kTag + static_cast<std::uint64_t>(options_.group);
+  const std::uint64_t tag = kNegotiationTag + static_cast<std::uint64_t>(options_.group);
   Ticket last = 0;
   negotiation_.begin_cycle();
   while (true) {
