@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/stage_program.h"
 
+#include "ir/plan_lookup.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <tuple>

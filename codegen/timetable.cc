@@ -2,6 +2,7 @@
 #include "codegen/timetable.h"
 
 #include "ir/check.h"
+#include "ir/plan_lookup.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,11 +26,6 @@ std::vector<InstructionId> schedule_order(const Plan& plan, int stage) {
 }
 
 }  // namespace
-
-bool has_gradient(const Cut& cut) {
-  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
-                     [](const CutTensor& tensor) { return tensor.gradient; });
-}
 
 Timetable::Timetable(const Plan& plan)
     : micro_batches_(static_cast<int>(plan.micro_batches)),

@@ -36,7 +36,4 @@ class Timetable {
   std::vector<int> passes_;  // [(stage x 2 + is backward) x micro-batches + micro-batch]: end, or 0
 };
 
-/// True when a gradient of one of the cut's tensors travels back.
-bool has_gradient(const Cut& cut);
-
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // A plan against the model and the cluster that it was made for.
 #include "ir/memory.h"
 #include "ir/plan_graph.h"
+#include "ir/plan_lookup.h"
 #include "ir/strategy.h"
 #include "ir/units.h"
 
@@ -30,14 +31,10 @@ Status check_cluster(const Plan& plan, const Cluster& cluster) {
         "  hint: give the cluster that the plan was made for, or compile again",
         plan.cluster, plan.cluster_digest, cluster.name, digest);
   }
-  std::map<int, std::string> device_of;
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      device_of[stage.ranks[i]] = stage.devices[i];
-    }
-  }
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   DeviceId before = -1;
-  for (const auto& [rank, name] : device_of) {
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const std::string& name = devices[rank];
     const DeviceId device = cluster.find_device(name);
     if (device == kNone) return fail("rank {}: cluster '{}' has no '{}'", rank, cluster.name, name);
     if (device <= before) {

@@ -2,6 +2,7 @@
 #include "runtime/flat_program.h"
 
 #include "ir/check.h"
+#include "ir/plan_lookup.h"
 #include "runtime/message_tags.h"
 
 #include <fmt/format.h>
@@ -192,8 +193,7 @@ std::string device_of_rank(const Plan& plan, int rank) {
 std::vector<int> hosts_of_ranks(const Plan& plan) {
   std::vector<std::string> names;
   std::vector<int> hosts;
-  for (int rank = 0; rank < plan.rank_count(); ++rank) {
-    const std::string device = device_of_rank(plan, rank);
+  for (const std::string& device : devices_of_ranks(plan)) {
     const std::string host = device.substr(0, device.rfind('/'));
     const auto it = std::find(names.begin(), names.end(), host);
     hosts.push_back(static_cast<int>(it - names.begin()));

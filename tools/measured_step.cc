@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/measured_step.h"
 
+#include "ir/plan_lookup.h"
 #include "ir/units.h"
 #include "tools/json.h"
 
@@ -22,16 +23,6 @@ constexpr std::array<std::string_view, kQuantityCount> kQuantities = {"compute",
 /// Less than this is not worth a word: of the expected figure, and of the expected step.
 constexpr double kDiffers = 0.1, kOfStep = 0.01;
 
-std::vector<std::string> devices_of(const Plan& plan) {
-  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      devices[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
-    }
-  }
-  return devices;
-}
-
 double expected(const Plan& plan, const std::string& name) {
   for (const Expectation& line : plan.expect) {
     if (line.name == name) return line.value;
@@ -50,7 +41,7 @@ struct Comparison {
 
 std::vector<Comparison> compare(const Plan& plan, const MeasuredStep& step) {
   const double step_seconds = expected(plan, "step");
-  const std::vector<std::string> devices = devices_of(plan);
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   std::vector<Comparison> lines = {{"step", "", "the step takes", step_seconds, step.step_seconds}};
   for (std::size_t r = 0; r < devices.size(); ++r) {
     lines.push_back({"compute", devices[r], devices[r] + " computes",
@@ -179,7 +170,7 @@ std::string measured_trace(const Plan& plan, const MeasuredStep& step, const Est
   }
   Estimate measured;
   measured.timeline = step.timeline;
-  const std::vector<std::string> devices = devices_of(plan);
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   for (std::size_t r = 0; r < devices.size(); ++r) {
     DeviceEstimate& device = measured.devices.emplace_back();
     device.rank = static_cast<int>(r);

@@ -2,6 +2,7 @@
 #include "tools/run_rank.h"
 
 #include "ir/memory.h"
+#include "ir/plan_lookup.h"
 #include "runtime/replica_check.h"
 #include "runtime/torch_data.h"
 #include "runtime/torch_executor.h"
@@ -219,17 +220,6 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
   return model;
 }
 
-// The device of each rank.
-std::vector<std::string> devices_of(const Plan& plan) {
-  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      devices[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
-    }
-  }
-  return devices;
-}
-
 // What all ranks say that were asked to stop, and did.
 Status stopped(const StopRequest& stop, const RunOptions& options) {
   if (stop.after < 0) return {};
@@ -259,7 +249,7 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
 }  // namespace
 
 std::vector<std::string> rank_names(const Plan& plan) {
-  std::vector<std::string> names = devices_of(plan);
+  std::vector<std::string> names = devices_of_ranks(plan);
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
     names[rank] = rank_name(static_cast<int>(rank), names[rank]);
   }
@@ -274,7 +264,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                     "  hint: start as many ranks as the plan has, or compile one for {} devices",
                     plan.rank_count(), place.launcher, place.size, place.size));
   }
-  const std::string device = devices_of(plan)[static_cast<std::size_t>(place.rank)];
+  const std::string device = devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)];
   StopRequest stop;
   AGPCS_RETURN_IF_ERROR(join_job(
       options, place, device, digest_of(print_plan(plan)), last_word, [&](Bootstrap& bootstrap) {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_lookup.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace agpcs {
+
+bool has_gradient(const Cut& cut) {
+  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
+                     [](const CutTensor& tensor) { return tensor.gradient; });
+}
+
+std::vector<std::string> devices_of_ranks(const Plan& plan) {
+  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
+      if (rank < devices.size() && i < stage.devices.size()) devices[rank] = stage.devices[i];
+    }
+  }
+  return devices;
+}
+
+}  // namespace agpcs
