@@ -9,6 +9,7 @@
 #   Gloo::Gloo, Torch::Torch, NCCL::NCCL, CUDA::cudart    runtime, each in a library of its own
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
+#   pybind11                                              tools (the Python package)
 include_guard(GLOBAL)
 
 define_property(GLOBAL PROPERTY AGPCS_FOUND BRIEF_DOCS "Optional third parties and whether they are used")
@@ -71,6 +72,30 @@ if(AGPCS_BUILD_TESTS AND AGPCS_HAS_TORCH AND NOT DEFINED AGPCS_TORCH_PYTHON)
     endif()
   endforeach()
 endif()
+
+# pybind11 and the Python that the package's extension is built for: the one that builds a wheel; else that with torch.
+# A sanitized extension does not load in a Python without the sanitizer.
+set(AGPCS_HAS_PYTHON FALSE)
+if(AGPCS_BUILD_PYTHON AND AGPCS_BUILD_COMPILER AND NOT AGPCS_SANITIZE)
+  if(NOT Python_EXECUTABLE AND AGPCS_TORCH_PYTHON)
+    set(Python_EXECUTABLE "${AGPCS_TORCH_PYTHON}")
+  endif()
+  find_package(Python QUIET COMPONENTS Interpreter Development.Module)
+  if(Python_FOUND)
+    find_package(pybind11 2.10 CONFIG QUIET)
+  endif()
+  if(Python_FOUND AND pybind11_FOUND)
+    set(AGPCS_HAS_PYTHON TRUE)
+  elseif(NOT AGPCS_BUILD_PYTHON STREQUAL "AUTO")
+    message(FATAL_ERROR "AGPCS_BUILD_PYTHON is ON, but pybind11 2.10 or Python's headers are not found "
+      "(Debian: pybind11-dev, python3-dev)")
+  endif()
+endif()
+set(agpcs_python_note "off")
+if(AGPCS_HAS_PYTHON)
+  set(agpcs_python_note "for ${Python_EXECUTABLE}")
+endif()
+set_property(GLOBAL APPEND PROPERTY AGPCS_FOUND "PYTHON: ${agpcs_python_note}")
 
 find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)

@@ -30,6 +30,7 @@ THIRD_PARTIES = {
     "nccl.h": {"runtime"},
     "cuda": {"runtime"},
     "CLI/": {"tools"},
+    "pybind11/": {"tools"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"tests"},

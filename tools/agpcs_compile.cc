@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-compile: plans a model for a cluster.
-#include "frontend/cluster_file.h"
-#include "ir/diagnostics.h"
 #include "planner/refiner.h"
 #include "planner/seeder.h"
 #include "tools/common.h"
+#include "tools/compile_options.h"
 #include "tools/compile_pipeline.h"
 #include "tools/compile_report.h"
 #include "tools/dqn_options.h"
@@ -35,14 +34,10 @@ constexpr char kExamples[] =
     "Exit codes: 0 plan written, 1 input wrong, 2 usage, 3 no plan fits, 130 interrupted: the best "
     "plan so far is written, 70 our bug\n";
 
-const std::vector<std::string> kLosses = {"softmax_cross_entropy", "mse", "output"};
-const std::vector<std::string> kAllReduceChoices = {"auto", "ring", "hierarchical", "tree", "flow"};
-const std::vector<std::string> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
-
 struct Arguments {
   CompileOptions compile;
   CompileStages::Options stages;
-  std::string output, loss, search_log, all_reduce = "auto";
+  std::string output, loss, search_log;
   std::vector<std::string> dims, seeders, loss_outputs;
   bool json = false, quiet = false;
 };
@@ -90,8 +85,8 @@ void add_input_options(CLI::App& app, Arguments& a) {
   app.add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
       ->allow_extra_args(false);
   app.add_option("--precision", a.compile.precision,
-                 joined(kPrecisions) + " (default: training.precision)");
-  app.add_option("--loss", a.loss, joined(kLosses) + " (default: training.loss)");
+                 joined(precision_words()) + " (default: training.precision)");
+  app.add_option("--loss", a.loss, joined(loss_words()) + " (default: training.loss)");
   app.add_option("--loss-output", a.loss_outputs,
                  "NAME or NAME=WEIGHT: a model output that the loss is attached to")
       ->allow_extra_args(false);
@@ -113,8 +108,8 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  "dqn is first trained for so many episodes on this very problem; anew, unless "
                  "--policy is given (default: 0)")
       ->check(CLI::Range(0.0, 1e9, "a whole number from 0"));
-  app.add_option("--all-reduce", a.all_reduce,
-                 "how gradients are summed: " + joined(kAllReduceChoices) +
+  app.add_option("--all-reduce", a.compile.all_reduce,
+                 "how gradients are summed: " + joined(all_reduce_words()) +
                      " (default: auto, the fastest for each bucket by simulation; flow: along "
                      "schedules made for the network, whatever they take)");
   app.add_option("--threads", a.compile.threads,
@@ -142,36 +137,17 @@ void add_report_options(CLI::App& app, Arguments& a) {
 
 Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
 
-Status check_choice(const std::string& word, std::string_view noun, std::string_view plural,
-                    const std::vector<std::string>& choices) {
-  if (std::find(choices.begin(), choices.end(), word) != choices.end()) return {};
-  return usage(
-      fmt::format("unknown {} '{}'\n  hint: {}", noun, word, did_you_mean(word, choices, plural)));
-}
-
 Status check_choices(const Arguments& a) {
-  AGPCS_RETURN_IF_ERROR(make_refiner(a.compile.refiner).status());
-  const bool dqn = a.compile.refiner == "dqn";
-  if (!dqn && (!a.compile.policy.empty() || a.compile.episodes > 0)) {
-    return usage(
-        fmt::format("--policy and --episodes are of refiner dqn, not of '{}'", a.compile.refiner));
-  }
   AGPCS_RETURN_IF_ERROR(check_dqn_options(a.compile.dqn));
-  if (!a.compile.precision.empty()) {
-    AGPCS_RETURN_IF_ERROR(
-        check_choice(a.compile.precision, "precision", "precisions", kPrecisions));
-  }
-  if (!a.loss.empty()) AGPCS_RETURN_IF_ERROR(check_choice(a.loss, "loss", "losses", kLosses));
-  AGPCS_RETURN_IF_ERROR(check_choice(a.all_reduce, "all-reduce", "all-reduces", kAllReduceChoices));
   std::vector<std::string> stages = a.stages.dump_after;
   if (!a.stages.stop_after.empty()) stages.push_back(a.stages.stop_after);
   for (const std::string& stage : stages) {
-    AGPCS_RETURN_IF_ERROR(check_choice(stage, "stage", "stages", CompileStages::names()));
+    AGPCS_RETURN_IF_ERROR(check_word(stage, "stage", "stages", CompileStages::names()));
   }
   return {};
 }
 
-/// A layout leaves nothing to seeders and refiners.
+/// A layout leaves nothing to refiners. (`check_compile_options` sees other options that do.)
 Status check_layout(const CLI::App& app, const CompileOptions& options) {
   if (app.count("--layout") == 0) return {};
   if (options.layout.empty()) {
@@ -179,22 +155,13 @@ Status check_layout(const CLI::App& app, const CompileOptions& options) {
         "--layout is empty\n  hint: \"a/0,a/1|b/0\": | is between stages, a comma between "
         "devices");
   }
-  for (const std::string option : {"--seeder", "--refiner", "--budget", "--policy", "--episodes"}) {
-    if (app.count(option) == 0 || (option == "--refiner" && options.refiner == "none")) continue;
-    return usage(
-        fmt::format("--layout and {} are both given\n"
-                    "  hint: a layout leaves nothing to a seeder or refiner",
-                    option));
-  }
+  if (app.count("--refiner") > 0 && options.refiner != "none") return layout_and("--refiner");
   return {};
 }
 
 /// What is given and would change nothing is a mistake.
 Status check_effects(const CLI::App& app, const CompileOptions& options) {
   AGPCS_RETURN_IF_ERROR(check_layout(app, options));
-  if (options.refiner == "none" && app.count("--budget") > 0) {
-    return usage("--budget is of a refiner, and --refiner is none");
-  }
   if (options.episodes > 0) return {};
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group() != kDqnGroup || option->count() == 0) continue;
@@ -219,30 +186,20 @@ std::pair<std::string, double> loss_output(const std::string& text) {
 
 /// Turns words into options. Errors are kUsage.
 Status resolve(const CLI::App& app, Arguments& a) {
-  const std::string kind = std::filesystem::path(a.compile.cluster).extension().string();
-  if (kind == ".onnx" || kind == ".onnxtxt") {
-    return usage(
-        fmt::format("'{}' is given as the cluster file\n  hint: the model comes first, "
-                    "then the cluster",
-                    a.compile.cluster));
-  }
-  AGPCS_RETURN_IF_ERROR(check_choices(a));
-  AGPCS_RETURN_IF_ERROR(check_effects(app, a.compile));
-  a.compile.all_reduce = all_reduce_choice_named(a.all_reduce).value();
   AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
   if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {
-    for (const std::string& name : a.seeders) AGPCS_RETURN_IF_ERROR(make_seeder(name).status());
     a.compile.seeders = a.seeders;
   }
+  if (!a.compile.layout.empty() && !a.seeders.empty()) a.compile.seeders = a.seeders;
   if (!a.loss.empty() || !a.loss_outputs.empty()) {
     Loss loss;
     if (!a.loss.empty()) loss.kind = a.loss;
     for (const std::string& text : a.loss_outputs) loss.outputs.push_back(loss_output(text));
-    if (loss.kind == "output" && loss.outputs.size() != 1) {
-      return usage("--loss output needs the name of one scalar output: --loss-output NAME");
-    }
     a.compile.loss = std::move(loss);
   }
+  AGPCS_RETURN_IF_ERROR(check_compile_options(a.compile));
+  AGPCS_RETURN_IF_ERROR(check_choices(a));
+  AGPCS_RETURN_IF_ERROR(check_effects(app, a.compile));
   if (a.output.empty()) {
     a.output = std::filesystem::path(a.compile.model).stem().string() + ".plan";
   }

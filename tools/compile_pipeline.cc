@@ -35,10 +35,13 @@ Result<T> about(const std::string& path, Result<T> result) {
   return Status(status.code(), fmt::format("{}: error: {}", path, status.message()));
 }
 
-ImportOptions import_options(const CompileOptions& options) {
+Result<Imported> import_model(const CompileOptions& options) {
   ImportOptions import;
   import.dims = options.dims;
-  return import;
+  if (options.model_bytes) {
+    return import_onnx_bytes(*options.model_bytes, options.model, "", import);
+  }
+  return import_onnx(options.model, import);
 }
 
 std::string print_problem(const std::unique_ptr<const Problem>& problem) {
@@ -91,10 +94,9 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
                 [](const CalibratedCluster& c) { return print_cluster(c.file.cluster); }));
   ClusterFile& file = calibrated.file;
   stages.warn(file.warnings);
-  AGPCS_TRY(Imported imported,
-            stages.run(
-                "import", [&] { return import_onnx(options.model, import_options(options)); },
-                [](const Imported& i) { return print_graph(i.graph); }));
+  AGPCS_TRY(Imported imported, stages.run(
+                                   "import", [&] { return import_model(options); },
+                                   [](const Imported& i) { return print_graph(i.graph); }));
   stages.warn(imported.warnings);
   Training& training = file.training;
   AGPCS_TRY(Graph graph, stages.run(
@@ -129,7 +131,7 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
   if (plan.budget == 0 && options.episodes > 0) {
     plan.budget = options.episodes * options.dqn.episode_steps + 2000;
   }
-  plan.all_reduce = options.all_reduce;
+  plan.all_reduce = all_reduce_choice_named(options.all_reduce).value();
   plan.threads = options.threads;
   plan.interrupted = options.interrupted;
   plan.search_progress = SearchProgress(stages.progress());

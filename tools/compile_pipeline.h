@@ -22,7 +22,8 @@
 namespace agpcs {
 
 struct CompileOptions {
-  std::string model, cluster;  ///< paths
+  std::string model, cluster;              ///< paths
+  std::optional<std::string> model_bytes;  ///< given: the model, and `model` its name in messages
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::int64_t batch = 0;  ///< 0: training.batch of the cluster file; the same for what is empty
   std::string precision;
@@ -36,7 +37,7 @@ struct CompileOptions {
   std::int64_t budget = 0;    ///< evaluations; 0: the planner chooses
   std::int64_t episodes = 0;  ///< `dqn` is first trained that long on this problem
   DqnOptions dqn;
-  AllReduceChoice all_reduce = AllReduceChoice::kAuto;
+  std::string all_reduce = "auto";
   int threads = 1;
   const std::atomic<bool>* interrupted = nullptr;
 };
@@ -47,7 +48,7 @@ struct Compiled {
   Planned planned;
 };
 
-/// Reads, derives, plans. Warnings go to the stages' console.
+/// Reads, derives, plans. Needs: `check_compile_options`. Warnings go to the stages' console.
 Result<Compiled> compile(const CompileOptions& options, CompileStages& stages);
 
 }  // namespace agpcs

@@ -11,6 +11,7 @@ packages=(
   libtorch-dev libgloo-dev
   libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
   python3 python3-torch python3-onnx python3-numpy
+  python3-dev pybind11-dev  # the Python package
   clang libclang-rt-14-dev  # libFuzzer: tests/fuzz
 )
 

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of agpcs.torch share: models, plans for two ranks, and ranks as processes."""
+
+import functools
+import io
+import multiprocessing
+import pathlib
+import sys
+import tempfile
+import traceback
+
+try:
+    import torch
+except ImportError:
+    print(f"skipped: {sys.executable} has no PyTorch (Debian: python3-torch)")
+    sys.exit(77)
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import agpcs
+import agpcs.torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLUSTER = ROOT / "samples/clusters/local-2.yaml"
+BATCH = 8
+LIMIT = 60  # seconds that ranks may take
+torch.set_num_threads(1)  # ranks are forked
+
+sys.path.insert(0, str(ROOT / "tests/training"))
+from models import Bert  # noqa: E402  (BERT for classification, two layers)
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride, norm):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn1, self.bn2 = norm(outputs), norm(outputs)
+        self.downsample = None
+        if stride > 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+
+    def forward(self, x):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return torch.relu(self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x))))) + shortcut)
+
+
+class ResNet18(nn.Module):
+    """torchvision's, 62 parameters, for small images: `width` channels in the first layer instead of 64."""
+
+    def __init__(self, norm=nn.BatchNorm2d, width=16, classes=10):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width)
+        layers = []
+        for i in range(4):
+            inputs, outputs = width << max(i - 1, 0), width << i
+            layers.append(nn.Sequential(Block(inputs, outputs, 1 if i == 0 else 2, norm),
+                                        Block(outputs, outputs, 1, norm)))
+        self.layer1, self.layer2, self.layer3, self.layer4 = layers
+        self.fc = nn.Linear(width << 3, classes)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        return self.fc(self.layer4(self.layer3(self.layer2(self.layer1(x)))).mean((2, 3)))
+
+    @staticmethod
+    def samples(count, generator):
+        return {"image": torch.randn(count, 3, 16, 16, generator=generator),
+                "labels": torch.randint(0, 10, (count,), generator=generator)}
+
+
+class GroupResNet18(ResNet18):
+    """Without batch statistics, which are a rank's own, so that ranks can do what one process does."""
+
+    def __init__(self):
+        super().__init__(norm=functools.partial(nn.GroupNorm, 4))
+
+
+def build(kind):
+    torch.manual_seed(1)
+    module = kind()
+    for part in module.modules():  # ranks draw other numbers than one process
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return module.train()
+
+
+@functools.lru_cache(maxsize=None)
+def plan_of(kind, *, shares="1:1", **options):
+    """A plan for two ranks with these shares."""
+    inputs = kind.samples(2, torch.Generator().manual_seed(1))
+    inputs.pop("labels")
+    file = io.BytesIO()
+    agpcs.torch.export(build(kind), tuple(inputs.values()), file, input_names=list(inputs))
+    a, b = shares.split(":")
+    options = {"layout": f"local/0:{a},local/1:{b}", "refiner": "none", "micro_batches": 1, **options}
+    return agpcs.plan(file.getvalue(), CLUSTER, batch=BATCH, **options)
+
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, kind, count):
+        self.columns = list(kind.samples(count, torch.Generator().manual_seed(2)).values())
+
+    def __len__(self):
+        return len(self.columns[0])
+
+    def __getitem__(self, index):
+        return tuple(column[index] for column in self.columns)
+
+
+def loss_of(module, batch):
+    *inputs, labels = batch
+    return nn.functional.cross_entropy(module(*inputs), labels)
+
+
+def optimizer_of(module):
+    return torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9)
+
+
+def train(module, batches, step=None):
+    """The losses of steps over `batches`; `step` makes a step's gradients and returns its loss."""
+    optimizer, losses = optimizer_of(module), []
+    for i, batch in enumerate(batches):
+        optimizer.zero_grad()
+        if step is None:
+            loss = loss_of(module, batch)
+            loss.backward()
+        else:
+            loss = step(i, batch)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def on_ranks(work, *arguments, ranks=2):
+    """What `work(rank, *arguments)` returns, by rank; in processes of one Gloo group. Errors are (type, text)."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        queue = context.Queue()
+        processes = [context.Process(target=_rank, args=(work, rank, ranks, folder, queue, arguments), daemon=True)
+                     for rank in range(ranks)]
+        for process in processes:
+            process.start()
+        try:
+            results = dict(queue.get(timeout=LIMIT) for _ in range(ranks))
+        finally:
+            for process in processes:
+                process.join(5)
+                if process.is_alive():
+                    process.kill()
+    return [results[rank] for rank in range(ranks)]
+
+
+def _rank(work, rank, ranks, folder, queue, arguments):
+    try:
+        dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
+        queue.put((rank, work(rank, *arguments)))
+    except Exception as error:  # the test looks at it
+        traceback.print_exc(limit=-3)
+        queue.put((rank, (type(error).__name__, str(error))))
+
+
+def wrapped(module, plan=None, hook=None, **options):
+    """DDP, with the plan's hook where there is a plan. Returns it and the hook's state."""
+    ddp = DistributedDataParallel(module, **options)
+    if plan is None:
+        return ddp, None
+    state, function = agpcs.torch.plan_hook(plan, **(hook or {}))
+    ddp.register_comm_hook(state, function)
+    return ddp, state

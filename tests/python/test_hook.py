@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.plan_hook on DistributedDataParallel: two ranks over Gloo."""
+
+import copy
+import unittest
+
+from cases import BATCH, Bert, Data, GroupResNet18, ResNet18, build, loss_of, on_ranks, plan_of, train, wrapped
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+import agpcs
+import agpcs.torch
+from agpcs.torch import PlanSampler
+
+STEPS = 5
+TOLERANCE = 1e-5
+MB = 1 << 20
+
+
+def losses_with_and_without(rank, kind, plan, options, hook=None):
+    """(losses of plain DDP, losses by the plan, groups in the order of the last step's all-reduces, copies)."""
+    losses = []
+    for of_plan in (None, plan):
+        ddp, state = wrapped(build(kind), of_plan, hook, **options)
+        data = Data(kind, BATCH * STEPS)
+        losses.append(train(ddp, DataLoader(data, batch_sampler=PlanSampler(data, plan, rank))))
+    return (*losses, [reduction.group for reduction in state.step], [r.copied for r in state.step])
+
+
+def losses_by_shares(rank, kind, plan, micro_batches, hook=None):
+    ddp, _ = wrapped(build(kind), plan, hook)
+    data = Data(kind, BATCH * STEPS)
+    sampler = PlanSampler(data, plan, rank, micro_batches=micro_batches)
+    loader = list(DataLoader(data, batch_sampler=sampler))
+    weight = plan.shares[rank] / plan.batch
+
+    def step(number, _):
+        total = 0
+        for i in range(number * micro_batches, (number + 1) * micro_batches):
+            with sampler.sync(ddp, i):
+                loss = sampler.weigh(loss_of(ddp, loader[i]), i)
+                loss.backward()
+            total += loss.detach()
+        dist.all_reduce(total.mul_(weight))
+        return total
+
+    return train(ddp, range(STEPS), step)
+
+
+def losses_of_one_process(kind):
+    data = Data(kind, BATCH * STEPS)
+    alone = PlanSampler(data, plan_of(kind, layout="local/0"), 0)
+    return train(build(kind), DataLoader(data, batch_sampler=alone))
+
+
+def counted(rank, kind, plan):
+    """Names of the torch.distributed calls of the fourth step."""
+    ddp, _ = wrapped(build(kind), plan, broadcast_buffers=False)
+    data = Data(kind, BATCH * STEPS)
+    loader = DataLoader(data, batch_sampler=PlanSampler(data, plan, rank))
+    calls = []
+
+    def counting(name):
+        real = getattr(dist, name)
+
+        def call(*args, **kwargs):
+            calls.append(name)
+            return real(*args, **kwargs)
+
+        setattr(dist, name, call)
+
+    for name in ("all_reduce", "all_gather", "broadcast", "barrier", "all_gather_object", "send", "recv"):
+        counting(name)
+
+    def step(i, batch):
+        if i == 3:
+            calls.clear()
+        loss = loss_of(ddp, batch)
+        loss.backward()
+        if i == 3:
+            counted_calls.extend(calls)
+        return loss
+
+    counted_calls = []
+    train(ddp, loader, step)
+    return counted_calls
+
+
+class TwoWays(nn.Module):
+    """Takes one of two branches: the other has no gradients in that step."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.a, self.b, self.last = (nn.Linear(6, 6) for _ in range(4))
+        self.never = nn.Linear(2, 2)
+
+    def forward(self, x, way=0):
+        return self.last(torch.relu((self.a, self.b)[way](torch.relu(self.first(x)))))
+
+    @staticmethod
+    def samples(count, generator):
+        return {"x": torch.randn(count, 6, generator=generator),
+                "labels": torch.randint(0, 6, (count,), generator=generator)}
+
+
+def losses_on_two_ways(rank, plan):
+    losses = []
+    for of_plan in (None, plan):
+        ddp, state = wrapped(build(TwoWays), of_plan, {"unplanned": "last"}, find_unused_parameters=True)
+        data = Data(TwoWays, BATCH * STEPS)
+
+        def step(i, batch):
+            loss = nn.functional.cross_entropy(ddp(batch[0], (i + rank) // 2 % 2), batch[1])
+            loss.backward()
+            return loss
+
+        losses.append(train(ddp, DataLoader(data, batch_sampler=PlanSampler(data, plan, rank)), step))
+    return (*losses, [reduction.group for reduction in state.step], ddp.module.never.weight.grad is None)
+
+
+def first_step(rank, kind, plans, hook, frozen=()):
+    """Makes a step; the test looks at the error."""
+    module = build(kind)
+    for name in frozen:
+        module.get_parameter(name).requires_grad_(False)
+    hook = hook[rank] if isinstance(hook, list) else hook
+    ddp, state = wrapped(module, plans[rank], hook)
+    loss_of(ddp, next(iter(DataLoader(Data(kind, BATCH), batch_size=4)))).backward()
+    return [reduction.group for reduction in state.step]
+
+
+def first_step_with_one_hook_for_two(rank, plan):
+    ddp, state = wrapped(build(Bert), plan)
+    other = DistributedDataParallel(build(Bert))
+    other.register_comm_hook(state, agpcs.torch.plan_hook(plan)[1])
+    batch = next(iter(DataLoader(Data(Bert, BATCH), batch_size=4)))
+    loss_of(ddp, batch).backward()
+    loss_of(other, batch).backward()
+
+
+def first_step_of_sparse(rank, plan):
+    module = build(Bert)
+    module.word.sparse = True
+    ddp, _ = wrapped(module, plan)
+    loss_of(ddp, next(iter(DataLoader(Data(Bert, BATCH), batch_size=4)))).backward()
+
+
+def reordered(plan, groups):
+    plan = copy.copy(plan)
+    plan.groups = tuple(groups)
+    return plan
+
+
+class PlanHook(unittest.TestCase):
+    def assert_same(self, expected, losses, tolerance=TOLERANCE):
+        self.assertEqual(len(expected), STEPS)
+        self.assertGreater(max(expected) - min(expected), 1e-3, "nothing was trained")
+        for a, b in zip(expected, losses):
+            self.assertLess(abs(a - b), tolerance, f"{expected} {losses}")
+
+    def compare(self, kind, plan, *, hook=None, tolerance=TOLERANCE, **options):
+        """Same losses as plain DDP, in the plan's order on both ranks; returns what was copied in a step."""
+        for plain, planned, order, copied in on_ranks(losses_with_and_without, kind, plan, options, hook):
+            self.assert_same(plain, planned, tolerance)
+            self.assertEqual(order, [group.name for group in plan.groups])
+        return copied
+
+    def assert_refused(self, results, *words, ranks=(0, 1)):
+        for rank in ranks:
+            kind, text = results[rank]
+            self.assertIn("PlanMismatch", kind + text)
+            for word in words:
+                self.assertIn(word, text)
+
+    def test_trains_resnet18_to_the_losses_of_plain_ddp(self):
+        self.compare(ResNet18, plan_of(ResNet18))
+
+    def test_trains_bert_to_the_losses_of_plain_ddp(self):
+        self.compare(Bert, plan_of(Bert))
+
+    def compare_shares(self, kind, *arguments):
+        """Same losses as one process over the whole batch."""
+        plan = plan_of(kind, shares="3:1")
+        self.assertEqual(plan.shares, (6, 2))
+        expected = losses_of_one_process(kind)
+        for losses in on_ranks(losses_by_shares, kind, plan, *arguments):
+            self.assert_same(expected, losses)
+
+    def test_shares_of_3_to_1_train_resnet18_to_the_losses_of_one_process(self):
+        # Batch norm takes its statistics from a rank's own samples, so here it is group norm, which is exported as
+        # an instance norm with constants for weights.
+        self.compare_shares(GroupResNet18, 1, {"missing": "skip"})
+
+    def test_shares_of_3_to_1_train_bert_to_the_losses_of_one_process(self):
+        self.compare_shares(Bert, 1)
+
+    def test_micro_batches_add_up_to_the_losses_of_one_process(self):
+        self.compare_shares(Bert, 2)
+
+    def test_a_group_that_spans_buckets_of_ddp_is_one_all_reduce(self):
+        plan = plan_of(ResNet18, bucket_bytes=64 * MB)
+        self.assertEqual(len(plan.groups), 1)
+        self.assertEqual(self.compare(ResNet18, plan, bucket_cap_mb=0.1), [True])
+
+    def test_groups_within_one_bucket_of_ddp_are_reduced_in_place(self):
+        plan = plan_of(Bert, bucket_bytes=4096)
+        self.assertGreater(len(plan.groups), 5)
+        copied = self.compare(Bert, plan)
+        self.assertLess(sum(copied), len(copied), "DDP has gradients in about the plan's order")
+
+    def test_groups_across_buckets_in_an_order_that_ddp_has_not(self):
+        plan = plan_of(ResNet18, bucket_bytes=100_000)
+        self.compare(ResNet18, reordered(plan, reversed(plan.groups)), bucket_cap_mb=0.3)
+
+    def test_static_graph_and_gradients_as_views(self):
+        self.compare(Bert, plan_of(Bert, bucket_bytes=8192), static_graph=True)
+        self.compare(Bert, plan_of(Bert, bucket_bytes=8192), gradient_as_bucket_view=True, bucket_cap_mb=0.02)
+
+    def test_unused_parameters_and_those_that_the_plan_does_not_know(self):
+        plan = plan_of(TwoWays)
+        self.assertFalse({"b.weight", "never.weight"} & set(plan.groups[0].parameters))
+        for plain, planned, order, never in on_ranks(losses_on_two_ways, plan):
+            self.assert_same(plain, planned)
+            self.assertEqual(order, [*(group.name for group in plan.groups), "unplanned"])
+            self.assertTrue(never)
+
+    def test_fp16_on_the_wire_changes_losses_by_its_rounding(self):
+        self.compare(Bert, plan_of(Bert), hook={"wire_type": "fp16"}, tolerance=2e-3)
+
+    def test_bf16_on_the_wire_trains_or_says_that_the_backend_cannot(self):
+        plan = plan_of(Bert)
+        if torch.__version__.startswith("1."):
+            results = on_ranks(first_step, Bert, [plan, plan], {"wire_type": "bf16"})
+            self.assert_refused(results, "gloo of PyTorch 1.", "does not sum torch.bfloat16")
+        else:
+            self.compare(Bert, plan, hook={"wire_type": "bf16"}, tolerance=5e-3)
+
+    def test_a_step_sends_nothing_but_the_groups(self):
+        plan = plan_of(Bert, bucket_bytes=8192)
+        for calls in on_ranks(counted, Bert, plan):
+            self.assertEqual(calls, ["all_reduce"] * len(plan.groups))
+
+    def test_a_frozen_parameter_is_left_out(self):
+        plan = plan_of(Bert)
+        self.assertGreater(len(plan.groups[0].parameters), 2)
+        frozen = ("classifier.bias", "pooler.weight")
+        for order in on_ranks(first_step, Bert, [plan, plan], None, frozen):
+            self.assertEqual(order, [group.name for group in plan.groups])
+
+    def test_refuses_the_plan_of_another_module(self):
+        plan = plan_of(Bert)
+        self.assert_refused(on_ranks(first_step, ResNet18, [plan, plan], None),
+                            "lacks 'classifier.weight'", "the plan lacks 'conv1.weight'", "hint: agpcs.torch.export")
+
+    def test_refuses_another_size_when_the_module_is_given(self):
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "'classifier.weight' has 96 elements in the plan and 192 in"):
+            agpcs.torch.plan_hook(plan_of(Bert), Bert(hidden=64))
+
+    def test_renames_parameters(self):
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "lacks 'classifier.weight'"):
+            agpcs.torch.plan_hook(plan_of(Bert), nn.ModuleDict({"bert": build(Bert)}))
+        state, _ = agpcs.torch.plan_hook(plan_of(Bert), nn.ModuleDict({"bert": build(Bert)}),
+                                         rename=lambda name: f"bert.{name}")
+        self.assertIn("bert.classifier.weight", state.groups[0].parameters)
+
+    def test_refuses_other_plans_on_other_ranks(self):
+        plans = [plan_of(Bert), plan_of(Bert, bucket_bytes=8192)]
+        self.assert_refused(on_ranks(first_step, Bert, plans, None), "rank 1 has another plan")
+        hooks = [{"wire_type": None}, {"wire_type": "fp16"}]
+        self.assert_refused(on_ranks(first_step, Bert, plans[:1] * 2, hooks), "rank 1 has another plan, or other options")
+
+    def test_every_rank_hears_that_one_refuses(self):
+        plans = [plan_of(Bert), plan_of(TwoWays)]
+        results = on_ranks(first_step, Bert, plans, None)
+        self.assert_refused(results, "rank 1 refuses the plan", ranks=[0])
+        self.assert_refused(results, "the module lacks", ranks=[1])
+
+    def test_refuses_another_number_of_ranks(self):
+        plan = plan_of(Bert, layout="local/0")
+        self.assert_refused(on_ranks(first_step, Bert, [plan, plan], None), "for 1 ranks and the process group has 2")
+
+    def test_refuses_a_plan_with_pipeline_stages(self):
+        with self.assertRaisesRegex(agpcs.PlanMismatch, "2 pipeline stages.*\n.*data_parallel=True"):
+            agpcs.torch.plan_hook(plan_of(Bert, layout="local/0|local/1"))
+
+    def test_refuses_gradients_of_a_second_module(self):
+        self.assert_refused(on_ranks(first_step_with_one_hook_for_two, plan_of(Bert)), "plan_hook of its own")
+
+    def test_refuses_sparse_gradients(self):
+        self.assert_refused(on_ranks(first_step_of_sparse, plan_of(Bert)), "the gradient of 'word.weight' is sparse")
+
+    def test_refuses_unknown_options(self):
+        plan = plan_of(TwoWays)
+        for wrong in ({"wire_type": "fp8"}, {"unplanned": "first"}, {"missing": "last"}):
+            with self.assertRaisesRegex(ValueError, f"{list(wrong)[0]} is '{list(wrong.values())[0]}'"):
+                agpcs.torch.plan_hook(plan, **wrong)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.plan and agpcs.load, without PyTorch. AGPCS_BIN_DIR has the commands."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import agpcs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
+RESNET = ROOT / "samples/models/resnet50.onnx"
+CLUSTER = ROOT / "samples/clusters/local-2.yaml"
+MIXED = ROOT / "samples/clusters/v100x4-rtx3090x4.yaml"
+
+
+def quick(**options):
+    return agpcs.plan(MODEL, CLUSTER, **{"refiner": "none", **options})
+
+
+def cpu_ticks(process):
+    """User time of a process, in hundredths of a second."""
+    return int(pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+class Plan(unittest.TestCase):
+    def test_is_what_agpcs_compile_writes(self):
+        options = {"--budget": "50", "--seed": "3", "--batch": "64", "--seeder": "metis", "--micro-batches": "4"}
+        command = [f"{os.environ['AGPCS_BIN_DIR']}/agpcs-compile", MODEL, CLUSTER, "-q", "-o", "-"]
+        text = subprocess.run(command + [word for option in options.items() for word in option], check=True,
+                              capture_output=True, text=True).stdout
+        plan = agpcs.plan(MODEL, CLUSTER, budget=50, seed=3, batch=64, seeders=["metis"], micro_batches=4)
+        self.assertEqual(plan.text, text)
+        self.assertEqual((plan.batch, plan.micro_batches), (64, 4))
+
+    def test_groups_shares_and_estimates_of_unequal_devices(self):
+        plan = agpcs.plan(RESNET, MIXED, data_parallel=True)
+        self.assertEqual(plan.ranks, 8)
+        self.assertEqual(sum(plan.shares), 512)
+        self.assertGreater(plan.shares[plan.devices.index("ampere/0")], plan.shares[plan.devices.index("volta/0")])
+        names = [name for group in plan.groups for name in group.parameters]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(len(names), 161)
+        self.assertEqual(sum(sum(group.elements) for group in plan.groups), 25_557_032)
+        self.assertEqual(plan.groups[0].ranks, tuple(range(8)))
+        self.assertIn("fc.weight", plan.groups[0].parameters)  # backward order
+        self.assertIn("conv1.weight", plan.groups[-1].parameters)
+        estimates = plan.estimates
+        self.assertAlmostEqual(estimates.samples_per_second, 512 / estimates.step_seconds,
+                               delta=0.01 * estimates.samples_per_second)
+        self.assertEqual(set(estimates.peak_memory), set(plan.devices))
+        self.assertGreater(min(estimates.bytes_sent.values()), 1e6)
+
+    def test_groups_are_in_the_order_of_the_all_reduces(self):
+        plan = quick(layout="local/0,local/1", bucket_bytes=4096)
+        order = [line.split()[1] for line in plan.text.splitlines() if line.startswith("  all_reduce")]
+        self.assertGreater(len(order), 1)
+        self.assertEqual([group.name for group in plan.groups], order)
+
+    def test_stages_of_a_pipeline_have_groups_and_shares_of_their_own(self):
+        plan = quick(layout="local/0|local/1", micro_batches=4)
+        self.assertEqual([stage.ranks for stage in plan.stages], [(0,), (1,)])
+        self.assertEqual(plan.shares, (32, 32))
+        self.assertEqual({group.ranks for group in plan.groups}, {(0,), (1,)})
+
+    def test_saves_what_load_reads_and_agpcs_plan_checks(self):
+        plan = quick()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.plan"
+            plan.save(path)
+            self.assertEqual(path.read_bytes().decode(), plan.text)
+            self.assertEqual(agpcs.load(path), plan)
+            subprocess.run([f"{os.environ['AGPCS_BIN_DIR']}/agpcs-plan", "check", path], check=True,
+                           capture_output=True)
+
+    def test_takes_a_model_from_memory(self):
+        path = ROOT / "samples/models/resnet50.onnx"
+        options = {"data_parallel": True, "batch": 16, "cluster": CLUSTER}
+        self.assertEqual(agpcs.plan(path.read_bytes(), **options).text, agpcs.plan(path, **options).text)
+
+    def test_wrong_inputs_raise_with_the_compilers_message(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder) / "cluster.yaml"
+            cluster.write_text(CLUSTER.read_text().replace("count: 2", "cout: 2"))
+            with self.assertRaisesRegex(agpcs.InvalidInput, r"cluster.yaml:\d+:\d+: error: .*'cout'(.|\n)*hint: did you"):
+                agpcs.plan(MODEL, cluster)
+            plan = pathlib.Path(folder) / "wrong.plan"
+            plan.write_text(quick().text.replace("backward mb=0", "backwart mb=0"))
+            with self.assertRaisesRegex(agpcs.InvalidInput, r"wrong.plan:\d+:(.|\n)*backwart"):
+                agpcs.load(plan)
+        with self.assertRaisesRegex(agpcs.InvalidInput, "missing.onnx"):
+            agpcs.plan("missing.onnx", CLUSTER)
+        with self.assertRaisesRegex(agpcs.InvalidInput, "model.onnx"):
+            agpcs.plan(b"no model", CLUSTER)
+        with self.assertRaises(FileNotFoundError):
+            agpcs.load("missing.plan")
+
+    def test_wrong_options_raise_usage_errors(self):
+        for words, options in (("did you mean 'dqn'", {"refiner": "dqm"}), ("unknown seeder 'metic'", {"seeders": ["metic"]}),
+                               ("unknown loss 'mae'", {"loss": "mae"}), ("batch is 0", {"batch": 0}),
+                               ("threads is -1", {"threads": -1}), ("seed is -1", {"seed": -1}),
+                               ("unknown precision 'fp8'", {"precision": "fp8"}),
+                               ("unknown all-reduce 'rings'", {"all_reduce": "rings"}),
+                               ("there is no device 'local/7'", {"layout": "local/7"}),
+                               ("data_parallel and seeders", {"data_parallel": True, "seeders": ["metis"]})):
+            with self.assertRaisesRegex(agpcs.UsageError, words):
+                agpcs.plan(MODEL, CLUSTER, **options)
+
+    def test_a_model_that_fits_nowhere_is_infeasible(self):
+        with self.assertRaisesRegex(agpcs.Infeasible, "local/0 lacks"):
+            agpcs.plan(RESNET, CLUSTER, batch=4096, layout="local/0", refiner="none", micro_batches=1)
+
+    def test_python_goes_on_while_it_plans(self):
+        turns, done = 0, threading.Event()
+
+        def work():
+            agpcs.plan(RESNET, MIXED, data_parallel=True)
+            done.set()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not done.is_set():
+            turns += 1
+            time.sleep(0)  # lets the other thread have Python
+        thread.join()
+        self.assertGreater(turns, 100)
+
+    def test_control_c_ends_the_search(self):
+        script = textwrap.dedent(f"""
+            import agpcs
+            try:
+                print("begin", flush=True)
+                agpcs.plan({str(RESNET)!r}, {str(MIXED)!r}, budget=10**9)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+        """)
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "begin\n")
+        begun = cpu_ticks(process.pid)
+        while cpu_ticks(process.pid) < begun + 50:  # half a second: it searches
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual((rest, process.returncode), ("interrupted\n", 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""samples/pytorch_ddp, as its first lines say to run it."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import cases  # skips without PyTorch
+
+SAMPLE = cases.ROOT / "samples/pytorch_ddp/train.py"
+
+
+class Sample(unittest.TestCase):
+    def run_in(self, folder, *words):
+        done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_plans_and_trains_on_two_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertRegex(self.run_in(folder, SAMPLE, "plan"), r"shares \(48, 16\), \d+ groups, step \d")
+            self.assertTrue((pathlib.Path(folder) / "net.plan").exists())
+            said = self.run_in(folder, SAMPLE)
+            losses = [float(loss) for loss in re.findall(r"epoch \d: loss (\S+)", said)]
+            self.assertEqual(len(losses), 3, said)
+            self.assertLess(losses[-1], 0.7 * losses[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

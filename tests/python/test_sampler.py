@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.PlanSampler."""
+
+import unittest
+
+from cases import Bert, plan_of  # plans of batch 8
+
+from torch.utils.data import DataLoader
+
+import agpcs
+from agpcs.torch import PlanSampler
+
+SHARES = plan_of(Bert, shares="3:1").shares
+
+
+def batches(samples, rank, **options):
+    return list(PlanSampler(samples, plan_of(Bert, shares="3:1"), rank, **options))
+
+
+class Sampler(unittest.TestCase):
+    def test_each_rank_has_its_share_of_every_batch(self):
+        self.assertEqual(SHARES, (6, 2))
+        for rank in (0, 1):
+            self.assertEqual([len(batch) for batch in batches(32, rank)], [SHARES[rank]] * 4)
+
+    def test_ranks_share_an_epoch_without_overlap(self):
+        seen = sum(batches(27, 0) + batches(27, 1), [])
+        self.assertEqual(sorted(seen), list(range(27)))
+
+    def test_a_batch_is_the_same_samples_for_any_shares(self):
+        alone = PlanSampler(32, plan_of(Bert, layout="local/0"), 0)
+        for whole, first, second in zip(alone, batches(32, 0), batches(32, 1)):
+            self.assertEqual(whole, first + second)
+
+    def test_epochs_and_seeds_shuffle_otherwise_and_are_reproducible(self):
+        sampler = PlanSampler(64, plan_of(Bert, shares="3:1"), 0, seed=3)
+        first = list(sampler)
+        sampler.set_epoch(1)
+        self.assertNotEqual(first, list(sampler))
+        sampler.set_epoch(0)
+        self.assertEqual(first, list(sampler))
+        self.assertNotEqual(first, batches(64, 0, seed=4))
+
+    def test_without_shuffling_samples_come_in_order(self):
+        self.assertEqual(batches(16, 1, shuffle=False), [[6, 7], [14, 15]])
+
+    def test_the_last_batch_is_divided_by_the_shares_or_dropped(self):
+        self.assertEqual([len(batch) for batch in batches(12, 0)], [6, 3])
+        self.assertEqual([len(batch) for batch in batches(12, 1)], [2, 1])
+        self.assertEqual([len(batch) for batch in batches(12, 0, drop_last=True)], [6])
+        self.assertEqual([len(batch) for batch in batches(10, 1)], [2, 1])  # one at least
+        self.assertEqual(len(batches(9, 0)), 1)  # fewer than ranks
+        self.assertEqual(len(batches(9, 1)), 1)
+
+    def test_weights_make_the_mean_over_the_batch(self):
+        for options in ({}, {"micro_batches": 2}, {"averaged": True}, {"averaged": True, "micro_batches": 2}):
+            for samples in range(8, 17):
+                samplers = [PlanSampler(samples, plan_of(Bert, shares="3:1"), rank, **options) for rank in (0, 1)]
+                self.assertEqual(len({len(sampler) for sampler in samplers}), 1)
+                parts = options.get("micro_batches", 1)
+                weight = {}  # of each sample in its step's gradient
+                for rank, sampler in enumerate(samplers):
+                    reduced = 0.5 if "averaged" in options else SHARES[rank] / 8
+                    for i, batch in enumerate(sampler):
+                        for sample in batch:
+                            weight[i // parts, sample] = sampler.loss_weight(i) / len(batch) * reduced
+                for step in {step for step, _ in weight}:
+                    of_step = [w for (s, _), w in weight.items() if s == step]
+                    for w in of_step:
+                        self.assertAlmostEqual(w, 1 / len(of_step), msg=f"{options} {samples} samples")
+
+    def test_weighs_nothing_where_there_is_nothing_to_weigh(self):
+        sampler = PlanSampler(32, plan_of(Bert, shares="3:1"), 1)
+        self.assertEqual([sampler.loss_weight(i) for i in range(4)], [1.0] * 4)
+        self.assertEqual(sampler.weigh(2.5, 3), 2.5)
+        with self.assertRaisesRegex(IndexError, "batch 4 of 4"):
+            sampler.loss_weight(4)
+
+    def test_is_a_batch_sampler(self):
+        plan = plan_of(Bert, shares="3:1")
+        loader = DataLoader(list(range(20)), batch_sampler=PlanSampler(range(20), plan, 1))
+        self.assertEqual([batch.tolist() for batch in loader], batches(20, 1))
+        self.assertEqual(len(loader), 3)
+
+    def test_refuses_what_does_not_fit(self):
+        plan = plan_of(Bert, shares="3:1")
+        for words, arguments, options in (
+                ("no rank 2 in the plan, which is for 2 ranks", (32, plan, 2), {}),
+                ("1 samples do not make a batch of 2", (1, plan, 0), {}),
+                ("7 samples do not make a batch of 8", (7, plan, 0), {"drop_last": True}),
+                ("a share of 2 samples does not make 3 micro-batches", (32, plan, 0), {"micro_batches": 3}),
+                ("2 pipeline stages", (32, plan_of(Bert, layout="local/0|local/1"), 0), {})):
+            with self.assertRaisesRegex(agpcs.PlanMismatch, words):
+                PlanSampler(*arguments, **options)
+
+
+if __name__ == "__main__":
+    unittest.main()

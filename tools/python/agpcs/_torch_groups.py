@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The communication hook of DistributedDataParallel that reduces gradients in a plan's groups.
+
+DDP calls the hook once for each of its buckets, in the same order on every rank. Its buckets are not the plan's groups:
+a group may be part of a bucket or span several. So the hook notes where in which bucket each gradient lies, begins the
+all-reduce of every group that is next in the plan and complete, and returns a future that is done when all groups with
+a gradient in the bucket are.
+"""
+
+import gc
+import hashlib
+import typing
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from agpcs._errors import PlanMismatch
+
+WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
+              torch.float16: torch.float16, torch.bfloat16: torch.bfloat16}
+
+
+class BoundGroup(typing.NamedTuple):
+    name: str  #: the plan's, or "unplanned"
+    parameters: tuple  #: the module's names; of one type, on one device
+
+
+class Reduction(typing.NamedTuple):
+    """One all-reduce of the last step."""
+
+    group: str
+    elements: int
+    copied: bool  #: its gradients were gathered in a buffer of its own; else reduced where DDP has them
+
+
+class Run(typing.NamedTuple):
+    """Neighbours in the flat buffer of a DDP bucket."""
+
+    bucket: int
+    begin: int
+    end: int
+
+
+def reduce_by_plan(state, bucket):
+    return state.reduce(bucket)
+
+
+class PlanState:
+    """The state of the hook. `groups` and `step` say what it does, once the first step has been made."""
+
+    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename):
+        if len(plan.stages) != 1:
+            raise PlanMismatch(
+                f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
+                "  hint: agpcs.plan(..., data_parallel=True), or agpcs-run for pipelines")
+        if wire_type not in WIRE_TYPES:
+            raise ValueError(f"wire_type is {wire_type!r}; it is None, 'fp16' or 'bf16'")
+        if unplanned not in ("error", "last"):
+            raise ValueError(f"unplanned is {unplanned!r}; it is 'error' or 'last'")
+        if missing not in ("error", "skip"):
+            raise ValueError(f"missing is {missing!r}; it is 'error' or 'skip'")
+        self.plan = plan
+        self.groups = ()  #: BoundGroup, in the order of reduction
+        self.step = []  #: Reduction, in the order in which they were begun
+        self.process_group = process_group
+        self._wire_type = WIRE_TYPES[wire_type]
+        self._unplanned, self._missing = unplanned, missing
+        self._rename = rename or (lambda name: name)
+        self._names = {}  # id of a parameter -> name
+        self._group_of = {}  # name -> index in groups
+        self._layout = _Layout()
+        self._buffers = {}  # group index -> flat tensor
+        self._agreed = False
+        if module is not None:
+            self._bind(module)
+
+    def reduce(self, bucket):
+        """The hook: a future of the bucket's buffer, reduced."""
+        if not self._agreed:
+            self._begin_job(bucket)
+        if bucket.index() == 0:
+            self._step = _Step(self)
+            self.step = []
+        if bucket.buffer().is_sparse:
+            names = _listed([self.name_of(p) for p in bucket.parameters()])
+            raise PlanMismatch(f"the gradient of {names} is sparse; a plan reduces dense ones\n"
+                               "  hint: torch.nn.Embedding(sparse=False)")
+        return self._step.take(bucket)
+
+    def _bind(self, module):
+        """Matches the plan's parameters with those of `module`, by name."""
+        ignored = getattr(module, "parameters_to_ignore", ())
+        if isinstance(module, DistributedDataParallel):
+            if self.process_group is None:
+                self.process_group = module.process_group
+            module = module.module
+        else:
+            ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        parameters = _Parameters(module, ignored)
+        planned, frozen, missing = {}, [], []
+        for group in self.plan.groups:
+            for name, elements in zip(map(self._rename, group.parameters), group.elements):
+                parameter = parameters.named.get(name)
+                if parameter is None:
+                    missing.append(name)
+                elif id(parameter) not in parameters.trained:
+                    frozen.append(name)
+                elif parameter.numel() != elements:
+                    raise PlanMismatch(
+                        f"'{name}' has {elements} elements in the plan and {parameter.numel()} in the module\n"
+                        "  hint: plan the module that is trained")
+                else:
+                    planned[id(parameter)] = (name, group.name, parameter)
+        unplanned = {key: entry for key, entry in parameters.trained.items() if key not in planned}
+        self._refuse(missing if self._missing == "error" else [],
+                     [name for name, _ in unplanned.values()] if self._unplanned == "error" else [])
+        if frozen:
+            warnings.warn(f"the plan reduces gradients of {_listed(frozen)}, which the module does not train: left out")
+        rest = {key: (name, "unplanned", parameter) for key, (name, parameter) in unplanned.items()}
+        self._set_groups({**planned, **rest})
+
+    def _refuse(self, missing, unplanned):
+        said = []
+        if missing:
+            said.append(f"the module lacks {_listed(missing)} of the plan\n"
+                        "  hint: agpcs.torch.export keeps the module's names; rename= maps other ones, missing='skip' leaves them out")
+        if unplanned:
+            said.append(f"the plan lacks {_listed(unplanned)} of the module\n"
+                        "  hint: plan the module that is trained; unplanned='last' reduces them after the plan's groups")
+        if said:
+            raise PlanMismatch("\n".join(said))
+
+    def _set_groups(self, entries):
+        """`entries`: id of a parameter -> name, group's name, parameter; in the plan's order."""
+        members = {}  # one group has one type and device: others are reduced by themselves
+        for key, (name, group, parameter) in entries.items():
+            self._names[key] = name
+            members.setdefault((group, parameter.dtype, parameter.device), []).append(name)
+        self.groups = tuple(BoundGroup(group, tuple(names)) for (group, _, _), names in members.items())
+        self._group_of = {name: i for i, group in enumerate(self.groups) for name in group.parameters}
+
+    def _begin_job(self, bucket):
+        """Once, with the first bucket: binds, and compares with the other ranks, so that all of them go on or none."""
+        refusal = None
+        try:
+            if not self.groups:
+                self._bind(_wrapper_of(bucket.parameters()[0]))
+            ranks = dist.get_world_size(self.process_group)
+            if ranks != self.plan.ranks:
+                raise PlanMismatch(f"the plan is for {self.plan.ranks} ranks and the process group has {ranks}\n"
+                                   "  hint: agpcs.plan(..., layout='host/0,host/1') names the devices to plan for")
+        except PlanMismatch as error:
+            refusal = error
+        others = self._exchange(bucket.buffer().device, refusal is None)
+        if refusal is not None:
+            raise refusal
+        for rank, theirs in enumerate(others):
+            if theirs[0] == 0:
+                raise PlanMismatch(f"rank {rank} refuses the plan\n  hint: its own error says why")
+            if theirs != others[0]:
+                raise PlanMismatch(f"rank {rank} has another plan, or other options of plan_hook, than rank 0\n"
+                                   "  hint: give all ranks one file")
+        if self._wire_type is not None:
+            self._try_wire_type(bucket.buffer().device)
+        self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
+        self._agreed = True
+
+    def _try_wire_type(self, device):
+        try:
+            dist.all_reduce(torch.zeros(1, dtype=self._wire_type, device=device), group=self.process_group)
+        except RuntimeError as error:
+            backend = dist.get_backend(self.process_group)
+            raise PlanMismatch(f"{backend} of PyTorch {torch.__version__} does not sum {self._wire_type}: {error}\n"
+                               "  hint: wire_type='fp16', or None") from error
+
+    def _exchange(self, device, fine):
+        """What each rank reduces, as bytes: whether it is fine with it, and a digest."""
+        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type))).encode()).digest()
+        mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
+        all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
+        dist.all_gather(all_of_them, mine, group=self.process_group)
+        return [tensor.tolist() for tensor in all_of_them]
+
+    def name_of(self, parameter):
+        name = self._names.get(id(parameter))
+        if name is None:
+            raise PlanMismatch(f"a gradient of shape {tuple(parameter.shape)} came that is not of the hook's module\n"
+                               "  hint: each DistributedDataParallel needs a plan_hook of its own")
+        return name
+
+    def flat(self, index, views):
+        """The buffer of group `index`, with the weighted gradients of `views` in it."""
+        size = sum(view.numel() for view in views)
+        kind = self._wire_type or views[0].dtype
+        flat = self._buffers.get(index)
+        if flat is None or flat.numel() != size or flat.dtype != kind:
+            flat = self._buffers[index] = torch.empty(size, dtype=kind, device=views[0].device)
+        for part, view in zip(flat.split([view.numel() for view in views]), views):
+            torch.mul(view, self._scale, out=part)
+        return flat
+
+    def in_place(self, view):
+        return view.mul_(self._scale) if self._wire_type in (None, view.dtype) else None
+
+
+class _Step:
+    """The buckets and groups of one backward pass."""
+
+    def __init__(self, state):
+        self._state = state
+        self._buffers = {}  # index of a bucket -> its flat buffer
+        self._left = [len(group.parameters) for group in state.groups]  # gradients that have not come
+        self._next = 0  # group that is begun next
+        self._done = {}  # group -> future
+        self._awaited = {}  # group that is not begun yet -> future that a bucket waits for
+        self._failure = None
+
+    def take(self, bucket):
+        state, index, buffer = self._state, bucket.index(), bucket.buffer()
+        self._buffers[index] = buffer
+        of_bucket = {}
+        for name in state._layout.take(bucket, state.name_of):
+            group = state._group_of[name]
+            self._left[group] -= 1
+            of_bucket[group] = None
+        while self._next < len(self._left) and self._left[self._next] == 0:
+            self._begin(self._next)
+            self._next += 1
+        if bucket.is_last() and self._next < len(self._left):
+            late = [g.name for g, left in zip(state.groups, self._left) if left > 0]
+            raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
+                               "  hint: give plan_hook the module that DistributedDataParallel wraps")
+        futures = [self._future_of(group, buffer.device) for group in of_bucket]
+        return torch.futures.collect_all(futures).then(lambda _: self._result(buffer))
+
+    def _result(self, buffer):
+        if self._failure is not None:
+            raise self._failure
+        return buffer
+
+    def _begin(self, index):
+        """Begins the all-reduce of a group."""
+        state = self._state
+        runs = state._layout.runs(index, state.groups[index].parameters)
+        views = [self._buffers[run.bucket][run.begin:run.end] for run in runs]
+        flat = state.in_place(views[0]) if len(views) == 1 else None
+        copied = flat is None
+        if copied:
+            flat = state.flat(index, views)
+        state.step.append(Reduction(state.groups[index].name, flat.numel(), copied))
+        work = dist.all_reduce(flat, group=state.process_group, async_op=True)
+
+        def end(future):
+            try:
+                future.value()
+                if copied:
+                    for part, view in zip(flat.split([view.numel() for view in views]), views):
+                        view.copy_(part)
+            except Exception as error:  # DDP gets it with the bucket
+                self._failure = error
+            awaited = self._awaited.pop(index, None)
+            if awaited is not None:
+                awaited.set_result(views)  # the tensors say which streams to wait for
+            return views
+
+        self._done[index] = work.get_future().then(end)
+
+    def _future_of(self, group, device):
+        if group in self._done:
+            return self._done[group]
+        if group not in self._awaited:
+            self._awaited[group] = torch.futures.Future(devices=None if device.type == "cpu" else [device])
+        return self._awaited[group]
+
+
+class _Layout:
+    """Where gradients lie in DDP's buckets, which it forms anew after the first step."""
+
+    def __init__(self):
+        self._buckets = {}  # index -> (ids of parameters, their names)
+        self._place = {}  # name -> Run
+        self._runs = {}  # group -> runs, for the buckets as they are
+
+    def take(self, bucket, name_of):
+        """Notes the bucket; returns the names of its parameters."""
+        parameters = bucket.parameters()
+        ids = tuple(map(id, parameters))
+        known = self._buckets.get(bucket.index())
+        if known is not None and known[0] == ids:
+            return known[1]
+        first = bucket.buffer().storage_offset()
+        of_bucket = []
+        for parameter, gradient in zip(parameters, bucket.gradients()):
+            begin = gradient.storage_offset() - first
+            of_bucket.append(name_of(parameter))
+            self._place[of_bucket[-1]] = Run(bucket.index(), begin, begin + gradient.numel())
+        self._buckets[bucket.index()] = (ids, of_bucket)
+        self._runs.clear()
+        return of_bucket
+
+    def runs(self, group, names):
+        """The gradients `names`, which are all there, as runs of neighbours; the same ones on every rank."""
+        runs = self._runs.get(group)
+        if runs is None:
+            runs = []
+            for place in sorted(self._place[name] for name in names):
+                if runs and runs[-1].bucket == place.bucket and runs[-1].end == place.begin:
+                    runs[-1] = Run(place.bucket, runs[-1].begin, place.end)
+                else:
+                    runs.append(place)
+            self._runs[group] = runs
+        return runs
+
+
+class _Parameters:
+    """Of a module, by all of their names: a shared one has several."""
+
+    def __init__(self, module, ignored):
+        self.named = {}  # name -> parameter
+        self.trained = {}  # id -> (first name, parameter)
+        for prefix, part in module.named_modules(remove_duplicate=False):
+            for key, parameter in part._parameters.items():
+                name = f"{prefix}.{key}" if prefix else key
+                if parameter is None:
+                    continue
+                self.named[name] = parameter
+                if parameter.requires_grad and name not in ignored:
+                    self.trained.setdefault(id(parameter), (name, parameter))
+
+
+def _listed(names):
+    shown = ", ".join(f"'{name}'" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _wrapper_of(parameter):
+    """The DDP module that has `parameter`: a hook is not told whose gradients it gets."""
+    found = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel) and
+             any(p is parameter for p in thing.parameters())]
+    if len(found) != 1:
+        raise PlanMismatch(f"{len(found)} DistributedDataParallel modules have the gradients that came\n"
+                           "  hint: plan_hook(plan, module) names it")
+    return found[0]

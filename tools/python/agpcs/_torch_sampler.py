@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PlanSampler: each rank's planned share of every batch."""
+
+import contextlib
+
+import torch
+
+from agpcs._errors import PlanMismatch
+from agpcs._plan import Plan, load
+
+
+class PlanSampler(torch.utils.data.Sampler):
+    """A batch_sampler for DataLoader: batch i has this rank's share of the job's i-th batch.
+
+    All ranks draw the same order from `seed` and the epoch; a batch is the next `plan.batch` samples of it, of which
+    rank 0 takes the first `plan.shares[0]`, rank 1 the next, and so on.
+
+    What is left at an epoch's end is divided in proportion to the shares, each rank getting at least one sample
+    (`weigh` corrects for the rounding); with `drop_last`, and where there are fewer samples than ranks, it is left out.
+
+    `micro_batches` n: each step's share comes as n batches, as equal as can be, for gradients to be accumulated
+    (`weigh`, `sync`); by default a step is one batch, whatever number the plan has. `averaged`: gradients are averaged by
+    plain DDP, without `plan_hook`; `weigh` then makes up for the shares.
+    """
+
+    def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
+                 averaged=False):
+        plan = plan if isinstance(plan, Plan) else load(plan)
+        rank = torch.distributed.get_rank() if rank is None else rank
+        samples = dataset if isinstance(dataset, int) else len(dataset)
+        _check(plan, rank, samples, micro_batches, drop_last)
+        self.plan, self.rank, self.seed, self.shuffle = plan, rank, seed, shuffle
+        self.epoch = 0
+        self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
+        self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
+        rest = samples % plan.batch
+        if rest >= plan.ranks * micro_batches and not drop_last:
+            self._steps.append(rest)
+
+    def set_epoch(self, epoch):
+        """Before each epoch, as for torch's DistributedSampler: another order."""
+        self.epoch = epoch
+
+    def __len__(self):
+        return len(self._steps) * self._micro_batches
+
+    def __iter__(self):
+        order = self._order()
+        for step, size in enumerate(self._steps):
+            shares = self._shares(size)
+            begin = step * self.plan.batch + sum(shares[:self.rank])
+            for count in _parts(shares[self.rank], self._micro_batches):
+                yield order[begin:begin + count]
+                begin += count
+
+    def weigh(self, loss, batch):
+        """`loss`, the mean over the samples of batch number `batch` of the epoch, times `loss_weight(batch)`."""
+        return loss * self.loss_weight(batch)
+
+    def loss_weight(self, batch):
+        """By which the mean loss of a batch is multiplied, so that ranks and micro-batches add up to the mean over the
+        job's batch. 1 with `plan_hook`, one micro-batch, and samples enough for the plan's batch."""
+        if not 0 <= batch < len(self):
+            raise IndexError(f"batch {batch} of {len(self)}")
+        step, part = divmod(batch, self._micro_batches)
+        size = self._steps[step]
+        count = _parts(self._shares(size)[self.rank], self._micro_batches)[part]
+        reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
+        return count / size / reduced_as
+
+    def sync(self, ddp, batch):
+        """A context for the forward and backward pass of a batch: gradients are reduced with a step's last one."""
+        last = batch % self._micro_batches == self._micro_batches - 1
+        return contextlib.nullcontext() if last else ddp.no_sync()
+
+    def _order(self):
+        if not self.shuffle:
+            return list(range(self._samples))
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        return torch.randperm(self._samples, generator=generator).tolist()
+
+    def _shares(self, size):
+        """By rank, of a batch of `size`; in proportion to the plan's, but `micro_batches` at least."""
+        if size == self.plan.batch:
+            return self.plan.shares
+        free = size - self.plan.ranks * self._micro_batches
+        exact = [free * share / self.plan.batch for share in self.plan.shares]
+        shares = [int(count) for count in exact]
+        by_rest = sorted(range(len(exact)), key=lambda rank: (shares[rank] - exact[rank], rank))
+        for rank in by_rest[:free - sum(shares)]:
+            shares[rank] += 1
+        return tuple(count + self._micro_batches for count in shares)
+
+
+def _check(plan, rank, samples, micro_batches, drop_last):
+    if len(plan.stages) != 1:
+        raise PlanMismatch(f"the plan of {plan.model} has {len(plan.stages)} pipeline stages: its ranks have no shares "
+                           "of their own\n  hint: agpcs.plan(..., data_parallel=True)")
+    if not 0 <= rank < plan.ranks:
+        raise PlanMismatch(f"there is no rank {rank} in the plan, which is for {plan.ranks} ranks\n"
+                           "  hint: agpcs.plan(..., layout='host/0,host/1') names the devices to plan for")
+    if not 1 <= micro_batches <= min(plan.shares):
+        raise PlanMismatch(f"a share of {min(plan.shares)} samples does not make {micro_batches} micro-batches")
+    least = plan.batch if drop_last else plan.ranks * micro_batches
+    if samples < least:
+        raise PlanMismatch(f"{samples} samples do not make a batch of {least}")
+
+
+def _parts(count, parts):
+    """`count` in so many parts, as equal as can be."""
+    return [(i + 1) * count // parts - i * count // parts for i in range(parts)]

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python package's extension, agpcs._agpcs: text in, text out. What users call is in
+// agpcs/*.py.
+#include "tools/compile_options.h"
+#include "tools/compile_pipeline.h"
+#include "tools/compile_stages.h"
+#include "tools/plan_views.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/version.h>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace py = pybind11;
+
+namespace agpcs {
+namespace {
+
+/// The class of agpcs._errors that stands for `code`.
+const char* error_class(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalidInput:
+      return "InvalidInput";
+    case StatusCode::kUsage:
+      return "UsageError";
+    case StatusCode::kInfeasible:
+      return "Infeasible";
+    default:
+      return "Error";
+  }
+}
+
+[[noreturn]] void raise(const Status& status) {
+  const py::object type = py::module_::import("agpcs._errors").attr(error_class(status.code()));
+  PyErr_SetObject(type.ptr(), py::str(status.message()).ptr());
+  throw py::error_already_set();
+}
+
+struct PlanText {
+  std::string plan, warnings;
+};
+
+Result<PlanText> compile_to_text(const CompileOptions& options) {
+  AGPCS_RETURN_IF_ERROR(check_compile_options(options));
+  std::ostringstream nothing, warnings;
+  std::ostream nowhere(nullptr);
+  Progress progress(nowhere, false);
+  CompileStages stages({}, Console{nothing, warnings}, progress);
+  AGPCS_TRY(const Compiled compiled, compile(options, stages));
+  return PlanText{print_plan(compiled.planned.best.plan), warnings.str()};
+}
+
+/// `compile_to_text` on another thread. Python goes on meanwhile; Ctrl-C ends the search and raises
+/// KeyboardInterrupt.
+PlanText compile_for_python(CompileOptions options) {
+  std::atomic<bool> interrupted = false;
+  options.interrupted = &interrupted;
+  std::future<Result<PlanText>> done =
+      std::async(std::launch::async, [&options] { return compile_to_text(options); });
+  const auto ended = [&done](std::chrono::milliseconds limit) {
+    const py::gil_scoped_release release;
+    return done.wait_for(limit) == std::future_status::ready;
+  };
+  while (!ended(std::chrono::milliseconds(50))) {
+    if (PyErr_CheckSignals() == 0) continue;
+    const py::error_already_set error;
+    interrupted = true;
+    while (!ended(std::chrono::seconds(1))) {
+    }
+    throw error;
+  }
+  Result<PlanText> result = done.get();
+  if (!result.ok()) raise(result.status());
+  return std::move(result).value();
+}
+
+std::string plan_json_of_text(const std::string& text, const std::string& file) {
+  const Result<Plan> plan = parse_plan(text, file);
+  if (!plan.ok()) raise(plan.status());
+  return plan_json(*plan);
+}
+
+void bind_options(py::module_& m) {
+  using Options = CompileOptions;
+  py::class_<Options>(m, "Options")
+      .def(py::init<>())
+      .def_readwrite("model", &Options::model)
+      .def_property("model_bytes", nullptr,
+                    [](Options& o, const py::bytes& bytes) { o.model_bytes = std::string(bytes); })
+      .def_readwrite("cluster", &Options::cluster)
+      .def_readwrite("dims", &Options::dims)
+      .def_readwrite("batch", &Options::batch)
+      .def_readwrite("precision", &Options::precision)
+      .def("set_loss",
+           [](Options& o, std::string kind, std::vector<std::pair<std::string, double>> outputs) {
+             o.loss = Loss{std::move(kind), std::move(outputs)};
+           })
+      .def_readwrite("seed", &Options::seed)
+      .def_readwrite("seeders", &Options::seeders)
+      .def_readwrite("layout", &Options::layout)
+      .def_readwrite("refiner", &Options::refiner)
+      .def_readwrite("policy", &Options::policy)
+      .def_readwrite("budget", &Options::budget)
+      .def_readwrite("all_reduce", &Options::all_reduce)
+      .def_readwrite("threads", &Options::threads)
+      .def_property("micro_batches", nullptr,
+                    [](Options& o, std::int64_t count) { o.problem.micro_batches = count; })
+      .def_property("bucket_bytes", nullptr,
+                    [](Options& o, std::int64_t bytes) { o.problem.bucket_bytes = bytes; });
+}
+
+}  // namespace
+}  // namespace agpcs
+
+PYBIND11_MODULE(_agpcs, m) {
+  using namespace agpcs;  // NOLINT(google-build-using-namespace): the body belongs to it
+  m.attr("version") = version();
+  bind_options(m);
+  m.def("compile", [](const CompileOptions& options) {
+    PlanText text = compile_for_python(options);
+    return std::make_pair(std::move(text.plan), std::move(text.warnings));
+  });
+  m.def("plan_json", &plan_json_of_text);
+}
