@@ -9,6 +9,7 @@ a gradient in the bucket are.
 
 import gc
 import hashlib
+import threading
 import typing
 import warnings
 
@@ -205,26 +206,46 @@ class PlanState:
         return view.mul_(self._scale) if self._wire_type in (None, view.dtype) else None
 
 
+class _Bucket:
+    """A bucket of DDP in one backward pass."""
+
+    def __init__(self, buffer, groups):
+        self.buffer = buffer
+        self.groups = groups  # that have gradients in it and are not done
+        self.future = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
+        self._events = []  # a CUDA stream each
+
+    def end(self, group):
+        """Notes that `group` is done, on the current stream; whether all are."""
+        self.groups.discard(group)
+        if self.buffer.is_cuda:
+            stream = torch.cuda.current_stream(self.buffer.device)
+            self._events.append(stream.record_event())
+            if not self.groups:
+                for event in self._events:
+                    stream.wait_event(event)
+        return not self.groups
+
+
 class _Step:
     """The buckets and groups of one backward pass."""
 
     def __init__(self, state):
         self._state = state
-        self._buffers = {}  # index of a bucket -> its flat buffer
+        self._buckets = {}  # by index
         self._left = [len(group.parameters) for group in state.groups]  # gradients that have not come
         self._next = 0  # group that is begun next
-        self._done = {}  # group -> future
-        self._awaited = {}  # group that is not begun yet -> future that a bucket waits for
+        self._lock = threading.Lock()  # all-reduces end on threads of the backend
         self._failure = None
 
     def take(self, bucket):
-        state, index, buffer = self._state, bucket.index(), bucket.buffer()
-        self._buffers[index] = buffer
-        of_bucket = {}
+        state, buffer = self._state, bucket.buffer()
+        groups = set()
         for name in state._layout.take(bucket, state.name_of):
             group = state._group_of[name]
             self._left[group] -= 1
-            of_bucket[group] = None
+            groups.add(group)
+        self._buckets[bucket.index()] = mine = _Bucket(buffer, groups)
         while self._next < len(self._left) and self._left[self._next] == 0:
             self._begin(self._next)
             self._next += 1
@@ -232,8 +253,7 @@ class _Step:
             late = [g.name for g, left in zip(state.groups, self._left) if left > 0]
             raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
                                "  hint: give plan_hook the module that DistributedDataParallel wraps")
-        futures = [self._future_of(group, buffer.device) for group in of_bucket]
-        return torch.futures.collect_all(futures).then(lambda _: self._result(buffer))
+        return mine.future.then(lambda _: self._result(buffer))
 
     def _result(self, buffer):
         if self._failure is not None:
@@ -244,7 +264,7 @@ class _Step:
         """Begins the all-reduce of a group."""
         state = self._state
         runs = state._layout.runs(index, state.groups[index].parameters)
-        views = [self._buffers[run.bucket][run.begin:run.end] for run in runs]
+        views = [self._buckets[run.bucket].buffer[run.begin:run.end] for run in runs]
         flat = state.in_place(views[0]) if len(views) == 1 else None
         copied = flat is None
         if copied:
@@ -260,19 +280,15 @@ class _Step:
                         view.copy_(part)
             except Exception as error:  # DDP gets it with the bucket
                 self._failure = error
-            awaited = self._awaited.pop(index, None)
-            if awaited is not None:
-                awaited.set_result(views)  # the tensors say which streams to wait for
-            return views
+            self._end(index, {run.bucket for run in runs})
 
-        self._done[index] = work.get_future().then(end)
+        work.get_future().then(end)
 
-    def _future_of(self, group, device):
-        if group in self._done:
-            return self._done[group]
-        if group not in self._awaited:
-            self._awaited[group] = torch.futures.Future(devices=None if device.type == "cpu" else [device])
-        return self._awaited[group]
+    def _end(self, group, buckets):
+        with self._lock:
+            done = [self._buckets[i] for i in sorted(buckets) if self._buckets[i].end(group)]
+        for bucket in done:
+            bucket.future.set_result(bucket.buffer)
 
 
 class _Layout:
