@@ -2,14 +2,12 @@
 """The communication hook of DistributedDataParallel that reduces gradients in a plan's groups.
 
 DDP calls the hook once for each of its buckets, in the same order on every rank. Its buckets are not the plan's groups:
-a group may be part of a bucket or span several. So the hook notes where in which bucket each gradient lies, begins the
-all-reduce of every group that is next in the plan and complete, and returns a future that is done when all groups with
-a gradient in the bucket are.
+a group may be part of a bucket or span several. So the hook notes where in which bucket each gradient lies, and begins
+the all-reduce of every group that is next in the plan and complete. With the last bucket it waits for all of them.
 """
 
 import gc
 import hashlib
-import threading
 import typing
 import warnings
 
@@ -206,89 +204,57 @@ class PlanState:
         return view.mul_(self._scale) if self._wire_type in (None, view.dtype) else None
 
 
-class _Bucket:
-    """A bucket of DDP in one backward pass."""
-
-    def __init__(self, buffer, groups):
-        self.buffer = buffer
-        self.groups = groups  # that have gradients in it and are not done
-        self.future = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
-        self._events = []  # a CUDA stream each
-
-    def end(self, group):
-        """Notes that `group` is done, on the current stream; whether all are."""
-        self.groups.discard(group)
-        if self.buffer.is_cuda:
-            stream = torch.cuda.current_stream(self.buffer.device)
-            self._events.append(stream.record_event())
-            if not self.groups:
-                for event in self._events:
-                    stream.wait_event(event)
-        return not self.groups
-
-
 class _Step:
     """The buckets and groups of one backward pass."""
 
     def __init__(self, state):
         self._state = state
-        self._buckets = {}  # by index
+        self._buffers, self._futures = {}, {}  # of buckets, by index
         self._left = [len(group.parameters) for group in state.groups]  # gradients that have not come
         self._next = 0  # group that is begun next
-        self._lock = threading.Lock()  # all-reduces end on threads of the backend
-        self._failure = None
+        self._begun = []  # (work, flat buffer or None, its gradients) of each group
 
     def take(self, bucket):
-        state, buffer = self._state, bucket.buffer()
-        groups = set()
+        state, index, buffer = self._state, bucket.index(), bucket.buffer()
+        self._buffers[index] = buffer
+        self._futures[index] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
         for name in state._layout.take(bucket, state.name_of):
-            group = state._group_of[name]
-            self._left[group] -= 1
-            groups.add(group)
-        self._buckets[bucket.index()] = mine = _Bucket(buffer, groups)
+            self._left[state._group_of[name]] -= 1
         while self._next < len(self._left) and self._left[self._next] == 0:
             self._begin(self._next)
             self._next += 1
-        if bucket.is_last() and self._next < len(self._left):
-            late = [g.name for g, left in zip(state.groups, self._left) if left > 0]
-            raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
-                               "  hint: give plan_hook the module that DistributedDataParallel wraps")
-        return mine.future.then(lambda _: self._result(buffer))
-
-    def _result(self, buffer):
-        if self._failure is not None:
-            raise self._failure
-        return buffer
+        if bucket.is_last():
+            self._end()
+        return self._futures[index]
 
     def _begin(self, index):
         """Begins the all-reduce of a group."""
         state = self._state
         runs = state._layout.runs(index, state.groups[index].parameters)
-        views = [self._buckets[run.bucket].buffer[run.begin:run.end] for run in runs]
+        views = [self._buffers[run.bucket][run.begin:run.end] for run in runs]
         flat = state.in_place(views[0]) if len(views) == 1 else None
         copied = flat is None
         if copied:
             flat = state.flat(index, views)
         state.step.append(Reduction(state.groups[index].name, flat.numel(), copied))
         work = dist.all_reduce(flat, group=state.process_group, async_op=True)
+        self._begun.append((work, flat if copied else None, views))
 
-        def end(future):
-            try:
-                future.value()
-                if copied:
-                    for part, view in zip(flat.split([view.numel() for view in views]), views):
-                        view.copy_(part)
-            except Exception as error:  # DDP gets it with the bucket
-                self._failure = error
-            self._end(index, {run.bucket for run in runs})
-
-        work.get_future().then(end)
-
-    def _end(self, group, buckets):
-        with self._lock:
-            done = [self._buckets[i] for i in sorted(buckets) if self._buckets[i].end(group)]
-        for bucket in done:
-            bucket.future.set_result(bucket.buffer)
+    def _end(self):
+        """Waits for all groups. The last bucket comes when the backward pass is over, so nothing else could go on; and
+        no other thread needs Python, which may be gone by then."""
+        if self._next < len(self._left):
+            late = [g.name for g, left in zip(self._state.groups, self._left) if left > 0]
+            raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
+                               "  hint: give plan_hook the module that DistributedDataParallel wraps")
+        for work, flat, views in self._begun:
+            work.wait()
+            if flat is not None:
+                for part, view in zip(flat.split([view.numel() for view in views]), views):
+                    view.copy_(part)
+        self._begun.clear()
+        for index, future in self._futures.items():
+            future.set_result(self._buffers[index])
 
 
 class _Layout:

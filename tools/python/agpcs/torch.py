@@ -5,7 +5,7 @@
     ddp.register_comm_hook(*agpcs.torch.plan_hook("model.plan"))
     loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, "model.plan", rank))
 
-Works with PyTorch 1.13 and 2.x, on every backend of torch.distributed.
+Works with PyTorch 1.13 and 2.x.
 """
 
 import inspect
