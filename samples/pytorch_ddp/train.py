@@ -41,7 +41,7 @@ class Net(nn.Module):
 def make_plan():
     agpcs.torch.export(Net(), (torch.randn(2, 3, 16, 16),), "net.onnx", input_names=["image"])
     # The first process takes three samples of four. On a real cluster: data_parallel=True, and the shares that are fastest.
-    plan = agpcs.plan("net.onnx", CLUSTER, batch=64, layout="local/0:3,local/1:1", refiner="none")
+    plan = agpcs.plan("net.onnx", CLUSTER, batch=64, layout="local/0:3,local/1:1")
     plan.save("net.plan")
     print(f"shares {plan.shares}, {len(plan.groups)} groups, step {plan.estimates.step_seconds * 1e3:.3g} ms")
 

@@ -110,6 +110,8 @@ class Plan(unittest.TestCase):
                                ("unknown precision 'fp8'", {"precision": "fp8"}),
                                ("unknown all-reduce 'rings'", {"all_reduce": "rings"}),
                                ("there is no device 'local/7'", {"layout": "local/7"}),
+                               ("layout and refiner", {"layout": "local/0", "refiner": "greedy"}),
+                               ("layout and --budget", {"layout": "local/0", "budget": 5}),
                                ("data_parallel and seeders", {"data_parallel": True, "seeders": ["metis"]})):
             with self.assertRaisesRegex(agpcs.UsageError, words):
                 agpcs.plan(MODEL, CLUSTER, **options)

@@ -90,7 +90,7 @@ def load(path):
 
 
 def plan(model, cluster, *, batch=None, dims=None, precision=None, loss=None, loss_outputs=None, seed=0,
-         data_parallel=False, seeders=None, layout=None, refiner="dqn", policy=None, budget=None, all_reduce="auto",
+         data_parallel=False, seeders=None, layout=None, refiner=None, policy=None, budget=None, all_reduce="auto",
          threads=None, micro_batches=None, bucket_bytes=None):
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
@@ -106,6 +106,8 @@ def plan(model, cluster, *, batch=None, dims=None, precision=None, loss=None, lo
             raise UsageError("data_parallel and seeders or layout are both given\n"
                              "  hint: data_parallel=True is seeders=['data_parallel'], refiner='none'")
         seeders, refiner = ["data_parallel"], "none"
+    if layout is not None and refiner not in (None, "none"):
+        raise UsageError("layout and refiner are both given\n  hint: a layout leaves nothing to a seeder or refiner")
     options = _agpcs.Options()
     if isinstance(model, (bytes, bytearray, memoryview)):
         options.model, options.model_bytes = "model.onnx", bytes(model)
@@ -113,7 +115,7 @@ def plan(model, cluster, *, batch=None, dims=None, precision=None, loss=None, lo
         options.model = os.fspath(model)
     options.cluster = os.fspath(cluster)
     options.dims = sorted((dims or {}).items())
-    options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner, all_reduce
+    options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner or "dqn", all_reduce
     options.threads = len(os.sched_getaffinity(0))
     if loss is not None or loss_outputs is not None:
         options.set_loss(loss or "softmax_cross_entropy", list((loss_outputs or {}).items()))
