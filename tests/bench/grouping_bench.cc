@@ -3,12 +3,10 @@
 //     build/release/tests/grouping_bench [FOLDER]
 //
 // FOLDER (default ../shared/data) has `pipedream`, profiled graphs with backward times beside
-// gradient sizes, and `nccl`, all-reduces measured on V100. Data parallelism: every GPU runs
-// forward, then backward through the graph's operators in reverse topological order (ties: the
-// node's number); an operator's gradient is ready when its backward is over. All-reduces run one at
-// a time beside it. A step ends when backward and the last all-reduce have.
+// gradient sizes (tests/bench/pipedream.h), and `nccl`, all-reduces measured on V100. All-reduces
+// run one at a time beside backward. A step ends when backward and the last all-reduce have.
 //
-// Assumed: loading data (Input) takes no time; the curve is straight between measured sizes, and
+// Assumed: the curve is straight between measured sizes, and
 // goes on below the smallest (1 MiB) as between the two smallest, so that nothing takes 39 us on 4
 // GPUs and 59 us on 8. "x4" takes the curve four times as long.
 //
@@ -17,6 +15,7 @@
 // Exits with 1 if ours is worse than any of these, or more than 1% above the bound.
 #include "planner/bucket_schedule.h"
 #include "tests/bench/grouping_bound.h"
+#include "tests/bench/pipedream.h"
 #include "tests/builders.h"
 
 #include <fmt/format.h>
@@ -25,8 +24,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -34,73 +31,6 @@ namespace agpcs {
 namespace {
 
 using testing::CostCurve;
-
-struct Node {
-  double forward = 0, backward = 0;  // seconds
-  std::int64_t bytes = 0;
-  std::vector<int> next;
-  int waits = 0;  // for how many nodes before it
-};
-using Nodes = std::map<int, Node>;  // by number
-
-struct Model {
-  double compute = 0;  // forward and backward
-  std::vector<ReadyGradient> gradients;
-};
-
-/// After `name` in `line`.
-double field(const std::string& line, const std::string& name) {
-  return std::strtod(line.c_str() + line.find(name) + name.size(), nullptr);
-}
-
-int number_of(const std::string& node) { return std::stoi(node.substr(4)); }  // "node12"
-
-/// "node12 -- Conv2d(...) -- forward_compute_time=1.2, ...", then "\tnode12 -- node13".
-Nodes read_graph(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  Nodes nodes;
-  std::string line;
-  while (std::getline(file, line)) {
-    const std::size_t dashes = line.find(" -- ");
-    if (dashes == std::string::npos) continue;
-    if (line.front() == '\t') {
-      const int to = number_of(line.substr(dashes + 4));
-      nodes[number_of(line.substr(1))].next.push_back(to);
-      ++nodes[to].waits;
-      continue;
-    }
-    Node& node = nodes[number_of(line)];
-    node.bytes = static_cast<std::int64_t>(field(line, "parameter_size="));
-    if (line.compare(dashes + 4, 5, "Input") == 0) continue;
-    node.forward = field(line, "forward_compute_time=") * 1e-3;
-    node.backward = field(line, "backward_compute_time=") * 1e-3;
-  }
-  return nodes;
-}
-
-Model read_model(const std::filesystem::path& path) {
-  Nodes nodes = read_graph(path);
-  std::set<int> ready;
-  for (const auto& [number, node] : nodes) {
-    if (node.waits == 0) ready.insert(number);
-  }
-  std::vector<const Node*> order;
-  Model model;
-  while (!ready.empty()) {
-    const Node& node = nodes[*ready.begin()];
-    ready.erase(ready.begin());
-    order.push_back(&node);
-    model.compute += node.forward;
-    for (const int next : node.next) {
-      if (--nodes[next].waits == 0) ready.insert(next);
-    }
-  }
-  for (std::size_t i = order.size(); i-- > 0;) {
-    model.compute += order[i]->backward;
-    if (order[i]->bytes > 0) model.gradients.push_back({model.compute, order[i]->bytes, 0});
-  }
-  return model;
-}
 
 /// Lines of "size(B),count,type,time(ns),...", each time `slower` times as long.
 CostCurve read_curve(const std::filesystem::path& path, double slower) {
@@ -118,7 +48,7 @@ CostCurve read_curve(const std::filesystem::path& path, double slower) {
   return curve;
 }
 
-BucketCounts packed(const Model& model, std::int64_t most) {
+BucketCounts packed(const ProfiledModel& model, std::int64_t most) {
   BucketCounts counts;
   std::int64_t bytes = 0;
   for (const ReadyGradient& gradient : model.gradients) {
@@ -132,7 +62,8 @@ BucketCounts packed(const Model& model, std::int64_t most) {
   return counts;
 }
 
-BucketCounts fused_when_ready(const Model& model, std::int64_t most, const CostCurve& curve) {
+BucketCounts fused_when_ready(const ProfiledModel& model, std::int64_t most,
+                              const CostCurve& curve) {
   BucketCounts counts;
   double free = 0;
   for (std::size_t i = 0; i < model.gradients.size();) {
@@ -150,7 +81,7 @@ BucketCounts fused_when_ready(const Model& model, std::int64_t most, const CostC
 }
 
 /// One line of the table; whether ours is good enough.
-bool print_row(const std::string& name, const Model& model, int gpus, int slower,
+bool print_row(const std::string& name, const ProfiledModel& model, int gpus, int slower,
                const CostCurve& curve) {
   const auto step = [&](const BucketCounts& counts) {
     return std::max(model.compute, end_of_buckets(model.gradients, counts, curve));
@@ -182,7 +113,7 @@ int run(const std::filesystem::path& folder) {
              "over it");
   bool good = true;
   for (const char* name : {"resnet50", "squeezenet1_0", "vgg16"}) {
-    const Model model = read_model(folder / "pipedream" / (std::string(name) + ".txt"));
+    const ProfiledModel model = read_pipedream(folder / "pipedream" / (std::string(name) + ".txt"));
     for (const int gpus : {4, 8}) {
       for (const int slower : {1, 4, 16}) {
         const std::string curve = fmt::format("v100_allreduce_{}gpu.txt", gpus);
