@@ -12,6 +12,7 @@
 // says it spent in cycles, on the rank that spent most. In Markdown.
 #include "cost_model/coordination.h"
 #include "cost_model/fit_control_costs.h"
+#include "ir/median.h"
 #include "runtime/operation_times.h"
 #include "tests/bench/gloo_ranks.h"
 

@@ -11,6 +11,7 @@
 // all-reduce takes is measured before, by size, and control messages cost what
 // coordination_costs.h has.
 #include "cost_model/coordination.h"
+#include "ir/median.h"
 #include "ir/rng.h"
 #include "runtime/operation_times.h"
 #include "tests/bench/coordination_costs.h"
