@@ -370,9 +370,9 @@ void Bench::run() {
   std::int64_t bytes = 0;
   for (const std::int64_t b : gradients_.bytes) bytes += b;
   fmt::print(
-      "{} gradients of {:.1f} MB; forward and backward {:.1f} ms on a V100, batch {}. Seen from "
-      "the "
-      "cost model itself at 512 hosts, all-reduces beyond are off by {:.1g} at most.\n",
+      "{} gradients of {:.1f} MB; forward and backward {:.1f} ms on a V100, batch {}. All-reduces "
+      "between more than 512 hosts are continued; at 512 that differs from the cost model by "
+      "{:.1g} of it.\n",
       gradients_.bytes.size(), static_cast<double>(bytes) * 1e-6, gradients_.compute * 1e3,
       kSamples, std::max(continuation_error(1 << 20), continuation_error(64 << 20)));
   ControlCosts here = kMeasuredCosts;
