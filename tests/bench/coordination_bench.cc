@@ -389,7 +389,7 @@ void Bench::run() {
 
 int main_of(const std::vector<std::string>& words) {
   std::string model = "../shared/models/resnet50.onnx", charts;
-  for (std::size_t i = 1; i < words.size(); ++i) {
+  for (std::size_t i = 1; i < words.size(); i += 2) {
     const bool known = words[i] == "--model" || words[i] == "--charts";
     if (!known || i + 1 == words.size()) {
       fmt::print(stderr, "coordination_bench [--model FILE] [--charts FOLDER]: not '{}'\n",
@@ -397,7 +397,6 @@ int main_of(const std::vector<std::string>& words) {
       return 2;
     }
     (words[i] == "--model" ? model : charts) = words[i + 1];
-    ++i;
   }
   if (!std::filesystem::exists(model)) {
     fmt::print("coordination_bench: there is no {}: nothing simulated\n", model);
