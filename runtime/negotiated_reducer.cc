@@ -114,11 +114,13 @@ NegotiatedReducer::~NegotiatedReducer() {
 
 Status NegotiatedReducer::submit(int index, const Buffer& buffer) {
   AGPCS_RETURN_IF_ERROR(admit(index, buffer, false));
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
+    first = inbox_.empty();
     inbox_.push_back(index);
   }
-  changed_.notify_all();
+  if (first) changed_.notify_all();  // the worker sleeps only while there is nothing
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/flat_program.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
+#include "runtime/plan_order.h"
 
 #include <agpcs/replayer.h>
 
@@ -90,11 +91,11 @@ class PlanReplayer final : public Replayer, private GradientListener {
 
   // Of the running step.
   std::int64_t step_;
-  std::size_t computed_ = 0;              // computations that are done
-  std::array<std::size_t, 3> next_ = {};  // by Stream: how many instructions are posted
-  std::array<Ticket, 3> newest_ = {};     // by Stream
-  std::vector<Posted> posted_;            // by instruction
-  std::vector<char> ready_;               // by bucket: it has its last gradient
+  std::size_t computed_ = 0;           // computations that are done
+  std::array<PlanOrder, 3> order_;     // by Stream: of its instructions
+  std::array<Ticket, 3> newest_ = {};  // by Stream
+  std::vector<Posted> posted_;         // by instruction
+  std::vector<char> ready_;            // by bucket: it has its last gradient
   Status failure_;
 };
 
@@ -140,7 +141,7 @@ Result<StepReport> PlanReplayer::run_step() {
 
 void PlanReplayer::begin_step() {
   computed_ = 0;
-  next_ = {};
+  for (PlanOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
   std::fill(ready_.begin(), ready_.end(), char{0});
 }
@@ -216,10 +217,10 @@ void PlanReplayer::bucket_ready(int bucket) {
 void PlanReplayer::post() {
   for (std::size_t s = 0; s < kStreams.size(); ++s) {
     const std::vector<std::size_t>& instructions = stream(kKinds[s]);
-    while (failure_.ok() && next_[s] < instructions.size() &&
-           may_start(at(instructions[next_[s]]))) {
-      post(instructions[next_[s]++]);
-    }
+    order_[s].advance(
+        instructions.size(),
+        [&](std::size_t i) { return failure_.ok() && may_start(at(instructions[i])); },
+        [&](std::size_t i) { post(instructions[i]); });
   }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "tests/runtime/conformance.h"
 #include "tests/runtime/plans.h"
-#include "tests/runtime/world.h"
+#include "tests/runtime/reducers.h"
 
 #include <agpcs/gradient_reducer.h>
 
@@ -10,153 +8,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <mutex>
+#include <cmath>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace agpcs {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-
-// Gradients 'g0', 'g1', ... of the given sizes, in groups of `per_group` in that order.
-GradientSet set_of(const std::vector<std::int64_t>& elements, std::size_t per_group = 2) {
-  GradientSet set;
-  for (std::size_t g = 0; g < elements.size(); ++g) {
-    set.gradients.push_back({"g" + std::to_string(g), DType::kFp32, elements[g]});
-    if (g % per_group == 0) set.groups.push_back({"b" + std::to_string(g / per_group), {}});
-    set.groups.back().gradients.push_back(static_cast<int>(g));
-  }
-  return set;
-}
-
-struct How {
-  Coordination coordination = Coordination::kPlanned;
-  bool grouped = true;
-};
-
-std::string spell(const How& way) {
-  std::string text(name_of(way.coordination));
-  text[0] = static_cast<char>(text[0] - 'a' + 'A');
-  return way.coordination == Coordination::kPlanned || !way.grouped ? text : "Grouped" + text;
-}
-
-const std::vector<How> kWays = {{Coordination::kPlanned, true},
-                                {Coordination::kCoordinator, false},
-                                {Coordination::kCoordinator, true},
-                                {Coordination::kCached, false},
-                                {Coordination::kCached, true}};
-
-ReducerOptions options_of(const How& way, milliseconds limit = kLong) {
-  ReducerOptions options;
-  options.coordination = way.coordination;
-  options.limit = limit;
-  return options;
-}
-
-/// The gradients of one rank: element i of gradient g on rank r in step s.
-float value_of(int r, int g, int s, std::size_t i) {
-  return static_cast<float>((r + 1) * (g % 7 + 1) + s + static_cast<int>(i % 5));
-}
-
-class Gradients {
- public:
-  Gradients(const GradientSet& set, int rank) : rank_(rank) {
-    for (const Gradient& gradient : set.gradients) {
-      values_.emplace_back(static_cast<std::size_t>(gradient.elements));
-    }
-  }
-  std::size_t count() const { return values_.size(); }
-  std::vector<float>& at(int g) { return values_[static_cast<std::size_t>(g)]; }
-  Buffer buffer(int g) { return buffer_of(at(g), DType::kFp32); }
-  void fill(int step) {
-    for (std::size_t g = 0; g < values_.size(); ++g) {
-      for (std::size_t i = 0; i < values_[g].size(); ++i) {
-        values_[g][i] = value_of(rank_, static_cast<int>(g), step, i);
-      }
-    }
-  }
-  void expect_sums(int ranks, int step) {
-    for (std::size_t g = 0; g < values_.size(); ++g) {
-      std::vector<float> expected(values_[g].size(), 0);
-      for (int r = 0; r < ranks; ++r) {
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          expected[i] += value_of(r, static_cast<int>(g), step, i);
-        }
-      }
-      ASSERT_EQ(values_[g], expected) << "gradient " << g << ", step " << step;
-    }
-  }
-
- private:
-  int rank_;
-  std::vector<std::vector<float>> values_;
-};
-
-/// 0 to count - 1 in an order that `rng` picks.
-std::vector<int> shuffled(std::size_t count, Rng& rng) {
-  std::vector<int> order;
-  for (std::size_t i = 0; i < count; ++i) {
-    order.insert(order.begin() + static_cast<std::ptrdiff_t>(rng.below(i + 1)),
-                 static_cast<int>(i));
-  }
-  return order;
-}
-
-std::unique_ptr<GradientReducer> reducer_of(const GradientSet& set, Transport& transport,
-                                            const ReducerOptions& options) {
-  auto reducer = GradientReducer::create(set, transport, options);
-  EXPECT_TRUE(reducer.ok()) << reducer.status().message();
-  return reducer.ok() ? std::move(*reducer) : nullptr;
-}
-
-struct Setting {
-  WorldKind world;
-  How way;
-};
-
-class ReducerOver : public ::testing::TestWithParam<Setting> {
- protected:
-  void SetUp() override {
-    const std::string obstacle = GetParam().world.obstacle();
-    if (!obstacle.empty()) GTEST_SKIP() << GetParam().world.name << ": " << obstacle;
-  }
-  const How& way() const { return GetParam().way; }
-  GradientSet set(const std::vector<std::int64_t>& elements) const {
-    GradientSet made = set_of(elements);
-    if (!way().grouped) made.groups.clear();
-    return made;
-  }
-  void run(int ranks, const std::function<void(Transport&)>& body) const {
-    GetParam().world.run(ranks, body);
-  }
-  /// What each rank is told when a step goes wrong; `body` submits and returns.
-  std::vector<Status> failures(
-      const GradientSet& set, milliseconds limit,
-      const std::function<void(GradientReducer&, Gradients&, int rank)>& body) const {
-    std::vector<Status> said(3);
-    run(3, [&](Transport& transport) {
-      auto reducer = reducer_of(set, transport, options_of(way(), limit));
-      Gradients gradients(set, transport.rank());
-      body(*reducer, gradients, transport.rank());
-      Status& status = said[static_cast<std::size_t>(transport.rank())];
-      status = reducer->wait_all();
-      EXPECT_EQ(reducer->wait_all().message(), status.message());
-      EXPECT_EQ(reducer->submit(0, gradients.buffer(0)).message(), status.message());
-    });
-    return said;
-  }
-};
-
-std::vector<Setting> settings() {
-  std::vector<Setting> all;
-  for (const WorldKind& world : {loopback_world(), gloo_world()}) {
-    for (const How& way : kWays) all.push_back({world, way});
-  }
-  return all;
-}
 
 INSTANTIATE_TEST_SUITE_P(All, ReducerOver, ::testing::ValuesIn(settings()),
                          [](const auto& setting) {
@@ -185,6 +43,279 @@ TEST_P(ReducerOver, SumsWhatComesInADifferentOrderOnEveryRank) {
     } else {
       EXPECT_GT(stats.control_messages, 0);
     }
+  });
+}
+
+TEST_P(ReducerOver, AnAbsentGradientCountsAsZerosAndGetsTheSumOfTheOthers) {
+  const GradientSet declared = set({3, 5, 2});
+  run(3, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of(way()));
+    for (int step = 0; step < 2; ++step) {
+      std::vector<float> a(3, 1), b(5, 7), c(2, 7);
+      expect_ok(reducer->submit("g0", buffer_of(a, DType::kFp32)));
+      if (transport.rank() == 1) {
+        expect_ok(reducer->submit_absent("g1", buffer_of(b, DType::kFp32)));
+      } else {
+        expect_ok(reducer->submit("g1", buffer_of(b, DType::kFp32)));
+      }
+      expect_ok(reducer->submit_absent("g2", buffer_of(c, DType::kFp32)));  // on all ranks
+      expect_ok(reducer->wait_all());
+      EXPECT_EQ(a, std::vector<float>(3, 3));
+      EXPECT_EQ(b, std::vector<float>(5, 14));
+      EXPECT_EQ(c, std::vector<float>(2, 0));
+    }
+  });
+}
+
+TEST_P(ReducerOver, UnequalSharesWeighTheGradients) {
+  const GradientSet declared = set({3, 1});
+  run(2, [&](Transport& transport) {
+    ReducerOptions options = options_of(way());
+    options.scale_in = transport.rank() == 0 ? 0.75 : 0.25;
+    options.scale_out = 8;
+    auto reducer = reducer_of(declared, transport, options);
+    std::vector<float> a(3, transport.rank() == 0 ? 1.F : 5.F), b(1, 4);
+    expect_ok(reducer->submit(1, buffer_of(b, DType::kFp32)));
+    expect_ok(reducer->submit(0, buffer_of(a, DType::kFp32)));
+    expect_ok(reducer->wait_all());
+    EXPECT_EQ(a, std::vector<float>(3, 16));
+    EXPECT_EQ(b, std::vector<float>(1, 32));
+  });
+}
+
+// Sums in `wire` are within the bound that the header states, and half as many bytes travel.
+void compress(const Setting& setting, DType wire, double u) {
+  constexpr int kWidth = 3;
+  constexpr std::size_t kCount = 3000;
+  GradientSet declared = set_of({kCount, 1});
+  if (!setting.way.grouped) declared.groups.clear();
+  const auto drawn = [](int rank) {
+    Rng rng(static_cast<std::uint64_t>(rank) + 11);
+    std::vector<float> values(kCount);
+    for (float& value : values) {
+      value = static_cast<float>((rng.uniform() - 0.5) * (rng.below(2) == 0 ? 1 : 1e-4));
+    }
+    return values;
+  };
+  setting.world.run(kWidth, [&](Transport& transport) {
+    ReducerOptions options = options_of(setting.way);
+    options.wire_type = wire;
+    auto reducer = reducer_of(declared, transport, options);
+    std::vector<float> sums = drawn(transport.rank()), one = {1};
+    expect_ok(reducer->submit(0, buffer_of(sums, DType::kFp32)));
+    expect_ok(reducer->submit(1, buffer_of(one, DType::kFp32)));
+    expect_ok(reducer->wait_all());
+    EXPECT_EQ(reducer->stats().payload_bytes, 2 * (static_cast<std::int64_t>(kCount) + 1));
+    double largest = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      double exact = 0, magnitude = 0;
+      for (int r = 0; r < kWidth; ++r) {
+        const double value = drawn(r)[i];
+        exact += value;
+        magnitude += std::abs(value);
+      }
+      const double bound =
+          (std::pow(1 + u, kWidth) - 1) * magnitude + (wire == DType::kFp16 ? kWidth * 0x1p-25 : 0);
+      ASSERT_LE(std::abs(static_cast<double>(sums[i]) - exact), bound) << "element " << i;
+      largest = std::max(largest, std::abs(static_cast<double>(sums[i]) - exact) / bound);
+    }
+    EXPECT_GT(largest, 0.1);  // the bound is not idle
+  });
+}
+
+TEST_P(ReducerOver, Fp16OnTheWireIsAsExactAsStated) { compress(GetParam(), DType::kFp16, 0x1p-11); }
+TEST_P(ReducerOver, Bf16OnTheWireIsAsExactAsStated) { compress(GetParam(), DType::kBf16, 0x1p-8); }
+
+TEST_P(ReducerOver, ThreadsMaySubmitAtTheSameTime) {
+  const GradientSet declared = set(std::vector<std::int64_t>(40, 100));
+  run(2, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of(way()));
+    Gradients gradients(declared, transport.rank());
+    for (int step = 0; step < 3; ++step) {
+      gradients.fill(step);
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+          for (int g = t; g < 40; g += 4) expect_ok(reducer->submit(g, gradients.buffer(g)));
+        });
+      }
+      expect_ok(reducer->wait_all());
+      for (std::thread& thread : threads) thread.join();
+      gradients.expect_sums(2, step);
+    }
+  });
+}
+
+class EveryWay : public ::testing::TestWithParam<How> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryWay, ::testing::ValuesIn(kWays),
+                         [](const auto& way) { return spell(way.param); });
+
+TEST_P(EveryWay, EightRanksAndTwoHundredGradientsInRandomOrders) {
+  Rng rng(3);
+  std::vector<std::int64_t> elements;
+  for (int g = 0; g < 200; ++g) elements.push_back(static_cast<std::int64_t>(rng.below(3000)));
+  GradientSet declared = set_of(elements, 7);
+  if (!GetParam().grouped) declared.groups.clear();
+  loopback_world().run(8, [&](Transport& transport) {
+    ReducerOptions options = options_of(GetParam());
+    options.cache_capacity = 150;  // fewer than there are
+    options.fusion_bytes = 100'000;
+    options.cycle = std::chrono::microseconds(100);
+    auto reducer = reducer_of(declared, transport, options);
+    Gradients gradients(declared, transport.rank());
+    Rng order(static_cast<std::uint64_t>(transport.rank()) + 100);
+    for (int step = 0; step < 3; ++step) {
+      gradients.fill(step);
+      for (const int g : shuffled(gradients.count(), order)) {
+        expect_ok(reducer->submit(g, gradients.buffer(g)));
+        if (order.below(20) == 0) std::this_thread::yield();
+      }
+      expect_ok(reducer->wait_all());
+      gradients.expect_sums(8, step);
+    }
+  });
+}
+
+TEST(CachedReducer, AsksTheCoordinatorInTheFirstStepOnly) {
+  const GradientSet declared = set_of({4, 4, 4, 4});
+  loopback_world().run(3, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of({Coordination::kCached}));
+    Gradients gradients(declared, transport.rank());
+    std::vector<std::int64_t> coordinated;
+    for (int step = 0; step < 4; ++step) {
+      for (const int g : {3, 1, 0, 2}) expect_ok(reducer->submit(g, gradients.buffer(g)));
+      expect_ok(reducer->wait_all());
+      coordinated.push_back(reducer->stats().coordinated);
+    }
+    EXPECT_GT(coordinated[0], 0);
+    EXPECT_EQ(coordinated[3], coordinated[0]);
+    EXPECT_EQ(reducer->stats().hits, 3 * 2);
+  });
+}
+
+TEST(CachedReducer, ASizeThatChangesOnAllRanksIsAgreedOnAnew) {
+  const GradientSet declared = set_of({4, 4, 4, 4});
+  loopback_world().run(3, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of({Coordination::kCached}));
+    for (const std::int64_t size : {4, 4, 9, 9, 4}) {
+      Gradients gradients(set_of({size, 4, 4, 4}), transport.rank());
+      gradients.fill(0);
+      for (const int g : {0, 1, 2, 3}) expect_ok(reducer->submit(g, gradients.buffer(g)));
+      expect_ok(reducer->wait_all());
+      gradients.expect_sums(3, 0);
+    }
+    EXPECT_EQ(reducer->stats().invalidations, 2);
+  });
+}
+
+TEST(CachedReducer, ASmallCacheEvictsAndStaysRight) {
+  const GradientSet declared = set_of({4, 4, 4, 4}, 1);
+  loopback_world().run(2, [&](Transport& transport) {
+    ReducerOptions options = options_of({Coordination::kCached});
+    options.cache_capacity = 3;
+    auto reducer = reducer_of(declared, transport, options);
+    Gradients gradients(declared, transport.rank());
+    for (int step = 0; step < 5; ++step) {
+      gradients.fill(step);
+      for (const int g : {0, 1, 2, 3}) expect_ok(reducer->submit(g, gradients.buffer(g)));
+      expect_ok(reducer->wait_all());
+      gradients.expect_sums(2, step);
+    }
+    EXPECT_GT(reducer->stats().evictions, 0);
+  });
+}
+
+TEST(CoordinatedReducer, FusesUpToTheThreshold) {
+  const GradientSet declared = set_of({10, 10, 10, 10, 10, 10, 10}, 7);
+  loopback_world().run(2, [&](Transport& transport) {
+    ReducerOptions options = options_of({Coordination::kCoordinator});
+    options.fusion_bytes = 3 * 10 * 4;
+    auto reducer = reducer_of(declared, transport, options);
+    Gradients gradients(declared, transport.rank());
+    for (int g = 0; g < 7; ++g) expect_ok(reducer->submit(g, gradients.buffer(g)));
+    expect_ok(reducer->wait_all());
+    EXPECT_EQ(reducer->stats().all_reduces, 3);  // 3, 3, 1: the group is ready at once
+  });
+}
+
+TEST(PlannedReducer, KeepsThePlansOrderAndSaysWhatThatCost) {
+  const GradientSet declared = set_of({4, 4, 4, 4});
+  loopback_world().run(2, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of({}));
+    Gradients gradients(declared, transport.rank());
+    for (const int g : {2, 3, 0}) expect_ok(reducer->submit(g, gradients.buffer(g)));
+    EXPECT_EQ(reducer->stats().all_reduces, 0);
+    expect_ok(reducer->submit(1, gradients.buffer(1)));
+    expect_ok(reducer->wait_all());
+    const auto delays = reducer->delays();
+    ASSERT_EQ(delays.size(), 2U);
+    EXPECT_EQ(delays[0], 0);
+    EXPECT_GT(delays[1], 0);
+    EXPECT_EQ(reducer->stats().delay_ns, delays[1]);
+  });
+}
+
+TEST(PlannedReducer, GradientsMadeInTheirPlacesAreNotCopied) {
+  const GradientSet declared = set_of({4, 100, 7});
+  loopback_world().run(2, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of({}));
+    for (int step = 0; step < 2; ++step) {
+      std::vector<Buffer> places;
+      for (const int g : {0, 1, 2}) {
+        auto place = reducer->place_of(g);
+        ASSERT_TRUE(place.ok()) << place.status().message();
+        places.push_back(*place);
+        std::fill_n(static_cast<float*>(place->data), place->bytes / sizeof(float), g + 1.F);
+        expect_ok(reducer->submit(g, *place));
+      }
+      expect_ok(reducer->wait_all());
+      for (const int g : {0, 1, 2}) {
+        const auto* sums = static_cast<const float*>(places[static_cast<std::size_t>(g)].data);
+        EXPECT_EQ(sums[0], 2 * (g + 1.F));
+      }
+    }
+    EXPECT_EQ(reducer->stats().copied_bytes, 0);
+  });
+}
+
+// The same buckets in the same order, by the same algorithms, as the replayer of the plan.
+TEST(PlannedReducer, TakesGroupsOrderAndAlgorithmsFromAPlan) {
+  for (const AllReduce algorithm : {AllReduce::kTree, AllReduce::kFlow}) {
+    const Plan plan = make_plan({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, algorithm});
+    loopback_world().run(4, [&](Transport& transport) {
+      const GradientSet declared = gradients_of(plan, transport.rank());
+      ASSERT_EQ(declared.groups.size(), plan.buckets.size());
+      auto reducer = reducer_of(declared, transport, options_of({}));
+      std::vector<std::vector<double>> values;
+      for (const Gradient& gradient : declared.gradients) {
+        values.emplace_back(static_cast<std::size_t>(gradient.elements), transport.rank() + 1.0);
+      }
+      for (std::size_t g = values.size(); g-- > 0;) {
+        expect_ok(reducer->submit(static_cast<int>(g), buffer_of(values[g], DType::kFp64)));
+      }
+      expect_ok(reducer->wait_all());
+      for (const auto& sums : values) EXPECT_EQ(sums, std::vector<double>(sums.size(), 10.0));
+    });
+  }
+}
+
+TEST(PlannedReducer, TheReplicasOfAStageReduceAmongThemselves) {
+  const Plan plan = make_plan({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 1});
+  loopback_world().run(4, [&](Transport& transport) {
+    ReducerOptions options = options_of({});
+    options.group = plan.stage_of_rank(transport.rank());
+    const GradientSet declared = gradients_of(plan, transport.rank());
+    auto reducer = reducer_of(declared, transport, options);
+    for (std::size_t g = 0; g < declared.gradients.size(); ++g) {
+      const auto place = reducer->place_of(static_cast<int>(g));
+      ASSERT_TRUE(place.ok());
+      auto* values = static_cast<double*>(place->data);
+      std::fill_n(values, declared.gradients[g].elements, transport.rank());
+      expect_ok(reducer->submit(static_cast<int>(g), *place));
+    }
+    expect_ok(reducer->wait_all());
+    const auto place = reducer->place_of(0);
+    EXPECT_EQ(*static_cast<const double*>(place->data), transport.rank() < 2 ? 1 : 5);
   });
 }
 
