@@ -5,6 +5,7 @@
 //                                                          bert, small
 //   gradient_reducer_bench sizes SET                       the elements of its gradients
 //   gradient_reducer_bench and [RANKS]                     two ways to combine bits of all ranks
+#include "ir/median.h"
 #include "ir/reduction_tree.h"
 #include "ir/rng.h"
 #include "tests/bench/gloo_ranks.h"
@@ -119,9 +120,10 @@ class Steps {
     const std::int64_t all = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
     flat_.assign(static_cast<std::size_t>(all), 1.F);
     ways_.push_back({"gloo", nullptr, false, {}, {}});
-    // As many groups as the paper's best number, or PyTorch's default size of a bucket.
+    // PyTorch's default size of a bucket, and no more than about sixteen.
     const std::int64_t bucket = std::max<std::int64_t>(std::int64_t{25} << 20, all * 4 / 16);
     add("planned", Coordination::kPlanned, bucket, true);
+    add("planned, one group", Coordination::kPlanned, all * 4, true);
     add("planned, copied", Coordination::kPlanned, bucket, false);
     add("cached", Coordination::kCached, 0, false);
     add("cached, 5 groups", Coordination::kCached, all * 4 / 5 + 1, false);
