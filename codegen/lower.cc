@@ -14,9 +14,10 @@
 namespace agpcs {
 namespace {
 
-/// Ranks follow the cluster's device order among the devices that the strategy uses.
-std::map<DeviceId, int> number_ranks(const Strategy& strategy) {
+/// Ranks follow the cluster's device order.
+std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& strategy, Ranks with) {
   std::map<DeviceId, int> ranks;
+  for (DeviceId id = 0; id < cluster.device_count() && with == Ranks::kAll; ++id) ranks[id] = 0;
   for (const StageSpec& spec : strategy.stages) {
     for (const DeviceId device : spec.devices) ranks[device] = 0;
   }
@@ -26,8 +27,8 @@ std::map<DeviceId, int> number_ranks(const Strategy& strategy) {
 }
 
 std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
-                                    const Strategy& strategy) {
-  const std::map<DeviceId, int> ranks = number_ranks(strategy);
+                                    const Strategy& strategy,
+                                    const std::map<DeviceId, int>& ranks) {
   std::vector<PlanStage> stages;
   for (const StageSpec& spec : strategy.stages) {
     PlanStage stage;
@@ -42,6 +43,25 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
     stages.push_back(std::move(stage));
   }
   return stages;
+}
+
+/// A stage for those of `ranks` that no stage has; none where all have work.
+void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<DeviceId, int> ranks,
+                    Plan& plan) {
+  for (const StageSpec& spec : strategy.stages) {
+    for (const DeviceId device : spec.devices) ranks.erase(device);
+  }
+  if (ranks.empty()) return;
+  const auto index = static_cast<int>(plan.stages.size());
+  PlanStage stage;
+  stage.name = fmt::format("s{}", index);
+  for (const auto& [device, rank] : ranks) {
+    stage.ranks.push_back(rank);
+    stage.devices.push_back(cluster.device_name(device));
+  }
+  stage.samples.resize(stage.ranks.size(), 0);
+  plan.stages.push_back(std::move(stage));
+  plan.programs.push_back({index, {{{Opcode::kReport, -1, -1}, {}}}});
 }
 
 /// Needs: the bucket is not empty, its parameters have one type.
@@ -71,7 +91,7 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
 }  // namespace
 
 Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& training,
-                   const Strategy& strategy, const MadeBy& made_by) {
+                   const Strategy& strategy, const MadeBy& made_by, Ranks with) {
   Plan plan;
   plan.made_by = made_by;
   plan.model = graph.name;
@@ -82,7 +102,8 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.training = training;
   plan.micro_batches = strategy.micro_batches;
   plan.schedule = strategy.schedule;
-  plan.stages = lower_stages(graph, cluster, strategy);
+  const std::map<DeviceId, int> ranks = number_ranks(cluster, strategy, with);
+  plan.stages = lower_stages(graph, cluster, strategy, ranks);
   plan.cuts = cuts_between(graph, strategy.stage_of, training.precision);
   plan.flows = strategy.flows;
   for (std::size_t f = 0; f < plan.flows.size(); ++f) plan.flows[f].name = fmt::format("f{}", f);
@@ -94,6 +115,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     plan.programs.push_back(stage_program(plan, timetable, stage));
   }
+  add_idle_stage(cluster, strategy, ranks, plan);
   return plan;
 }
 

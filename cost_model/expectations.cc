@@ -10,6 +10,7 @@ namespace {
 std::vector<double> expected_values(const Plan& plan, const Estimate& estimate) {
   std::vector<double> values = {estimate.step_seconds, estimate.samples_per_second};
   for (std::size_t s = 0; s < estimate.stages.size(); ++s) {
+    if (plan.stages[s].idle()) continue;
     const StageEstimate& stage = estimate.stages[s];
     values.push_back(stage.forward_seconds);
     values.push_back(stage.backward_seconds);

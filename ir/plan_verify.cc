@@ -152,8 +152,23 @@ class StructureChecker {
              "ranks ascend");
       }
     }
+    if (stage.idle()) return check_idle(index);
     check_samples(stage);
     check_operators(stage);
+  }
+
+  void check_idle(std::size_t index) {
+    const PlanStage& stage = plan_.stages[index];
+    if (index == 0 || index + 1 < plan_.stages.size()) {
+      fail(fmt::format("stage {} has no operators", stage.name),
+           "ranks without work are in one stage, the last of several");
+    }
+    for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+      if (stage.samples[i] == 0) continue;
+      return fail(fmt::format("stage {} has no operators, but rank {} takes {} samples", stage.name,
+                              stage.ranks[i], stage.samples[i]),
+                  "idle ranks take 0 samples");
+    }
   }
 
   void check_samples(const PlanStage& stage) {
@@ -173,7 +188,6 @@ class StructureChecker {
   }
 
   void check_operators(const PlanStage& stage) {
-    if (stage.operators.empty()) fail(fmt::format("stage {} has no operators", stage.name));
     for (const PlanStage::Run& run : stage.operators) {
       if (run.count < 1 || run.count > kLargest || (run.count == 1) != (run.first == run.last)) {
         fail(fmt::format("stage {}: {} operators from '{}' to '{}'", stage.name, run.count,

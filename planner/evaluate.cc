@@ -45,7 +45,8 @@ Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& m
     AGPCS_RETURN_IF_ERROR(
         verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));
   }
-  AGPCS_TRY(Plan plan, lower(problem.graph, problem.cluster, problem.training, strategy, made_by));
+  AGPCS_TRY(Plan plan, lower(problem.graph, problem.cluster, problem.training, strategy, made_by,
+                             problem.options.ranks));
   if (kVerifyEveryCandidate) AGPCS_RETURN_IF_ERROR(verify_plan(plan));
   return plan;
 }
@@ -54,7 +55,7 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
   AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
   MemoryFit worst;
   bool first = true;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {  // idle ranks need none
     for (std::size_t i = 0; i < plan.stages[s].ranks.size(); ++i) {
       MemoryFit fit;
       fit.rank = plan.stages[s].ranks[i];

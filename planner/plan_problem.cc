@@ -98,7 +98,6 @@ class Planner {
     std::optional<Strategy> nearest;
     std::int64_t least = 0;
     for (Strategy& strategy : strategies) {
-      if (leaves_devices_out(problem_, strategy)) continue;
       if (kVerifyEveryCandidate) {
         AGPCS_RETURN_IF_ERROR(
             verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch));

@@ -42,11 +42,4 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   return std::unique_ptr<const Problem>(std::move(problem));
 }
 
-bool leaves_devices_out(const Problem& problem, const Strategy& strategy) {
-  if (!problem.options.all_devices) return false;
-  std::size_t used = 0;
-  for (const StageSpec& spec : strategy.stages) used += spec.devices.size();
-  return used < problem.cluster.devices.size();
-}
-
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 // Problem: what is to be planned. Strategies compete on `evaluate`.
 #pragma once
 
+#include "codegen/lower.h"
 #include "cost_model/cost_table.h"
 #include "cost_model/simulator.h"
 #include "ir/cluster.h"
@@ -25,7 +26,7 @@ inline constexpr std::int64_t kMostMicroBatches = 4096;
 struct ProblemOptions {
   std::int64_t bucket_bytes = 0;   ///< most bytes of gradients in a bucket; 0: the planner chooses
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
-  bool all_devices = false;        ///< only strategies that leave no device of the cluster out
+  Ranks ranks = Ranks::kUsed;      ///< that plans have
   int most_blocks = 1000;          ///< that graphs are coarsened to, about (`BlockOptions`)
 };
 
@@ -52,9 +53,6 @@ struct Problem {
  private:
   Problem() = default;
 };
-
-/// Whether the problem wants all devices, and the strategy leaves some out.
-bool leaves_devices_out(const Problem& problem, const Strategy& strategy);
 
 /// A strategy with its plan and what the simulator says of it.
 struct Evaluated {

@@ -30,7 +30,7 @@ bool leave_out_missing(const Cluster& cluster, Plan& plan) {
       devices.push_back(stage.devices[i]);
       samples.push_back(stage.samples[i]);
     }
-    missing = missing || devices.size() < stage.devices.size();
+    missing = missing || (devices.size() < stage.devices.size() && !stage.idle());
     stage.devices = std::move(devices);
     stage.samples = std::move(samples);
   }
@@ -115,8 +115,9 @@ Result<double> running_seconds(const Problem& problem, Plan running) {
 std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running) {
   Plan left = running;
   const bool missing = leave_out_missing(problem.cluster, left);
-  const bool stranded = std::any_of(left.stages.begin(), left.stages.end(),
-                                    [](const PlanStage& stage) { return stage.devices.empty(); });
+  const bool stranded =
+      std::any_of(left.stages.begin(), left.stages.end(),
+                  [](const PlanStage& stage) { return stage.devices.empty() && !stage.idle(); });
   if (stranded) return {};
   Result<Strategy> strategy = strategy_of_plan(left, problem.graph, problem.cluster);
   if (!strategy.ok()) return {};

@@ -39,7 +39,8 @@ std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running);
 /// The best plan found on the problem's hardware: the search begins from `warm_starts` and from the
 /// best seeds, as that of `plan_problem` does. Nothing where it saves less than `least_gain`. Same
 /// problem, plan and seed: same plan. Needs: `running` is for the problem's graph and training.
-/// To have a plan for exactly the devices of the cluster, set ProblemOptions::all_devices.
+/// To have a plan for exactly the devices of the cluster, some of them idle perhaps, set
+/// ProblemOptions::ranks.
 Result<std::optional<Replanned>> replan(const Problem& problem, const Plan& running,
                                         const ReplanOptions& options);
 

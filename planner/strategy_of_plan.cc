@@ -36,6 +36,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
   strategy.stage_of.resize(graph.ops.size());
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));
   for (std::size_t s = 0; s < stages.size(); ++s) {
+    if (plan.stages[s].idle()) continue;
     for (const OpId op : stages[s]) {
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }

@@ -12,8 +12,9 @@
 namespace agpcs {
 
 /// The strategy of `plan`, with its buckets: lowered again it gives the same stages, cuts, buckets
-/// and programs. Needs: a plan that verifies against graph and cluster. Errors: a device, operator
-/// or parameter that is not there. Cost: O(operators + parameters log).
+/// and programs; idle ranks are in no strategy. Needs: a plan that verifies against graph and
+/// cluster. Errors: a device, operator or parameter that is not there. Cost: O(operators +
+/// parameters log).
 Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cluster& cluster);
 
 }  // namespace agpcs

@@ -166,9 +166,6 @@ class Search : public StrategySearch {
       const double lacking = static_cast<double>(score.lacking) / fixed_.least_memory;
       place.outcome.cost = kBroken * (1 + lacking) + std::min(place.outcome.cost, 1e3);
     }
-    if (leaves_devices_out(problem_, strategy)) {
-      place.outcome.cost = std::max(place.outcome.cost, 2 * kBroken);
-    }
     place.strategy = std::move(strategy);
     return place;
   }

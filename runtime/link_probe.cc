@@ -14,7 +14,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <set>
+#include <map>
 #include <utility>
 
 namespace agpcs {
@@ -35,13 +35,17 @@ constexpr std::int64_t kLast = -1;
 /// Above all tags of a plan's messages (flat_program.cc).
 constexpr std::uint64_t kTag = std::uint64_t{1} << 61;
 
+std::vector<Pair> pairs_of(const Plan& plan) {
+  std::vector<Pair> pairs;
+  for (const LinkTraffic& traffic : link_traffic(plan))
+    pairs.emplace_back(traffic.from, traffic.to);
+  return pairs;
+}
+
 class LinkProbe {
  public:
   LinkProbe(const Plan& plan, Transport& transport, std::chrono::milliseconds limit)
-      : transport_(transport),
-        limit_(limit),
-        pairs_(exchanging_ranks(plan)),
-        payload_(kMostBytes) {}
+      : transport_(transport), limit_(limit), pairs_(pairs_of(plan)), payload_(kMostBytes) {}
 
   Status run() {
     const int rank = transport_.rank();
@@ -158,41 +162,83 @@ Status sum_over_ranks(std::vector<double>& figures, const Plan& plan, Transport&
   return transport.wait(Stream::kCollective, ticket, limit);
 }
 
-}  // namespace
+class TrafficCounter {
+ public:
+  explicit TrafficCounter(const Plan& plan) : plan_(plan) {}
 
-std::vector<Pair> exchanging_ranks(const Plan& plan) {
-  std::set<Pair> pairs;
-  for (const PlanStage& stage : plan.stages) {
+  std::vector<LinkTraffic> run() {
+    for (const PlanStage& stage : plan_.stages) add_ring(stage, 0, 0);
+    for (const PlanBucket& bucket : plan_.buckets) add_bucket(bucket);
+    for (std::size_t c = 0; c < plan_.cuts.size(); ++c) add_cut(static_cast<int>(c));
+    std::vector<LinkTraffic> found;
+    for (const auto& [pair, traffic] : traffic_) found.push_back(traffic);
+    return found;
+  }
+
+ private:
+  void add(int from, int to, double bytes, double messages) {
+    LinkTraffic& traffic = traffic_[{from, to}];
+    traffic = {from, to, traffic.bytes + bytes, traffic.messages + messages};
+  }
+
+  /// Idle ranks are in the ring of the report alone.
+  void add_ring(const PlanStage& stage, double bytes, double messages) {
     const std::size_t n = stage.ranks.size();
-    for (std::size_t i = 0; i < n && n > 1; ++i) {
-      pairs.emplace(stage.ranks[i], stage.ranks[(i + 1) % n]);
+    const int ranks = plan_.rank_count();
+    for (std::size_t i = 0; i < n; ++i) {
+      const int rank = stage.ranks[i];
+      if (stage.idle()) {
+        add(rank, (rank + 1) % ranks, 0, 0);
+        add((rank + ranks - 1) % ranks, rank, 0, 0);
+      } else if (n > 1) {
+        add(rank, stage.ranks[(i + 1) % n], bytes, messages);
+      }
     }
   }
-  for (const PlanFlow& flow : plan.flows) {
-    const std::vector<int>& ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
+
+  void add_bucket(const PlanBucket& bucket) {
+    const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
+    const auto members = static_cast<double>(stage.ranks.size());
+    const double bytes =
+        static_cast<double>(bucket.elements()) * static_cast<double>(size_of(bucket.type));
+    if (bucket.flow < 0) {  // a ring's: every rank sends 2 (n - 1) parts of n
+      return add_ring(stage, 2 * (members - 1) / members * bytes, 2 * (members - 1));
+    }
+    const PlanFlow& flow = plan_.flows[static_cast<std::size_t>(bucket.flow)];
     for (const FlowStep& step : flow.steps) {
       for (const FlowMessage& message : step.messages) {
-        pairs.emplace(ranks[static_cast<std::size_t>(message.from)],
-                      ranks[static_cast<std::size_t>(message.to)]);
+        add(stage.ranks[static_cast<std::size_t>(message.from)],
+            stage.ranks[static_cast<std::size_t>(message.to)], bytes / members / flow.sub_chunks,
+            1);
       }
     }
   }
-  for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
-    const Cut& cut = plan.cuts[c];
-    for (const int rank : plan.stages[static_cast<std::size_t>(cut.from)].ranks) {
-      for (const Transfer& transfer : transfers(plan, static_cast<int>(c), rank)) {
-        pairs.emplace(rank, transfer.peer);
+
+  void add_cut(int index) {
+    const Cut& cut = plan_.cuts[static_cast<std::size_t>(index)];
+    const auto times = static_cast<double>(plan_.micro_batches);
+    for (const int rank : plan_.stages[static_cast<std::size_t>(cut.from)].ranks) {
+      for (const Transfer& transfer : transfers(plan_, index, rank)) {
         const CutTensor& tensor = cut.tensors[static_cast<std::size_t>(transfer.tensor)];
-        if (tensor.gradient) pairs.emplace(transfer.peer, rank);
+        const double bytes = static_cast<double>(transfer.rows * tensor.elements_per_row()) *
+                             static_cast<double>(size_of(tensor.type)) * times;
+        add(rank, transfer.peer, bytes, times);
+        if (tensor.gradient) add(transfer.peer, rank, bytes, times);
       }
     }
   }
-  return {pairs.begin(), pairs.end()};
-}
+
+  const Plan& plan_;
+  std::map<Pair, LinkTraffic> traffic_;
+};
+
+}  // namespace
+
+std::vector<LinkTraffic> link_traffic(const Plan& plan) { return TrafficCounter(plan).run(); }
 
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
                                                  std::chrono::milliseconds limit) {
-  const std::vector<Pair> pairs = exchanging_ranks(plan);
+  const std::vector<Pair> pairs = pairs_of(plan);
   if (pairs.empty()) return std::vector<LinkMeasurement>();
   LinkProbe probe(plan, transport, limit);
   Status status = probe.run();

@@ -1,13 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/link_watch.h"
 
+#include "runtime/drift_expectation.h"
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace agpcs {
+namespace {
+
+constexpr double kMatters = 0.1;  // part of a step
+
+const LinkMeasurement* find(const std::vector<LinkMeasurement>& links, int from, int to) {
+  const auto found = std::find_if(links.begin(), links.end(), [&](const LinkMeasurement& link) {
+    return link.from == from && link.to == to;
+  });
+  return found == links.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+LinkWatch::LinkWatch(const Plan& plan)
+    : traffic_(link_traffic(plan)), step_seconds_(step_seconds(plan)) {}
+
+bool LinkWatch::differs() const {
+  const std::vector<LinkChange> changes = changed_links(told_, now_);
+  if (asked_) return !changes.empty();
+  return std::any_of(changes.begin(), changes.end(), [&](const LinkChange& change) {
+    const LinkMeasurement* was = find(told_, change.from, change.to);
+    const LinkMeasurement* is = find(now_, change.from, change.to);
+    const auto sent = std::find_if(traffic_.begin(), traffic_.end(), [&](const LinkTraffic& t) {
+      return t.from == change.from && t.to == change.to;
+    });
+    if (was == nullptr || is == nullptr || sent == traffic_.end()) return false;
+    const double more = sent->bytes * (is->seconds_per_byte - was->seconds_per_byte) +
+                        sent->messages * (is->latency_seconds - was->latency_seconds);
+    return std::abs(more) > kMatters * step_seconds_;
+  });
+}
 
 bool LinkWatch::due(bool suspected, bool asked) {
   if (rest_ > 0) --rest_;
+  asked_ = asked || (confirming_ && asked_);
   return before_.empty() || confirming_ || asked || (suspected && rest_ == 0);
 }
 
@@ -17,13 +52,13 @@ bool LinkWatch::note(std::vector<LinkMeasurement> probed) {
     before_ = told_ = now_;
     return false;
   }
-  const bool differs = !changed_links(told_, now_).empty();
-  if (differs && confirming_) {
+  const bool changed = differs();
+  if (changed && confirming_) {
     accept();
     return true;
   }
-  confirming_ = differs;
-  if (!differs) {
+  confirming_ = changed;
+  if (!changed) {
     rest_ = patience_;
     patience_ = std::min(2 * patience_, kMostPatience);
   }

@@ -11,10 +11,14 @@ namespace agpcs {
 /// The links of one plan. Deterministic, and fed with what all ranks know: all probe at the same
 /// step and draw the same conclusion.
 ///
-/// Two probes in a row must find a change (`changed_links`), for one may have met other traffic.
+/// Two probes in a row must find a change (`changed_links`), for one may have met other traffic. A
+/// suspicion is confirmed by changes that alter a step by a tenth: links within a busy machine
+/// change by factors of their own accord, and mostly it does not matter. Who asks is told of all,
+/// for a plan may hardly use what recovers.
 /// Probes that find nothing make suspicions wait: twice as many exchanges each time.
 class LinkWatch {
  public:
+  explicit LinkWatch(const Plan& plan);
   /// After an exchange: whether to probe before the next step. The first probe of a plan is due at
   /// once; later ones when communication is `suspected` to have changed, when rank 0 `asked`, or to
   /// confirm what the last probe found.
@@ -31,8 +35,12 @@ class LinkWatch {
 
  private:
   static constexpr int kMostPatience = 256;  // exchanges
+  bool differs() const;
+
+  std::vector<LinkTraffic> traffic_;
+  double step_seconds_ = 0;  // expected
   std::vector<LinkMeasurement> before_, told_, now_;
-  bool confirming_ = false;
+  bool asked_ = false, confirming_ = false;
   int patience_ = 1, rest_ = 0;  // exchanges: that suspicions wait next time; that they still do
 };
 

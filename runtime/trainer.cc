@@ -51,7 +51,7 @@ struct Generation {
   std::unique_ptr<Replayer> replayer;
   std::optional<StepStatistics> statistics;
   std::optional<DriftDetector> detector;
-  LinkWatch links;
+  std::optional<LinkWatch> links;
   int steps = 0;
 };
 
@@ -133,8 +133,8 @@ class PlanTrainer final : public Trainer {
 
 Status PlanTrainer::begin(const Plan& plan) {
   auto first = std::make_unique<Generation>();
-  const std::int64_t begin = steady_nanoseconds();
   first->plan = plan;
+  const std::int64_t begin = steady_nanoseconds();
   first->transport = std::make_unique<RenumberedGroups>(transport_, next_group_);
   next_group_ += world_group(plan) + 1;
   AGPCS_TRY(first->executor, make_executor_());
@@ -142,6 +142,7 @@ Status PlanTrainer::begin(const Plan& plan) {
                                               *first->executor, options_.replay));
   first->statistics.emplace(first->plan, rank_);
   first->detector.emplace(first->plan, options_.drift);
+  first->links.emplace(first->plan);
   now_ = std::move(first);
   prepare_seconds_ = seconds_since(begin);
   return {};
@@ -193,7 +194,7 @@ void PlanTrainer::read_report(const StepReport& report) {
     std::copy(first, first + kQuantityCount, by_rank[r].begin());
   }
   drift_ = now_->detector->add(report.step, by_rank);
-  look_at_links_ = now_->links.due(now_->detector->suspects_links(), words[kPlanWord] == kProbe) &&
+  look_at_links_ = now_->links->due(now_->detector->suspects_links(), words[kPlanWord] == kProbe) &&
                    transport_.size() > 1;
   if (words[kPlanWord] == kKeep) now_->detector->accept();
   announced_bytes_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(words[kPlanWord]));
@@ -226,12 +227,12 @@ Result<bool> PlanTrainer::probe() {
   AGPCS_TRY(auto probed, probe_links(now_->plan, *now_->transport, options_.replay.limit));
   probed_at_ = steady_nanoseconds();
   probe_seconds_ = static_cast<double>(probed_at_ - begin) * 1e-9;
-  return now_->links.note(std::move(probed));
+  return now_->links->note(std::move(probed));
 }
 
 Status PlanTrainer::handle_drift() {
   if (transport_.size() > 1) AGPCS_RETURN_IF_ERROR(probe().status());
-  now_->links.accept();
+  now_->links->accept();
   tell_drift();
   return {};
 }
@@ -239,8 +240,8 @@ Status PlanTrainer::handle_drift() {
 void PlanTrainer::tell_drift() {
   TrainerEvent drift = event(TrainerEvent::Kind::kDrift);
   drift.changes = drift_;
-  drift.before = now_->links.before();
-  drift.now = now_->links.now();
+  drift.before = now_->links->before();
+  drift.now = now_->links->now();
   tell(drift);
   if (!replanning_) return;
   proposal_.reset();  // it was made for hardware that is no more
@@ -251,8 +252,8 @@ void PlanTrainer::tell_drift() {
 
 // Rank 0, before each exchange: while something is not as it was when the job began.
 bool PlanTrainer::wants_probe() const {
-  if (rank_ != 0 || now_->links.before().empty()) return false;
-  const bool degraded = moved_ || now_->links.changed() || !now_->detector->established().empty();
+  if (rank_ != 0 || now_->links->before().empty()) return false;
+  const bool degraded = moved_ || now_->links->changed() || !now_->detector->established().empty();
   return degraded &&
          seconds_since(probed_at_) > std::max(kProbeEverySeconds, probe_seconds_ / kProbePart);
 }
@@ -283,7 +284,7 @@ void PlanTrainer::watch_replanning() {
     return consider(std::move(*outcome->value()));
   }
   if (!waiting_ || proposal_) return;
-  if (now_->detector->established().empty() && !now_->links.changed()) {  // all is as it was
+  if (now_->detector->established().empty() && !now_->links->changed()) {  // all is as it was
     waiting_ = false;
     return;
   }
@@ -293,8 +294,8 @@ void PlanTrainer::watch_replanning() {
   hardware.step = next_step_;
   hardware.changes = now_->detector->established();
   hardware.computing = now_->detector->computing();
-  hardware.before = now_->links.before();
-  hardware.now = now_->links.now();
+  hardware.before = now_->links->before();
+  hardware.now = now_->links->now();
   hardware.step_seconds = typical_step();
   replanning_->start(now_->plan, hardware);
 }
@@ -341,7 +342,7 @@ std::string PlanTrainer::too_dear(const Replan& replan) const {
     bytes += item.elements * static_cast<std::int64_t>(sizeof(float));
   }
   double slowest = 0;
-  for (const LinkMeasurement& link : now_->links.now()) {
+  for (const LinkMeasurement& link : now_->links->now()) {
     slowest = std::max(slowest, link.seconds_per_byte);
   }
   const double move = prepare_seconds_ + static_cast<double>(bytes) * slowest;
@@ -403,6 +404,7 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   AGPCS_RETURN_IF_ERROR(move_state(moves, *now_->executor, *next.executor, *next.transport, limit));
   next.statistics.emplace(next.plan, rank_);
   next.detector.emplace(next.plan, options_.drift);
+  next.links.emplace(next.plan);
   now_ = nullptr;  // its replayer goes first
   now_ = std::make_unique<Generation>(std::move(next));
   moved_ = true;

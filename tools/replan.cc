@@ -160,7 +160,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
     return Status(StatusCode::kInfeasible, "no device is left to plan for");
   }
   ProblemOptions wanted;
-  wanted.all_devices = true;
+  wanted.ranks = Ranks::kAll;
   const Cluster now = drifted_cluster(cluster_, drift);
   AGPCS_TRY(const auto problem,
             Problem::make(Graph(graph_), without_devices(now, left), running.training, wanted));

@@ -59,9 +59,9 @@ Planned compile(const Problem& problem) {
 }
 
 std::unique_ptr<const Problem> problem_of(const Graph& graph, const Cluster& cluster,
-                                          const Training& training, bool all_devices) {
+                                          const Training& training, Ranks ranks) {
   ProblemOptions options;
-  options.all_devices = all_devices;
+  options.ranks = ranks;
   return need(Problem::make(Graph(graph), cluster, training, options));
 }
 
@@ -98,13 +98,13 @@ void print_row(const std::string& model, const Cluster& cluster, const char* wha
                const HardwareDrift& drift, Totals& totals) {
   const Cluster drifted = drifted_cluster(cluster, drift);
   double began = now();
-  const auto problem = problem_of(graph, drifted, training, true);
+  const auto problem = problem_of(graph, drifted, training, Ranks::kAll);
   ReplanOptions options;
   options.least_gain = -1;
   const auto warm = need(replan(*problem, running, options));
   const double warm_took = now() - began;
   began = now();
-  const Planned whole = compile(*problem_of(graph, drifted, training, false));
+  const Planned whole = compile(*problem_of(graph, drifted, training, Ranks::kUsed));
   const double whole_took = now() - began;
   const double old = warm->running_step_seconds, best = whole.best.estimate.step_seconds;
   const double got = warm->best.estimate.step_seconds;
@@ -126,7 +126,7 @@ void print_rows(const std::string& path, const std::string& cluster_file, Totals
   ClusterFile file = need(read_cluster(cluster_file));
   const Cluster cluster = need(calibrate(std::move(file.cluster))).cluster;
   const Graph graph = read_graph(path, file.training.loss);
-  const Plan running = compile(*problem_of(graph, cluster, file.training, false)).best.plan;
+  const Plan running = compile(*problem_of(graph, cluster, file.training, Ranks::kUsed)).best.plan;
   const Cluster job = in_use(cluster, running);
   HardwareDrift device, link, both;
   device.devices[0] = kSlower;

@@ -131,6 +131,19 @@ TEST(Lower, RanksFollowTheClusterAmongTheDevicesInUse) {
             "  operators h2 .. l count=5\n");
 }
 
+TEST(Lower, DevicesWithoutWorkAreIdleRanksWhereAllHaveOne) {
+  const Graph graph = skip_model();
+  const Strategy strategy = strategy_of("micro-batches 4\nstage a/1=4 : *\n", graph, two_hosts());
+  const Result<Plan> plan = lower(graph, two_hosts(), training_of(graph, 16), strategy,
+                                  {"0.1.0", 0, "t", "none"}, Ranks::kAll);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(verify_plan_against(*plan, graph, two_hosts()).message(), "");
+  EXPECT_EQ(plan->rank_count(), two_hosts().device_count());
+  EXPECT_EQ(plan->stages[0].ranks, std::vector<int>{1});
+  EXPECT_TRUE(plan->stages[1].idle());
+  EXPECT_EQ(plan->stages[1].devices.front(), "a/0");
+}
+
 TEST(Lower, ATensorGoesStraightToEveryLaterStageThatReadsIt) {
   const Plan plan = plan_of_strategy(strategies()[3].second);
   EXPECT_EQ(sections(plan, "cut"),

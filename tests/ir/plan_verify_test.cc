@@ -3,6 +3,7 @@
 
 #include <agpcs/plan.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,6 +27,48 @@ TEST(VerifyPlan, SharesMustCoverTheMicroBatch) {
             "  hint: batch 8 in 2 micro-batches");
   EXPECT_EQ(message_with("samples=3,1", "samples=4,0"),
             "m.plan: error: stage s0: rank 1 takes 0 samples of a batch of 8");
+}
+
+/// The small plan, and rank 3 without work.
+Plan plan_with_idle_rank() {
+  Plan plan = small_plan();
+  PlanStage idle;
+  idle.name = "s2";
+  idle.ranks = {3};
+  idle.devices = {"c/0"};
+  idle.samples = {0};
+  plan.stages.push_back(idle);
+  plan.programs.push_back({2, {{{Opcode::kReport, -1, -1}, {}}}});
+  plan.expect.clear();
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+  return plan;
+}
+
+TEST(VerifyPlan, TheLastStageMayBeOfIdleRanks) {
+  const Plan plan = plan_with_idle_rank();
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  const Result<Plan> read = parse_plan(print_plan(plan), "m.plan");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(print_plan(*read), print_plan(plan));
+  EXPECT_TRUE(read->stages[2].idle());
+}
+
+TEST(VerifyPlan, IdleRanksDoNothing) {
+  Plan plan = plan_with_idle_rank();
+  plan.stages[2].samples = {4};
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: stage s2 has no operators, but rank 3 takes 4 samples\n"
+            "  hint: idle ranks take 0 samples");
+  plan = plan_with_idle_rank();
+  plan.programs[2] = plan.programs[1];
+  plan.programs[2].stage = 2;
+  EXPECT_THAT(verify_plan(plan).message(),
+              testing::HasSubstr("stage s2 has no operators, only 'report'"));
+  plan = small_plan();
+  plan.stages[0].operators.clear();
+  EXPECT_THAT(verify_plan(plan).message(), testing::HasSubstr("stage s0 has no operators"));
 }
 
 TEST(VerifyPlan, RanksAreNumberedWithoutGapsAndServeOneStage) {

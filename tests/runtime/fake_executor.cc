@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -12,6 +13,10 @@ namespace agpcs {
 namespace {
 
 constexpr double kNotYet = std::numeric_limits<double>::quiet_NaN();
+
+int working_stages(const Plan& plan) {
+  return static_cast<int>(plan.stages.size()) - (plan.stages.back().idle() ? 1 : 0);
+}
 
 double total(const std::vector<double>& values, std::size_t begin, std::size_t count) {
   const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -92,7 +97,7 @@ Status FakeExecutor::forward(int micro_batch) {
                           : total(received);
     }
     values.push_back(value);
-    if (stage_ + 1 == static_cast<int>(plan_.stages.size())) loss_ += value;
+    if (stage_ + 1 == working_stages(plan_)) loss_ += value;
   }
   return {};
 }
@@ -101,7 +106,7 @@ Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& list
   if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
   double whole = 0;  // what came back for tensors of all samples
   std::vector<double> gradient(static_cast<std::size_t>(samples_), 0.0);
-  const bool final_stage = stage_ + 1 == static_cast<int>(plan_.stages.size());
+  const bool final_stage = stage_ + 1 == working_stages(plan_);
   if (final_stage) gradient = values_[micro_batch];
   for (const auto& [key, received] : gradients_) {
     const auto& [cut, tensor, mb, peer] = key;
@@ -169,6 +174,8 @@ Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int m
   if (!buffer.ok() || !sending) return buffer;
   const CutTensor& tensor = of.tensors[static_cast<std::size_t>(transfer.tensor)];
   auto& values = activations_[{cut, transfer.tensor, micro_batch, -1}];
+  if (values.empty() || !std::isnan(values.front()))
+    return buffer;  // another peer is being sent it already
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t width = row_elements(tensor);
     const double base = tensor.batched ? values_[micro_batch][i / width]
@@ -248,7 +255,7 @@ double sum_of_elements(const CutTensor& tensor, double base) {
 }
 
 SampleTrace trace_sample(const Plan& plan, std::int64_t sample, std::int64_t step) {
-  const std::size_t stages = plan.stages.size();
+  const auto stages = static_cast<std::size_t>(working_stages(plan));
   const std::int64_t mb = sample / plan.micro_batch_size();
   SampleTrace trace{std::vector<double>(stages), std::vector<double>(stages, 0.0)};
   for (std::size_t s = 0; s < stages; ++s) {

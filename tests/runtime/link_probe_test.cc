@@ -23,27 +23,52 @@ constexpr std::chrono::milliseconds kLimit(60'000);
 
 std::string pairs_text(const Plan& plan) {
   std::string text;
-  for (const auto& [from, to] : exchanging_ranks(plan)) {
+  for (const auto& [from, to, bytes, messages] : link_traffic(plan)) {
     text += fmt::format("{}>{} ", from, to);
   }
   return text;
 }
 
-TEST(ExchangingRanks, AreTheNeighboursInTheRingOfEachStage) {
+TEST(LinkTraffic, IsBetweenNeighboursInTheRingOfEachStage) {
   EXPECT_EQ(pairs_text(make_plan({{{4, 4, 4}}, {}})), "0>1 1>2 2>0 ");
   EXPECT_EQ(pairs_text(make_plan({{{4}}, {}})), "");
 }
 
-TEST(ExchangingRanks, AreBothEndsOfACutWhoseGradientReturns) {
+TEST(LinkTraffic, CountsWhatAStepSends) {
+  // Buckets of 4 and of 3 fp64 elements in a ring of 2: each rank sends half of each twice.
+  for (const LinkTraffic& link : link_traffic(make_plan({{{4, 4}}, {}}))) {
+    EXPECT_DOUBLE_EQ(link.bytes, (4 + 3) * 8);
+    EXPECT_DOUBLE_EQ(link.messages, 4);
+  }
+  // Three micro-batches of 4 samples of 2 x 3 fp64 elements, forth and back.
+  for (const LinkTraffic& link : link_traffic(make_plan({{{4}, {4}}, {{0, 1, {"a"}}}, 3}))) {
+    EXPECT_DOUBLE_EQ(link.bytes, 3 * 4 * 6 * 8);
+    EXPECT_DOUBLE_EQ(link.messages, 3);
+  }
+  // By flows the same in all: 2 (n - 1) parts of n from each of n members.
+  double bytes = 0;
+  for (const LinkTraffic& link :
+       link_traffic(make_plan({{{4, 4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kFlow}))) {
+    bytes += link.bytes;
+  }
+  EXPECT_NEAR(bytes, 3 * 2 * 2 / 3.0 * (4 + 3) * 8, 1e-6);
+}
+
+TEST(LinkTraffic, OfIdleRanksIsTheRingOfTheReport) {
+  EXPECT_EQ(pairs_text(make_plan({{{4, 4}, {0}}, {}})), "0>1 1>0 1>2 2>0 ");
+}
+
+TEST(LinkTraffic, AreBothEndsOfACutWhoseGradientReturns) {
   EXPECT_EQ(pairs_text(make_plan({{{4}, {4}}, {{0, 1, {"a"}}}})), "0>1 1>0 ");
   EXPECT_EQ(pairs_text(make_plan({{{4}, {4}}, {{0, 1, {"!a"}}}})), "0>1 ");
   EXPECT_EQ(pairs_text(make_plan({{{2, 2}, {2, 2}}, {{0, 1, {"!a"}}}})),
             "0>1 0>2 1>0 1>3 2>3 3>2 ");
 }
 
-TEST(ExchangingRanks, AreTheEndsOfAFlowsMessages) {
+TEST(LinkTraffic, AreTheEndsOfAFlowsMessages) {
   Plan plan = make_plan({{{4, 4, 4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kFlow});
   plan.flows.resize(1);
+  for (PlanBucket& bucket : plan.buckets) bucket.flow = 0;
   plan.flows[0].steps = {{false, {{0, 2, 0}}}, {true, {{2, 0, 0}}}};
   EXPECT_EQ(pairs_text(plan), "0>1 0>2 1>2 2>0 2>3 3>0 ");
 }

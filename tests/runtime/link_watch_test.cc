@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/link_watch.h"
 
+#include "tests/runtime/plans.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -13,10 +15,20 @@ std::vector<LinkMeasurement> links(double factor) {
   return {{0, 1, 1e-9, 1e-4}, {1, 0, 1e-9 * factor, 1e-4}};
 }
 
+/// Sends 56 bytes over each of the two links, in steps of `seconds`.
+Plan plan_of(double seconds) {
+  Plan plan = make_plan({{{4, 4}}, {}});
+  for (Expectation& line : plan.expect) {
+    if (line.name == "step") line.value = seconds;
+  }
+  return plan;
+}
+LinkWatch watch_of(double seconds = 1e-7) { return LinkWatch(plan_of(seconds)); }
+
 constexpr bool kSuspected = true, kAsked = true;
 
 TEST(LinkWatch, TheFirstProbeOfAPlanIsDueAtOnceAndTellsNothing) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   EXPECT_TRUE(watch.due(false, false));
   EXPECT_FALSE(watch.note(links(3)));
   EXPECT_FALSE(watch.due(false, false));
@@ -24,7 +36,7 @@ TEST(LinkWatch, TheFirstProbeOfAPlanIsDueAtOnceAndTellsNothing) {
 }
 
 TEST(LinkWatch, AChangeIsToldWhenASecondProbeFindsItToo) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   watch.note(links(1));
   ASSERT_TRUE(watch.due(kSuspected, false));
   EXPECT_FALSE(watch.note(links(4)));
@@ -37,7 +49,7 @@ TEST(LinkWatch, AChangeIsToldWhenASecondProbeFindsItToo) {
 }
 
 TEST(LinkWatch, WhatIsToldIsNotToldAgain) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   for (const double factor : {1, 4, 4}) watch.note(links(factor));
   EXPECT_FALSE(watch.note(links(4)));
   EXPECT_FALSE(watch.note(links(4.4)));
@@ -45,19 +57,32 @@ TEST(LinkWatch, WhatIsToldIsNotToldAgain) {
 }
 
 TEST(LinkWatch, ALinkThatIsAsItWasIsToldToo) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   for (const double factor : {1, 4, 4, 1}) watch.note(links(factor));
   EXPECT_TRUE(watch.note(links(1.1)));
   EXPECT_FALSE(watch.changed());
 }
 
+TEST(LinkWatch, WhatHardlyMattersToAStepConfirmsNoSuspicionButAnswersWhoAsks) {
+  LinkWatch watch = watch_of(1e-3);  // 56 bytes, 3 ns a byte longer
+  watch.note(links(1));
+  for (int i = 0; i < 5; ++i) {
+    watch.due(kSuspected, false);
+    EXPECT_FALSE(watch.note(links(4)));
+  }
+  ASSERT_TRUE(watch.due(false, kAsked));
+  EXPECT_FALSE(watch.note(links(4)));
+  ASSERT_TRUE(watch.due(false, false)) << "to confirm";
+  EXPECT_TRUE(watch.note(links(4)));
+}
+
 TEST(LinkWatch, OneProbeThatMetOtherTrafficTellsNothing) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   for (const double factor : {1, 4, 1, 4, 1}) EXPECT_FALSE(watch.note(links(factor)));
 }
 
 TEST(LinkWatch, SuspicionsThatProbesDoNotConfirmWaitTwiceAsLongEachTime) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   watch.note(links(1));
   std::vector<int> probed;
   for (int exchange = 0; exchange < 1200; ++exchange) {
@@ -70,7 +95,7 @@ TEST(LinkWatch, SuspicionsThatProbesDoNotConfirmWaitTwiceAsLongEachTime) {
 }
 
 TEST(LinkWatch, AChangeMakesItAttentiveAgain) {
-  LinkWatch watch;
+  LinkWatch watch = watch_of();
   for (int i = 0; i < 10; ++i) watch.note(links(1));
   EXPECT_FALSE(watch.due(kSuspected, false));
   watch.note(links(4));

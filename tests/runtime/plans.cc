@@ -29,8 +29,13 @@ class ProgramBuilder {
   }
 
   Program run() {
+    if (plan_.stages[static_cast<std::size_t>(stage_)].idle()) {
+      add({Opcode::kReport, -1, -1}, {});
+      return std::move(program_);
+    }
     const int n = static_cast<int>(plan_.micro_batches);
-    const int later = static_cast<int>(plan_.stages.size()) - stage_ - 1;
+    const int idle = plan_.stages.back().idle() ? 1 : 0;
+    const int later = static_cast<int>(plan_.stages.size()) - idle - stage_ - 1;
     const int ahead = plan_.schedule == Schedule::kGPipe ? n : std::min(n, later);
     for (int i = 0; i < n + ahead; ++i) {
       if (i < n) forward(i);
@@ -107,13 +112,14 @@ void add_stages(Plan& plan, const TestPlan& spec) {
       stage.devices.push_back(fmt::format("host{}/{}", rank / 2, rank % 2));
     }
     const std::string op = fmt::format("op{}", plan.stages.size());
-    stage.operators.push_back({op, op, 1});
+    if (shares.front() > 0) stage.operators.push_back({op, op, 1});
     plan.stages.push_back(stage);
   }
 }
 
 void add_buckets(Plan& plan, const TestPlan& spec) {
   for (int stage = 0; stage < static_cast<int>(spec.shares.size()); ++stage) {
+    if (plan.stages[static_cast<std::size_t>(stage)].idle()) continue;
     for (const std::int64_t elements : {4, 3}) {
       const std::size_t index = plan.buckets.size();
       const auto members = static_cast<int>(spec.shares[static_cast<std::size_t>(stage)].size());

@@ -18,7 +18,8 @@ struct TestCut {
 };
 
 struct TestPlan {
-  /// Samples of each replica, by stage. Ranks are numbered in order; each pair of them is a host.
+  /// Samples of each replica, by stage; 0 of idle ranks, last. Ranks are numbered in order; each
+  /// pair of them is a host.
   std::vector<std::vector<std::int64_t>> shares;
   std::vector<TestCut> cuts;
   int micro_batches = 1;

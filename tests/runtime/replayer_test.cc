@@ -99,6 +99,11 @@ TEST_P(ReplayerOver, OneReplicaFeedsThreeAndBack) {
   expect_equal_to_one_process({{{6}, {1, 3, 2}, {4, 2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}}, 3});
 }
 
+TEST_P(ReplayerOver, IdleRanksHearOfTheLoss) {
+  expect_equal_to_one_process({{{3, 1}, {0, 0}}, {}, 2});
+  expect_equal_to_one_process({{{2, 2}, {4}, {0}}, {{0, 1, {"a"}}}, 3});
+}
+
 TEST_P(ReplayerOver, ACutThatSkipsAStage) {
   expect_equal_to_one_process(
       {{{2, 2}, {4}, {1, 3}}, {{0, 1, {"a"}}, {0, 2, {"a", "s"}}, {1, 2, {"b"}}}, 4});

@@ -142,6 +142,9 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
 INSTANTIATE_TEST_SUITE_P(All, TrainerOver, ::testing::Values(loopback_world(), gloo_world()),
                          [](const auto& world) { return world.param.name; });
 
+// The first exchanges show what is normal: up to 33 of them, of 5 steps, where a machine is busy.
+constexpr int kSteps = 200;
+
 Plan two_by_two() {
   Plan plan = make_plan({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3});
   for (Expectation& line : plan.expect) {
@@ -153,7 +156,7 @@ Plan one_and_three() { return make_plan({{{4}, {1, 2, 1}}, {{0, 1, {"a"}}}, 3});
 
 TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
   ScriptedReplanner replanner(one_and_three());
-  const Outcome outcome = train(two_by_two(), 120, &replanner);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
   EXPECT_TRUE(has(outcome, Kind::kDrift));
   EXPECT_TRUE(has(outcome, Kind::kProposed));
   EXPECT_TRUE(has(outcome, Kind::kSwitched));
@@ -162,9 +165,15 @@ TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
   EXPECT_FALSE(replanner.asked.now.empty());
 }
 
+TEST_P(TrainerOver, MovesToAPlanThatLeavesARankIdle) {
+  ScriptedReplanner replanner(make_plan({{{4}, {3, 1}, {0}}, {{0, 1, {"a"}}}, 3}));
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
+  EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
 TEST_P(TrainerOver, ThePlanStaysWhenNoneIsBetter) {
   ScriptedReplanner replanner(std::nullopt);
-  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
   EXPECT_EQ(why_kept(outcome), "no plan is better");
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
@@ -173,27 +182,27 @@ TEST_P(TrainerOver, APlanThatTrainsInAnotherWayIsRefused) {
   Plan other = one_and_three();
   other.training.optimizer.learning_rate = 0.5;
   ScriptedReplanner replanner(other);
-  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
   EXPECT_THAT(why_kept(outcome), HasSubstr("in another way"));
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 
 TEST_P(TrainerOver, APlanForOtherRanksIsRefused) {
   ScriptedReplanner replanner(make_plan({{{4}}, {}, 3}));
-  EXPECT_THAT(why_kept(train(two_by_two(), 90, &replanner)),
+  EXPECT_THAT(why_kept(train(two_by_two(), kSteps, &replanner)),
               HasSubstr("it is for 1 ranks, the job has 4"));
 }
 
 TEST_P(TrainerOver, AMoveThatDoesNotPayWithinTheHorizonIsNotMade) {
   ScriptedReplanner replanner(one_and_three(), 0.4999);
-  const Outcome outcome = train(two_by_two(), 90, &replanner, {1e-9, 2, 600});
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner, {1e-9, 2, 600});
   EXPECT_THAT(why_kept(outcome), HasSubstr("moving takes about"));
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 
 TEST_P(TrainerOver, WithoutABudgetNothingMoves) {
   ScriptedReplanner replanner(one_and_three());
-  const Outcome outcome = train(two_by_two(), 90, &replanner, {3600, 0, 600});
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner, {3600, 0, 600});
   EXPECT_THAT(why_kept(outcome), HasSubstr("0 moves within 600 s"));
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
@@ -201,7 +210,7 @@ TEST_P(TrainerOver, WithoutABudgetNothingMoves) {
 TEST_P(TrainerOver, ARankThatCannotHaveTheNewPlanKeepsAllOnTheOldOne) {
   for (const int unable : {0, 3}) {
     ScriptedReplanner replanner(one_and_three());
-    const Outcome outcome = train(two_by_two(), 120, &replanner, {}, unable);
+    const Outcome outcome = train(two_by_two(), kSteps, &replanner, {}, unable);
     EXPECT_FALSE(has(outcome, Kind::kSwitched));
     EXPECT_THAT(why_kept(outcome),
                 HasSubstr(unable == 0 ? "out of memory" : "a rank could not prepare"));
@@ -210,7 +219,7 @@ TEST_P(TrainerOver, ARankThatCannotHaveTheNewPlanKeepsAllOnTheOldOne) {
 
 TEST_P(TrainerOver, TrainingGoesOnWhileAPlanIsSought) {
   EndlessReplanner replanner;
-  const Outcome outcome = train(two_by_two(), 90, &replanner);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
   EXPECT_TRUE(replanner.started);
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }

@@ -38,7 +38,7 @@ Graph graph() { return chain(6, 512); }
 /// Planned as agpcs-compile does without a search, for all devices.
 Plan planned(const Cluster& cluster) {
   ProblemOptions wanted;
-  wanted.all_devices = true;
+  wanted.ranks = Ranks::kAll;
   const auto problem = testing::problem_of(graph(), cluster, 256, wanted);
   return plan_problem(*problem, {})->best.plan;
 }

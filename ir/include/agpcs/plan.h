@@ -62,11 +62,14 @@ std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every
 /// A pipeline stage: a convex set of operators, replicated over `ranks`.
 /// Replica i takes `samples[i]` samples of every micro-batch: rows [sum of earlier samples, +
 /// samples[i]).
+/// The last stage may have no operators: its ranks are idle. They take no samples, and their
+/// program is `report` alone; a running job, whose processes cannot leave, may move to a plan that
+/// uses them.
 struct PlanStage {
   std::string name;                   ///< "s0", "s1", ... in pipeline order
   std::vector<int> ranks;             ///< ascending
   std::vector<std::string> devices;   ///< "host/index", parallel to `ranks`
-  std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0
+  std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0; of idle ranks 0
   bool recompute = false;
   /// The operators as runs of the model's operator order: first name, last name, how many.
   struct Run {
@@ -74,6 +77,7 @@ struct PlanStage {
     std::int64_t count = 0;
   };
   std::vector<Run> operators;
+  bool idle() const { return operators.empty(); }
 };
 
 /// A tensor that crosses from one stage to another.

@@ -182,14 +182,20 @@ struct LinkMeasurement {
 };
 
 class Transport;
-/// The pairs of ranks (from, to) that the plan has exchange anything: neighbours in the ring of
-/// each stage, both ends of cuts, messages of flows. Sorted.
-std::vector<std::pair<int, int>> exchanging_ranks(const Plan& plan);
+/// What one rank sends another in a step, about.
+struct LinkTraffic {
+  int from = 0, to = 0;
+  double bytes = 0, messages = 0;
+};
+/// Of the pairs of ranks that the plan has exchange anything: neighbours in the ring of each stage
+/// (all-reduces of any algorithm but flows count as rings), both ends of cuts and of messages of
+/// flows; idle ranks with their neighbours in the report's ring. By from, to.
+std::vector<LinkTraffic> link_traffic(const Plan& plan);
 
-/// Times messages between the `exchanging_ranks`, one pair after the other. All ranks call it
+/// Times messages between the pairs of `link_traffic`, one after the other. All ranks call it
 /// between two steps; all get all results, by from, to. Groups of the plan are open. A pair takes
-/// about 25 round trips, of up to 8 MiB: milliseconds to some tenths of a second. An error names the
-/// pair, and the transport is aborted.
+/// about 25 round trips, of up to 8 MiB: milliseconds to some tenths of a second. An error names
+/// the pair, and the transport is aborted.
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
                                                  std::chrono::milliseconds limit);
 
