@@ -20,7 +20,7 @@
 namespace agpcs {
 namespace {
 
-// tests/runtime/emulated_gpu.cc is linked in the place of CUDA and NCCL.
+// tests/runtime/emulated_*.cc are linked in the place of CUDA and NCCL.
 #ifdef AGPCS_TEST_EMULATED_GPU
 constexpr const char* kNcclName = "nccl_emulated";
 #else
