@@ -81,7 +81,7 @@ template <typename Done, typename Late>
 Status ReducerBase::wait_until(Lock& lock, const Done& done, const Late& late) {
   const auto begin = Clock::now();
   const auto ended = [&] { return !failure_.ok() || done(); };
-  if (changed_.wait_until(lock, begin + options_.limit * 2 / 3, ended)) return failure_;
+  if (changed_.wait_until(lock, begin + options_.limit / 2, ended)) return failure_;
   const bool lacks = submitted_ < set_.gradients.size();
   if (!lacks && changed_.wait_until(lock, begin + options_.limit, ended)) return failure_;
   const Status status(StatusCode::kTimeout, lacks ? missing() : late());

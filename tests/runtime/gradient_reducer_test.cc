@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -15,6 +16,9 @@
 
 namespace agpcs {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 INSTANTIATE_TEST_SUITE_P(All, ReducerOver, ::testing::ValuesIn(settings()),
                          [](const auto& setting) {
@@ -106,11 +110,13 @@ void compress(const Setting& setting, DType wire, double u) {
     expect_ok(reducer->submit(1, buffer_of(one, DType::kFp32)));
     expect_ok(reducer->wait_all());
     EXPECT_EQ(reducer->stats().payload_bytes, 2 * (static_cast<std::int64_t>(kCount) + 1));
+    std::vector<std::vector<float>> all;
+    for (int r = 0; r < kWidth; ++r) all.push_back(drawn(r));
     double largest = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
       double exact = 0, magnitude = 0;
-      for (int r = 0; r < kWidth; ++r) {
-        const double value = drawn(r)[i];
+      for (const auto& of_rank : all) {
+        const double value = of_rank[i];
         exact += value;
         magnitude += std::abs(value);
       }
@@ -143,6 +149,112 @@ TEST_P(ReducerOver, ThreadsMaySubmitAtTheSameTime) {
       for (std::thread& thread : threads) thread.join();
       gradients.expect_sums(2, step);
     }
+  });
+}
+
+TEST_P(ReducerOver, AGradientThatNeverComesIsNamedOnEveryRank) {
+  const auto said =
+      failures(set({4, 4, 4, 4}), milliseconds(2500), [](auto& reducer, auto& gradients, int rank) {
+        for (const int g : {0, 1, 2, 3}) {
+          if (rank == 1 && g == 2) continue;
+          expect_ok(reducer.submit(g, gradients.buffer(g)));
+        }
+      });
+  for (const Status& status : said) {
+    EXPECT_THAT(status.message(), HasSubstr("gradient 'g2' did not come on rank 1"));
+  }
+  EXPECT_EQ(said[1].code(), StatusCode::kTimeout);
+}
+
+TEST_P(ReducerOver, AGradientThatComesTwiceIsNamedOnEveryRank) {
+  const auto said =
+      failures(set({4, 4, 4, 4}), kLong, [](auto& reducer, auto& gradients, int rank) {
+        for (const int g : {0, 1, 2, 3}) {
+          const bool twice = rank == 2 && g == 3;
+          [[maybe_unused]] const Status seen = reducer.submit(twice ? 0 : g, gradients.buffer(g));
+        }
+      });
+  for (const Status& status : said) {
+    EXPECT_THAT(status.message(), HasSubstr("gradient 'g0' came twice in a step on rank 2"));
+  }
+}
+
+TEST_P(ReducerOver, AGradientOfAnotherSizeOnOneRankIsNamedOnEveryRank) {
+  const auto said =
+      failures(set({4, 4, 4, 4}), milliseconds(3000), [](auto& reducer, auto& gradients, int rank) {
+        if (rank == 1) gradients.at(3).resize(5);
+        for (const int g : {0, 1, 2, 3}) {
+          [[maybe_unused]] const Status seen = reducer.submit(g, gradients.buffer(g));
+        }
+      });
+  for (const Status& status : said) {
+    EXPECT_THAT(status.message(), HasSubstr("gradient 'g3' has "));
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("5"), HasSubstr("4"), HasSubstr("rank 1")));
+  }
+}
+
+TEST_P(ReducerOver, AGradientOfAnotherTypeOnOneRankIsNamedOnEveryRank) {
+  const auto said =
+      failures(set({4, 4, 4, 4}), milliseconds(3000), [](auto& reducer, auto& gradients, int rank) {
+        for (const int g : {0, 1, 2, 3}) {
+          Buffer buffer = gradients.buffer(g);
+          if (rank == 2 && g == 0) buffer.type = DType::kInt32;
+          [[maybe_unused]] const Status seen = reducer.submit(g, buffer);
+        }
+      });
+  for (const Status& status : said) {
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("gradient 'g0' has "), HasSubstr("int32")));
+  }
+}
+
+TEST_P(ReducerOver, ARankThatLeavesInTheMiddleOfAStepIsNamed) {
+  const GradientSet declared = set({4, 4});
+  std::barrier created(2);
+  run(2, [&](Transport& transport) {
+    auto reducer = reducer_of(declared, transport, options_of(way()));
+    created.arrive_and_wait();
+    Gradients gradients(declared, transport.rank());
+    // What the other rank does may be known already.
+    [[maybe_unused]] Status seen = reducer->submit(0, gradients.buffer(0));
+    if (transport.rank() == 1) return;
+    seen = reducer->submit(1, gradients.buffer(1));
+    EXPECT_THAT(reducer->wait_all().message(), HasSubstr("rank 1 left in the middle of a step"));
+  });
+}
+
+TEST_P(ReducerOver, WhatRanksDeclareDifferentlyIsNamedOnEveryRank) {
+  std::vector<std::string> said(3);
+  run(3, [&](Transport& transport) {
+    GradientSet declared = set({4, 4, 4, 4});
+    if (transport.rank() == 2) declared.gradients[3].elements = 7;
+    const auto reducer = GradientReducer::create(declared, transport, options_of(way()));
+    said[static_cast<std::size_t>(transport.rank())] = reducer.status().message();
+  });
+  for (const std::string& text : said) {
+    EXPECT_EQ(text, "rank 2 has 'gradient 'g3' fp32 7', rank 0 'gradient 'g3' fp32 4'");
+  }
+}
+
+TEST_P(ReducerOver, GroupsThatDifferAreNamedOnEveryRank) {
+  if (!way().grouped) GTEST_SKIP() << "no groups";
+  std::vector<std::string> said(3);
+  run(3, [&](Transport& transport) {
+    GradientSet declared = set({4, 4, 4, 4});
+    if (transport.rank() == 1) std::swap(declared.groups[0], declared.groups[1]);
+    const auto reducer = GradientReducer::create(declared, transport, options_of(way()));
+    said[static_cast<std::size_t>(transport.rank())] = reducer.status().message();
+  });
+  for (const std::string& text : said) {
+    EXPECT_THAT(text, AllOf(HasSubstr("rank 1 has 'group 'b1'"), HasSubstr("rank 0 'group 'b0'")));
+  }
+}
+
+TEST(PlannedReducer, NeedsAGroupForEachGradient) {
+  loopback_world().run(1, [](Transport& transport) {
+    GradientSet declared = set_of({4, 4}, 1);
+    declared.groups.pop_back();
+    const auto reducer = GradientReducer::create(declared, transport, options_of({}));
+    EXPECT_THAT(reducer.status().message(), HasSubstr("gradient 'g1' is in no group"));
   });
 }
 

@@ -68,7 +68,8 @@ std::optional<Coordination> coordination_named(std::string_view name);
 struct ReducerOptions {
   Coordination coordination = Coordination::kPlanned;
   /// Longest wait for any one thing, other ranks' computations included; a step that lacks a
-  /// gradient ends with an error on every rank by then.
+  /// gradient ends with an error on every rank by then (the rank that lacks it gives it half of
+  /// that after `wait_all` began, so that all are told which one it was).
   std::chrono::milliseconds limit{300000};
 
   // Not of `kPlanned`. Defaults are those of Horovod 0.28.1 (horovod/common/operations.cc,
