@@ -18,8 +18,8 @@ struct RankExpectation {
 /// The step that the plan expects; 0: none.
 double step_seconds(const Plan& plan);
 
-/// From the plan's `expect`. The floor is 2% of the step, so that what takes next to nothing of a
-/// step cannot differ from it by much.
+/// From the plan's `expect`; an idle rank's probes stand for computing all of the step. The floor
+/// is 2% of the step, so that what takes next to nothing of a step cannot differ from it by much.
 RankExpectation expectation_of(const Plan& plan, int rank);
 
 /// log((measured + floor) / (expected + floor)); 0 where nothing is expected or `measured` is no

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/check.h"
+#include "ir/median.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
 
@@ -49,8 +50,9 @@ RankExpectation expectation_of(const Plan& plan, int rank) {
   const std::string device = device_of_rank(plan, rank);
   const double step = step_seconds(plan);
   result.floor = kFloorOfStep * step;
+  const bool idle = plan.stages[static_cast<std::size_t>(stage)].idle();
   result.seconds[at(Quantity::kCompute)] =
-      step * expected(plan, fmt::format("utilization {}", device));
+      idle ? step : step * expected(plan, fmt::format("utilization {}", device));
   result.seconds[at(Quantity::kAllReduce)] = expected(
       plan, fmt::format("all-reduce {}", plan.stages[static_cast<std::size_t>(stage)].name));
   result.seconds[at(Quantity::kSend)] = expected(plan, fmt::format("send {}", device));
@@ -92,10 +94,25 @@ StepStatistics::StepStatistics(const Plan& plan, int rank) {
 }
 
 void StepStatistics::add(const InstructionTime* times) {
+  if (parts_.empty()) return;  // an idle rank
   for (const Part& part : parts_) {
     const InstructionTime& time = times[part.instruction];
     if (time.end > time.begin) nanoseconds_[at(part.quantity)] += time.end - time.begin;
   }
+  ++steps_;
+}
+
+void StepStatistics::add_probe(double seconds) {
+  constexpr std::size_t kFirst = 3;
+  if (seconds <= 0) return;
+  if (first_probes_.size() < kFirst) {
+    first_probes_.push_back(seconds);
+    probe_seconds_ = median(first_probes_);
+    if (first_probes_.size() < kFirst) return;
+  }
+  const double times = seconds / probe_seconds_;
+  nanoseconds_[at(Quantity::kCompute)] +=
+      std::llround(times * expected_[at(Quantity::kCompute)] * 1e9);
   ++steps_;
 }
 

@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -66,6 +67,7 @@ class StageExecutor final : public TorchExecutor {
   Result<Buffer> bucket(int bucket) override;
   double loss() const override;
   InstructionTime time_of(const InstructionId& id) override;
+  double probe(double seconds) override;
 
   std::vector<StateItem> state() const override { return parameters_.state(); }
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
@@ -131,6 +133,7 @@ class StageExecutor final : public TorchExecutor {
   std::vector<Kept> kept_;            // by micro-batch
   std::int64_t step_ = 0;
   std::unique_ptr<StepLoss> loss_;
+  std::int64_t probe_products_ = 0;      // that a probe computes; 0: not known yet
   std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with what they compute
 };
 
@@ -312,6 +315,30 @@ Status StageExecutor::update() {
     parameters_.update(plan_.training.optimizer, step_);
     return {};
   });
+}
+
+double StageExecutor::probe(double seconds) {
+  constexpr std::int64_t kSide = 128, kMostProducts = 1'000'000;
+  try {
+    const at::NoGradGuard guard;
+    const at::Tensor factor = at::ones({kSide, kSide}, at::device(device_));
+    at::Tensor product = at::empty_like(factor);
+    const auto took = [begin = std::chrono::steady_clock::now()] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    const bool first = probe_products_ == 0;
+    const std::int64_t most = first ? kMostProducts : probe_products_;
+    std::int64_t done = 0;
+    for (; done < most && (!first || took() < seconds); ++done) {
+      at::mm_out(product, factor, factor);
+      if (first) product.flatten()[0].item<float>();  // until it is done
+    }
+    product.flatten()[0].item<float>();
+    probe_products_ = std::max<std::int64_t>(done, 1);
+    return first ? 0 : took();
+  } catch (const std::exception&) {  // memory, say: nothing is known then
+    return 0;
+  }
 }
 
 InstructionTime StageExecutor::time_of(const InstructionId& id) {

@@ -2,6 +2,7 @@
 // The trainer: steps, and between them what the last report asked for. Whatever ranks do together
 // is decided by words of a report, which are the same on all ranks; what rank 0 alone knows (a
 // better plan, that none is better) it says in such a word.
+#include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
 #include "runtime/link_watch.h"
 #include "runtime/operation_times.h"
@@ -34,6 +35,10 @@ constexpr double kProbe = -2;  // all are to probe the links
 // The first steps of a plan fill caches and pools: they say nothing of the hardware.
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
+
+// Part of a step that an idle rank's probe takes at first: little enough to be over before the
+// others are done, long enough to feel a limit on processor time.
+constexpr double kProbeOfStep = 0.2;
 
 // While the hardware is not what the job began with, the links are probed so often, for a plan may
 // hardly use one that recovers; but for no more than a hundredth of the time.
@@ -79,6 +84,7 @@ class PlanTrainer final : public Trainer {
 
  private:
   bool exchanges() const;
+  bool idle() const;
   void fill_report();
   void read_report(const StepReport& report);
   Status between_steps();
@@ -153,6 +159,11 @@ bool PlanTrainer::exchanges() const {
   return every > 0 && (next_step_ + 1) % every == 0;
 }
 
+bool PlanTrainer::idle() const {
+  const int stage = now_->plan.stage_of_rank(rank_);
+  return now_->plan.stages[static_cast<std::size_t>(stage)].idle();
+}
+
 Result<StepReport> PlanTrainer::run_step() {
   AGPCS_RETURN_IF_ERROR(between_steps());
   fill_report();
@@ -165,6 +176,8 @@ void PlanTrainer::fill_report() {
   std::vector<double>& words = now_->replayer->to_report();
   words[kStopWord] = stop_asked_.load(std::memory_order_relaxed) ? 1 : 0;
   if (!exchanges()) return;
+  if (idle())
+    now_->statistics->add_probe(now_->executor->probe(kProbeOfStep * step_seconds(now_->plan)));
   const RankStatistics statistics = now_->statistics->take();
   const std::size_t mine = kStatisticsWord + static_cast<std::size_t>(rank_) * kQuantityCount;
   std::copy(statistics.begin(), statistics.end(),

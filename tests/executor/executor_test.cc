@@ -317,5 +317,24 @@ TEST(TorchExecutor, RefusesADeviceThatIsNotThere) {
   EXPECT_THAT(status.message(), HasSubstr("device 'cuda:7'"));
 }
 
+TEST(TorchExecutor, AnIdleRankLearnsNothingAndCanBeProbed) {
+  const Graph graph = testing::graph_of(kPerceptron);
+  const Cluster cluster =
+      testing::cluster_of("kind k fp32=5e12 bandwidth=300e9\nhost a k 2 nic=3e9\n");
+  const Strategy strategy = testing::strategy_of(
+      "micro-batches 2\nstage a/0=4 : *\nbucket 0 ring w2 b1 w1\n", graph, cluster);
+  const Result<Plan> plan =
+      lower(graph, cluster, testing::training_of(graph, 8), strategy, {}, Ranks::kAll);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  ASSERT_TRUE(plan->stages.back().idle());
+  const auto executor = make_torch_executor(graph, {});
+  ASSERT_EQ(executor->prepare(*plan, plan->stages.back().ranks.front()).message(), "");
+  EXPECT_EQ(executor->begin_step(0).message(), "");
+  EXPECT_EQ(executor->loss(), 0);
+  EXPECT_TRUE(executor->state().empty());
+  EXPECT_EQ(executor->probe(1e-3), 0) << "the first one finds out how much to compute";
+  EXPECT_GT(executor->probe(1e-3), 0);
+}
+
 }  // namespace
 }  // namespace agpcs

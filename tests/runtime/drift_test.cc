@@ -29,6 +29,9 @@ Plan plan_of(const std::vector<int>& stages) {
   return drift_plan(stages, kStep, std::vector<Measured>(ranks, kUsual));
 }
 
+/// Ranks 0 and 1 compute, rank 2 is idle.
+Plan plan_of_idle() { return make_plan({{{4, 4}, {0}}, {}, 1}); }
+
 Measured steady(std::int64_t, int) { return kUsual; }
 
 /// Up to `spread` of noise, evenly, on each figure; now and then one of 20 times.
@@ -49,6 +52,34 @@ std::string told(const Plan& plan, const Source& source, const std::vector<Injec
                  std::int64_t steps) {
   DriftDetector detector(plan);
   return text(plan, play(plan, detector, source, changes, steps));
+}
+
+TEST(StepStatistics, AnIdleRanksProbesCountAgainstItsFirstOnes) {
+  const Plan plan = plan_of_idle();
+  StepStatistics statistics(plan, 2);
+  const auto taken = [&](double seconds) {
+    statistics.add_probe(seconds);
+    return statistics.take()[static_cast<std::size_t>(Quantity::kCompute)];
+  };
+  EXPECT_EQ(taken(0), 0) << "an executor that cannot tell";
+  EXPECT_EQ(taken(0.9), 0);
+  EXPECT_EQ(taken(0.02), 0);
+  EXPECT_NEAR(taken(0.022), 0, 1e-9) << "the median of the first three";
+  EXPECT_NEAR(taken(0.022 / 2.5), std::log((0.4 + 0.02) / 1.02), 1e-9);
+}
+
+TEST(DriftDetector, AnIdleDeviceThatIsFastAgainIsTold) {
+  const Plan plan = plan_of_idle();
+  DriftDetector detector(plan);
+  std::string text;
+  for (int step = 4; step < 400; step += 5) {
+    std::vector<RankStatistics> by_rank(3);
+    if (step > 200) by_rank[2][0] = std::log((0.4 + 0.02) / 1.02);
+    for (const DriftChange& change : detector.add(step, by_rank))
+      text += describe(plan, change) + "; ";
+  }
+  EXPECT_EQ(text, "host1/0 computes 2.5 times faster than expected since step 199; ");
+  EXPECT_NEAR(detector.computing()[2], 0.4, 1e-9);
 }
 
 TEST(StepStatistics, MeansOverTheStepsSinceTheLastExchange) {

@@ -44,6 +44,9 @@ class StepStatistics {
   StepStatistics(const Plan& plan, int rank);
   /// Adds a step. Allocates nothing.
   void add(const InstructionTime* times);
+  /// Of an idle rank, in place of steps: what the executor's probe took. What the first ones took
+  /// counts as the expected.
+  void add_probe(double seconds);
   /// What to share; starts anew. Allocates nothing.
   RankStatistics take();
 
@@ -55,6 +58,8 @@ class StepStatistics {
   std::vector<Part> parts_;
   RankStatistics expected_{};                               ///< seconds; 0: none
   double floor_ = 0;                                        ///< seconds
+  std::vector<double> first_probes_;                        ///< seconds
+  double probe_seconds_ = 0;                                ///< their median
   std::array<std::int64_t, kQuantityCount> nanoseconds_{};  ///< of `steps_` steps
   std::int64_t steps_ = 0;
 };

@@ -78,6 +78,11 @@ class Executor {
   /// was called.
   virtual InstructionTime time_of(const InstructionId& /*id*/) { return {}; }
 
+  /// Computes something that took about `seconds` when it was first asked for, and gives the
+  /// seconds it takes now: so a rank without work learns whether its device got faster or slower. 0
+  /// (the default): cannot be told.
+  virtual double probe(double /*seconds*/) { return 0; }
+
   /// All that this rank's stage has learned, in an order that depends on the stage alone; replicas
   /// have the same items. Between steps only, as the two below. An executor without (the default)
   /// can neither be saved nor moved to another plan.
