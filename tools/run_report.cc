@@ -44,6 +44,10 @@ std::string_view name_of(TrainerEvent::Kind kind) {
 std::string layout(const Plan& plan) {
   std::vector<std::string> stages;
   for (const PlanStage& stage : plan.stages) {
+    if (stage.idle()) {
+      stages.push_back(fmt::format("idle: {}", fmt::join(stage.devices, ", ")));
+      continue;
+    }
     stages.push_back(fmt::format("{} on {} ({})", stage.name, fmt::join(stage.devices, ", "),
                                  fmt::join(stage.samples, ":")));
   }

@@ -231,14 +231,15 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
 Status FakeExecutor::read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                                 float* out) const {
   AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
-  std::memcpy(out, bytes, static_cast<std::size_t>(count) * sizeof(float));
+  if (count > 0) std::memcpy(out, bytes, static_cast<std::size_t>(count) * sizeof(float));
   return {};
 }
 
 Status FakeExecutor::write_state(const StateItem& item, std::int64_t first, std::int64_t count,
                                  const float* values) {
   AGPCS_TRY(const char* bytes, bytes_of(item, first, count));
-  std::memcpy(const_cast<char*>(bytes), values, static_cast<std::size_t>(count) * sizeof(float));
+  const std::size_t size = static_cast<std::size_t>(count) * sizeof(float);
+  if (size > 0) std::memcpy(const_cast<char*>(bytes), values, size);
   return {};
 }
 
