@@ -3,6 +3,7 @@
 #include "tools/plan_views.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -162,6 +163,10 @@ std::string device_table(const Plan& plan, const PlanStage& stage) {
 
 std::string stage_text(const Plan& plan, int index) {
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(index)];
+  if (stage.idle()) {
+    return fmt::format("\nstage {}: idle, without work: {}\n", stage.name,
+                       fmt::join(stage.devices, ", "));
+  }
   std::int64_t operators = 0, parameters = 0;
   for (const PlanStage::Run& run : stage.operators) operators += run.count;
   std::string cuts, flows, buckets;

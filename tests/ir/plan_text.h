@@ -2,6 +2,8 @@
 // A small plan as text, for tests that have only ir.
 #pragma once
 
+#include <agpcs/plan.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -80,6 +82,23 @@ inline std::string plan_text_with(std::string_view from, std::string_view to) {
   const std::size_t at = text.find(from);
   return at == std::string::npos ? "plan_text.h: no such text: " + std::string(from)
                                  : text.replace(at, from.size(), to);
+}
+
+/// The small plan, and rank 3 without work.
+inline Plan plan_with_idle_rank() {
+  Plan plan = *parse_plan(kPlanText, "m.plan");
+  PlanStage idle;
+  idle.name = "s2";
+  idle.ranks = {3};
+  idle.devices = {"c/0"};
+  idle.samples = {0};
+  plan.stages.push_back(idle);
+  plan.programs.push_back({2, {{{Opcode::kReport, -1, -1}, {}}}});
+  plan.expect.clear();
+  for (const std::string& name : expectation_names(plan)) {
+    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
+  }
+  return plan;
 }
 
 }  // namespace agpcs::testing

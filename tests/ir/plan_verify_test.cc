@@ -14,6 +14,7 @@ namespace {
 
 using testing::kPlanText;
 using testing::plan_text_with;
+using testing::plan_with_idle_rank;
 
 std::string message_with(std::string_view from, std::string_view to) {
   const Result<Plan> plan = parse_plan(plan_text_with(from, to), "m.plan");
@@ -27,23 +28,6 @@ TEST(VerifyPlan, SharesMustCoverTheMicroBatch) {
             "  hint: batch 8 in 2 micro-batches");
   EXPECT_EQ(message_with("samples=3,1", "samples=4,0"),
             "m.plan: error: stage s0: rank 1 takes 0 samples of a batch of 8");
-}
-
-/// The small plan, and rank 3 without work.
-Plan plan_with_idle_rank() {
-  Plan plan = small_plan();
-  PlanStage idle;
-  idle.name = "s2";
-  idle.ranks = {3};
-  idle.devices = {"c/0"};
-  idle.samples = {0};
-  plan.stages.push_back(idle);
-  plan.programs.push_back({2, {{{Opcode::kReport, -1, -1}, {}}}});
-  plan.expect.clear();
-  for (const std::string& name : expectation_names(plan)) {
-    plan.expect.push_back({name, 0.5, std::string(expectation_unit(name))});
-  }
-  return plan;
 }
 
 TEST(VerifyPlan, TheLastStageMayBeOfIdleRanks) {
@@ -65,10 +49,10 @@ TEST(VerifyPlan, IdleRanksDoNothing) {
   plan.programs[2] = plan.programs[1];
   plan.programs[2].stage = 2;
   EXPECT_THAT(verify_plan(plan).message(),
-              testing::HasSubstr("stage s2 has no operators, only 'report'"));
+              ::testing::HasSubstr("stage s2 has no operators, only 'report'"));
   plan = small_plan();
   plan.stages[0].operators.clear();
-  EXPECT_THAT(verify_plan(plan).message(), testing::HasSubstr("stage s0 has no operators"));
+  EXPECT_THAT(verify_plan(plan).message(), ::testing::HasSubstr("stage s0 has no operators"));
 }
 
 TEST(VerifyPlan, RanksAreNumberedWithoutGapsAndServeOneStage) {

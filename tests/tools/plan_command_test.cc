@@ -125,6 +125,17 @@ TEST_F(PlanCommand, ShowIsASummaryForPeople) {
   EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.show"));
 }
 
+TEST_F(PlanCommand, IdleRanksAreShown) {
+  const std::string plan = write_temporary("idle.plan", print_plan(plan_with_idle_rank()));
+  const Outcome shown = run({"show", plan});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_NE(shown.out.find("\nstage s2: idle, without work: c/0\n"), std::string::npos)
+      << shown.out;
+  EXPECT_EQ(run({"json", plan}).code, 0);
+  EXPECT_EQ(run({"check", plan}).code, 0);
+  EXPECT_EQ(run({"diff", plan_, plan}).code, 1);
+}
+
 TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
   std::string text =
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
