@@ -90,8 +90,15 @@ TEST(Replan, TwiceTheSameBytes) {
 }
 
 TEST(Replan, ADeviceThatIsNotWorthItHasAnIdleRank) {
-  const Plan running = plan_of(*problem_on(four_equal()), kEqual);
-  const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 40}}, {}}));
+  // So many samples that each device is worth what it computes.
+  ProblemOptions options;
+  options.ranks = Ranks::kAll;
+  const auto large = [&](Cluster cluster) {
+    return problem_of(chain(6, 512), std::move(cluster), 1 << 18, options);
+  };
+  const auto before = large(four_equal());
+  const Plan running = plan_of(*before, "stage a/0=65536 a/1=65536 b/0=65536 b/1=65536 : *\n");
+  const auto now = large(drifted_cluster(four_equal(), {{{1, 400}}, {}}));
   const auto found = replan(*now, running, {});
   ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
   const Plan& plan = (*found)->best.plan;
@@ -99,7 +106,7 @@ TEST(Replan, ADeviceThatIsNotWorthItHasAnIdleRank) {
   ASSERT_TRUE(plan.stages.back().idle());
   EXPECT_EQ(plan.stages.back().devices, std::vector<std::string>{"a/1"});
   // Once it is as fast as the others again it is worth it, for a plan that begins from this one.
-  const auto later = replan(*problem_on(four_equal()), plan, {});
+  const auto later = replan(*before, plan, {});
   ASSERT_TRUE(later.ok() && later->has_value()) << later.status().message();
   EXPECT_FALSE((*later)->best.plan.stages.back().idle());
 }
