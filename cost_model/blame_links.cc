@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/blame_links.h"
 
+#include "ir/median.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -58,12 +60,6 @@ std::vector<std::vector<LinkId>> resources_of(const Cluster& cluster) {
 }
 
 bool alike(double a, double b, double same) { return a <= same * b && b <= same * a; }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 /// Finds new figures of links that give routes what was measured.
 class Explanation {

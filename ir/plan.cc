@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_lookup.h"
+
 #include <agpcs/plan.h>
 
 #include <fmt/format.h>
@@ -156,8 +158,7 @@ bool sends(const Plan& plan, int rank) {
   const int stage = plan.stage_of_rank(rank);
   return std::any_of(plan.cuts.begin(), plan.cuts.end(), [&](const Cut& cut) {
     if (cut.from == stage) return true;
-    return cut.to == stage && std::any_of(cut.tensors.begin(), cut.tensors.end(),
-                                          [](const CutTensor& tensor) { return tensor.gradient; });
+    return cut.to == stage && has_gradient(cut);
   });
 }
 
@@ -179,13 +180,7 @@ std::vector<std::string> expectation_names(const Plan& plan) {
     names.push_back("backward " + stage.name);
     if (stage.ranks.size() > 1) names.push_back("all-reduce " + stage.name);
   }
-  std::vector<std::string> devices(static_cast<std::size_t>(plan.rank_count()));
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
-      if (rank < devices.size() && i < stage.devices.size()) devices[rank] = stage.devices[i];
-    }
-  }
+  const std::vector<std::string> devices = devices_of_ranks(plan);
   for (int rank = 0; rank < plan.rank_count(); ++rank) {
     const std::string& device = devices[static_cast<std::size_t>(rank)];
     names.push_back("utilization " + device);

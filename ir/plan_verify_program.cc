@@ -2,6 +2,7 @@
 // One program alone. "Happens before" is decided with vector clocks over the four in-order streams:
 // clock[s] counts how many instructions of stream s have surely finished when an instruction
 // starts.
+#include "ir/plan_lookup.h"
 #include "ir/plan_verify.h"
 
 #include <fmt/format.h>
@@ -26,11 +27,6 @@ struct ById {
 
 std::size_t stream_index(const InstructionId& id) {
   return static_cast<std::size_t>(stream_of(id.opcode));
-}
-
-bool has_gradient(const Cut& cut) {
-  return std::any_of(cut.tensors.begin(), cut.tensors.end(),
-                     [](const CutTensor& tensor) { return tensor.gradient; });
 }
 
 class ProgramChecker {

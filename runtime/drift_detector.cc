@@ -4,6 +4,7 @@
 // as fast count alike. Of each exchange at most `clip_` enters a sum: two exchanges, however bad,
 // raise no alarm. Threshold and common part: docs/reliability.md, "Drift".
 #include "ir/check.h"
+#include "ir/median.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
 
@@ -43,16 +44,9 @@ constexpr double kFirstNoise = 3;
 /// A change that goes away within so many exchanges was noise.
 constexpr std::int64_t kMoment = 12;
 
-double median_of(std::vector<double> values) {
-  AGPCS_CHECK(!values.empty(), "median of nothing");
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 /// The second largest distance from the median: one outlier says nothing.
 double second_largest_off(const std::vector<double>& values) {
-  const double normal = median_of(values);
+  const double normal = median(values);
   std::vector<double> off;
   for (const double value : values) off.push_back(std::abs(value - normal));
   std::sort(off.begin(), off.end());
@@ -182,7 +176,7 @@ void DriftDetector::learn_normal(Quantity quantity) {
   for (Series& series : series_) {
     if (series.quantity != quantity) continue;
     note_noise(quantity, kFirstNoise * second_largest_off(series.learned));
-    series.normal = series.reference = median_of(series.learned);
+    series.normal = series.reference = median(series.learned);
     series.learned.clear();  // from here on the reference is learned again, from more of them
   }
   learned_[static_cast<std::size_t>(quantity)] = true;
@@ -270,7 +264,7 @@ void DriftDetector::relearn(Series& series) const {
   if (series.learned.size() < kLearned) return;
   const double dead = dead_zone(series.quantity);
   series.reference =
-      std::clamp(median_of(series.learned), series.reference - dead, series.reference + dead);
+      std::clamp(median(series.learned), series.reference - dead, series.reference + dead);
   series.learning = false;
   series.learned.clear();
 }
@@ -282,7 +276,7 @@ bool DriftDetector::establish(Series& series) {
   const Sum sum = rises ? series.up : series.down;
   const auto exchanges = static_cast<std::size_t>(exchanges_ - sum.exchange + 1);
   const std::size_t count = std::min(exchanges, series.recent.size());
-  const double level = median_of(std::vector<double>(
+  const double level = median(std::vector<double>(
       series.recent.end() - static_cast<std::ptrdiff_t>(count), series.recent.end()));
   series.up = series.down = {};
   series.held = 0;

@@ -227,6 +227,12 @@ void Negotiation::begin_lists() {
   }
   complete_.clear();
   step_ = 0;
+  for (const int unit : take_uncached()) enter(unit, 0, shapes_of(unit));
+  next_list();
+}
+
+std::vector<int> Negotiation::take_uncached() {
+  std::vector<int> taken;
   std::set<int> still;
   for (const int unit : pending_) {
     if (is_cached(unit)) {
@@ -234,21 +240,15 @@ void Negotiation::begin_lists() {
       continue;
     }
     asked_.insert(unit);
-    enter(unit, 0, shapes_of(unit));
+    taken.push_back(unit);
   }
   pending_ = std::move(still);
-  next_list();
+  return taken;
 }
 
 void Negotiation::send_list() {
   std::vector<Word> words;
-  std::set<int> still;
-  for (const int unit : pending_) {
-    if (is_cached(unit)) {
-      still.insert(unit);
-      continue;
-    }
-    asked_.insert(unit);
+  for (const int unit : take_uncached()) {
     const std::size_t at = words.size();
     words.push_back(unit);
     for (const int gradient : setup_->units[static_cast<std::size_t>(unit)]) {
@@ -259,7 +259,6 @@ void Negotiation::send_list() {
       words.push_back(shapes_[g].elements);
     }
   }
-  pending_ = std::move(still);
   send_sized(0, bytes_of(words));
 }
 

@@ -99,6 +99,8 @@ class Negotiation {
   void take_bits();
   void drop_invalid();
   void begin_lists();
+  /// What is pending and not cached; it counts as asked for.
+  std::vector<int> take_uncached();
   void send_list();
   void take_list(const std::vector<char>& bytes);
   void enter(int unit, int member, const std::vector<TensorShape>& shapes);

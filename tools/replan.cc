@@ -2,6 +2,7 @@
 #include "tools/replan.h"
 
 #include "cost_model/blame_links.h"
+#include "ir/plan_lookup.h"
 #include "ir/units.h"
 #include "planner/problem.h"
 
@@ -22,17 +23,6 @@ namespace agpcs {
 namespace {
 
 std::string digest_of_cluster(const Cluster& cluster) { return digest_of(print_cluster(cluster)); }
-
-/// Names of the plan's devices, by rank.
-std::vector<std::string> devices_by_rank(const Plan& plan) {
-  std::vector<std::string> names(static_cast<std::size_t>(plan.rank_count()));
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      names[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
-    }
-  }
-  return names;
-}
 
 Result<DeviceId> device_of(int rank, const std::vector<std::string>& names,
                            const Cluster& cluster) {
@@ -155,7 +145,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   const HardwareDrift drift = compose(known->second, more);
   if (drift == known->second && report.lost_ranks.empty()) return {std::nullopt};
   const std::vector<DeviceId> left =
-      devices_to_leave(devices_by_rank(running), report.lost_ranks, cluster_);
+      devices_to_leave(devices_of_ranks(running), report.lost_ranks, cluster_);
   if (static_cast<int>(left.size()) == cluster_.device_count()) {
     return Status(StatusCode::kInfeasible, "no device is left to plan for");
   }
@@ -185,7 +175,7 @@ void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,
   text += print_drift(cluster_, drift);
   text += "\nwhat was measured, against what the plan before expected:\n";
   for (const DriftChange& change : report.changes) text += describe(running, change) + "\n";
-  const std::vector<std::string> names = devices_by_rank(running);
+  const std::vector<std::string> names = devices_of_ranks(running);
   text += links_text(report, names);
   for (const int rank : report.lost_ranks) {
     text += fmt::format("{} is lost\n", names.at(static_cast<std::size_t>(rank)));
@@ -198,7 +188,7 @@ void PlansWithTheCompiler::remember(const Plan& running, const Plan& made,
 
 Result<HardwareDrift> drift_of(const Plan& running, const HardwareReport& report,
                                const Cluster& cluster) {
-  const std::vector<std::string> names = devices_by_rank(running);
+  const std::vector<std::string> names = devices_of_ranks(running);
   HardwareDrift drift;
   for (const DriftChange& change : report.changes) {
     if (change.quantity != Quantity::kCompute) continue;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_lookup.h"
 #include "planner/plan_problem.h"
 #include "tests/planner/problems.h"
 #include "tools/replan.h"
@@ -60,16 +61,6 @@ HardwareReport computes(int rank, double factor) {
   return report;
 }
 
-std::vector<std::string> devices_of(const Plan& plan) {
-  std::vector<std::string> names(static_cast<std::size_t>(plan.rank_count()));
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      names[static_cast<std::size_t>(stage.ranks[i])] = stage.devices[i];
-    }
-  }
-  return names;
-}
-
 /// The NIC of a takes `times` as long, as probes between each two ranks see it.
 HardwareReport thin_nic(double times) {
   HardwareReport report;
@@ -122,7 +113,7 @@ TEST(CompilerReplanner, PlansForASlowDeviceOnTheSameRanks) {
   ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
   const Replan& better = **found;
   EXPECT_LT(better.step_seconds, 0.97 * better.running_step_seconds);
-  EXPECT_EQ(devices_of(better.plan), devices_of(plan));
+  EXPECT_EQ(devices_of_ranks(better.plan), devices_of_ranks(plan));
   EXPECT_EQ(better.plan.model_digest, plan.model_digest);
   EXPECT_NE(better.plan.cluster_digest, plan.cluster_digest);
   EXPECT_EQ(verify_plan(better.plan).message(), "");
@@ -150,7 +141,7 @@ TEST(CompilerReplanner, DevicesThatNoRankHasStayOutAndInTheClustersDigest) {
   plan.cluster_digest = digest_of(print_cluster(cluster));
   const auto replanner = replanner_of(plan, cluster, -100);
   const Plan slow = (*replanner->replan(plan, computes(1, 2.5), kGoOn))->plan;
-  EXPECT_EQ(devices_of(slow), devices_of(plan));
+  EXPECT_EQ(devices_of_ranks(slow), devices_of_ranks(plan));
   EXPECT_EQ((*replanner->replan(slow, computes(1, 0.4), kGoOn))->plan.cluster_digest,
             plan.cluster_digest);
 }
@@ -181,12 +172,12 @@ TEST(CompilerReplanner, LostRanksAreNotPlannedFor) {
   const auto replanner = replanner_of(plan, cluster, -100);
   const auto found = replanner->replan(plan, report, kGoOn);
   ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
-  EXPECT_EQ(devices_of((*found)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
+  EXPECT_EQ(devices_of_ranks((*found)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
   EXPECT_TRUE(std::isinf((*found)->running_step_seconds));
   // Nor later.
   const auto later = replanner->replan((*found)->plan, computes(0, 3), kGoOn);
   ASSERT_TRUE(later.ok() && later->has_value()) << later.status().message();
-  EXPECT_EQ(devices_of((*later)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
+  EXPECT_EQ(devices_of_ranks((*later)->plan), (std::vector<std::string>{"a/0", "b/0", "b/1"}));
   report.lost_ranks = {0, 1, 2, 3};
   EXPECT_EQ(replanner->replan(plan, report, kGoOn).status().message(),
             "no device is left to plan for");
