@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
-#include <fcntl.h>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <unistd.h>
 #include <utility>
@@ -54,28 +55,57 @@ struct MetisGraph {
   }
 };
 
-/// While it lives, nothing reaches standard output: METIS prints there when a part gets no vertex,
-/// which is no error here.
-class QuietStdout {
+/// What METIS does to its process, undone. It prints where a part gets no vertex, which is no error
+/// here: its `stdout` leads nowhere meanwhile; file descriptor 1 stays, for other threads write
+/// there. It also takes SIGTERM, of which it makes an error of its own, and SIGABRT, and gives
+/// handlers back that work once only: a SIGTERM that comes meanwhile is blocked, and delivered
+/// afterwards. (Threads that block SIGTERM never see METIS's handler; another one would.) One at a
+/// time in a process.
+class AroundMetis {
  public:
-  QuietStdout() {
-    std::fflush(stdout);
-    saved_ = dup(STDOUT_FILENO);
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (saved_ >= 0 && nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
-    if (nowhere >= 0) close(nowhere);
+  AroundMetis() : alone_(one_at_a_time()), stdout_(stdout) {
+    sigemptyset(&term_);
+    sigaddset(&term_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &term_, &old_mask_);
+    sigaction(SIGTERM, nullptr, &on_term_);
+    sigaction(SIGABRT, nullptr, &on_abort_);
+    nowhere_ = std::fopen("/dev/null", "we");
+    if (nowhere_ != nullptr) stdout = nowhere_;
   }
-  QuietStdout(const QuietStdout&) = delete;
-  QuietStdout& operator=(const QuietStdout&) = delete;
-  ~QuietStdout() {
-    std::fflush(stdout);
-    if (saved_ < 0) return;
-    dup2(saved_, STDOUT_FILENO);
-    close(saved_);
+  AroundMetis(const AroundMetis&) = delete;
+  AroundMetis& operator=(const AroundMetis&) = delete;
+  ~AroundMetis() {
+    stdout = stdout_;
+    if (nowhere_ != nullptr) std::fclose(nowhere_);
+    sigaction(SIGTERM, &on_term_, nullptr);
+    sigaction(SIGABRT, &on_abort_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+  }
+
+  /// Whether METIS raised SIGTERM, as it does when a part of it fails.
+  bool failed() const {
+    sigset_t pending;
+    if (sigpending(&pending) != 0 || sigismember(&pending, SIGTERM) == 0) return false;
+    const timespec at_once{};
+    siginfo_t info;
+    if (sigtimedwait(&term_, &info, &at_once) != SIGTERM) return false;
+    const bool raised = info.si_code == SI_TKILL && info.si_pid == getpid();
+    if (!raised) kill(getpid(), SIGTERM);
+    return raised;
   }
 
  private:
-  int saved_ = -1;
+  static std::mutex& one_at_a_time() {
+    static std::mutex mutex;
+    return mutex;
+  }
+
+  const std::lock_guard<std::mutex> alone_;
+  std::FILE* const stdout_;
+  std::FILE* nowhere_ = nullptr;
+  sigset_t term_{}, old_mask_{};
+  struct sigaction on_term_ {};
+  struct sigaction on_abort_ {};
 };
 
 /// FLOPs of the most loaded part, relative to its target.
@@ -123,12 +153,12 @@ Result<std::vector<int>> metis_partition(const BlockGraph& blocks,
   idx_t vertices = static_cast<idx_t>(blocks.blocks.size());
   idx_t constraints = 1, parts = static_cast<idx_t>(targets.size()), cut = 0;
   std::vector<idx_t> part(blocks.blocks.size());
-  const QuietStdout quiet;
+  const AroundMetis around;
   const int result = METIS_PartGraphKway(
       &vertices, &constraints, graph.first.data(), graph.neighbour.data(),
       graph.vertex_weight.data(), volume ? graph.vertex_size.data() : nullptr,
       graph.edge_weight.data(), &parts, fractions.data(), nullptr, options, &cut, part.data());
-  if (result != METIS_OK) {
+  if (around.failed() || result != METIS_OK) {
     return internal_error(fmt::format("METIS_PartGraphKway returned {} for {} blocks in {} parts",
                                       result, blocks.blocks.size(), targets.size()));
   }

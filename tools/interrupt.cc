@@ -1,56 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/interrupt.h"
 
-#include <cstdint>
 #include <ctime>
+#include <pthread.h>
+#include <unistd.h>
 
 namespace agpcs {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Launchers and timeout(1) may send one request twice, to a process and to its group.
-constexpr std::int64_t kSameRequest = 200'000'000;  // nanoseconds
+constexpr std::chrono::milliseconds kSameRequest{200};
 
-// A signal handler reaches nothing else.
-std::atomic<bool> interrupted{false};
-std::atomic<std::int64_t> interrupted_at{0};
-static_assert(std::atomic<bool>::is_always_lock_free);
-static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-
-std::int64_t nanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // may be called by a handler
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
-
-void on_signal(int signal) {
-  const std::int64_t now = nanoseconds();
-  if (!interrupted.exchange(true)) {
-    interrupted_at.store(now);
-    return;
-  }
-  if (now - interrupted_at.load() < kSameRequest) return;
+[[noreturn]] void end_process_by(int signal) {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
   sigaction(signal, &action, nullptr);
-  raise(signal);  // takes effect when this returns
+  sigset_t unblocked;
+  sigemptyset(&unblocked);
+  sigaddset(&unblocked, signal);
+  pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+  raise(signal);
+  _exit(128 + signal);
 }
 
 }  // namespace
 
-InterruptFlag::InterruptFlag(std::initializer_list<int> signals) : signals_(signals) {
-  interrupted.store(false);
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : signals_) sigaction(signal, &action, nullptr);
+InterruptFlag::InterruptFlag(std::initializer_list<int> signals, Arm arm)
+    : armed_(arm == Arm::kNow), any_(*signals.begin()) {
+  sigemptyset(&signals_);
+  for (const int signal : signals) sigaddset(&signals_, signal);
+  pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);
+  thread_ = std::thread(&InterruptFlag::watch, this);
 }
 
 InterruptFlag::~InterruptFlag() {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
-  for (const int signal : signals_) sigaction(signal, &action, nullptr);
+  ends_ = true;
+  pthread_kill(thread_.native_handle(), any_);
+  thread_.join();
+  const timespec at_once{};
+  while (flag_ && sigtimedwait(&signals_, nullptr, &at_once) > 0) {  // the same request once more
+  }
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 
-const std::atomic<bool>& InterruptFlag::flag() const { return interrupted; }
+void InterruptFlag::watch() {
+  for (int signal = 0; sigwait(&signals_, &signal) == 0 && !ends_;) take(signal);
+}
+
+void InterruptFlag::take(int signal) {
+  if (!armed_) end_process_by(signal);
+  if (!flag_.exchange(true)) {
+    taken_at_ = Clock::now();
+  } else if (Clock::now() - taken_at_ >= kSameRequest) {
+    end_process_by(signal);
+  }
+}
 
 }  // namespace agpcs

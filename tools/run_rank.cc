@@ -229,17 +229,15 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 }
 
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                    Bootstrap& bootstrap, StopRequest& stop, Console console) {
+                    Bootstrap& bootstrap, InterruptFlag& interrupt, StopRequest& stop,
+                    Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) console.err << model.warnings;
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
-  // Until here a signal ends the rank at once. With --local Ctrl-C is the business of the process
-  // that started this one.
-  const InterruptFlag interrupt(place.local() ? std::initializer_list<int>{SIGTERM}
-                                              : std::initializer_list<int>{SIGINT, SIGTERM});
+  interrupt.arm();
   stop.asked = &interrupt.flag();
   AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));
   // Nobody closes a connection that another rank still reads from.
@@ -265,10 +263,14 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                     plan.rank_count(), place.launcher, place.size, place.size));
   }
   const std::string device = devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)];
+  // With --local Ctrl-C is the business of the process that started this one.
+  InterruptFlag interrupt(place.local() ? std::initializer_list<int>{SIGTERM}
+                                        : std::initializer_list<int>{SIGINT, SIGTERM},
+                          InterruptFlag::Arm::kLater);
   StopRequest stop;
   AGPCS_RETURN_IF_ERROR(join_job(
       options, place, device, digest_of(print_plan(plan)), last_word, [&](Bootstrap& bootstrap) {
-        return train_joined(plan, options, place, bootstrap, stop, console);
+        return train_joined(plan, options, place, bootstrap, interrupt, stop, console);
       }));
   return stopped(stop, options);
 }

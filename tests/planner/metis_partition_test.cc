@@ -7,7 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <ctime>
 #include <set>
+#include <string>
+#include <thread>
+#include <unistd.h>
 
 namespace agpcs::testing {
 namespace {
@@ -38,6 +44,46 @@ TEST(MetisPartition, MorePartsThanHeavyBlocksPrintNothing) {
   const auto parts = metis_partition(blocks, std::vector<double>(8, 1.0 / 8), {1});
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
   EXPECT_TRUE(parts.ok());
+}
+
+// METIS takes SIGTERM while it runs, and makes an error of it.
+TEST(MetisPartition, ATerminationMeanwhileReachesItsHandler) {
+  const BlockGraph blocks = chain_blocks(40);
+  static std::atomic<int> terminations;
+  terminations = 0;
+  const auto before = std::signal(SIGTERM, [](int) { ++terminations; });
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGTERM;
+  timer_t timer;
+  ASSERT_EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+  const itimerspec often = {{0, 70'000}, {0, 70'000}};  // nanoseconds
+  ASSERT_EQ(timer_settime(timer, 0, &often, nullptr), 0);
+  for (int i = 0; i < 300; ++i) {
+    const auto parts = metis_partition(blocks, {0.25, 0.25, 0.25, 0.25}, {1});
+    EXPECT_TRUE(parts.ok()) << parts.status().message();
+  }
+  timer_delete(timer);
+  std::signal(SIGTERM, before);
+  EXPECT_GT(terminations, 0);
+}
+
+// As a job prints its losses while it plans anew.
+TEST(MetisPartition, WhatOtherThreadsPrintMeanwhileIsNotLost) {
+  const BlockGraph blocks = chain_blocks(40);
+  ::testing::internal::CaptureStdout();
+  std::atomic<bool> over{false};
+  std::string printed;
+  std::thread other([&] {
+    while (!over) {
+      printed += "x";
+      ASSERT_EQ(write(STDOUT_FILENO, "x", 1), 1);
+    }
+  });
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(metis_partition(blocks, {0.5, 0.5}, {1}).ok());
+  over = true;
+  other.join();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), printed);
 }
 
 TEST(MetisPartition, AVolumeCountsAnOutputOnceAndACutItsEveryReader) {

@@ -97,10 +97,21 @@ TEST(RunCommand, FailsWhenStandardOutputTookNotAll) {
             "agpcs-test: error: standard output cannot be written\n");
 }
 
-bool ends_at_once_by(int signal) {
-  struct sigaction action = {};
-  sigaction(signal, nullptr, &action);
-  return action.sa_handler == SIG_DFL;
+void send(int signal) { kill(getpid(), signal); }
+
+// False when it is not set within a minute.
+bool is_set(const InterruptFlag& interrupt) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!interrupt.flag() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return interrupt.flag();
+}
+
+bool is_blocked(int signal) {
+  sigset_t mask;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  return sigismember(&mask, signal) == 1;
 }
 
 TEST(InterruptFlag, TheFirstSignalSetsItAndTheSecondEndsTheProcess) {
@@ -108,23 +119,46 @@ TEST(InterruptFlag, TheFirstSignalSetsItAndTheSecondEndsTheProcess) {
     {
       const InterruptFlag interrupt;
       EXPECT_FALSE(interrupt.flag());
-      EXPECT_FALSE(ends_at_once_by(signal));
-      raise(signal);
-      EXPECT_TRUE(interrupt.flag());
-      raise(signal);  // at once: the same request, by way of the process group
-      EXPECT_TRUE(interrupt.flag());
+      send(signal);
+      EXPECT_TRUE(is_set(interrupt));
+      send(signal);  // at once: the same request, by way of the process group
     }
-    EXPECT_TRUE(ends_at_once_by(signal));
+    EXPECT_FALSE(is_blocked(signal));
     EXPECT_FALSE(InterruptFlag().flag()) << "a new one is not set";
     EXPECT_EXIT(
         {
           const InterruptFlag interrupt;
-          raise(signal);
+          send(signal);
+          is_set(interrupt);
           std::this_thread::sleep_for(std::chrono::milliseconds(250));
-          raise(signal);
+          send(signal);
+          pause();
         },
         testing::KilledBySignal(signal), "");
   }
+}
+
+TEST(InterruptFlag, ASignalBeforeItIsArmedEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const InterruptFlag interrupt({SIGTERM}, InterruptFlag::Arm::kLater);
+        send(SIGTERM);
+        pause();
+      },
+      testing::KilledBySignal(SIGTERM), "");
+  InterruptFlag interrupt({SIGTERM}, InterruptFlag::Arm::kLater);
+  interrupt.arm();
+  send(SIGTERM);
+  EXPECT_TRUE(is_set(interrupt));
+}
+
+// METIS installs a handler of its own for SIGTERM while it runs.
+TEST(InterruptFlag, IsSetWhateverHandlerThereIs) {
+  const InterruptFlag interrupt;
+  const auto before = std::signal(SIGTERM, [](int) { _exit(3); });
+  send(SIGTERM);
+  EXPECT_TRUE(is_set(interrupt));
+  std::signal(SIGTERM, before);
 }
 
 }  // namespace
