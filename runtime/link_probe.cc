@@ -35,24 +35,35 @@ constexpr std::int64_t kLast = -1;
 /// Above all tags of a plan's messages (flat_program.cc).
 constexpr std::uint64_t kTag = std::uint64_t{1} << 61;
 
-std::vector<Pair> pairs_of(const Plan& plan) {
-  std::vector<Pair> pairs;
-  for (const LinkTraffic& traffic : link_traffic(plan))
-    pairs.emplace_back(traffic.from, traffic.to);
-  return pairs;
+/// A pair, and the bytes of a glance at it; 0: to be found.
+struct Task {
+  int from = 0, to = 0;
+  std::size_t bytes = 0;
+};
+
+std::vector<Task> tasks_of(const Plan& plan, const std::vector<LinkMeasurement>& glance_at) {
+  std::vector<Task> tasks;
+  for (const LinkMeasurement& link : glance_at) {
+    const double bytes = kLongEnough / link.seconds_per_byte;
+    tasks.push_back(
+        {link.from, link.to,
+         static_cast<std::size_t>(std::clamp(bytes, double{kLeastBytes}, double{kMostBytes}))});
+  }
+  if (!glance_at.empty()) return tasks;
+  for (const LinkTraffic& traffic : link_traffic(plan)) tasks.push_back({traffic.from, traffic.to});
+  return tasks;
 }
 
 class LinkProbe {
  public:
-  LinkProbe(const Plan& plan, Transport& transport, std::chrono::milliseconds limit)
-      : transport_(transport), limit_(limit), pairs_(pairs_of(plan)), payload_(kMostBytes) {}
+  LinkProbe(std::vector<Task> tasks, Transport& transport, std::chrono::milliseconds limit)
+      : transport_(transport), limit_(limit), tasks_(std::move(tasks)), payload_(kMostBytes) {}
 
   Status run() {
     const int rank = transport_.rank();
-    for (std::size_t i = 0; i < pairs_.size(); ++i) {
-      const auto [from, to] = pairs_[i];
-      if (from == rank) AGPCS_RETURN_IF_ERROR(named(i, lead(i)));
-      if (to == rank) AGPCS_RETURN_IF_ERROR(named(i, follow(i)));
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      if (tasks_[i].from == rank) AGPCS_RETURN_IF_ERROR(named(i, lead(i)));
+      if (tasks_[i].to == rank) AGPCS_RETURN_IF_ERROR(named(i, follow(i)));
     }
     return {};
   }
@@ -63,37 +74,49 @@ class LinkProbe {
  private:
   Status named(std::size_t pair, const Status& status) const {
     if (status.ok()) return status;
-    const auto [from, to] = pairs_[pair];
-    return {status.code(), fmt::format("probe of the link from rank {} to rank {}: {}", from, to,
-                                       status.message())};
+    return {status.code(), fmt::format("probe of the link from rank {} to rank {}: {}",
+                                       tasks_[pair].from, tasks_[pair].to, status.message())};
   }
 
   Status lead(std::size_t pair) {
-    const int peer = pairs_[pair].second;
-    figures.resize(2 * pairs_.size());
-    if (pair > 0 && pairs_[pair - 1].first != transport_.rank()) {
-      AGPCS_RETURN_IF_ERROR(recv_word(pairs_[pair - 1].first, 3));
+    figures.resize(2 * tasks_.size());
+    if (pair > 0 && tasks_[pair - 1].from != transport_.rank()) {
+      AGPCS_RETURN_IF_ERROR(recv_word(tasks_[pair - 1].from, 3));
     }
-    double trip = 0;
-    for (int i = 0; i < kRoundTrips; ++i) {
-      AGPCS_TRY(const double seconds, round(peer, 0));
-      trip = i == 0 ? seconds : std::min(trip, seconds);
-    }
+    const Task& task = tasks_[pair];
+    AGPCS_RETURN_IF_ERROR(task.bytes > 0 ? glance(task, &figures[2 * pair])
+                                         : measure(task, &figures[2 * pair]));
+    AGPCS_RETURN_IF_ERROR(send_word(task.to, kLast, 0));
+    if (pair + 1 == tasks_.size() || tasks_[pair + 1].from == transport_.rank()) return {};
+    return send_word(tasks_[pair + 1].from, 0, 3);
+  }
+
+  Status measure(const Task& task, double* figure) {
+    AGPCS_TRY(const std::vector<double> trips, rounds_of(task.to, 0, kRoundTrips));
+    const double trip = trips.front();
     // One round may be held up by anything: two decide whether a size is large enough.
     std::size_t bytes = kLeastBytes;
-    AGPCS_TRY(std::vector<double> rounds, rounds_of(peer, bytes, 2));
+    AGPCS_TRY(std::vector<double> rounds, rounds_of(task.to, bytes, 2));
     while (rounds[0] - trip < kLongEnough && bytes < kMostBytes) {
       bytes = std::min(bytes * 4, kMostBytes);
-      AGPCS_TRY(rounds, rounds_of(peer, bytes, 2));
+      AGPCS_TRY(rounds, rounds_of(task.to, bytes, 2));
     }
-    AGPCS_TRY(rounds, rounds_of(peer, bytes, kRepeats));
-    AGPCS_RETURN_IF_ERROR(send_word(peer, kLast, 0));
+    AGPCS_TRY(rounds, rounds_of(task.to, bytes, kRepeats));
     // The second best: one may have been let through by a token bucket that was full.
-    const double payload = std::max(rounds[1] - trip, kLeastPart * rounds[1]);
-    figures[2 * pair] = payload / static_cast<double>(bytes);
-    figures[2 * pair + 1] = trip / 2;
-    if (pair + 1 == pairs_.size() || pairs_[pair + 1].first == transport_.rank()) return {};
-    return send_word(pairs_[pair + 1].first, 0, 3);
+    fill(figure, rounds[1], trip, bytes);
+    return {};
+  }
+
+  Status glance(const Task& task, double* figure) {
+    AGPCS_TRY(const std::vector<double> trips, rounds_of(task.to, 0, 2));
+    AGPCS_TRY(const std::vector<double> rounds, rounds_of(task.to, task.bytes, 2));
+    fill(figure, rounds[1], trips[0], task.bytes);
+    return {};
+  }
+
+  static void fill(double* figure, double round, double trip, std::size_t bytes) {
+    figure[0] = std::max(round - trip, kLeastPart * round) / static_cast<double>(bytes);
+    figure[1] = trip / 2;
   }
 
   /// Seconds of each, ascending.
@@ -120,7 +143,7 @@ class LinkProbe {
   }
 
   Status follow(std::size_t pair) {
-    const int peer = pairs_[pair].first;
+    const int peer = tasks_[pair].from;
     while (true) {
       AGPCS_RETURN_IF_ERROR(recv_word(peer, 0));
       if (word_in_ == kLast) return {};
@@ -150,7 +173,7 @@ class LinkProbe {
 
   Transport& transport_;
   const std::chrono::milliseconds limit_;
-  const std::vector<Pair> pairs_;
+  const std::vector<Task> tasks_;
   std::vector<char> payload_;
   std::int64_t word_out_ = 0, word_in_ = 0;
 };
@@ -237,12 +260,13 @@ class TrafficCounter {
 std::vector<LinkTraffic> link_traffic(const Plan& plan) { return TrafficCounter(plan).run(); }
 
 Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
-                                                 std::chrono::milliseconds limit) {
-  const std::vector<Pair> pairs = pairs_of(plan);
-  if (pairs.empty()) return std::vector<LinkMeasurement>();
-  LinkProbe probe(plan, transport, limit);
+                                                 std::chrono::milliseconds limit,
+                                                 const std::vector<LinkMeasurement>& glance_at) {
+  const std::vector<Task> tasks = tasks_of(plan, glance_at);
+  if (tasks.empty()) return std::vector<LinkMeasurement>();
+  LinkProbe probe(tasks, transport, limit);
   Status status = probe.run();
-  probe.figures.resize(2 * pairs.size());
+  probe.figures.resize(2 * tasks.size());
   if (status.ok()) status = sum_over_ranks(probe.figures, plan, transport, limit);
   if (!status.ok()) {
     transport.abort(status);
@@ -253,9 +277,8 @@ Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& tr
     return status;
   }
   std::vector<LinkMeasurement> links;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    links.push_back(
-        {pairs[i].first, pairs[i].second, probe.figures[2 * i], probe.figures[2 * i + 1]});
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    links.push_back({tasks[i].from, tasks[i].to, probe.figures[2 * i], probe.figures[2 * i + 1]});
   }
   return links;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace agpcs {
@@ -21,8 +22,8 @@ const LinkMeasurement* find(const std::vector<LinkMeasurement>& links, int from,
 
 }  // namespace
 
-LinkWatch::LinkWatch(const Plan& plan)
-    : traffic_(link_traffic(plan)), step_seconds_(step_seconds(plan)) {}
+LinkWatch::LinkWatch(const Plan& plan, std::vector<LinkMeasurement> first)
+    : traffic_(link_traffic(plan)), step_seconds_(step_seconds(plan)), first_(std::move(first)) {}
 
 bool LinkWatch::differs() const {
   const std::vector<LinkChange> changes = changed_links(told_, now_);
@@ -50,6 +51,8 @@ bool LinkWatch::note(std::vector<LinkMeasurement> probed) {
   now_ = std::move(probed);
   if (before_.empty()) {
     before_ = told_ = now_;
+    std::copy_if(now_.begin(), now_.end(), std::back_inserter(first_),
+                 [&](const auto& link) { return find(first_, link.from, link.to) == nullptr; });
     return false;
   }
   const bool changed = differs();
@@ -65,7 +68,28 @@ bool LinkWatch::note(std::vector<LinkMeasurement> probed) {
   return false;
 }
 
+std::vector<LinkMeasurement> LinkWatch::slow() const {
+  std::vector<LinkMeasurement> slow;
+  for (const LinkChange& change : changed_links(first_, told_)) {
+    if (change.factor * change.latency_factor > 1)
+      slow.push_back(*find(told_, change.from, change.to));
+  }
+  return slow;
+}
+
+bool LinkWatch::glance(const std::vector<LinkMeasurement>& glanced) {
+  const std::vector<LinkChange> changes = changed_links(told_, glanced);
+  const bool faster = std::any_of(changes.begin(), changes.end(), [](const LinkChange& change) {
+    return change.factor * change.latency_factor < 1;
+  });
+  if (!faster) return false;
+  ++in_vain_;
+  asked_ = true;
+  return true;
+}
+
 void LinkWatch::accept() {
+  in_vain_ = 0;
   told_ = now_;
   confirming_ = false;
   patience_ = 1;

@@ -29,8 +29,9 @@ namespace {
 constexpr std::size_t kStopWord = 0;  // how many ranks ask to stop
 constexpr std::size_t kPlanWord = 1;  // rank 0: bytes of a better plan's text, or one of these
 constexpr std::size_t kStatisticsWord = 2;
-constexpr double kKeep = -1;   // what is there now is what is expected from now on
-constexpr double kProbe = -2;  // all are to probe the links
+constexpr double kKeep = -1;    // what is there now is what is expected from now on
+constexpr double kProbe = -2;   // all are to probe the links
+constexpr double kGlance = -3;  // all are to glance at those that are slow
 
 // The first steps of a plan fill caches and pools: they say nothing of the hardware.
 constexpr int kWarmUpSteps = 2;
@@ -41,8 +42,10 @@ constexpr std::size_t kRecentSteps = 16;
 constexpr double kProbeOfStep = 0.2;
 
 // While the hardware is not what the job began with, the links are probed so often, for a plan may
-// hardly use one that recovers; but for no more than a hundredth of the time.
-constexpr double kProbeEverySeconds = 30, kProbePart = 0.01;
+// hardly use one that recovers; but for no more than a hundredth of the time, and glanced at those
+// that are slow for no more than a fiftieth.
+constexpr double kProbeEverySeconds = 30, kProbePart = 0.01, kGlancePart = 0.02;
+constexpr int kMostGlancesInVain = 8;  // from then on they come no rarer
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -89,16 +92,18 @@ class PlanTrainer final : public Trainer {
   void read_report(const StepReport& report);
   Status between_steps();
   Status look_at_links();
+  Status glance();
   Result<bool> probe();
   Status handle_drift();
   void tell_drift();
   bool wants_probe() const;
+  bool wants_glance() const;
   void watch_replanning();
   void say_waiting();
   void consider(Replan replan);
   void keep(std::string why, const Replan* replan = nullptr);
   std::string too_dear(const Replan& replan) const;
-  Status take_over();
+  Status take_over(std::int64_t announced);
   Result<std::string> prepare(const Plan& plan, Generation& next);
   Status move_to(Generation next, std::int64_t begin);
   Result<bool> all_agree(bool here);
@@ -122,11 +127,14 @@ class PlanTrainer final : public Trainer {
   std::atomic<bool> stop_asked_{false};
   bool stops_ = false;
   bool look_at_links_ = false;        // due between two steps
+  bool glance_ = false;               // likewise
   std::vector<DriftChange> drift_;    // due: what was just established
   std::int64_t announced_bytes_ = 0;  // due: rank 0 has a plan
   bool moved_ = false;                // to another plan than the first
   std::int64_t probed_at_ = 0;        // steady_nanoseconds
   double probe_seconds_ = 0;          // that the last probe took
+  std::int64_t glanced_at_ = 0;       // steady_nanoseconds
+  double glance_seconds_ = 0;         // that the last glance took
   std::deque<double> recent_;         // seconds of steps
 
   // Rank 0's.
@@ -184,7 +192,8 @@ void PlanTrainer::fill_report() {
             words.begin() + static_cast<std::ptrdiff_t>(mine));
   watch_replanning();
   words[kPlanWord] = keep_ ? kKeep : static_cast<double>(proposal_text_.size());
-  if (words[kPlanWord] == 0 && wants_probe()) words[kPlanWord] = kProbe;
+  if (words[kPlanWord] == 0)
+    words[kPlanWord] = wants_probe() ? kProbe : wants_glance() ? kGlance : 0;
   keep_ = false;
 }
 
@@ -209,26 +218,39 @@ void PlanTrainer::read_report(const StepReport& report) {
   drift_ = now_->detector->add(report.step, by_rank);
   look_at_links_ = now_->links->due(now_->detector->suspects_links(), words[kPlanWord] == kProbe) &&
                    transport_.size() > 1;
+  glance_ = words[kPlanWord] == kGlance;
   if (words[kPlanWord] == kKeep) now_->detector->accept();
   announced_bytes_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(words[kPlanWord]));
 }
 
 Status PlanTrainer::between_steps() {
-  if (announced_bytes_ > 0) {
-    AGPCS_RETURN_IF_ERROR(take_over());
+  const bool look = std::exchange(look_at_links_, false), glances = std::exchange(glance_, false);
+  const std::int64_t announced = std::exchange(announced_bytes_, 0);
+  if (announced > 0) {
+    AGPCS_RETURN_IF_ERROR(take_over(announced));
   } else if (!drift_.empty()) {
     AGPCS_RETURN_IF_ERROR(handle_drift());
-  } else if (look_at_links_) {
+  } else if (look) {
     AGPCS_RETURN_IF_ERROR(look_at_links());
+  } else if (glances) {
+    AGPCS_RETURN_IF_ERROR(glance());
   }
-  announced_bytes_ = 0;
   drift_.clear();
-  look_at_links_ = false;
   return {};
+}
+
+Status PlanTrainer::glance() {
+  const std::int64_t begin = steady_nanoseconds();
+  AGPCS_TRY(const auto glanced,
+            probe_links(now_->plan, *now_->transport, options_.replay.limit, now_->links->slow()));
+  glanced_at_ = steady_nanoseconds();
+  glance_seconds_ = static_cast<double>(glanced_at_ - begin) * 1e-9;
+  return now_->links->glance(glanced) ? look_at_links() : Status();
 }
 
 Status PlanTrainer::look_at_links() {
   AGPCS_TRY(const bool changed, probe());
+  look_at_links_ = now_->links->confirming();
   if (!changed) return {};
   now_->detector->learn_communication_anew();
   tell_drift();
@@ -269,6 +291,13 @@ bool PlanTrainer::wants_probe() const {
   const bool degraded = moved_ || now_->links->changed() || !now_->detector->established().empty();
   return degraded &&
          seconds_since(probed_at_) > std::max(kProbeEverySeconds, probe_seconds_ / kProbePart);
+}
+
+// Likewise.
+bool PlanTrainer::wants_glance() const {
+  if (rank_ != 0 || now_->links->slow().empty()) return false;
+  const int rarer = 1 << std::min(now_->links->glances_in_vain(), kMostGlancesInVain);
+  return seconds_since(glanced_at_) > rarer * glance_seconds_ / kGlancePart;
 }
 
 TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
@@ -372,10 +401,10 @@ Result<bool> PlanTrainer::all_agree(bool here) {
 }
 
 // The plan that rank 0 announced comes to all ranks; all can have it, or nobody does.
-Status PlanTrainer::take_over() {
+Status PlanTrainer::take_over(std::int64_t announced) {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(const std::string text,
-            share_text(proposal_text_, announced_bytes_, *now_->transport, options_.replay.limit));
+            share_text(proposal_text_, announced, *now_->transport, options_.replay.limit));
   proposal_.reset();
   proposal_text_.clear();
   auto plan = parse_plan(text, "the new plan");
@@ -417,7 +446,7 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   AGPCS_RETURN_IF_ERROR(move_state(moves, *now_->executor, *next.executor, *next.transport, limit));
   next.statistics.emplace(next.plan, rank_);
   next.detector.emplace(next.plan, options_.drift);
-  next.links.emplace(next.plan);
+  next.links.emplace(next.plan, now_->links->first());
   now_ = nullptr;  // its replayer goes first
   now_ = std::make_unique<Generation>(std::move(next));
   moved_ = true;

@@ -115,6 +115,24 @@ TEST_P(ProbeOver, EveryRankHasEveryRatherExactFigure) {
   }
 }
 
+TEST_P(ProbeOver, AGlanceSeesThatOneLinkIsFaster) {
+  const Plan plan = make_plan({{{4, 4, 4}}, {}});
+  GetParam().run(3, [&](Transport& transport) {
+    const auto delay = [](int, int, std::size_t bytes) {
+      return static_cast<double>(bytes) * 1e-7;
+    };
+    SlowTransport slow(transport, {delay, {}});
+    ASSERT_TRUE(agree_on_plan(plan, slow, kLimit).ok());
+    const std::vector<LinkMeasurement> was = {{1, 2, 2e-6, 1e-3}, {2, 0, 1e-7, 1e-3}};
+    const auto links = probe_links(plan, slow, kLimit, was);
+    ASSERT_TRUE(links.ok()) << links.status().message();
+    ASSERT_EQ(links->size(), 2U);
+    EXPECT_EQ((*links)[0].to, 2);
+    EXPECT_LT((*links)[0].seconds_per_byte, 1e-6) << "16 KiB take 1.6 ms, not 33";
+    EXPECT_GT((*links)[1].seconds_per_byte, 0.9e-7);
+  });
+}
+
 TEST_P(ProbeOver, WorksAtFullSpeedAndTwice) {
   const Plan plan = make_plan({{{4, 4, 4, 4}}, {}});
   GetParam().run(4, [&](Transport& transport) {

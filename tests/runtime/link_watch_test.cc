@@ -103,5 +103,32 @@ TEST(LinkWatch, AChangeMakesItAttentiveAgain) {
   EXPECT_TRUE(watch.due(kSuspected, false));
 }
 
+TEST(LinkWatch, LinksThatAreSlowerThanAtFirstAreGlancedAtInLaterPlansToo) {
+  LinkWatch watch = watch_of();
+  for (const double factor : {1, 4, 4}) watch.note(links(factor));
+  ASSERT_EQ(watch.slow().size(), 1U);
+  EXPECT_DOUBLE_EQ(watch.slow()[0].seconds_per_byte, 4e-9);
+  LinkWatch later(plan_of(1e-7), watch.first());
+  EXPECT_TRUE(later.slow().empty()) << "not known before it is probed";
+  later.note(links(4));
+  ASSERT_EQ(later.slow().size(), 1U);
+  EXPECT_EQ(later.slow()[0].from, 1);
+  EXPECT_FALSE(later.changed()) << "since this plan began";
+}
+
+TEST(LinkWatch, AGlanceThatSeesAFasterLinkAsksForProbes) {
+  LinkWatch watch(plan_of(1e-3), links(1));  // to such a step it hardly matters
+  watch.note(links(4));
+  EXPECT_FALSE(watch.glance({links(4.2)[1]}));
+  EXPECT_FALSE(watch.glance({links(8)[1]}));
+  ASSERT_TRUE(watch.glance({links(1)[1]}));
+  EXPECT_EQ(watch.glances_in_vain(), 1);
+  EXPECT_FALSE(watch.note(links(1.1)));
+  ASSERT_TRUE(watch.confirming());
+  EXPECT_TRUE(watch.note(links(1.1)));
+  EXPECT_TRUE(watch.slow().empty());
+  EXPECT_EQ(watch.glances_in_vain(), 0);
+}
+
 }  // namespace
 }  // namespace agpcs

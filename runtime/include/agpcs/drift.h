@@ -201,8 +201,11 @@ std::vector<LinkTraffic> link_traffic(const Plan& plan);
 /// between two steps; all get all results, by from, to. Groups of the plan are open. A pair takes
 /// about 25 round trips, of up to 8 MiB: milliseconds to some tenths of a second. An error names
 /// the pair, and the transport is aborted.
-Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& transport,
-                                                 std::chrono::milliseconds limit);
+/// With `glance_at`, links of this plan as they were measured: these alone, by two messages each
+/// that took 10 ms then, of which the slower one counts. That shows a link that recovered.
+Result<std::vector<LinkMeasurement>> probe_links(
+    const Plan& plan, Transport& transport, std::chrono::milliseconds limit,
+    const std::vector<LinkMeasurement>& glance_at = {});
 
 struct LinkChange {
   int from = 0, to = 0;       ///< ranks
