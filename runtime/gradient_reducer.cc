@@ -89,8 +89,9 @@ Status check_set(const GradientSet& set, const ReducerOptions& options) {
 // What all ranks must pass alike, a thing a line.
 std::string text_of(const GradientSet& set, const ReducerOptions& options) {
   std::string text = fmt::format("coordination {}\n", name_of(options.coordination));
-  text += fmt::format("fusion {} cycle {} us cache {} algorithm {}\n", options.fusion_bytes,
-                      options.cycle.count(), options.cache_capacity, name_of(options.algorithm));
+  text += fmt::format("fusion {} alone {} cycle {} us cache {} algorithm {}\n",
+                      options.fusion_bytes, options.alone_bytes, options.cycle.count(),
+                      options.cache_capacity, name_of(options.algorithm));
   text +=
       fmt::format("wire {} scale-out {}\n",
                   options.wire_type ? name_of(*options.wire_type) : "as it is", options.scale_out);

@@ -41,6 +41,7 @@ NegotiationSetup setup_of(const GradientSet& set, const Transport& transport,
   setup.cached = options.coordination == Coordination::kCached;
   setup.capacity = static_cast<std::size_t>(options.cache_capacity);
   setup.fusion_bytes = options.fusion_bytes;
+  setup.alone_bytes = options.alone_bytes;
   return setup;
 }
 

@@ -343,7 +343,7 @@ void Negotiation::end_cycle() {
     gradients.insert(gradients.end(), of.begin(), of.end());
   }
   decided_units_.clear();
-  decided_ = fuse(gradients, shapes_, setup_->fusion_bytes);
+  decided_ = fuse(gradients, shapes_, setup_->fusion_bytes, setup_->alone_bytes);
   phase_ = Phase::kIdle;
 }
 

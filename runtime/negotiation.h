@@ -37,6 +37,7 @@ struct NegotiationSetup {
   bool cached = true;
   std::size_t capacity = 1024;
   std::int64_t fusion_bytes = std::int64_t{128} << 20;
+  std::int64_t alone_bytes = std::int64_t{1} << 20;
 };
 
 class Negotiation {

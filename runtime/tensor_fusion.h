@@ -4,6 +4,7 @@
 #include "runtime/response_cache.h"
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,9 +19,11 @@ struct FusedTensors {
 };
 
 /// Puts `gradients` together as Horovod's tensor fusion does: the first one that is left begins an
-/// all-reduce, and each later one of its type joins that if all stay within `most_bytes`.
+/// all-reduce, and each later one of its type joins that if all stay within `most_bytes`; but those
+/// of `alone_bytes` and more stay alone.
 /// `shapes`: by gradient. Cost: O(gradients x all-reduces).
 std::vector<FusedTensors> fuse(std::span<const int> gradients, std::span<const TensorShape> shapes,
-                               std::int64_t most_bytes);
+                               std::int64_t most_bytes,
+                               std::int64_t alone_bytes = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace agpcs

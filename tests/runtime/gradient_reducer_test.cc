@@ -337,6 +337,22 @@ TEST(CachedReducer, ASmallCacheEvictsAndStaysRight) {
   });
 }
 
+TEST(CoordinatedReducer, LargeGradientsAreReducedWhereTheyLie) {
+  const GradientSet declared = set_of({10, 500, 10, 600, 10}, 5);
+  loopback_world().run(2, [&](Transport& transport) {
+    ReducerOptions options = options_of({Coordination::kCoordinator});
+    options.alone_bytes = 500 * 4;
+    auto reducer = reducer_of(declared, transport, options);
+    Gradients gradients(declared, transport.rank());
+    gradients.fill(0);
+    for (int g = 0; g < 5; ++g) expect_ok(reducer->submit(g, gradients.buffer(g)));
+    expect_ok(reducer->wait_all());
+    gradients.expect_sums(2, 0);
+    EXPECT_EQ(reducer->stats().all_reduces, 3);
+    EXPECT_EQ(reducer->stats().copied_bytes, 3 * 10 * 4);
+  });
+}
+
 TEST(CoordinatedReducer, FusesUpToTheThreshold) {
   const GradientSet declared = set_of({10, 10, 10, 10, 10, 10, 10}, 7);
   loopback_world().run(2, [&](Transport& transport) {

@@ -75,6 +75,9 @@ struct ReducerOptions {
   // Not of `kPlanned`. Defaults are those of Horovod 0.28.1 (horovod/common/operations.cc,
   // global_state.h; its documentation still says 64 MB, the default before version 0.21).
   std::int64_t fusion_bytes = std::int64_t{128} << 20;  ///< most in one all-reduce; 0: no fusion
+  /// Gradients of so many bytes are not fused: reduced where they lie, they are not copied.
+  /// (Horovod fuses all.)
+  std::int64_t alone_bytes = std::int64_t{1} << 20;
   std::chrono::microseconds cycle{1000};  ///< from the beginning of a cycle to the next, at least
   int cache_capacity = 1024;              ///< answers; a group is one. `kCached`
   AllReduce algorithm = AllReduce::kRing;
