@@ -36,22 +36,31 @@ std::vector<Observation> observations_of(const MeasuredPath& path) {
   return observations;
 }
 
+/// One of the two coefficients from a third of the observations, sorted by value: the first one
+/// from the shortest, the second one from the longest, the other being known.
+double fit_end(const std::vector<Observation>& sorted, std::size_t which, double other) {
+  const auto third = static_cast<std::ptrdiff_t>((sorted.size() + 2) / 3);
+  std::vector<Observation> end(which == 0 ? sorted.begin() : sorted.end() - third,
+                               which == 0 ? sorted.begin() + third : sorted.end());
+  for (Observation& o : end) {
+    o.offset += other * o.terms[1 - which];
+    o.terms = {o.terms[which]};
+    o.least = 0;
+  }
+  return fit_robustly(end).coefficients.front();
+}
+
 /// What comes once a message and what comes by the byte, of observations in terms of both: the
-/// latter from all, in which long messages count most, the former from the shortest third with the
-/// latter known. Real networks are no straight line in between (a few packets may pass a rate limit
-/// unhindered), and one fit to all would be wrong at both ends.
+/// latter from the longest third, the former from the shortest. Real networks are no straight line
+/// in between (a few packets may pass a rate limit unhindered), and one fit to all would be wrong
+/// at both ends.
 RobustFit fit_messages(std::vector<Observation> observations) {
   weigh_by_time(observations);
   RobustFit fit = fit_robustly(observations);
   std::stable_sort(observations.begin(), observations.end(),
                    [](const Observation& a, const Observation& b) { return a.value < b.value; });
-  observations.resize((observations.size() + 2) / 3);
-  for (Observation& o : observations) {
-    o.offset += fit.coefficients[1] * o.terms[1];
-    o.terms.resize(1);
-    o.least = 0;
-  }
-  fit.coefficients[0] = fit_robustly(observations).coefficients[0];
+  fit.coefficients[1] = fit_end(observations, 1, fit.coefficients[0]);
+  fit.coefficients[0] = fit_end(observations, 0, fit.coefficients[1]);
   return fit;
 }
 
