@@ -19,7 +19,7 @@ CollectiveQueue::~CollectiveQueue() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  posted_changed_.notify_all();
   worker_.join();
 }
 
@@ -71,7 +71,7 @@ Result<Ticket> CollectiveQueue::push(const Job& job) {
   }
   if (!failure_.ok()) return failure_;
   jobs_.push_back(job);
-  changed_.notify_all();
+  posted_changed_.notify_one();
   return ++enqueued_;
 }
 
@@ -81,7 +81,8 @@ Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
     return internal_error(
         fmt::format("all_reduce ticket {} of {} was never given", ticket, enqueued_));
   }
-  changed_.wait_for(lock, limit, [&] { return failure_.ok() ? done_ >= ticket : !running_; });
+  done_changed_.wait_for(lock, ticket, limit,
+                         [&] { return failure_.ok() ? done_ >= ticket : !running_; });
   if (done_ >= ticket) return {};
   if (!failure_.ok()) return failure_;
   return {StatusCode::kTimeout,
@@ -92,8 +93,8 @@ void CollectiveQueue::fail(const Status& reason) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = reason;
+    done_changed_.failed();
   }
-  changed_.notify_all();
 }
 
 OperationTime CollectiveQueue::time_of(Ticket ticket) const {
@@ -104,7 +105,7 @@ OperationTime CollectiveQueue::time_of(Ticket ticket) const {
 void CollectiveQueue::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && failure_.ok()); });
+    posted_changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && failure_.ok()); });
     if (stopping_) return;
     const Job job = jobs_.front();
     running_ = true;
@@ -115,10 +116,11 @@ void CollectiveQueue::run() {
     if (status.ok()) {
       jobs_.pop_front();
       times_.done(++done_, job.enqueued);
+      done_changed_.done(done_);
     } else if (failure_.ok()) {
       failure_ = Status(status.code(), fmt::format("{}: {}", describe(job), status.message()));
     }
-    changed_.notify_all();
+    if (!failure_.ok()) done_changed_.failed();
   }
 }
 

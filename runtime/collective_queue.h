@@ -6,6 +6,7 @@
 #include "runtime/all_reduce.h"
 #include "runtime/flow_reduce.h"
 #include "runtime/operation_times.h"
+#include "runtime/ticket_signal.h"
 #include "runtime/wire.h"
 
 #include <agpcs/status.h>
@@ -61,10 +62,11 @@ class CollectiveQueue {
   Reducer reducer_;
   FlowReducer flow_reducer_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, RankGroup> groups_;  // nodes stay where they are: jobs point to them
-  std::map<int, Flow> flows_;        // likewise
-  std::deque<Job> jobs_;             // front: the one running
+  std::condition_variable posted_changed_;  // for the queue's thread
+  TicketSignal done_changed_;               // for who waits
+  std::map<int, RankGroup> groups_;         // nodes stay where they are: jobs point to them
+  std::map<int, Flow> flows_;               // likewise
+  std::deque<Job> jobs_;                    // front: the one running
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
   Status failure_;

@@ -37,7 +37,7 @@ Status MessageLine::wait(Ticket ticket, std::chrono::milliseconds limit) {
   if (ticket > enqueued_) {
     return internal_error(fmt::format("ticket {} of {} was never given", ticket, enqueued_));
   }
-  done_changed_.wait_for(lock, limit,
+  done_changed_.wait_for(lock, ticket, limit,
                          [&] { return failure_.ok() ? done_ >= ticket : posted_.empty(); });
   if (done_ >= ticket) return {};
   if (!failure_.ok()) return failure_;
@@ -71,14 +71,14 @@ void MessageLine::run() {
     if (status.ok()) {
       times_.done(done_ + 1, front.enqueued);
       posted_.pop_front();
-      ++done_;
+      done_changed_.done(++done_);
     } else {
       if (failure_.ok()) {
         failure_ = Status(status.code(), fmt::format("{}: {}", describe(front), status.message()));
       }
       posted_.clear();  // withdraws them
+      done_changed_.failed();
     }
-    done_changed_.notify_all();
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/operation_times.h"
+#include "runtime/ticket_signal.h"
 #include "runtime/wire.h"
 
 #include <agpcs/status.h>
@@ -51,7 +52,7 @@ class MessageLine {
   const char* const direction_;
   mutable std::mutex mutex_;
   std::condition_variable posted_changed_;  // for the line's thread
-  std::condition_variable done_changed_;    // for who waits
+  TicketSignal done_changed_;               // for who waits
   std::deque<Posted> posted_;               // front: the one that is waited for
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
