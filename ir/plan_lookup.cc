@@ -22,4 +22,16 @@ std::vector<std::string> devices_of_ranks(const Plan& plan) {
   return devices;
 }
 
+const Expectation* find_expectation(const Plan& plan, std::string_view name) {
+  const auto found =
+      std::find_if(plan.expect.begin(), plan.expect.end(),
+                   [&](const Expectation& expectation) { return expectation.name == name; });
+  return found == plan.expect.end() ? nullptr : &*found;
+}
+
+double expected(const Plan& plan, std::string_view name) {
+  const Expectation* found = find_expectation(plan, name);
+  return found == nullptr ? 0 : found->value;
+}
+
 }  // namespace agpcs

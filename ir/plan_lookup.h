@@ -5,6 +5,7 @@
 #include <agpcs/plan.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace agpcs {
@@ -14,5 +15,10 @@ bool has_gradient(const Cut& cut);
 
 /// "volta/1": the device of each rank; empty for one that no stage has.
 std::vector<std::string> devices_of_ranks(const Plan& plan);
+
+/// What the plan expects by that name ("step", "send volta/1"); null: nothing.
+const Expectation* find_expectation(const Plan& plan, std::string_view name);
+/// Its value; 0: nothing is expected.
+double expected(const Plan& plan, std::string_view name);
 
 }  // namespace agpcs

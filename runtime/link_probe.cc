@@ -4,6 +4,8 @@
 // an answer of a few bytes.
 #include "ir/check.h"
 #include "runtime/flat_program.h"
+#include "runtime/message_tags.h"
+#include "runtime/withdraw.h"
 
 #include <agpcs/drift.h>
 #include <agpcs/transport.h>
@@ -32,8 +34,6 @@ constexpr double kLongEnough = 10e-3;
 /// long as those with a payload, the difference says nothing.
 constexpr double kLeastPart = 0.125;
 constexpr std::int64_t kLast = -1;
-/// Above all tags of a plan's messages (flat_program.cc).
-constexpr std::uint64_t kTag = std::uint64_t{1} << 61;
 
 /// A pair, and the bytes of a glance at it; 0: to be found.
 struct Task {
@@ -135,7 +135,7 @@ class LinkProbe {
     AGPCS_RETURN_IF_ERROR(send_word(peer, static_cast<std::int64_t>(bytes), 0));
     if (bytes > 0) {
       const Buffer payload{payload_.data(), bytes, DType::kUint8, false};
-      AGPCS_TRY(const Ticket ticket, transport_.send(payload, peer, kTag + 1));
+      AGPCS_TRY(const Ticket ticket, transport_.send(payload, peer, kProbeTag + 1));
       AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kSend, ticket, limit_));
     }
     AGPCS_RETURN_IF_ERROR(recv_word(peer, 2));
@@ -152,7 +152,7 @@ class LinkProbe {
       if (word_in_ > 0) {
         const Buffer payload{payload_.data(), static_cast<std::size_t>(word_in_), DType::kUint8,
                              false};
-        AGPCS_TRY(const Ticket ticket, transport_.recv(payload, peer, kTag + 1));
+        AGPCS_TRY(const Ticket ticket, transport_.recv(payload, peer, kProbeTag + 1));
         AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kRecv, ticket, limit_));
       }
       AGPCS_RETURN_IF_ERROR(send_word(peer, 0, 2));
@@ -162,12 +162,12 @@ class LinkProbe {
   Status send_word(int peer, std::int64_t word, std::uint64_t tag) {
     word_out_ = word;
     const Buffer buffer{&word_out_, sizeof word_out_, DType::kInt64, false};
-    AGPCS_TRY(const Ticket ticket, transport_.send(buffer, peer, kTag + tag));
+    AGPCS_TRY(const Ticket ticket, transport_.send(buffer, peer, kProbeTag + tag));
     return transport_.wait(Stream::kSend, ticket, limit_);
   }
   Status recv_word(int peer, std::uint64_t tag) {
     const Buffer buffer{&word_in_, sizeof word_in_, DType::kInt64, false};
-    AGPCS_TRY(const Ticket ticket, transport_.recv(buffer, peer, kTag + tag));
+    AGPCS_TRY(const Ticket ticket, transport_.recv(buffer, peer, kProbeTag + tag));
     return transport_.wait(Stream::kRecv, ticket, limit_);
   }
 
@@ -268,14 +268,7 @@ Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& tr
   Status status = probe.run();
   probe.figures.resize(2 * tasks.size());
   if (status.ok()) status = sum_over_ranks(probe.figures, plan, transport, limit);
-  if (!status.ok()) {
-    transport.abort(status);
-    for (const Stream stream : {Stream::kSend, Stream::kRecv, Stream::kCollective}) {
-      // Before memory that may still be written to is freed.
-      [[maybe_unused]] const Status known = transport.wait(stream, 0, limit);
-    }
-    return status;
-  }
+  if (!status.ok()) return withdraw(transport, status, limit);
   std::vector<LinkMeasurement> links;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     links.push_back({tasks[i].from, tasks[i].to, probe.figures[2 * i], probe.figures[2 * i + 1]});

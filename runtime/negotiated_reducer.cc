@@ -100,7 +100,7 @@ NegotiatedReducer::~NegotiatedReducer() {
   bool leaves = false;
   {
     const std::lock_guard lock(mutex_);
-    leaves = submitted_ > 0 && failure_.ok();
+    leaves = came_.count() > 0 && failure_.ok();
     stopping_ = true;
   }
   changed_.notify_all();
@@ -231,16 +231,14 @@ Status NegotiatedReducer::exchange() {
 Status NegotiatedReducer::late(const Status& status) const {
   if (status.code() != StatusCode::kTimeout) return status;
   const std::lock_guard lock(mutex_);
-  std::size_t came = 0;
   std::string first;
-  for (std::size_t g = 0; g < came_.size(); ++g) {
-    if (came_[g] == 0) continue;
-    if (first.empty()) first = set_.gradients[g].name;
-    ++came;
+  for (std::size_t g = 0; g < set_.gradients.size() && first.empty(); ++g) {
+    if (came_.came(g)) first = set_.gradients[g].name;
   }
   return {status.code(),
           fmt::format("{} of {} gradients, first '{}', came on rank {}, which then waited: {}",
-                      came, came_.size(), first, transport_.rank(), status.message())};
+                      came_.count(), set_.gradients.size(), first, transport_.rank(),
+                      status.message())};
 }
 
 Status NegotiatedReducer::reduce(std::vector<FusedTensors> decided) {

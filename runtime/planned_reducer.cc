@@ -3,7 +3,7 @@
 // brought what was missing, and is waited for in order.
 #include "runtime/gradient_copy.h"
 #include "runtime/operation_times.h"
-#include "runtime/plan_order.h"
+#include "runtime/planned_step.h"
 #include "runtime/reducer_base.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,6 @@ struct Group {
   std::size_t bytes = 0;
   std::unique_ptr<char[]> memory;
   // Of the running step.
-  std::size_t missing = 0;
   std::int64_t ready = 0;  // when its last gradient came
   std::int64_t delay = 0;
   Ticket ticket = 0;
@@ -41,12 +40,10 @@ class PlannedReducer final : public ReducerBase {
   std::vector<std::int64_t> delays() const override;
 
  private:
-  struct Place {
-    std::size_t group = 0;
-    std::size_t offset = 0;
-  };
-  char* memory_of(std::size_t gradient) const {
-    return groups_[places_[gradient].group].memory.get() + places_[gradient].offset;
+  Group& group_of(int gradient) { return groups_[step_.group_of(gradient)]; }
+  char* memory_of(int gradient) const {
+    return groups_[step_.group_of(gradient)].memory.get() +
+           offsets_[static_cast<std::size_t>(gradient)];
   }
   /// Whether the group is reduced where its only gradient lies.
   bool in_place(const Group& group) const {
@@ -55,25 +52,25 @@ class PlannedReducer final : public ReducerBase {
   }
   Buffer buffer_of(const Group& group) const;
   void post_ready(std::int64_t now);
-  Result<Ticket> post(const Group& group);
+  Status post(Group& group);
+  Result<Ticket> all_reduce(const Group& group);
   Status finish(Group& group, Clock::time_point deadline);
 
   std::vector<Group> groups_;
-  std::vector<Place> places_;  // by gradient
-  PlanOrder order_;            // of groups
+  std::vector<std::size_t> offsets_;  // by gradient, in its group's memory
+  PlannedStep step_;                  // the mutex's
   std::vector<std::int64_t> delays_;
 };
 
 PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
                                const ReducerOptions& options)
-    : ReducerBase(set, transport, options), places_(set.gradients.size()) {
+    : ReducerBase(set, transport, options), offsets_(set.gradients.size()), step_(set_) {
   for (const GradientGroup& declared : set_.groups) {
     Group& group = groups_.emplace_back();
     group.declared = &declared;
     group.wire = wire_of(gradient(declared.gradients.front()).type);
-    group.missing = declared.gradients.size();
     for (const int g : declared.gradients) {
-      places_[static_cast<std::size_t>(g)] = {groups_.size() - 1, group.bytes};
+      offsets_[static_cast<std::size_t>(g)] = group.bytes;
       group.bytes += static_cast<std::size_t>(gradient(g).elements) * size_of(group.wire);
     }
     group.memory = std::make_unique<char[]>(group.bytes);
@@ -81,7 +78,7 @@ PlannedReducer::PlannedReducer(const GradientSet& set, Transport& transport,
 }
 
 PlannedReducer::~PlannedReducer() {
-  if (submitted_ > 0 && failure_.ok()) {
+  if (came_.count() > 0 && failure_.ok()) {
     [[maybe_unused]] const Status known =
         fail({StatusCode::kCancelled,
               fmt::format("rank {} left in the middle of a step", transport_.rank())});
@@ -91,16 +88,15 @@ PlannedReducer::~PlannedReducer() {
 
 Status PlannedReducer::submit(int index, const Buffer& buffer) {
   AGPCS_RETURN_IF_ERROR(admit(index, buffer, true));
-  const auto g = static_cast<std::size_t>(index);
-  Group& group = groups_[places_[g].group];
-  void* to = in_place(group) ? buffer.data : memory_of(g);
+  Group& group = group_of(index);
+  void* to = in_place(group) ? buffer.data : memory_of(index);
   const DType type = buffer.type;
   copy_in(to, group.wire, buffer, is_floating(type) ? options_.scale_in : 1);
   Status status;
   {
     const std::lock_guard lock(mutex_);
     if (to != buffer.data) stats_.copied_bytes += static_cast<std::int64_t>(buffer.bytes);
-    if (--group.missing > 0) return {};
+    if (!step_.bring(index)) return {};
     group.ready = steady_nanoseconds();
     post_ready(group.ready);
     status = failure_;
@@ -112,22 +108,24 @@ Status PlannedReducer::submit(int index, const Buffer& buffer) {
 
 // With the mutex held. What cannot be posted is the step's failure.
 void PlannedReducer::post_ready(std::int64_t now) {
-  order_.advance(
-      groups_.size(), [&](std::size_t i) { return failure_.ok() && groups_[i].missing == 0; },
-      [&](std::size_t i) {
-        Group& group = groups_[i];
-        group.delay = now - group.ready;
-        const auto ticket = post(group);
-        if (!ticket.ok()) {
-          failure_ = {ticket.status().code(), fmt::format("group '{}': {}", group.declared->name,
-                                                          ticket.status().message())};
-          return;
-        }
-        group.ticket = *ticket;
-        ++stats_.all_reduces;
-        stats_.payload_bytes += static_cast<std::int64_t>(group.bytes);
-        stats_.delay_ns += group.delay;
-      });
+  if (!failure_.ok()) return;
+  failure_ = step_.advance([&](std::size_t i) {
+    groups_[i].delay = now - groups_[i].ready;
+    return post(groups_[i]);
+  });
+}
+
+Status PlannedReducer::post(Group& group) {
+  const auto ticket = all_reduce(group);
+  if (!ticket.ok()) {
+    return {ticket.status().code(),
+            fmt::format("group '{}': {}", group.declared->name, ticket.status().message())};
+  }
+  group.ticket = *ticket;
+  ++stats_.all_reduces;
+  stats_.payload_bytes += static_cast<std::int64_t>(group.bytes);
+  stats_.delay_ns += group.delay;
+  return {};
 }
 
 Buffer PlannedReducer::buffer_of(const Group& group) const {
@@ -136,7 +134,7 @@ Buffer PlannedReducer::buffer_of(const Group& group) const {
   return {data, group.bytes, group.wire, false};
 }
 
-Result<Ticket> PlannedReducer::post(const Group& group) {
+Result<Ticket> PlannedReducer::all_reduce(const Group& group) {
   if (group.declared->algorithm == AllReduce::kFlow) {
     return transport_.all_reduce_flow(buffer_of(group), options_.first_flow + group.declared->flow);
   }
@@ -144,18 +142,17 @@ Result<Ticket> PlannedReducer::post(const Group& group) {
 }
 
 Result<Buffer> PlannedReducer::place_of(int index) {
-  if (index < 0 || index >= static_cast<int>(places_.size())) {
-    return invalid_input(fmt::format("gradient {} of {}: there is none", index, places_.size()));
+  if (index < 0 || index >= static_cast<int>(offsets_.size())) {
+    return invalid_input(fmt::format("gradient {} of {}: there is none", index, offsets_.size()));
   }
-  const auto g = static_cast<std::size_t>(index);
   const Gradient& declared = gradient(index);
-  if (groups_[places_[g].group].wire != declared.type) {
+  const DType wire = group_of(index).wire;
+  if (wire != declared.type) {
     return invalid_input(fmt::format("gradient '{}' of {} travels as {}: it has no place",
-                                     declared.name, name_of(declared.type),
-                                     name_of(groups_[places_[g].group].wire)));
+                                     declared.name, name_of(declared.type), name_of(wire)));
   }
   const auto bytes = static_cast<std::size_t>(declared.elements) * size_of(declared.type);
-  return Buffer{memory_of(g), bytes, declared.type, false};
+  return Buffer{memory_of(index), bytes, declared.type, false};
 }
 
 Status PlannedReducer::wait_all() {
@@ -163,7 +160,7 @@ Status PlannedReducer::wait_all() {
   {
     Lock lock(mutex_);
     AGPCS_RETURN_IF_ERROR(wait_until(
-        lock, [&] { return order_.started() == groups_.size(); },
+        lock, [&] { return step_.all_posted(); },
         [] { return std::string("a call of submit did not return"); }));
   }
   for (Group& group : groups_) {
@@ -171,12 +168,10 @@ Status PlannedReducer::wait_all() {
     if (!status.ok()) return fail(status);
   }
   const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;  // of a call while the last groups were reduced
   delays_.clear();
-  for (Group& group : groups_) {
-    delays_.push_back(group.delay);
-    group.missing = group.declared->gradients.size();
-  }
-  order_.reset();
+  for (const Group& group : groups_) delays_.push_back(group.delay);
+  step_.begin_step();
   begin_step();
   return {};
 }
@@ -192,9 +187,8 @@ Status PlannedReducer::finish(Group& group, Clock::time_point deadline) {
                         gradients.size(), gradient(gradients.front()).name, status.message())};
   }
   for (const int index : gradients) {
-    const auto g = static_cast<std::size_t>(index);
-    const Buffer& to = buffers_[g];
-    const void* from = in_place(group) ? to.data : memory_of(g);
+    const Buffer& to = buffers_[static_cast<std::size_t>(index)];
+    const void* from = in_place(group) ? to.data : memory_of(index);
     copy_out(to, from, group.wire, is_floating(to.type) ? options_.scale_out : 1);
   }
   return {};

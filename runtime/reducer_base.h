@@ -3,7 +3,7 @@
 // fails.
 #pragma once
 
-#include "runtime/response_cache.h"
+#include "runtime/step_gradients.h"
 
 #include <agpcs/gradient_reducer.h>
 
@@ -57,16 +57,12 @@ class ReducerBase : public GradientReducer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<char> came_;  // by gradient
-  std::vector<Buffer> buffers_;
-  std::size_t submitted_ = 0;
+  StepGradients came_;
+  std::vector<Buffer> buffers_;  // by gradient
   Status failure_;
   ReducerStats stats_;
 
  private:
-  /// "gradient 'a' and 3 others"
-  std::string missing() const;
-
   std::map<std::string, int, std::less<>> index_;
 };
 
@@ -82,9 +78,9 @@ Status ReducerBase::wait_until(Lock& lock, const Done& done, const Late& late) {
   const auto begin = Clock::now();
   const auto ended = [&] { return !failure_.ok() || done(); };
   if (changed_.wait_until(lock, begin + options_.limit / 2, ended)) return failure_;
-  const bool lacks = submitted_ < set_.gradients.size();
+  const bool lacks = !came_.all();
   if (!lacks && changed_.wait_until(lock, begin + options_.limit, ended)) return failure_;
-  const Status status(StatusCode::kTimeout, lacks ? missing() : late());
+  const Status status(StatusCode::kTimeout, lacks ? came_.missing() : late());
   lock.unlock();
   return fail(status);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/check.h"
 #include "ir/median.h"
+#include "ir/plan_lookup.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
 
@@ -17,13 +18,6 @@ namespace agpcs {
 namespace {
 
 constexpr double kFloorOfStep = 0.02;
-
-double expected(const Plan& plan, const std::string& name) {
-  for (const Expectation& line : plan.expect) {
-    if (line.name == name) return line.value;
-  }
-  return 0;
-}
 
 std::size_t at(Quantity quantity) { return static_cast<std::size_t>(quantity); }
 

@@ -23,13 +23,6 @@ constexpr std::array<std::string_view, kQuantityCount> kQuantities = {"compute",
 /// Less than this is not worth a word: of the expected figure, and of the expected step.
 constexpr double kDiffers = 0.1, kOfStep = 0.01;
 
-double expected(const Plan& plan, const std::string& name) {
-  for (const Expectation& line : plan.expect) {
-    if (line.name == name) return line.value;
-  }
-  return 0;
-}
-
 /// A line of the table.
 struct Comparison {
   std::string what;     ///< "compute", "all-reduce", "send", "step"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_lookup.h"
 #include "ir/units.h"
 #include "tools/plan_views.h"
 
@@ -14,19 +15,15 @@ namespace agpcs {
 namespace {
 
 /// The expected figure of that name as the plan spells it, "-" when there is none.
-std::string expected(const Plan& plan, std::string_view name) {
-  for (const Expectation& e : plan.expect) {
-    if (e.name == name) return figure(e.value, e.unit);
-  }
-  return "-";
+std::string spell_expected(const Plan& plan, std::string_view name) {
+  const Expectation* e = find_expectation(plan, name);
+  return e == nullptr ? "-" : figure(e->value, e->unit);
 }
 
 /// The share of a step that a device computes: "87%".
 std::string busy(const Plan& plan, const std::string& device) {
-  for (const Expectation& e : plan.expect) {
-    if (e.name == "utilization " + device) return fmt::format("{:.0f}%", 100 * e.value);
-  }
-  return "-";
+  const Expectation* e = find_expectation(plan, "utilization " + device);
+  return e == nullptr ? "-" : fmt::format("{:.0f}%", 100 * e->value);
 }
 
 std::string training_line(const Plan& plan) {
@@ -58,8 +55,8 @@ std::string header(const Plan& plan) {
     text += fmt::format("  dim           {} = {}\n", name, value);
   }
   if (plan.expect.empty()) return text;
-  return text + fmt::format("  expected      {} a step, {}\n", expected(plan, "step"),
-                            expected(plan, "throughput"));
+  return text + fmt::format("  expected      {} a step, {}\n", spell_expected(plan, "step"),
+                            spell_expected(plan, "throughput"));
 }
 
 struct Passes {
@@ -153,10 +150,10 @@ std::string device_table(const Plan& plan, const PlanStage& stage) {
       fmt::format("  rank  {:<{}}  samples   busy  peak memory      sent\n", "device", width);
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
     const std::string& device = stage.devices[i];
-    text +=
-        fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device, width,
-                    stage.samples[i], busy(plan, device), expected(plan, "peak-memory " + device),
-                    expected(plan, "bytes-sent " + device));
+    text += fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device,
+                        width, stage.samples[i], busy(plan, device),
+                        spell_expected(plan, "peak-memory " + device),
+                        spell_expected(plan, "bytes-sent " + device));
   }
   return text;
 }
@@ -187,8 +184,8 @@ std::string stage_text(const Plan& plan, int index) {
                   plural(parameters, "parameter"), stage.recompute ? ", recomputed" : "");
   text += device_table(plan, stage);
   text += fmt::format("  a micro-batch takes {} forward, {} backward\n",
-                      expected(plan, "forward " + stage.name),
-                      expected(plan, "backward " + stage.name));
+                      spell_expected(plan, "forward " + stage.name),
+                      spell_expected(plan, "backward " + stage.name));
   text += fmt::format("  order: {}\n", passes_text(plan.programs[static_cast<std::size_t>(index)]));
   if (!cuts.empty()) text += "  sends\n" + cuts;
   if (!flows.empty()) text += "  schedules of all-reduces\n" + flows;

@@ -2,6 +2,7 @@
 #include "tools/run_report.h"
 
 #include "ir/median.h"
+#include "ir/plan_lookup.h"
 #include "ir/units.h"
 #include "tools/json.h"
 
@@ -19,13 +20,6 @@ std::string json_number(double value) {
 }
 
 std::string percent(double fraction) { return fmt::format("{:+.1f}%", 100 * fraction); }
-
-double expected_step(const Plan& plan) {
-  for (const Expectation& expectation : plan.expect) {
-    if (expectation.name == "step") return expectation.value;
-  }
-  return 0;
-}
 
 std::string_view name_of(TrainerEvent::Kind kind) {
   switch (kind) {
@@ -57,7 +51,7 @@ std::string layout(const Plan& plan) {
 }  // namespace
 
 RunReport::RunReport(const Plan& plan, bool json, Console console)
-    : plan_(plan), json_(json), console_(console), expected_seconds_(expected_step(plan)) {}
+    : plan_(plan), json_(json), console_(console), expected_seconds_(expected(plan, "step")) {}
 
 double RunReport::samples_per_second(double seconds) const {
   return static_cast<double>(plan_.training.batch) / seconds;
@@ -109,7 +103,7 @@ void RunReport::event(const TrainerEvent& event) {
   }
   if (event.kind != TrainerEvent::Kind::kSwitched) return;
   plan_ = *event.plan;
-  expected_seconds_ = expected_step(plan_);
+  expected_seconds_ = expected(plan_, "step");
 }
 
 void RunReport::print_event(const TrainerEvent& event) {
@@ -165,7 +159,7 @@ void RunReport::print_event_json(const TrainerEvent& event) {
     case TrainerEvent::Kind::kSwitched:
       line += fmt::format(
           R"(, "plan": "{}", "expected_step_seconds": {}, "seconds": {}, "bytes_moved": {})",
-          digest_of(print_plan(*event.plan)), json_number(expected_step(*event.plan)),
+          digest_of(print_plan(*event.plan)), json_number(expected(*event.plan, "step")),
           json_number(event.seconds), event.bytes_moved);
       break;
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan_lookup.h"
 #include "ir/plan_text.h"
 #include "ir/units.h"
 #include "tests/ir/plan_text.h"
@@ -42,6 +43,9 @@ TEST(PlanText, ExpectsSecondsOfAllReducesAndOfRanksThatSend) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->expect[4].name, "all-reduce s0");  // s1 has one rank
   EXPECT_DOUBLE_EQ(plan->expect[8].value, 42e-6);    // gradients do not return from a table alone
+  EXPECT_DOUBLE_EQ(expected(*plan, plan->expect[8].name), 42e-6);
+  EXPECT_EQ(find_expectation(*plan, "all-reduce s1"), nullptr);
+  EXPECT_EQ(expected(*plan, "all-reduce s1"), 0);
   EXPECT_EQ(plan->training.statistics_every, 5);
 }
 

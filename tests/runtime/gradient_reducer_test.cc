@@ -153,13 +153,12 @@ TEST_P(ReducerOver, ThreadsMaySubmitAtTheSameTime) {
 }
 
 TEST_P(ReducerOver, AGradientThatNeverComesIsNamedOnEveryRank) {
-  const auto said =
-      failures(set({4, 4, 4, 4}), milliseconds(2500), [](auto& reducer, auto& gradients, int rank) {
-        for (const int g : {0, 1, 2, 3}) {
-          if (rank == 1 && g == 2) continue;
-          expect_ok(reducer.submit(g, gradients.buffer(g)));
-        }
-      });
+  const auto said = failures(set({4, 4, 4, 4}), 1, [](auto& reducer, auto& gradients, int rank) {
+    for (const int g : {0, 1, 2, 3}) {
+      if (rank == 1 && g == 2) continue;
+      expect_ok(reducer.submit(g, gradients.buffer(g)));
+    }
+  });
   for (const Status& status : said) {
     EXPECT_THAT(status.message(), HasSubstr("gradient 'g2' did not come on rank 1"));
   }
@@ -167,26 +166,24 @@ TEST_P(ReducerOver, AGradientThatNeverComesIsNamedOnEveryRank) {
 }
 
 TEST_P(ReducerOver, AGradientThatComesTwiceIsNamedOnEveryRank) {
-  const auto said =
-      failures(set({4, 4, 4, 4}), kLong, [](auto& reducer, auto& gradients, int rank) {
-        for (const int g : {0, 1, 2, 3}) {
-          const bool twice = rank == 2 && g == 3;
-          [[maybe_unused]] const Status seen = reducer.submit(twice ? 0 : g, gradients.buffer(g));
-        }
-      });
+  const auto said = failures(set({4, 4, 4, 4}), -1, [](auto& reducer, auto& gradients, int rank) {
+    for (const int g : {0, 1, 2, 3}) {
+      const bool twice = rank == 2 && g == 3;
+      [[maybe_unused]] const Status seen = reducer.submit(twice ? 0 : g, gradients.buffer(g));
+    }
+  });
   for (const Status& status : said) {
     EXPECT_THAT(status.message(), HasSubstr("gradient 'g0' came twice in a step on rank 2"));
   }
 }
 
 TEST_P(ReducerOver, AGradientOfAnotherSizeOnOneRankIsNamedOnEveryRank) {
-  const auto said =
-      failures(set({4, 4, 4, 4}), milliseconds(3000), [](auto& reducer, auto& gradients, int rank) {
-        if (rank == 1) gradients.at(3).resize(5);
-        for (const int g : {0, 1, 2, 3}) {
-          [[maybe_unused]] const Status seen = reducer.submit(g, gradients.buffer(g));
-        }
-      });
+  const auto said = failures(set({4, 4, 4, 4}), -1, [](auto& reducer, auto& gradients, int rank) {
+    if (rank == 1) gradients.at(3).resize(5);
+    for (const int g : {0, 1, 2, 3}) {
+      [[maybe_unused]] const Status seen = reducer.submit(g, gradients.buffer(g));
+    }
+  });
   for (const Status& status : said) {
     EXPECT_THAT(status.message(), HasSubstr("gradient 'g3' has "));
     EXPECT_THAT(status.message(), AllOf(HasSubstr("5"), HasSubstr("4"), HasSubstr("rank 1")));
@@ -194,14 +191,13 @@ TEST_P(ReducerOver, AGradientOfAnotherSizeOnOneRankIsNamedOnEveryRank) {
 }
 
 TEST_P(ReducerOver, AGradientOfAnotherTypeOnOneRankIsNamedOnEveryRank) {
-  const auto said =
-      failures(set({4, 4, 4, 4}), milliseconds(3000), [](auto& reducer, auto& gradients, int rank) {
-        for (const int g : {0, 1, 2, 3}) {
-          Buffer buffer = gradients.buffer(g);
-          if (rank == 2 && g == 0) buffer.type = DType::kInt32;
-          [[maybe_unused]] const Status seen = reducer.submit(g, buffer);
-        }
-      });
+  const auto said = failures(set({4, 4, 4, 4}), -1, [](auto& reducer, auto& gradients, int rank) {
+    for (const int g : {0, 1, 2, 3}) {
+      Buffer buffer = gradients.buffer(g);
+      if (rank == 2 && g == 0) buffer.type = DType::kInt32;
+      [[maybe_unused]] const Status seen = reducer.submit(g, buffer);
+    }
+  });
   for (const Status& status : said) {
     EXPECT_THAT(status.message(), AllOf(HasSubstr("gradient 'g0' has "), HasSubstr("int32")));
   }

@@ -6,20 +6,20 @@
 #include "runtime/plan_order.h"
 #include "runtime/response_cache.h"
 #include "runtime/tensor_fusion.h"
+#include "tests/runtime/explore.h"
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <deque>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-constexpr int kRanks = 3, kGradients = 4;
+constexpr int kGradients = 4;
 
 struct Case {
   std::string name;
@@ -41,8 +41,8 @@ struct ModelRank {
 };
 
 std::vector<NegotiationSetup> setups_of(const Case& setting) {
-  std::vector<NegotiationSetup> setups(kRanks);
-  for (int r = 0; r < kRanks; ++r) {
+  std::vector<NegotiationSetup> setups(3);
+  for (int r = 0; r < 3; ++r) {
     NegotiationSetup& setup = setups[static_cast<std::size_t>(r)];
     setup.member = r;
     setup.ranks = {0, 1, 2};
@@ -57,9 +57,12 @@ std::vector<NegotiationSetup> setups_of(const Case& setting) {
   return setups;
 }
 
-/// All ranks, what is under way between them, and what was reduced.
+/// All ranks, what is under way between them, and what was reduced. What a rank can do, and what
+/// comes of it, does not depend on the others before it takes a message of theirs, and each message
+/// waits for one reader: one rank at a time may be explored.
 class Model {
  public:
+  static constexpr int kRanks = 3;
   Model(const std::vector<NegotiationSetup>& setups, int steps) : steps_(steps) {
     for (const NegotiationSetup& setup : setups) ranks_.push_back({Negotiation(setup)});
     channels_.resize(kRanks * kRanks);
@@ -69,10 +72,10 @@ class Model {
   /// takes a message (kTake). When a gradient comes makes no difference before its rank's next
   /// cycle, hence these are all orders in which gradients can come.
   static constexpr int kTake = 1 << kGradients, kActions = kTake + 1;
-  bool can(int r, int what) {
-    ModelRank& rank = at(r);
+  bool can(int r, int what) const {
+    const ModelRank& rank = ranks_[static_cast<std::size_t>(r)];
     if (what == kTake) {
-      return rank.in_cycle() && !channel(rank.machine.awaited().member, r).empty();
+      return rank.in_cycle() && !channels_[index(rank.machine.awaited().member, r)].empty();
     }
     if (rank.in_cycle()) return false;
     for (int g = 0; g < kGradients; ++g) {
@@ -83,7 +86,7 @@ class Model {
   void act(int r, int what) {
     ModelRank& rank = at(r);
     if (what == kTake) {
-      auto& from = channel(rank.machine.awaited().member, r);
+      auto& from = channels_[index(rank.machine.awaited().member, r)];
       const std::vector<char> message = from.front();
       from.pop_front();
       rank.machine.deliver(message);
@@ -96,7 +99,7 @@ class Model {
       if (rank.machine.pending()) rank.machine.begin_cycle();
     }
     for (auto& message : rank.machine.take_messages()) {
-      channel(r, message.member).push_back(std::move(message.bytes));
+      channels_[index(r, message.member)].push_back(std::move(message.bytes));
     }
     if (!rank.in_cycle()) reduce(rank);
   }
@@ -149,8 +152,8 @@ class Model {
 
  private:
   ModelRank& at(int r) { return ranks_[static_cast<std::size_t>(r)]; }
-  std::deque<std::vector<char>>& channel(int from, int to) {
-    return channels_[static_cast<std::size_t>(from * kRanks + to)];
+  static std::size_t index(int from, int to) {
+    return static_cast<std::size_t>(from * kRanks + to);
   }
   void reduce(ModelRank& rank) {
     for (const FusedTensors& tensors : rank.machine.take_decided()) {
@@ -170,55 +173,20 @@ class Model {
 
   int steps_;
   std::vector<ModelRank> ranks_;
-  std::vector<std::deque<std::vector<char>>> channels_;  // from x kRanks + to
+  std::vector<std::deque<std::vector<char>>> channels_;  // by `index`
   std::vector<std::vector<int>> log_;                    // all-reduces, in the order of all ranks
   std::string wrong_;
 };
 
-/// Visits every state that `begin` can come to; returns how many there are. With `shortened`, only
-/// one rank acts in each state, in all ways in which it can: what a rank can do, and what comes of
-/// it, does not depend on the others before it takes a message of theirs, and each message waits
-/// for one reader; so whatever others do first can as well be done afterwards.
-std::size_t explore(const Model& begin, bool shortened) {
-  std::unordered_set<std::string> seen;
-  std::vector<Model> open = {begin};
-  std::size_t ends = 0;
-  while (!open.empty()) {
-    Model model = std::move(open.back());
-    open.pop_back();
-    std::vector<std::pair<int, int>> actions;
-    for (int r = 0; r < kRanks && (actions.empty() || !shortened); ++r) {
-      for (int what = 0; what < Model::kActions; ++what) {
-        if (model.can(r, what)) actions.emplace_back(r, what);
-      }
-    }
-    if (actions.empty()) {
-      EXPECT_TRUE(model.over()) << "deadlock: " << model.key();
-      ++ends;
-      continue;
-    }
-    for (const auto& action : actions) {
-      Model next = model;
-      next.act(action.first, action.second);
-      EXPECT_EQ(next.wrong(), "") << next.key();
-      if (::testing::Test::HasFailure()) return 0;
-      if (seen.insert(next.key()).second) open.push_back(std::move(next));
-    }
-  }
-  EXPECT_GT(ends, 0U);
-  return seen.size();
-}
-
 const std::vector<std::vector<int>> kAlone = {{0}, {1}, {2}, {3}};
 const std::vector<std::vector<int>> kGrouped = {{0, 2}, {1, 3}};
-const std::vector<std::vector<int>> kTwoAlone = {{0}, {1}, {2, 3}};
 const std::vector<std::vector<int>> kOneGroup = {{1, 2, 3}, {0}};
 
 class EverySchedule : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(All, EverySchedule,
                          ::testing::Values(Case{"Coordinator", false, 0, kAlone},
-                                           Case{"ColdCache", true, 16, kTwoAlone},
+                                           Case{"ColdCache", true, 16, kAlone},
                                            Case{"Cached", true, 16, kAlone, 1, true},
                                            Case{"CachedWithEviction", true, 3, kAlone, 1, true},
                                            Case{"GroupedCoordinator", false, 0, kGrouped, 2},
@@ -231,7 +199,7 @@ TEST_P(EverySchedule, ReducesEachGradientOnceInOneOrderAndNeverHangs) {
   const auto setups = setups_of(GetParam());
   Model model(setups, GetParam().steps);
   if (GetParam().warm) model.warm_up();
-  RecordProperty("states", std::to_string(explore(model, true)));
+  explore(model, true);
 }
 
 TEST(Negotiation, EveryScheduleOfTwoGroupsWithoutAnyShortCut) {
@@ -241,7 +209,7 @@ TEST(Negotiation, EveryScheduleOfTwoGroupsWithoutAnyShortCut) {
     const auto setups = setups_of(setting);
     Model model(setups, setting.steps);
     if (setting.warm) model.warm_up();
-    EXPECT_GT(explore(model, false), explore(model, true));
+    EXPECT_GT(explore(model, false).states, explore(model, true).states);
   }
 }
 

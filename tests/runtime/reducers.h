@@ -137,13 +137,15 @@ class ReducerOver : public ::testing::TestWithParam<Setting> {
   void run(int ranks, const std::function<void(Transport&)>& body) const {
     GetParam().world.run(ranks, body);
   }
-  /// What each rank is told when a step goes wrong; `body` submits and returns.
+  /// What each rank is told when a step goes wrong; `body` submits and returns. `impatient`: a rank
+  /// that gives up after a short while, where the others wait until they are told; -1: none.
   std::vector<Status> failures(
-      const GradientSet& set, milliseconds limit,
+      const GradientSet& set, int impatient,
       const std::function<void(GradientReducer&, Gradients&, int rank)>& body) const {
     std::vector<Status> said(3);
     std::barrier created(3);  // so that no rank fails while others create theirs
     run(3, [&](Transport& transport) {
+      const milliseconds limit = transport.rank() == impatient ? milliseconds(2500) : kLong;
       auto reducer = reducer_of(set, transport, options_of(way(), limit));
       created.arrive_and_wait();
       Gradients gradients(set, transport.rank());
