@@ -52,6 +52,8 @@ class BootstrapClient final : public Bootstrap {
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, milliseconds limit) override;
   Status barrier(const std::string& name, milliseconds limit) override;
+  Result<BootstrapEvent> event(std::int64_t number, milliseconds limit) override;
+  Status say(const std::string& text) override;
   void report(const Status& failure) override;
   Status failure() const override;
   Status wait_for_failure(milliseconds limit) override;
@@ -219,10 +221,20 @@ Status BootstrapClient::barrier(const std::string& name, milliseconds limit) {
   return {};
 }
 
+Result<BootstrapEvent> BootstrapClient::event(std::int64_t number, milliseconds limit) {
+  AGPCS_TRY(const std::string text, get(event_key(number), limit));
+  auto event = parse_event(text);
+  if (!event) return internal_error(fmt::format("'{}' is no event", text));
+  return std::move(*event);
+}
+
+// A rank's error may be longer than a frame: its beginning says enough.
+Status BootstrapClient::say(const std::string& text) {
+  return send_frame({FrameKind::kFail, {text.substr(0, kMaxValueBytes)}});
+}
+
 void BootstrapClient::report(const Status& failure) {
-  // A rank's error may be longer than a frame: its beginning says enough.
-  [[maybe_unused]] const Status sent =
-      send_frame({FrameKind::kFail, {failure.message().substr(0, kMaxValueBytes)}});
+  [[maybe_unused]] const Status sent = say(failure.message());
 }
 
 Status BootstrapClient::failure() const {

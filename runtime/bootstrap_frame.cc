@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -51,6 +52,24 @@ std::pair<std::string_view, std::string_view> take_line(std::string_view& text) 
 }
 
 }  // namespace
+
+std::string event_key(std::int64_t number) { return fmt::format("event/{}", number); }
+
+std::string event_text(const BootstrapEvent& event) {
+  return fmt::format("{} {} {}", event.lost ? "lost" : "said", event.rank, event.text);
+}
+
+std::optional<BootstrapEvent> parse_event(const std::string& text) {
+  BootstrapEvent event;
+  const std::size_t number = 5, end = text.find(' ', number);
+  if (end == std::string::npos) return std::nullopt;
+  const char *const from = text.data() + number, *const to = text.data() + end;
+  const auto [stop, error] = std::from_chars(from, to, event.rank);
+  if (error != std::errc() || stop != to) return std::nullopt;
+  event.lost = text.compare(0, number, "lost ") == 0;
+  event.text = text.substr(end + 1);
+  return event;
+}
 
 std::string agreed_text(const std::vector<std::pair<std::string, std::string>>& agreed) {
   std::string text;

@@ -3,6 +3,8 @@
 // strings, each with a length (4 bytes) before it. Whatever does not fit that is refused.
 #pragma once
 
+#include <agpcs/bootstrap.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +19,7 @@ enum class FrameKind : std::uint8_t {
   kSet,        ///< rank -> service: key, value
   kGet,        ///< rank -> service: key; answered by kValue, perhaps much later
   kPing,       ///< both ways
-  kFail,       ///< rank -> service: message
+  kFail,       ///< rank -> service: message; or, where ranks are outlived, what it says
   kBye,        ///< rank -> service
   kWelcome,    ///< service -> rank: admitted; name of rank 0
   kReady,      ///< service -> rank: every rank has joined
@@ -43,6 +45,11 @@ struct Frame {
 };
 
 std::string encode(const Frame& frame);
+
+/// Event `number` is the value with this key, and as that it is written like this.
+std::string event_key(std::int64_t number);
+std::string event_text(const BootstrapEvent& event);
+std::optional<BootstrapEvent> parse_event(const std::string& text);
 
 /// What ranks agree on, as one field: a line "what=value" each.
 std::string agreed_text(const std::vector<std::pair<std::string, std::string>>& agreed);

@@ -157,7 +157,8 @@ void BootstrapServer::handle(Peer& peer, const Frame& frame) {
   } else if (frame.kind == FrameKind::kGet && fields == 1 && peer.wanted.size() < kMaxWanted) {
     handle_get(peer, frame.fields[0]);
   } else if (frame.kind == FrameKind::kFail && fields == 1) {
-    fail(placed(peer.rank, frame.fields[0]));
+    if (!outlives_ranks()) return fail(placed(peer.rank, frame.fields[0]));
+    add_event({peer.rank, false, frame.fields[0]});
   } else if (frame.kind == FrameKind::kBye) {
     members_[static_cast<std::size_t>(peer.rank)].left = true;
   } else {
@@ -167,7 +168,7 @@ void BootstrapServer::handle(Peer& peer, const Frame& frame) {
 
 void BootstrapServer::drop(Peer& peer) {
   if (peer.rank < 0) return peer.fd.reset();
-  fail(describe(peer.rank) + " sent what is no message of the bootstrap's protocol");
+  lose(peer, describe(peer.rank) + " sent what is no message of the bootstrap's protocol");
   close_peer(peer);
 }
 
@@ -228,17 +229,21 @@ std::string BootstrapServer::objection(int rank, const Frame& hello) const {
   return difference.empty() ? difference : fmt::format("{} {}", who, difference);
 }
 
-void BootstrapServer::handle_set(const Peer& peer, const Frame& frame) {
+void BootstrapServer::handle_set(Peer& peer, const Frame& frame) {
   const std::string &key = frame.fields[0], &value = frame.fields[1];
   const std::size_t bytes = key.size() + value.size();
   if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes ||
       value_bytes_ + bytes > kMaxStoreBytes) {
-    return fail(fmt::format("{} stored more than the bootstrap holds: {} bytes after {}",
-                            describe(peer.rank), bytes, value_bytes_));
+    return lose(peer, fmt::format("{} stored more than the bootstrap holds: {} bytes after {}",
+                                  describe(peer.rank), bytes, value_bytes_));
   }
+  store(key, value);
+}
+
+void BootstrapServer::store(const std::string& key, const std::string& value) {
   const auto [it, added] = values_.emplace(key, value);
   if (!added) return;
-  value_bytes_ += bytes;
+  value_bytes_ += key.size() + value.size();
   for (Peer& other : peers_) {
     if (other.wanted.erase(it->first) > 0) {
       queue(other, {FrameKind::kValue, {it->first, it->second}});
@@ -266,17 +271,36 @@ std::string BootstrapServer::placed(int rank, const std::string& message) const 
 
 void BootstrapServer::close_peer(Peer& peer) {
   peer.fd.reset();
-  const int rank = std::exchange(peer.rank, -1);
-  if (rank >= 0 && !members_[static_cast<std::size_t>(rank)].left) {
-    fail(describe(rank) + " went away: its connection was lost");
+  if (peer.rank >= 0 && !members_[static_cast<std::size_t>(peer.rank)].left) {
+    lose(peer, describe(peer.rank) + " went away: its connection was lost");
   }
+  peer.rank = -1;
+}
+
+void BootstrapServer::add_event(const BootstrapEvent& event) {
+  store(event_key(events_++), event_text(event));
+}
+
+void BootstrapServer::lose(Peer& peer, const std::string& why) {
+  if (!outlives_ranks() || peer.rank == 0) return fail(why);
+  Member& member = members_[static_cast<std::size_t>(peer.rank)];
+  if (std::exchange(member.lost, true)) return;
+  add_event({peer.rank, true, why});
+  if (peer.fd.get() < 0) return;
+  refuse(peer, why, FrameKind::kFailed);
+  peer.fd.reset();
 }
 
 void BootstrapServer::check_clocks() {
   const auto now = Clock::now();
+  const auto unseen = std::chrono::duration_cast<std::chrono::milliseconds>(now - looked_);
+  looked_ = now;
+  if (outlives_ranks() && unseen > options_.stall_limit) {  // the others have given up on this rank
+    fail(fmt::format("{} stalled: it did not run for {} ms", describe(0), unseen.count()));
+  }
   for (Peer& peer : peers_) {
     if (peer.rank >= 0 && peer.out.size() > kMaxQueuedBytes) {
-      fail(describe(peer.rank) + " does not read what it asked for");
+      lose(peer, describe(peer.rank) + " does not read what it asked for");
       close_peer(peer);
     }
     if (peer.fd.get() < 0) continue;
@@ -288,7 +312,8 @@ void BootstrapServer::check_clocks() {
     Member& member = members_[static_cast<std::size_t>(peer.rank)];
     if (silence <= options_.stall_limit || member.left || member.stalled) continue;
     member.stalled = true;
-    fail(fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank), silence.count()));
+    lose(peer,
+         fmt::format("{} stalled: not heard from for {} ms", describe(peer.rank), silence.count()));
   }
   if (joined_ < options_.size && now > join_deadline_ && failure_.empty()) {
     std::vector<int> missing;

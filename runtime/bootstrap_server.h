@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <set>
@@ -42,7 +43,7 @@ class BootstrapServer {
   };
   struct Member {
     std::string name, host;
-    bool joined = false, left = false, stalled = false;
+    bool joined = false, left = false, stalled = false, lost = false;
   };
 
   void run();
@@ -56,7 +57,8 @@ class BootstrapServer {
   /// Why a rank that knows the token cannot join; empty when it can.
   std::string objection(int rank, const Frame& hello) const;
   void admit(Peer& peer, int rank, const Frame& hello);
-  void handle_set(const Peer& peer, const Frame& frame);
+  void handle_set(Peer& peer, const Frame& frame);
+  void store(const std::string& key, const std::string& value);
   void handle_get(Peer& peer, const std::string& key);
   /// What `rank` reported, with its host where it says only its device.
   std::string placed(int rank, const std::string& message) const;
@@ -65,6 +67,10 @@ class BootstrapServer {
   void drop(Peer& peer);
   void check_clocks();
   void refuse(Peer& peer, const std::string& reason, FrameKind kind = FrameKind::kRefused);
+  bool outlives_ranks() const { return options_.outlives_ranks && joined_ == options_.size; }
+  void add_event(const BootstrapEvent& event);
+  /// The job cannot go on with this rank: it fails, or goes on without it.
+  void lose(Peer& peer, const std::string& why);
   /// Records the job's first failure and tells every rank.
   void fail(const std::string& message);
   void broadcast(const Frame& frame);
@@ -81,6 +87,8 @@ class BootstrapServer {
   int joined_ = 0;
   std::map<std::string, std::string> values_;
   std::size_t value_bytes_ = 0;
+  std::int64_t events_ = 0;
+  Clock::time_point looked_ = Clock::now();  // at the clocks
   std::string failure_;
   std::atomic<bool> stopping_{false};
   std::atomic<Clock::time_point> stop_deadline_{Clock::time_point::max()};

@@ -15,11 +15,16 @@ if(TARGET agpcs_runtime_torch)
 
   agpcs_library(tools_run FOLDER tools
     SOURCES
+      head_count.cc
+      keeper_head.cc
+      keeper_messages.cc
       memory_kills.cc
+      rank_process.cc
       run_checkpoint.cc
       run_command.cc
       run_elastic.cc
       run_job.cc
+      run_keeper.cc
       run_last_resort.cc
       run_launch.cc
       run_local.cc

@@ -2,6 +2,7 @@
 #include "tools/run_command.h"
 
 #include "tools/run_elastic.h"
+#include "tools/run_keeper.h"
 #include "tools/run_launch.h"
 #include "tools/run_local.h"
 #include "tools/run_options.h"
@@ -23,14 +24,22 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
     const Status made = make_save_folder(options.save_parameters);
     if (!made.ok()) return finish(made, "agpcs-run", console);
   }
+  if (options.transport == "loopback" && options.elastic) {
+    return finish({StatusCode::kUsage,
+                   "--elastic needs ranks that are processes\n"
+                   "  hint: --transport gloo, or nccl"},
+                  "agpcs-run", console);
+  }
   if (options.transport == "loopback") {
     return finish(run_loopback(*plan, options, console), "agpcs-run", console);
   }
-  if (options.local && options.plan == "-") {
-    return finish({StatusCode::kUsage, "--local needs the plan in a file: every rank reads it"},
-                  "agpcs-run", console);
+  if ((options.local || options.elastic) && options.plan == "-") {
+    return finish(
+        {StatusCode::kUsage, fmt::format("{} needs the plan in a file: every rank reads it",
+                                         options.local ? "--local" : "--elastic")},
+        "agpcs-run", console);
   }
-  if (options.elastic) {
+  if (options.local && options.elastic) {
     return finish(run_elastic(*plan, options, args, console), "agpcs-run", console);
   }
   if (options.local)
@@ -38,6 +47,9 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   const auto place = rank_place(process_environment());
   if (!place.ok()) return finish(place.status(), "agpcs-run", console);
   if (!place->has_value()) return finish(no_launcher(plan->rank_count()), "agpcs-run", console);
+  if (options.elastic) {
+    return finish(run_keeper(*plan, options, **place, args, console), "agpcs-run", console);
+  }
   return run_as_rank(**place, "agpcs-run", console, [&](const LastWord& last_word) {
     return run_rank(*plan, options, **place, console, last_word);
   });

@@ -10,34 +10,39 @@
 
 #include <algorithm>
 #include <atomic>
-#include <iterator>
+#include <future>
 #include <optional>
 #include <ostream>
 #include <utility>
 
 namespace agpcs {
-namespace {
 
-// A plan without the lost ranks, and its file.
-struct Next {
-  Plan plan;
-  std::string path;
-};
-
-Result<Next> plan_without(const std::vector<int>& lost, const Plan& running,
-                          CompilerReplanner& replanner, const RunOptions& options) {
+Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
+                              CompilerReplanner& replanner, const RunOptions& options,
+                              const std::atomic<bool>& cancel) {
   HardwareReport report;
   report.lost_ranks = lost;
-  const std::atomic<bool> cancel{false};
   AGPCS_TRY(std::optional<Replan> found, replanner.replan(running, report, cancel));
+  if (cancel) return Status(StatusCode::kCancelled, "planning was cancelled");
   if (!found) return Status(StatusCode::kInfeasible, "no plan does without them");
+  const std::string label = fmt::format("without-{}", fmt::join(lost, "-"));
   AGPCS_TRY(std::string path,
-            write_beside(options.plan, fmt::format("without-{}", fmt::join(lost, "-")), found->plan,
-                         replanner.hardware_text()));
-  return Next{std::move(found->plan), std::move(path)};
+            write_beside(options.plan, label, found->plan, replanner.hardware_text()));
+  return NextPlan{std::move(found->plan), std::move(path), label};
 }
 
-}  // namespace
+std::string going_on(const Status& status, const std::vector<int>& lost,
+                     const std::vector<std::string>& names, const NextPlan& next) {
+  std::vector<std::string> gone;
+  for (const int rank : lost) gone.push_back(names[static_cast<std::size_t>(rank)]);
+  return fmt::format("warning: {}\n  training goes on without {}, by {}\n", status.message(),
+                     fmt::join(gone, ", "), next.path);
+}
+
+Status no_going_on(const Status& status, const Status& why) {
+  return {why.code(),
+          fmt::format("{}\n  there is no going on without: {}", status.message(), why.message())};
+}
 
 std::vector<std::string> resumed_args(const std::vector<std::string>& args, const std::string& plan,
                                       const std::string& next, const std::string& checkpoints) {
@@ -56,27 +61,29 @@ std::vector<std::string> resumed_args(const std::vector<std::string>& args, cons
   return made;
 }
 
+std::vector<std::string> ordinary_args(std::vector<std::string> args) {
+  args.erase(std::remove(args.begin(), args.end(), "--elastic"), args.end());
+  return args;
+}
+
 Status run_elastic(const Plan& plan, const RunOptions& options,
                    const std::vector<std::string>& args, Console console) {
   AGPCS_TRY(const auto replanner, replanner_for(plan, options, console));
-  std::vector<std::string> ranks_args;
-  std::copy_if(args.begin(), args.end(), std::back_inserter(ranks_args),
-               [](const std::string& arg) { return arg != "--elastic"; });
-  Next running{plan, options.plan};
+  std::vector<std::string> ranks_args = ordinary_args(args);
+  NextPlan running{plan, options.plan, ""};
+  const std::atomic<bool> cancel{false};
   while (true) {
     const std::vector<std::string> names = rank_names(running.plan);
     std::vector<int> lost;
     const Status status = run_local(names, "agpcs-run", ranks_args, &lost);
     if (status.ok() || lost.empty() || lost.size() == names.size()) return status;
-    auto next = plan_without(lost, running.plan, *replanner, options);
-    if (!next.ok()) {
-      return Status(status.code(), fmt::format("{}\n  there is no going on without: {}",
-                                               status.message(), next.status().message()));
-    }
-    std::vector<std::string> gone;
-    for (const int rank : lost) gone.push_back(names[static_cast<std::size_t>(rank)]);
-    console.err << fmt::format("warning: {}\n  training goes on without {}, by {}\n",
-                               status.message(), fmt::join(gone, ", "), next->path);
+    // On a thread of its own, for planning lowers its thread's priority, which ranks inherit.
+    auto planning = std::async(std::launch::async, [&] {
+      return plan_without(lost, running.plan, *replanner, options, cancel);
+    });
+    auto next = planning.get();
+    if (!next.ok()) return no_going_on(status, next.status());
+    console.err << going_on(status, lost, names, *next);
     ranks_args = resumed_args(ranks_args, running.path, next->path, options.save);
     running = std::move(*next);
   }

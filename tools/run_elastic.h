@@ -7,10 +7,32 @@
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+class CompilerReplanner;
+
+/// The plan that a job goes on by, without the ranks that it has lost.
+struct NextPlan {
+  Plan plan;
+  std::string path;   ///< of its file
+  std::string label;  ///< "without-1": its file is "net.without-1.plan" beside "net.plan"
+};
+
+/// Plans for the devices of the ranks of `running` that are not `lost`, and writes that plan beside
+/// --plan's. kCancelled once `cancel` is true.
+Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
+                              CompilerReplanner& replanner, const RunOptions& options,
+                              const std::atomic<bool>& cancel);
+
+/// What a job says that goes on after `status`, by `next`, without the `lost` ones of `names`.
+std::string going_on(const Status& status, const std::vector<int>& lost,
+                     const std::vector<std::string>& names, const NextPlan& next);
+/// What it says when there is no plan: `why`.
+Status no_going_on(const Status& status, const Status& why);
 
 /// As `run_local`, but where ranks are lost (killed, or stopped), plans for the devices of the
 /// others, writes that plan beside the old one, and starts these ranks again from the last
@@ -23,5 +45,8 @@ Status run_elastic(const Plan& plan, const RunOptions& options,
 /// and resumed from `checkpoints`.
 std::vector<std::string> resumed_args(const std::vector<std::string>& args, const std::string& plan,
                                       const std::string& next, const std::string& checkpoints);
+
+/// The command line of the first ranks: without --elastic, which is their starter's business.
+std::vector<std::string> ordinary_args(std::vector<std::string> args);
 
 }  // namespace agpcs

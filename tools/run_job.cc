@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_job.h"
 
+#include "tools/rank_process.h"
 #include "tools/run_last_resort.h"
-#include "tools/run_local.h"
 
 #ifdef AGPCS_RUN_GLOO
 #include <agpcs/gloo.h>
@@ -32,6 +32,19 @@ std::string host_beside(const std::string& device) {
   return host == device.substr(0, device.find('/')) ? std::string() : host;
 }
 
+// A step frees what the next one needs again. By default glibc gives large blocks and the heap's
+// end back to the system, and the next step's page faults bring them in again: how often depends on
+// the heap's layout, so that steps are slower, and by how much is luck.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargestHeapBlock = 32 << 20;  // the most that mallopt takes
+  mallopt(M_MMAP_THRESHOLD, kLargestHeapBlock);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
+}  // namespace
+
 BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
                                    const std::string& device, const std::string& identity) {
   BootstrapOptions bootstrap;
@@ -52,19 +65,6 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   return bootstrap;
 }
 
-// A step frees what the next one needs again. By default glibc gives large blocks and the heap's
-// end back to the system, and the next step's page faults bring them in again: how often depends on
-// the heap's layout, so that steps are slower, and by how much is luck.
-void keep_freed_memory() {
-#ifdef __GLIBC__
-  constexpr int kLargestHeapBlock = 32 << 20;  // the most that mallopt takes
-  mallopt(M_MMAP_THRESHOLD, kLargestHeapBlock);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-#endif
-}
-
-}  // namespace
-
 std::string rank_name(int rank, std::string_view device) {
   return fmt::format("rank {} ({})", rank, device);
 }
@@ -76,7 +76,7 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
 int run_as_rank(const RankPlace& place, std::string_view command, Console console,
                 const std::function<Status(const LastWord&)>& work) {
   const auto say = [&](const Status& status) {
-    if (!place.local()) {
+    if (!place.has_starter()) {
       finish(status, command, console);
     } else if (!status.ok()) {
       write_last_word(place.report_fd, status);

@@ -57,6 +57,10 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
                 const std::string& identity, const LastWord& last_word,
                 const std::function<Status(Bootstrap&)>& work);
 
+/// What `join_job` joins with.
+BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
+                                   const std::string& device, const std::string& identity);
+
 /// The job's transport. Error: one that this program was built without.
 Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOptions& options,
                                            const RankPlace& place);

@@ -113,7 +113,7 @@ Result<std::optional<RankPlace>> rank_place(const Environment& environment) {
     AGPCS_TRY(place.report_fd, number(environment, "AGPCS_REPORT_FD", kMost, 0));
     if (place.listen_fd == 0) place.listen_fd = -1;
     if (place.report_fd == 0) place.report_fd = -1;
-    if (place.local()) place.launcher = "--local";
+    place.launcher = environment("AGPCS_LAUNCHER").value_or(place.launcher);
     place.token = environment("AGPCS_JOB_TOKEN").value_or("");
     if (place.token.empty() && place.size > 1) {
       return usage(

@@ -2,9 +2,6 @@
 // --local: the ranks of a job as processes of this machine.
 #pragma once
 
-#include "tools/common.h"
-#include "tools/run_launch.h"
-
 #include <agpcs/status.h>
 
 #include <string>
@@ -21,9 +18,5 @@ namespace agpcs {
 /// failed by themselves, or only heard of it.
 Status run_local(const std::vector<std::string>& names, const std::string& command,
                  const std::vector<std::string>& args, std::vector<int>* lost = nullptr);
-
-/// The last word of a `--local` rank, for the process that started it. `report_fd` is its end of
-/// the pipe.
-void write_last_word(int report_fd, const Status& status);
 
 }  // namespace agpcs

@@ -87,9 +87,9 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   add_replan_options(app, options);
   CLI::Option* elastic =
       app.add_flag("--elastic", options.elastic,
-                   "with --local, --replan and --save: when ranks are killed or stopped, go on "
-                   "without them from the last checkpoint");
-  elastic->needs("--local")->needs("--replan");
+                   "with --replan and --save: when ranks are killed or stopped, go on without them "
+                   "from the last checkpoint");
+  elastic->needs("--replan");
   CLI::Option* save = app.add_option(
       "--save", options.save,
       "write checkpoints, which are ONNX models, to this folder, at the end at least");

@@ -254,18 +254,21 @@ std::vector<std::string> rank_names(const Plan& plan) {
   return names;
 }
 
+Status check_size(const Plan& plan, const RankPlace& place) {
+  if (place.size == plan.rank_count()) return {};
+  return invalid_input(
+      fmt::format("the plan is for {} ranks, but {} started {}\n"
+                  "  hint: start as many ranks as the plan has, or compile one for {} devices",
+                  plan.rank_count(), place.launcher, place.size, place.size));
+}
+
 Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& place,
                 Console console, const LastWord& last_word) {
-  if (place.size != plan.rank_count()) {
-    return invalid_input(
-        fmt::format("the plan is for {} ranks, but {} started {}\n"
-                    "  hint: start as many ranks as the plan has, or compile one for {} devices",
-                    plan.rank_count(), place.launcher, place.size, place.size));
-  }
+  AGPCS_RETURN_IF_ERROR(check_size(plan, place));
   const std::string device = devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)];
-  // With --local Ctrl-C is the business of the process that started this one.
-  InterruptFlag interrupt(place.local() ? std::initializer_list<int>{SIGTERM}
-                                        : std::initializer_list<int>{SIGINT, SIGTERM},
+  // Ctrl-C is the business of its starter, if the rank has one.
+  InterruptFlag interrupt(place.has_starter() ? std::initializer_list<int>{SIGTERM}
+                                              : std::initializer_list<int>{SIGINT, SIGTERM},
                           InterruptFlag::Arm::kLater);
   StopRequest stop;
   AGPCS_RETURN_IF_ERROR(join_job(

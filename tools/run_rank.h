@@ -14,6 +14,9 @@
 
 namespace agpcs {
 
+/// That the launcher started as many ranks as the plan has.
+Status check_size(const Plan& plan, const RankPlace& place);
+
 /// Joins the job as `place.rank`, trains, and leaves. Rank 0 reports to `console`. A failure names
 /// the rank that failed first, wherever that was. When another rank fails while this one is deep in
 /// a computation, `last_word` is called with the failure and the process ends there and then.

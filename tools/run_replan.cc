@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -38,6 +39,19 @@ Result<bool> write_new(const std::string& path, const std::string& text) {
   return invalid_input(fmt::format("{}: cannot be written: {}", path, std::strerror(why)));
 }
 
+constexpr int kMostNames = 1000;
+
+/// "net.LABEL" beside "net.plan", then "net.LABEL-2", ...: without ".plan".
+std::string name_beside(const std::filesystem::path& old, const std::string& label, int number) {
+  const std::string base = fmt::format("{}.{}", (old.parent_path() / old.stem()).string(), label);
+  return number == 1 ? base : fmt::format("{}-{}", base, number);
+}
+
+Status too_many(const std::filesystem::path& old, const std::string& label) {
+  return invalid_input(
+      fmt::format("{}.plan: there are {} such files", name_beside(old, label, 1), kMostNames));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
@@ -62,16 +76,29 @@ Result<std::string> write_proposal(const std::string& old_plan, std::int64_t ste
 Result<std::string> write_beside(const std::string& old_plan, const std::string& label,
                                  const Plan& plan, const std::string& hardware) {
   const std::filesystem::path old = old_plan == "-" ? plan.model + ".plan" : old_plan;
-  const std::string base = fmt::format("{}.{}", (old.parent_path() / old.stem()).string(), label);
-  constexpr int kMostTries = 1000;
-  for (int i = 1; i <= kMostTries; ++i) {
-    const std::string name = i == 1 ? base : fmt::format("{}-{}", base, i);
+  for (int i = 1; i <= kMostNames; ++i) {
+    const std::string name = name_beside(old, label, i);
     AGPCS_TRY(const bool made, write_new(name + ".plan", print_plan(plan)));
     if (!made) continue;
     AGPCS_RETURN_IF_ERROR(write_new(name + ".hardware.txt", hardware).status());
     return name + ".plan";
   }
-  return invalid_input(fmt::format("{}.plan: there are {} such files", base, kMostTries));
+  return too_many(old, label);
+}
+
+Result<std::string> keep_beside(const std::string& old_plan, const std::string& label,
+                                const std::string& text, Console console) {
+  for (int i = 1; i <= kMostNames; ++i) {
+    const std::string path = name_beside(old_plan, label, i) + ".plan";
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) {
+      AGPCS_RETURN_IF_ERROR(write_file(path, text, console));  // as another one may, at this moment
+      return path;
+    }
+    const auto there = read_file(path);
+    if (there.ok() && *there == text) return path;
+  }
+  return too_many(old_plan, label);
 }
 
 }  // namespace agpcs

@@ -31,4 +31,9 @@ Result<std::string> write_proposal(const std::string& old_plan, std::int64_t ste
 Result<std::string> write_beside(const std::string& old_plan, const std::string& label,
                                  const Plan& plan, const std::string& hardware);
 
+/// The file of the plan `text` beside the old one: "net.LABEL.plan", or the first of "-2", "-3",
+/// ... that is free, unless one before has this text. For ranks that may share their folder.
+Result<std::string> keep_beside(const std::string& old_plan, const std::string& label,
+                                const std::string& text, Console console);
+
 }  // namespace agpcs

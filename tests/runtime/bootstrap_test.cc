@@ -13,6 +13,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <sys/socket.h>
 #include <thread>
@@ -235,6 +236,100 @@ TEST(Bootstrap, LeavingIsNoFailure) {
     left.wait();
     EXPECT_TRUE((*joined)->wait_for_failure(milliseconds(300)).ok());
   });
+}
+
+// A job of three that outlives ranks: 0 and 1 as Bootstrap, 2 as a bare connection.
+struct OutlivingJob {
+  explicit OutlivingJob(milliseconds stall_limit = kLong) : job(3) {
+    rank_2 = half_rank(job.options_of(2));
+    std::thread other([&] { rank_1 = join(1, stall_limit); });
+    rank_0 = join(0, stall_limit);
+    other.join();
+  }
+  Job::Joined join(int rank, milliseconds stall_limit) {
+    BootstrapOptions options = job.options_of(rank);
+    options.outlives_ranks = true;
+    options.stall_limit = stall_limit;
+    return Bootstrap::join(options);
+  }
+
+  Job job;
+  Job::Joined rank_0 = internal_error("did not join"), rank_1 = internal_error("did not join");
+  Fd rank_2;
+};
+
+TEST(Bootstrap, WhereItOutlivesRanksALossIsAnEventAndAllSeeTheSameOnes) {
+  OutlivingJob job;
+  ASSERT_JOINED(job.rank_0);
+  ASSERT_JOINED(job.rank_1);
+  EXPECT_TRUE((*job.rank_1)->say("one").ok());
+  const auto first = (*job.rank_0)->event(0, kLong);
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(first->text, "one");
+  job.rank_2.reset();
+  const auto loss = (*job.rank_0)->event(1, kLong);
+  ASSERT_TRUE(loss.ok()) << loss.status().message();
+  EXPECT_TRUE(loss->lost);
+  EXPECT_EQ(loss->rank, 2);
+  EXPECT_EQ(loss->text, "rank 2 (host/2) went away: its connection was lost");
+  EXPECT_TRUE((*job.rank_0)->set("key", "value").ok());
+  EXPECT_TRUE((*job.rank_0)->say("two\nlines").ok());
+  for (const auto* joined : {&job.rank_0, &job.rank_1}) {
+    Bootstrap& bootstrap = ***joined;
+    const std::string texts[] = {"one", loss->text, "two\nlines"};
+    for (int i = 0; i < 3; ++i) {
+      const auto event = bootstrap.event(i, kLong);
+      ASSERT_TRUE(event.ok()) << event.status().message();
+      EXPECT_EQ(event->text, texts[i]);
+      EXPECT_EQ(event->lost, i == 1);
+    }
+    EXPECT_EQ(*bootstrap.get("key", kLong), "value");  // set before the last event
+    EXPECT_EQ(bootstrap.event(3, milliseconds(20)).status().code(), StatusCode::kTimeout);
+    EXPECT_TRUE(bootstrap.failure().ok());
+  }
+}
+
+// What rank 2 reads until its connection ends: the last frame.
+std::optional<Frame> last_word_to(const Fd& rank_2) {
+  FrameReader told;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = recv(rank_2.get(), buffer, sizeof buffer, 0)) > 0;) {
+    told.append(buffer, static_cast<std::size_t>(count));
+  }
+  std::optional<Frame> last;
+  while (auto frame = told.next(kMaxFrameBytes)) last = std::move(frame);
+  return last;
+}
+
+// False where the machine was too busy for so short a limit: another rank stalled.
+bool sees_rank_2_stall(milliseconds stall_limit) {
+  OutlivingJob job(stall_limit);
+  if (!job.rank_0.ok() || !job.rank_1.ok()) return false;
+  const auto loss = (*job.rank_1)->event(0, kLong);
+  if (!loss.ok() || loss->rank != 2) return false;
+  EXPECT_THAT(loss->text, testing::StartsWith("rank 2 (host/2) stalled: not heard from for "));
+  const auto last = last_word_to(job.rank_2);
+  EXPECT_TRUE(last && last->kind == FrameKind::kFailed);
+  if (last) {
+    EXPECT_EQ(last->fields, std::vector<std::string>{loss->text});
+  }
+  const std::string refused = Bootstrap::join(job.job.options_of(2)).status().message();
+  EXPECT_THAT(refused, testing::AnyOf(HasSubstr("has joined already"), HasSubstr("stalled")));
+  return true;
+}
+
+TEST(Bootstrap, WhereItOutlivesRanksOneThatStallsIsToldAndLetInNoMore) {
+  milliseconds limit(500);
+  while (limit < kLong && !sees_rank_2_stall(limit)) limit *= 4;
+  EXPECT_LT(limit, kLong);
+}
+
+TEST(Bootstrap, WhereItOutlivesRanksTheLossOfRank0EndsIt) {
+  OutlivingJob job;
+  ASSERT_JOINED(job.rank_1);
+  job.rank_0 = internal_error("gone");
+  EXPECT_EQ((*job.rank_1)->event(0, kLong).status().message(),
+            "rank 0 (host/0) went away: its connection was lost");
 }
 
 TEST(Bootstrap, GarbageOnThePortIsDroppedAndTheJobGoesOn) {

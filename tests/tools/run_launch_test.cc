@@ -123,6 +123,17 @@ TEST(ResumedArgs, ReplaceThePlanAndWhereToResumeFrom) {
             (Args{"b.plan", "a.plan", "--resume", "out"}));
 }
 
+TEST(RankPlace, TellsARankWithAStarterFromALocalOne) {
+  Variables variables = torchrun();
+  variables["AGPCS_REPORT_FD"] = "5";
+  variables["AGPCS_LAUNCHER"] = "Slurm";
+  EXPECT_EQ(text(variables), "Slurm: rank 1 of 4, local 1 of 2, node0:29501");
+  EXPECT_TRUE((*place_in(variables))->has_starter());
+  EXPECT_FALSE((*place_in(variables))->local());
+  variables["AGPCS_LAUNCHER"] = "--local";
+  EXPECT_TRUE((*place_in(variables))->local());
+}
+
 TEST(MemoryKills, AreReadFromTheKernelsCounters) {
   EXPECT_EQ(memory_kills_of("nr_free_pages 17\noom_kill 3\nballoon_inflate 0\n"), 3);
   EXPECT_EQ(memory_kills_of("oom_kill 12\n"), 12);

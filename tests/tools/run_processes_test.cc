@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-run as its users start it: with real processes, some of which come to harm.
-#include "runtime/socket.h"
 #include "tests/tools/process.h"
+#include "tests/tools/run_jobs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,33 +23,16 @@ using testing::HasSubstr;
 using testing::Not;
 using Clock = std::chrono::steady_clock;
 
-const char* const kModel = "samples/models/small_cnn.onnxtxt";
-const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
-
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-class RunProcesses : public testing::Test {
+class RunProcesses : public RunJobs {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "agpcs-run-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
+    RunJobs::SetUp();
     plan_ = compile("two.plan", {});
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string compile(const std::string& name, const std::vector<std::string>& more,
-                      const std::string& model = kModel) {
-    const std::string path = folder_ / name;
-    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile", model,
-                                  "samples/clusters/local-2.yaml", "-o", path};
-    argv.insert(argv.end(), more.begin(), more.end());
-    Process process(argv);
-    EXPECT_EQ(process.wait(), 0) << process.errors();
-    return path;
   }
 
   std::vector<std::string> local(const std::vector<std::string>& more) const {
@@ -63,19 +46,6 @@ class RunProcesses : public testing::Test {
     return argv;
   }
 
-  static Process::Variables rank_of(int rank, int size, int port,
-                                    const std::string& token = "secret") {
-    return {{"RANK", std::to_string(rank)},
-            {"WORLD_SIZE", std::to_string(size)},
-            {"LOCAL_RANK", std::to_string(rank)},
-            {"LOCAL_WORLD_SIZE", std::to_string(size)},
-            {"MASTER_ADDR", "127.0.0.1"},
-            {"MASTER_PORT", std::to_string(port)},
-            {"AGPCS_JOB_TOKEN", token}};
-  }
-  static int free_port() { return port_of(listen_on(0, true)->get()); }
-
-  std::filesystem::path folder_;
   std::string plan_;
 };
 

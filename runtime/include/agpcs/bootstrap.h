@@ -9,6 +9,7 @@
 #include <agpcs/status.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,6 +33,16 @@ struct BootstrapOptions {
   std::string host;  ///< its machine: "rank 0 (volta/0 on node7)"; may be empty
   std::chrono::milliseconds join_limit{60000};  ///< until all ranks have joined
   std::chrono::milliseconds stall_limit{6000};  ///< silence after which a rank counts as failed
+  /// Once all have joined: the loss of a rank (not of rank 0) ends nothing, but is an event, which
+  /// the others can act upon. The same on every rank.
+  bool outlives_ranks = false;
+};
+
+/// With `outlives_ranks`.
+struct BootstrapEvent {
+  int rank = 0;
+  bool lost = false;  ///< it went away, or stalled, and is let in no more; else it said something
+  std::string text;   ///< why: "rank 2 (volta/2) went away: ..."; or what it said
 };
 
 class Bootstrap {
@@ -56,6 +67,14 @@ class Bootstrap {
   virtual Result<std::string> get(const std::string& key, std::chrono::milliseconds limit) = 0;
   /// Waits until every rank has called it with `name`, a new one each time.
   virtual Status barrier(const std::string& name, std::chrono::milliseconds limit) = 0;
+
+  /// Event `number` (0, 1, ...) of a job that outlives ranks: all ranks see the same events in the
+  /// same order. kTimeout when there was none within `limit`.
+  virtual Result<BootstrapEvent> event(std::int64_t number, std::chrono::milliseconds limit) = 0;
+
+  /// Makes `text`, at most 64 KiB, an event of such a job. What one rank says keeps its order, also
+  /// with what it sets.
+  virtual Status say(const std::string& text) = 0;
 
   /// Tells all ranks that this one failed. The job's first failure is the one that everybody hears.
   virtual void report(const Status& failure) = 0;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests that start jobs of agpcs-run: a folder, plans in it, and what a launcher tells its
+// ranks.
+#pragma once
+
+#include "runtime/socket.h"
+#include "tests/tools/process.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+class RunJobs : public testing::Test {
+ protected:
+  static constexpr const char* kModel = "samples/models/small_cnn.onnxtxt";
+  inline static const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
+
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "agpcs-run-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string compile(const std::string& name, const std::vector<std::string>& more,
+                      const std::string& cluster = "samples/clusters/local-2.yaml") {
+    const std::string path = folder_ / name;
+    std::vector<std::string> argv{AGPCS_BIN_DIR "/agpcs-compile", kModel, cluster, "-o", path};
+    argv.insert(argv.end(), more.begin(), more.end());
+    Process process(argv);
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return path;
+  }
+
+  static Process::Variables rank_of(int rank, int size, int port,
+                                    const std::string& token = "secret") {
+    return {{"RANK", std::to_string(rank)},
+            {"WORLD_SIZE", std::to_string(size)},
+            {"LOCAL_RANK", std::to_string(rank)},
+            {"LOCAL_WORLD_SIZE", std::to_string(size)},
+            {"MASTER_ADDR", "127.0.0.1"},
+            {"MASTER_PORT", std::to_string(port)},
+            {"AGPCS_JOB_TOKEN", token}};
+  }
+  static int free_port() { return port_of(listen_on(0, true)->get()); }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace agpcs

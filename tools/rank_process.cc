@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/rank_process.h"
+
+#include "tools/memory_kills.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fcntl.h>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace agpcs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// timeout(1) sends one request twice, to the process and to its group.
+constexpr std::chrono::milliseconds kSameRequest{200};
+
+constexpr const char* kLackedMemory =
+    ": the kernel has just killed a process for lack of memory\n"
+    "  hint: a plan with more micro-batches or a smaller --batch needs less";
+
+std::vector<std::string> environment_with(const EnvironmentVariables& own) {
+  std::vector<std::string> made;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const bool replaced = std::any_of(own.begin(), own.end(), [&](const auto& variable) {
+      return text.substr(0, text.find('=')) == variable.first;
+    });
+    if (!replaced) made.emplace_back(text);
+  }
+  for (const auto& [name, value] : own) {
+    if (!value.empty()) made.push_back(name + "=" + value);
+  }
+  return made;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+int poll_timeout(Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, INT_MAX));
+}
+
+std::vector<int> lost_ranks(const std::vector<RankEnd>& ends) {
+  std::vector<int> killed, unanswering;
+  bool own_failure = false;
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    const RankEnd::Kind kind = ends[rank].kind;
+    if (kind == RankEnd::Kind::kKilled) killed.push_back(static_cast<int>(rank));
+    if (kind == RankEnd::Kind::kKilledByUs) unanswering.push_back(static_cast<int>(rank));
+    own_failure = own_failure || kind == RankEnd::Kind::kFailed;
+  }
+  if (killed.empty() && own_failure) return {};
+  return killed.empty() ? unanswering : killed;
+}
+
+Status verdict(const std::vector<RankEnd>& ends, int signal) {
+  std::vector<RankEnd> said;
+  for (const RankEnd& end : ends) {
+    const bool known = std::any_of(said.begin(), said.end(),
+                                   [&](const RankEnd& other) { return other.text == end.text; });
+    if (end.failed() && !known) said.push_back(end);
+  }
+  std::stable_sort(said.begin(), said.end(),
+                   [](const RankEnd& a, const RankEnd& b) { return a.kind < b.kind; });
+  const auto on_request = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) {
+    return end.kind == RankEnd::Kind::kStopped;
+  });
+  if (said.empty() && on_request != ends.end()) return {StatusCode::kCancelled, on_request->text};
+  const bool own_failure = std::any_of(said.begin(), said.end(), [](const RankEnd& end) {
+    return end.kind == RankEnd::Kind::kFailed;
+  });
+  if (signal != 0 && !own_failure) {
+    return {StatusCode::kCancelled,
+            fmt::format("stopped by {}; all ranks were ended", strsignal(signal))};
+  }
+  if (said.empty()) return {};
+  std::string text = said.front().text;
+  for (std::size_t i = 1; i < said.size(); ++i) text += "\n  " + said[i].text;
+  return {said.front().code, text};
+}
+
+StarterSignals::~StarterSignals() {
+  if (masked_) let_through();
+}
+
+Status StarterSignals::watch() {
+  sigemptyset(&mask_);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask_, signal);
+  if (pthread_sigmask(SIG_BLOCK, &mask_, &old_mask_) != 0) {
+    return internal_error("cannot mask signals");
+  }
+  masked_ = true;
+  fd_ = Fd(signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (fd_.get() < 0) {
+    return {StatusCode::kUnavailable, fmt::format("cannot watch signals: error {}", errno)};
+  }
+  return {};
+}
+
+void StarterSignals::let_through() const { pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr); }
+
+void StarterSignals::hold() const { pthread_sigmask(SIG_BLOCK, &mask_, nullptr); }
+
+bool StarterSignals::read() {
+  bool first = false;
+  signalfd_siginfo info;
+  while (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) continue;
+    const auto now = Clock::now();
+    if (caught_ == 0) {
+      first = true;
+      first_caught_ = now;
+    }
+    caught_ = static_cast<int>(info.ssi_signo);
+    caught_twice_ = caught_twice_ || now - first_caught_ > kSameRequest;
+  }
+  return first;
+}
+
+RankProcess::~RankProcess() {
+  if (!running()) return;
+  kill();
+  waitpid(pid_, nullptr, 0);
+}
+
+Status RankProcess::start(std::vector<std::string> argv, EnvironmentVariables variables,
+                          int listening_fd, const sigset_t& mask) {
+  Fd report;
+  AGPCS_RETURN_IF_ERROR(make_pipe(report_, report));
+  variables.emplace_back("AGPCS_REPORT_FD", std::to_string(report.get()));
+  variables.emplace_back("AGPCS_LISTEN_FD", listening_fd < 0 ? "" : std::to_string(listening_fd));
+  std::vector<std::string> entries = environment_with(variables);
+  const std::vector<char*> arguments = pointers_to(argv), envp = pointers_to(entries);
+  memory_kills_before_ = memory_kills();
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ < 0) {
+    return {StatusCode::kUnavailable, fmt::format("cannot start {}: error {}", name_, errno)};
+  }
+  if (pid_ == 0) {
+    become_rank(arguments.data(), envp.data(), report.get(), listening_fd, mask, parent);
+  }
+  return {};
+}
+
+// Between fork and exec: only what is safe there.
+void RankProcess::become_rank(char* const* argv, char* const* envp, int report_fd, int listening_fd,
+                              const sigset_t& mask, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before the line above
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  signal(SIGINT, SIG_IGN);  // Ctrl-C reaches the parent too, which ends the ranks
+  fcntl(report_fd, F_SETFD, 0);
+  if (listening_fd >= 0) fcntl(listening_fd, F_SETFD, 0);
+  execve("/proc/self/exe", argv, envp);
+  _exit(127);
+}
+
+void RankProcess::read_word() {
+  while (report_.get() >= 0) {
+    char buffer[4096];
+    const auto count = read(report_.get(), buffer, sizeof buffer);
+    if (count > 0) {
+      last_word_.append(buffer, static_cast<std::size_t>(count));
+    } else if (count == 0) {
+      report_.reset();
+    } else {
+      break;
+    }
+  }
+}
+
+bool RankProcess::reap() {
+  if (!running() || waitpid(pid_, &wait_status_, WNOHANG) != pid_) return false;
+  pid_ = -1;
+  read_word();
+  return true;
+}
+
+void RankProcess::ask_to_stop() const {
+  if (running()) ::kill(pid_, SIGTERM);
+}
+
+void RankProcess::kill() {
+  if (!running()) return;
+  killed_by_us_ = true;
+  ::kill(pid_, SIGKILL);
+}
+
+std::string RankProcess::killed_by(int signal) const {
+  if (killed_by_us_) return name_ + " did not stop by itself and was killed";
+  // Since the rank was started the kernel has killed some process that way.
+  const bool lacked_memory = signal == SIGKILL && memory_kills() > memory_kills_before_;
+  return fmt::format("{} was killed by signal {} ({}){}", name_, signal, strsignal(signal),
+                     lacked_memory ? kLackedMemory : "");
+}
+
+RankEnd RankProcess::end() const {
+  using Kind = RankEnd::Kind;
+  if (WIFSIGNALED(wait_status_)) {
+    return {killed_by_us_ ? Kind::kKilledByUs : Kind::kKilled, StatusCode::kPeerFailed,
+            killed_by(WTERMSIG(wait_status_))};
+  }
+  const int exit = WEXITSTATUS(wait_status_);
+  if (exit == 0) return {};
+  // The first character of a last word is its status code.
+  const std::string text = last_word_.empty() ? "" : last_word_.substr(1);
+  if (exit == exit_code(StatusCode::kCancelled)) {
+    return {Kind::kStopped, StatusCode::kCancelled, text.empty() ? "stopped on request" : text};
+  }
+  RankEnd end{Kind::kHeard, StatusCode::kPeerFailed,
+              text.empty() ? fmt::format("{} ended with exit code {}", name_, exit) : text};
+  if (!last_word_.empty()) end.code = static_cast<StatusCode>(last_word_[0] - 'a');
+  if (end.code != StatusCode::kPeerFailed) end.kind = Kind::kFailed;
+  return end;
+}
+
+void write_last_word(int report_fd, const Status& status) {
+  std::string word(1, static_cast<char>('a' + static_cast<int>(status.code())));
+  word += status.message();
+  // A pipe takes this much at once; more would wait for the reader.
+  constexpr std::size_t kPipeBytes = 32768;
+  [[maybe_unused]] const auto written =
+      write(report_fd, word.data(), std::min(word.size(), kPipeBytes));
+}
+
+}  // namespace agpcs
