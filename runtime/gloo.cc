@@ -63,6 +63,7 @@ class GlooMessage final : public WireMessage {
   const int peer_;
   const bool sending_;
   std::unique_ptr<Unbound> buffer_;
+  bool done_ = false;
 };
 
 // Gloo moves no empty messages; both ends know that there is nothing to move.
@@ -113,6 +114,12 @@ class GlooWire final : public Wire {
     const std::lock_guard lock(mutex_);
     under_way_.erase(&message);
   }
+  /// What Gloo's thread did with memory that it has let go of comes before what follows. It lets go
+  /// by a count that it is asked for without a barrier (std::weak_ptr::expired), but with the
+  /// pair's mutex held, which is taken here: by the end of a buffer that is never used.
+  void order_after_last_use(int peer) {
+    context_->getPair(peer)->createSendBuffer(0, nullptr, 0).reset();
+  }
 
  private:
   Result<std::unique_ptr<WireMessage>> post(void* data, std::size_t bytes, int peer,
@@ -146,7 +153,12 @@ GlooMessage::GlooMessage(GlooWire& wire, int peer, bool sending, std::unique_ptr
   wire_.add(*this);
 }
 
-GlooMessage::~GlooMessage() { wire_.remove(*this); }
+GlooMessage::~GlooMessage() {
+  wire_.remove(*this);
+  if (done_) return;
+  buffer_.reset();  // withdrawn once Gloo's thread has let go of it
+  wire_.order_after_last_use(peer_);
+}
 
 Status GlooMessage::wait(Deadline deadline) {
   // Rounded up: Gloo must not give up before the deadline, or its timeout would pass for a lost
@@ -156,6 +168,7 @@ Status GlooMessage::wait(Deadline deadline) {
   try {
     const bool done =
         sending_ ? buffer_->waitSend(nullptr, limit) : buffer_->waitRecv(nullptr, limit);
+    done_ = done;
     return done ? Status() : wire_.cancelled();
   } catch (const std::exception& error) {
     const bool late = std::chrono::steady_clock::now() >= deadline;

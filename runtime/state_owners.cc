@@ -124,10 +124,11 @@ class OwnersExchange {
       list_of.push_back(at - lists.begin());
       if (at == lists.end()) lists.push_back(&items);
     }
-    out_.clear();
-    put(out_, static_cast<std::int64_t>(lists.size()));
-    for (const Items* list : lists) out_ += encoded(*list);
-    for (const std::int64_t list : list_of) put(out_, list);
+    std::string text;
+    put(text, static_cast<std::int64_t>(lists.size()));
+    for (const Items* list : lists) text += encoded(*list);
+    for (const std::int64_t list : list_of) put(text, list);
+    AGPCS_RETURN_IF_ERROR(prepare(std::move(text)));
     for (std::size_t rank = 1; rank < size_; ++rank) {
       AGPCS_RETURN_IF_ERROR(send(static_cast<int>(rank)));
     }
@@ -137,7 +138,7 @@ class OwnersExchange {
 
   // On the others.
   Result<StateOwners> tell(const Items& own) {
-    out_ = encoded(own);
+    AGPCS_RETURN_IF_ERROR(prepare(encoded(own)));
     AGPCS_RETURN_IF_ERROR(send(0));
     AGPCS_RETURN_IF_ERROR(transport_.wait(Stream::kSend, sent_, limit_));
     AGPCS_RETURN_IF_ERROR(receive(0));
@@ -153,13 +154,16 @@ class OwnersExchange {
     return owners;
   }
 
-  // `out_` and its length stay until they are waited for.
-  Status send(int peer) {
+  // What is sent next, once or several times: it stays until all of that is waited for.
+  Status prepare(std::string text) {
+    out_ = std::move(text);
     out_bytes_ = static_cast<std::int64_t>(out_.size());
-    if (out_bytes_ > kMostBytes) {
-      return invalid_input(fmt::format("what ranks hold takes {} bytes to say, at most {} are sent",
-                                       out_bytes_, kMostBytes));
-    }
+    if (out_bytes_ <= kMostBytes) return {};
+    return invalid_input(fmt::format("what ranks hold takes {} bytes to say, at most {} are sent",
+                                     out_bytes_, kMostBytes));
+  }
+
+  Status send(int peer) {
     const Buffer length{&out_bytes_, sizeof out_bytes_, DType::kInt64, false};
     AGPCS_TRY(sent_, transport_.send(length, peer, kOwnersTag));
     const Buffer text{out_.data(), out_.size(), DType::kUint8, false};
