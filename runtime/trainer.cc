@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -47,6 +48,9 @@ constexpr double kProbeOfStep = 0.2;
 // that are slow for no more than a fiftieth.
 constexpr double kProbeEverySeconds = 30, kProbePart = 0.01, kGlancePart = 0.02;
 constexpr int kMostGlancesInVain = 8;  // from then on they come no rarer
+// A probe is confirmed so long after it, as far as steps take what they should, and at the next
+// exchange at the latest: what else a machine does comes in bursts.
+constexpr double kConfirmAfterSeconds = 0.4;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
@@ -131,6 +135,7 @@ class PlanTrainer final : public Trainer {
   std::atomic<bool> stop_asked_{false};
   bool stops_ = false;
   bool look_at_links_ = false;        // due between two steps
+  int confirm_in_ = 0;                // steps, until they are looked at again; 0: they are not
   bool glance_ = false;               // likewise
   std::vector<DriftChange> drift_;    // due: what was just established
   std::int64_t announced_bytes_ = 0;  // due: rank 0 has a plan
@@ -236,7 +241,9 @@ void PlanTrainer::read_report(const StepReport& report) {
 }
 
 Status PlanTrainer::between_steps() {
-  const bool look = std::exchange(look_at_links_, false), glances = std::exchange(glance_, false);
+  const bool confirms = confirm_in_ > 0 && --confirm_in_ == 0;
+  const bool look = std::exchange(look_at_links_, false) || confirms;
+  const bool glances = std::exchange(glance_, false);
   const std::int64_t announced = std::exchange(announced_bytes_, 0);
   if (announced > 0) {
     AGPCS_RETURN_IF_ERROR(take_over(announced));
@@ -262,7 +269,9 @@ Status PlanTrainer::glance() {
 
 Status PlanTrainer::look_at_links() {
   AGPCS_TRY(const bool changed, probe());
-  look_at_links_ = now_->links->confirming();
+  const double step = std::max(step_seconds(now_->plan), 1e-6);
+  confirm_in_ =
+      now_->links->confirming() ? static_cast<int>(std::ceil(kConfirmAfterSeconds / step)) : 0;
   if (!changed) return {};
   now_->detector->learn_communication_anew();
   tell_drift();
