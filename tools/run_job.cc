@@ -112,8 +112,7 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
 
 Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap,
                                            const JobOptions& options,
-                                           [[maybe_unused]] const RankPlace& place,
-                                           [[maybe_unused]] void* compute_stream) {
+                                           [[maybe_unused]] const RankPlace& place) {
 #ifdef AGPCS_RUN_GLOO
   if (options.transport == "gloo") {
     GlooOptions gloo;
@@ -126,7 +125,6 @@ Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap
   if (options.transport == "nccl") {
     NcclOptions nccl;
     nccl.device = place.local_rank;
-    nccl.compute_stream = compute_stream;
     return connect_nccl(bootstrap, nccl);
   }
 #endif
