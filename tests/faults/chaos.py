@@ -117,6 +117,7 @@ class Job:
     def __init__(self, work, trial, folder, launched):
         self.trial, self.folder, self.launched = trial, folder, launched
         self.save = folder / "checkpoints"
+        self.steps = work.steps
         # Plans that a job proposes are written beside its plan.
         plan = pathlib.Path(shutil.copy(work.plan, folder))
         command = [*work.command(plan), "--steps", work.steps, "--stall-limit", STALL_LIMIT, "--timeout", TIMEOUT,
@@ -273,8 +274,10 @@ def check_end(job, harm, moment, begin):
     elif promise == "vanish":
         check(codes == [-signal.SIGKILL], f"ended with {codes}")
     elif promise == "stop":
-        # Before training begins a signal ends a rank as it always did.
-        fine = all(code in (130, -signal.SIGTERM, 1) if moment == "start" else code in (130, 0) for code in codes)
+        # Before training begins a signal ends a rank as it always did; after its last step there is nothing to stop.
+        trained = max(losses_of(job.output()), default=-1) == job.steps - 1
+        allowed = {130, *([-signal.SIGTERM, 1] if moment == "start" else []), *([0] if trained else [])}
+        fine = all(code in allowed for code in codes)
         check(fine, f"ended with {codes}: {said}")
     else:
         check(all(code != 0 for code in codes), f"ended with {codes}: {said}")
