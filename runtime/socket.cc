@@ -143,6 +143,16 @@ std::string local_address_of(int fd) {
 
 void set_non_blocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
+void read_available(Fd& fd, std::string& text) {
+  char buffer[4096];
+  while (fd.get() >= 0) {
+    const auto count = read(fd.get(), buffer, sizeof buffer);
+    if (count < 0) return;
+    if (count == 0) fd.reset();
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
 Status make_pipe(Fd& read_end, Fd& write_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {

@@ -35,6 +35,8 @@ Result<Fd> connect_to(const std::string& address, int port,
 /// The IP address of this end of a connection.
 std::string local_address_of(int fd);
 void set_non_blocking(int fd);
+/// Appends to `text` what can be read from `fd`, which does not block; closes it at its end.
+void read_available(Fd& fd, std::string& text);
 /// A pipe's two ends, for waking a thread in poll.
 Status make_pipe(Fd& read_end, Fd& write_end);
 

@@ -176,19 +176,7 @@ void RankProcess::become_rank(char* const* argv, char* const* envp, int report_f
   _exit(127);
 }
 
-void RankProcess::read_word() {
-  while (report_.get() >= 0) {
-    char buffer[4096];
-    const auto count = read(report_.get(), buffer, sizeof buffer);
-    if (count > 0) {
-      last_word_.append(buffer, static_cast<std::size_t>(count));
-    } else if (count == 0) {
-      report_.reset();
-    } else {
-      break;
-    }
-  }
-}
+void RankProcess::read_word() { read_available(report_, last_word_); }
 
 bool RankProcess::reap() {
   if (!running() || waitpid(pid_, &wait_status_, WNOHANG) != pid_) return false;

@@ -25,21 +25,6 @@ int left_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<long long>(left.count(), 0, 1000000));
 }
 
-// Appends what can be read; closes `fd` at its end.
-void drain(Fd& fd, std::string& text) {
-  char buffer[4096];
-  while (fd.get() >= 0) {
-    const auto count = read(fd.get(), buffer, sizeof buffer);
-    if (count > 0) {
-      text.append(buffer, static_cast<std::size_t>(count));
-    } else if (count == 0) {
-      fd.reset();
-    } else {
-      return;
-    }
-  }
-}
-
 }  // namespace
 
 Process::Process(std::vector<std::string> argv, const Variables& variables) {
@@ -85,8 +70,8 @@ bool Process::read_some(Clock::time_point deadline) {
   }
   if (fds.empty()) return false;
   poll(fds.data(), fds.size(), left_until(deadline));
-  drain(out_, output_);
-  drain(err_, errors_);
+  read_available(out_, output_);
+  read_available(err_, errors_);
   return true;
 }
 
