@@ -92,6 +92,11 @@ class RunKeepers : public RunJobs {
   void wait_for_checkpoint() {
     ASSERT_TRUE(keeper(0).wait_for_output("\"event\": \"saved\"")) << keeper(0).errors();
   }
+  void expect_all_train_to_the_end() {
+    for (Process& process : keepers_) {
+      EXPECT_EQ(process.wait(seconds(120)), 0) << process.errors();
+    }
+  }
   /// That the port of the job, and the one after, are free again.
   void expect_free_ports() const {
     for (const int port : {port_, port_ + 1}) EXPECT_TRUE(listen_on(port, false).ok()) << port;
@@ -117,7 +122,7 @@ TEST_F(RunKeepers, TrainAndLeaveNothingBehind) {
   launch();
   wait_for_checkpoint();
   const std::vector<pid_t> pids = ranks();
-  for (int i = 0; i < kSize; ++i) EXPECT_EQ(keeper(i).wait(seconds(120)), 0) << keeper(i).errors();
+  expect_all_train_to_the_end();
   for (const pid_t pid : pids) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
   expect_free_ports();
   expect_losses(keeper(0).output());
@@ -130,7 +135,7 @@ TEST_F(RunKeepers, GoOnWithoutARankThatIsKilled) {
   launch();
   wait_for_checkpoint();
   ASSERT_EQ(kill(rank(1), SIGKILL), 0);
-  for (int i = 0; i < kSize; ++i) EXPECT_EQ(keeper(i).wait(seconds(120)), 0) << keeper(i).errors();
+  expect_all_train_to_the_end();
   EXPECT_THAT(keeper(0).errors(), HasSubstr("rank 1 (local/1) was killed by signal 9"));
   EXPECT_THAT(keeper(0).errors(), HasSubstr("training goes on without rank 1 (local/1), by " +
                                             (folder_ / "net.without-1.plan").string()));
@@ -143,7 +148,7 @@ TEST_F(RunKeepers, GoOnOnAnotherMachineWithoutRank0) {
   launch();
   wait_for_checkpoint();
   ASSERT_EQ(kill(rank(0), SIGKILL), 0);
-  for (int i = 0; i < kSize; ++i) EXPECT_EQ(keeper(i).wait(seconds(120)), 0) << keeper(i).errors();
+  expect_all_train_to_the_end();
   EXPECT_THAT(keeper(1).output(), HasSubstr("\"ranks\": 2"));  // its rank is rank 0 now
   expect_losses(keeper(0).output() + keeper(1).output());
 }
@@ -172,7 +177,7 @@ TEST_F(RunKeepers, GoOnWithoutARankThatStalls) {
   wait_for_checkpoint();
   const pid_t stopped = rank(2);
   ASSERT_EQ(kill(stopped, SIGSTOP), 0);
-  for (int i = 0; i < kSize; ++i) EXPECT_EQ(keeper(i).wait(seconds(120)), 0) << keeper(i).errors();
+  expect_all_train_to_the_end();
   EXPECT_TRUE(wait_until_gone(stopped, seconds(0)));
   EXPECT_THAT(keeper(0).errors(), HasSubstr("training goes on without rank 2 (local/2)"));
   expect_losses(keeper(0).output());
