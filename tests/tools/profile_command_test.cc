@@ -121,7 +121,7 @@ TEST_F(ProfileCommand, AnInterruptLeavesNoFileAndNoProcess) {
                                       : std::vector<std::string>{"--kind", "cpu"};
       argv.insert(argv.end(), more.begin(), more.end());
       Process process(argv);
-      for (int i = 0; i < 600 && process.errors().find("1 sample") == std::string::npos; ++i) {
+      for (int i = 0; i < 600 && process.errors().find("1 sample\n") == std::string::npos; ++i) {
         process.wait_for_output("nothing is printed before the end", milliseconds(100));
       }
       ASSERT_THAT(process.errors(), HasSubstr("small_cnn: 1 sample\n"));
