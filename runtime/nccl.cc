@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The NCCL transport: checks what it is asked for, and hands it to three lanes.
+#include "runtime/nccl_graph.h"
 #include "runtime/nccl_lane.h"
 #include "runtime/nccl_links.h"
 #include "runtime/nccl_meeting.h"
@@ -14,8 +15,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <string>
 #include <utility>
 
 namespace agpcs {
@@ -30,9 +34,11 @@ class NcclTransport final : public Transport {
       : bootstrap_(bootstrap),
         limit_(options.connect_limit),
         meeting_(bootstrap),
-        sends_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)),
-        recvs_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)),
-        collectives_(meeting_, options.device, static_cast<cudaStream_t>(options.compute_stream)) {
+        compute_(static_cast<cudaStream_t>(options.compute_stream)),
+        graphs_(options.device, compute_),
+        sends_(meeting_, options.device, compute_, on_lane_failure()),
+        recvs_(meeting_, options.device, compute_, on_lane_failure()),
+        collectives_(meeting_, options.device, compute_, on_lane_failure()) {
     bootstrap_.on_failure([this](const Status& failure) { fail(failure); });
   }
   ~NcclTransport() override;
@@ -53,6 +59,11 @@ class NcclTransport final : public Transport {
   Status wait(Stream stream, Ticket ticket, milliseconds limit) override;
   Status order_after(Stream stream, Ticket ticket, milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;
+  std::string recording_obstacle() const override { return graphs_.obstacle(); }
+  Status begin_recording() override { return graphs_.begin(lanes()); }
+  Result<std::unique_ptr<StepGraph>> end_recording(milliseconds limit) override {
+    return graphs_.end(lanes(), limit);
+  }
   void abort(const Status& reason) override {
     fail(reason);  // first: here the reason is this one, not its echo
     meeting_.report(reason);
@@ -65,8 +76,16 @@ class NcclTransport final : public Transport {
   const NcclLane& lane(Stream stream) const {
     return stream == Stream::kSend ? sends_ : stream == Stream::kRecv ? recvs_ : collectives_;
   }
+  NcclGraphs::Lanes lanes() { return {&sends_, &recvs_, &collectives_}; }  // by Stream
   void fail(const Status& reason) {
-    for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->fail(reason);
+    for (NcclLane* lane : lanes()) lane->fail(reason);
+  }
+  // A replay ends when all lanes have left its communicators. Without one, lanes fail by themselves
+  // (and may not all be made yet).
+  std::function<void(const Status&)> on_lane_failure() {
+    return [this](const Status& failure) {
+      if (graphs_.give_up()) fail(failure);
+    };
   }
 
   Result<Ticket> reduce(const Buffer& buffer, NcclGroup& group, AllReduce algorithm,
@@ -75,6 +94,8 @@ class NcclTransport final : public Transport {
   Bootstrap& bootstrap_;
   const milliseconds limit_;
   NcclMeeting meeting_;
+  const cudaStream_t compute_;
+  NcclGraphs graphs_;
   std::map<int, NcclGroup> groups_;  // nodes stay where they are: operations point to them
   std::map<int, NcclFlow> flows_;    // likewise
   NcclLane sends_, recvs_, collectives_;
@@ -82,6 +103,7 @@ class NcclTransport final : public Transport {
 
 NcclTransport::~NcclTransport() {
   bootstrap_.on_failure(nullptr);
+  graphs_.give_up();
   for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->stop();
   for (NcclLane* lane : {&sends_, &recvs_, &collectives_}) lane->await_end();
   meeting_.leave();

@@ -15,7 +15,7 @@ if(AGPCS_HAS_CUDA)
     set(nccl_sum nccl_sum_absent.cc)
   endif()
   agpcs_library(runtime_nccl FOLDER runtime INSTALL
-    SOURCES nccl.cc nccl_communicator.cc nccl_flow.cc nccl_lane.cc nccl_links.cc nccl_meeting.cc nccl_staging.cc nccl_status.cc
+    SOURCES nccl.cc nccl_communicator.cc nccl_flow.cc nccl_graph.cc nccl_lane.cc nccl_lane_recording.cc nccl_links.cc nccl_meeting.cc nccl_staging.cc nccl_status.cc
             "${nccl_sum}"
     DEPS runtime ir
     PRIVATE_DEPS NCCL::NCCL CUDA::cudart)

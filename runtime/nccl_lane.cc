@@ -23,10 +23,14 @@ constexpr milliseconds kFarewell{2000};
 
 }  // namespace
 
-NcclLane::NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute)
-    : meeting_(meeting), device_(device), compute_(compute), links_(meeting), thread_([this] {
-        run();
-      }) {}
+NcclLane::NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute,
+                   std::function<void(const Status&)> on_failure)
+    : meeting_(meeting),
+      device_(device),
+      compute_(compute),
+      on_failure_(std::move(on_failure)),
+      links_(meeting),
+      thread_([this] { run(); }) {}
 
 NcclLane::~NcclLane() {
   stop();
@@ -78,6 +82,14 @@ Status NcclLane::finish(milliseconds limit) {
 Result<Ticket> NcclLane::enqueue(const NcclOperation& operation) {
   Job job;
   job.operation = operation;
+  {
+    const std::lock_guard lock(mutex_);
+    if (recording_ && operation.moves() && !operation.buffer.on_gpu) {
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("{}: its buffer is in CPU memory, which no recorded step reaches",
+                                operation.text()));
+    }
+  }
   if (operation.buffer.on_gpu && operation.moves()) {
     AGPCS_RETURN_IF_ERROR(record_compute(job.computed));
   }
@@ -120,7 +132,10 @@ Status NcclLane::wait(Ticket ticket, milliseconds limit) {
 
 Status NcclLane::timed_out(milliseconds limit) const {
   return {StatusCode::kTimeout,
-          fmt::format("{}: timed out after {} ms", jobs_.front().operation.text(), limit.count())};
+          fmt::format("{}: timed out after {} ms",
+                      jobs_.front().replayed != nullptr ? "the recorded step"
+                                                        : jobs_.front().operation.text(),
+                      limit.count())};
 }
 
 // Whether one that is not done, `ticket` or before it, goes through the host's memory.
@@ -138,6 +153,10 @@ Status NcclLane::order_after(Ticket ticket, milliseconds limit) {
   }
   const auto started = [&] { return !failure_.ok() || done_ + launched_ >= ticket; };
   if (!changed_.wait_for(lock, limit, started)) return timed_out(limit);
+  if (recording_ && failure_.ok()) {
+    lock.unlock();
+    return order_after_recorded(ticket);
+  }
   if (!failure_.ok() || done_ >= ticket || staged(ticket)) {
     lock.unlock();
     return wait(ticket, limit);
@@ -181,22 +200,22 @@ Status NcclLane::set_up() {
 void NcclLane::work() {
   std::unique_lock lock(mutex_);
   const auto called = [&] {
-    return stopping_ || !failure_.ok() || task_ || notices_ > 0 || launched_ < jobs_.size();
+    return stopping_ || !failure_.ok() || task_ || (notices_ > 0 && launched_ > 0) || may_start();
   };
   while (true) {
     const bool quiet = launched_ > 0 && !changed_.wait_for(lock, kInspection, called);
     if (launched_ == 0) changed_.wait(lock, called);
     if (stopping_ || !failure_.ok()) return;
-    const std::size_t notices = notices_;
+    const bool noticed = notices_ > 0 && launched_ > 0;
     const bool task = static_cast<bool>(task_);
     // Jobs stay where they are while others join the queue, and only this thread removes them.
     Job* front = launched_ > 0 ? &jobs_.front() : nullptr;
-    Job* next = launched_ < jobs_.size() ? &jobs_[launched_] : nullptr;
+    Job* next = may_start() ? &jobs_[launched_] : nullptr;
     lock.unlock();
     if (quiet) {
-      const Status status = inspect(front->operation.peers());
-      if (!status.ok()) give_up(front->operation.text(), status);
-    } else if (notices > 0) {
+      const Status status = inspect(front->peers());
+      if (!status.ok()) give_up(front->text(), status);
+    } else if (noticed) {
       retire(*front);
     } else if (task) {
       run_task();
@@ -205,6 +224,17 @@ void NcclLane::work() {
     }
     lock.lock();
   }
+}
+
+// A replay has the lane for itself: its notice comes from another stream.
+bool NcclLane::may_start() const {
+  if (launched_ == jobs_.size()) return false;
+  return launched_ == 0 || (!jobs_.front().replayed && !jobs_[launched_].replayed);
+}
+
+bool NcclLane::replaying() const {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const Job& job) { return job.replayed != nullptr; });
 }
 
 void NcclLane::run_task() {
@@ -217,8 +247,16 @@ void NcclLane::run_task() {
 }
 
 void NcclLane::start(Job& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.replayed != nullptr) {  // on its way by itself
+      ++launched_;
+      return changed_.notify_all();
+    }
+  }
   awaited_ = job.operation.peers();
   inspected_ = Clock::now();
+  if (recording_) return record(job);  // changes only while nothing is started
   const Status status = launch(job);
   awaited_ = {};
   if (!status.ok()) return give_up(job.operation.text(), status);
@@ -244,23 +282,24 @@ Status NcclLane::launch(Job& job) {
       AGPCS_RETURN_IF_ERROR(
           cuda_status(cudaStreamWaitEvent(stream_, job.computed, 0), "wait for the computation"));
     }
-    AGPCS_TRY(job.begun, timed_event());
-    AGPCS_TRY(job.ended, timed_event());
-    AGPCS_RETURN_IF_ERROR(cuda_status(cudaEventRecord(job.begun, stream_), "record an event"));
     const bool staged = !job.operation.buffer.on_gpu;
     if (staged) AGPCS_RETURN_IF_ERROR(copy_in(job));
     void* data = staged ? job.staging.device : job.operation.buffer.data;
-    AGPCS_RETURN_IF_ERROR(links_.start(job.operation, data, stream_, pause_));
+    AGPCS_RETURN_IF_ERROR(put_on_stream(job, data, cudaEventRecordDefault));
     if (staged) AGPCS_RETURN_IF_ERROR(copy_out(job, stream_));
-    AGPCS_RETURN_IF_ERROR(cuda_status(cudaEventRecord(job.ended, stream_), "record an event"));
   }
-  const auto notify = [](void* lane) {
-    auto* self = static_cast<NcclLane*>(lane);
-    const std::lock_guard lock(self->mutex_);
-    ++self->notices_;
-    self->changed_.notify_all();
-  };
+  const auto notify = [](void* lane) { static_cast<NcclLane*>(lane)->notice(); };
   return cuda_status(cudaLaunchHostFunc(stream_, notify, this), "ask for a notice");
+}
+
+// Between two events that time it.
+Status NcclLane::put_on_stream(Job& job, void* data, unsigned event_flags) {
+  AGPCS_TRY(job.begun, timed_event());
+  AGPCS_TRY(job.ended, timed_event());
+  AGPCS_RETURN_IF_ERROR(
+      cuda_status(cudaEventRecordWithFlags(job.begun, stream_, event_flags), "record an event"));
+  AGPCS_RETURN_IF_ERROR(links_.start(job.operation, data, stream_, pause_));
+  return cuda_status(cudaEventRecordWithFlags(job.ended, stream_, event_flags), "record an event");
 }
 
 Status NcclLane::copy_in(Job& job) {
@@ -328,9 +367,11 @@ Status NcclLane::pause() {
 // when they have not come by the next look.
 Status NcclLane::inspect(std::span<const int> peers) {
   AGPCS_RETURN_IF_ERROR(links_.health());
-  const cudaError_t error = cudaStreamQuery(stream_);
-  const Status going = cuda_status(error, "go on");  // also clears what it is told
-  if (error != cudaErrorNotReady) AGPCS_RETURN_IF_ERROR(going);
+  if (!recording_) {  // which a question would break off
+    const cudaError_t error = cudaStreamQuery(stream_);
+    const Status going = cuda_status(error, "go on");  // also clears what it is told
+    if (error != cudaErrorNotReady) AGPCS_RETURN_IF_ERROR(going);
+  }
   const int before = std::exchange(leaving_, meeting_.gone(peers));
   if (leaving_ < 0 || leaving_ != before) return {};
   return {StatusCode::kPeerFailed, fmt::format("rank {} went away", leaving_)};
@@ -347,7 +388,8 @@ void NcclLane::give_up(const std::string& what, const Status& status) {
 
 void NcclLane::shut_down() {
   std::unique_lock lock(mutex_);
-  const bool regular = failure_.ok() && jobs_.empty();
+  const bool regular = failure_.ok() && jobs_.empty(), replays = replaying();
+  const Status failure = failure_;
   lock.unlock();
   if (regular) {
     const auto deadline = Clock::now() + kFarewell;
@@ -357,10 +399,12 @@ void NcclLane::shut_down() {
       return Clock::now() < deadline ? failure_ : Status(StatusCode::kTimeout, "timed out");
     });
   } else {
+    if (!failure.ok()) on_failure_(failure);
     links_.abort();
   }
   // From here on CUDA touches no buffer, and brings no more notices.
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  if (replays) cudaStreamSynchronize(compute_);
   lock.lock();
   if (failure_.ok()) {
     failure_ = Status(StatusCode::kCancelled,

@@ -7,6 +7,7 @@
 // bootstrap twice a second whether it can still end.
 #pragma once
 
+#include "runtime/nccl_graph.h"
 #include "runtime/nccl_links.h"
 #include "runtime/nccl_meeting.h"
 #include "runtime/nccl_staging.h"
@@ -17,6 +18,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -30,8 +32,10 @@ namespace agpcs {
 
 class NcclLane {
  public:
-  /// For GPU `device`, on which `compute` works.
-  NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute);
+  /// For GPU `device`, on which `compute` works. `on_failure` is called on the lane's thread when
+  /// the lane has failed, before it leaves its communicators.
+  NcclLane(NcclMeeting& meeting, int device, cudaStream_t compute,
+           std::function<void(const Status&)> on_failure);
   /// Lets what is done leave the rank, or, where something is not, aborts all.
   ~NcclLane();
   NcclLane(const NcclLane&) = delete;
@@ -49,6 +53,17 @@ class NcclLane {
   Status order_after(Ticket ticket, std::chrono::milliseconds limit);
   /// The end is when CUDA's notice of it came; how long it took, CUDA's events say.
   OperationTime time_of(Ticket ticket) const;
+
+  /// From here to `end_recording` operations become part of the graph that the compute stream
+  /// captures, and count as done. Needs: nothing under way.
+  Status begin_recording();
+  /// Has the compute stream wait for all of them.
+  Result<NcclRecording> end_recording(std::chrono::milliseconds limit);
+  /// Looks after a replay of `recording`, until `notice`; `wait` waits for it. Both outlive it.
+  Result<Ticket> begin_replay(const NcclRecording& recording);
+  /// CUDA's notice that an operation, or a replay, has ended.
+  void notice();
+
   /// Fails what is under way and all that will be with `reason`; the first failure counts. Waits
   /// end once no buffer is touched any more.
   void fail(const Status& reason);
@@ -63,6 +78,10 @@ class NcclLane {
     cudaEvent_t computed = nullptr;  // the work that the compute stream had; null: none to wait for
     cudaEvent_t begun = nullptr, ended = nullptr;  // on the lane's stream; null: nothing to move
     StagingBlock staging;
+    const NcclRecording* replayed = nullptr;  // no operation, but a replay of these
+
+    std::string text() const;
+    std::vector<int> peers() const;  // that what is under way needs
   };
 
   void run();
@@ -71,6 +90,9 @@ class NcclLane {
   void shut_down();
   void run_task();
   void start(Job& job);
+  void record(Job& job);
+  Status put_on_stream(Job& job, void* data, unsigned event_flags);
+  bool may_start() const;
   void retire(const Job& job);
   Result<cudaEvent_t> timed_event();
   /// Nanoseconds between the events of a job that is done.
@@ -81,6 +103,8 @@ class NcclLane {
   Status pause();
   /// Why nothing will come of what is under way with `peers`.
   Status inspect(std::span<const int> peers);
+  bool replaying() const;
+  Status order_after_recorded(Ticket ticket);
   Status launch(Job& job);
   Status copy_in(Job& job);
   static Status copy_out(const Job& job, cudaStream_t stream);
@@ -90,6 +114,7 @@ class NcclLane {
   NcclMeeting& meeting_;
   const int device_;
   const cudaStream_t compute_;
+  const std::function<void(const Status&)> on_failure_;
 
   // The lane's thread only.
   NcclLinks links_;
@@ -105,8 +130,10 @@ class NcclLane {
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // the first `launched_` are under way
   std::size_t launched_ = 0;
-  std::size_t notices_ = 0;  // ends that CUDA told of
-  bool ordering_ = false;    // the events of jobs are being used
+  std::size_t notices_ = 0;             // ends that CUDA told of
+  bool ordering_ = false;               // the events of jobs are being used
+  std::atomic<bool> recording_{false};  // written with the lock
+  NcclRecording recorded_;              // so far
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
   std::string task_name_;

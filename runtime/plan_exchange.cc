@@ -7,6 +7,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 namespace agpcs {
 namespace {
 
@@ -56,6 +61,33 @@ Result<std::int64_t> sum_over_ranks(std::int64_t value, int world, Transport& tr
       all_reduce({&value, sizeof value, DType::kInt64, false}, world, transport, limit);
   if (!summed.ok()) return withdraw(transport, summed, limit);
   return value;
+}
+
+Result<std::string> first_to_say(std::string mine, int world, Transport& transport,
+                                 std::chrono::milliseconds limit) {
+  constexpr std::size_t kMostBytes = 4096;
+  mine.resize(std::min(mine.size(), kMostBytes));
+  const auto sum = [&](void* words, std::size_t bytes, DType type) -> Status {
+    const Status summed = all_reduce({words, bytes, type, false}, world, transport, limit);
+    return summed.ok() ? summed : withdraw(transport, summed, limit);
+  };
+  const auto me = static_cast<std::size_t>(transport.rank());
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(transport.size()), 0);
+  lengths[me] = static_cast<std::int64_t>(mine.size());
+  AGPCS_RETURN_IF_ERROR(sum(lengths.data(), lengths.size() * sizeof(std::int64_t), DType::kInt64));
+  const auto first = std::find_if(lengths.begin(), lengths.end(), [](auto n) { return n > 0; });
+  if (first == lengths.end()) return std::string();
+  // One word a character, of the first alone.
+  std::vector<std::int32_t> words(static_cast<std::size_t>(*first), 0);
+  if (first - lengths.begin() == transport.rank()) {
+    std::transform(mine.begin(), mine.end(), words.begin(),
+                   [](char c) { return static_cast<unsigned char>(c); });
+  }
+  AGPCS_RETURN_IF_ERROR(sum(words.data(), words.size() * sizeof(std::int32_t), DType::kInt32));
+  std::string said(words.size(), ' ');
+  std::transform(words.begin(), words.end(), said.begin(),
+                 [](std::int32_t c) { return static_cast<char>(c); });
+  return said;
 }
 
 std::string obstacle_to_switch(const Plan& running, const Plan& next) {

@@ -21,6 +21,11 @@ Result<std::string> share_text(const std::string& text, std::int64_t bytes, Tran
 Result<std::int64_t> sum_over_ranks(std::int64_t value, int world, Transport& transport,
                                     std::chrono::milliseconds limit);
 
+/// What the lowest rank with something to say says, cut after 4 KiB; empty when none has. All ranks
+/// get the same.
+Result<std::string> first_to_say(std::string mine, int world, Transport& transport,
+                                 std::chrono::milliseconds limit);
+
 /// Why a job cannot go from `running` to `next` on the same ranks; empty when it can.
 std::string obstacle_to_switch(const Plan& running, const Plan& next);
 

@@ -5,6 +5,8 @@
 
 #include <agpcs/transport.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace agpcs {
@@ -42,6 +44,11 @@ class RenumberedGroups final : public Transport {
   }
   OperationTime time_of(Stream stream, Ticket ticket) const override {
     return transport_.time_of(stream, ticket);
+  }
+  std::string recording_obstacle() const override { return transport_.recording_obstacle(); }
+  Status begin_recording() override { return transport_.begin_recording(); }
+  Result<std::unique_ptr<StepGraph>> end_recording(std::chrono::milliseconds limit) override {
+    return transport_.end_recording(limit);
   }
   void abort(const Status& reason) override { transport_.abort(reason); }
 

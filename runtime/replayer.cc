@@ -6,6 +6,7 @@
 #include "runtime/flat_program.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
+#include "runtime/plan_exchange.h"
 #include "runtime/plan_order.h"
 
 #include <agpcs/replayer.h>
@@ -39,6 +40,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   PlanReplayer& operator=(const PlanReplayer&) = delete;
 
   Result<StepReport> run_step() override;
+  const StepRecording& recording() const override { return recording_; }
   std::vector<double>& to_report() override { return to_report_; }
   const std::vector<double>& reported() const override { return reported_; }
   const std::vector<InstructionId>& instructions() const override { return ids_; }
@@ -54,6 +56,12 @@ class PlanReplayer final : public Replayer, private GradientListener {
     return program_.streams[static_cast<std::size_t>(kind)];
   }
 
+  /// Records the next step where all ranks can; says why in `recording_` where they cannot. False:
+  /// a failure.
+  bool decide_recording();
+  Status record();
+  bool replay_step();
+  bool start_step();
   void begin_step();
   bool compute_step();
   bool await(const FlatInstruction& instruction);
@@ -75,10 +83,12 @@ class PlanReplayer final : public Replayer, private GradientListener {
   bool fail_at(Stream stream, std::size_t index, const Status& status);
   void take_reported();
   void note_times();
+  OperationTime time_of(Stream stream, std::size_t index, Ticket ticket) const;
   void fail(const std::string& what, const Status& cause);
 
   const FlatProgram program_;
   const std::string name_;
+  const int world_;
   const std::int64_t statistics_every_;
   const std::vector<PlanBucket> buckets_;  // of all stages
   Transport& transport_;
@@ -97,12 +107,18 @@ class PlanReplayer final : public Replayer, private GradientListener {
   std::vector<Posted> posted_;         // by instruction
   std::vector<char> ready_;            // by bucket: it has its last gradient
   Status failure_;
+
+  StepRecording recording_;
+  std::unique_ptr<StepGraph> graph_;  // null: instructions are launched one by one
+  bool records_ = false;              // what is computed and posted is recorded
+  std::size_t report_at_ = kNoInstruction;
 };
 
 PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program, Transport& transport,
                            Executor& executor, const ReplayOptions& options)
     : program_(std::move(program)),
       name_(rank_name(plan, rank)),
+      world_(world_group(plan)),
       statistics_every_(plan.training.statistics_every),
       buckets_(plan.buckets),
       transport_(transport),
@@ -115,7 +131,10 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program, Tran
       step_(options.first_step),
       posted_(program_.instructions.size()),
       ready_(plan.buckets.size(), 0) {
-  for (const FlatInstruction& instruction : program_.instructions) ids_.push_back(instruction.id);
+  for (const FlatInstruction& instruction : program_.instructions) {
+    if (instruction.id.opcode == Opcode::kReport) report_at_ = ids_.size();
+    ids_.push_back(instruction.id);
+  }
 }
 
 PlanReplayer::~PlanReplayer() {
@@ -128,15 +147,74 @@ PlanReplayer::~PlanReplayer() {
 
 Result<StepReport> PlanReplayer::run_step() {
   if (!failure_.ok()) return failure_;
+  const bool due =
+      options_.record_after > 0 && step_ == options_.first_step + options_.record_after;
+  if (due && !decide_recording()) return failure_;
   const std::int64_t begin = steady_nanoseconds();
-  begin_step();
-  const Status begun = executor_.begin_step(step_);
-  if (!begun.ok()) fail(fmt::format("begin of step {}", step_), begun);
-  if (!begun.ok() || !compute_step() || !finish_step()) return failure_;
+  const bool done = graph_ ? replay_step() : start_step() && finish_step();
+  if (!done) return failure_;
   note_times();
   take_reported();
   const double seconds = static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
   return StepReport{step_++, report_[0], seconds};
+}
+
+// All ranks replay a step or none does: NCCL asks that an operation be part of a graph on all of
+// its ranks, and the report comes after a replay.
+bool PlanReplayer::decide_recording() {
+  std::string obstacle = transport_.recording_obstacle();
+  if (obstacle.empty()) obstacle = executor_.recording_obstacle();
+  const auto named = [&](const std::string& text) {
+    const bool plain = text.empty() || text.rfind(name_, 0) == 0;
+    return plain ? text : fmt::format("{}: {}", name_, text);
+  };
+  auto said = first_to_say(named(obstacle), world_, transport_, options_.limit);
+  if (said.ok() && said->empty()) {
+    const Status recorded = record();
+    said = first_to_say(named(recorded.message()), world_, transport_, options_.limit);
+  }
+  if (!said.ok()) fail(fmt::format("recording of step {}", step_), said.status());
+  if (!failure_.ok()) return false;
+  if (!said->empty()) graph_ = nullptr;
+  recording_ = {true, said->empty(), *said};
+  return true;
+}
+
+Status PlanReplayer::record() {
+  Status status = executor_.begin_recording();
+  if (status.ok()) status = transport_.begin_recording();
+  if (status.ok()) {
+    records_ = true;
+    start_step();
+    records_ = false;
+    auto graph = transport_.end_recording(options_.limit);
+    status = std::exchange(failure_, Status());
+    if (status.ok()) status = graph.status();
+    if (status.ok()) graph_ = std::move(*graph);
+  }
+  const Status ended = executor_.end_recording();
+  return status.ok() ? ended : status;
+}
+
+bool PlanReplayer::replay_step() {
+  Status status = executor_.load_step(step_);
+  if (status.ok()) status = graph_->launch();
+  if (status.ok()) status = graph_->wait(options_.limit);
+  if (status.ok()) status = check_loss();
+  if (!status.ok()) {
+    fail(fmt::format("step {}, replayed as a CUDA graph", step_), status);
+    return false;
+  }
+  if (report_at_ == kNoInstruction) return true;
+  post(report_at_);
+  return failure_.ok() && wait(Stream::kCollective, report_at_);
+}
+
+bool PlanReplayer::start_step() {
+  begin_step();
+  const Status begun = executor_.begin_step(step_);
+  if (!begun.ok()) fail(fmt::format("begin of step {}", step_), begun);
+  return begun.ok() && compute_step();
 }
 
 void PlanReplayer::begin_step() {
@@ -189,7 +267,7 @@ constexpr const char* kNotFiniteHint =
     "hint: look at the samples of this step, lower the learning rate, or train on with --allow-nan";
 
 Status PlanReplayer::check_loss() const {
-  if (!options_.check_finite || std::isfinite(executor_.loss())) return {};
+  if (!options_.check_finite || records_ || std::isfinite(executor_.loss())) return {};
   return invalid_input(fmt::format("the loss of step {} is not finite: {}\n  {}", step_,
                                    executor_.loss(), kNotFiniteHint));
 }
@@ -232,6 +310,7 @@ bool PlanReplayer::may_start(const FlatInstruction& instruction) const {
 
 void PlanReplayer::post(std::size_t index) {
   const FlatInstruction& instruction = at(index);
+  if (records_ && index == report_at_) return;  // it goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
   const std::size_t parts = kind == StreamKind::kCollective ? 1 : instruction.transfers.size();
@@ -324,24 +403,29 @@ void PlanReplayer::note_times() {
   InstructionTime* times = times_.row(step_);
   for (const std::size_t index : stream(StreamKind::kCompute)) {
     const InstructionTime ran = executor_.time_of(at(index).id);
-    if (ran.end != 0) times[index] = ran;
+    if (ran.end != 0 || graph_) times[index] = ran;
   }
   for (std::size_t s = 0; s < kStreams.size(); ++s) {
     for (const std::size_t index : stream(kKinds[s])) {
       const Posted& posted = posted_[index];
       times[index] = {};
       if (posted.first > posted.last) continue;  // nothing to move
-      times[index].begin = transport_.time_of(kStreams[s], posted.first).begin;
-      times[index].end = transport_.time_of(kStreams[s], posted.last).end;
+      times[index].begin = time_of(kStreams[s], index, posted.first).begin;
+      times[index].end = time_of(kStreams[s], index, posted.last).end;
     }
   }
+}
+
+OperationTime PlanReplayer::time_of(Stream stream, std::size_t index, Ticket ticket) const {
+  const bool recorded = graph_ && index != report_at_;
+  return recorded ? graph_->time_of(stream, ticket) : transport_.time_of(stream, ticket);
 }
 
 // The first failure counts.
 void PlanReplayer::fail(const std::string& what, const Status& cause) {
   if (!failure_.ok()) return;
   failure_ = Status(cause.code(), fmt::format("{}: {}: {}", name_, what, cause.message()));
-  transport_.abort(failure_);
+  if (!records_) transport_.abort(failure_);
 }
 
 Status check_fit(const Plan& plan, int rank, const Transport& transport) {

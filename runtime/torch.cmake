@@ -3,11 +3,13 @@
 if(AGPCS_HAS_TORCH)
   agpcs_library(runtime_torch FOLDER runtime
     SOURCES
+      torch_adam.cc
       torch_clock.cc
       torch_cuts.cc
       torch_data.cc
       torch_device.cc
       torch_executor.cc
+      torch_graph.cc
       torch_init.cc
       torch_npy.cc
       torch_ops.cc

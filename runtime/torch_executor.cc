@@ -5,6 +5,7 @@
 #include "runtime/torch_clock.h"
 #include "runtime/torch_cuts.h"
 #include "runtime/torch_data.h"
+#include "runtime/torch_graph.h"
 #include "runtime/torch_parameters.h"
 #include "runtime/torch_progress.h"
 #include "runtime/torch_stage.h"
@@ -69,6 +70,11 @@ class StageExecutor final : public TorchExecutor {
   InstructionTime time_of(const InstructionId& id) override;
   double probe(double seconds) override;
 
+  std::string recording_obstacle() const override;
+  Status begin_recording() override;
+  Status end_recording() override;
+  Status load_step(std::int64_t step) override;
+
   std::vector<StateItem> state() const override { return parameters_.state(); }
   Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                     float* out) const override {
@@ -109,6 +115,10 @@ class StageExecutor final : public TorchExecutor {
   Status allocate_weights();
   Status check_inputs() const;
   Status load_inputs(int micro_batch, Values& values);
+  Status fill(TensorId input, int micro_batch, std::int64_t step, void* out) {
+    const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step);
+    return options_.data->fill(input, first, samples_, out);
+  }
   Result<Kept> run(int micro_batch, bool first_time);
   std::int64_t first_sample(int micro_batch, std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
@@ -135,6 +145,10 @@ class StageExecutor final : public TorchExecutor {
   std::unique_ptr<StepLoss> loss_;
   std::int64_t probe_products_ = 0;      // that a probe computes; 0: not known yet
   std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with what they compute
+  OpId asked_device_ = kNone;            // an operator that asks for values
+  bool recording_ = false;
+  std::unique_ptr<GraphMemory> graph_memory_;
+  HeldInputs held_;  // of recorded steps
 };
 
 Status StageExecutor::prepare(const Plan& plan, int rank) {
@@ -227,6 +241,7 @@ std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) con
 Status StageExecutor::begin_step(std::int64_t step) {
   return guarded("beginning a step", [&]() -> Status {
     step_ = step;
+    if (!recording_) parameters_.load_step(plan_.training.optimizer, step);
     loss_->clear();
     parameters_.zero_gradients();
     cuts_.begin_step();
@@ -236,13 +251,16 @@ Status StageExecutor::begin_step(std::int64_t step) {
 }
 
 Status StageExecutor::load_inputs(int micro_batch, Values& values) {
-  const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step_);
+  if (recording_) {
+    held_.put(static_cast<std::size_t>(micro_batch), values);
+    return {};
+  }
   for (TensorId id : code_.inputs()) {
     const Tensor& tensor = graph_.tensor(id);
     if (tensor.kind != TensorKind::kInput) continue;
     at::Tensor value =
         host_memory(dims_at(tensor.shape, samples_), stored_type(tensor.type), device_);
-    AGPCS_RETURN_IF_ERROR(options_.data->fill(id, first, samples_, value.data_ptr()));
+    AGPCS_RETURN_IF_ERROR(fill(id, micro_batch, step_, value.data_ptr()));
     values[id] = value.to(device_, computed_type(tensor.type), /*non_blocking=*/true);
   }
   return {};
@@ -252,7 +270,8 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
   Values values = parameters_.values();
   AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
   cuts_.put_received(micro_batch, values);
-  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}, clock_.get()};
+  StageCode::Run run{
+      options_.seed, first_sample(micro_batch, step_), {}, clock_.get(), &asked_device_};
   if (first_time) {
     run.new_state = [this](TensorId id, const at::Tensor& value) {
       parameters_.set_state(id, value);
@@ -314,6 +333,51 @@ Status StageExecutor::update() {
     const Timed timed(times_.get(), slot(Opcode::kUpdate, 0));
     parameters_.update(plan_.training.optimizer, step_);
     return {};
+  });
+}
+
+std::string StageExecutor::recording_obstacle() const {
+  std::string why = code_.recording_obstacle();
+  if (why.empty() && asked_device_ != kNone) {
+    why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
+  }
+  if (why.empty() && clock_ != nullptr) why = "its operators are being timed";
+  if (why.empty() && !device_.is_cuda()) why = "it computes on a CPU";
+  return why;
+}
+
+Status StageExecutor::begin_recording() {
+  return guarded("preparing to record a step", [&]() -> Status {
+    std::vector<HeldInput> inputs;
+    for (TensorId id : code_.inputs()) {
+      const Tensor& tensor = graph_.tensor(id);
+      if (tensor.kind != TensorKind::kInput) continue;
+      inputs.push_back({id, dims_at(tensor.shape, samples_), tensor.type});
+    }
+    held_.allocate(inputs, kept_.size(), device_);
+    graph_memory_ = make_graph_memory(device_);
+    if (graph_memory_) graph_memory_->begin();
+    recording_ = true;
+    return {};
+  });
+}
+
+Status StageExecutor::end_recording() {
+  return guarded("recording a step", [&]() -> Status {
+    if (recording_ && graph_memory_) graph_memory_->end();
+    recording_ = false;
+    return {};
+  });
+}
+
+Status StageExecutor::load_step(std::int64_t step) {
+  return guarded(fmt::format("loading step {}", step), [&]() -> Status {
+    step_ = step;
+    if (times_) times_->replayed();
+    parameters_.load_step(plan_.training.optimizer, step);
+    return held_.load([&](std::size_t micro_batch, TensorId id, void* out) {
+      return fill(id, static_cast<int>(micro_batch), step, out);
+    });
   });
 }
 

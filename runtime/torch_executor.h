@@ -87,6 +87,11 @@ struct Accelerator {
 };
 Result<Accelerator> accelerator_of(const std::string& device);
 
+/// Gives the calling thread a CUDA stream of its own for what it computes on `device` from now on
+/// (NcclOptions::compute_stream): the default stream cannot be recorded. Null where nothing is
+/// computed on streams. Error: kUnavailable, a device that is not there.
+Result<void*> own_compute_stream(const std::string& device);
+
 /// fp32 memory on a device, zeroed.
 class DeviceMemory {
  public:

@@ -46,12 +46,20 @@ const at::Tensor& OpCall::input(std::size_t i) const {
 
 at::Tensor OpCall::on_host(std::size_t i) const {
   if (host != nullptr && i < host->size() && (*host)[i].defined()) return (*host)[i];
+  if (asked_device != nullptr && !input(i).is_cpu()) *asked_device = true;
   return input(i).detach().cpu();
 }
 
 std::vector<std::int64_t> OpCall::ints(std::size_t i) const {
   const at::Tensor t = on_host(i).to(at::kLong).contiguous();
   const auto* first = t.data_ptr<std::int64_t>();
+  return {first, first + t.numel()};
+}
+
+std::vector<double> OpCall::numbers(std::size_t i) const {
+  if (!has(i) || in[i].numel() == 0) return {};
+  const at::Tensor t = on_host(i).to(at::kDouble).contiguous();
+  const auto* first = t.data_ptr<double>();
   return {first, first + t.numel()};
 }
 

@@ -34,6 +34,7 @@ struct OpCall {
   const Tensors* host =
       nullptr;  ///< parallel to op.inputs: copies in host memory of those known in advance
   RandomSource random;
+  bool* asked_device = nullptr;  ///< set when a kernel waits for values from the device
 
   bool has(std::size_t i) const { return i < in.size() && in[i].defined(); }
   /// Input `i`; throws KernelError when it is absent.
@@ -41,7 +42,8 @@ struct OpCall {
   at::Tensor input_or_none(std::size_t i) const { return has(i) ? in[i] : at::Tensor(); }
   /// The elements of an integer input, wherever it lies.
   std::vector<std::int64_t> ints(std::size_t i) const;
-  double number(std::size_t i) const;  ///< the one element of an input
+  std::vector<double> numbers(std::size_t i) const;  ///< of any input; empty where it is absent
+  double number(std::size_t i) const;                ///< the one element of an input
   /// Attribute `name` where the operator has it (older versions), else input `i` where present.
   std::vector<std::int64_t> ints_of(std::string_view name, std::size_t i) const;
   bool has_attribute(std::string_view name) const;

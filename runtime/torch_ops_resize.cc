@@ -127,12 +127,6 @@ at::Tensor fill_outside(const at::Tensor& y, const AxisPlan& p, const Style& sty
   return y.index_fill(p.axis, at::tensor(outside, at::kLong).to(y.device()), style.outside_value);
 }
 
-std::vector<double> numbers(const OpCall& call, std::size_t i) {
-  if (!call.has(i) || call.in[i].numel() == 0) return {};
-  const at::Tensor t = call.in[i].detach().cpu().to(at::kDouble).contiguous();
-  return {t.data_ptr<double>(), t.data_ptr<double>() + t.numel()};
-}
-
 Style style_of(const OpCall& call) {
   const bool old = call.op.version < 11;
   Style s;
@@ -155,9 +149,9 @@ Style style_of(const OpCall& call) {
 std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
   const bool old = call.op.version < 11;  // inputs (X, scales)
   const std::vector<double> scales =
-      call.has_attribute("scales") || old ? numbers(call, 1) : numbers(call, 2);
+      call.has_attribute("scales") || old ? call.numbers(1) : call.numbers(2);
   const Ints sizes = !old && call.has(3) ? call.ints(3) : Ints();
-  const std::vector<double> roi = old ? std::vector<double>() : numbers(call, 1);
+  const std::vector<double> roi = old ? std::vector<double>() : call.numbers(1);
   Ints axes = wrap_axes(call.op.ints_attribute("axes"), x.dim());
   if (axes.empty()) {
     axes.resize(static_cast<std::size_t>(x.dim()));

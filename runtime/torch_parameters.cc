@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch_parameters.h"
 
+#include "runtime/torch_adam.h"
 #include "runtime/torch_init.h"
+#include "runtime/torch_progress.h"
 #include "runtime/torch_stage.h"
 
 #include <fmt/format.h>
@@ -11,7 +13,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace agpcs {
@@ -38,17 +39,6 @@ void sgd(const Optimizer& o, const at::Tensor& value, at::Tensor gradient,
     gradient = momentum;
   }
   value.add_(gradient, -o.learning_rate);
-}
-
-void adam(const Optimizer& o, double t, const at::Tensor& value, at::Tensor gradient,
-          const at::Tensor& first, const at::Tensor& second) {
-  if (o.weight_decay != 0) gradient = gradient.add(value, o.weight_decay);
-  first.mul_(o.beta1).add_(gradient, 1 - o.beta1);
-  second.mul_(o.beta2).addcmul_(gradient, gradient, 1 - o.beta2);
-  const double correction1 = 1 - std::pow(o.beta1, t);
-  const double correction2 = 1 - std::pow(o.beta2, t);
-  const at::Tensor denominator = second.sqrt().div_(std::sqrt(correction2)).add_(o.epsilon);
-  value.addcdiv_(first, denominator, -o.learning_rate / correction1);
 }
 
 constexpr std::int64_t kWord = sizeof(float);
@@ -83,6 +73,10 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
     values_.emplace(id, value.to(device).contiguous());
   }
   for (TensorId id : tensors) add_pieces(graph.tensor(id).name, id);
+  if (device.is_cuda() && plan.training.optimizer.kind == "adam") {
+    host_numbers_ = host_memory({2}, at::kFloat, device);
+    numbers_ = at::zeros({2}, at::TensorOptions().dtype(at::kFloat).device(device));
+  }
   return {};
 }
 
@@ -189,12 +183,22 @@ void StageParameters::end_last_backward() {
   listener_ = nullptr;
 }
 
+void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
+  if (!numbers_.defined()) return;
+  adam_numbers(optimizer, static_cast<double>(step + 1), host_numbers_.data_ptr<float>());
+  numbers_.copy_(host_numbers_, /*non_blocking=*/true);
+}
+
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (optimizer.kind == "adam") {
-      const auto t = static_cast<double>(step + 1);
-      adam(optimizer, t, flat.value, flat.gradient, flat.first, flat.second);
+      const AdamTensors of{flat.value, flat.gradient, flat.first, flat.second};
+      if (numbers_.defined()) {
+        adam_by(optimizer, numbers_, of);
+      } else {
+        adam(optimizer, static_cast<double>(step + 1), of);
+      }
     } else {
       sgd(optimizer, flat.value, flat.gradient, flat.first);
     }

@@ -45,6 +45,9 @@ class StageParameters {
   /// Reports the buckets that have a parameter without a gradient in this step.
   void end_last_backward();
 
+  /// Before `update`, and before a replay of it: brings what follows from the step's number to the
+  /// device, where it is on one. What the call before brought has been used.
+  void load_step(const Optimizer& optimizer, std::int64_t step);
   /// The optimizer's step for step `step` (from 0), with PyTorch's semantics of SGD and Adam, whose
   /// t is `step` + 1.
   void update(const Optimizer& optimizer, std::int64_t step);
@@ -89,6 +92,7 @@ class StageParameters {
     std::int64_t offset = 0, elements = 0;
   };
   std::uint64_t seed_ = 0;
+  at::Tensor host_numbers_, numbers_;  // Adam's; undefined: the host passes them
   std::vector<Flat> flats_;
   std::unordered_map<TensorId, at::Tensor> values_;
   std::unordered_map<TensorId, Place> places_;

@@ -2,7 +2,11 @@
 #include "runtime/torch_progress.h"
 
 #ifdef AGPCS_TORCH_CUDA
+#include <ATen/core/grad_mode.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #endif
 
 #include <chrono>
@@ -24,22 +28,49 @@ class HostLoss final : public StepLoss {
 
 #ifdef AGPCS_TORCH_CUDA
 
+bool captured() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
+
+// A moment on the current stream. What is recorded of it happens anew in each replay.
+class CudaMoment {
+ public:
+  CudaMoment() = default;
+  ~CudaMoment() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  CudaMoment(const CudaMoment&) = delete;
+  CudaMoment& operator=(const CudaMoment&) = delete;
+
+  void record() {
+    if (event_ == nullptr) C10_CUDA_CHECK(cudaEventCreate(&event_));
+    C10_CUDA_CHECK(
+        cudaEventRecordWithFlags(event_, at::cuda::getCurrentCUDAStream(),
+                                 captured() ? cudaEventRecordExternal : cudaEventRecordDefault));
+  }
+  void synchronize() const { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  std::int64_t nanoseconds_until(const CudaMoment& later) const {
+    float milliseconds = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_, later.event_));
+    return static_cast<std::int64_t>(1e6 * static_cast<double>(milliseconds));
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // Events lie on the stream that is current when they are recorded: the one that computes. The
 // host's clock is read when the step's last event has come; the others are told from that one.
 class CudaComputeTimes final : public ComputeTimes {
  public:
-  explicit CudaComputeTimes(std::size_t slots) {
-    for (std::size_t i = 0; i < slots; ++i) {
-      begins_.emplace_back(cudaEventDefault);
-      ends_.emplace_back(cudaEventDefault);
-    }
-  }
+  explicit CudaComputeTimes(std::size_t slots) : begins_(slots), ends_(slots) {}
   void begin(std::size_t slot) override { begins_[slot].record(); }
   void end(std::size_t slot) override {
     ends_[slot].record();
     last_ = slot;
     awaited_ = false;
   }
+  void replayed() override { awaited_ = false; }
   InstructionTime of(std::size_t slot) override {
     if (!awaited_) {
       ends_[last_].synchronize();
@@ -47,16 +78,12 @@ class CudaComputeTimes final : public ComputeTimes {
       now_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
       awaited_ = true;
     }
-    const std::int64_t end = now_ - between(ends_[slot], ends_[last_]);
-    return {end - between(begins_[slot], ends_[slot]), end};
+    const std::int64_t end = now_ - ends_[slot].nanoseconds_until(ends_[last_]);
+    return {end - begins_[slot].nanoseconds_until(ends_[slot]), end};
   }
 
  private:
-  static std::int64_t between(const at::cuda::CUDAEvent& first, const at::cuda::CUDAEvent& second) {
-    return static_cast<std::int64_t>(1e6 * static_cast<double>(first.elapsed_time(second)));
-  }
-
-  std::vector<at::cuda::CUDAEvent> begins_, ends_;
+  std::vector<CudaMoment> begins_, ends_;
   std::size_t last_ = 0;
   bool awaited_ = false;
   std::int64_t now_ = 0;
@@ -76,19 +103,20 @@ class CudaLoss final : public StepLoss {
     const at::NoGradGuard no_grad;
     sum_.add_(part.detach().to(at::kDouble));
     host_.copy_(sum_, /*non_blocking=*/true);
-    copied_.record();
     any_ = true;
+    recorded_ = captured();
+    if (!recorded_) copied_.record();
   }
   double value() override {
     if (!any_) return 0;
-    copied_.synchronize();
+    if (!recorded_) copied_.synchronize();
     return *host_.data_ptr<double>();
   }
 
  private:
   at::Tensor sum_, host_;
   at::cuda::CUDAEvent copied_;
-  bool any_ = false;
+  bool any_ = false, recorded_ = false;
 };
 
 #endif

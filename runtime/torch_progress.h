@@ -19,6 +19,8 @@ class ComputeTimes {
   /// Computation `slot` is what is asked of the device between the two.
   virtual void begin(std::size_t slot) = 0;
   virtual void end(std::size_t slot) = 0;
+  /// Begin and end were recorded: they are told anew in each replay, of which this is the next.
+  virtual void replayed() = 0;
   /// Needs: both were called. Waits for all that has been asked.
   virtual InstructionTime of(std::size_t slot) = 0;
 };
@@ -31,7 +33,8 @@ class StepLoss {
   virtual ~StepLoss() = default;
   virtual void clear() = 0;
   virtual void add(const at::Tensor& part) = 0;
-  /// Waits for what has been added, not for what the device has been asked since.
+  /// Waits for what has been added, not for what the device has been asked since. Where `add` was
+  /// recorded: the last replay's, which is over.
   virtual double value() = 0;
 };
 std::unique_ptr<StepLoss> make_step_loss(at::Device device);

@@ -39,7 +39,34 @@ std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) 
       fmt::join(types, ", "), first);
 }
 
+// Whether Dropout is one here: `host` has its constants.
+bool draws_mask(const Op& op, const Tensors& host) {
+  if (op.version < 12 || op.inputs.size() < 3 || op.inputs[2] == kNone) return false;
+  return !host[2].defined() || host[2].to(at::kDouble).item<double>() != 0;
+}
+
+// What stands in the way of recording the operator, whatever its inputs.
+const char* obstacle_of(const Op& op, const Tensors& host) {
+  if (op.type == "Dropout" && draws_mask(op, host)) return "the host draws its mask";
+  if (op.type == "NonZero" || op.type == "Compress") return "it asks the device how much it gives";
+  if (op.type == "Resize" || op.type == "Upsample") return "the host works out its weights";
+  return nullptr;
+}
+
 }  // namespace
+
+std::string describe_obstacle(const Op& op, const char* why) {
+  return fmt::format("node '{}' ({}): {}", op.name, op.type, why);
+}
+
+std::string StageCode::recording_obstacle() const {
+  for (const Step& step : steps_) {
+    const Op& op = graph_->op(step.op);
+    const char* why = obstacle_of(op, step.host);
+    if (why != nullptr) return describe_obstacle(op, why);
+  }
+  return {};
+}
 
 std::string brief(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -154,16 +181,19 @@ void StageCode::run(std::unordered_map<TensorId, at::Tensor>& values, const Run&
 void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tensor>& values,
                          const Run& run) const {
   const Op& op = graph_->op(step.op);
+  bool asked = false;
   OpCall call{op,
               Tensors(op.inputs.size()),
               &step.host,
-              {run.seed, run.first_sample, samples_, step.batch_axis}};
+              {run.seed, run.first_sample, samples_, step.batch_axis},
+              &asked};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;
     const auto constant = constants_.find(op.inputs[i]);
     call.in[i] = constant != constants_.end() ? constant->second : values.at(op.inputs[i]);
   }
   Tensors outputs = step.kernel(call);
+  if (asked && run.asked_device != nullptr) *run.asked_device = step.op;
   for (std::size_t i = 0; i < op.outputs.size() && i < outputs.size(); ++i) {
     if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];
   }

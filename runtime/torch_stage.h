@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -28,12 +30,17 @@ class StageCode {
   /// Tensors that the stage reads and does not make, constants aside, ascending.
   const std::vector<TensorId>& inputs() const { return inputs_; }
 
+  /// Why a pass cannot be recorded as a CUDA graph, as far as the operators tell: "node 'drop'
+  /// (Dropout): ..."; empty: nothing is known to stand in the way.
+  std::string recording_obstacle() const;
+
   struct Run {
     std::uint64_t seed = 0;
     std::int64_t first_sample = 0;  ///< of row 0, over all steps
     /// Told of batch norm's new running statistics: the state tensor and its new value.
     std::function<void(TensorId state, const at::Tensor& value)> new_state;
-    PassClock* clock = nullptr;  ///< told when each operator begins, here and in backward
+    PassClock* clock = nullptr;    ///< told when each operator begins, here and in backward
+    OpId* asked_device = nullptr;  ///< set to an operator that asks for values of the device
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
   /// Throws KernelError, with the operator's name.
@@ -63,6 +70,9 @@ class StageCode {
 /// A tensor of the graph's constant for `samples` samples, in host memory.
 /// Error: its bytes are not there or do not fit its shape.
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
+
+/// "node 'drop' (Dropout): why".
+std::string describe_obstacle(const Op& op, const char* why);
 
 /// The first line of what a foreign exception says, without its backtrace.
 std::string brief(const std::exception& error);

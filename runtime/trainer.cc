@@ -34,7 +34,8 @@ constexpr double kKeep = -1;    // what is there now is what is expected from no
 constexpr double kProbe = -2;   // all are to probe the links
 constexpr double kGlance = -3;  // all are to glance at those that are slow
 
-// The first steps of a plan fill caches and pools: they say nothing of the hardware.
+// The first steps of a plan fill caches and pools: they say nothing of the hardware. Nor do those
+// before its steps are replayed, of the ones after.
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
 
@@ -75,6 +76,7 @@ class PlanTrainer final : public Trainer {
         transport_(transport),
         make_executor_(std::move(make_executor)),
         options_(options),
+        warm_up_steps_(std::max(kWarmUpSteps, options.replay.record_after)),
         budget_(options.switching),
         next_step_(options.replay.first_step) {
     if (rank_ == 0 && options_.replanner != nullptr) replanning_.emplace(*options_.replanner);
@@ -92,6 +94,7 @@ class PlanTrainer final : public Trainer {
  private:
   bool exchanges() const;
   bool idle() const;
+  void tell_recording() const;
   void fill_report();
   void read_report(const StepReport& report);
   Status between_steps();
@@ -121,6 +124,7 @@ class PlanTrainer final : public Trainer {
   Transport& transport_;
   const ExecutorFactory make_executor_;
   const TrainerOptions options_;
+  const int warm_up_steps_;
   SwitchBudget budget_;
   std::optional<ReplanTask> replanning_;  // rank 0's
   std::int64_t next_step_;
@@ -180,9 +184,17 @@ bool PlanTrainer::idle() const {
 Result<StepReport> PlanTrainer::run_step() {
   AGPCS_RETURN_IF_ERROR(between_steps());
   fill_report();
+  const bool decided = now_->replayer->recording().decided;
   AGPCS_TRY(const StepReport report, now_->replayer->run_step());
+  if (now_->replayer->recording().decided && !decided) tell_recording();
   read_report(report);
   return report;
+}
+
+void PlanTrainer::tell_recording() const {
+  TrainerEvent recorded = event(TrainerEvent::Kind::kRecorded);
+  recorded.why = now_->replayer->recording().why_not;
+  tell(recorded);
 }
 
 void PlanTrainer::fill_report() {
@@ -205,7 +217,7 @@ void PlanTrainer::fill_report() {
 void PlanTrainer::read_report(const StepReport& report) {
   const bool exchanged = exchanges();
   const std::vector<double>& words = now_->replayer->reported();
-  if (++now_->steps > kWarmUpSteps) {
+  if (++now_->steps > warm_up_steps_) {
     now_->statistics->add(now_->replayer->times().row(report.step));
     recent_.push_back(report.seconds);
     if (recent_.size() > kRecentSteps) recent_.pop_front();
@@ -213,7 +225,7 @@ void PlanTrainer::read_report(const StepReport& report) {
   stops_ = words[kStopWord] > 0;
   next_step_ = report.step + 1;
   if (!exchanged) return;
-  if (now_->steps <= kWarmUpSteps) return;
+  if (now_->steps <= warm_up_steps_) return;
   std::vector<RankStatistics> by_rank(static_cast<std::size_t>(transport_.size()));
   for (std::size_t r = 0; r < by_rank.size(); ++r) {
     const auto first =

@@ -112,7 +112,8 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
 
 Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap,
                                            const JobOptions& options,
-                                           [[maybe_unused]] const RankPlace& place) {
+                                           [[maybe_unused]] const RankPlace& place,
+                                           [[maybe_unused]] void* compute_stream) {
 #ifdef AGPCS_RUN_GLOO
   if (options.transport == "gloo") {
     GlooOptions gloo;
@@ -125,6 +126,7 @@ Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap
   if (options.transport == "nccl") {
     NcclOptions nccl;
     nccl.device = place.local_rank;
+    nccl.compute_stream = compute_stream;
     return connect_nccl(bootstrap, nccl);
   }
 #endif

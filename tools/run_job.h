@@ -61,9 +61,10 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
 BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
                                    const std::string& device, const std::string& identity);
 
-/// The job's transport. Error: one that this program was built without.
+/// The job's transport, for what is computed on `compute_stream` where that is NCCL's
+/// (`NcclOptions::compute_stream`). Error: one that this program was built without.
 Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOptions& options,
-                                           const RankPlace& place);
+                                           const RankPlace& place, void* compute_stream = nullptr);
 
 /// That no launcher started this process as one of `ranks` ranks.
 Status no_launcher(int ranks);

@@ -80,6 +80,10 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   add_job_options(app, options);
   app.add_flag("--check-messages", options.check_messages,
                "gloo: a checksum on every message, beyond TCP's own");
+  app.add_option("--cuda-graph", options.cuda_graph,
+                 "nccl: auto replays steps as CUDA graphs where all ranks can; off never does")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "off"}));
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
                  "write the trained parameters to this folder, a .npy file each");
@@ -109,6 +113,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                     {"--seed", std::to_string(options.seed)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
                     {"--check-replicas", std::to_string(options.check_replicas)},
+                    {"--cuda-graph", options.cuda_graph},
                     {"--check-messages", options.check_messages ? "yes" : "no"},
                     {"--trace", options.trace.empty() ? "no" : "yes"}};
   return code;

@@ -27,10 +27,11 @@ struct RunOptions : JobOptions {
   bool json = false;
   std::string save_parameters;  ///< folder; empty: do not save
   bool elastic = false;
-  std::string trace;             ///< file; empty: none
-  std::string trace_cluster;     ///< cluster file; empty: none
-  std::string replan;            ///< cluster file; empty: the plan stays
-  double replan_horizon = 3600;  ///< seconds
+  std::string cuda_graph = "auto";  ///< or "off"
+  std::string trace;                ///< file; empty: none
+  std::string trace_cluster;        ///< cluster file; empty: none
+  std::string replan;               ///< cluster file; empty: the plan stays
+  double replan_horizon = 3600;     ///< seconds
   int max_switches = 2;
   bool seed_given = false;      ///< on the command line
   std::string save;             ///< folder of checkpoints; empty: none

@@ -88,6 +88,14 @@ void tell(const TrainerEvent& event, const RunOptions& options, const CompilerRe
                                : fmt::format("warning: {}\n", written.status().message()));
 }
 
+// Steps that warm up LibTorch, CUDA and NCCL before one is recorded: kernels are loaded, pairs
+// connected, memory is allocated.
+constexpr int kStepsBeforeRecording = 3;
+
+bool replays_graphs(const RunOptions& options) {
+  return options.transport == "nccl" && options.cuda_graph == "auto";
+}
+
 // A signal's request to stop, and what became of it.
 struct StopRequest {
   const std::atomic<bool>* asked = nullptr;
@@ -152,6 +160,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   trainer_options.replay.limit = milliseconds_of(options.timeout);
   trainer_options.replay.check_finite = !options.allow_nan;
   trainer_options.replay.first_step = start.step;
+  if (replays_graphs(options)) trainer_options.replay.record_after = kStepsBeforeRecording;
   std::unique_ptr<CompilerReplanner> replanner;
   if (reports) {
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
@@ -234,9 +243,13 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) console.err << model.warnings;
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
-  AGPCS_TRY(const auto transport, connect(bootstrap, options, place));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
+  void* compute_stream = nullptr;
+  if (replays_graphs(options)) {
+    AGPCS_TRY(compute_stream, own_compute_stream(seat.device));
+  }
+  AGPCS_TRY(const auto transport, connect(bootstrap, options, place, compute_stream));
   interrupt.arm();
   stop.asked = &interrupt.flag();
   AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));

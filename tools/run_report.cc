@@ -31,6 +31,8 @@ std::string_view name_of(TrainerEvent::Kind kind) {
       return "kept";
     case TrainerEvent::Kind::kSwitched:
       return "switched";
+    case TrainerEvent::Kind::kRecorded:
+      return "recorded";
   }
   return "";
 }
@@ -125,6 +127,9 @@ void RunReport::print_event(const TrainerEvent& event) {
       return say(fmt::format(
           "moved to the new plan in {}, {} over the network: {}", figure(event.seconds, "s"),
           figure(static_cast<double>(event.bytes_moved), "B"), layout(*event.plan)));
+    case TrainerEvent::Kind::kRecorded:
+      return say(event.why.empty() ? "steps are replayed as CUDA graphs from now on"
+                                   : "steps are not replayed as CUDA graphs: " + event.why);
   }
 }
 
@@ -161,6 +166,10 @@ void RunReport::print_event_json(const TrainerEvent& event) {
           R"(, "plan": "{}", "expected_step_seconds": {}, "seconds": {}, "bytes_moved": {})",
           digest_of(print_plan(*event.plan)), json_number(expected(*event.plan, "step")),
           json_number(event.seconds), event.bytes_moved);
+      break;
+    case TrainerEvent::Kind::kRecorded:
+      line +=
+          fmt::format(R"(, "replayed": {}, "why": {})", event.why.empty(), json_string(event.why));
       break;
   }
   console_.out << line << "}" << std::endl;

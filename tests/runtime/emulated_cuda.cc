@@ -7,9 +7,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -20,7 +25,70 @@ thread_local int current_device = 0;
 std::mutex memory_mutex;
 std::map<const char*, std::size_t> gpu_memory;  // NOLINT
 
+thread_local bool graph_thread = false;
+std::atomic<int> graph_launches{0};
+
+// A thread for each branch.
+void run_graph(const CUgraph_st& graph) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::size_t> done(graph.branches.size(), 0);
+  std::vector<std::thread> threads;
+  for (std::size_t b = 0; b < graph.branches.size(); ++b) {
+    threads.emplace_back([&, b] {
+      graph_thread = true;
+      for (const CUgraph_st::Node& node : graph.branches[b]) {
+        if (node.work) node.work();
+        std::unique_lock lock(mutex);
+        if (!node.work) changed.wait(lock, [&] { return done[node.branch] >= node.nodes; });
+        ++done[b];
+        changed.notify_all();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Questions about a stream that is captured, and waits for it, break the capture off.
+bool breaks_off(cudaStream_t stream) {
+  const InCapture capture = stream->captured();
+  if (!capture.graph) return false;
+  const std::lock_guard lock(capture.graph->mutex);
+  capture.graph->broken = true;
+  return true;
+}
+
+bool broken(const InCapture& capture) {
+  if (!capture.graph) return false;
+  const std::lock_guard lock(capture.graph->mutex);
+  return capture.graph->broken;
+}
+
+// `stream` waits for what `event` stands for, and becomes part of its capture where it is not yet.
+cudaError_t wait_captured(cudaStream_t stream, const InCapture& event) {
+  InCapture here = stream->captured();
+  const std::lock_guard lock(event.graph->mutex);
+  CUgraph_st& graph = *event.graph;
+  if (graph.over) return cudaErrorCapturedEvent;
+  if (graph.broken) return cudaErrorStreamCaptureInvalidated;
+  if (here.graph && here.graph != event.graph) return cudaErrorStreamCaptureMerge;
+  if (!here.graph) {
+    here = {event.graph, graph.branches.size(), 0};
+    graph.branches.emplace_back();
+    graph.joined.push_back(0);
+    stream->capture_into(event.graph, here.branch);
+  }
+  graph.branches[here.branch].push_back({nullptr, event.branch, event.nodes});
+  if (here.branch == 0) {
+    graph.joined[event.branch] = std::max(graph.joined[event.branch], event.nodes);
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
+
+bool in_graph() { return graph_thread; }
+int launched_graphs() { return graph_launches; }
 
 bool on_gpu(const void* data, std::size_t bytes) {
   const std::lock_guard lock(memory_mutex);
@@ -87,9 +155,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (breaks_off(stream)) return cudaErrorStreamCaptureUnsupported;
   return stream->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (breaks_off(stream)) return cudaErrorStreamCaptureUnsupported;
   stream->synchronize();
   return cudaSuccess;
 }
@@ -107,10 +177,25 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
+  if (flags == cudaEventRecordDefault) return cudaEventRecord(event, stream);
+  const InCapture capture = stream->captured();
+  if (!capture.graph) return cudaErrorInvalidValue;
+  if (broken(capture)) return cudaErrorStreamCaptureInvalidated;
+  stream->push([event] {
+    const std::lock_guard held(event->mutex);
+    event->happened = std::chrono::steady_clock::now();
+  });
+  return cudaSuccess;
+}
 // Nothing runs on the default stream here.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream == nullptr) return cudaSuccess;
+  const InCapture capture = stream->captured();
+  if (broken(capture)) return cudaErrorStreamCaptureInvalidated;
   const std::lock_guard lock(event->mutex);
+  event->capture = capture;
+  if (capture.graph) return cudaSuccess;
   ++event->pending;
   stream->push([event] {
     const std::lock_guard held(event->mutex);
@@ -122,16 +207,71 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::scoped_lock lock(begin->mutex, end->mutex);
+  if (begin->capture.graph || end->capture.graph) return cudaErrorCapturedEvent;
   if (begin->pending > 0 || end->pending > 0) return cudaErrorNotReady;
   *milliseconds = std::chrono::duration<float, std::milli>(end->happened - begin->happened).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
   if (stream == nullptr) return cudaSuccess;
+  InCapture captured;
+  {
+    const std::lock_guard lock(event->mutex);
+    captured = event->capture;
+  }
+  if (captured.graph) return wait_captured(stream, captured);
+  if (stream->captured().graph) return cudaErrorStreamCaptureIsolation;
   stream->push([event] {
     std::unique_lock lock(event->mutex);
     event->changed.wait(lock, [&] { return event->pending == 0; });
   });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  if (stream == nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (stream->captured().graph) return cudaErrorIllegalState;
+  auto graph = std::make_shared<CUgraph_st>();
+  graph->branches.resize(1);
+  graph->joined.resize(1);
+  stream->capture_into(std::move(graph), 0);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  const InCapture capture = stream->captured();
+  if (!capture.graph || capture.branch != 0) return cudaErrorStreamCaptureUnmatched;
+  std::vector<std::vector<CUgraph_st::Node>> branches;  // let go of without the lock
+  const std::lock_guard lock(capture.graph->mutex);
+  capture.graph->over = true;
+  std::swap(branches, capture.graph->branches);
+  if (capture.graph->broken) return cudaErrorStreamCaptureInvalidated;
+  for (std::size_t b = 1; b < branches.size(); ++b) {
+    if (capture.graph->joined[b] < branches[b].size()) return cudaErrorStreamCaptureUnjoined;
+  }
+  *graph = new CUgraph_st;
+  (*graph)->branches = std::move(branches);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                          unsigned long long /*flags*/) {
+  auto copy = std::make_shared<CUgraph_st>();
+  copy->branches = graph->branches;
+  *exec = new CUgraphExec_st{std::move(copy)};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (stream->captured().graph) return cudaErrorStreamCaptureUnsupported;
+  ++graph_launches;
+  stream->push([graph = exec->graph] { run_graph(*graph); });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
   return cudaSuccess;
 }
 

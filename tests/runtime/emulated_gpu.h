@@ -5,7 +5,9 @@
 //
 // As strict as the originals where that finds mistakes: what NCCL moves must be GPU memory, a send
 // ends only with its receive, an operation of a peer that aborted never ends, new communicators and
-// their first operations are "in progress" until asked about.
+// their first operations are "in progress" until asked about. A capture is broken off by questions
+// about its streams, and does not end with a stream that has not joined; an operation that is part
+// of a graph meets only such ones.
 #pragma once
 
 #include <chrono>
@@ -13,12 +15,41 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 /// Whether all of it is memory of one allocation of an emulated GPU.
 bool on_gpu(const void* data, std::size_t bytes);
+
+/// Whether the calling thread carries out a graph.
+bool in_graph();
+/// Graphs launched so far.
+int launched_graphs();
+
+// What streams were given while they were captured: a branch for each, the first one's first.
+struct CUgraph_st {
+  struct Node {
+    std::function<void()> work;  // null: waits until the first `nodes` of `branch` are done
+    std::size_t branch = 0, nodes = 0;
+  };
+  std::mutex mutex;
+  std::vector<std::vector<Node>> branches;
+  std::vector<std::size_t> joined;  // by branch: nodes that the first one has waited for
+  bool broken = false, over = false;
+};
+
+// What a stream or an event has to do with a capture.
+struct InCapture {
+  std::shared_ptr<CUgraph_st> graph;  // null: nothing
+  std::size_t branch = 0, nodes = 0;
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<const CUgraph_st> graph;
+};
 
 // A stream is a thread with a queue.
 struct CUstream_st {
@@ -31,6 +62,11 @@ struct CUstream_st {
   CUstream_st& operator=(const CUstream_st&) = delete;
 
   void push(std::function<void()> work) {
+    if (const InCapture here = captured(); here.graph && work) {
+      const std::lock_guard held(here.graph->mutex);
+      here.graph->branches[here.branch].push_back({std::move(work), 0, 0});
+      return;
+    }
     const std::lock_guard lock(mutex);
     queue.push_back(std::move(work));
     changed.notify_all();
@@ -38,6 +74,20 @@ struct CUstream_st {
   bool idle() {
     const std::lock_guard lock(mutex);
     return queue.empty();
+  }
+  /// Where its work goes to; leaves a capture that is over.
+  InCapture captured() {
+    const std::lock_guard lock(mutex);
+    const std::shared_ptr<CUgraph_st> graph = capture.graph;
+    if (!graph) return {};
+    const std::lock_guard held(graph->mutex);
+    if (!graph->over) return {graph, capture.branch, graph->branches[capture.branch].size()};
+    capture = {};
+    return {};
+  }
+  void capture_into(std::shared_ptr<CUgraph_st> graph, std::size_t branch) {
+    const std::lock_guard lock(mutex);
+    capture = {std::move(graph), branch, 0};
   }
   void synchronize() {
     std::unique_lock lock(mutex);
@@ -62,12 +112,14 @@ struct CUstream_st {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;  // front: what runs
+  InCapture capture;
   std::thread thread;
 };
 
 struct CUevent_st {
   std::mutex mutex;
   std::condition_variable changed;
-  int pending = 0;  // records under way
+  int pending = 0;    // records under way
+  InCapture capture;  // its last record was captured
   std::chrono::steady_clock::time_point happened;
 };

@@ -24,6 +24,7 @@ struct Clique {
   struct Part {
     void* data = nullptr;
     bool done = false;
+    bool in_graph = ::in_graph();
   };
   struct Collective {
     std::vector<Part*> parts;
@@ -46,9 +47,10 @@ int next_clique = 0;
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  std::size_t collectives = 0;
-  bool aborted = false, started = false;  // aborted: guarded by the clique's mutex
-  std::function<void()> postponed;        // put on its stream once asked about
+  std::size_t collectives = 0;  // carried out; as `aborted` guarded by the clique's mutex
+  bool aborted = false, started = false;
+  int captured = 0;                 // operations that graphs hold; guarded likewise
+  std::function<void()> postponed;  // put on its stream once asked about
   std::vector<cudaStream_t> streams;
 };
 
@@ -56,9 +58,23 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 
+// Keeps `comm` until no graph has the operation any more.
+std::shared_ptr<void> captured_operation(ncclComm_t comm) {
+  const std::lock_guard lock(comm->clique->mutex);
+  ++comm->captured;
+  return {comm, [clique = comm->clique](void* held) {
+            const std::lock_guard let_go(clique->mutex);
+            --static_cast<ncclComm_t>(held)->captured;
+            clique->changed.notify_all();
+          }};
+}
+
 // Runs `work` on `stream`, the communicator's first only when it is asked about.
 ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
   comm->streams.push_back(stream);
+  if (stream->captured().graph) {
+    work = [held = captured_operation(comm), work = std::move(work)] { work(); };
+  }
   if (comm->started) {
     stream->push(std::move(work));
     return ncclSuccess;
@@ -85,7 +101,8 @@ void recv_part(ncclComm_t comm, int peer, void* data, std::size_t bytes) {
   Clique& clique = *comm->clique;
   Lock lock(clique.mutex);
   auto& queue = clique.sends[{peer, comm->rank}];
-  clique.changed.wait(lock, [&] { return !queue.empty() || comm->aborted; });
+  const auto meets = [&] { return !queue.empty() && queue.front()->in_graph == in_graph(); };
+  clique.changed.wait(lock, [&] { return meets() || comm->aborted; });
   if (comm->aborted) return;
   std::memcpy(data, queue.front()->data, bytes);
   queue.front()->done = true;
@@ -104,7 +121,7 @@ struct Message {
 void exchange(ncclComm_t comm, const std::vector<Message>& messages) {
   std::deque<Clique::Part> parts;
   for (const Message& m : messages) {
-    if (m.sends) post_part(comm, m.peer, parts.emplace_back(Clique::Part{m.data, false}));
+    if (m.sends) post_part(comm, m.peer, parts.emplace_back(Clique::Part{m.data}));
   }
   for (const Message& m : messages) {
     if (!m.sends) recv_part(comm, m.peer, m.data, m.bytes);
@@ -135,14 +152,18 @@ ncclResult_t message(const Message& one, ncclDataType_t type, ncclComm_t comm,
 }
 
 // `meet` is called once, with all members' data by rank, when the last has come.
-void collective(ncclComm_t comm, std::size_t number, void* data,
+void collective(ncclComm_t comm, void* data,
                 const std::function<void(const std::vector<Clique::Part*>&)>& meet) {
   Clique& clique = *comm->clique;
   Lock lock(clique.mutex);
-  Clique::Part part{data, false};
+  const std::size_t number = comm->collectives++;
+  Clique::Part part{data};
   Clique::Collective& here = clique.collectives[number];
   here.parts.resize(static_cast<std::size_t>(clique.size));
   here.parts[static_cast<std::size_t>(comm->rank)] = &part;
+  for (const Clique::Part* each : here.parts) {
+    if (each != nullptr && each->in_graph != part.in_graph) here.lost = true;
+  }
   if (++here.arrived == here.parts.size() && !here.lost && !comm->aborted) {
     meet(here.parts);
     for (Clique::Part* each : here.parts) each->done = true;
@@ -177,9 +198,8 @@ ncclResult_t sum(void* data, std::size_t count, ncclDataType_t type, int root, n
   const agpcs::DType dtype = type_of(type);
   const std::size_t bytes = count * agpcs::size_of(dtype);
   if (!on_gpu(data, bytes)) return ncclInvalidArgument;
-  const std::size_t number = comm->collectives++;
   return launch(comm, stream, [=] {
-    collective(comm, number, data, [=](const std::vector<Clique::Part*>& parts) {
+    collective(comm, data, [=](const std::vector<Clique::Part*>& parts) {
       std::vector<char> total(static_cast<const char*>(parts[0]->data),
                               static_cast<const char*>(parts[0]->data) + bytes);
       for (std::size_t i = 1; i < parts.size(); ++i) {
@@ -193,12 +213,18 @@ ncclResult_t sum(void* data, std::size_t count, ncclDataType_t type, int root, n
   });
 }
 
+// Waits, as NCCL does, until no graph has operations of `comm`.
+void await_graphs(ncclComm_t comm, Lock& lock) {
+  comm->clique->changed.wait(lock, [&] { return comm->captured == 0; });
+}
+
 // Ends the operations of `comm` that wait for others, and waits until its streams have let go.
 void end_operations(ncclComm_t comm) {
   {
-    const std::lock_guard lock(comm->clique->mutex);
+    Lock lock(comm->clique->mutex);
     comm->aborted = true;
     comm->clique->changed.notify_all();
+    await_graphs(comm, lock);
   }
   for (cudaStream_t stream : comm->streams) stream->synchronize();
 }
@@ -246,6 +272,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 }
 ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) { return ncclInProgress; }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  {
+    const std::shared_ptr<Clique> clique = comm->clique;
+    Lock lock(clique->mutex);
+    await_graphs(comm, lock);
+  }
   delete comm;
   return ncclSuccess;
 }
@@ -286,9 +317,8 @@ ncclResult_t ncclBroadcast(const void* /*from*/, void* data, size_t count, ncclD
                            int root, ncclComm_t comm, cudaStream_t stream) {
   const std::size_t bytes = count * agpcs::size_of(type_of(type));
   if (!on_gpu(data, bytes)) return ncclInvalidArgument;
-  const std::size_t number = comm->collectives++;
   return launch(comm, stream, [=] {
-    collective(comm, number, data, [=](const std::vector<Clique::Part*>& parts) {
+    collective(comm, data, [=](const std::vector<Clique::Part*>& parts) {
       const void* source = parts[static_cast<std::size_t>(root)]->data;
       for (const Clique::Part* part : parts) {
         if (part->data != source) std::memcpy(part->data, source, bytes);

@@ -83,6 +83,18 @@ class Executor {
   /// (the default): cannot be told.
   virtual double probe(double /*seconds*/) { return 0; }
 
+  /// Steps recorded once and replayed (`ReplayOptions::record_after`). Why this stage's cannot be,
+  /// as far as is known before it is tried: the node, or what else; empty: they can. Needs a step.
+  virtual std::string recording_obstacle() const { return "it computes on a CPU"; }
+  /// Between the two, the calls of one step, `begin_step` to `update`, are recorded on the compute
+  /// stream and compute nothing; buffers given in between stay where they are. `end_recording` is
+  /// called in any case.
+  virtual Status begin_recording() { return {}; }
+  virtual Status end_recording() { return {}; }
+  /// In place of a step's calls, before its replay: brings what the host knows of step `step`
+  /// (samples, the optimizer's step number) to where the recorded step reads it.
+  virtual Status load_step(std::int64_t /*step*/) { return {}; }
+
   /// All that this rank's stage has learned, in an order that depends on the stage alone; replicas
   /// have the same items. Between steps only, as the two below. An executor without (the default)
   /// can neither be saved nor moved to another plan.

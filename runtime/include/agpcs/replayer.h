@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace agpcs {
@@ -27,6 +28,19 @@ struct ReplayOptions {
   /// infinite or no number spoils every parameter of every rank. One pass over each bucket's memory
   /// a step; gradients in a GPU's memory are not looked at.
   bool check_finite = true;
+  /// After so many steps one is recorded, where the transport and the executors of all ranks can,
+  /// and replayed by one launch from then on (a CUDA graph); 0: never. The same on all ranks. A
+  /// replayed step's loss is looked at when the step is over, and reported after it.
+  int record_after = 0;
+};
+
+/// How steps run, where `ReplayOptions::record_after` asks for replays.
+struct StepRecording {
+  bool decided = false;   ///< it has been tried
+  bool replayed = false;  ///< steps are replays
+  /// Decided, and not replayed: of the lowest rank that cannot, "rank 1 (volta/1): node ..."; the
+  /// same on all ranks.
+  std::string why_not;
 };
 
 /// What one step did, seen from this rank.
@@ -57,6 +71,8 @@ class Replayer {
   /// after the other steps.
   virtual std::vector<double>& to_report() = 0;
   virtual const std::vector<double>& reported() const = 0;
+
+  virtual const StepRecording& recording() const = 0;
 
   /// The rank's instructions, in program order.
   virtual const std::vector<InstructionId>& instructions() const = 0;

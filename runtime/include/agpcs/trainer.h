@@ -33,6 +33,7 @@ struct TrainerEvent {
     kProposed,  ///< rank 0: `plan` is better
     kKept,      ///< rank 0: the running plan stays: `why`
     kSwitched,  ///< every rank: `plan` runs from step `step` on
+    kRecorded,  ///< every rank, once a plan, where asked for: steps are replayed, or `why` not
   };
   Kind kind = Kind::kDrift;
   std::int64_t step = 0;  ///< the next one

@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace agpcs {
@@ -26,6 +28,20 @@ using Ticket = std::uint64_t;
 /// and when it was done; nanoseconds of std::chrono::steady_clock.
 struct OperationTime {
   std::int64_t begin = 0, end = 0;
+};
+
+/// A step that was recorded with the compute stream's work, to be replayed by one launch (a CUDA
+/// graph). Goes before its transport, and before the memory that it reads and writes. One thread.
+class StepGraph {
+ public:
+  virtual ~StepGraph() = default;
+  /// Starts a replay; does not wait for it. Needs: the one before has been waited for, nothing else
+  /// of the transport is under way, and all ranks of the recorded operations launch theirs.
+  virtual Status launch() = 0;
+  /// As `Transport::wait`, for the whole replay. kTimeout names what has not ended.
+  virtual Status wait(std::chrono::milliseconds limit) = 0;
+  /// Of a recorded operation in the last replay, which was waited for.
+  virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
 };
 
 /// Threads: calls for one stream (its enqueues and its waits) come from one thread at a time;
@@ -76,9 +92,28 @@ class Transport {
   /// stream's thread only.
   virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
   static constexpr std::size_t kTimesKept = 4096;
+
+  /// Why no step can be recorded over this transport; empty: it can.
+  virtual std::string recording_obstacle() const {
+    return "the transport computes on no GPU of its own";
+  }
+  /// From here to `end_recording` what the compute stream is given, and the operations enqueued,
+  /// are recorded and not carried out; `order_after` orders what is recorded. Buffers are on the
+  /// GPU, and stay where they are. Needs: nothing under way; each pair and group has exchanged
+  /// something before; all ranks of the operations record them, too.
+  virtual Status begin_recording() { return no_recording(); }
+  /// Ends it in any case. A recording that failed is an error, and the transport goes on as before,
+  /// except where the operations themselves failed: then the next one says so.
+  virtual Result<std::unique_ptr<StepGraph>> end_recording(std::chrono::milliseconds /*limit*/) {
+    return no_recording();
+  }
+
   /// Makes every pending and future operation on this rank fail soon with `reason`, and tells the
   /// other ranks as far as they can be reached. Any thread; the first call counts.
   virtual void abort(const Status& reason) = 0;
+
+ private:
+  Status no_recording() const { return {StatusCode::kUnavailable, recording_obstacle()}; }
 };
 
 }  // namespace agpcs
