@@ -266,6 +266,8 @@ Status PlanReplayer::compute(const FlatInstruction& instruction) {
 constexpr const char* kNotFiniteHint =
     "hint: look at the samples of this step, lower the learning rate, or train on with --allow-nan";
 
+// Where a device computes the host waits for it here, and posts nothing meanwhile. No plan can hang
+// by that: verify_plan proves each for ranks that issue nothing until a computation is over.
 Status PlanReplayer::check_loss() const {
   if (!options_.check_finite || records_ || std::isfinite(executor_.loss())) return {};
   return invalid_input(fmt::format("the loss of step {} is not finite: {}\n  {}", step_,

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -182,9 +183,11 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   const InCapture capture = stream->captured();
   if (!capture.graph) return cudaErrorInvalidValue;
   if (broken(capture)) return cudaErrorStreamCaptureInvalidated;
-  stream->push([event] {
+  stream->push([event] {  // anew in each launch of the graph
+    const auto moment = std::make_shared<Moment>();
+    moment->happen();
     const std::lock_guard held(event->mutex);
-    event->happened = std::chrono::steady_clock::now();
+    event->last = moment;
   });
   return cudaSuccess;
 }
@@ -195,36 +198,38 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (broken(capture)) return cudaErrorStreamCaptureInvalidated;
   const std::lock_guard lock(event->mutex);
   event->capture = capture;
+  event->last = nullptr;
   if (capture.graph) return cudaSuccess;
-  ++event->pending;
-  stream->push([event] {
-    const std::lock_guard held(event->mutex);
-    --event->pending;
-    event->happened = std::chrono::steady_clock::now();
-    event->changed.notify_all();
-  });
+  event->last = std::make_shared<Moment>();
+  stream->push([moment = event->last] { moment->happen(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  const std::scoped_lock lock(begin->mutex, end->mutex);
-  if (begin->capture.graph || end->capture.graph) return cudaErrorCapturedEvent;
-  if (begin->pending > 0 || end->pending > 0) return cudaErrorNotReady;
-  *milliseconds = std::chrono::duration<float, std::milli>(end->happened - begin->happened).count();
+  std::array<Moment::Clock::time_point, 2> at;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const cudaEvent_t event = i == 0 ? begin : end;
+    const std::lock_guard lock(event->mutex);
+    if (event->capture.graph) return cudaErrorCapturedEvent;
+    if (!event->last) return cudaErrorInvalidResourceHandle;
+    const auto when = event->last->when();
+    if (!when) return cudaErrorNotReady;
+    at[i] = *when;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(at[1] - at[0]).count();
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
   if (stream == nullptr) return cudaSuccess;
   InCapture captured;
+  std::shared_ptr<Moment> moment;
   {
     const std::lock_guard lock(event->mutex);
     captured = event->capture;
+    moment = event->last;
   }
   if (captured.graph) return wait_captured(stream, captured);
   if (stream->captured().graph) return cudaErrorStreamCaptureIsolation;
-  stream->push([event] {
-    std::unique_lock lock(event->mutex);
-    event->changed.wait(lock, [&] { return event->pending == 0; });
-  });
+  if (moment) stream->push([moment] { moment->await(); });
   return cudaSuccess;
 }
 

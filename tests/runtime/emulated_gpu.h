@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -116,10 +117,33 @@ struct CUstream_st {
   std::thread thread;
 };
 
+// One record of an event. Who waits for an event waits for the record that it had when it was asked
+// to, as in CUDA: an event that is used again meanwhile is another matter.
+class Moment {
+ public:
+  using Clock = std::chrono::steady_clock;
+  void happen() {
+    const std::lock_guard lock(mutex_);
+    when_ = Clock::now();
+    changed_.notify_all();
+  }
+  void await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return when_.has_value(); });
+  }
+  std::optional<Clock::time_point> when() {
+    const std::lock_guard lock(mutex_);
+    return when_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Clock::time_point> when_;
+};
+
 struct CUevent_st {
   std::mutex mutex;
-  std::condition_variable changed;
-  int pending = 0;    // records under way
-  InCapture capture;  // its last record was captured
-  std::chrono::steady_clock::time_point happened;
+  std::shared_ptr<Moment> last;  // null: never recorded, or in a capture
+  InCapture capture;             // its last record was captured
 };

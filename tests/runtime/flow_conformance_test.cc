@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
@@ -152,9 +153,11 @@ TEST_P(TransportConformanceFlows, APeerThatLeavesAFlowIsNoticed) {
 }
 
 TEST_P(TransportConformanceFlows, AnAbortEndsAFlow) {
-  run(3, [](Transport& transport) {
+  std::barrier opened(3);
+  run(3, [&](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
     open_flows(transport, 0, {testing::star_flow(3)});
+    opened.arrive_and_wait();
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> values(3'000'000);
     const auto ticket = transport.all_reduce_flow(buffer_of(values, DType::kInt32), 0);

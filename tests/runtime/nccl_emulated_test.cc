@@ -159,6 +159,33 @@ TEST(NcclEmulated, TheComputeStreamWaitsForAMessageInPlaceOfTheCaller) {
       });
 }
 
+// The emulation's own, as in CUDA: lanes use the events of an operation that is over for the next
+// ones, while the compute stream has still to come to its wait for the first.
+TEST(EmulatedGpu, AStreamWaitsForTheRecordThatAnEventHadWhenItWasAskedTo) {
+  const ComputeStreams streams(2);
+  const cudaStream_t recording = streams.of(0), waiting = streams.of(1);
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, recording), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(recording), cudaSuccess);
+
+  const auto hold = [](void* until) {
+    static_cast<std::promise<void>*>(until)->get_future().wait();
+  };
+  const auto tell = [](void* promise) { static_cast<std::promise<void>*>(promise)->set_value(); };
+  std::promise<void> may_wait, may_record, went_on;
+  ASSERT_EQ(cudaLaunchHostFunc(waiting, hold, &may_wait), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(waiting, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaLaunchHostFunc(waiting, tell, &went_on), cudaSuccess);
+  ASSERT_EQ(cudaLaunchHostFunc(recording, hold, &may_record), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, recording), cudaSuccess);  // used again
+  may_wait.set_value();
+  EXPECT_EQ(went_on.get_future().wait_for(std::chrono::seconds(5)), std::future_status::ready);
+  may_record.set_value();
+  for (cudaStream_t stream : {recording, waiting}) cudaStreamSynchronize(stream);
+  cudaEventDestroy(event);
+}
+
 // A buffer in the host's memory is there when the caller goes on.
 TEST(NcclEmulated, WhatGoesThroughTheHostIsWaitedFor) {
   nccl_world().run(2, [](Transport& transport) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <numeric>
@@ -260,8 +261,10 @@ TEST_P(TransportConformance, ATimeoutOfAReductionNamesTheRankThatIsMissing) {
 }
 
 TEST_P(TransportConformance, AbortWakesEveryWaiterWithItsReason) {
-  run(3, [](Transport& transport) {
+  std::barrier opened(3);
+  run(3, [&](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
+    opened.arrive_and_wait();
     // Ranks 1 and 2 wait for each other, and take no part in what rank 0 does.
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
     std::vector<int> a(4), b(4), c(4);
