@@ -6,6 +6,7 @@
 #include "planner/device_groups.h"
 #include "planner/evaluator.h"
 #include "planner/problem.h"
+#include "planner/rough_step.h"
 #include "planner/shares.h"
 
 #include <agpcs/status.h>
@@ -37,29 +38,14 @@ bool is_long(std::int64_t stages, std::int64_t micro_batches);
 
 struct Candidate {
   Strategy strategy;
-  /// Of a step, without contention: a micro-batch's way to the last stage and back; for each other
-  /// one the pace, that is the slowest stage or cut or, with 1F1B, a stage's way to the last one
-  /// and back over the micro-batches that it has in flight; then what the slowest all-reduce takes
-  /// beyond the last backward pass.
-  double rough_seconds = 0;
+  double rough_seconds = 0;  ///< RoughModel
 };
 
 /// A candidate for each of `counts`, each stage with shares by speed: with 1F1B, and with GPipe too
 /// where that is roughly faster (it hides slow cuts for memory). Stages that `partition`
 /// leaves empty must not exist.
-std::vector<Candidate> pipelines(const Problem& problem, const Partition& partition,
+std::vector<Candidate> pipelines(RoughModel& model, const Partition& partition,
                                  const std::vector<std::int64_t>& counts);
-
-/// Ways side by side between two groups: replicas inside a host, else the hosts' network cards.
-std::size_t lanes_between(const Cluster& cluster, const std::vector<DeviceId>& a,
-                          const std::vector<DeviceId>& b);
-
-/// Seconds of the fastest algorithm for summing `bytes` over `devices` when alone.
-double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
-                          std::int64_t bytes);
-
-/// Bytes of the gradients of each block.
-std::vector<std::int64_t> gradient_bytes(const Problem& problem);
 
 /// What thin_out may do with a candidate that lacks memory.
 enum class Relief : std::uint8_t { kNever, kFitMemory };
@@ -69,7 +55,7 @@ enum class Relief : std::uint8_t { kNever, kFitMemory };
 /// With `kFitMemory` those that lack it are helped (`fit_memory`) and compete as what they become.
 /// Where none suffices, the one that lacks least. Ties to the earlier candidate. Plans with very
 /// many micro-batches over very many stages are considered only where no other fits.
-Result<std::vector<Strategy>> thin_out(const Problem& problem, std::vector<Candidate> candidates,
+Result<std::vector<Strategy>> thin_out(RoughModel& model, std::vector<Candidate> candidates,
                                        std::size_t most, Relief relief = Relief::kFitMemory);
 
 }  // namespace agpcs

@@ -58,12 +58,12 @@ void PieceSums::sum_seconds() {
 }
 
 void PieceSums::sum_gradients() {
-  const std::vector<std::int64_t> by_block = gradient_bytes(problem_);
+  const std::vector<GradientSum> by_block = gradients_of_blocks(problem_);
   gradients_ = {0};
   for (int p = 0; p < pieces(); ++p) {
     double sum = gradients_.back();
     for (int block = bounds_[at(p)]; block < bounds_[at(p) + 1]; ++block) {
-      sum += static_cast<double>(by_block[at(block)]);
+      sum += static_cast<double>(by_block[at(block)].bytes);
     }
     gradients_.push_back(sum);
   }

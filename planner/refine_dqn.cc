@@ -4,13 +4,15 @@
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
 // rest of the budget goes to rounds, each from the best place, of three sorts in turns:
 // * Climbs from where a long walk in imagination ends, which costs no evaluation: the formula that
-//   the network sees, in place of the simulator. Where a space has no formula, the next sort.
+//   the network sees, in place of the simulator. Where that end is not worth a climb, the next
+//   walk. Where a space has no formula, the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
 //   logarithms, the same on every machine: of a few moves listed, one is drawn that the network
 //   ranks high, and a place worse by less than a random part of the threshold is taken, too. The
 //   threshold falls; a climb ends the round.
+// Nothing but the end depends on the budget: a larger one begins like a smaller, and ends no worse.
 #include "planner/dqn.h"
 #include "planner/dqn_trainer.h"
 #include "planner/refiner.h"
@@ -32,12 +34,16 @@ constexpr std::size_t kAtATime = 4;    // of them, evaluated at a time
 constexpr std::size_t kPatience = 16;  // evaluated in vain before a place counts as a top
 constexpr double kLeast = 1e-9;        // a relative gain that counts
 
-constexpr std::size_t kDraw = 12;     // moves from which a step of annealing draws one
-constexpr double kThreshold = 0.06;   // the first of a round, relative to the cost
-constexpr std::int64_t kSleep = 300;  // steps of a walk in imagination, at most half the budget
-constexpr std::size_t kSome = 8;      // moves listed at a time for it
-constexpr std::int64_t kRound = 250;  // evaluations of a round, at least
-constexpr std::int64_t kRounds = 8;   // of them at most
+constexpr std::size_t kDraw = 12;      // moves from which a step of annealing draws one
+constexpr double kThreshold = 0.06;    // the first of a round, relative to the cost
+constexpr std::int64_t kSleep = 2000;  // steps of a walk in imagination
+constexpr std::size_t kSome = 8;       // moves listed at a time for it
+constexpr double kWorthIt = 1.05;      // of the best cost: its end, if it is climbed from
+constexpr int kDreams = 32;            // walks in imagination of a round, at most
+constexpr std::int64_t kClimbs = 8;    // a climb takes a round's evaluations divided by this
+constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations, from the starts
+constexpr std::int64_t kRound = 250;  // evaluations of a round of the first turn; twice as many of
+                                      // each turn's after it
 
 class DqnSearch {
  public:
@@ -53,28 +59,11 @@ class DqnSearch {
     for (int start = 0; start < starts && budget_.left() > 0; ++start) {
       point_.go_to_start(start);
       note();
-      climb(budget_.of() / (start == 0 ? 8 : 16 * std::max(1, starts - 1)) + 1);
+      climb(start == 0 ? kFirstClimb : kOtherClimb);
       log();
     }
-    point_.go_back();
-    const std::int64_t length = std::max(kRound, budget_.left() / kRounds);
-    for (int round = 0; budget_.left() > 0;) {
-      const std::int64_t before = budget_.made();
-      point_.go_back();
-      const std::int64_t some = std::min(length, budget_.left());
-      switch (round++ % 3) {
-        case 0:
-          dream(some);
-          break;
-        case 1:
-          hop(some);
-          break;
-        default:
-          wander(some);
-      }
-      log();
-      if (budget_.made() == before) break;  // there are no moves
-    }
+    std::int64_t length = kRound;
+    while (turn(length)) length *= 2;
     point_.go_back();
   }
 
@@ -85,6 +74,19 @@ class DqnSearch {
     if (cost >= best_) return;
     best_ = cost;
     point_.keep();
+  }
+
+  /// A round of each sort. False where the budget, or all moves, are used up.
+  bool turn(std::int64_t length) {
+    for (void (DqnSearch::*const round)(std::int64_t) :
+         {&DqnSearch::dream, &DqnSearch::hop, &DqnSearch::wander}) {
+      const std::int64_t before = budget_.made();
+      point_.go_back();
+      (this->*round)(length);
+      log();
+      if (budget_.made() == before || budget_.left() <= 0) return false;
+    }
+    return true;
   }
 
   /// A climb from a start, or a round, is an episode.
@@ -143,7 +145,7 @@ class DqnSearch {
     while (budget_.left() > 0 && budget_.made() < end) {
       const std::int64_t before = budget_.made();
       for (std::uint64_t i = 1 + rng_.below(3); i > 0 && budget_.left() > 0; --i) leap();
-      climb(std::min(length / 3 + 1, end - budget_.made()));
+      climb(std::min(length / kClimbs + 1, end - budget_.made()));
       if (point_.outcome().cost > best_) point_.go_back();
       if (budget_.made() == before) return;
     }
@@ -153,7 +155,8 @@ class DqnSearch {
   /// space's formula says, from any start or, one time in four, from the best place.
   void dream(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
-    while (budget_.left() > 0 && budget_.made() < end) {
+    for (int i = 0; budget_.left() > 0 && budget_.made() < end; ++i) {
+      if (i == kDreams) return hop(end - budget_.made());
       if (rng_.below(4) > 0) {
         point_.go_to_start(
             static_cast<int>(rng_.below(static_cast<std::uint64_t>(point_.starts()))));
@@ -164,7 +167,9 @@ class DqnSearch {
       point_.go_to_imagined();
       budget_.spend(1, std::min(best_, point_.outcome().cost));
       note();
-      climb(std::min(length / 3 + 1, end - budget_.made()));
+      if (point_.outcome().cost <= kWorthIt * best_) {
+        climb(std::min(length / kClimbs + 1, end - budget_.made()));
+      }
       if (point_.outcome().cost > best_) point_.go_back();
     }
   }
@@ -172,13 +177,12 @@ class DqnSearch {
   /// A walk in imagination. False where there is no move.
   bool sleepwalk(SearchPoint& imagined) {
     Outcome outcome;
-    const std::int64_t steps = std::min(kSleep, budget_.of() / 2);
-    for (std::int64_t step = 0; step < steps && budget_.left() > 0;) {
+    for (std::int64_t step = 0; step < kSleep && budget_.left() > 0;) {
       const std::vector<Move> moves = imagined.moves(kSome, rng_);
       if (moves.empty()) return false;
       for (const Move& move : moves) {
-        if (++step > steps) break;
-        const double left = 1 - static_cast<double>(step) / static_cast<double>(steps);
+        if (++step > kSleep) break;
+        const double left = 1 - static_cast<double>(step) / static_cast<double>(kSleep);
         imagined.evaluate({&move, 1}, {&outcome, 1});
         const double rise = outcome.cost / imagined.outcome().cost - 1;
         if (rise > kThreshold * left * left * rng_.uniform()) continue;

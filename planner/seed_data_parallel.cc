@@ -92,16 +92,11 @@ class DataParallelSeeder : public Seeder {
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     StageTimer timer(problem, all_ops(problem));
     Evaluator evaluator(problem);
-    const std::vector<std::int64_t> by_block = gradient_bytes(problem);
-    const auto gradients = std::accumulate(by_block.begin(), by_block.end(), std::int64_t{0});
+    RoughModel model(problem);
     std::vector<Candidate> candidates;
     const auto add = [&](Strategy strategy) {
-      const StageSpec& spec = strategy.stages.front();
-      const double seconds = slowest_seconds(problem, timer, spec);
-      const double reduce = all_reduce_seconds(problem.cluster, spec.devices, gradients);
-      const double rough = seconds * static_cast<double>(strategy.micro_batches) +
-                           std::max(0.0, reduce - seconds / 2);
-      candidates.push_back({std::move(strategy), rough});
+      const double seconds = model.step(strategy, {&timer}).seconds;
+      candidates.push_back({std::move(strategy), seconds});
     };
     for (const std::vector<DeviceId>& devices : device_sets(problem.cluster)) {
       const auto make = [&](std::int64_t samples) {
@@ -112,7 +107,7 @@ class DataParallelSeeder : public Seeder {
       add(std::move(plain));
       if (helped) add(*std::move(helped));
     }
-    return thin_out(problem, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kKept);
   }
 };
 

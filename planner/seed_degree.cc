@@ -56,13 +56,14 @@ class DegreeSeeder : public Seeder {
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     const Partition partition = cut_by_degree(problem);
+    RoughModel model(problem);
     const auto stages = static_cast<int>(partition.groups.size());
     std::vector<Candidate> candidates =
-        pipelines(problem, partition, micro_batch_counts(problem, stages));
+        pipelines(model, partition, micro_batch_counts(problem, stages));
     std::erase_if(candidates, [](const Candidate& candidate) {
       return candidate.strategy.schedule != Schedule::k1F1B;
     });
-    return thin_out(problem, std::move(candidates), 4, Relief::kNever);
+    return thin_out(model, std::move(candidates), 4, Relief::kNever);
   }
 };
 

@@ -229,7 +229,8 @@ class LayoutSeeder : public Seeder {
     Partition partition;
     partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
     for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
-    Strategy strategy = std::move(pipelines(problem, partition, {micro_batches}).front().strategy);
+    RoughModel model(problem);
+    Strategy strategy = std::move(pipelines(model, partition, {micro_batches}).front().strategy);
     if (!give_shares(strategy, samples)) return std::nullopt;
     return strategy;
   }

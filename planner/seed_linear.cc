@@ -95,19 +95,20 @@ class LinearSeeder : public Seeder {
     const int stages = most_stages(problem, whole);
     const int usual = problem.cluster.device_count() > 16 ? 48 : 96;
     const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(usual, 2 * stages)));
+    RoughModel model(problem);
     std::vector<Candidate> candidates;
     bool exact = false;
     double best_step = std::numeric_limits<double>::infinity();
     if (const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact)) {
-      add_plans(sums, *lattice, stages, problem, best_step, candidates);
+      add_plans(sums, *lattice, stages, model, best_step, candidates);
     }
-    if (exact) return thin_out(problem, std::move(candidates), kKept);
+    if (exact) return thin_out(model, std::move(candidates), kKept);
     for (const std::vector<DeviceId>& order : device_orders(problem.cluster)) {
       const DeviceLattice lattice =
           lattice_of_runs(problem.cluster, order, std::max(kMostUnits, stages));
-      add_plans(sums, lattice, stages, problem, best_step, candidates);
+      add_plans(sums, lattice, stages, model, best_step, candidates);
     }
-    return thin_out(problem, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kKept);
   }
 
  private:
@@ -122,8 +123,8 @@ class LinearSeeder : public Seeder {
   }
 
   static void add_plans(const PieceSums& sums, const DeviceLattice& lattice, int most_stages,
-                        const Problem& problem, double& best_step,
-                        std::vector<Candidate>& candidates) {
+                        RoughModel& model, double& best_step, std::vector<Candidate>& candidates) {
+    const Problem& problem = model.problem();
     LinearCosts costs(sums, lattice);
     LinearProblem linear;
     linear.pieces = sums.pieces();
@@ -147,7 +148,7 @@ class LinearSeeder : public Seeder {
         bool fits = true;
         for (const LinearPlan& plan : best_two(solve_linear(linear), linear.fill)) {
           const Partition partition = partition_of(plan, sums.bounds(), lattice);
-          for (Candidate& candidate : pipelines(problem, partition, {count})) {
+          for (Candidate& candidate : pipelines(model, partition, {count})) {
             Strategy helped = candidate.strategy;
             fits =
                 fits && (evaluator.lacking(helped) <= 0 || fit_memory(problem, evaluator, helped));

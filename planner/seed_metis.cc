@@ -75,18 +75,19 @@ class MetisSeeder : public Seeder {
   std::string_view name() const override { return "metis"; }
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const override {
+    RoughModel model(problem);
     std::vector<Candidate> candidates;
     for (const DeviceGroups& groups : groupings(problem.cluster)) {
       if (groups.size() > std::min(problem.blocks.blocks.size(), kMostGroups)) continue;
       AGPCS_TRY(const std::vector<Partition> partitions, partitions_of(problem, groups, rng));
       for (const Partition& partition : partitions) {
         const auto counts = micro_batch_counts(problem, static_cast<int>(partition.groups.size()));
-        for (Candidate& candidate : pipelines(problem, partition, counts)) {
+        for (Candidate& candidate : pipelines(model, partition, counts)) {
           candidates.push_back(std::move(candidate));
         }
       }
     }
-    return thin_out(problem, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kKept);
   }
 
  private:

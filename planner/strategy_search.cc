@@ -9,16 +9,25 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
+/// How many times as long a guessed step may be as that where the search stands: no walk in
+/// imagination takes a longer one (refine_dqn.cc), and to look at memory takes longer than to
+/// guess.
+constexpr double kHopeful = 1.1;
+
 /// What one thread needs.
 struct Worker {
   explicit Worker(const Problem& problem)
       : evaluator(problem), moves(problem), rough_model(problem) {}
+  RoughStep rough(const Strategy& strategy) {
+    return rough_model.step(strategy, moves.timers().of(strategy));
+  }
   Evaluator evaluator;
   StrategyMoves moves;
   RoughModel rough_model;
@@ -132,17 +141,18 @@ class Search : public StrategySearch {
   }
 
   StrategyView view(Worker& worker, const Strategy& strategy) {
-    return {&strategy, worker.rough_model.step(strategy, worker.moves.timers()),
-            worker.evaluator.lacking(strategy)};
+    return {&strategy, worker.rough(strategy), worker.evaluator.lacking(strategy)};
   }
 
   Place after(Worker& worker, const Move& move) {
     std::optional<Strategy> strategy = worker.moves.apply(here_.strategy, *grouped_, move);
     if (!strategy) return here_;
-    return place_of(worker, std::move(*strategy));
+    return place_of(worker, std::move(*strategy), kHopeful * here_.outcome.cost);
   }
 
-  Place place_of(Worker& worker, Strategy strategy) {
+  /// `hopeful`: the most that a guessed step may cost for its memory to be looked at.
+  Place place_of(Worker& worker, Strategy strategy,
+                 double hopeful = std::numeric_limits<double>::infinity()) {
     if (kVerifyEveryCandidate) {
       const Status status =
           verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch);
@@ -150,9 +160,10 @@ class Search : public StrategySearch {
     }
     Place place;
     if (guesses_) {
-      place.score.step_seconds =
-          factor_ * worker.rough_model.step(strategy, worker.moves.timers()).seconds;
-      place.score.lacking = worker.evaluator.lacking(strategy);
+      place.score.step_seconds = factor_ * worker.rough(strategy).seconds;
+      if (place.score.step_seconds <= hopeful * reference_) {
+        place.score.lacking = worker.evaluator.lacking(strategy);
+      }
     } else {
       place.score = worker.evaluator.evaluate(strategy);
     }

@@ -101,6 +101,30 @@ TEST(DqnTrainer, GoesOnFromANetwork) {
   EXPECT_NE(print_policy(trained<TellingPoint>(quick(), 12, 8, &network)), print_policy(network));
 }
 
+TEST(DqnTrainer, ANewNetworkMayBeginAsMinusAFeature) {
+  DqnOptions options = quick();
+  options.guess = 5;
+  const QNetwork network = make_dqn_trainer(options, nullptr, 1)->network();
+  for (const float guess : {-2.0F, -0.25F, 0.0F, 0.5F, 3.0F}) {
+    Features features = {};
+    features[0] = 1;
+    features[5] = guess;
+    EXPECT_NEAR(network.value(features), -guess, 1e-6);
+  }
+}
+
+TEST(DqnTrainer, WhatANewNetworkBeginsAsSurvivesThatFeaturesAreScaled) {
+  DqnOptions options = quick();
+  options.guess = 5;
+  options.learning_rate = 0;
+  options.scale_steps = 3;
+  const QNetwork network = trained<TellingPoint>(options, 2, 1);
+  EXPECT_NE(network.scale[5], 1);
+  Features features = {};
+  features[5] = -0.1F;
+  EXPECT_NEAR(network.value(features), 0.1, 1e-6);
+}
+
 TEST(DqnTrainer, ExplorationFallsLinearly) {
   DqnOptions options = quick();
   options.epsilon_episodes = 10;

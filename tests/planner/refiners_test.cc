@@ -69,6 +69,21 @@ TEST_P(Refiners, SpendWhatTheyEvaluateAndNoMore) {
   }
 }
 
+TEST(DqnRefiner, ALargerBudgetNeverEndsWorse) {
+  const auto refiner = make_refiner("dqn");
+  ASSERT_TRUE(refiner.ok());
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    double last = 1;
+    for (const std::int64_t budget : {1, 40, 70, 200, 370, 500, 900, 2000, 5000}) {
+      ToySearch point(many_jobs(), two_starts());
+      SearchBudget evaluations(budget);
+      (*refiner)->refine(point, evaluations, Rng(seed));
+      EXPECT_LE(point.outcome().cost, last) << "seed " << seed << ", budget " << budget;
+      last = point.outcome().cost;
+    }
+  }
+}
+
 TEST_P(Refiners, FindTheSameSolutionForTheSameSeed) {
   ToySearch first(many_jobs(), two_starts());
   ToySearch second(many_jobs(), two_starts());

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/rough_step.h"
+
+#include "planner/evaluator.h"
+#include "planner/stage_timers.h"
+#include "tests/planner/random_strategies.h"
+#include "tests/planner/search_problems.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace agpcs::testing {
+namespace {
+
+RoughStep rough_step(const Problem& problem, const Strategy& strategy) {
+  StageTimers timers(problem);
+  return RoughModel(problem).step(strategy, timers.of(strategy));
+}
+
+/// Three layers, one a stage, on hosts a, b and c; the last two read what the first one makes.
+/// Samples of 256 bytes, links of 1 MB/s behind ports that take next to nothing.
+struct ThreeStages {
+  std::unique_ptr<const Problem> problem =
+      problem_of(graph_of("input x [n,64]\ninput labels int64[n]\n"
+                          "parameter w0 [64,64]\nparameter w1 [64,64]\nparameter w2 [64,64]\n"
+                          "h0 = MatMul(x, w0) [n,64]\nh1 = MatMul(h0, w1) [n,64]\n"
+                          "h2 = MatMul(h1, w2) [n,64]\ng2 = Add(h2, h0) [n,64]\n"
+                          "l = SoftmaxCrossEntropyLoss(g2, labels) []\noutputs g2\nloss l\n"),
+                 cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+                            "host a gpu 1 nic=1e6\nhost b gpu 1 nic=1e6\nhost c gpu 1 nic=1e6\n"),
+                 64);
+  Strategy strategy(Schedule schedule) const {
+    Strategy strategy;
+    strategy.stage_of = {0, 1, 2, 2, 2};
+    for (DeviceId id = 0; id < 3; ++id) strategy.stages.push_back({{id}, {4}, false});
+    strategy.micro_batches = 16;
+    strategy.schedule = schedule;
+    return strategy;
+  }
+};
+
+constexpr double kMessage = 4 * 256 / 1e6;  // seconds, of a tensor of a micro-batch
+
+TEST(RoughStep, CutsOfOneSenderAddUp) {
+  const ThreeStages three;
+  const RoughStep rough = rough_step(*three.problem, three.strategy(Schedule::k1F1B));
+  // a sends h0 twice; b sends h1 and a gradient; c sends two gradients.
+  EXPECT_NEAR(rough.slowest_cut, 2 * kMessage, 0.1 * kMessage);
+  EXPECT_GT(rough.seconds, 15 * rough.slowest_cut);
+}
+
+TEST(RoughStep, WithGPipeForwardAndBackwardPassesFollowOneAnother) {
+  const ThreeStages three;
+  const RoughStep rough = rough_step(*three.problem, three.strategy(Schedule::kGPipe));
+  EXPECT_NEAR(rough.slowest_cut, (2 + 2) * kMessage, 0.2 * kMessage);
+}
+
+TEST(RoughStep, A1F1BStageWaitsForWhatItHasInFlight) {
+  const ThreeStages three;
+  const RoughStep rough = rough_step(*three.problem, three.strategy(Schedule::k1F1B));
+  // The last stage but one: there and back, with two micro-batches in flight, is 1 message each;
+  // the first: 2 + 2 messages by way of b, 3 in flight; a tensor that goes to two stages goes
+  // twice.
+  EXPECT_GE(rough.longest_way, 4 * kMessage);
+  EXPECT_GE(rough.seconds, rough.longest_way + 15 * rough.longest_way / 3);
+}
+
+TEST(RoughStep, AllReducesOfStagesOnTheSameHostsShareTheirLinks) {
+  const auto problem = problem_of(chain(2, 1024), fast_and_slow("16e9", "1e6"), 8);
+  Strategy strategy;
+  strategy.stage_of.assign(problem->graph.ops.size(), 1);
+  strategy.stage_of[0] = strategy.stage_of[1] = 0;
+  strategy.stages = {{{0, 2}, {4, 4}, false}, {{1, 3}, {4, 4}, false}};
+  const RoughStep rough = rough_step(*problem, strategy);
+  const double bytes = 1024 * 1024 * 4;  // of each stage, over a link that takes 1 s for a MB
+  EXPECT_NEAR(rough.reduces, bytes / 1e6, 0.1 * bytes / 1e6);
+  EXPECT_NEAR(rough.late, 2 * bytes / 1e6, 0.1 * bytes / 1e6);
+}
+
+TEST(RoughStep, UpdatesTakeTime) {
+  const auto problem = problem_of(chain(1, 4096), fast_and_slow(), 1);
+  Strategy strategy;
+  strategy.stage_of.assign(problem->graph.ops.size(), 0);
+  strategy.stages = {{{0}, {1}, false}};
+  const RoughStep rough = rough_step(*problem, strategy);
+  EXPECT_NEAR(rough.late, problem->costs.update_seconds(0, 4096 * 4096, 1), 1e-9);
+}
+
+TEST(RoughStep, IsNearTheSimulatedStep) {
+  std::vector<double> off;
+  for (std::uint64_t number = 0; number < 40; ++number) {
+    const auto problem = search_problem(number);
+    Evaluator evaluator(*problem);
+    Rng rng = Rng(number).fork("strategies");
+    for (int i = 0; i < 25; ++i) {
+      Strategy strategy = random_strategy(rng, *problem);
+      strategy.buckets.clear();
+      const double simulated = evaluator.evaluate(strategy).step_seconds;
+      off.push_back(std::abs(std::log(rough_step(*problem, strategy).seconds / simulated)));
+    }
+  }
+  std::sort(off.begin(), off.end());
+  EXPECT_LT(std::exp(off[off.size() / 2]), 1.1) << "half of the strategies";
+  EXPECT_LT(std::exp(off[off.size() * 9 / 10]), 1.4) << "nine of ten";
+}
+
+}  // namespace
+}  // namespace agpcs::testing
