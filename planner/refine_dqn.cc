@@ -119,7 +119,8 @@ class DqnSearch {
 
   /// Takes the best of the first few moves among which one improves.
   bool step(const std::vector<Move>& moves) {
-    const std::size_t last = std::min(moves.size(), kPatience);
+    const bool broken = point_.outcome().cost >= kBroken;  // then nothing else counts
+    const std::size_t last = broken ? moves.size() : std::min(moves.size(), kPatience);
     for (std::size_t first = 0; first < last; first += kAtATime) {
       const std::size_t count =
           std::min({kAtATime, last - first, static_cast<std::size_t>(budget_.left())});
@@ -183,9 +184,11 @@ class DqnSearch {
       for (const Move& move : moves) {
         if (++step > kSleep) break;
         const double left = 1 - static_cast<double>(step) / static_cast<double>(kSleep);
+        const double most =
+            imagined.outcome().cost * (1 + kThreshold * left * left * rng_.uniform());
+        imagined.look_at(most);
         imagined.evaluate({&move, 1}, {&outcome, 1});
-        const double rise = outcome.cost / imagined.outcome().cost - 1;
-        if (rise > kThreshold * left * left * rng_.uniform()) continue;
+        if (outcome.cost > most) continue;
         imagined.take(move);
         break;
       }

@@ -63,6 +63,9 @@ class SearchPoint {
   /// unit, so that nothing of it is an evaluation; null where a space has no formula. The same one
   /// at each call; this point owns it.
   virtual SearchPoint* imagine() { return nullptr; }
+  /// For an imagined point: of a solution that costs more than `most` no constraint need be looked
+  /// at, which takes longer than the formula.
+  virtual void look_at(double /*most*/) {}
   /// Goes to where the imagined point stands: an evaluation. Needs: `imagine` gave one.
   virtual void go_to_imagined() {}
 };

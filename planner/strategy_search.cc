@@ -16,11 +16,6 @@
 namespace agpcs {
 namespace {
 
-/// How many times as long a guessed step may be as that where the search stands: no walk in
-/// imagination takes a longer one (refine_dqn.cc), and to look at memory takes longer than to
-/// guess.
-constexpr double kHopeful = 1.1;
-
 /// What one thread needs.
 struct Worker {
   explicit Worker(const Problem& problem)
@@ -113,6 +108,7 @@ class Search : public StrategySearch {
     other.keep();
     return &other;
   }
+  void look_at(double most) override { looks_at_ = most; }
   void go_to_imagined() override {
     AGPCS_CHECK(imagined_ != nullptr, "went to what was never imagined");
     stand_at(place_of(*workers_.front(), imagined_->here_.strategy));
@@ -147,12 +143,12 @@ class Search : public StrategySearch {
   Place after(Worker& worker, const Move& move) {
     std::optional<Strategy> strategy = worker.moves.apply(here_.strategy, *grouped_, move);
     if (!strategy) return here_;
-    return place_of(worker, std::move(*strategy), kHopeful * here_.outcome.cost);
+    return place_of(worker, std::move(*strategy), looks_at_);
   }
 
-  /// `hopeful`: the most that a guessed step may cost for its memory to be looked at.
+  /// `most`: that a guessed step may cost for its memory to be looked at.
   Place place_of(Worker& worker, Strategy strategy,
-                 double hopeful = std::numeric_limits<double>::infinity()) {
+                 double most = std::numeric_limits<double>::infinity()) {
     if (kVerifyEveryCandidate) {
       const Status status =
           verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch);
@@ -161,7 +157,7 @@ class Search : public StrategySearch {
     Place place;
     if (guesses_) {
       place.score.step_seconds = factor_ * worker.rough(strategy).seconds;
-      if (place.score.step_seconds <= hopeful * reference_) {
+      if (place.score.step_seconds / reference_ <= most) {
         place.score.lacking = worker.evaluator.lacking(strategy);
       }
     } else {
@@ -205,6 +201,7 @@ class Search : public StrategySearch {
   double reference_ = 1;
   bool guesses_ = false;
   double factor_ = 1;  // of the rough step, where this one guesses
+  double looks_at_ = std::numeric_limits<double>::infinity();  // at the memory of guesses up to it
   std::unique_ptr<Search> imagined_;
   Place here_, kept_;
   std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once it is asked for

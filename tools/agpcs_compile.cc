@@ -100,7 +100,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  ":3 gives samples by weight instead of speed)");
   app.add_option("--refiner", a.compile.refiner, refiner_help());
   app.add_option("--budget", a.compile.budget,
-                 "evaluations of the refiner (default: 100 to 2000, fewer for larger problems)")
+                 "evaluations of the refiner (default: 100 to 1000, fewer for larger problems)")
       ->check(at_least(1));
   app.add_option("--policy", a.compile.policy,
                  "policy of dqn, by agpcs-train-policy (default: the one that ships)");

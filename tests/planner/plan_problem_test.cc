@@ -258,9 +258,9 @@ TEST(DefaultBudget, IsSmallerForLargerProblemsAndNeverBelow100) {
         "micro-batches " + std::to_string(micro_batches) + "\nstage a/0=" + shares + " : *\n",
         problem.graph, problem.cluster);
   };
-  EXPECT_EQ(default_budget(*small, start(*small, 1)), 2000);
+  EXPECT_EQ(default_budget(*small, start(*small, 1)), 1000);
   const std::int64_t some = default_budget(*large, start(*large, 1));
-  EXPECT_LT(some, 2000);
+  EXPECT_LT(some, 1000);
   EXPECT_LT(default_budget(*large, start(*large, 4096)), some);
   EXPECT_GE(default_budget(*large, start(*large, 4096)), 100);
 }
