@@ -22,8 +22,6 @@ Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::millis
   AGPCS_TRY(const std::vector<std::string> digests, gather_digests(all, own));
   for (std::size_t rank = 0; rank < digests.size(); ++rank) {
     if (digests[rank] == own) continue;
-    // All refuse, and the first to leave closes its connections: none leaves before all know why.
-    [[maybe_unused]] const auto known = gather_digests(all, own);
     return invalid_input(
         fmt::format("rank {} holds another plan: {} there, {} here", rank, digests[rank], own));
   }
