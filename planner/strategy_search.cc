@@ -16,6 +16,9 @@
 namespace agpcs {
 namespace {
 
+/// Devices beyond which a guess takes about as long as an evaluation: no imagination there.
+constexpr int kMostDevices = 256;
+
 /// What one thread needs.
 struct Worker {
   explicit Worker(const Problem& problem)
@@ -97,6 +100,7 @@ class Search : public StrategySearch {
   }
 
   SearchPoint* imagine() override {
+    if (problem_.cluster.device_count() > kMostDevices) return nullptr;
     if (!imagined_) imagined_ = std::make_unique<Search>(problem_, reference_);
     Search& other = *imagined_;
     other.starts_.front() = here_.strategy;

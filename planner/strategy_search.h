@@ -16,7 +16,8 @@ namespace agpcs {
 /// of a device on average, in the same unit.
 ///
 /// What it imagines costs the rough step (rough_step.h), scaled to be right where it stands; memory
-/// is counted as ever. Without buckets, so no move of them, and without communication (0).
+/// is counted as ever. Without buckets, so no move of them, and without communication (0). It
+/// imagines nothing on clusters of more than 256 devices.
 class StrategySearch : public SearchPoint {
  public:
   /// Where it stands. Without buckets: its gradients are grouped by `group_gradients`.
