@@ -254,7 +254,7 @@ std::int64_t default_budget(const Problem& problem, const Strategy& start) {
   const std::int64_t passes = devices * start.micro_batches * (start.stages.size() > 1 ? 4 : 1);
   const std::int64_t work = static_cast<std::int64_t>(problem.graph.ops.size()) +
                             16 * problem.cluster.device_count() + passes;
-  return std::clamp<std::int64_t>(8'000'000 / work, 100, 1000);
+  return std::clamp<std::int64_t>(6'000'000 / work, 100, 1000);
 }
 
 }  // namespace agpcs
