@@ -139,8 +139,9 @@ endfunction()
 #            [TIMEOUT <seconds>] [PROCESSORS <n>])
 #
 # Declares a GoogleTest binary, tests/<name>, whose tests ctest runs one by one, with the source folder as working
-# directory. A test may use every library, and finds the commands in AGPCS_BIN_DIR and a Python with torch, or "", in
-# AGPCS_TORCH_PYTHON. Its label is its folder and the LABELS, joined: `ir-slow`.
+# directory. A test may use every library; one in `tools` or `training` finds the commands in AGPCS_BIN_DIR and a Python
+# with torch, or "", in AGPCS_TORCH_PYTHON (not the others: their objects are the same in every preset, and ccache knows
+# them again). Its label is its folder and the LABELS, joined: `ir-slow`.
 function(agpcs_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;PRIVATE_DEPS;LABELS")
   agpcs_reject_unknown("agpcs_test(${name})" ${arg_UNPARSED_ARGUMENTS})
@@ -159,8 +160,11 @@ function(agpcs_test name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS}
     PRIVATE_DEPS ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE
-    AGPCS_BIN_DIR="${PROJECT_BINARY_DIR}/bin" AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # what it tests is optimized; it compiles sooner
+  if(folder MATCHES "^(tools|training)$")
+    target_compile_definitions(${name} PRIVATE
+      AGPCS_BIN_DIR="${PROJECT_BINARY_DIR}/bin" AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
 endfunction()

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs, builds, fuzzes every reader for a minute, and runs every test: of the lean runtime alone, then of everything.
 # The last lines are the summary of the tests.
+#
+#   tools/test.sh [CMAKE-OPTION...]     for instance -DAGPCS_WERROR=ON, as CI does
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,8 +14,9 @@ jobs=$(nproc)
 memory_gib=$(awk '/^MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
 [ "$memory_gib" -ge "$jobs" ] || jobs=$((memory_gib > 1 ? memory_gib : 1))
 
+# Objects that both presets have are compiled alike, and once, where there is ccache.
 for preset in runtime-only release; do
-  cmake --preset "$preset"
+  cmake --preset "$preset" "$@"
   cmake --build --preset "$preset" --parallel "$jobs"
 done
 result=0

@@ -14,13 +14,16 @@ namespace {
 thread_local long allocations = 0;
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: GCC would warn that one half of a pair is replaced where it sees only that one.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace agpcs {
 namespace {
