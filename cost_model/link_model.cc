@@ -4,6 +4,8 @@
 #include "cost_model/tree_phase.h"
 #include "ir/check.h"
 
+#include <agpcs/plan.h>
+
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -167,6 +169,12 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
                   static_cast<double>(phase.steps);
   phase.flows.push_back(std::move(flow));
   return {std::move(phase)};
+}
+
+Exchange report_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                           std::int64_t statistics_every) {
+  const auto ranks = static_cast<std::int64_t>(devices.size());
+  return small_all_reduce(cluster, devices, mean_report_bytes(ranks, statistics_every));
 }
 
 double latency_of(const Exchange& exchange) {

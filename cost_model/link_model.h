@@ -65,6 +65,9 @@ Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices
 /// (Thakur et al., short vectors), and the ring's overhead of a step.
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
+/// The same of what a step reports (`mean_report_bytes`); `devices`: of all ranks.
+Exchange report_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                           std::int64_t statistics_every);
 
 /// Latency of all phases of an exchange.
 double latency_of(const Exchange& exchange);

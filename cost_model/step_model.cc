@@ -184,8 +184,7 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
     model.all_reduces.push_back(first ? flow_all_reduce(cluster, group, flow, bytes)
                                       : Exchange(model.all_reduces[same->second]));
   }
-  model.report = small_all_reduce(
-      cluster, all, mean_report_bytes(plan.rank_count(), plan.training.statistics_every));
+  model.report = report_all_reduce(cluster, all, plan.training.statistics_every);
 }
 
 }  // namespace

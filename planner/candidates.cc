@@ -3,6 +3,7 @@
 
 #include "planner/evaluator.h"
 #include "planner/fit_memory.h"
+#include "planner/stage_timers.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,27 +14,16 @@
 namespace agpcs {
 namespace {
 
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
 constexpr std::int64_t kManyPasses = 16384;
-
-std::vector<StageTimer> timers_of(const Problem& problem, const std::vector<int>& stage_of,
-                                  std::size_t stages) {
-  std::vector<StageTimer> timers;
-  for (std::vector<OpId>& ops : ops_of_stages(stage_of, static_cast<int>(stages))) {
-    timers.emplace_back(problem, std::move(ops));
-  }
-  return timers;
-}
 
 /// Everything about a partition that does not depend on the number of micro-batches.
 class PipelineMaker {
  public:
   PipelineMaker(RoughModel& model, const Partition& partition)
-      : model_(model), problem_(model.problem()), groups_(partition.groups) {
+      : model_(model), problem_(model.problem()), groups_(partition.groups), timers_(problem_) {
     strategy_.stage_of = stage_of_ops(problem_.blocks, partition.stage_of_block);
-    timers_ = timers_of(problem_, strategy_.stage_of, groups_.size());
-    for (StageTimer& timer : timers_) timer_of_.push_back(&timer);
+    strategy_.stages.resize(groups_.size());
+    timer_of_ = timers_.of(strategy_);
   }
 
   /// With 1F1B; and with GPipe where that is roughly faster.
@@ -41,9 +31,8 @@ class PipelineMaker {
     Candidate candidate{strategy_, 0};
     candidate.strategy.micro_batches = micro_batches;
     const std::int64_t samples = problem_.training.batch / micro_batches;
-    for (std::size_t s = 0; s < timers_.size(); ++s) {
-      candidate.strategy.stages.push_back(
-          balanced_stage(problem_, timers_[s], groups_[s], samples));
+    for (std::size_t s = 0; s < groups_.size(); ++s) {
+      candidate.strategy.stages[s] = balanced_stage(problem_, *timer_of_[s], groups_[s], samples);
     }
     candidate.rough_seconds = model_.step(candidate.strategy, timer_of_).seconds;
     candidates.push_back(candidate);
@@ -58,9 +47,9 @@ class PipelineMaker {
   RoughModel& model_;
   const Problem& problem_;
   const DeviceGroups& groups_;
-  std::vector<StageTimer> timers_;
-  std::vector<StageTimer*> timer_of_;
-  Strategy strategy_;
+  StageTimers timers_;
+  std::vector<StageTimer*> timer_of_;  // by stage
+  Strategy strategy_;                  // its stages are empty
 };
 
 }  // namespace
@@ -104,6 +93,7 @@ class Thinner {
         candidates_(std::move(candidates)),
         most_(most),
         relief_(relief),
+        timers_(problem_),
         evaluator_(problem_) {
     for (std::size_t i = 0; i < candidates_.size(); ++i) add(i, candidates_[i].rough_seconds);
   }
@@ -144,15 +134,9 @@ class Thinner {
     if (relief_ == Relief::kNever || reliefs_ == kMostReliefs) return;
     ++reliefs_;
     if (!fit_memory(problem_, evaluator_, candidate.strategy)) return;
-    candidate.rough_seconds = std::max(seconds, rough_seconds(candidate.strategy));
+    const RoughStep rough = model_.step(candidate.strategy, timers_.of(candidate.strategy));
+    candidate.rough_seconds = std::max(seconds, rough.seconds);
     add(index, candidate.rough_seconds);
-  }
-
-  double rough_seconds(const Strategy& strategy) {
-    std::vector<StageTimer> timers = timers_of(problem_, strategy.stage_of, strategy.stages.size());
-    std::vector<StageTimer*> timer_of;
-    for (StageTimer& timer : timers) timer_of.push_back(&timer);
-    return model_.step(strategy, timer_of).seconds;
   }
 
   static constexpr int kMostReliefs = 48;
@@ -165,6 +149,7 @@ class Thinner {
   std::vector<Candidate> candidates_;
   std::size_t most_;
   Relief relief_;
+  StageTimers timers_;
   Evaluator evaluator_;
   std::set<std::tuple<bool, double, std::size_t>> waiting_;
   std::vector<Strategy> kept_;

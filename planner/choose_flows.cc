@@ -31,8 +31,9 @@ constexpr double kNearBound = 1.02;
 /// Chunks are cut into two parts at least where that helps, and into no more than this, or than
 /// makes so many sub-chunks in all.
 constexpr int kMostParts = 8, kMostSubChunks = 32;
-/// Of a stage's buckets so many are tried one by one.
+/// Of a stage's buckets, and of all, so many are tried one by one.
 constexpr std::size_t kMostTried = 16;
+constexpr int kMostTriedInAll = 32;
 /// Those of `flow_methods` that are asked, as far as there are: at once, and where it may help.
 constexpr std::array<std::string_view, 4> kInstant = {"parameter_server", "hamiltonian", "trees",
                                                       "greedy"};
@@ -52,6 +53,23 @@ struct Offer {
   std::int64_t bytes = 0;
 };
 
+NetworkKey key_of(const Cluster& cluster, const ClusterTopology& network) {
+  const Topology& topology = network.topology;
+  NetworkKey key;
+  key.topology = {topology.servers, topology.switches};
+  for (const Topology::Link& link : topology.links) {
+    key.topology.insert(key.topology.end(), {link.from, link.to, link.capacity});
+  }
+  for (const std::vector<int>& route : topology.routes) {
+    key.topology.push_back(static_cast<std::int64_t>(route.size()));
+    key.topology.insert(key.topology.end(), route.begin(), route.end());
+  }
+  for (const Link& link : links_of(cluster, network)) {
+    key.links.insert(key.links.end(), {link.bandwidth, link.latency});
+  }
+  return key;
+}
+
 class FlowChooser {
  public:
   FlowChooser(const Problem& problem, Evaluator& evaluator, const FlowChoiceOptions& options,
@@ -70,12 +88,14 @@ class FlowChooser {
     for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
       if (interrupted()) break;
       if (!has_buckets(stage)) continue;
-      const std::vector<PlanFlow> flows = schedules(stage, any);
+      KnownSchedules& known = schedules(stage, any);
       std::vector<Offer> offers;
       for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
-        if (grouped_.buckets[b].stage == stage) offer(b, flows, any, offers);
+        if (grouped_.buckets[b].stage == stage) offer(b, known, any, offers);
       }
       if (offers.empty()) continue;
+      std::vector<PlanFlow> flows = known.flows;
+      for (PlanFlow& flow : flows) flow.stage = stage;
       changed = (any ? take(offers, flows) : take_what_helps(offers, flows)) || changed;
     }
     return changed ? std::move(grouped_) : std::move(strategy);
@@ -95,37 +115,33 @@ class FlowChooser {
 
   /// For the network between a stage's devices; the search is asked where it may help, or with
   /// `any`.
-  std::vector<PlanFlow> schedules(int stage, bool any) {
-    const std::vector<DeviceId>& devices = grouped_.stages[at(stage)].devices;
-    const auto [entry, added] = known_.try_emplace(devices);
+  KnownSchedules& schedules(int stage, bool any) {
+    const ClusterTopology network =
+        topology_of(problem_.cluster, grouped_.stages[at(stage)].devices);
+    const auto [entry, added] = known_.try_emplace(key_of(problem_.cluster, network));
     KnownSchedules& known = entry->second;
-    if (added) make(devices, kInstant, known);
+    if (added) make(network.topology, kInstant, known);
     if (!known.searched && kNearBound * known.at_best < 1 && (any || may_help(stage, known))) {
-      make(devices, kSearch, known);
+      make(network.topology, kSearch, known);
       known.searched = true;
     }
-    std::vector<PlanFlow> flows = known.flows;
-    for (PlanFlow& flow : flows) flow.stage = stage;
-    return flows;
+    return known;
   }
 
-  void make(const std::vector<DeviceId>& devices, std::span<const std::string_view> methods,
+  void make(const Topology& network, std::span<const std::string_view> methods,
             KnownSchedules& known) const {
-    const ClusterTopology network = topology_of(problem_.cluster, devices);
-    if (!verify_topology(network.topology).ok()) return;
+    if (!verify_topology(network).ok()) return;
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
     flow_options.effort = options_.effort;
     flow_options.barrier = false;  // ranks know none
     // Small pieces fill the links of few devices sooner; of many devices chunks are small already.
-    flow_options.max_sub_chunks =
-        std::clamp(kMostSubChunks / static_cast<int>(devices.size()), 2, kMostParts);
+    flow_options.max_sub_chunks = std::clamp(kMostSubChunks / network.servers, 2, kMostParts);
     flow_options.interrupted = options_.interrupted;
-    const double bound =
-        flow_bound(network.topology).overlapped_rounds(flow_options.max_sub_chunks);
+    const double bound = flow_bound(network).overlapped_rounds(flow_options.max_sub_chunks);
     for (const FlowMethod& method : flow_methods()) {
       if (std::find(methods.begin(), methods.end(), method.name) == methods.end()) continue;
-      Result<FlowSchedule> made = method.schedule(network.topology, flow_options);
+      Result<FlowSchedule> made = method.schedule(network, flow_options);
       if (!made.ok()) continue;  // it does not apply to this network
       normalize(*made);
       const double at_best = bound / made->rounds();
@@ -135,31 +151,33 @@ class FlowChooser {
         known.flows.push_back(std::move(flow));
       }
     }
+    known.fastest.clear();
   }
 
   /// Whether a schedule at the bound would sum some bucket faster than it is summed now.
-  bool may_help(int stage, const KnownSchedules& known) const {
+  bool may_help(int stage, KnownSchedules& known) const {
     std::set<std::int64_t> tried;
     for (const Bucket& bucket : grouped_.buckets) {
       const std::int64_t bytes = bytes_of(bucket);
       if (bucket.stage != stage || !tried.insert(bytes).second) continue;
-      const double least = fastest(stage, bytes, known.flows).second;
+      const double least = fastest(stage, bytes, known).second;
       if (known.at_best * least < (1 - kGain) * alone(bucket, bytes)) return true;
     }
     return false;
   }
 
   /// The flow that sums `bytes` fastest when alone, and its seconds; -1: there is none.
-  std::pair<int, double> fastest(int stage, std::int64_t bytes,
-                                 const std::vector<PlanFlow>& flows) const {
+  std::pair<int, double> fastest(int stage, std::int64_t bytes, KnownSchedules& known) const {
+    const auto [entry, added] =
+        known.fastest.try_emplace(bytes, -1, std::numeric_limits<double>::infinity());
+    if (!added) return entry->second;
     const std::vector<DeviceId>& devices = grouped_.stages[at(stage)].devices;
-    std::pair<int, double> best = {-1, std::numeric_limits<double>::infinity()};
-    for (std::size_t f = 0; f < flows.size(); ++f) {
+    for (std::size_t f = 0; f < known.flows.size(); ++f) {
       const double seconds = lone_seconds(
-          problem_.cluster, flow_all_reduce(problem_.cluster, devices, flows[f], bytes));
-      if (seconds < best.second) best = {static_cast<int>(f), seconds};
+          problem_.cluster, flow_all_reduce(problem_.cluster, devices, known.flows[f], bytes));
+      if (seconds < entry->second.second) entry->second = {static_cast<int>(f), seconds};
     }
-    return best;
+    return entry->second;
   }
 
   std::int64_t bytes_of(const Bucket& bucket) const {
@@ -181,14 +199,11 @@ class FlowChooser {
     return lone_seconds(problem_.cluster, exchange);
   }
 
-  /// The fastest of `flows` when alone; with `any`, however slow.
-  void offer(std::size_t b, const std::vector<PlanFlow>& flows, bool any,
-             std::vector<Offer>& offers) {
+  /// The fastest of those known when alone; with `any`, however slow.
+  void offer(std::size_t b, KnownSchedules& known, bool any, std::vector<Offer>& offers) const {
     const Bucket& bucket = grouped_.buckets[b];
     const std::int64_t bytes = bytes_of(bucket);
-    const auto [entry, added] = best_.try_emplace({bucket.stage, bytes});
-    if (added) entry->second = fastest(bucket.stage, bytes, flows);
-    const auto [best, least] = entry->second;
+    const auto [best, least] = fastest(bucket.stage, bytes, known);
     if (best < 0) return;
     if (any || least < (1 - kGain) * alone(bucket, bytes)) offers.push_back({b, best, bytes});
   }
@@ -228,8 +243,10 @@ class FlowChooser {
     const Strategy before = grouped_;
     const bool all = take_if_shorter(with(before, offers, flows), kGain);
     bool changed = all;
-    for (std::size_t i = 0; i < std::min(kMostTried, offers.size()) && !interrupted(); ++i) {
+    const std::size_t most = std::min(kMostTried, offers.size());
+    for (std::size_t i = 0; i < most && tried_ < kMostTriedInAll && !interrupted(); ++i) {
       if (!all) {
+        ++tried_;
         changed = take_if_shorter(with(grouped_, {offers[i]}, flows), kGain) || changed;
         continue;
       }
@@ -238,6 +255,7 @@ class FlowChooser {
       Bucket& bucket = without.buckets[offers[i].bucket];
       bucket = before.buckets[offers[i].bucket];
       if (bucket.flow >= 0) continue;
+      ++tried_;
       fit_flows(without);
       take_if_shorter(std::move(without), 0);
     }
@@ -250,8 +268,7 @@ class FlowChooser {
   KnownFlows& known_;
   Strategy grouped_;    // so far
   double seconds_ = 0;  // of its step
-  // By stage and bytes: the fastest flow and its seconds.
-  std::map<std::pair<int, std::int64_t>, std::pair<int, double>> best_;
+  int tried_ = 0;       // buckets, one by one
 };
 
 AllReduce algorithm_of(AllReduceChoice choice) {

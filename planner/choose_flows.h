@@ -10,10 +10,12 @@
 #include <agpcs/types.h>
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -30,13 +32,24 @@ struct FlowChoiceOptions {
   std::int64_t effort = 0;                         ///< of the methods (`FlowOptions`)
 };
 
-/// Schedules made so far, by the devices that they are for.
+/// Schedules for a network between devices.
 struct KnownSchedules {
-  std::vector<PlanFlow> flows;  ///< no two alike
+  std::vector<PlanFlow> flows;  ///< no two alike; of stage 0
   double at_best = 1;           ///< rounds that the bound leaves possible, of the fewest found
   bool searched = false;
+  /// By bytes: the flow that sums them soonest when alone, and its seconds.
+  std::map<std::int64_t, std::pair<int, double>> fastest;
 };
-using KnownFlows = std::map<std::vector<DeviceId>, KnownSchedules>;
+
+/// What schedules and their seconds depend on, so that groups of devices in networks that are alike
+/// share them: nodes, ends and units of links, routes; bandwidths and latencies.
+struct NetworkKey {
+  std::vector<std::int64_t> topology;
+  std::vector<double> links;
+  auto operator<=>(const NetworkKey&) const = default;
+};
+/// Schedules made so far.
+using KnownFlows = std::map<NetworkKey, KnownSchedules>;
 
 /// Groups of so many devices are scheduled.
 inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
@@ -52,7 +65,8 @@ inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 /// - another: every bucket is reduced so, whatever it takes; by `kFlow` where there is a schedule
 ///   (kLeastFlowDevices to kMostFlowDevices devices), the others keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.
-/// Cost: that of the methods for each stage, and up to 40 evaluations a stage.
+/// Cost: that of the methods for each network that is unlike the others, an evaluation a stage, and
+/// up to 34 more.
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
                       const FlowChoiceOptions& options, KnownFlows& known);
 

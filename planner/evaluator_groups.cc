@@ -91,9 +91,8 @@ const Exchange* GroupTable::flow_of(GroupInfo& group, const PlanFlow& flow, std:
 
 const Exchange* GroupTable::report_of(GroupInfo& group) {
   if (group.small.empty() && group.devices.size() > 1) {
-    const auto ranks = static_cast<std::int64_t>(group.devices.size());
-    group.small = small_all_reduce(problem_.cluster, group.devices,
-                                   mean_report_bytes(ranks, problem_.training.statistics_every));
+    group.small =
+        report_all_reduce(problem_.cluster, group.devices, problem_.training.statistics_every);
     set_lone_rates(group.small);
     remembered_ += bytes_of(group.small);
   }

@@ -248,13 +248,13 @@ std::int64_t default_budget(const Problem& problem, const Strategy& start) {
   std::int64_t devices = 0;
   for (const StageSpec& spec : start.stages)
     devices += static_cast<std::int64_t>(spec.devices.size());
-  // About half a microsecond each: an operator is looked at to describe and evaluate moves, a
+  // In units that take about as long: an operator is looked at to describe and evaluate moves, a
   // device of the cluster to list and apply them, a micro-batch on a device is a few events of the
   // simulator, and sends and receives more in a pipeline.
   const std::int64_t passes = devices * start.micro_batches * (start.stages.size() > 1 ? 4 : 1);
   const std::int64_t work = static_cast<std::int64_t>(problem.graph.ops.size()) +
                             16 * problem.cluster.device_count() + passes;
-  return std::clamp<std::int64_t>(6'000'000 / work, 100, 1000);
+  return std::clamp<std::int64_t>(8'000'000 / work, 100, 1000);
 }
 
 }  // namespace agpcs

@@ -117,6 +117,10 @@ class DqnSearch {
     }
   }
 
+  void climb_in_round(std::int64_t length, std::int64_t end) {
+    climb(std::min(length / kClimbs + 1, end - budget_.made()));
+  }
+
   /// Takes the best of the first few moves among which one improves.
   bool step(const std::vector<Move>& moves) {
     const bool broken = point_.outcome().cost >= kBroken;  // then nothing else counts
@@ -146,7 +150,7 @@ class DqnSearch {
     while (budget_.left() > 0 && budget_.made() < end) {
       const std::int64_t before = budget_.made();
       for (std::uint64_t i = 1 + rng_.below(3); i > 0 && budget_.left() > 0; --i) leap();
-      climb(std::min(length / kClimbs + 1, end - budget_.made()));
+      climb_in_round(length, end);
       if (point_.outcome().cost > best_) point_.go_back();
       if (budget_.made() == before) return;
     }
@@ -169,7 +173,7 @@ class DqnSearch {
       budget_.spend(1, std::min(best_, point_.outcome().cost));
       note();
       if (point_.outcome().cost <= kWorthIt * best_) {
-        climb(std::min(length / kClimbs + 1, end - budget_.made()));
+        climb_in_round(length, end);
       }
       if (point_.outcome().cost > best_) point_.go_back();
     }
@@ -231,8 +235,9 @@ class DqnSearch {
     Outcome outcome;
     point_.evaluate({&move, 1}, {&outcome, 1});
     budget_.spend(1, std::min(best_, outcome.cost));
-    const double rise = outcome.cost / point_.outcome().cost - 1;
-    if (rise > threshold * rng_.uniform()) return true;
+    const double here = point_.outcome().cost;
+    const double most = here * (1 + threshold * rng_.uniform());
+    if (outcome.cost > (here < kBroken ? most : here)) return true;  // what is broken only mends
     point_.take(move);
     note();
     return true;

@@ -19,29 +19,38 @@ std::size_t at(int id) { return static_cast<std::size_t>(id); }
 /// Devices of groups whose all-reduces are remembered.
 constexpr std::size_t kMostRemembered = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
+/// About so many pieces of a stage's gradients may be summed in buckets of their own.
+constexpr double kPieces = 10;
 
 }  // namespace
-
-/// The slowest forward pass and the slowest backward pass of any stage, for one micro-batch.
-struct RoughModel::Passes {
-  double forward = 0, backward = 0;
-};
 
 void RoughModel::Lanes::add(std::size_t lane, double more) {
   if (seconds[lane] == 0) busy.push_back(lane);
   seconds[lane] += more;
 }
 
-/// The seconds of the busiest; all go to `into`, where given.
-double RoughModel::Lanes::empty(Lanes* into) {
+double RoughModel::Line::at(double bytes) const {
+  if (bytes <= 0) return 0;
+  return bytes < static_cast<double>(kSmall) ? fixed + per_byte * bytes
+                                             : fixed_if_large + per_byte_if_large * bytes;
+}
+
+/// The seconds of the busiest.
+double RoughModel::Lanes::most() const {
   double most = 0;
+  for (const std::size_t lane : busy) most = std::max(most, seconds[lane]);
+  return most;
+}
+
+/// The seconds of the busiest; all go to `into`, where given, times `factor`.
+double RoughModel::Lanes::empty(Lanes* into, double factor) {
+  const double busiest = most();
   for (const std::size_t lane : busy) {
     const double own = std::exchange(seconds[lane], 0.0);
-    most = std::max(most, own);
-    if (into != nullptr) into->add(lane, own);
+    if (into != nullptr) into->add(lane, own * factor);
   }
   busy.clear();
-  return most;
+  return busiest;
 }
 
 RoughModel::RoughModel(const Problem& problem)
@@ -61,6 +70,13 @@ RoughModel::RoughModel(const Problem& problem)
         static_cast<double>(element_bytes(tensor.type, problem.training.precision));
   }
   for (const auto& [ends, bytes] : nets) nets_.push_back({ends.first, ends.second, bytes});
+  stage_of_block_.resize(blocks.blocks.size());
+  for (const Block& block : blocks.blocks) {
+    first_op_.push_back(block.ops.front());
+    StageTimer timer(problem, block.ops);
+    backward_of_.push_back(timer.seconds(0, blocks.samples) -
+                           timer.forward_seconds(0, blocks.samples));
+  }
   const Cluster& cluster = problem.cluster;
   for (Lanes* const lanes : {&cut_, &forward_, &backward_}) {
     lanes->seconds.resize(cluster.links.size() + 2 * cluster.devices.size());
@@ -71,98 +87,203 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
   const std::size_t stages = strategy.stages.size();
   const bool gpipe = strategy.schedule == Schedule::kGPipe;
   const auto micro_batches = static_cast<double>(strategy.micro_batches);
+  forget_if_many();
+  for (std::size_t b = 0; b < first_op_.size(); ++b) {
+    stage_of_block_[b] = strategy.stage_of[at(first_op_[b])];
+  }
   RoughStep rough;
-  std::vector<double> seconds(stages);
-  const Passes slowest = compute(strategy, timers, seconds, rough);
-  double pace = 0;
-  const std::vector<double> way = pass_cuts(strategy, seconds);
+  const std::vector<Passes> passes = compute(strategy, timers, rough);
+  const Messages messages = pass_cuts(strategy, passes);
+  Passes slowest;
   for (std::size_t s = 0; s < stages; ++s) {
-    rough.longest_way = std::max(rough.longest_way, way[s]);
-    const auto in_flight = static_cast<double>(stages - s);
-    if (!gpipe && micro_batches > in_flight) pace = std::max(pace, way[s] / in_flight);
+    rough.longest_way = std::max(rough.longest_way, messages.way[s]);
+    slowest.forward = std::max(slowest.forward, passes[s].forward);
+    slowest.backward = std::max(slowest.backward, passes[s].backward);
   }
   const double forward = forward_.empty(), backward = backward_.empty();
-  reduce(strategy, seconds, way, rough);
+  reduce(strategy, passes, messages.way, rough);
   rough.slowest_cut = forward + backward;
-  pace = gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward)
-               : std::max({pace, rough.slowest_stage, forward});
-  rough.seconds = rough.longest_way + (micro_batches - 1) * pace + rough.late;
+  const double pace =
+      gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward) : forward;
+  rough.seconds = rough.longest_way + (micro_batches - 1) * pace;
+  if (!gpipe) rough.seconds = std::max(rough.seconds, passes_of_1f1b(strategy, passes, messages));
+  rough.seconds += rough.late;
   return rough;
 }
 
-/// `seconds`: of a micro-batch, by stage.
-RoughModel::Passes RoughModel::compute(const Strategy& strategy,
-                                       const std::vector<StageTimer*>& timers,
-                                       std::vector<double>& seconds, RoughStep& rough) {
-  Passes slowest;
+/// Seconds until the last backward pass ends, as far as stages know.
+double RoughModel::passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
+                                  const Messages& messages) const {
+  const std::int64_t all = strategy.micro_batches;
+  const double longest = *std::max_element(messages.way.begin(), messages.way.end());
+  double end = 0, slowest = 0;
+  for (std::size_t s = passes.size(); s-- > 0;) {
+    const auto [forward, backward, both] = passes[s];
+    const auto in_flight = static_cast<std::int64_t>(passes.size() - s);
+    const double before = longest - messages.way[s];
+    slowest = std::max(slowest, both);
+    // It computes all of them, and waits for the first to come back but for the forward passes that
+    // it can make meanwhile.
+    const auto meanwhile = static_cast<double>(std::min(in_flight, all) - 1);
+    const double waits = std::max(0.0, messages.way[s] - both - meanwhile * forward);
+    end = std::max(end, before + static_cast<double>(all) * both + waits);
+    // One can begin when the one that is `in_flight` before it has come back.
+    const auto rounds = static_cast<double>((all - 1) / in_flight);
+    const auto rest = static_cast<double>((all - 1) % in_flight);
+    end = std::max(end, longest + rounds * messages.later_way[s] + rest * slowest);
+    if (all <= in_flight) continue;
+    const double pace = std::max(forward + messages.forward[s], backward + messages.backward[s]);
+    end = std::max(end, longest + static_cast<double>(all - 1) * pace);
+  }
+  return end;
+}
+
+/// By stage.
+std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
+                                                    const std::vector<StageTimer*>& timers,
+                                                    RoughStep& rough) {
+  std::vector<Passes> passes(strategy.stages.size());
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
+    Passes& slowest = passes[s];
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const int kind = problem_.cluster.devices[at(spec.devices[i])].kind;
       const double forward = timers[s]->forward_seconds(kind, spec.shares[i]);
       const double own = timers[s]->seconds(kind, spec.shares[i]) + (spec.recompute ? forward : 0);
       rough.busy += own * static_cast<double>(strategy.micro_batches);
-      seconds[s] = std::max(seconds[s], own);
       slowest.forward = std::max(slowest.forward, forward);
       slowest.backward = std::max(slowest.backward, own - forward);
+      slowest.both = std::max(slowest.both, own);
     }
-    if (seconds[s] > rough.slowest_stage) {
-      rough.slowest_stage = seconds[s];
+    if (slowest.both > rough.slowest_stage) {
+      rough.slowest_stage = slowest.both;
       rough.bottleneck = static_cast<int>(s);
     }
-    rough.sum_of_stages += seconds[s];
+    rough.sum_of_stages += slowest.both;
   }
-  return slowest;
+  return passes;
 }
 
-void RoughModel::reduce(const Strategy& strategy, const std::vector<double>& seconds,
-                        const std::vector<double>& way, RoughStep& rough) {
-  std::vector<GradientSum> sums(seconds.size());
+/// By stage.
+std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strategy,
+                                                          const std::vector<Passes>& passes) {
+  std::vector<Reduction> all(passes.size());
   for (std::size_t b = 0; b < gradients_.size(); ++b) {
-    GradientSum& sum = sums[at(stage_of(strategy, static_cast<int>(b)))];
-    sum.bytes += gradients_[b].bytes;
-    sum.elements += gradients_[b].elements;
-    sum.tensors += gradients_[b].tensors;
+    Reduction& own = all[at(stage_of_block_[b])];
+    own.gradients.bytes += gradients_[b].bytes;
+    own.gradients.elements += gradients_[b].elements;
+    own.gradients.tensors += gradients_[b].tensors;
+    own.of_blocks += backward_of_[b];
   }
-  for (std::size_t s = 0; s < seconds.size(); ++s) {
+  for (std::size_t s = 0; s < all.size(); ++s) {
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
-    const auto bytes = static_cast<double>(sums[s].bytes);
+    if (devices.size() < 2 || all[s].gradients.bytes == 0) continue;
+    all[s].line = reduce_line(devices);
+    all[s].pieces.push_back({});
+  }
+  std::vector<double> done(all.size());
+  for (std::size_t b = gradients_.size(); b-- > 0;) {
+    const std::size_t s = at(stage_of_block_[b]);
+    Reduction& own = all[s];
+    done[s] += backward_of_[b];
+    if (own.pieces.empty() || gradients_[b].bytes == 0) continue;
+    if (own.pieces.back().bytes * kPieces >= static_cast<double>(own.gradients.bytes)) {
+      own.pieces.push_back({});
+    }
+    const double part = own.of_blocks > 0 ? done[s] / own.of_blocks : 1;
+    own.pieces.back().made = passes[s].backward * part;
+    own.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
+  }
+  return all;
+}
+
+/// Seconds after the last backward pass began: of the best buckets of consecutive pieces, each of
+/// which begins when its pieces are made and the bucket before it is summed.
+double RoughModel::end_of_sums(const Reduction& reduction) {
+  std::vector<double> ends = {0};  // when the first 0, 1, 2, ... pieces are summed
+  for (std::size_t last = 0; last < reduction.pieces.size(); ++last) {
+    double bytes = 0, end = std::numeric_limits<double>::infinity();
+    for (std::size_t first = last + 1; first-- > 0;) {
+      bytes += reduction.pieces[first].bytes;
+      end = std::min(end,
+                     std::max(ends[first], reduction.pieces[last].made) + reduction.line.at(bytes));
+    }
+    ends.push_back(end);
+  }
+  return ends.back();
+}
+
+/// Seconds that the last micro-batch's gradient waits for those before it at the slowest stage.
+double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& passes,
+                           const std::vector<double>& way, const RoughStep& rough) {
+  if (strategy.schedule == Schedule::kGPipe) return 0;
+  const std::size_t b = at(rough.bottleneck);
+  const auto others = static_cast<double>(std::min<std::int64_t>(
+      strategy.micro_batches - 1, static_cast<std::int64_t>(passes.size() - b) - 1));
+  return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
+}
+
+void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& passes,
+                        const std::vector<double>& way, RoughStep& rough) {
+  const std::vector<Reduction> all = reductions(strategy, passes);
+  const double report = report_seconds(strategy);
+  const double held_up_there = held_up(strategy, passes, way, rough);
+  double hidden = 0;
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    const std::vector<DeviceId>& devices = strategy.stages[s].devices;
+    const GradientSum& gradients = all[s].gradients;
+    const auto bytes = static_cast<double>(gradients.bytes);
     double update = 0;
     for (const DeviceId device : devices) {
       const int kind = problem_.cluster.devices[at(device)].kind;
-      update =
-          std::max(update, problem_.costs.update_seconds(kind, sums[s].elements, sums[s].tensors));
+      update = std::max(update,
+                        problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors));
     }
-    const double own = reduce_line(devices).at(bytes);
-    const double early = (rough.longest_way - way[s]) * 2 / 3;
+    const double own = all[s].line.at(bytes);
+    const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
+    const double early = (rough.longest_way - way[s]) * 2 / 3 +
+                         (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
-    rough.late = std::max(rough.late, std::max(0.0, own - seconds[s] / 2) + update - early);
-    load_ring(devices, bytes);
+    rough.late = std::max(rough.late, after + std::max(update, report) - early);
+    hidden = std::max(hidden, own - after + early);
+    load_ring(devices, bytes, own);
   }
-  rough.late = std::max(rough.late, cut_.empty() - rough.slowest_stage / 2);
+  rough.late = std::max(rough.late, cut_.empty() - hidden + report);
 }
 
-void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes) {
+/// An all-reduce of `bytes` that takes `seconds` when alone.
+void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds) {
   const auto n = static_cast<double>(devices.size());
   for (std::size_t i = 0; devices.size() > 1 && i < devices.size(); ++i) {
-    load_route(devices[i], devices[(i + 1) % devices.size()], 2 * (n - 1) / n * bytes, cut_);
+    load_route(devices[i], devices[(i + 1) % devices.size()], 2 * (n - 1) / n * bytes, forward_);
   }
+  const double most = forward_.most();
+  forward_.empty(&cut_, most > 0 ? seconds / most : 0);
 }
 
-/// Loads the lanes. By stage: seconds of a micro-batch from there to the last stage and back.
-std::vector<double> RoughModel::pass_cuts(const Strategy& strategy,
-                                          const std::vector<double>& seconds) {
+/// Loads the lanes.
+RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
+                                           const std::vector<Passes>& passes) {
   const auto samples = static_cast<double>(problem_.training.batch / strategy.micro_batches);
   Lanes& back = strategy.schedule == Schedule::kGPipe ? backward_ : forward_;
-  std::vector<double> way = seconds;
+  Messages messages;
+  for (const Passes& own : passes) messages.way.push_back(own.both);
+  messages.later_way = messages.way;
+  messages.forward.resize(passes.size());
+  messages.backward.resize(passes.size());
   const auto cuts = cuts_of(strategy);
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
     const auto [from, to] = cut->first;
-    const double own =
-        load_cut(strategy.stages[at(from)], strategy.stages[at(to)], cut->second * samples, back);
-    way[at(from)] = std::max(way[at(from)], seconds[at(from)] + 2 * own + way[at(to)]);
+    const auto [first, later] = load_cut(strategy, from, to, cut->second * samples, back);
+    const auto lengthen = [&, both = passes[at(from)].both](std::vector<double>& way, double own) {
+      way[at(from)] = std::max(way[at(from)], both + 2 * own + way[at(to)]);
+    };
+    lengthen(messages.way, first);
+    lengthen(messages.later_way, later);
+    messages.forward[at(to)] += later;
+    messages.backward[at(from)] += later;
   }
-  return way;
+  return messages;
 }
 
 /// Bytes of a sample that each cut carries, one way: each tensor once.
@@ -170,9 +291,9 @@ std::map<std::pair<int, int>, double> RoughModel::cuts_of(const Strategy& strate
   std::vector<const Net*> last(strategy.stages.size());  // that a stage reads
   std::map<std::pair<int, int>, double> cuts;
   for (const Net& net : nets_) {
-    const int from = stage_of(strategy, net.from);
+    const int from = stage_of_block_[at(net.from)];
     for (const int block : net.to) {
-      const int to = stage_of(strategy, block);
+      const int to = stage_of_block_[at(block)];
       if (to == from || std::exchange(last[at(to)], &net) == &net) continue;
       cuts[{from, to}] += net.bytes;
     }
@@ -180,37 +301,51 @@ std::map<std::pair<int, int>, double> RoughModel::cuts_of(const Strategy& strate
   return cuts;
 }
 
-/// `bytes` go from each replica to those that have the same samples, and as many `back`. Seconds of
-/// one way, without other cuts.
-double RoughModel::load_cut(const StageSpec& from, const StageSpec& to, double bytes, Lanes& back) {
-  const auto samples =
-      static_cast<double>(std::accumulate(from.shares.begin(), from.shares.end(), std::int64_t{0}));
-  double latency = 0;
-  std::int64_t done = 0, a_end = from.shares.front(), b_end = to.shares.front();
+/// `bytes` go from each replica to those that have the same samples, and as many `back`. Seconds
+/// without other cuts.
+RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int to, double bytes,
+                                         Lanes& back) {
+  const StageSpec &senders = strategy.stages[at(from)], &receivers = strategy.stages[at(to)];
+  const auto samples = static_cast<double>(
+      std::accumulate(senders.shares.begin(), senders.shares.end(), std::int64_t{0}));
+  double latency = 0, alone = 0, sent = 0, received = 0;
+  std::int64_t done = 0, a_end = senders.shares.front(), b_end = receivers.shares.front();
   for (std::size_t a = 0, b = 0;;) {
     const std::int64_t end = std::min(a_end, b_end);
     const double own = bytes * static_cast<double>(end - done) / samples;
-    latency = std::max(latency, load_route(from.devices[a], to.devices[b], own, cut_));
-    load_route(to.devices[b], from.devices[a], own, back);
+    const Passed route = load_route(senders.devices[a], receivers.devices[b], own, cut_);
+    load_route(receivers.devices[b], senders.devices[a], own, back);
+    latency = std::max(latency, route.latency);
+    sent += route.seconds;
+    received += route.seconds;
+    alone = std::max({alone, route.latency + sent, route.latency + received});
     done = end;
-    if (a_end == end && ++a == from.devices.size()) break;
-    if (b_end == end && ++b == to.devices.size()) break;
-    if (a_end == end) a_end += from.shares[a];
-    if (b_end == end) b_end += to.shares[b];
+    const bool a_done = a_end == end, b_done = b_end == end;
+    if (a_done && ++a == senders.devices.size()) break;
+    if (b_done && ++b == receivers.devices.size()) break;
+    if (a_done) a_end += senders.shares[a], sent = 0;
+    if (b_done) b_end += receivers.shares[b], received = 0;
   }
-  return latency + cut_.empty(&forward_);
+  const double seconds = latency + cut_.empty(&forward_);
+  const std::size_t sends = problem_.cluster.links.size();
+  const std::size_t receives = sends + problem_.cluster.devices.size();
+  forward_.add(sends + at(from), seconds);
+  forward_.add(receives + at(to), seconds);
+  back.add(sends + at(to), seconds);
+  back.add(receives + at(from), seconds);
+  return {seconds, (seconds + alone) / 2};
 }
 
-/// The route's latency, in seconds. A message takes it and the bytes at the slowest link's pace.
-double RoughModel::load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const {
+RoughModel::Passed RoughModel::load_route(DeviceId from, DeviceId to, double bytes,
+                                          Lanes& lanes) const {
   const Cluster& cluster = problem_.cluster;
   const Device &a = cluster.devices[at(from)], &b = cluster.devices[at(to)];
-  double latency = 0, slowest = 0;
+  Passed passed;
   const auto pass = [&](LinkId id) {
     const Link& link = cluster.links[at(id)];
     const double seconds = bytes / link.bandwidth;
-    latency += link.latency;
-    slowest = std::max(slowest, seconds);
+    passed.latency += link.latency;
+    passed.seconds = std::max(passed.seconds, seconds);
     lanes.add(at(id), seconds);
   };
   pass(a.out);
@@ -219,30 +354,45 @@ double RoughModel::load_route(DeviceId from, DeviceId to, double bytes, Lanes& l
     for (const LinkId id : cluster.host_routes[at(a.host) * hosts + at(b.host)]) pass(id);
   }
   pass(b.in);
-  const std::size_t senders = cluster.links.size(), receivers = senders + cluster.devices.size();
-  lanes.add(senders + at(from), latency + slowest);
-  lanes.add(receivers + at(to), latency + slowest);
-  return latency;
+  return passed;
 }
 
-int RoughModel::stage_of(const Strategy& strategy, int block) const {
-  return strategy.stage_of[at(problem_.blocks.blocks[at(block)].ops.front())];
+/// Keeps memory bounded.
+void RoughModel::forget_if_many() {
+  if (remembered_ <= kMostRemembered) return;
+  reduces_.clear();
+  reports_.clear();
+  remembered_ = 0;
+}
+
+double RoughModel::report_seconds(const Strategy& strategy) {
+  std::vector<DeviceId> devices;
+  for (const StageSpec& spec : strategy.stages) {
+    devices.insert(devices.end(), spec.devices.begin(), spec.devices.end());
+  }
+  if (devices.size() < 2) return 0;
+  std::sort(devices.begin(), devices.end());
+  const auto [entry, added] = reports_.try_emplace(std::move(devices));
+  if (added) {
+    remembered_ += entry->first.size();
+    entry->second = lone_seconds(
+        problem_.cluster,
+        report_all_reduce(problem_.cluster, entry->first, problem_.training.statistics_every));
+  }
+  return entry->second;
 }
 
 const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {
-  if (remembered_ > kMostRemembered) {
-    reduces_.clear();
-    remembered_ = 0;
-  }
   const auto [entry, added] = reduces_.try_emplace(devices);
   if (added) remembered_ += devices.size();
   if (added && devices.size() > 1) {
     const auto seconds = [&](std::int64_t bytes) {
       return all_reduce_seconds(problem_.cluster, devices, bytes);
     };
-    const double small = seconds(kSmall);
-    const double slope = (seconds(kLarge) - small) / static_cast<double>(kLarge - kSmall);
-    entry->second = {std::max(0.0, small - slope * kSmall), slope};
+    const double least = seconds(1), small = seconds(kSmall), large = seconds(kLarge);
+    const double slope = (large - small) / static_cast<double>(kLarge - kSmall);
+    entry->second = {least, (small - least) / static_cast<double>(kSmall),
+                     small - slope * static_cast<double>(kSmall), slope};
   }
   return entry->second;
 }

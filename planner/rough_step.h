@@ -20,10 +20,10 @@ struct RoughStep {
   double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
   double longest_way = 0;                       ///< of one micro-batch, to the last stage and back
   double slowest_cut = 0;  ///< of one micro-batch, all cuts: the busiest link, sender or receiver
-  double late = 0;         ///< of all-reduces and updates, beyond the last backward pass
-  double reduces = 0;      ///< of all-reduces, the stage that has most of them
-  double busy = 0;         ///< computing, summed over devices
-  int bottleneck = 0;      ///< the slowest stage
+  double late = 0;  ///< of all-reduces, the loss's sum and updates, beyond the last backward pass
+  double reduces = 0;  ///< of all-reduces, the stage that has most of them
+  double busy = 0;     ///< computing, summed over devices
+  int bottleneck = 0;  ///< the slowest stage
 };
 
 /// Gradients of a block, or of a stage.
@@ -40,22 +40,53 @@ class RoughModel {
   /// A step takes the longest way of a micro-batch through stages and cuts and back, then the pace
   /// for each other micro-batch, then what all-reduces and updates take beyond the last backward
   /// pass.
-  /// * The pace is that of the slowest stage, or of the busiest link, sender or receiver: a rank
-  ///   sends, and receives, one message after another, as in the plan's streams. With 1F1B it is no
-  ///   less than a stage's way to the last one and back over the micro-batches that it has in
-  ///   flight; with GPipe, which passes forward and then back, it is that of each pass for itself.
-  /// * All-reduces begin half of their stage's seconds before the end of its last backward pass,
-  ///   and those of all stages share links, as rings do. A later stage ends before the first one by
-  ///   the backward part, two thirds, of the way between.
-  /// Buckets change nothing. `timers`: by stage, of its operators.
+  /// * The pace is that of the busiest link, sender or receiver: a stage sends, and receives, for
+  /// one
+  ///   cut after another, as in the plan's streams. With GPipe, which passes forward and then back,
+  ///   it is that of each pass for itself, and no less than the slowest stage's. With 1F1B a stage
+  ///   computes one micro-batch after the other, waits for one to come back before it lets another
+  ///   in, and for the messages of a pass, which are received after the pass before.
+  /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
+  ///   by the fastest algorithm; those of all stages share links, as rings do. A later stage ends
+  ///   before the first one by the backward part, two thirds, of the way between. The loss is
+  ///   summed over all devices when the last gradients are.
+  /// The strategy's buckets change nothing. `timers`: by stage, of its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
   RoughStep step(const Strategy& strategy, const std::vector<StageTimer*>& timers);
 
  private:
-  struct Passes;
+  /// Seconds of the slowest device of a stage with one micro-batch.
+  struct Passes {
+    double forward = 0, backward = 0, both = 0;
+  };
+  /// By stage, seconds with one micro-batch. All replicas send at once on the first way; later some
+  /// do, which is taken as the mean of all at once and of each alone.
+  struct Messages {
+    std::vector<double> way, later_way;     // to the last stage and back
+    std::vector<double> forward, backward;  // received for a pass, later
+  };
+  struct Seconds {
+    double first = 0, later = 0;  // all messages of a cut, one way
+  };
+  struct Passed {
+    double latency = 0, seconds = 0;  // of a route; at the pace of its slowest link
+  };
+  /// Seconds of an all-reduce, as two lines.
   struct Line {
     double fixed = 0, per_byte = 0;
-    double at(double bytes) const { return bytes > 0 ? fixed + per_byte * bytes : 0; }
+    double fixed_if_large = 0, per_byte_if_large = 0;
+    double at(double bytes) const;
+  };
+  /// Gradients that are made one after the other, the last `made` seconds after the pass began.
+  struct Piece {
+    double made = 0, bytes = 0;
+  };
+  /// A stage's gradients.
+  struct Reduction {
+    GradientSum gradients;
+    Line line;
+    double of_blocks = 0;  // `backward_of_`, its blocks
+    std::vector<Piece> pieces;
   };
   /// Tensors of one block that the same other blocks read.
   struct Net {
@@ -63,32 +94,44 @@ class RoughModel {
     std::vector<int> to;
     double bytes = 0;  // of a sample, one way
   };
-  /// Seconds that links, then senders, then receivers are busy with a micro-batch.
+  /// Seconds that links, then stages as senders, then as receivers are busy with a micro-batch.
   struct Lanes {
     std::vector<double> seconds;
     std::vector<std::size_t> busy;  // those with seconds
     void add(std::size_t lane, double more);
-    double empty(Lanes* into = nullptr);
+    double most() const;
+    double empty(Lanes* into = nullptr, double factor = 1);
   };
 
-  Passes compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
-                 std::vector<double>& seconds, RoughStep& rough);
-  void reduce(const Strategy& strategy, const std::vector<double>& seconds,
+  std::vector<Passes> compute(const Strategy& strategy, const std::vector<StageTimer*>& timers,
+                              RoughStep& rough);
+  Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
+  double passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
+                        const Messages& messages) const;
+  std::vector<Reduction> reductions(const Strategy& strategy, const std::vector<Passes>& passes);
+  static double end_of_sums(const Reduction& reduction);
+  void reduce(const Strategy& strategy, const std::vector<Passes>& passes,
               const std::vector<double>& way, RoughStep& rough);
-  void load_ring(const std::vector<DeviceId>& devices, double bytes);
-  std::vector<double> pass_cuts(const Strategy& strategy, const std::vector<double>& seconds);
+  static double held_up(const Strategy& strategy, const std::vector<Passes>& passes,
+                        const std::vector<double>& way, const RoughStep& rough);
+  void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
   std::map<std::pair<int, int>, double> cuts_of(const Strategy& strategy);
-  double load_cut(const StageSpec& from, const StageSpec& to, double bytes, Lanes& back);
-  double load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
-  int stage_of(const Strategy& strategy, int block) const;
+  Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
+  Passed load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
   const Line& reduce_line(const std::vector<DeviceId>& devices);
+  double report_seconds(const Strategy& strategy);
+  void forget_if_many();
 
   const Problem& problem_;
   std::vector<GradientSum> gradients_;  // by block
+  std::vector<double> backward_of_;     // by block: seconds, on devices of the first kind
+  std::vector<OpId> first_op_;          // by block
+  std::vector<int> stage_of_block_;     // of the strategy at hand
   std::vector<Net> nets_;
   Lanes cut_, forward_, backward_;  // empty between steps
   std::map<std::vector<DeviceId>, Line> reduces_;
-  std::size_t remembered_ = 0;  // devices in reduces_
+  std::map<std::vector<DeviceId>, double> reports_;
+  std::size_t remembered_ = 0;  // devices in both
 };
 
 /// Seconds of the fastest algorithm for summing `bytes` over `devices` when alone.

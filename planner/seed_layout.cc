@@ -205,8 +205,9 @@ class LayoutSeeder : public Seeder {
     const std::vector<std::int64_t> counts = pipeline ? micro_batch_counts(problem, stages)
                                                       : micro_batch_numbers(problem.training.batch);
     Evaluator evaluator(problem);
+    RoughModel model(problem);
     for (const std::int64_t count : counts) {
-      std::optional<Strategy> strategy = with(problem, count);
+      std::optional<Strategy> strategy = with(model, count);
       if (!strategy) continue;
       // Without a pipeline more micro-batches than memory asks for only add launches.
       if (!pipeline) {
@@ -221,7 +222,8 @@ class LayoutSeeder : public Seeder {
 
  private:
   /// Nothing where a device would get no sample.
-  std::optional<Strategy> with(const Problem& problem, std::int64_t micro_batches) const {
+  std::optional<Strategy> with(RoughModel& model, std::int64_t micro_batches) const {
+    const Problem& problem = model.problem();
     const std::int64_t samples = problem.training.batch / micro_batches;
     for (const Layout::Stage& stage : layout_.stages) {
       if (samples < static_cast<std::int64_t>(stage.devices.size())) return std::nullopt;
@@ -229,7 +231,6 @@ class LayoutSeeder : public Seeder {
     Partition partition;
     partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();
     for (const Layout::Stage& stage : layout_.stages) partition.groups.push_back(stage.devices);
-    RoughModel model(problem);
     Strategy strategy = std::move(pipelines(model, partition, {micro_batches}).front().strategy);
     if (!give_shares(strategy, samples)) return std::nullopt;
     return strategy;

@@ -3,6 +3,7 @@
 
 #include "ir/check.h"
 #include "planner/evaluate.h"
+#include "planner/rough_fit.h"
 #include "planner/strategy_features.h"
 #include "planner/strategy_moves.h"
 #include "planner/worker_pool.h"
@@ -65,7 +66,8 @@ class Search : public StrategySearch {
 
   void describe(std::span<const Move> moves, std::span<Features> features) override {
     grouped();
-    const StrategyView before = view(*workers_.front(), here_.strategy);
+    const StrategyView before = {&here_.strategy, here_.rough,
+                                 workers_.front()->evaluator.lacking(here_.strategy)};
     for_each(moves.size(), [&](Worker& worker, std::size_t i) {
       const std::optional<Strategy> after = worker.moves.apply(here_.strategy, *grouped_, moves[i]);
       features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
@@ -81,6 +83,7 @@ class Search : public StrategySearch {
       tried_[i] = {moves[i], after(worker, moves[i])};
       outcomes[i] = tried_[i].place.outcome;
     });
+    for (const Tried& tried : tried_) learn(tried.place);
   }
 
   void take(const Move& move) override {
@@ -105,9 +108,9 @@ class Search : public StrategySearch {
     Search& other = *imagined_;
     other.starts_.front() = here_.strategy;
     other.starts_.front().buckets.clear();
-    other.factor_ = 1;
-    other.go_to_start(0);  // to learn the rough step here
-    other.factor_ = here_.score.step_seconds / other.here_.score.step_seconds;
+    fit_.solve();
+    other.fit_ = fit_;
+    other.off_ = here_.score.step_seconds / here_.rough.seconds - fit_.factor(here_.rough);
     other.go_to_start(0);
     other.keep();
     return &other;
@@ -121,6 +124,7 @@ class Search : public StrategySearch {
  private:
   struct Place {
     Strategy strategy;
+    RoughStep rough;
     Score score;
     Outcome outcome;
   };
@@ -138,6 +142,10 @@ class Search : public StrategySearch {
         f(*workers_[static_cast<std::size_t>(worker)], i);
       }
     });
+  }
+
+  void learn(const Place& place) {
+    if (!guesses_ && place.score.fits()) fit_.add(place.rough, place.score.step_seconds);
   }
 
   StrategyView view(Worker& worker, const Strategy& strategy) {
@@ -159,8 +167,9 @@ class Search : public StrategySearch {
       AGPCS_CHECK(status.ok(), "{}", status.message());
     }
     Place place;
+    place.rough = worker.rough(strategy);
     if (guesses_) {
-      place.score.step_seconds = factor_ * worker.rough(strategy).seconds;
+      place.score.step_seconds = (fit_.factor(place.rough) + off_) * place.rough.seconds;
       if (place.score.step_seconds / reference_ <= most) {
         place.score.lacking = worker.evaluator.lacking(strategy);
       }
@@ -204,7 +213,8 @@ class Search : public StrategySearch {
   std::vector<std::unique_ptr<Worker>> workers_;
   double reference_ = 1;
   bool guesses_ = false;
-  double factor_ = 1;  // of the rough step, where this one guesses
+  RoughFit fit_;
+  double off_ = 0;  // where this one guesses: so that it is right where it began
   double looks_at_ = std::numeric_limits<double>::infinity();  // at the memory of guesses up to it
   std::unique_ptr<Search> imagined_;
   Place here_, kept_;

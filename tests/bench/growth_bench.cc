@@ -249,6 +249,12 @@ int main(int argc, char** argv) {
     agpcs::print_coarsening();
     return 0;
   }
+  if (argc == 2 || argc == 3) {
+    std::fputs(
+        "growth_bench: [--coarsening | chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]]\n",
+        stderr);
+    return 2;
+  }
   if (argc >= 4) {
     cases.push_back({argv[1], number(2), number(3)});
   } else {

@@ -9,32 +9,35 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace agpcs {
 namespace {
 
 using testing::chain;
 using testing::cluster_of;
+using testing::on_all;
 using testing::problem_of;
 
-/// Four hosts, a link each way between every two of 1 GB/s, but of a tenth of that from a to b.
-Cluster one_slow_link() {
-  Cluster cluster = cluster_of(
-      "kind fast memory=16e9 bandwidth=900e9 fp32=15e12\n"
-      "host a fast 1\nhost b fast 1\nhost c fast 1\nhost d fast 1\n");
+/// Hosts "a", "b", ..., a link each way between every two of 1 GB/s, but of a tenth of that along
+/// `slow`.
+Cluster with_slow_links(int hosts, const std::set<std::pair<int, int>>& slow) {
+  std::string text = "kind fast memory=16e9 bandwidth=900e9 fp32=15e12\n";
+  for (int h = 0; h < hosts; ++h) text += fmt::format("host {} fast 1\n", std::string(1, 'a' + h));
+  Cluster cluster = cluster_of(text);
   cluster.topology = "links";
-  for (int from = 0; from < 4; ++from) {
-    for (int to = 0; to < 4; ++to) {
+  for (int from = 0; from < hosts; ++from) {
+    for (int to = 0; to < hosts; ++to) {
       if (from == to) continue;
-      const double bandwidth = from == 0 && to == 1 ? 1e8 : 1e9;
-      cluster.host_routes[static_cast<std::size_t>(4 * from + to)] = {
+      cluster.host_routes[static_cast<std::size_t>(hosts * from + to)] = {
           static_cast<LinkId>(cluster.links.size())};
       cluster.links.push_back(
           {fmt::format("{} -> {}", cluster.hosts[static_cast<std::size_t>(from)].name,
                        cluster.hosts[static_cast<std::size_t>(to)].name),
            "tcp",
-           bandwidth,
+           slow.count({from, to}) > 0 ? 1e8 : 1e9,
            5e-6,
            {}});
     }
@@ -42,17 +45,7 @@ Cluster one_slow_link() {
   return cluster;
 }
 
-Strategy on_all(const Problem& problem) {
-  Strategy strategy;
-  strategy.stage_of.assign(problem.graph.ops.size(), 0);
-  StageSpec spec;
-  for (DeviceId d = 0; d < problem.cluster.device_count(); ++d) {
-    spec.devices.push_back(d);
-    spec.shares.push_back(problem.training.batch / problem.cluster.device_count());
-  }
-  strategy.stages = {spec};
-  return strategy;
-}
+Cluster one_slow_link() { return with_slow_links(4, {{0, 1}}); }
 
 double step_of(const Problem& problem, const Strategy& strategy) {
   const Result<Evaluated> evaluated = evaluate(problem, strategy, MadeBy());
@@ -116,6 +109,25 @@ TEST(ChooseFlows, AChoiceIsForAllBuckets) {
     EXPECT_TRUE(verify_strategy(chosen, problem->graph, problem->cluster, 64).ok());
   }
   EXPECT_FALSE(all_reduce_choice_named("best").has_value());
+}
+
+TEST(ChooseFlows, StagesInNetworksThatAreAlikeShareSchedules) {
+  for (const int other : {5, 6}) {
+    const auto problem = problem_of(chain(4, 512), with_slow_links(8, {{0, 1}, {4, other}}), 64);
+    Evaluator evaluator(*problem);
+    Strategy strategy = on_all(*problem);
+    for (std::size_t op = strategy.stage_of.size() / 2; op < strategy.stage_of.size(); ++op) {
+      strategy.stage_of[op] = 1;
+    }
+    strategy.stages = {{{0, 1, 2, 3}, {16, 16, 16, 16}, false},
+                       {{4, 5, 6, 7}, {16, 16, 16, 16}, false}};
+    KnownFlows known;
+    strategy = agpcs::choose_flows(*problem, evaluator, std::move(strategy),
+                                   {AllReduceChoice::kFlow, 0, nullptr}, known);
+    EXPECT_EQ(known.size(), other == 5 ? 1u : 2u);
+    EXPECT_EQ(buckets_by(strategy, AllReduce::kFlow), static_cast<int>(strategy.buckets.size()));
+    EXPECT_TRUE(verify_strategy(strategy, problem->graph, problem->cluster, 64).ok());
+  }
 }
 
 TEST(FitFlows, DropsWhatDoesNotFitAnyMore) {

@@ -44,4 +44,17 @@ inline std::unique_ptr<const Problem> problem_of(Graph graph, Cluster cluster, s
   return std::move(*problem);
 }
 
+/// One stage of all operators on all devices, with equal shares.
+inline Strategy on_all(const Problem& problem) {
+  Strategy strategy;
+  strategy.stage_of.assign(problem.graph.ops.size(), 0);
+  StageSpec spec;
+  for (DeviceId d = 0; d < problem.cluster.device_count(); ++d) {
+    spec.devices.push_back(d);
+    spec.shares.push_back(problem.training.batch / problem.cluster.device_count());
+  }
+  strategy.stages = {spec};
+  return strategy;
+}
+
 }  // namespace agpcs::testing
