@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduces scheduled on topologies, as tables:
-//   flow_bench table2 [methods...]     the nine topologies of the paper, all methods, mean over 5
-//   seeds flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
+//   flow_bench table2 [methods...]     the paper's nine topologies, all methods, mean over 5 seeds
+//   flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
 //   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
 #include "ir/rng.h"

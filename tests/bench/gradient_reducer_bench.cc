@@ -4,7 +4,7 @@
 //   gradient_reducer_bench steps [RANKS [SET [SECONDS]]]   a JSON line a way; SET: resnet50,
 //                                                          bert, small
 //   gradient_reducer_bench sizes SET                       the elements of its gradients
-//   gradient_reducer_bench and [RANKS]                     two ways to combine bits of all ranks
+//   gradient_reducer_bench and [RANKS]                     three ways to combine bits of all ranks
 #include "ir/median.h"
 #include "ir/reduction_tree.h"
 #include "ir/rng.h"
