@@ -10,9 +10,9 @@ set(agpcs_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/agpcs")
 # Makes library `name` of `folder` part of the package.
 function(agpcs_install_library name folder)
   target_include_directories(agpcs_${name} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  install(TARGETS agpcs_${name} EXPORT agpcs-targets ARCHIVE LIBRARY)
+  install(TARGETS agpcs_${name} EXPORT agpcs-targets ARCHIVE COMPONENT dev LIBRARY COMPONENT dev)
   if(name STREQUAL folder)
-    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/include/" TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/include/" TYPE INCLUDE COMPONENT dev FILES_MATCHING PATTERN "*.h")
   endif()
   set_property(GLOBAL APPEND PROPERTY AGPCS_INSTALLED ${name})
 endfunction()
@@ -26,9 +26,9 @@ function(agpcs_install_package)
   configure_package_config_file(cmake/agpcs-config.cmake.in "${PROJECT_BINARY_DIR}/agpcs-config.cmake"
     INSTALL_DESTINATION "${agpcs_package_dir}")
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/agpcs-config-version.cmake" COMPATIBILITY SameMinorVersion)
-  install(EXPORT agpcs-targets NAMESPACE agpcs:: DESTINATION "${agpcs_package_dir}")
+  install(EXPORT agpcs-targets NAMESPACE agpcs:: DESTINATION "${agpcs_package_dir}" COMPONENT dev)
   install(FILES
     "${PROJECT_BINARY_DIR}/agpcs-config.cmake" "${PROJECT_BINARY_DIR}/agpcs-config-version.cmake"
     cmake/FindGloo.cmake cmake/FindTorch.cmake cmake/FindNCCL.cmake
-    DESTINATION "${agpcs_package_dir}")
+    DESTINATION "${agpcs_package_dir}" COMPONENT dev)
 endfunction()

@@ -132,7 +132,7 @@ function(agpcs_tool name)
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin" INSTALL_RPATH_USE_LINK_PATH ON)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS} PRIVATE_DEPS ${arg_PRIVATE_DEPS})
-  install(TARGETS ${name} RUNTIME)
+  install(TARGETS ${name} RUNTIME COMPONENT commands)
 endfunction()
 
 # agpcs_test(<name> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...] [LABELS <label>...]

@@ -13,5 +13,5 @@ if(AGPCS_HAS_TORCH)
     OUTPUT_NAME agpcs_dqn LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/agpcs"
     INSTALL_RPATH_USE_LINK_PATH ON)
   target_link_options(agpcs_dqn_plugin PRIVATE -Wl,--exclude-libs,ALL)
-  install(TARGETS agpcs_dqn_plugin LIBRARY DESTINATION lib/agpcs)
+  install(TARGETS agpcs_dqn_plugin LIBRARY DESTINATION lib/agpcs COMPONENT commands)
 endif()
