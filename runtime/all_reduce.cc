@@ -12,7 +12,9 @@
 namespace agpcs {
 namespace {
 
+// A segment costs two threads a wake-up each, so long chunks have longer ones.
 constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
+constexpr std::size_t kLongestSegmentBytes = 2 * kSegmentBytes;
 // Segments that a receiver asks for ahead of the one it adds: a sender starts a segment when it
 // hears that it is wanted, and on a busy link that word waits behind megabytes of data.
 constexpr std::size_t kAhead = 8;
@@ -35,9 +37,15 @@ class RingStream {
         elements_(buffer.bytes / width_),
         data_(static_cast<char*>(buffer.data)) {
     const std::size_t longest = (elements_ + members_ - 1) / members_ * width_;
-    per_chunk_ = std::max<std::size_t>(1, (longest + kSegmentBytes - 1) / kSegmentBytes);
+    const std::size_t half = (longest / 2 + width_ - 1) / width_ * width_;
+    segment_bytes_ = std::clamp(half, kSegmentBytes, kLongestSegmentBytes);
+    ahead_ = kAhead * kSegmentBytes / segment_bytes_;
+    per_chunk_ = std::max<std::size_t>(1, (longest + segment_bytes_ - 1) / segment_bytes_);
   }
 
+  std::size_t segment_bytes() const { return segment_bytes_; }
+  /// Segments that are asked for ahead of the one that is added: as many bytes for all lengths.
+  std::size_t ahead() const { return ahead_; }
   std::size_t per_chunk() const { return per_chunk_; }
   std::size_t count() const { return 2 * (members_ - 1) * per_chunk_; }
   /// Whether received segment `i` is added to its place; otherwise it is received there.
@@ -53,11 +61,11 @@ class RingStream {
     const std::size_t chunk = (me_ + 2 * members_ - step - behind) % members_;
     const std::size_t begin = elements_ / members_ * chunk + std::min(chunk, elements_ % members_);
     const std::size_t end = begin + elements_ / members_ + (chunk < elements_ % members_ ? 1 : 0);
-    const std::size_t at = std::min(begin * width_ + i % per_chunk_ * kSegmentBytes, end * width_);
-    return {data_ + at, std::min(kSegmentBytes, end * width_ - at)};
+    const std::size_t at = std::min(begin * width_ + i % per_chunk_ * segment_bytes_, end * width_);
+    return {data_ + at, std::min(segment_bytes_, end * width_ - at)};
   }
 
-  std::size_t members_, me_, width_, elements_, per_chunk_ = 1;
+  std::size_t members_, me_, width_, elements_, segment_bytes_ = 0, ahead_ = 0, per_chunk_ = 1;
   char* data_;
 };
 
@@ -125,7 +133,8 @@ Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Bu
 // segments, numbered in the order in which they travel.
 //
 // A sender starts a segment when it hears that it is wanted. That word waits behind whatever its
-// sender has posted, so receives are posted first, and no more than kAhead segments of either sort.
+// sender has posted, so receives are posted first, and no more than `ahead` segments of either
+// sort.
 //
 // A segment of the second half is received in its place although an earlier send from there was not
 // waited for: it only comes after everybody, the receiver of that send too, has added to it.
@@ -137,36 +146,37 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
   const int next = ranks[(me + 1) % n];
   const int previous = ranks[(me + n - 1) % n];
   const RingStream stream(ranks, rank_, buffer);
+  const std::size_t ahead = stream.ahead();
   Arriving arriving;
-  const std::size_t stride = std::min(kSegmentBytes, buffer.bytes);
-  scratch_.resize(std::max(scratch_.size(), kAhead * stride));
+  const std::size_t stride = std::min(stream.segment_bytes(), buffer.bytes);
+  scratch_.resize(std::max(scratch_.size(), ahead * stride));
   std::size_t sent = 0, done = 0;
   const auto scratch = [&](std::size_t i) {
-    return Span{scratch_.data() + i % kAhead * stride, stream.received(i).bytes};
+    return Span{scratch_.data() + i % ahead * stride, stream.received(i).bytes};
   };
   const auto post_recv = [&](std::size_t i) -> Status {
     if (i >= stream.count()) return {};
     const Span to = stream.adds(i) ? scratch(i) : stream.received(i);
     if (to.bytes == 0) return {};
-    AGPCS_TRY(arriving[i % kAhead], wire_.recv(to.data, to.bytes, previous, slot));
+    AGPCS_TRY(arriving[i % ahead], wire_.recv(to.data, to.bytes, previous, slot));
     return {};
   };
   const auto post_sends_that_can = [&]() -> Status {
-    for (; sent < std::min(stream.count(), done + std::min(kAhead, stream.per_chunk())); ++sent) {
-      AGPCS_RETURN_IF_ERROR(post_sends(stream.sent(sent), next, slot));
+    for (; sent < std::min(stream.count(), done + std::min(ahead, stream.per_chunk())); ++sent) {
+      AGPCS_RETURN_IF_ERROR(post_send(stream.sent(sent), next, slot));
     }
     return {};
   };
-  for (std::size_t i = 0; i < kAhead; ++i) AGPCS_RETURN_IF_ERROR(post_recv(i));
+  for (std::size_t i = 0; i < ahead; ++i) AGPCS_RETURN_IF_ERROR(post_recv(i));
   AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   while (done < stream.count()) {
     const Span to = stream.received(done);
-    if (to.bytes > 0) AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[done % kAhead], previous));
+    if (to.bytes > 0) AGPCS_RETURN_IF_ERROR(awaited_.wait(*arriving[done % ahead], previous));
     if (stream.adds(done)) {
       add_into(to.data, scratch(done).data, to.bytes / size_of(buffer.type), buffer.type);
     }
     ++done;
-    AGPCS_RETURN_IF_ERROR(post_recv(done + kAhead - 1));
+    AGPCS_RETURN_IF_ERROR(post_recv(done + ahead - 1));
     AGPCS_RETURN_IF_ERROR(post_sends_that_can());
   }
   return finish_sends();
@@ -277,9 +287,15 @@ Status Reducer::scatter_from_leader(const std::vector<int>& local, const Buffer&
 Status Reducer::post_sends(Span span, int peer, std::uint64_t slot) {
   for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
-    AGPCS_TRY(auto message, wire_.send(span.data + at, bytes, peer, slot));
-    sent_.push_back({std::move(message), peer});
+    AGPCS_RETURN_IF_ERROR(post_send({span.data + at, bytes}, peer, slot));
   }
+  return {};
+}
+
+Status Reducer::post_send(Span span, int peer, std::uint64_t slot) {
+  if (span.bytes == 0) return {};
+  AGPCS_TRY(auto message, wire_.send(span.data, span.bytes, peer, slot));
+  sent_.push_back({std::move(message), peer});
   return {};
 }
 

@@ -48,6 +48,8 @@ class Reducer {
                              std::uint64_t slot);
   /// Posts `span` to `peer` in segments; `finish_sends` waits for them.
   Status post_sends(Span span, int peer, std::uint64_t slot);
+  /// Posts `span` to `peer` as one message, or none if it is empty.
+  Status post_send(Span span, int peer, std::uint64_t slot);
   Status finish_sends();
   Status recv_into(Span span, int peer, std::uint64_t slot);
   /// Receives into scratch memory and adds to `span`, a segment's addition beside the arrival of

@@ -106,7 +106,7 @@ TEST_P(TransportConformance, RingSumsEveryTypeAndSize) {
   for (const int ranks : {1, 2, 3, 5}) {
     run(ranks, [](Transport& transport) {
       expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
-      for (const std::size_t elements : {0, 1, 2, 3, 17, 1000, 300001}) {
+      for (const std::size_t elements : {0, 1, 2, 3, 17, 1000, 300001, 1500001}) {
         sums_all_types(transport, {AllReduce::kRing}, elements);
       }
     });
