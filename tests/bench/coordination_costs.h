@@ -5,8 +5,8 @@
 
 namespace agpcs {
 
-/// What `coordination_fit` fitted to 2 to 8 processes over Gloo on 2 cores that did other work, too
+/// What `coordination_fit` fitted to 2 to 8 processes over Gloo on 2 quiet cores
 /// (docs/coordination.md).
-inline constexpr ControlCosts kMeasuredCosts = {1.69e-6, 36.0e-6, 0.136e-9, 0.299e-6, 1, 84.7e-9};
+inline constexpr ControlCosts kMeasuredCosts = {0, 41.8e-6, 0.149e-9, 0.233e-6, 1, 97.4e-9};
 
 }  // namespace agpcs

@@ -7,7 +7,8 @@
 //
 // FOLDER (default ../shared/data) has `pipedream`. A gradient is ready when the profile's backward
 // says, plus a delay: the backward time of an operator of the same profile, drawn evenly for each
-// step, rank and gradient. A thread of each rank sleeps until then in place of computing. What an
+// step, rank and gradient. A thread of each rank sleeps until then in place of computing. Gradients
+// of `planned` are made in their groups' memory, which no other policy has. What an
 // all-reduce takes is measured before, by size, and control messages cost what
 // coordination_costs.h has.
 #include "cost_model/coordination.h"
@@ -203,7 +204,7 @@ class Skew {
       const Readiness readiness =
           draw_delays(model_, rank_.ranks(), round * (kStepsOfRound + 1) + step);
       const std::int64_t before = (*reducer)->stats().control_messages;
-      const double seconds = time_step(**reducer, readiness);
+      const double seconds = time_step(**reducer, policy, readiness);
       if (step == 0) continue;  // the cache is empty, memory is new
       steps.ready.push_back(readiness.last());
       steps.measured.push_back(seconds);
@@ -215,30 +216,47 @@ class Skew {
     }
   }
 
-  double time_step(GradientReducer& reducer, const Readiness& readiness) {
+  /// By gradient.
+  std::vector<Buffer> buffers_of(GradientReducer& reducer, CoordinationPolicy policy) {
+    std::vector<Buffer> buffers;
+    for (std::size_t g = 0; g < bytes_.size(); ++g) {
+      if (policy == CoordinationPolicy::kPlanned) {
+        buffers.push_back(reducer.place_of(static_cast<int>(g)).value());
+      } else {
+        buffers.push_back({memory_.values.data() + memory_.begin[g],
+                           static_cast<std::size_t>(bytes_[g]), DType::kFp32, false});
+      }
+    }
+    return buffers;
+  }
+
+  double time_step(GradientReducer& reducer, CoordinationPolicy policy,
+                   const Readiness& readiness) {
     std::vector<int> order(model_.gradients.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
       return readiness.at(rank_.rank(), a) < readiness.at(rank_.rank(), b);
     });
-    std::fill(memory_.values.begin(), memory_.values.end(), 1.F);
+    const std::vector<Buffer> buffers = buffers_of(reducer, policy);
+    for (const Buffer& buffer : buffers) {
+      std::fill_n(static_cast<float*>(buffer.data), buffer.bytes / sizeof(float), 1.F);
+    }
     rank_.slowest(0);
     const auto begin = std::chrono::steady_clock::now();
     for (const int g : order) {
       const std::chrono::duration<double> ready(readiness.at(rank_.rank(), g));
       std::this_thread::sleep_until(begin +
                                     std::chrono::duration_cast<std::chrono::nanoseconds>(ready));
-      const auto at = static_cast<std::size_t>(g);
-      check(reducer.submit(g, {memory_.values.data() + memory_.begin[at],
-                               static_cast<std::size_t>(bytes_[at]), DType::kFp32, false}));
+      check(reducer.submit(g, buffers[static_cast<std::size_t>(g)]));
     }
     check(reducer.wait_all());
     const auto seconds_of = [](std::chrono::steady_clock::time_point time) {
       return std::chrono::duration<double>(time.time_since_epoch()).count();
     };
     const double end = seconds_of(std::chrono::steady_clock::now());
-    if (memory_.values.back() != static_cast<float>(rank_.ranks())) {
-      check(internal_error(fmt::format("the sum is {}", memory_.values.back())));
+    const float sum = *static_cast<const float*>(buffers.back().data);
+    if (sum != static_cast<float>(rank_.ranks())) {
+      check(internal_error(fmt::format("the sum is {}", sum)));
     }
     return rank_.slowest(end) - rank_.slowest(seconds_of(begin));
   }
