@@ -134,8 +134,7 @@ class TraceWriter {
   std::int64_t bytes_of(const TimelineEvent& event) const {
     const InstructionId& id = event.instruction;
     if (id.opcode == Opcode::kAllReduce) {
-      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
-      return bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+      return travelling_bytes(plan_.training, plan_.buckets[static_cast<std::size_t>(id.object)]);
     }
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];

@@ -174,7 +174,7 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
     const std::vector<DeviceId>& group = devices[static_cast<std::size_t>(bucket.stage)];
-    const std::int64_t bytes = bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
     if (bucket.flow < 0) {
       model.all_reduces.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));
       continue;

@@ -17,7 +17,7 @@ namespace agpcs {
 /// Bytes on one rank, by what they are for, at the moment of the peak.
 struct MemoryUse {
   std::int64_t parameters = 0;   ///< with master copy in half precision
-  std::int64_t gradients = 0;    ///< bucket buffers
+  std::int64_t gradients = 0;    ///< bucket buffers, with those of a wire type
   std::int64_t optimizer = 0;    ///< momentum: 1x, adam: 2x, in fp32
   std::int64_t activations = 0;  ///< kept for backward, all micro-batches in flight
   std::int64_t transfers = 0;    ///< received activations and gradients not yet consumed

@@ -76,6 +76,15 @@ std::int64_t PlanBucket::elements() const {
   return sum;
 }
 
+std::int64_t PlanBucket::bytes() const {
+  return elements() * static_cast<std::int64_t>(size_of(type));
+}
+
+std::int64_t travelling_bytes(const Training& training, const PlanBucket& bucket) {
+  const DType type = travelling_type(bucket.type, training.wire_type);
+  return bucket.elements() * static_cast<std::int64_t>(size_of(type));
+}
+
 std::int64_t PlanFlow::message_count() const {
   std::size_t sum = 0;
   for (const FlowStep& step : steps) sum += step.messages.size();

@@ -166,8 +166,9 @@ class PlanParser {
   }
 
   void parse_training(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_,
-                      {"batch", "micro-batches", "schedule", "precision", "statistics-every"});
+    PlanLineReader in(
+        line, diagnostics_,
+        {"batch", "micro-batches", "schedule", "precision", "statistics-every", "wire-type"});
     plan_.training.batch = in.integer_value("batch");
     plan_.micro_batches = in.integer_value("micro-batches");
     const std::string_view schedule = in.value("schedule");
@@ -179,7 +180,16 @@ class PlanParser {
     }
     plan_.training.precision = in.name_value("precision");
     plan_.training.statistics_every = in.integer_value("statistics-every");
+    if (in.next_is("wire-type")) read_wire_type(in);
     in.finish();
+  }
+
+  void read_wire_type(PlanLineReader& in) {
+    const std::string_view text = in.value("wire-type");
+    plan_.training.wire_type = dtype_named(text);
+    if (is_wire_type(plan_.training.wire_type)) return;
+    in.fail(fmt::format("unknown wire type '{}'", text),
+            did_you_mean(text, {"fp16", "bf16"}, "wire types"));
   }
 
   void parse_loss(const PlanLine& line) {

@@ -57,10 +57,10 @@ class PlanPrinter {
 
   void print_training() {
     const Training& t = plan_.training;
-    add("training batch={} micro-batches={} schedule={} precision={} statistics-every={}\n",
-        t.batch, plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision),
-        t.statistics_every);
-    add("loss {}", quoted(t.loss.kind));
+    add("training batch={} micro-batches={} schedule={} precision={} statistics-every={}", t.batch,
+        plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision), t.statistics_every);
+    if (t.wire_type) add(" wire-type={}", name_of(*t.wire_type));
+    add("\nloss {}", quoted(t.loss.kind));
     for (const auto& [output, weight] : t.loss.outputs) add(" {}={}", quoted(output), weight);
     const Optimizer& o = t.optimizer;
     add("\noptimizer {} learning-rate={}", quoted(o.kind), o.learning_rate);

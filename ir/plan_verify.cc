@@ -51,6 +51,7 @@ class StructureChecker {
     for (std::size_t i = 0; i < plan_.cuts.size(); ++i) check_cut(i);
     for (std::size_t i = 0; i < plan_.flows.size(); ++i) check_flow(i);
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
+    check_wire_type();
     if (problems_.empty()) check_expectations();
   }
 
@@ -329,6 +330,19 @@ class StructureChecker {
              "each gradient is reduced once");
       }
     }
+  }
+
+  void check_wire_type() {
+    const std::optional<DType> wire = plan_.training.wire_type;
+    if (!wire) return;
+    if (!is_wire_type(wire)) {
+      return fail(fmt::format("wire type {}", name_of(*wire)), "wire types: fp16, bf16");
+    }
+    const bool rounds = std::any_of(plan_.buckets.begin(), plan_.buckets.end(),
+                                    [](const auto& b) { return b.type == DType::kFp32; });
+    if (rounds) return;
+    fail(fmt::format("wire-type={}, but no gradients are fp32", name_of(*wire)),
+         "only fp32 gradients are rounded to it; others travel as they are, without it");
   }
 
   void check_expectations() {

@@ -282,10 +282,15 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   StageParts parts;
   parts.ops = std::move(ops);
   parts.micro_batches = plan.micro_batches;
-  parts.recompute = plan.stages[static_cast<std::size_t>(stage)].recompute;
+  const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
+  parts.recompute = described.recompute;
   for (const PlanBucket& bucket : plan.buckets) {
     if (bucket.stage != stage) continue;
-    parts.gradients += bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+    parts.gradients += bucket.bytes();
+    const bool rounded = travelling_type(bucket.type, plan.training.wire_type) != bucket.type;
+    if (rounded && described.ranks.size() > 1) {
+      parts.gradients += travelling_bytes(plan.training, bucket);
+    }
   }
   for (const Cut& cut : plan.cuts) {
     if (cut.from != stage && cut.to != stage) continue;

@@ -39,7 +39,9 @@ struct StageParts {
     bool gradient = false;  ///< its gradient travels back
   };
   std::vector<Crossing> received, sent;
-  std::int64_t gradients = 0;  ///< bytes of its buckets
+  /// Bytes of its buckets, and of those that they travel in where that is another type and the
+  /// stage has several ranks.
+  std::int64_t gradients = 0;
   std::int64_t micro_batches = 1;
   bool recompute = false;
 };

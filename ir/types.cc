@@ -33,6 +33,14 @@ std::size_t size_of(DType type) { return entry_of(type).bytes; }
 std::string_view name_of(DType type) { return entry_of(type).name; }
 bool is_floating(DType type) { return entry_of(type).floating; }
 
+DType travelling_type(DType held, std::optional<DType> wire_type) {
+  return held == DType::kFp32 ? wire_type.value_or(held) : held;
+}
+
+bool is_wire_type(std::optional<DType> type) {
+  return type == DType::kFp16 || type == DType::kBf16;
+}
+
 std::optional<DType> dtype_named(std::string_view name) {
   for (const DTypeEntry& entry : kDTypes) {
     if (entry.name == name) return entry.type;

@@ -183,9 +183,7 @@ class FlowChooser {
   std::int64_t bytes_of(const Bucket& bucket) const {
     std::int64_t bytes = 0;
     for (const TensorId id : bucket.parameters) {
-      const Tensor& parameter = problem_.graph.tensor(id);
-      bytes += elements_at(parameter.shape, 1) * static_cast<std::int64_t>(size_of(held_type(
-                                                     parameter.type, problem_.training.precision)));
+      bytes += gradient_of(problem_, id).travelling_bytes;
     }
     return bytes;
   }

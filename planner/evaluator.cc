@@ -78,13 +78,14 @@ class Evaluator::Impl {
                              bool recompute) {
     load_memory(strategy);
     const StageMemory& memory =
-        stages_.memory(info(stage), samples, strategy.micro_batches, recompute);
+        stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
     return programs_->memory[at(stage)].peak_bytes(memory);
   }
 
  private:
   struct BucketNow {
-    std::int64_t bytes = 0, elements = 0, tensors = 0;
+    std::int64_t bytes = 0;  // that travel
+    std::int64_t elements = 0, tensors = 0;
     int stage = 0;
     int first = 0;  // in StageInfo::firsts: of its last gradient
     AllReduce algorithm = AllReduce::kRing;
@@ -164,8 +165,8 @@ class Evaluator::Impl {
       OpId first = std::numeric_limits<OpId>::max();
       for (const TensorId id : bucket.parameters) {
         const StageInfo::Parameter& parameter = stages_.parameter(id);
-        now.bytes += parameter.bytes;
-        now.elements += parameter.elements;
+        now.bytes += parameter.gradient.travelling_bytes;
+        now.elements += parameter.gradient.elements;
         first = std::min(first, parameter.first);
       }
       now.first = info(bucket.stage).index_of(first);
@@ -288,8 +289,9 @@ class Evaluator::Impl {
   std::int64_t most_lacking() {
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const Equals& equal : equals_) {
-      const StageMemory& memory = stages_.memory(
-          info(equal.stage), equal.samples, strategy_->micro_batches, spec(equal.stage).recompute);
+      const StageSpec& of = spec(equal.stage);
+      const StageMemory& memory = stages_.memory(info(equal.stage), of, equal.samples,
+                                                 strategy_->micro_batches, of.recompute);
       const std::int64_t peak = programs_->memory[at(equal.stage)].peak_bytes(memory);
       most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }

@@ -53,9 +53,7 @@ StageTable::StageTable(const Problem& problem)
     StageInfo::Parameter parameter;
     parameter.id = id;
     parameter.first = tensor.consumers.front();
-    parameter.elements = elements_at(tensor.shape, 1);
-    parameter.held = held_type(tensor.type, problem.training.precision);
-    parameter.bytes = parameter.elements * static_cast<std::int64_t>(size_of(parameter.held));
+    parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
     parameters_.push_back(parameter);
   }
@@ -142,7 +140,8 @@ void StageTable::add_parameters(StageInfo& stage) const {
   std::stable_sort(stage.parameters.begin(), stage.parameters.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const StageInfo::Parameter& parameter : stage.parameters) {
-    stage.parts.gradients += parameter.bytes;
+    stage.held_bytes += parameter.gradient.held_bytes;
+    stage.rounded_bytes += parameter.gradient.rounded_bytes;
     if (stage.firsts.empty() || stage.firsts.back() != parameter.first) {
       stage.firsts.push_back(parameter.first);
     }
@@ -153,8 +152,8 @@ StageInfo::Group StageTable::group(const StageInfo& stage, std::size_t first,
                                    std::size_t count) const {
   StageInfo::Group group;
   for (std::size_t i = first; i < first + count; ++i) {
-    group.bytes += stage.parameters[i].bytes;
-    group.elements += stage.parameters[i].elements;
+    group.bytes += stage.parameters[i].gradient.travelling_bytes;
+    group.elements += stage.parameters[i].gradient.elements;
   }
   group.tensors = static_cast<std::int64_t>(count);
   group.first = stage.index_of(stage.parameters[first + count - 1].first);
@@ -169,14 +168,16 @@ const StageInfo::Groups& StageTable::packed(StageInfo& stage, std::int64_t bucke
   std::int64_t bytes = 0;
   const std::vector<StageInfo::Parameter>& parameters = stage.parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const bool full = i > first && (bytes == 0 || parameters[i].held != parameters[i - 1].held ||
-                                    bytes + parameters[i].bytes > bucket_bytes);
+    const GradientSize& gradient = parameters[i].gradient;
+    const bool full =
+        i > first && (bytes == 0 || gradient.held != parameters[i - 1].gradient.held ||
+                      bytes + gradient.travelling_bytes > bucket_bytes);
     if (full) {
       groups.push_back(group(stage, first, i - first));
       first = i;
       bytes = 0;
     }
-    bytes += parameters[i].bytes;
+    bytes += gradient.travelling_bytes;
   }
   if (first < parameters.size()) groups.push_back(group(stage, first, parameters.size() - first));
   remembered_ += groups.size() * sizeof(StageInfo::Group);
@@ -207,8 +208,9 @@ const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec
   std::vector<ReadyGradient> gradients;
   gradients.reserve(stage.parameters.size());
   for (const StageInfo::Parameter& parameter : stage.parameters) {
-    gradients.push_back({slowest->gradients[at(stage.index_of(parameter.first))], parameter.bytes,
-                         static_cast<int>(parameter.held)});
+    gradients.push_back({slowest->gradients[at(stage.index_of(parameter.first))],
+                         parameter.gradient.travelling_bytes,
+                         static_cast<int>(parameter.gradient.held)});
   }
   std::size_t first = 0;
   for (const int count : schedule_buckets(gradients, lines)) {
@@ -260,15 +262,18 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const OpTimes& tim
   return seconds;
 }
 
-const StageMemory& StageTable::memory(StageInfo& stage, std::int64_t samples,
+const StageMemory& StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
                                       std::int64_t micro_batches, bool recompute) {
+  const bool several = spec.devices.size() > 1;
   const std::uint64_t key = key_of(samples, micro_batches, recompute);
-  const auto found = stage.memory.find(key);
-  if (found != stage.memory.end()) return found->second;
+  auto& known = stage.memory[several ? 1 : 0];
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  stage.parts.gradients = stage.held_bytes + (several ? stage.rounded_bytes : 0);
   stage.parts.micro_batches = micro_batches;
   stage.parts.recompute = recompute;
   remembered_ += sizeof(StageMemory);
-  return stage.memory.emplace(key, memory_model_.of(stage.parts, samples)).first->second;
+  return known.emplace(key, memory_model_.of(stage.parts, samples)).first->second;
 }
 
 }  // namespace agpcs

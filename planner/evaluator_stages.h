@@ -8,6 +8,7 @@
 #include "planner/bucket_schedule.h"
 #include "planner/problem.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -27,18 +28,19 @@ struct StageSeconds {
 
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< but for micro_batches and recompute
+  StageParts parts;  ///< but for gradients, micro_batches and recompute
   struct Parameter {
     TensorId id = kNone;
     OpId first = kNone;  ///< its first consumer, whose backward completes its gradient
-    std::int64_t elements = 0, bytes = 0;
-    DType held = DType::kFp32;
+    GradientSize gradient;
   };
   std::vector<Parameter> parameters;  ///< trained, in the order in which backward completes them
-  std::vector<OpId> firsts;           ///< their first consumers, descending, each once
+  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< of all their gradients
+  std::vector<OpId> firsts;                        ///< their first consumers, descending, each once
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
-    std::int64_t bytes = 0, elements = 0, tensors = 0;
+    std::int64_t bytes = 0;  ///< that travel
+    std::int64_t elements = 0, tensors = 0;
     int first = 0;  ///< in `firsts`: of its last gradient
   };
   using Groups = std::vector<Group>;
@@ -47,7 +49,8 @@ struct StageInfo {
   std::map<std::pair<std::uint64_t, std::uint64_t>, Groups> scheduled;
 
   std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
-  std::unordered_map<std::uint64_t, StageMemory> memory;  ///< by samples, micro-batches, recompute
+  /// By samples, micro-batches, recompute; of a stage of one device, then of one of several.
+  std::array<std::unordered_map<std::uint64_t, StageMemory>, 2> memory;
 
   /// Index in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
@@ -84,8 +87,9 @@ class StageTable {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
   const StageSeconds& seconds(StageInfo& stage, int kind, std::int64_t samples, bool recompute);
-  const StageMemory& memory(StageInfo& stage, std::int64_t samples, std::int64_t micro_batches,
-                            bool recompute);
+  /// Of one of the replicas of `spec`, with so many samples of a micro-batch.
+  const StageMemory& memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
+                            std::int64_t micro_batches, bool recompute);
 
   /// Buckets of at most `bucket_bytes`, first completed gradient first; a larger gradient has its
   /// own, and gradients of different types do not share one.

@@ -17,8 +17,8 @@ inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
 /// Groups the gradients of each stage in the order in which the backward pass completes them: that
 /// of a parameter is complete when its first user has run backward. Gradients of different types do
 /// not share a bucket.
-/// - `bucket_bytes` > 0: packs them into buckets of at most so many bytes; a larger gradient has
-///   one of its own.
+/// - `bucket_bytes` > 0: packs them into buckets of at most so many bytes, as they travel; a larger
+///   gradient has one of its own.
 /// - 0: the buckets whose last all-reduce ends first after the last backward pass of the stage's
 ///   slowest replica, fewest of them (planner/bucket_schedule.h). Each all-reduce takes what its
 ///   best algorithm takes alone: what stages do to each other on shared links does not count.

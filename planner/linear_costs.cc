@@ -59,13 +59,17 @@ void PieceSums::sum_seconds() {
 
 void PieceSums::sum_gradients() {
   const std::vector<GradientSum> by_block = gradients_of_blocks(problem_);
-  gradients_ = {0};
+  gradients_ = held_ = rounded_ = {0};
   for (int p = 0; p < pieces(); ++p) {
-    double sum = gradients_.back();
+    double sum = gradients_.back(), held = held_.back(), rounded = rounded_.back();
     for (int block = bounds_[at(p)]; block < bounds_[at(p) + 1]; ++block) {
       sum += static_cast<double>(by_block[at(block)].bytes);
+      held += static_cast<double>(by_block[at(block)].held_bytes);
+      rounded += static_cast<double>(by_block[at(block)].rounded_bytes);
     }
     gradients_.push_back(sum);
+    held_.push_back(held);
+    rounded_.push_back(rounded);
   }
 }
 
@@ -88,7 +92,7 @@ void PieceSums::sum_memory() {
   resident_ = kept_ = {0};
   extra_.assign(at(pieces()), std::vector<double>(at(pieces())));
   for (int p = 0; p < pieces(); ++p) {
-    parts[at(p)].gradients = static_cast<std::int64_t>(gradients_[at(p) + 1] - gradients_[at(p)]);
+    parts[at(p)].gradients = static_cast<std::int64_t>(held_[at(p) + 1] - held_[at(p)]);
     const StageMemory m = model.of(parts[at(p)], samples_);
     const double received = static_cast<double>(m.received - m.received_and_free) / samples;
     resident_.push_back(resident_.back() +
@@ -204,7 +208,9 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
 
 bool LinearCosts::fits(int i, int j, const Members& group, double rate, int later,
                        bool recompute) const {
-  const double resident = sums_.resident_[at(j)] - sums_.resident_[at(i)];
+  double resident = sums_.resident_[at(j)] - sums_.resident_[at(i)];
+  const bool several = group.size() > 1 || group.front().devices > 1;
+  if (several) resident += sums_.rounded_[at(j)] - sums_.rounded_[at(i)];
   const double kept = sums_.kept_[at(j)] - sums_.kept_[at(i)] + sums_.received_[at(i)];
   const double in_flight = std::min(micro_batches_, later + 1.0);
   const double of_sample =

@@ -39,7 +39,8 @@ class PieceSums {
   std::vector<int> bounds_;
   std::int64_t samples_ = 1;                // at which times and memory are taken
   std::vector<std::vector<Line>> seconds_;  // by kind, prefix sums
-  std::vector<double> gradients_;           // bytes, prefix sums
+  std::vector<double> gradients_;           // bytes that travel, prefix sums
+  std::vector<double> held_, rounded_;      // bytes of gradients in memory, prefix sums
   std::vector<double> resident_;            // bytes, prefix sums
   std::vector<double> kept_;      // bytes of a sample, prefix sums; without what is received
   std::vector<double> received_;  // bytes of a sample that a piece keeps of what it receives

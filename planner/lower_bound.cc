@@ -33,9 +33,10 @@ void lower(LowerBound& bound, const LowerBound& way) {
 
 /// What is trained: updated at least once.
 struct Trained {
-  std::int64_t elements = 0, tensors = 0, bytes = 0;
+  std::int64_t elements = 0, tensors = 0, held_bytes = 0;
+  std::int64_t bytes = 0;                         // that travel
   OpId first = std::numeric_limits<OpId>::max();  // consumer: its gradient is the last
-  std::int64_t last_bytes = 0;                    // of that gradient
+  std::int64_t last_bytes = 0;                    // of that gradient, which travel
 };
 
 /// Latencies and bandwidths that no message is better than.
@@ -84,16 +85,15 @@ class Bounder {
     for (const TensorId id : problem_.graph.parameters()) {
       const Tensor& tensor = problem_.graph.tensor(id);
       if (!tensor.needs_gradient || tensor.consumers.empty()) continue;
-      const std::int64_t elements = elements_at(tensor.shape, 1);
-      const DType held = held_type(tensor.type, problem_.training.precision);
-      const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(held));
-      parameters_.push_back(elements);
-      trained_.elements += elements;
-      trained_.bytes += bytes;
+      const GradientSize gradient = gradient_of(problem_, id);
+      parameters_.push_back(gradient.elements);
+      trained_.elements += gradient.elements;
+      trained_.bytes += gradient.travelling_bytes;
+      trained_.held_bytes += gradient.held_bytes;
       ++trained_.tensors;
       if (tensor.consumers.front() >= trained_.first) continue;
       trained_.first = tensor.consumers.front();
-      trained_.last_bytes = bytes;
+      trained_.last_bytes = gradient.travelling_bytes;
     }
   }
 
@@ -222,10 +222,11 @@ class Bounder {
     return counts;
   }
 
+  /// On every device, alone or not: without what gradients are rounded to.
   std::int64_t resident_bytes() const {
     StageParts parts;
     parts.ops = all_ops(problem_);
-    parts.gradients = trained_.bytes;
+    parts.gradients = trained_.held_bytes;
     StageMemoryModel model(problem_.graph, problem_.training);
     const StageMemory memory = model.of(parts, 1);
     return memory.parameters + memory.gradients + memory.optimizer;

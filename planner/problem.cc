@@ -1,12 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/problem.h"
 
+#include "ir/plan_graph.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 namespace agpcs {
+
+namespace {
+
+/// A wire type is for fp32 gradients: there have to be some.
+Status check_wire_type(const Problem& problem) {
+  const Training& training = problem.training;
+  if (!training.wire_type) return {};
+  const std::vector<TensorId> parameters = problem.graph.parameters();
+  const bool rounds = std::any_of(parameters.begin(), parameters.end(), [&](TensorId id) {
+    return problem.graph.tensor(id).needs_gradient && gradient_of(problem, id).held == DType::kFp32;
+  });
+  if (rounds) return {};
+  return {StatusCode::kUsage,
+          fmt::format("wire type {}, but no gradients are fp32, in precision {}\n  hint: without "
+                      "--wire-type gradients travel as they are",
+                      name_of(*training.wire_type), training.precision)};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluster,
                                                      Training training,
@@ -33,6 +54,7 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   problem->cluster = std::move(cluster);
   problem->training = std::move(training);
   problem->options = options;
+  AGPCS_RETURN_IF_ERROR(check_wire_type(*problem));
   AGPCS_TRY(problem->costs, CostTable::make(problem->graph, problem->cluster, problem->training));
   const std::int64_t samples =
       std::max<std::int64_t>(1, problem->training.batch / problem->cluster.device_count());
@@ -40,6 +62,18 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
   blocks.most_blocks = options.most_blocks;
   problem->blocks = make_blocks(problem->graph, samples, problem->training.precision, blocks);
   return std::unique_ptr<const Problem>(std::move(problem));
+}
+
+GradientSize gradient_of(const Problem& problem, TensorId parameter) {
+  const Tensor& tensor = problem.graph.tensor(parameter);
+  GradientSize size;
+  size.held = held_type(tensor.type, problem.training.precision);
+  size.elements = elements_at(tensor.shape, 1);
+  const DType travels = travelling_type(size.held, problem.training.wire_type);
+  size.held_bytes = size.elements * static_cast<std::int64_t>(size_of(size.held));
+  size.travelling_bytes = size.elements * static_cast<std::int64_t>(size_of(travels));
+  size.rounded_bytes = travels == size.held ? 0 : size.travelling_bytes;
+  return size;
 }
 
 }  // namespace agpcs

@@ -12,6 +12,7 @@
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/types.h>
 
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,8 @@ struct ProblemOptions {
 struct Problem {
   /// `graph` is a training graph (loss attached, backward derived). Errors: no batch or one of
   /// more than kMostSamples, a number of micro-batches that does not divide it or is more than
-  /// kMostMicroBatches, a device kind without a peak for the precision.
+  /// kMostMicroBatches, a device kind without a peak for the precision; kUsage: a wire type, and no
+  /// gradient of fp32.
   /// Cost: O(operators + edges).
   static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
                                                      Training training,
@@ -53,6 +55,17 @@ struct Problem {
  private:
   Problem() = default;
 };
+
+/// The gradient of a trained parameter.
+struct GradientSize {
+  DType held = DType::kFp32;
+  std::int64_t elements = 0;
+  std::int64_t held_bytes = 0;
+  std::int64_t travelling_bytes = 0;  ///< while it is summed over devices
+  /// In memory besides, where it is summed over devices: what it is rounded to for that.
+  std::int64_t rounded_bytes = 0;
+};
+GradientSize gradient_of(const Problem& problem, TensorId parameter);
 
 /// A strategy with its plan and what the simulator says of it.
 struct Evaluated {

@@ -411,11 +411,12 @@ std::vector<GradientSum> gradients_of_blocks(const Problem& problem) {
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& parameter = problem.graph.tensor(id);
     if (!parameter.needs_gradient) continue;
-    const DType held = held_type(parameter.type, problem.training.precision);
-    const std::int64_t elements = elements_at(parameter.shape, 1);
+    const GradientSize gradient = gradient_of(problem, id);
     GradientSum& sum = sums[at(problem.blocks.block_of[at(parameter.consumers.front())])];
-    sum.bytes += elements * static_cast<std::int64_t>(size_of(held));
-    sum.elements += elements;
+    sum.bytes += gradient.travelling_bytes;
+    sum.held_bytes += gradient.held_bytes;
+    sum.rounded_bytes += gradient.rounded_bytes;
+    sum.elements += gradient.elements;
     ++sum.tensors;
   }
   return sums;

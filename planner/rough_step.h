@@ -28,7 +28,9 @@ struct RoughStep {
 
 /// Gradients of a block, or of a stage.
 struct GradientSum {
-  std::int64_t bytes = 0, elements = 0, tensors = 0;
+  std::int64_t bytes = 0;  ///< that travel
+  std::int64_t elements = 0, tensors = 0;
+  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< in memory (GradientSize)
 };
 
 /// Not for concurrent use. Refers to `problem`.

@@ -282,8 +282,7 @@ class MoveLister {
 
   bool can_merge(const Bucket& a, const Bucket& b) const {
     const auto held = [&](const Bucket& bucket) {
-      return held_type(problem_.graph.tensor(bucket.parameters.front()).type,
-                       problem_.training.precision);
+      return gradient_of(problem_, bucket.parameters.front()).held;
     };
     return held(a) == held(b);
   }

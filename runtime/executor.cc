@@ -13,6 +13,17 @@ Status stateless(const StateItem& item) {
 
 }  // namespace
 
+Result<Buffer> Executor::round_bucket(int /*bucket*/, DType type) {
+  return Status(StatusCode::kUnavailable,
+                fmt::format("the executor does not round gradients to {} on its accelerator\n"
+                            "  hint: plan without --wire-type",
+                            name_of(type)));
+}
+
+Status Executor::widen_bucket(int bucket) {
+  return internal_error(fmt::format("bucket {} was never rounded", bucket));
+}
+
 Status Executor::read_state(const StateItem& item, std::int64_t /*first*/, std::int64_t /*count*/,
                             float* /*out*/) const {
   return stateless(item);

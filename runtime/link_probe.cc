@@ -222,8 +222,7 @@ class TrafficCounter {
   void add_bucket(const PlanBucket& bucket) {
     const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
     const auto members = static_cast<double>(stage.ranks.size());
-    const double bytes =
-        static_cast<double>(bucket.elements()) * static_cast<double>(size_of(bucket.type));
+    const auto bytes = static_cast<double>(travelling_bytes(plan_.training, bucket));
     if (bucket.flow < 0) {  // a ring's: every rank sends 2 (n - 1) parts of n
       return add_ring(stage, 2 * (members - 1) / members * bytes, 2 * (members - 1));
     }

@@ -32,9 +32,7 @@ ReducerStats ReducerBase::stats() const {
   return stats_;
 }
 
-DType ReducerBase::wire_of(DType type) const {
-  return type == DType::kFp32 ? options_.wire_type.value_or(type) : type;
-}
+DType ReducerBase::wire_of(DType type) const { return travelling_type(type, options_.wire_type); }
 
 Status ReducerBase::admit(int index, const Buffer& buffer, bool as_declared) {
   Status status = came_.check(index, buffer, as_declared);

@@ -4,6 +4,7 @@
 // It waits only where a computation needs one of them, and at the end of the step.
 #include "runtime/finite.h"
 #include "runtime/flat_program.h"
+#include "runtime/gradient_rounding.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
 #include "runtime/plan_exchange.h"
@@ -33,8 +34,8 @@ constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRe
 
 class PlanReplayer final : public Replayer, private GradientListener {
  public:
-  PlanReplayer(const Plan& plan, int rank, FlatProgram program, Transport& transport,
-               Executor& executor, const ReplayOptions& options);
+  PlanReplayer(const Plan& plan, int rank, FlatProgram program, GradientRounding rounding,
+               Transport& transport, Executor& executor, const ReplayOptions& options);
   ~PlanReplayer() override;
   PlanReplayer(const PlanReplayer&) = delete;
   PlanReplayer& operator=(const PlanReplayer&) = delete;
@@ -68,6 +69,9 @@ class PlanReplayer final : public Replayer, private GradientListener {
   Status compute(const FlatInstruction& instruction);
   Status check_loss() const;
   Status check_gradient(int bucket);
+  /// Brings all sums that travelled in a wire type back, each as soon as it is there.
+  bool take_sums();
+  Status take_sum(int bucket);
   void bucket_ready(int bucket) override;
   /// Posts what has all that it waits for, as far as it is its turn.
   void post();
@@ -91,6 +95,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   const int world_;
   const std::int64_t statistics_every_;
   const std::vector<PlanBucket> buckets_;  // of all stages
+  GradientRounding rounding_;
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;
@@ -114,13 +119,15 @@ class PlanReplayer final : public Replayer, private GradientListener {
   std::size_t report_at_ = kNoInstruction;
 };
 
-PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program, Transport& transport,
-                           Executor& executor, const ReplayOptions& options)
+PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program,
+                           GradientRounding rounding, Transport& transport, Executor& executor,
+                           const ReplayOptions& options)
     : program_(std::move(program)),
       name_(rank_name(plan, rank)),
       world_(world_group(plan)),
       statistics_every_(plan.training.statistics_every),
       buckets_(plan.buckets),
+      rounding_(std::move(rounding)),
       transport_(transport),
       executor_(executor),
       options_(options),
@@ -242,6 +249,7 @@ bool PlanReplayer::compute_step() {
 }
 
 bool PlanReplayer::await(const FlatInstruction& instruction) {
+  if (instruction.id.opcode == Opcode::kUpdate && !take_sums()) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
     if (awaited != kNoInstruction && !order_after(stream, awaited)) return false;
@@ -266,6 +274,9 @@ Status PlanReplayer::compute(const FlatInstruction& instruction) {
 constexpr const char* kNotFiniteHint =
     "hint: look at the samples of this step, lower the learning rate, or train on with --allow-nan";
 
+constexpr const char* kBeyondFp16Hint =
+    "hint: fp16 holds at most 65504, bf16 as much as fp32: plan with --wire-type bf16, or without";
+
 // Where a device computes the host waits for it here, and posts nothing meanwhile. No plan can hang
 // by that: verify_plan proves each for ranks that issue nothing until a computation is over.
 Status PlanReplayer::check_loss() const {
@@ -285,11 +296,41 @@ Status PlanReplayer::check_gradient(int bucket) {
                                    kNotFiniteHint));
 }
 
+// While later buckets are on their way.
+bool PlanReplayer::take_sums() {
+  for (const std::size_t index : stream(StreamKind::kCollective)) {
+    const FlatInstruction& instruction = at(index);
+    if (instruction.id.opcode != Opcode::kAllReduce) continue;
+    if (rounding_.rounded(instruction.id.object) == nullptr) continue;
+    if (!order_after(Stream::kCollective, index)) return false;
+    const Status taken = take_sum(instruction.id.object);
+    if (taken.ok()) continue;
+    fail(instruction.name, taken);
+    return false;
+  }
+  return true;
+}
+
+// Sums may be beyond what the wire type holds, though no gradient was: on all ranks, and before
+// they spoil a parameter.
+Status PlanReplayer::take_sum(int bucket) {
+  AGPCS_RETURN_IF_ERROR(rounding_.widen(bucket, executor_));
+  if (!options_.check_finite) return {};
+  AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
+  const NotFinite found = find_not_finite(buffer);
+  if (found.count == 0) return {};
+  const DType wire = rounding_.rounded(bucket)->type;
+  return invalid_input(fmt::format("step {}: summed in {}, {}\n  {}", step_, name_of(wire),
+                                   describe(buckets_[static_cast<std::size_t>(bucket)], found),
+                                   wire == DType::kFp16 ? kBeyondFp16Hint : kNotFiniteHint));
+}
+
 // Within backward: the bucket's reduction is posted as soon as it is its turn, while backward goes
 // on.
 void PlanReplayer::bucket_ready(int bucket) {
-  const Status finite = check_gradient(bucket);
-  if (!finite.ok()) return fail(at(stream(StreamKind::kCompute)[computed_]).name, finite);
+  Status status = check_gradient(bucket);
+  if (status.ok()) status = rounding_.round(bucket, executor_);
+  if (!status.ok()) return fail(at(stream(StreamKind::kCompute)[computed_]).name, status);
   ready_[static_cast<std::size_t>(bucket)] = 1;
   post();
 }
@@ -349,6 +390,7 @@ Result<Buffer> PlanReplayer::buffer_of(const FlatInstruction& instruction, std::
     case Opcode::kReport:
       return report_buffer();
     case Opcode::kAllReduce:
+      if (const Buffer* rounded = rounding_.rounded(object)) return *rounded;
       return executor_.bucket(object);
     case Opcode::kSendGradient:
     case Opcode::kRecvGradient:
@@ -461,8 +503,9 @@ Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& t
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
-  return std::unique_ptr<Replayer>(
-      std::make_unique<PlanReplayer>(plan, rank, std::move(program), transport, executor, options));
+  AGPCS_TRY(GradientRounding rounding, GradientRounding::make(plan, program, executor));
+  return std::unique_ptr<Replayer>(std::make_unique<PlanReplayer>(
+      plan, rank, std::move(program), std::move(rounding), transport, executor, options));
 }
 
 }  // namespace

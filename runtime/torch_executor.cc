@@ -66,6 +66,8 @@ class StageExecutor final : public TorchExecutor {
     return guarded("a cut's gradient", [&] { return cuts_.gradient(cut, transfer, micro_batch); });
   }
   Result<Buffer> bucket(int bucket) override;
+  Result<Buffer> round_bucket(int bucket, DType type) override;
+  Status widen_bucket(int bucket) override;
   double loss() const override;
   InstructionTime time_of(const InstructionId& id) override;
   double probe(double seconds) override;
@@ -427,6 +429,23 @@ Result<Buffer> StageExecutor::bucket(int bucket) {
   if (!gradient.defined())
     return internal_error(fmt::format("bucket {} is not of this stage", bucket));
   return Buffer{gradient.data_ptr(), gradient.nbytes(), DType::kFp32, gradient.is_cuda()};
+}
+
+Result<Buffer> StageExecutor::round_bucket(int bucket, DType type) {
+  return guarded("rounding gradients", [&]() -> Result<Buffer> {
+    const at::Tensor rounded =
+        parameters_.round(bucket, type == DType::kFp16 ? at::kHalf : at::kBFloat16);
+    if (!rounded.defined())
+      return internal_error(fmt::format("bucket {} is not of this stage", bucket));
+    return Buffer{rounded.data_ptr(), rounded.nbytes(), type, rounded.is_cuda()};
+  });
+}
+
+Status StageExecutor::widen_bucket(int bucket) {
+  return guarded("widening gradients", [&]() -> Status {
+    parameters_.widen(bucket);
+    return {};
+  });
 }
 
 Status StageExecutor::observe(OperatorObserver* observer) {

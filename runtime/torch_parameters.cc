@@ -212,6 +212,26 @@ at::Tensor StageParameters::gradient(int bucket) const {
   return {};
 }
 
+StageParameters::Flat* StageParameters::flat_of(int bucket) {
+  const auto found = std::find_if(flats_.begin(), flats_.end(),
+                                  [&](const Flat& flat) { return flat.bucket == bucket; });
+  return found == flats_.end() ? nullptr : &*found;
+}
+
+at::Tensor StageParameters::round(int bucket, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  Flat* const flat = flat_of(bucket);
+  if (flat == nullptr) return {};
+  if (!flat->rounded.defined()) flat->rounded = at::empty_like(flat->gradient, type);
+  return flat->rounded.copy_(flat->gradient);
+}
+
+void StageParameters::widen(int bucket) {
+  const at::NoGradGuard no_grad;
+  Flat* const flat = flat_of(bucket);
+  if (flat != nullptr && flat->rounded.defined()) flat->gradient.copy_(flat->rounded);
+}
+
 std::vector<StateItem> StageParameters::state() const {
   std::vector<StateItem> items;
   items.reserve(pieces_.size());

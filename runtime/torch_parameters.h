@@ -53,6 +53,11 @@ class StageParameters {
   void update(const Optimizer& optimizer, std::int64_t step);
   /// The flat gradient of plan bucket `bucket`; undefined when it is not this stage's.
   at::Tensor gradient(int bucket) const;
+  /// The flat gradient of plan bucket `bucket` rounded to `type`, always in the same memory;
+  /// undefined when it is not this stage's.
+  at::Tensor round(int bucket, at::ScalarType type);
+  /// The bucket's gradient from what `round` gave, which other ranks have been added to.
+  void widen(int bucket);
 
   /// All that is learned, in the order of `tensors`: "value", then what the optimizer remembers.
   /// Elements are words of four bytes: an integer or fp64 tensor, which no bucket has, goes by its
@@ -67,6 +72,7 @@ class StageParameters {
   struct Flat {
     int bucket = 0;              // index into Plan::buckets
     at::Tensor value, gradient;  // flat, same layout
+    at::Tensor rounded;          // the gradient, once asked for
     at::Tensor first, second;    // momentum, or Adam's moments; undefined: the optimizer has none
     int members = 0;
     int missing = 0;  // gradients still to come in the last backward
@@ -74,6 +80,7 @@ class StageParameters {
   };
   Status add_bucket(const Graph& graph, const PlanBucket& bucket, int index,
                     const std::unordered_map<std::string, TensorId>& by_name, at::Device device);
+  Flat* flat_of(int bucket);
   void add_member(TensorId id, std::size_t flat, std::int64_t offset, at::Tensor initial);
   void gradient_ready(std::size_t flat);
 

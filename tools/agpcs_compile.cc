@@ -86,6 +86,11 @@ void add_input_options(CLI::App& app, Arguments& a) {
       ->allow_extra_args(false);
   app.add_option("--precision", a.compile.precision,
                  joined(precision_words()) + " (default: training.precision)");
+  app.add_option(
+      "--wire-type", a.compile.wire_type,
+      joined(wire_type_words()) +
+          ": what fp32 gradients are rounded to while they are summed over devices, half "
+          "the bytes (default: they travel as they are)");
   app.add_option("--loss", a.loss, joined(loss_words()) + " (default: training.loss)");
   app.add_option("--loss-output", a.loss_outputs,
                  "NAME or NAME=WEIGHT: a model output that the loss is attached to")

@@ -65,6 +65,11 @@ const std::vector<std::string>& precision_words() {
   return words;
 }
 
+const std::vector<std::string>& wire_type_words() {
+  static const std::vector<std::string> words = {"fp16", "bf16"};
+  return words;
+}
+
 const std::vector<std::string>& all_reduce_words() {
   static const std::vector<std::string> words = {"auto", "ring", "hierarchical", "tree", "flow"};
   return words;
@@ -90,6 +95,10 @@ Status check_compile_options(const CompileOptions& options) {
   if (!options.precision.empty()) {
     AGPCS_RETURN_IF_ERROR(
         check_word(options.precision, "precision", "precisions", precision_words()));
+  }
+  if (!options.wire_type.empty()) {
+    AGPCS_RETURN_IF_ERROR(
+        check_word(options.wire_type, "wire type", "wire types", wire_type_words()));
   }
   AGPCS_RETURN_IF_ERROR(
       check_word(options.all_reduce, "all-reduce", "all-reduces", all_reduce_words()));

@@ -15,6 +15,7 @@ namespace agpcs {
 
 const std::vector<std::string>& loss_words();
 const std::vector<std::string>& precision_words();
+const std::vector<std::string>& wire_type_words();
 const std::vector<std::string>& all_reduce_words();
 
 /// kUsage, with the nearest word as a hint, where `word` is none of `choices`.

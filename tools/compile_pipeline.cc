@@ -22,6 +22,7 @@ Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
   ClusterFile& file = calibrated.file;
   if (options.batch > 0) file.training.batch = options.batch;
   if (!options.precision.empty()) file.training.precision = options.precision;
+  if (!options.wire_type.empty()) file.training.wire_type = dtype_named(options.wire_type);
   if (options.loss) file.training.loss = *options.loss;
   return calibrated;
 }

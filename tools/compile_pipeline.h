@@ -27,6 +27,7 @@ struct CompileOptions {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::int64_t batch = 0;  ///< 0: training.batch of the cluster file; the same for what is empty
   std::string precision;
+  std::string wire_type;  ///< "fp16", "bf16"; empty: gradients travel as they are
   std::optional<Loss> loss;
   ProblemOptions problem;
   std::uint64_t seed = 0;

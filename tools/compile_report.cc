@@ -329,7 +329,10 @@ std::string compile_json(const Compiled& compiled, const std::string& plan_file)
   json.key("plan").value(plan_file);
   json.key("batch").value(plan.training.batch).key("micro_batches").value(plan.micro_batches);
   json.key("schedule").value(name_of(plan.schedule));
-  json.key("precision").value(plan.training.precision).key("seed").value(plan.made_by.seed);
+  json.key("precision").value(plan.training.precision).key("wire_type");
+  const std::optional<DType> wire = plan.training.wire_type;
+  wire ? json.value(name_of(*wire)) : json.null();
+  json.key("seed").value(plan.made_by.seed);
   json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
   json.key("evaluations").value(plan.made_by.evaluations);
   json.key("interrupted").value(plan.made_by.interrupted).key("seed_step_seconds");

@@ -216,7 +216,7 @@ std::string buckets_table(const Plan& plan) {
   for (const PlanBucket& bucket : plan.buckets) {
     if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() == 1) continue;
     BucketSum& sum = sums[{bucket.stage, bucket.algorithm, algorithm_text(plan, bucket)}];
-    const auto bytes = bucket.elements() * static_cast<std::int64_t>(size_of(bucket.type));
+    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
     sum.least = sum.count == 0 ? bytes : std::min(sum.least, bytes);
     sum.most = std::max(sum.most, bytes);
     sum.bytes += bytes;

@@ -29,6 +29,7 @@ void write_training(JsonWriter& json, const Plan& plan) {
   json.key("batch").value(t.batch).key("micro_batches").value(plan.micro_batches);
   json.key("schedule").value(name_of(plan.schedule)).key("precision").value(t.precision);
   json.key("statistics_every").value(t.statistics_every);
+  if (t.wire_type) json.key("wire_type").value(name_of(*t.wire_type));
   json.key("loss").begin_object().key("kind").value(t.loss.kind).key("outputs").begin_object();
   for (const auto& [output, weight] : t.loss.outputs) json.key(output).value(weight);
   json.end_object().end_object();

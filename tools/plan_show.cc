@@ -37,6 +37,7 @@ std::string training_line(const Plan& plan) {
   }
   text += fmt::format("; {} with learning rate {}", t.optimizer.kind, t.optimizer.learning_rate);
   if (t.optimizer.momentum != 0) text += fmt::format(", momentum {}", t.optimizer.momentum);
+  if (t.wire_type) text += fmt::format("; gradients travel in {}", name_of(*t.wire_type));
   return text;
 }
 
@@ -107,10 +108,12 @@ std::string passes_text(const Program& program) {
 }
 
 std::string bucket_text(const Plan& plan, const PlanBucket& bucket, bool alone) {
-  const auto bytes = static_cast<std::int64_t>(size_of(bucket.type)) * bucket.elements();
-  std::string text = fmt::format("    {:<5} {}, {}: {}", bucket.name,
-                                 alone ? "not reduced" : algorithm_text(plan, bucket),
-                                 byte_figure(bytes), bucket.members.front().parameter);
+  const DType travels = travelling_type(bucket.type, plan.training.wire_type);
+  const bool rounded = !alone && travels != bucket.type;
+  std::string text = fmt::format(
+      "    {:<5} {}, {}{}: {}", bucket.name, alone ? "not reduced" : algorithm_text(plan, bucket),
+      byte_figure(rounded ? travelling_bytes(plan.training, bucket) : bucket.bytes()),
+      rounded ? fmt::format(" in {}", name_of(travels)) : "", bucket.members.front().parameter);
   if (bucket.members.size() > 1) {
     text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
                         bucket.members.size());

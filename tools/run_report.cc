@@ -60,12 +60,15 @@ double RunReport::samples_per_second(double seconds) const {
 }
 
 void RunReport::start(const std::string& transport) {
+  const std::optional<DType> wire = plan_.training.wire_type;
   if (json_) {
-    console_.out << fmt::format(
-                        R"({{"event": "start", "model": {}, "ranks": {}, "batch": {}, )"
-                        R"("micro_batches": {}, "transport": "{}", "expected_step_seconds": {}}})",
-                        json_string(plan_.model), plan_.rank_count(), plan_.training.batch,
-                        plan_.micro_batches, transport, json_number(expected_seconds_))
+    console_.out << fmt::format(R"({{"event": "start", "model": {}, "ranks": {}, "batch": {}, )"
+                                R"("micro_batches": {}, "wire_type": {}, "transport": "{}", )"
+                                R"("expected_step_seconds": {}}})",
+                                json_string(plan_.model), plan_.rank_count(), plan_.training.batch,
+                                plan_.micro_batches,
+                                wire ? fmt::format("\"{}\"", agpcs::name_of(*wire)) : "null",
+                                transport, json_number(expected_seconds_))
                  << std::endl;
     return;
   }
@@ -73,7 +76,9 @@ void RunReport::start(const std::string& transport) {
                               plan_.training.batch, plan_.micro_batches,
                               plan_.micro_batches == 1 ? "" : "es", plan_.rank_count(),
                               plan_.rank_count() == 1 ? "" : "s", transport)
-               << "  " << layout(plan_) << "\n\n"
+               << "  " << layout(plan_) << "\n"
+               << (wire ? fmt::format("  gradients travel in {}\n", agpcs::name_of(*wire)) : "")
+               << "\n"
                << fmt::format("{:>6}  {:>12}  {:>12}  {:>10}  {:>10}", "step", "loss", "samples/s",
                               "step time", "to plan")
                << std::endl;

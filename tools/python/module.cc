@@ -102,6 +102,7 @@ void bind_options(py::module_& m) {
       .def_readwrite("dims", &Options::dims)
       .def_readwrite("batch", &Options::batch)
       .def_readwrite("precision", &Options::precision)
+      .def_readwrite("wire_type", &Options::wire_type)
       .def("set_loss",
            [](Options& o, std::string kind, std::vector<std::pair<std::string, double>> outputs) {
              o.loss = Loss{std::move(kind), std::move(outputs)};

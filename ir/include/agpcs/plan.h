@@ -16,6 +16,7 @@
 #include <agpcs/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,6 +50,9 @@ struct Training {
   /// Every so many steps the report also carries what ranks measured, so that they notice together
   /// when the hardware is no longer what the plan expects; 0: never.
   std::int64_t statistics_every = 5;
+  /// fp16 or bf16: what fp32 gradients are rounded to while they are summed over ranks; none: they
+  /// travel as they are.
+  std::optional<DType> wire_type;
 };
 
 /// Words (fp64) of a report beside the loss: 2 for the running job's affairs, and for each rank as
@@ -147,7 +151,11 @@ struct PlanBucket {
   std::vector<BucketMember> members;
   int flow = -1;  ///< index into Plan::flows with `kFlow`, else -1
   std::int64_t elements() const;
+  std::int64_t bytes() const;  ///< in memory, in `type`
 };
+
+/// Bytes of a bucket's buffer as it is summed over ranks: in the type that travels.
+std::int64_t travelling_bytes(const Training& training, const PlanBucket& bucket);
 
 enum class Opcode : std::uint8_t {
   kForward,       ///< stage's forward pass of micro-batch

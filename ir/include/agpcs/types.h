@@ -29,6 +29,11 @@ std::size_t size_of(DType type);  ///< bytes per element
 std::string_view name_of(DType type);
 std::optional<DType> dtype_named(std::string_view name);
 bool is_floating(DType type);
+/// What gradients of `held` travel in where `wire_type` (fp16 or bf16; none: as they are) is asked
+/// for: fp32 ones in that, others as they are.
+DType travelling_type(DType held, std::optional<DType> wire_type);
+/// fp16 or bf16.
+bool is_wire_type(std::optional<DType> type);
 
 /// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
 /// hosts' first ranks, broadcast inside each host. `kTree`: pieces summed up a binary tree that

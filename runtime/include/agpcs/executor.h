@@ -69,6 +69,14 @@ class Executor {
   /// The flat gradient buffer of `bucket`, members in plan order.
   virtual Result<Buffer> bucket(int bucket) = 0;
 
+  /// Of plans with a wire type (`Training::wire_type`), where buckets are in an accelerator's
+  /// memory; in the host's, the replayer rounds. Both go on the compute stream.
+  /// The bucket's values rounded to `type`, nearest, ties to even, in memory that stays where it
+  /// is; also called once before the first step. kUnavailable (the default): it cannot.
+  virtual Result<Buffer> round_bucket(int bucket, DType type);
+  /// What lies there by now, the sums, in place of the bucket's values.
+  virtual Status widen_bucket(int bucket);
+
   /// This rank's part of the step's loss: sum over its samples / plan.training.batch. Ranks of the
   /// last stage add up to the mean loss of the batch; other ranks return 0.
   virtual double loss() const = 0;

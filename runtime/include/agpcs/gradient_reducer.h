@@ -82,10 +82,10 @@ struct ReducerOptions {
   int cache_capacity = 1024;              ///< answers; a group is one. `kCached`
   AllReduce algorithm = AllReduce::kRing;
 
-  /// fp16 or bf16: what fp32 and fp64 gradients travel and are summed in. With u = 2^-11 (fp16) or
-  /// 2^-8 (bf16) and n ranks, an element of the sum is off by at most ((1 + u)^n - 1) sum |x_r|
-  /// (one rounding on the way in, n - 1 of partial sums), in fp16 by n 2^-25 more; above 65,504
-  /// fp16 is infinite, above 3.4e38 bf16. x_r: after `scale_in`.
+  /// fp16 or bf16: what fp32 gradients travel and are summed in; others do as they are. With u =
+  /// 2^-11 (fp16) or 2^-8 (bf16) and n ranks, an element of the sum is off by at most ((1 + u)^n -
+  /// 1) sum |x_r| (one rounding on the way in, n - 1 of partial sums), in fp16 by n 2^-25 more;
+  /// above 65,504 fp16 is infinite, above 3.4e38 bf16. x_r: after `scale_in`.
   std::optional<DType> wire_type;
   /// Gradients (of floating-point types) are multiplied by the one before they are summed (a rank's
   /// share of the batch, where shares are unequal), the sums by the other.

@@ -26,7 +26,8 @@ struct ReplayOptions {
   bool prepared = false;        ///< the executor is prepared for this plan and rank already
   /// Ends the run when the loss is not finite, or a gradient before it is reduced: a loss that is
   /// infinite or no number spoils every parameter of every rank. One pass over each bucket's memory
-  /// a step; gradients in a GPU's memory are not looked at.
+  /// a step, and one over its sum where it travels in a wire type, which may not hold it; gradients
+  /// in a GPU's memory are not looked at.
   bool check_finite = true;
   /// After so many steps one is recorded, where the transport and the executors of all ranks can,
   /// and replayed by one launch from then on (a CUDA graph); 0: never. The same on all ranks. A

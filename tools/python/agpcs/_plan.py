@@ -57,6 +57,7 @@ class Plan:
         self.cluster = data["cluster"]["name"]
         self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
         self.micro_batches = data["training"]["micro_batches"]
+        self.wire_type = data["training"].get("wire_type")  #: what gradients travel in, "fp16" or "bf16"; None: as they are
         self.stages = tuple(map(_stage, data["stages"]))
         self.groups = _groups(data, self.stages)  #: in the order in which a stage reduces them
         self.ranks = sum(len(stage.ranks) for stage in self.stages)
@@ -89,9 +90,9 @@ def load(path):
         return Plan(file.read(), os.fspath(path))
 
 
-def plan(model, cluster, *, batch=None, dims=None, precision=None, loss=None, loss_outputs=None, seed=0,
-         data_parallel=False, seeders=None, layout=None, refiner=None, policy=None, budget=None, all_reduce="auto",
-         threads=None, micro_batches=None, bucket_bytes=None):
+def plan(model, cluster, *, batch=None, dims=None, precision=None, wire_type=None, loss=None,
+         loss_outputs=None, seed=0, data_parallel=False, seeders=None, layout=None, refiner=None, policy=None,
+         budget=None, all_reduce="auto", threads=None, micro_batches=None, bucket_bytes=None):
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/agpcs_compile.md), where None is its default: `dims` and `loss_outputs`
@@ -119,8 +120,9 @@ def plan(model, cluster, *, batch=None, dims=None, precision=None, loss=None, lo
     options.threads = len(os.sched_getaffinity(0))
     if loss is not None or loss_outputs is not None:
         options.set_loss(loss or "softmax_cross_entropy", list((loss_outputs or {}).items()))
-    given = {"batch": batch, "precision": precision, "seeders": seeders, "layout": layout, "policy": policy,
-             "budget": budget, "threads": threads, "micro_batches": micro_batches, "bucket_bytes": bucket_bytes}
+    given = {"batch": batch, "precision": precision, "wire_type": wire_type, "seeders": seeders, "layout": layout,
+             "policy": policy, "budget": budget, "threads": threads, "micro_batches": micro_batches,
+             "bucket_bytes": bucket_bytes}
     for name, value in given.items():
         if value is not None:
             setattr(options, name, _checked(name, value))

@@ -64,7 +64,7 @@ class PlanState:
         self.groups = ()  #: BoundGroup, in the order of reduction
         self.step = []  #: Reduction, in the order in which they were begun
         self.process_group = process_group
-        self._wire_type = WIRE_TYPES[wire_type]
+        self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
         self._names = {}  # id of a parameter -> name

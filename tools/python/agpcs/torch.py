@@ -30,8 +30,8 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
 
     `plan`: a Plan of one stage, or the path of one. `module`: the DDP module, or the one in it; without, the DDP module
     is found when the first gradients come. `process_group`: DDP's, where it is not the default one and `module` is not the
-    DDP module. `wire_type`: "fp16" or "bf16" sends gradients as such. `unplanned`: "last" reduces gradients that the plan
-    does not know after its groups; "error" refuses. `rename`: from the plan's name of a parameter to the module's.
+    DDP module. `wire_type`: "fp16" or "bf16" sends gradients as such; without, the plan's. `unplanned`: "last" reduces gradients that
+    the plan does not know after its groups; "error" refuses. `rename`: from the plan's name of a parameter to the module's.
 
     Raises PlanMismatch (during the first backward pass where `module` is not given) where plan, module and ranks do
     not go together.

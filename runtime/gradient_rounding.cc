@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gradient_rounding.h"
+
+#include "runtime/gradient_copy.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace agpcs {
+
+Result<GradientRounding> GradientRounding::make(const Plan& plan, const FlatProgram& program,
+                                                Executor& executor) {
+  GradientRounding rounding;
+  if (!plan.training.wire_type) return rounding;
+  rounding.buckets_.resize(plan.buckets.size());
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    const PlanBucket& bucket = plan.buckets[b];
+    const DType wire = travelling_type(bucket.type, plan.training.wire_type);
+    if (wire == bucket.type || program.all_reduces[b] == kNoInstruction) continue;
+    AGPCS_TRY(rounding.buckets_[b], prepare(bucket, static_cast<int>(b), wire, executor));
+  }
+  return rounding;
+}
+
+Result<GradientRounding::Rounded> GradientRounding::prepare(const PlanBucket& bucket, int index,
+                                                            DType wire, Executor& executor) {
+  Rounded rounded;
+  rounded.wire = wire;
+  AGPCS_TRY(const Buffer held, executor.bucket(index));
+  if (held.type != bucket.type) {
+    return invalid_input(fmt::format(
+        "bucket {} is {} in the executor's memory, and its {} gradients are to travel in {}\n"
+        "  hint: plan without --wire-type",
+        bucket.name, name_of(held.type), name_of(bucket.type), name_of(wire)));
+  }
+  if (held.on_gpu) {
+    AGPCS_TRY(rounded.buffer, executor.round_bucket(index, wire));
+    return rounded;
+  }
+  const std::size_t bytes = held.bytes / size_of(held.type) * size_of(wire);
+  rounded.memory = std::make_unique<char[]>(bytes);
+  rounded.buffer = {rounded.memory.get(), bytes, wire, false};
+  return rounded;
+}
+
+Status GradientRounding::round(int bucket, Executor& executor) {
+  if (rounded(bucket) == nullptr) return {};
+  Rounded& rounded = *buckets_[static_cast<std::size_t>(bucket)];
+  if (!rounded.memory) {
+    AGPCS_TRY(rounded.buffer, executor.round_bucket(bucket, rounded.wire));
+    return {};
+  }
+  AGPCS_TRY(const Buffer held, executor.bucket(bucket));
+  copy_in(rounded.memory.get(), rounded.wire, held, 1);
+  return {};
+}
+
+const Buffer* GradientRounding::rounded(int bucket) const {
+  const auto index = static_cast<std::size_t>(bucket);
+  return index < buckets_.size() && buckets_[index] ? &buckets_[index]->buffer : nullptr;
+}
+
+Status GradientRounding::widen(int bucket, Executor& executor) {
+  if (rounded(bucket) == nullptr) return {};
+  const Rounded& rounded = *buckets_[static_cast<std::size_t>(bucket)];
+  if (!rounded.memory) return executor.widen_bucket(bucket);
+  AGPCS_TRY(const Buffer held, executor.bucket(bucket));
+  copy_out(held, rounded.memory.get(), rounded.wire, 1);
+  return {};
+}
+
+}  // namespace agpcs
