@@ -180,16 +180,14 @@ class PlanParser {
     }
     plan_.training.precision = in.name_value("precision");
     plan_.training.statistics_every = in.integer_value("statistics-every");
-    if (in.next_is("wire-type")) read_wire_type(in);
+    if (in.next_is("wire-type")) {
+      const std::string_view text = in.value("wire-type");
+      plan_.training.wire_type = dtype_named(text);
+      if (!is_wire_type(plan_.training.wire_type)) {
+        in.fail(fmt::format("unknown wire type '{}'", text), "wire types: fp16, bf16");
+      }
+    }
     in.finish();
-  }
-
-  void read_wire_type(PlanLineReader& in) {
-    const std::string_view text = in.value("wire-type");
-    plan_.training.wire_type = dtype_named(text);
-    if (is_wire_type(plan_.training.wire_type)) return;
-    in.fail(fmt::format("unknown wire type '{}'", text),
-            did_you_mean(text, {"fp16", "bf16"}, "wire types"));
   }
 
   void parse_loss(const PlanLine& line) {

@@ -47,6 +47,9 @@ NotFinite count_not_finite(const Buffer& buffer, Convert convert) {
   return found;
 }
 
+constexpr const char* kBeyondFp16Hint =
+    "hint: fp16 holds at most 65504, bf16 as much as fp32: plan with --wire-type bf16, or without";
+
 }  // namespace
 
 NotFinite find_not_finite(const Buffer& buffer) {
@@ -82,6 +85,21 @@ std::string describe(const PlanBucket& bucket, const NotFinite& found) {
       "the gradient of '{}' is not finite: {} of the {} values of bucket {}, the "
       "first {}",
       parameter, found.count, bucket.elements(), bucket.name, found.value);
+}
+
+Status check_gradient(const PlanBucket& bucket, const Buffer& buffer, std::int64_t step) {
+  const NotFinite found = find_not_finite(buffer);
+  if (found.count == 0) return {};
+  return invalid_input(
+      fmt::format("step {}: {}\n  {}", step, describe(bucket, found), kNotFiniteHint));
+}
+
+Status check_sum(const PlanBucket& bucket, const Buffer& buffer, DType wire, std::int64_t step) {
+  const NotFinite found = find_not_finite(buffer);
+  if (found.count == 0) return {};
+  return invalid_input(fmt::format("step {}: summed in {}, {}\n  {}", step, name_of(wire),
+                                   describe(bucket, found),
+                                   wire == DType::kFp16 ? kBeyondFp16Hint : kNotFiniteHint));
 }
 
 }  // namespace agpcs

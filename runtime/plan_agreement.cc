@@ -12,6 +12,19 @@
 
 namespace agpcs {
 
+Status check_fit(const Plan& plan, int rank, const Transport& transport) {
+  AGPCS_RETURN_IF_ERROR(verify_plan(plan));
+  if (plan.rank_count() != transport.size()) {
+    return invalid_input(fmt::format("the plan is for {} ranks, the transport has {}",
+                                     plan.rank_count(), transport.size()));
+  }
+  if (rank != transport.rank()) {
+    return invalid_input(
+        fmt::format("rank {} cannot use the transport of rank {}", rank, transport.rank()));
+  }
+  return {};
+}
+
 Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::milliseconds limit) {
   std::vector<int> ranks(static_cast<std::size_t>(transport.size()));
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -271,12 +271,6 @@ Status PlanReplayer::compute(const FlatInstruction& instruction) {
   }
 }
 
-constexpr const char* kNotFiniteHint =
-    "hint: look at the samples of this step, lower the learning rate, or train on with --allow-nan";
-
-constexpr const char* kBeyondFp16Hint =
-    "hint: fp16 holds at most 65504, bf16 as much as fp32: plan with --wire-type bf16, or without";
-
 // Where a device computes the host waits for it here, and posts nothing meanwhile. No plan can hang
 // by that: verify_plan proves each for ranks that issue nothing until a computation is over.
 Status PlanReplayer::check_loss() const {
@@ -289,18 +283,13 @@ Status PlanReplayer::check_loss() const {
 Status PlanReplayer::check_gradient(int bucket) {
   if (!options_.check_finite) return {};
   AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
-  const NotFinite found = find_not_finite(buffer);
-  if (found.count == 0) return {};
-  return invalid_input(fmt::format("step {}: {}\n  {}", step_,
-                                   describe(buckets_[static_cast<std::size_t>(bucket)], found),
-                                   kNotFiniteHint));
+  return agpcs::check_gradient(buckets_[static_cast<std::size_t>(bucket)], buffer, step_);
 }
 
 // While later buckets are on their way.
 bool PlanReplayer::take_sums() {
   for (const std::size_t index : stream(StreamKind::kCollective)) {
     const FlatInstruction& instruction = at(index);
-    if (instruction.id.opcode != Opcode::kAllReduce) continue;
     if (rounding_.rounded(instruction.id.object) == nullptr) continue;
     if (!order_after(Stream::kCollective, index)) return false;
     const Status taken = take_sum(instruction.id.object);
@@ -317,12 +306,8 @@ Status PlanReplayer::take_sum(int bucket) {
   AGPCS_RETURN_IF_ERROR(rounding_.widen(bucket, executor_));
   if (!options_.check_finite) return {};
   AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
-  const NotFinite found = find_not_finite(buffer);
-  if (found.count == 0) return {};
-  const DType wire = rounding_.rounded(bucket)->type;
-  return invalid_input(fmt::format("step {}: summed in {}, {}\n  {}", step_, name_of(wire),
-                                   describe(buckets_[static_cast<std::size_t>(bucket)], found),
-                                   wire == DType::kFp16 ? kBeyondFp16Hint : kNotFiniteHint));
+  return check_sum(buckets_[static_cast<std::size_t>(bucket)], buffer,
+                   rounding_.rounded(bucket)->type, step_);
 }
 
 // Within backward: the bucket's reduction is posted as soon as it is its turn, while backward goes
@@ -470,19 +455,6 @@ void PlanReplayer::fail(const std::string& what, const Status& cause) {
   if (!failure_.ok()) return;
   failure_ = Status(cause.code(), fmt::format("{}: {}: {}", name_, what, cause.message()));
   if (!records_) transport_.abort(failure_);
-}
-
-Status check_fit(const Plan& plan, int rank, const Transport& transport) {
-  AGPCS_RETURN_IF_ERROR(verify_plan(plan));
-  if (plan.rank_count() != transport.size()) {
-    return invalid_input(fmt::format("the plan is for {} ranks, the transport has {}",
-                                     plan.rank_count(), transport.size()));
-  }
-  if (rank != transport.rank()) {
-    return invalid_input(
-        fmt::format("rank {} cannot use the transport of rank {}", rank, transport.rank()));
-  }
-  return {};
 }
 
 /// The group of the rank's stage and its flows.

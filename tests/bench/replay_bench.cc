@@ -2,7 +2,9 @@
 // What replaying costs above what is replayed.
 //   replay_bench instructions          nanoseconds that the replayer adds to an instruction
 //   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
+//   replay_bench wire [SECONDS]        steps whose gradients travel in fp16 and bf16, beside fp32
 #include "ir/median.h"
+#include "runtime/renumbered_groups.h"
 #include "tests/bench/gloo_ranks.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
@@ -13,12 +15,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -190,6 +197,77 @@ void gloo(double seconds) {
   }
 }
 
+/// Steps of one plan, with gradients of usual sizes.
+class WireSteps {
+ public:
+  WireSteps(GlooRank& rank, const Plan& plan, int number)
+      : plan_(plan), groups_(rank.transport(), number * kGroups) {
+    auto replayer = Replayer::create(plan, rank.rank(), groups_, executor_, without_looking());
+    check(replayer.status());
+    replayer_ = std::move(*replayer);
+  }
+
+  double step() {
+    for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
+      auto* const values = static_cast<float*>(executor_.bucket(static_cast<int>(b))->data);
+      for (std::int64_t i = 0; i < plan_.buckets[b].elements(); ++i) {
+        values[i] = 1e-4F * static_cast<float>(i % 1000 - 500);
+      }
+    }
+    return seconds_of([&] { check(replayer_->run_step().status()); });
+  }
+
+ private:
+  static constexpr int kGroups = 2;  // of a plan of one stage: its own, and all ranks
+  const Plan plan_;
+  NullExecutor executor_;
+  RenumberedGroups groups_;
+  std::unique_ptr<Replayer> replayer_;
+};
+
+constexpr std::array<std::optional<DType>, 3> kWireTypes = {std::nullopt, DType::kFp16,
+                                                            DType::kBf16};
+
+void compare_wire_types(GlooRank& rank, const std::string& name,
+                        const std::vector<std::int64_t>& elements, double seconds) {
+  std::vector<std::unique_ptr<WireSteps>> steps;
+  for (const std::optional<DType> type : kWireTypes) {
+    Plan plan = plan_of_buckets(rank.ranks(), elements);
+    plan.training.wire_type = type;
+    steps.push_back(std::make_unique<WireSteps>(rank, plan, static_cast<int>(steps.size())));
+  }
+  std::array<std::vector<double>, kWireTypes.size()> taken;
+  double spent = 0;
+  for (std::size_t round = 0; round < 8 || spent < seconds; ++round) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const std::size_t turn = (round + i) % steps.size();
+      rank.slowest(0);
+      const double took = rank.slowest(steps[turn]->step());
+      spent += took;
+      if (round >= 2) taken[turn].push_back(took);  // warm
+    }
+  }
+  if (rank.rank() != 0) return;
+  const double plain = median(taken[0]);
+  fmt::print("{:<34} {:>6} {:>10.2f} {:>12.3f} {:>12.3f}\n", name, taken[0].size(), plain * 1e3,
+             median(taken[1]) / plain, median(taken[2]) / plain);
+}
+
+void wire(double seconds) {
+  fmt::print("{:<34} {:>6} {:>10} {:>12} {:>12}\n", "buckets", "steps", "fp32, ms", "fp16 / fp32",
+             "bf16 / fp32");
+  for (const int ranks : {2, 4}) {
+    const auto row = [&](const std::string& name, const std::vector<std::int64_t>& elements) {
+      run_gloo_ranks(ranks, [&](GlooRank& rank) {
+        compare_wire_types(rank, fmt::format("{} ranks, {}", ranks, name), elements, seconds);
+      });
+    };
+    row("ResNet-50 in 25 MB", {6'300'000, 6'300'000, 6'300'000, 6'657'032});
+    row("16 of 1 MB", std::vector<std::int64_t>(16, 250'000));
+    row("64 of 64 kB", std::vector<std::int64_t>(64, 16'000));
+  }
+}
+
 }  // namespace
 }  // namespace agpcs
 
@@ -199,8 +277,10 @@ int main(int argc, char** argv) {
     agpcs::instructions();
   } else if (what == "gloo") {
     agpcs::gloo(argc > 2 ? std::atof(argv[2]) : 5);
+  } else if (what == "wire") {
+    agpcs::wire(argc > 2 ? std::atof(argv[2]) : 5);
   } else {
-    fmt::print(stderr, "usage: replay_bench instructions | gloo [SECONDS]\n");
+    fmt::print(stderr, "usage: replay_bench instructions | gloo [SECONDS] | wire [SECONDS]\n");
     return 2;
   }
 }

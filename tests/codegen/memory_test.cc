@@ -82,6 +82,15 @@ TEST(PeakMemory, HalfPrecisionHalvesActivationsAndAddsMasterCopies) {
       "parameters 1152 gradients 384 optimizer 0 activations 512 transfers 0 workspace 512\n");
 }
 
+TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {
+  const Graph graph = two_layers();
+  Plan alone = plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
+  Plan replicas = plan_of(graph, two_hosts(), "micro-batches 1\nstage a/0=12 a/1=4 : *\n", 16);
+  alone.training.wire_type = replicas.training.wire_type = DType::kBf16;
+  EXPECT_EQ((*peak_memory(alone, graph))[0].gradients, 768);  // nothing travels
+  for (const MemoryUse& use : *peak_memory(replicas, graph)) EXPECT_EQ(use.gradients, 768 + 384);
+}
+
 TEST(PeakMemory, AnEarlyStageHoldsMoreMicroBatchesThanALateOne) {
   const Plan plan = plan_of(two_layers(), two_hosts(),
                             "micro-batches 4\nstage a/0=4 : h..a\nstage b/0=4 : *\n", 16);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/gradient_copy.h"
 #include "runtime/torch_executor.h"
 #include "tests/executor/stage_driver.h"
 
@@ -6,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -168,6 +170,46 @@ TEST(TorchExecutor, BatchNormUpdatesItsRunningStatisticsOnceAMicroBatch) {
       EXPECT_NEAR(m, 0, 0.1);
     }
   }
+}
+
+// On an accelerator the executor rounds; the host's memory is rounded by the replayer.
+TEST(TorchExecutor, RoundsGradientsAsTheReplayerDoes) {
+  StageDriver of = driver(testing::graph_of(kPerceptron),
+                          "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8, {});
+  of.step();
+  const Buffer held = of.executor().bucket(0).value();
+  auto* const values = static_cast<float*>(held.data);
+  const std::size_t count = held.bytes / sizeof(float);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = (i % 2 == 0 ? 1.F : -1.F) * std::exp2(static_cast<float>(i % 40) - 27) *
+                (1 + static_cast<float>(i) * 0x1p-12F);
+  }
+  values[0] = 65520;
+  values[1] = 1 + 0x1p-11F;  // ties go to even
+  values[2] = 1 + 0x1p-8F;
+  for (const DType type : {DType::kFp16, DType::kBf16}) {
+    std::vector<std::uint16_t> want(count);
+    copy_in(want.data(), type, held, 1);
+    const Buffer rounded = of.executor().round_bucket(0, type).value();
+    ASSERT_EQ(rounded.bytes, 2 * count);
+    EXPECT_EQ(rounded.type, type);
+    EXPECT_EQ(std::memcmp(rounded.data, want.data(), rounded.bytes), 0) << name_of(type);
+  }
+}
+
+TEST(TorchExecutor, WidensSumsIntoTheGradientsMemory) {
+  StageDriver of = driver(testing::graph_of(kPerceptron),
+                          "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8, {});
+  of.step();
+  const Buffer rounded = of.executor().round_bucket(0, DType::kBf16).value();
+  std::vector<std::uint16_t> sums(rounded.bytes / 2, 0x4040);  // 3
+  std::memcpy(rounded.data, sums.data(), rounded.bytes);
+  ASSERT_TRUE(of.executor().widen_bucket(0).ok());
+  const Buffer held = of.executor().bucket(0).value();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_EQ(static_cast<const float*>(held.data)[i], 3);
+  }
+  EXPECT_FALSE(of.executor().round_bucket(1, DType::kBf16).ok());
 }
 
 // Looks, at the moment of a bucket's release, at the gradients of another bucket.

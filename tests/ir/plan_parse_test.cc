@@ -49,6 +49,35 @@ TEST(PlanText, ExpectsSecondsOfAllReducesAndOfRanksThatSend) {
   EXPECT_EQ(plan->training.statistics_every, 5);
 }
 
+TEST(PlanText, MaySayWhatGradientsTravelIn) {
+  EXPECT_FALSE(parse_plan(kPlanText, "m.plan")->training.wire_type);
+  for (const DType type : {DType::kFp16, DType::kBf16}) {
+    const std::string text = plan_text_with(
+        "statistics-every=5", "statistics-every=5 wire-type=" + std::string(name_of(type)));
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->training.wire_type, type);
+    EXPECT_EQ(print_plan(*plan), text);
+    EXPECT_EQ(plan->buckets[1].bytes(), 144 * 4);
+    EXPECT_EQ(travelling_bytes(plan->training, plan->buckets[1]), 144 * 2);
+  }
+  for (const char* wrong : {"fp8", "fp32", "int16"}) {
+    const std::string message =
+        message_with("statistics-every=5", "statistics-every=5 wire-type=" + std::string(wrong));
+    EXPECT_NE(message.find("error: unknown wire type '" + std::string(wrong) + "'\n"),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("\n  hint: wire types: fp16, bf16"), std::string::npos) << message;
+  }
+}
+
+TEST(TravellingType, IsTheWireTypeForFp32GradientsAlone) {
+  EXPECT_EQ(travelling_type(DType::kFp32, DType::kBf16), DType::kBf16);
+  EXPECT_EQ(travelling_type(DType::kFp64, DType::kBf16), DType::kFp64);
+  EXPECT_EQ(travelling_type(DType::kFp16, DType::kBf16), DType::kFp16);
+  EXPECT_EQ(travelling_type(DType::kFp32, {}), DType::kFp32);
+}
+
 TEST(PlanText, SaysWhatItMeans) {
   const Result<Plan> plan = parse_plan(kPlanText, "m.plan");
   ASSERT_TRUE(plan.ok()) << plan.status().message();

@@ -199,6 +199,22 @@ TEST(VerifyPlan, ReportIsLast) {
             "  hint: report is the last instruction of every program");
 }
 
+TEST(VerifyPlan, AWireTypeIsForFp32Gradients) {
+  Plan plan = small_plan();
+  plan.training.wire_type = DType::kFp16;
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  plan.buckets[0].type = DType::kFp64;  // travels as it is
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  plan.buckets[1].type = DType::kFp64;
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: wire-type=fp16, but no gradients are fp32\n"
+            "  hint: only fp32 gradients are rounded to it; others travel as they are, without it");
+  plan = small_plan();
+  plan.training.wire_type = DType::kInt16;
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: wire type int16\n  hint: wire types: fp16, bf16");
+}
+
 TEST(VerifyPlan, CutsGoForwardAndAreSorted) {
   EXPECT_EQ(message_with("cut c0 from=s0 to=s1", "cut c0 from=s1 to=s0"),
             "m.plan: error: cut c0 goes from s1 to s0 of 2 stages\n"

@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,6 +90,7 @@ struct Case {
   Cluster (*cluster)();
   std::int64_t batch;
   std::int64_t bucket_bytes;
+  std::optional<DType> wire_type = {};
 };
 
 constexpr Case kCases[] = {
@@ -100,6 +102,8 @@ constexpr Case kCases[] = {
     {"chain_scheduled_buckets", [] { return chain(12); }, three_hosts, 24, 0},
     {"branches_measured_scheduled_buckets", branches, measured, 36, 0},
     {"chain_measured", [] { return chain(7, 32); }, measured, 64, 5'000},
+    {"branches_in_fp16", branches, three_hosts, 60, 20'000, DType::kFp16},
+    {"branches_measured_scheduled_buckets_in_bf16", branches, measured, 36, 0, DType::kBf16},
 };
 
 /// What the plan of `strategy` takes, by lower and simulate.
@@ -134,7 +138,8 @@ class EvaluatorOf : public ::testing::TestWithParam<Case> {
   EvaluatorOf() {
     ProblemOptions options;
     options.bucket_bytes = GetParam().bucket_bytes;
-    problem_ = problem_of(GetParam().graph(), GetParam().cluster(), GetParam().batch, options);
+    problem_ = problem_of(GetParam().graph(), GetParam().cluster(), GetParam().batch, options,
+                          GetParam().wire_type);
   }
   std::unique_ptr<const Problem> problem_;
 };

@@ -43,6 +43,14 @@ TEST(GroupGradients, StartsANewBucketWhenTheOldOneIsFull) {
   EXPECT_EQ(buckets_of(*problem, strategy, 1'000'000'000), "0 ring: w4 w3 w2 w1 w0\n");
 }
 
+TEST(GroupGradients, BytesAreThoseThatTravel) {
+  const auto problem = problem_of(chain(4, 64), fast_and_slow(), 8, {}, DType::kFp16);
+  const std::string strategy = "stage a/0=4 a/1=4 : *\n";
+  EXPECT_EQ(buckets_of(*problem, strategy, kLayer), "0 ring: w3 w2\n0 ring: w1 w0\n");
+  EXPECT_EQ(buckets_of(*problem, strategy, kLayer - 1),
+            "0 ring: w3\n0 ring: w2\n0 ring: w1\n0 ring: w0\n");
+}
+
 TEST(GroupGradients, AStageHasItsOwnBuckets) {
   const auto problem = problem_of(chain(4, 64), fast_and_slow(), 8);
   EXPECT_EQ(buckets_of(*problem, "stage a/0=8 : h0..a1\nstage b/0=8 : *\n", 1'000'000'000),

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,7 +74,9 @@ TEST(LowerBound, NoRandomStrategyIsFaster) {
   double tightest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 40; ++i) {
     const int batch = between(rng, 1, 6) * 4;
-    const auto problem = problem_of(random_graph(rng), random_cluster(rng), batch);
+    const bool rounded = i % 4 == 3;
+    const auto problem = problem_of(random_graph(rng), random_cluster(rng), batch, {},
+                                    rounded ? std::optional(DType::kFp16) : std::nullopt);
     const LowerBound bound = lower_bound(*problem);
     ASSERT_GT(bound.seconds, 0);
     Evaluator evaluator(*problem);

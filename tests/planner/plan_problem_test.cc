@@ -2,6 +2,8 @@
 #include "planner/plan_problem.h"
 
 #include "ir/memory.h"
+#include "planner/evaluate.h"
+#include "planner/lower_bound.h"
 #include "tests/planner/search_problems.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs::testing {
@@ -54,6 +57,44 @@ TEST(PlanProblem, TwiceTheSameBytes) {
   options.seed = 3;
   EXPECT_EQ(print_plan(plan_problem(*problem, options)->best.plan),
             print_plan(plan_problem(*problem, options)->best.plan));
+}
+
+TEST(PlanProblem, GradientsThatTravelInHalfTheBytesShortenAStepThatWaitsForThem) {
+  // Sums take nearly all of the step: 4 layers of 4 MB over links of 10 MB/s.
+  const Cluster cluster = cluster_of(
+      "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n"
+      "host a gpu 1 nic=1e7\nhost b gpu 1 nic=1e7\n");
+  const auto plain = problem_of(chain(4, 1024), cluster, 1024);
+  const auto rounded = problem_of(chain(4, 1024), cluster, 1024, {}, DType::kBf16);
+  const auto on_both = [](const Problem& problem) {
+    return evaluate(problem, on_all(problem), MadeBy()).value();
+  };
+  const Evaluated before = on_both(*plain), after = on_both(*rounded);
+  EXPECT_NEAR(after.estimate.step_seconds / before.estimate.step_seconds, 0.5, 0.01);
+  EXPECT_NEAR(static_cast<double>(after.estimate.bytes_sent) /
+                  static_cast<double>(before.estimate.bytes_sent),
+              0.5, 0.01);
+  EXPECT_EQ(after.plan.buckets.front().type, DType::kFp32);
+  EXPECT_EQ(verify_plan_against(after.plan, rounded->graph, rounded->cluster).message(), "");
+  EXPECT_LE(lower_bound(*rounded).seconds, after.estimate.step_seconds);
+  const auto planned = plan_problem(*rounded, {});
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  EXPECT_EQ(planned->best.plan.training.wire_type, DType::kBf16);
+  EXPECT_THAT(print_plan(planned->best.plan), HasSubstr(" wire-type=bf16\n"));
+}
+
+TEST(PlanProblem, AWireTypeWithoutFp32GradientsIsRefused) {
+  Graph graph = chain(2);
+  Training training = training_of(graph, 8);
+  training.precision = "fp16";
+  training.wire_type = DType::kFp16;
+  const auto problem = Problem::make(
+      std::move(graph), cluster_of("kind gpu fp32=5e12 fp16=10e12\nhost a gpu 2\n"), training);
+  ASSERT_FALSE(problem.ok());
+  EXPECT_EQ(problem.status().code(), StatusCode::kUsage);
+  EXPECT_EQ(problem.status().message(),
+            "wire type fp16, but no gradients are fp32, in precision fp16\n"
+            "  hint: without --wire-type gradients travel as they are");
 }
 
 TEST(PlanProblem, OnlyTheSeedersAskedForRun) {

@@ -7,6 +7,7 @@
 #include "tests/builders.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -37,8 +38,10 @@ inline Cluster fast_and_slow(const std::string& memory = "16e9", const std::stri
 }
 
 inline std::unique_ptr<const Problem> problem_of(Graph graph, Cluster cluster, std::int64_t batch,
-                                                 const ProblemOptions& options = {}) {
-  const Training training = training_of(graph, batch);
+                                                 const ProblemOptions& options = {},
+                                                 std::optional<DType> wire_type = {}) {
+  Training training = training_of(graph, batch);
+  training.wire_type = wire_type;
   auto problem = Problem::make(std::move(graph), std::move(cluster), training, options);
   AGPCS_CHECK(problem.ok(), "{}", problem.status().message());
   return std::move(*problem);

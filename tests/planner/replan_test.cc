@@ -58,6 +58,19 @@ TEST(Replan, AHardwareThatIsAsPlannedNeedsNoOtherPlan) {
   EXPECT_FALSE(found->has_value());
 }
 
+TEST(Replan, GradientsTravelAsTheyDid) {
+  const auto problem_of_bf16 = [](Cluster cluster) {
+    return problem_of(chain(6, 512), std::move(cluster), kBatch, {.ranks = Ranks::kAll},
+                      DType::kBf16);
+  };
+  const Plan running = plan_of(*problem_of_bf16(four_equal()), kEqual);
+  const auto now = problem_of_bf16(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));
+  const auto found = replan(*now, running, {});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  ASSERT_TRUE(found->has_value());
+  EXPECT_EQ((*found)->best.plan.training.wire_type, DType::kBf16);
+}
+
 TEST(Replan, ASlowDeviceGetsFewerSamples) {
   const Plan running = plan_of(*problem_on(four_equal()), kEqual);
   const auto now = problem_on(drifted_cluster(four_equal(), {{{1, 2.5}}, {}}));

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,14 @@ TEST(RoughStep, GradientsAreSummedWhileOthersAreMade) {
     const double expected = part < 1 ? sums / 8 : sums - backward * 7 / 8;
     EXPECT_NEAR(late, expected, 0.1 * expected) << part;
   }
+}
+
+TEST(RoughStep, SumsAreOfTheBytesThatTravel) {
+  const auto reduces = [](std::optional<DType> wire_type) {
+    const auto problem = problem_of(chain(2, 1024), fast_and_slow("16e9", "1e6"), 8, {}, wire_type);
+    return rough_step(*problem, on_all(*problem)).reduces;
+  };
+  EXPECT_NEAR(reduces(DType::kFp16) / reduces({}), 0.5, 0.01);
 }
 
 TEST(RoughStep, TheLossIsSummedAfterTheGradients) {

@@ -232,6 +232,14 @@ class PlanHook(unittest.TestCase):
     def test_fp16_on_the_wire_changes_losses_by_its_rounding(self):
         self.compare(Bert, plan_of(Bert), hook={"wire_type": "fp16"}, tolerance=2e-3)
 
+    def test_without_a_wire_type_the_plans_is_taken(self):
+        options = {"layout": "local/0:1,local/1:1", "bucket_bytes": 64 * MB}  # the same groups with and without
+        plain, rounded = plan_of(Bert, **options), plan_of(Bert, wire_type="fp16", **options)
+        of_plain, of_hook, of_plan = (on_ranks(losses_with_and_without, Bert, plan, {}, hook)[0][1] for plan, hook in (
+            (plain, None), (plain, {"wire_type": "fp16"}), (rounded, None)))
+        self.assertEqual(of_hook, of_plan)
+        self.assertNotEqual(of_plain, of_plan)
+
     def test_bf16_on_the_wire_trains_or_says_that_the_backend_cannot(self):
         plan = plan_of(Bert)
         if torch.__version__.startswith("1."):

@@ -81,6 +81,12 @@ class Plan(unittest.TestCase):
             subprocess.run([f"{os.environ['AGPCS_BIN_DIR']}/agpcs-plan", "check", path], check=True,
                            capture_output=True)
 
+    def test_says_what_gradients_travel_in(self):
+        self.assertIsNone(quick().wire_type)
+        plan = quick(layout="local/0,local/1", wire_type="bf16")
+        self.assertEqual(plan.wire_type, "bf16")
+        self.assertIn(" wire-type=bf16\n", plan.text)
+
     def test_takes_a_model_from_memory(self):
         path = ROOT / "samples/models/resnet50.onnx"
         options = {"data_parallel": True, "batch": 16, "cluster": CLUSTER}
@@ -108,6 +114,7 @@ class Plan(unittest.TestCase):
                                ("unknown loss 'mae'", {"loss": "mae"}), ("batch is 0", {"batch": 0}),
                                ("threads is -1", {"threads": -1}), ("seed is -1", {"seed": -1}),
                                ("unknown precision 'fp8'", {"precision": "fp8"}),
+                               ("unknown wire type 'fp8'", {"wire_type": "fp8"}),
                                ("unknown all-reduce 'rings'", {"all_reduce": "rings"}),
                                ("there is no device 'local/7'", {"layout": "local/7"}),
                                ("layout and refiner", {"layout": "local/0", "refiner": "greedy"}),

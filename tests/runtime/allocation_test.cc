@@ -50,6 +50,14 @@ TEST(Allocation, AStepOfDataParallelAllocatesNothing) {
   EXPECT_EQ(allocations_of_steps({{{2, 1, 4, 1}}, {}, 2}, 1), 0);
 }
 
+TEST(Allocation, NeitherDoesOneWhoseGradientsTravelInAnotherType) {
+  TestPlan spec = {{{2, 1, 4, 1}}, {}, 2};
+  for (const DType type : {DType::kFp16, DType::kBf16}) {
+    spec.wire_type = type;
+    EXPECT_EQ(allocations_of_steps(spec, 1), 0);
+  }
+}
+
 TEST(Allocation, AStepOfAPipelineOfReplicasAllocatesNothing) {
   const TestPlan spec = {{{3, 1}, {1, 3}, {2, 2}}, {{0, 1, {"a"}}, {1, 2, {"b", "W"}}}, 6};
   for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(allocations_of_steps(spec, rank), 0) << rank;

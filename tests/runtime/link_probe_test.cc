@@ -54,6 +54,18 @@ TEST(LinkTraffic, CountsWhatAStepSends) {
   EXPECT_NEAR(bytes, 3 * 2 * 2 / 3.0 * (4 + 3) * 8, 1e-6);
 }
 
+TEST(LinkTraffic, OfAWireTypeIsWhatTravels) {
+  const TestPlan ring = {{{4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kRing, DType::kBf16};
+  for (const LinkTraffic& link : link_traffic(make_plan(ring))) {
+    EXPECT_DOUBLE_EQ(link.bytes, (4 + 3) * 2);
+    EXPECT_DOUBLE_EQ(link.messages, 4);
+  }
+  double bytes = 0;
+  const TestPlan flows = {{{4, 4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kFlow, DType::kFp16};
+  for (const LinkTraffic& link : link_traffic(make_plan(flows))) bytes += link.bytes;
+  EXPECT_NEAR(bytes, 3 * 2 * 2 / 3.0 * (4 + 3) * 2, 1e-6);
+}
+
 TEST(LinkTraffic, OfIdleRanksIsTheRingOfTheReport) {
   EXPECT_EQ(pairs_text(make_plan({{{4, 4}, {0}}, {}})), "0>1 1>0 1>2 2>0 ");
 }

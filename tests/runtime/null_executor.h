@@ -14,7 +14,7 @@
 
 namespace agpcs {
 
-class NullExecutor final : public Executor {
+class NullExecutor : public Executor {
  public:
   Status prepare(const Plan& plan, int rank) override {
     const int stage = plan.stage_of_rank(rank);
@@ -81,7 +81,7 @@ class NullExecutor final : public Executor {
 
 /// Rank `rank` of `size` whose messages are done at once. Sums are as if all other ranks had
 /// nothing to add; but the ranks' agreement on the plan finds that all have this rank's digest.
-class InstantTransport final : public Transport {
+class InstantTransport : public Transport {
  public:
   InstantTransport(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }

@@ -120,7 +120,8 @@ void add_stages(Plan& plan, const TestPlan& spec) {
 void add_buckets(Plan& plan, const TestPlan& spec) {
   for (int stage = 0; stage < static_cast<int>(spec.shares.size()); ++stage) {
     if (plan.stages[static_cast<std::size_t>(stage)].idle()) continue;
-    for (const std::int64_t elements : {4, 3}) {
+    for (std::size_t i = 0; i < spec.elements.size(); ++i) {
+      const std::int64_t elements = spec.elements[i];
       const std::size_t index = plan.buckets.size();
       const auto members = static_cast<int>(spec.shares[static_cast<std::size_t>(stage)].size());
       const bool flow = spec.algorithm == AllReduce::kFlow && members > 1;
@@ -128,11 +129,11 @@ void add_buckets(Plan& plan, const TestPlan& spec) {
           {fmt::format("b{}", index),
            stage,
            flow || spec.algorithm != AllReduce::kFlow ? spec.algorithm : AllReduce::kRing,
-           DType::kFp64,
+           spec.wire_type ? DType::kFp32 : DType::kFp64,
            {{fmt::format("w{}", index), elements}},
            flow ? static_cast<int>(plan.flows.size()) : -1});
       if (!flow) continue;
-      PlanFlow added = elements == 4 ? testing::star_flow(members) : testing::ring_flow(members, 2);
+      PlanFlow added = i == 0 ? testing::star_flow(members) : testing::ring_flow(members, 2);
       added.name = fmt::format("f{}", plan.flows.size());
       added.stage = stage;
       plan.flows.push_back(std::move(added));
@@ -149,6 +150,7 @@ Plan make_plan(const TestPlan& spec) {
   plan.model_digest = plan.cluster_digest = digest_of("test");
   plan.micro_batches = spec.micro_batches;
   plan.schedule = spec.schedule;
+  plan.training.wire_type = spec.wire_type;
   const auto& first = spec.shares.front();
   plan.training.batch =
       std::accumulate(first.begin(), first.end(), std::int64_t{0}) * spec.micro_batches;

@@ -4,7 +4,9 @@
 
 #include <agpcs/plan.h>
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +26,12 @@ struct TestPlan {
   std::vector<TestCut> cuts;
   int micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
-  AllReduce algorithm = AllReduce::kRing;  ///< kFlow: a star and two rings, alternating
+  AllReduce algorithm = AllReduce::kRing;         ///< kFlow: a star and two rings, alternating
+  std::optional<DType> wire_type = {};            ///< given: buckets are fp32, and travel in it
+  std::array<std::int64_t, 2> elements = {4, 3};  ///< of a stage's two buckets
 };
 
-/// A verified plan in fp64 with two buckets a stage (of 4 and of 3 elements).
+/// A verified plan in fp64 with two buckets a stage.
 Plan make_plan(const TestPlan& spec);
 
 }  // namespace agpcs

@@ -42,7 +42,12 @@ FLOWS = [
     clusters.uneven("thin-link-4", a=(40, 400), b=(40, 400), c=(40, 400), d=(40, 100)),
     clusters.uneven("two-thin-4", a=(40, 400), b=(40, 100), c=(40, 400), d=(40, 100)),
 ]
-CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS}
+# Links that are slow for what computes: where gradients in 16 bits should be faster than in 32.
+WIRES = [
+    clusters.uneven("slow-4", a=(40, 50), b=(40, 50), c=(40, 50), d=(40, 50)),
+    clusters.uneven("thin-4", a=(40, 200), b=(40, 200), c=(40, 200), d=(40, 200)),
+]
+CLUSTERS = {cluster.name: cluster for cluster in TUNE + JUDGE + GAINS + FLOWS + WIRES}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Case:
     micro_batches: int | None = None
     bucket_bytes: int | None = None
     all_reduce: str | None = None
+    wire_type: str | None = None
 
     @property
     def name(self):
@@ -73,7 +79,8 @@ class Case:
         """Of agpcs-compile."""
         words = ["--batch", str(self.batch)]
         for flag, value in (("--layout", self.layout), ("--micro-batches", self.micro_batches),
-                            ("--bucket-bytes", self.bucket_bytes), ("--all-reduce", self.all_reduce)):
+                            ("--bucket-bytes", self.bucket_bytes), ("--all-reduce", self.all_reduce),
+                            ("--wire-type", self.wire_type)):
             words += [] if value is None else [flag, str(value)]
         return words
 
@@ -137,6 +144,15 @@ def flow_cases():
         for model in ("squeezenet", "bert_2"):
             for name in ("ring", "flow"):
                 yield Case(cluster, model, name, layout(cluster, "abcd", equal=True), 1, ONE_BUCKET, name)
+
+
+def wire_cases():
+    """For each cluster and model: equal shares, gradients that travel in fp32, in fp16 and in bf16."""
+    for cluster in WIRES:
+        for model in ("squeezenet", "bert_2"):
+            for name in ("fp32", "fp16", "bf16"):
+                yield Case(cluster, model, name, layout(cluster, "abcd", equal=True), 1,
+                           wire_type=None if name == "fp32" else name)
 
 
 def chosen(patterns, among=CASES):

@@ -62,8 +62,8 @@ def orders(results):
     return pairs, wrong
 
 
-# What a plan is better than: equal shares; for all-reduces along a flow the ring.
-BASELINES = {"by speed": "equal", "planned": "equal", "flow": "ring"}
+# What a plan is better than: equal shares; for all-reduces along a flow the ring; gradients that travel in fp32.
+BASELINES = {"by speed": "equal", "planned": "equal", "flow": "ring", "fp16": "fp32", "bf16": "fp32"}
 
 
 def gains(results):
@@ -112,13 +112,16 @@ def gains_markdown(results):
         predicted, measured = points(gain)
         off.append((abs(predicted - measured), gain["case"]))
         noise = max(planned["repeat_difference"], equal["repeat_difference"])
-        rows.append([planned["cluster"], planned["model"],
+        rows.append([planned["cluster"], planned["model"], planned["plan"],
                      *(f"{1e3 * result[key]:.1f}" for key in ("predicted_seconds", "measured_seconds") for result in (equal, planned)),
                      f"{predicted:.1f}%", f"{measured:.1f}%", f"{predicted - measured:+.1f}", f"{noise:.1%}"])
     if not rows:
         return "No pair of plans was measured.\n"
-    base, plan = by_name[found[0]["base"]]["plan"], by_name[found[0]["case"]]["plan"]
-    head = ["cluster", "model", f"{base}, predicted ms", f"{plan}, predicted ms", f"{base}, measured ms", f"{plan}, measured ms",
+    plans = list(dict.fromkeys(by_name[gain["case"]]["plan"] for gain in found))
+    base, plan = by_name[found[0]["base"]]["plan"], " or ".join(plans)
+    if len(plans) == 1:
+        rows = [row[:2] + row[3:] for row in rows]
+    head = ["cluster", "model", *(["plan"] if len(plans) > 1 else []), f"{base}, predicted ms", f"{plan}, predicted ms", f"{base}, measured ms", f"{plan}, measured ms",
             "predicted gain", "measured gain", "difference, points", "repeats differ"]
     near = sum(difference <= NEAR for difference, _ in off)
     return (_table(head, rows) + f"\nPredicted gains within {NEAR} points of measured ones: {near} of {len(off)}; "

@@ -164,6 +164,16 @@ class Compare(unittest.TestCase):
         self.assertIn("ring, predicted ms | flow, predicted ms", text)
         self.assertIn("| 4000.0 | 3000.0 | 4000.0 | 2000.0 | 25.0% | 50.0% | -25.0 |", text)
 
+    def test_wire_types_are_compared_with_fp32(self):
+        found = list(cases.wire_cases())
+        self.assertEqual([case.plan for case in found[:3]], ["fp32", "fp16", "bf16"])
+        self.assertNotIn("--wire-type", found[0].options())
+        self.assertEqual(found[2].options()[-2:], ["--wire-type", "bf16"])
+        text = compare.gains_markdown([result("fp32", 4.0, 4.0), result("fp16", 3.0, 2.0), result("bf16", 2.0, 2.0)])
+        self.assertIn("| cluster | model | plan | fp32, predicted ms | fp16 or bf16, predicted ms |", text)
+        self.assertIn("| fp16 | 4000.0 | 3000.0 | 4000.0 | 2000.0 | 25.0% | 50.0% | -25.0 |", text)
+        self.assertIn("| bf16 | 4000.0 | 2000.0 | 4000.0 | 2000.0 | 50.0% | 50.0% | +0.0 |", text)
+
     def test_gains_are_parts_of_the_step_with_equal_shares_and_differ_by_points(self):
         text = compare.gains_markdown([result("equal", 4.0, 5.0), result("planned", 3.0, 3.0),
                                        result("equal", 1.0, 1.0, model="bert_2"), result("planned", 0.5, 0.52, model="bert_2")])

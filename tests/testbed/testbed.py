@@ -5,6 +5,7 @@
     testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
     testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
+    testbed.py wires [CASE...]    gradients that travel in fp16 and bf16 against fp32, on slow links: the same
     testbed.py drift [CHANGE...]  machines that change in mid-training: noticed, planned anew, and what that gains
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
     testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
@@ -60,6 +61,8 @@ def parse(words):
     add_measuring(gains, seconds=4.0, rounds=3)
     flows = commands.add_parser("flows", help="all-reduces by flow schedule against the ring: predicted and measured gain")
     add_measuring(flows, seconds=4.0, rounds=3)
+    wires = commands.add_parser("wires", help="gradients in fp16 and bf16 against fp32, on slow links: predicted and measured gain")
+    add_measuring(wires, seconds=4.0, rounds=3)
     drifts = commands.add_parser("drift", help="machines that change in mid-training, and back")
     drifts.add_argument("changes", nargs="*", metavar="CHANGE",
                         help=f"{', '.join(drift.CHANGES)}; all without")
@@ -133,9 +136,11 @@ def run(options, work):
                   [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)])
 
 
+PAIRS = {"gains": cases.gain_cases, "flows": cases.flow_cases, "wires": cases.wire_cases}
+
+
 def gains(options, work):
-    pairs = cases.gain_cases() if options.command == "gains" else cases.flow_cases()
-    runner = measured(options, work, cases.chosen(options.cases, list(pairs)))
+    runner = measured(options, work, cases.chosen(options.cases, list(PAIRS[options.command]())))
     return report(compare.gains_markdown(runner.results), runner.failures)
 
 
@@ -178,10 +183,9 @@ def keep_up(cluster):
 def list_cases():
     for case in cases.CASES:
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
-    for case in cases.gain_cases():
-        print(f"gains   {case.name}")
-    for case in cases.flow_cases():
-        print(f"flows   {case.name}")
+    for command, pairs in PAIRS.items():
+        for case in pairs():
+            print(f"{command:<6}  {case.name}")
     return 0
 
 

@@ -97,6 +97,35 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
   testing::expect_equal_training(got, want, 1e-3);
 }
 
+// What travels in fp16 or bf16 is off by a relative 2^-11 or 2^-8 for each rounding, of which there
+// are as many as ranks: losses stay as near as that, since these models do not train chaotically.
+TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
+  for (const char* model : {"conv", "bert"}) {
+    const Graph graph =
+        testing::training_graph(std::string("tests/training/models/") + model + ".onnx");
+    for (const Shares& shares : {Shares{{3, 1}}, Shares{{1, 1, 1, 1}}, Shares{{2, 2}, {3, 1}}}) {
+      Training training = testing::training_of(kBatch);
+      const auto trained = [&] {
+        return testing::train(graph, testing::plan_with(graph, training, shares, 2), kSteps,
+                              seeded(), testing::Check::kParameters);
+      };
+      const Trained want = trained();
+      for (const auto& [wire, tolerance] :
+           {std::pair(DType::kFp16, 1e-3), std::pair(DType::kBf16, 1e-2)}) {
+        training.wire_type = wire;
+        const Trained got = trained();
+        EXPECT_EQ(got.losses[0], want.losses[0]);
+        EXPECT_NE(got.losses.back(), want.losses.back());
+        for (std::size_t step = 0; step < want.losses.size(); ++step) {
+          EXPECT_NEAR(got.losses[step], want.losses[step], tolerance * want.losses[step])
+              << model << ", " << shares.size() << " stages, " << name_of(wire) << ", step "
+              << step;
+        }
+      }
+    }
+  }
+}
+
 std::vector<float> read_floats(const std::string& path) {
   NpyFile file = NpyFile::open(path).value();
   std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() /
