@@ -4,7 +4,6 @@
 #include "cost_model/flow_exchange.h"
 #include "cost_model/link_model.h"
 #include "cost_model/topology_of_cluster.h"
-#include "ir/plan_graph.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_method.h"
 

@@ -2,7 +2,6 @@
 #include "planner/rough_step.h"
 
 #include "cost_model/link_model.h"
-#include "ir/plan_graph.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
 // are represented by the first of them, so that the moves are few on large clusters.
-#include "ir/plan_graph.h"
 #include "planner/candidates.h"
 #include "planner/strategy_moves.h"
 

@@ -18,8 +18,8 @@ void add_plain(void* to, const void* from, std::size_t elements) {
 
 template <float (*Widen)(std::uint16_t), std::uint16_t (*Narrow)(float)>
 void add_half(void* to, const void* from, std::size_t elements) {
-  auto* out = static_cast<std::uint16_t*>(to);
-  const auto* in = static_cast<const std::uint16_t*>(from);
+  std::uint16_t* __restrict out = static_cast<std::uint16_t*>(to);
+  const std::uint16_t* __restrict in = static_cast<const std::uint16_t*>(from);
   for (std::size_t i = 0; i < elements; ++i) out[i] = Narrow(Widen(out[i]) + Widen(in[i]));
 }
 

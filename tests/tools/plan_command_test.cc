@@ -136,6 +136,21 @@ TEST_F(PlanCommand, IdleRanksAreShown) {
   EXPECT_EQ(run({"diff", plan_, plan}).code, 1);
 }
 
+TEST_F(PlanCommand, WhatGradientsTravelInIsShownComparedAndExported) {
+  const std::string path = write_temporary(
+      "rounded.plan", plan_text_with("statistics-every=5", "statistics-every=5 wire-type=bf16"));
+  const Outcome shown = run({"show", path});
+  EXPECT_NE(shown.out.find("momentum 0.9; gradients travel in bf16\n"), std::string::npos)
+      << shown.out;
+  EXPECT_NE(shown.out.find("    b1    ring, 288B in bf16: fc1.weight .. fc1.bias (2 gradients)\n"),
+            std::string::npos);
+  EXPECT_NE(shown.out.find("    b0    not reduced, 640B: fc2.weight\n"), std::string::npos);
+  EXPECT_NE(run({"json", path}).out.find("\"wire_type\": \"bf16\""), std::string::npos);
+  EXPECT_EQ(run({"json", plan_}).out.find("wire_type"), std::string::npos);
+  const Outcome compared = run({"diff", plan_, path});
+  EXPECT_NE(compared.out.find("wire-type=bf16"), std::string::npos) << compared.out;
+}
+
 TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
   std::string text =
       plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");

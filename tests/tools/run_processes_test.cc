@@ -73,6 +73,24 @@ TEST_F(RunProcesses, TrainsAndSumsUpAndLeavesNobodyBehind) {
   for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
 }
 
+TEST_F(RunProcesses, GradientsMayTravelInFewerBytes) {
+  const auto losses = [&](const std::vector<std::string>& more) {
+    plan_ = compile("rounded.plan", more);
+    Process process(local({"--steps", "4"}));
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return process.output();
+  };
+  const std::string layout = "local/0:3,local/1:1";
+  EXPECT_THAT(losses({"--layout", layout}), Not(HasSubstr("gradients travel")));
+  for (const char* type : {"fp16", "bf16"}) {
+    EXPECT_THAT(losses({"--layout", layout, "--wire-type", type}),
+                HasSubstr("(24:8)\n  gradients travel in " + std::string(type) + "\n\n"));
+  }
+  Process process(local({"--steps", "1", "--json"}));
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_THAT(process.output(), HasSubstr("\"wire_type\": \"bf16\", \"transport\": \"gloo\""));
+}
+
 TEST_F(RunProcesses, ARankThatIsKilledEndsTheOthersAndIsNamed) {
   for (const std::size_t rank : {0U, 1U}) {
     Process process(endless());
