@@ -103,14 +103,16 @@ std::string headline(const Compiled& compiled) {
   const double percent = std::max(0.0, 100 * gap_of(compiled));
   const std::string gap = percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
                                         : fmt::format("a factor of {:.1f}", 1 + percent / 100);
+  const std::optional<DType> wire = best.plan.training.wire_type;
   return fmt::format(
       "\n  throughput    {}\n  step time     {} for {} samples in {}\n"
       "                within {} of the best possible: no plan takes less than {} ({})\n"
-      "  bytes sent    {} a step, over all devices\n",
+      "  bytes sent    {} a step, over all devices{}\n",
       figure(best.estimate.samples_per_second, "samples/s"),
       figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
       plural(best.plan.micro_batches, "micro-batch", "es"), gap, figure(bound.seconds, "s"),
-      bound.reason, byte_figure(best.estimate.bytes_sent));
+      bound.reason, byte_figure(best.estimate.bytes_sent),
+      wire ? fmt::format("; gradients travel in {}", name_of(*wire)) : "");
 }
 
 std::string_view baseline_title(const std::string& name) {

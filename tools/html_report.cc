@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -277,11 +278,13 @@ std::string page(const std::string& title, const std::string& body) {
 
 std::string html_report(const ReportInput& input) {
   const Plan& plan = input.step.plan;
+  const std::optional<DType> wire = plan.training.wire_type;
   const std::string title = html_text(plan.model) + " on " + html_text(plan.cluster);
   std::string body = "<h1>" + title + "</h1>\n";
   body += fmt::format(
-      "<p>{} samples a step, {}; figures are simulated{}</p>\n", plan.training.batch,
+      "<p>{} samples a step, {}{}; figures are simulated{}</p>\n", plan.training.batch,
       html_text(plan.training.precision),
+      wire ? fmt::format(", gradients travel in {}", name_of(*wire)) : std::string(),
       input.before == nullptr
           ? std::string()
           : fmt::format("; before: the plan made by {}", html_text(made_by(input.before->plan))));

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <optional>
 #include <ostream>
 
 namespace agpcs {
