@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -88,7 +89,8 @@ TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {
   Plan replicas = plan_of(graph, two_hosts(), "micro-batches 1\nstage a/0=12 a/1=4 : *\n", 16);
   alone.training.wire_type = replicas.training.wire_type = DType::kBf16;
   EXPECT_EQ((*peak_memory(alone, graph))[0].gradients, 768);  // nothing travels
-  for (const MemoryUse& use : *peak_memory(replicas, graph)) EXPECT_EQ(use.gradients, 768 + 384);
+  const std::vector<MemoryUse> ranks = *peak_memory(replicas, graph);
+  for (const MemoryUse& use : ranks) EXPECT_EQ(use.gradients, 768 + 384);
 }
 
 TEST(PeakMemory, AnEarlyStageHoldsMoreMicroBatchesThanALateOne) {
