@@ -20,6 +20,11 @@ inline float float_of_bits(std::uint32_t bits) {
   return value;
 }
 
+/// `a` where `which`, else `b`; both are computed, whatever a compiler thinks of it.
+inline std::uint32_t select(bool which, std::uint32_t a, std::uint32_t b) {
+  return b ^ ((a ^ b) & (0U - static_cast<std::uint32_t>(which)));
+}
+
 inline float float_of_bf16(std::uint16_t bits) {
   return float_of_bits(static_cast<std::uint32_t>(bits) << 16);
 }
@@ -38,10 +43,8 @@ inline float float_of_fp16(std::uint16_t half) {
   // below 2^-14: multiples of 2^-24
   const std::uint32_t small =
       bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F);
-  std::uint32_t bits = moved + (112U << 23);
-  bits = magnitude < 0x400U ? small : bits;
-  bits = magnitude >= 0x7c00U ? moved | 0x7f800000U : bits;
-  return float_of_bits(sign | bits);
+  const std::uint32_t finite = select(magnitude < 0x400U, small, moved + (112U << 23));
+  return float_of_bits(sign | select(magnitude < 0x7c00U, finite, moved | 0x7f800000U));
 }
 
 inline std::uint16_t fp16_of(float value) {
@@ -51,11 +54,10 @@ inline std::uint16_t fp16_of(float value) {
   const std::uint32_t rebased = magnitude - (112U << 23);
   // below 2^-14: adding 0.5 rounds to multiples of 2^-24
   const std::uint32_t small = bits_of(float_of_bits(magnitude) + 0.5F) - bits_of(0.5F);
-  std::uint32_t half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
-  half = magnitude < 0x38800000U ? small : half;
-  half = magnitude >= 0x477ff000U ? 0x7c00U : half;
-  half = magnitude > 0x7f800000U ? 0x7e00U : half;  // not a number
-  return static_cast<std::uint16_t>(sign | half);
+  const std::uint32_t normal = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
+  const std::uint32_t finite = select(magnitude < 0x38800000U, small, normal);
+  const std::uint32_t beyond = select(magnitude > 0x7f800000U, 0x7e00U, 0x7c00U);  // no number
+  return static_cast<std::uint16_t>(sign | select(magnitude < 0x477ff000U, finite, beyond));
 }
 
 }  // namespace agpcs
