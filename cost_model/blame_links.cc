@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/blame_links.h"
 
+#include "ir/at.h"
 #include "ir/median.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// How figures of links make that of a route.
 enum class Along { kSlowest, kSum };

@@ -2,6 +2,7 @@
 #include "cost_model/critical_path.h"
 
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 
 #include <algorithm>
 #include <map>
@@ -11,8 +12,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Walks from the step's end to its start.
 class PathFinder {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/drifted_cluster.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <fmt/format.h>
@@ -14,8 +15,6 @@ namespace agpcs {
 namespace {
 
 constexpr double kUnchanged = 1.05;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 bool is_one(double factor) { return factor < kUnchanged && factor > 1 / kUnchanged; }
 

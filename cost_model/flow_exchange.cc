@@ -2,6 +2,7 @@
 #include "cost_model/flow_exchange.h"
 
 #include "cost_model/flow_time.h"
+#include "ir/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,8 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 /// Adds the messages of one phase's round to `flow`; moves `next` behind them.
 void add_step(const FlowSchedule& schedule, const std::vector<Workload>& phase, bool gathers,

@@ -2,6 +2,8 @@
 // FlowTurns: which messages may go, where messages pass gates step by step.
 #pragma once
 
+#include "ir/at.h"
+
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -48,8 +50,6 @@ class FlowTurns {
     int number = 0, left = 0, next = -1;  // `left`: messages that have not gone
     std::vector<int> messages;
   };
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
   std::vector<int> last_, first_;       // by gate: steps
   std::vector<std::array<int, 2>> of_;  // by message: steps
   std::vector<int> closed_;             // by message, at the start

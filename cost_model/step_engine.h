@@ -9,6 +9,7 @@
 #include "cost_model/running_computation.h"
 #include "cost_model/simulator.h"
 #include "cost_model/step_model.h"
+#include "ir/at.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -60,8 +61,6 @@ class StepEngine {
 
  private:
   static constexpr int kDone = -1;
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
   enum class EventKind : std::uint8_t {
     kComputed,   // rank's running computation ends; index: instruction
     kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it

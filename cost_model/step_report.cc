@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step_report.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 #include "ir/memory.h"
 
@@ -8,8 +9,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 bool computes(const TimelineEvent& event) {
   return stream_of(event.instruction.opcode) == StreamKind::kCompute;

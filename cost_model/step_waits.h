@@ -4,6 +4,7 @@
 
 #include "cost_model/simulator.h"
 #include "cost_model/step_model.h"
+#include "ir/at.h"
 
 #include <agpcs/plan.h>
 
@@ -90,7 +91,6 @@ class StepWaits {
   };
   using Index = std::unordered_map<std::uint64_t, int>;
 
-  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
   double end(int event) const { return this->event(event).end; }
   const std::vector<ProgramWait>& waits_of(int rank, int instruction) const {
     return waits_[at(stage_of(rank))][at(instruction)];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What makes a plan's flow an all-reduce.
+#include "ir/at.h"
 #include "ir/plan_flow.h"
 
 #include <agpcs/plan.h>
@@ -49,7 +50,6 @@ class FlowChecker {
     bool whole = false;  // it holds the sum of all
   };
 
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   Place& place(int member, int chunk) { return places_[at(chunk) * at(members_) + at(member)]; }
   int owner_of(int chunk) const { return chunk / flow_.sub_chunks; }
 

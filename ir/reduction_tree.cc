@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/reduction_tree.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 /// The members of each host, hosts and members in order of appearance.
 std::vector<std::vector<int>> by_host(std::span<const int> host_of_member) {

@@ -2,6 +2,7 @@
 // Tensors are counted by the storage they share (`storage_of`): a Reshape costs nothing.
 #include "ir/stage_memory.h"
 
+#include "ir/at.h"
 #include "ir/op_table.h"
 
 #include <algorithm>
@@ -16,8 +17,6 @@ namespace {
 constexpr std::int64_t kFp32Bytes = 4;
 /// Numbers of samples whose sizes are remembered.
 constexpr std::size_t kMostSizes = 64;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 }  // namespace
 

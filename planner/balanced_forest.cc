@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/balanced_forest.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 #include "ir/rng.h"
 #include "ir/shuffle.h"
@@ -23,8 +24,6 @@ constexpr int kNearHops = 24;      // to a server, that balancing tries
 constexpr int kAlternatives = 3;   // ways between two servers
 constexpr int kAllHopsUpTo = 160;  // servers; above, hops to near ones only
 constexpr double kDepthWeight = 0.05;
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// Hops of a topology, by the server that they leave and by the one that they enter.
 struct Hops {

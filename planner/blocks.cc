@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/blocks.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 #include "ir/disjoint_sets.h"
 #include "ir/op_table.h"
@@ -20,8 +21,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 using OpSets = DisjointSets<OpId>;
 using Neighbours = std::vector<std::vector<int>>;  // ascending, each once

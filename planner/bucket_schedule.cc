@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/bucket_schedule.h"
 
+#include "ir/at.h"
+
 #include <cmath>
 
 namespace agpcs {
@@ -69,8 +71,6 @@ class LinearLayer {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   void add(int position, double end) {
     if (std::isinf(end)) return;  // unreachable, or the start, which is always free
     for (std::size_t l = 0; l < lines_.size(); ++l) {

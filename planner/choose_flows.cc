@@ -4,6 +4,7 @@
 #include "cost_model/flow_exchange.h"
 #include "cost_model/link_model.h"
 #include "cost_model/topology_of_cluster.h"
+#include "ir/at.h"
 #include "planner/flow_bound.h"
 #include "planner/flow_method.h"
 
@@ -20,8 +21,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// A step must get shorter by this part, or a bucket's sum when alone.
 constexpr double kGain = 1e-3;

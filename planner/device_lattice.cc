@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/device_lattice.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -11,8 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// Devices of each class: one kind on one host, or on hosts that are alike.
 DeviceGroups classes_of(const Cluster& cluster, bool by_host) {

@@ -3,6 +3,7 @@
 
 #include "cost_model/flat_step.h"
 #include "cost_model/step_engine.h"
+#include "ir/at.h"
 #include "ir/check.h"
 #include "planner/evaluator_groups.h"
 #include "planner/evaluator_programs.h"
@@ -14,11 +15,6 @@
 #include <vector>
 
 namespace agpcs {
-namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
 
 class Evaluator::Impl {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/evaluator_stages.h"
 
+#include "ir/at.h"
 #include "ir/plan_graph.h"
 #include "planner/hash.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 /// Bytes, about, that are remembered before all are forgotten.
 constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
 std::uint64_t key_of(std::int64_t samples, std::int64_t other, bool flag) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/fit_memory.h"
 
+#include "ir/at.h"
 #include "planner/shares.h"
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 class StageFitter {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_environment.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// Log of base 2, linear between powers of 2: the same on every machine.
 double log_of(int number) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_episode.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <algorithm>
@@ -13,8 +14,6 @@ namespace {
 
 constexpr double kDoneReward = 10;       // (4)
 constexpr double kSelectedWeight = 0.1;  // (3)
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 /// Log of 1 / (1 + exp(-value)).
 double log_sigmoid(double value) {

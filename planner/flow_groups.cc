@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_groups.h"
 
+#include "ir/at.h"
 #include "ir/disjoint_sets.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_part.h"
@@ -17,8 +18,6 @@ namespace agpcs {
 namespace {
 
 constexpr int kRingTries = 4;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 using Groups = std::vector<std::vector<int>>;  // servers, ascending; groups by their first server
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_orientation.h"
 
+#include "ir/at.h"
 #include "ir/shuffle.h"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct Port {
   int out = 0, in = 0;  // links

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_packing.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -11,8 +13,6 @@ namespace {
 
 constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint64_t kOneInMakesItWorse = 200;  // shuffles: may make one more missing
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_part.h"
 
+#include "ir/at.h"
+
 namespace agpcs {
-namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 FlowRoute FlowPart::whole(const FlowRoute& route) const {
   FlowRoute result = {servers[at(route.from)], servers[at(route.to)], {}};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_pendants.h"
 
+#include "ir/at.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_part.h"
 #include "planner/flow_rings.h"
@@ -11,8 +12,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct Hanging {
   std::vector<int> on;              // by server: the server that it hangs on; -1: none

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_policy.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 #include "ir/rng.h"
 #include "planner/flow_bound.h"
@@ -29,8 +30,6 @@ constexpr char kMagic[] = "agpcs-flow-policy";
 constexpr double kSelectAll = 3;  // the value of a tree to begin with: selected in 95 of 100
 static_assert(kTreeFeatureCount <= static_cast<int>(kMostFeatures) &&
               kWorkloadFeatureCount <= static_cast<int>(kMostFeatures));
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 Perceptron random_perceptron(int features, int units, Rng& rng) {
   const double bound = 1 / std::sqrt(features);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_rings.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 #include "ir/shuffle.h"
 #include "planner/flow_orientation.h"
@@ -16,8 +17,6 @@ namespace {
 
 constexpr int kMovesPerServer = 100, kMostMoves = 3000;  // a try
 constexpr std::uint64_t kOneInMakesItWorse = 16;         // moves: may make one cycle more
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// By link: units.
 using Units = std::vector<std::int64_t>;

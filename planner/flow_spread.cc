@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/flow_spread.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
@@ -8,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 class Spreader {
  public:

@@ -2,6 +2,7 @@
 #include "planner/group_gradients.h"
 
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 #include "ir/check.h"
 #include "planner/collective_lines.h"
 #include "planner/evaluator_stages.h"
@@ -11,11 +12,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
 
 AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
                            std::int64_t bytes) {

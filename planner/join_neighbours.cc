@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/join_neighbours.h"
 
+#include "ir/at.h"
 #include "planner/blocks.h"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 class PairChooser {
  public:

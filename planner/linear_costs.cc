@@ -2,6 +2,7 @@
 #include "planner/linear_costs.h"
 
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 #include "ir/plan_graph.h"
 #include "ir/stage_memory.h"
 #include "planner/candidates.h"
@@ -14,8 +15,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/linear_program.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -10,8 +12,6 @@ namespace agpcs {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// Distinct pairs (state, place), numbered.
 class Nodes {

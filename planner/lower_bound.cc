@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/lower_bound.h"
 
+#include "ir/at.h"
 #include "ir/plan_graph.h"
 #include "ir/stage_memory.h"
 #include "planner/shares.h"
@@ -20,8 +21,6 @@ namespace {
 constexpr double kForever = std::numeric_limits<double>::infinity();
 /// What rounding may add to sums of seconds in another order than the engine's.
 constexpr double kRounding = 1e-9;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 void raise(LowerBound& bound, double seconds, std::string_view reason) {
   if (seconds > bound.seconds) bound = {seconds, reason};

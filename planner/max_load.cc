@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load.h"
 
+#include "ir/at.h"
 #include "ir/disjoint_sets.h"
 
 #include <fmt/format.h>
@@ -14,8 +15,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr double kAllTicks = 4503599627370496.0;  // 2^52: sums of loads are exact in a double
 

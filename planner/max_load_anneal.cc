@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load_anneal.h"
 
+#include "ir/at.h"
 #include "ir/shuffle.h"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr double kExcessWeight = 4;     // of exceeding an accelerator's memory by all of it
 constexpr int kClusterItems = 12;       // most items of a cluster that moves

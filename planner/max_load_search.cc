@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load_search.h"
 
+#include "ir/at.h"
 #include "planner/strategy_features.h"
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr int kRunItems[] = {2, 4, 8, 16, 32};
 constexpr std::size_t kTriesPerMove = 8;

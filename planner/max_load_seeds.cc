@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeds of the max-load problem: METIS, and contiguous runs of an order.
+#include "ir/at.h"
 #include "planner/blocks.h"
 #include "planner/max_load.h"
 #include "planner/max_load_state.h"
@@ -12,8 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The default search of the max-load problem.
+#include "ir/at.h"
 #include "planner/max_load_anneal.h"
 #include "planner/max_load_search.h"
 #include "planner/refiner.h"
@@ -11,8 +12,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr int kRounds = 24;
 constexpr std::size_t kPopulation = 6;

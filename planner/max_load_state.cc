@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load_state.h"
 
+#include "ir/at.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
 
 MaxLoadState::MaxLoadState(const MaxLoadItems& items, std::vector<int> device_of_item)
     : items_(&items), columns_(items.devices + 1), device_(items.items.size(), 0) {

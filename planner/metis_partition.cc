@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/metis_partition.h"
 
+#include "ir/at.h"
+
 #include <fmt/format.h>
 #include <metis.h>
 
@@ -16,8 +18,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr double kTotalWeight = 1e8;  // METIS adds weights up in 32 bits
 

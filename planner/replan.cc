@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/replan.h"
 
+#include "ir/at.h"
 #include "planner/dqn_plugin.h"
 #include "planner/evaluate.h"
 #include "planner/plan_problem.h"
@@ -16,8 +17,6 @@ namespace {
 
 constexpr std::int64_t kPartOfBudget = 4;
 constexpr std::int64_t kLeastBudget = 100;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// The plan without devices that the cluster has not; whether any was missing.
 bool leave_out_missing(const Cluster& cluster, Plan& plan) {

@@ -2,6 +2,7 @@
 #include "planner/rough_step.h"
 
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,8 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// Devices of groups whose all-reduces are remembered.
 constexpr std::size_t kMostRemembered = std::size_t{1} << 24;

@@ -7,6 +7,7 @@
 // the first devices, as a pipeline of all of them would hardly ever be full. A block belongs to the
 // run in which the middle of its degree falls; runs without a block are left out. Only the number
 // of micro-batches is chosen, in the baseline's favour.
+#include "ir/at.h"
 #include "planner/candidates.h"
 #include "planner/seeder.h"
 
@@ -15,8 +16,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 std::vector<double> degrees(const Problem& problem) {
   std::vector<double> degree(at(problem.blocks.size()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 #include "ir/diagnostics.h"
 #include "planner/candidates.h"
 #include "planner/layout.h"
@@ -15,8 +16,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

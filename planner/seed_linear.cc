@@ -9,6 +9,7 @@
 // Long graphs are cut only at the cheapest place of each of at most 96 (48 with more than 16
 // devices) equal parts of the FLOPs, or twice as many as there must be stages; orders of more
 // devices than 32, or than there must be stages, are divided into that many runs.
+#include "ir/at.h"
 #include "planner/candidates.h"
 #include "planner/evaluator.h"
 #include "planner/fit_memory.h"
@@ -34,8 +35,6 @@ constexpr double kSlack = 1.15;
 /// Of a device that stages may fill: less where a plan turns out to lack memory, of which the
 /// program knows too little.
 constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// First block of each piece, and the number of blocks at the end.
 std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {

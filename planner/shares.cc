@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/shares.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 int kind_of(const Problem& problem, DeviceId device) {
   return problem.cluster.devices[at(device)].kind;

@@ -2,6 +2,7 @@
 #include "planner/strategy_features.h"
 
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// Features are no larger than that.
 constexpr double kMost = 4;

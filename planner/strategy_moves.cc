@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/strategy_moves.h"
 
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 constexpr std::array<std::string_view, kMoveKindCount> kNames = {
     "shift",        "move-block",   "merge",           "split",     "move-devices",

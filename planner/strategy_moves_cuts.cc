@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves that cut the whole graph anew.
+#include "ir/at.h"
 #include "planner/strategy_moves.h"
 
 #include <algorithm>
@@ -8,11 +9,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
-
-}  // namespace
 
 /// Stages of consecutive blocks for `groups`, with work in proportion to what each has of speed, or
 /// parameters in proportion to memory.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
 // are represented by the first of them, so that the moves are few on large clusters.
+#include "ir/at.h"
 #include "planner/candidates.h"
 #include "planner/strategy_moves.h"
 
@@ -12,8 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 /// Of one kind at most, before some are drawn: keeps listing cheap on the largest problems.
 constexpr std::size_t kMostOfAKind = 4096;

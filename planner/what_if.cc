@@ -2,6 +2,7 @@
 #include "planner/what_if.h"
 
 #include "codegen/lower.h"
+#include "ir/at.h"
 #include "ir/units.h"
 #include "planner/evaluate.h"
 #include "planner/group_gradients.h"
@@ -21,8 +22,6 @@ namespace {
 constexpr std::size_t kMostTried = 16;
 /// Devices whose times differ by less than this part are equally slow.
 constexpr double kAsSlow = 0.02;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 class PlanChanges {
  public:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/drifted_cluster.h"
+#include "ir/at.h"
 #include "planner/what_if.h"
 
 #include <fmt/format.h>
@@ -16,8 +17,6 @@ constexpr double kFaster = 1.1;
 constexpr double kTwice = 2;
 /// Gains that differ by less are alike.
 constexpr double kNoBetter = 1e-3;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 void launch_for_free(Cluster& cluster) {
   for (DeviceKind& kind : cluster.kinds) {

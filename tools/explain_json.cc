@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/at.h"
 #include "tools/explain.h"
 #include "tools/json.h"
 
@@ -7,8 +8,6 @@
 
 namespace agpcs {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::string_view name_of(PathSort sort) {
   switch (sort) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step_model.h"
+#include "ir/at.h"
 #include "ir/units.h"
 #include "tools/explain.h"
 #include "tools/explain_path.h"
@@ -17,8 +18,6 @@ namespace {
 
 constexpr std::size_t kChanges = 3;
 constexpr std::size_t kCurveColumns = 40;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::string seconds(double value) { return figure(value, "s"); }
 

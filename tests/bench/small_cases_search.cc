@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // best_below: every strategy of a small problem, as far as bounds do not exclude it.
 #include "cost_model/link_model.h"
+#include "ir/at.h"
 #include "ir/plan_graph.h"
 #include "planner/evaluator.h"
 #include "planner/group_gradients.h"
@@ -16,8 +17,6 @@
 
 namespace agpcs::bench {
 namespace {
-
-std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
 
 using Shares = std::vector<std::int64_t>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/max_load.h"
 
+#include "ir/at.h"
 #include "planner/max_load_search.h"
 #include "planner/refiner.h"
 #include "planner/strategy_features.h"
@@ -17,8 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::size_t at(int id) { return static_cast<std::size_t>(id); }
 
 struct Shape {
   int nodes = 0, devices = 2, colours = 0;  // 0: no colours
