@@ -174,8 +174,8 @@ TEST(TorchExecutor, BatchNormUpdatesItsRunningStatisticsOnceAMicroBatch) {
 
 // On an accelerator the executor rounds; the host's memory is rounded by the replayer.
 TEST(TorchExecutor, RoundsGradientsAsTheReplayerDoes) {
-  StageDriver of = driver(testing::graph_of(kPerceptron),
-                          "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8, {});
+  const Graph graph = testing::graph_of(kPerceptron);
+  StageDriver of = driver(graph, "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8);
   of.step();
   const Buffer held = of.executor().bucket(0).value();
   auto* const values = static_cast<float*>(held.data);
@@ -198,8 +198,8 @@ TEST(TorchExecutor, RoundsGradientsAsTheReplayerDoes) {
 }
 
 TEST(TorchExecutor, WidensSumsIntoTheGradientsMemory) {
-  StageDriver of = driver(testing::graph_of(kPerceptron),
-                          "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8, {});
+  const Graph graph = testing::graph_of(kPerceptron);
+  StageDriver of = driver(graph, "micro-batches 1\nstage a/0=8 : *\nbucket 0 ring w2 b1 w1\n", 8);
   of.step();
   const Buffer rounded = of.executor().round_bucket(0, DType::kBf16).value();
   std::vector<std::uint16_t> sums(rounded.bytes / 2, 0x4040);  // 3
