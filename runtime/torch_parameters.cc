@@ -222,7 +222,9 @@ at::Tensor StageParameters::round(int bucket, at::ScalarType type) {
   const at::NoGradGuard no_grad;
   Flat* const flat = flat_of(bucket);
   if (flat == nullptr) return {};
-  if (!flat->rounded.defined()) flat->rounded = at::empty_like(flat->gradient, type);
+  if (!flat->rounded.defined() || flat->rounded.scalar_type() != type) {
+    flat->rounded = at::empty_like(flat->gradient, type);
+  }
   return flat->rounded.copy_(flat->gradient);
 }
 

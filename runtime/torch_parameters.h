@@ -53,7 +53,7 @@ class StageParameters {
   void update(const Optimizer& optimizer, std::int64_t step);
   /// The flat gradient of plan bucket `bucket`; undefined when it is not this stage's.
   at::Tensor gradient(int bucket) const;
-  /// The flat gradient of plan bucket `bucket` rounded to `type`, always in the same memory;
+  /// The flat gradient of plan bucket `bucket` rounded to `type`, in the same memory each time;
   /// undefined when it is not this stage's.
   at::Tensor round(int bucket, at::ScalarType type);
   /// The bucket's gradient from what `round` gave, which other ranks have been added to.
