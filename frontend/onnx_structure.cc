@@ -72,6 +72,7 @@ class StructureChecker {
 
   void collect_values() {
     for (const onnx::TensorProto& tensor : graph().initializer()) {
+      if (!has_name("an initializer", tensor.name())) continue;
       if (!model_.initializers.emplace(tensor.name(), &tensor).second) {
         diag_.error({}, fmt::format("two initializers are named '{}'", tensor.name()));
       }
@@ -84,6 +85,7 @@ class StructureChecker {
     }
     std::unordered_set<std::string_view> seen;
     for (const onnx::ValueInfoProto& input : graph().input()) {
+      if (!has_name("an input of the graph", input.name())) continue;
       if (!seen.insert(input.name()).second) {
         diag_.error({}, fmt::format("two inputs are named '{}'", input.name()));
       }
@@ -91,6 +93,13 @@ class StructureChecker {
       model_.inputs.push_back(&input);
       makers_.emplace(input.name(), kGiven);
     }
+  }
+
+  /// To a node an empty name is an input or output that it leaves out.
+  bool has_name(std::string_view what, const std::string& name) {
+    if (name.empty())
+      diag_.error({}, fmt::format("{} has no name", what), "the file may be damaged");
+    return !name.empty();
   }
 
   void collect_outputs(int index) {
@@ -109,6 +118,7 @@ class StructureChecker {
   void check_outputs() {
     std::unordered_set<std::string_view> seen;
     for (const onnx::ValueInfoProto& output : graph().output()) {
+      if (!has_name("an output of the graph", output.name())) continue;
       if (!seen.insert(output.name()).second) {
         diag_.error({}, fmt::format("two outputs of the graph are named '{}'", output.name()));
       }

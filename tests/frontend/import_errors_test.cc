@@ -120,6 +120,21 @@ TEST(ImportErrors, AValueIsDefinedOnce) {
       "initializer");
 }
 
+TEST(ImportErrors, InitializersInputsAndOutputsHaveNames) {
+  onnx::ModelProto proto =
+      onnx_proto("m (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}> { y = Add(x, w) }");
+  proto.mutable_graph()->add_initializer();
+  proto.mutable_graph()->add_input();
+  proto.mutable_graph()->add_output();
+  EXPECT_EQ(import_proto(proto),
+            "m.onnx: error: an initializer has no name\n"
+            "  hint: the file may be damaged\n"
+            "m.onnx: error: an input of the graph has no name\n"
+            "  hint: the file may be damaged\n"
+            "m.onnx: error: an output of the graph has no name\n"
+            "  hint: the file may be damaged");
+}
+
 TEST(ImportErrors, InitializersInputsAndOutputsAreNamedOnce) {
   onnx::ModelProto proto =
       onnx_proto("m (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}> { y = Add(x, w) }");
