@@ -69,11 +69,12 @@ RoughModel::RoughModel(const Problem& problem)
   }
   for (const auto& [ends, bytes] : nets) nets_.push_back({ends.first, ends.second, bytes});
   stage_of_block_.resize(blocks.blocks.size());
+  const int kind = problem.cluster.devices.front().kind;
   for (const Block& block : blocks.blocks) {
     first_op_.push_back(block.ops.front());
     StageTimer timer(problem, block.ops);
-    backward_of_.push_back(timer.seconds(0, blocks.samples) -
-                           timer.forward_seconds(0, blocks.samples));
+    backward_of_.push_back(timer.seconds(kind, blocks.samples) -
+                           timer.forward_seconds(kind, blocks.samples));
   }
   const Cluster& cluster = problem.cluster;
   for (Lanes* const lanes : {&cut_, &forward_, &backward_}) {

@@ -126,7 +126,7 @@ class RoughModel {
 
   const Problem& problem_;
   std::vector<GradientSum> gradients_;  // by block
-  std::vector<double> backward_of_;     // by block: seconds, on devices of the first kind
+  std::vector<double> backward_of_;     // by block: seconds, on the first device
   std::vector<OpId> first_op_;          // by block
   std::vector<int> stage_of_block_;     // of the strategy at hand
   std::vector<Net> nets_;

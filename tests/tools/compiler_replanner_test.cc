@@ -121,6 +121,18 @@ TEST(CompilerReplanner, PlansForASlowDeviceOnTheSameRanks) {
   EXPECT_THAT(replanner->hardware_text(), HasSubstr(digest_of(print_plan(plan))));
 }
 
+TEST(CompilerReplanner, PlansWhereNoDeviceOfAKindIsAsItWas) {
+  const Cluster cluster = cluster_of(
+      "kind k fp32=5e12 bandwidth=300e9\nkind l fp32=5e12 bandwidth=300e9\n"
+      "host a k 2 nic=3e9\nhost b l 2 nic=3e9\n");
+  const Plan plan = planned(cluster);
+  HardwareReport report = computes(1, 2.5);
+  report.computing = {1.2, 2.5, 1, 1};
+  const auto found = replanner_of(plan, cluster)->replan(plan, report, kGoOn);
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status().message();
+  EXPECT_EQ(verify_plan((*found)->plan).message(), "");
+}
+
 TEST(CompilerReplanner, ReportsAreRelativeToThePlanThatRuns) {
   const Cluster cluster = four_equal();
   const Plan plan = planned(cluster);
