@@ -28,7 +28,9 @@ if(AGPCS_HAS_TORCH)
       torch_parameters.cc
       torch_progress.cc
       torch_stage.cc
+      torch_threads.cc
     DEPS ir runtime
     PRIVATE_DEPS Torch::Torch)
   target_compile_definitions(agpcs_runtime_torch PRIVATE $<$<TARGET_EXISTS:torch_cuda>:AGPCS_TORCH_CUDA>)
+  target_precompile_headers(agpcs_runtime_torch PRIVATE <ATen/ATen.h>)  # half of what each source takes to compile
 endif()

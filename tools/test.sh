@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs, builds, fuzzes every reader for a minute, and runs every test: of the lean runtime alone, then of everything.
-# The last lines are the summary of the tests.
+# Installs, builds, and runs every test: of the lean runtime alone, then of everything; beside them fuzzes every reader for
+# a minute. The last lines are the summaries of the tests.
 #
 #   tools/test.sh [CMAKE-OPTION...]     for instance -DAGPCS_WERROR=ON, as CI does
 set -euo pipefail
@@ -19,11 +19,40 @@ for preset in runtime-only release; do
   cmake --preset "$preset" "$@"
   cmake --build --preset "$preset" --parallel "$jobs"
 done
+
+# Tests that compare measured with predicted times come first, while nothing else runs. Fuzzing has what the others leave
+# of the processors: they wait much. Its job has a process group of its own, which ends with this script.
 result=0
-tests/fuzz/run.sh 60 || result=1
+logs=$(mktemp -d)
+fuzzing=
+ran=()
+finish() {
+  [ -z "$fuzzing" ] || kill -- "-$fuzzing" 2>/dev/null || true
+  rm -rf "$logs"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+run_tests() {  # $1: preset, $2: which tests, in words, then ctest's options
+  echo "test.sh: tests of preset $1, $2"
+  ctest --preset "$1" --parallel "$jobs" --output-log "$logs/${#ran[@]}" "${@:3}" || result=1
+  ran+=("$1, $2")
+}
+run_tests release "on the testbed" --label-regex '^testbed$'
+set -m
+nice -n 19 tests/fuzz/run.sh 60 >"$logs/fuzz" 2>&1 &
+fuzzing=$!
+set +m
 # The tests of the runtime are the same in both presets, and take minutes.
-echo "test.sh: tests of preset runtime-only, without those of the runtime, which follow"
-ctest --preset runtime-only --parallel "$jobs" --label-exclude '^runtime$' || result=1
-echo "test.sh: tests of preset release"
-ctest --preset release --parallel "$jobs" || result=1
+run_tests runtime-only "without those of the runtime, which follow" --label-exclude '^runtime$'
+run_tests release "all others" --label-exclude '^testbed$'
+
+echo "test.sh: waiting for the fuzzing"
+wait "$fuzzing" || result=1
+fuzzing=
+cat "$logs/fuzz"
+for i in "${!ran[@]}"; do
+  echo "test.sh: tests of preset ${ran[i]}"
+  sed -n '/tests passed/,$p' "$logs/$i"
+done
 exit $result

@@ -15,7 +15,6 @@
 namespace agpcs {
 namespace {
 
-constexpr const char* kSamples = "samples/models/";
 constexpr const char* kShared = "../shared/models/";  // the light models: not part of the project
 
 Graph training_graph(const std::string& path) {
@@ -77,7 +76,7 @@ double backward_over_forward(const Graph& graph) {
 // torchvision's documentation of ResNet50_Weights, VGG19_Weights, Inception_V3_Weights,
 // SqueezeNet1_0_Weights and SqueezeNet1_1_Weights: "GFLOPS" counts multiply-adds.
 TEST(ModelFigures, ResNet50) {
-  const Graph graph = training_graph(std::string(kSamples) + "resnet50.onnx");
+  const Graph graph = training_graph("samples/models/resnet50.onnx");
   EXPECT_EQ(graph.parameter_elements(), 25'557'032);
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 4.09);
   // Measured with PyTorch's saved-tensor hooks (tests/bench/kept_bytes.py).
@@ -87,7 +86,7 @@ TEST(ModelFigures, ResNet50) {
 
 // The published 5.71 G has no auxiliary head, which is in the file with 27,161,264 parameters.
 TEST(ModelFigures, InceptionV3) {
-  const Graph graph = training_graph(std::string(kSamples) + "inception_v3.onnx");
+  const Graph graph = training_graph("samples/models/inception_v3.onnx");
   EXPECT_EQ(graph.parameter_elements(), 27'161'264);
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 5.71);
 }
@@ -95,7 +94,7 @@ TEST(ModelFigures, InceptionV3) {
 // Devlin et al.: 12 layers of hidden size 768, 110 M parameters. Each layer multiplies by 12 x
 // 768^2 weights per token, and scores and mixes 128 tokens with 128 others.
 TEST(ModelFigures, BertBase) {
-  const Graph graph = training_graph(std::string(kSamples) + "bert_base.onnx");
+  const Graph graph = training_graph("samples/models/bert_base.onnx");
   EXPECT_EQ(graph.parameter_elements(), 109'483'778);
   const double layer = 12.0 * 768 * 768 * 128 + 2.0 * 128 * 128 * 768;
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 12 * layer / 1e9);
@@ -110,20 +109,20 @@ class LightModels : public ::testing::Test {
 };
 
 TEST_F(LightModels, Vgg19) {
-  const Graph graph = training_graph(std::string(kShared) + "light_vgg19.onnx");
+  const Graph graph = training_graph("../shared/models/light_vgg19.onnx");
   EXPECT_EQ(graph.parameter_elements(), 143'667'240);
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 19.63);
 }
 
 TEST_F(LightModels, SqueezeNet) {
-  const Graph graph = training_graph(std::string(kShared) + "light_squeezenet.onnx");
+  const Graph graph = training_graph("../shared/models/light_squeezenet.onnx");
   EXPECT_EQ(graph.parameter_elements(), 1'235'496);  // 1.1
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 0.35);
 }
 
 // Caffe2's variant, which strides in a block's 3 x 3 convolution as torchvision's does.
 TEST_F(LightModels, ResNet50) {
-  const Graph graph = training_graph(std::string(kShared) + "light_resnet50.onnx");
+  const Graph graph = training_graph("../shared/models/light_resnet50.onnx");
   EXPECT_EQ(graph.parameter_elements(), 25'557'032);
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 4.09);
 }
