@@ -39,13 +39,12 @@ class RingStream {
     const std::size_t longest = (elements_ + members_ - 1) / members_ * width_;
     const std::size_t half = (longest / 2 + width_ - 1) / width_ * width_;
     segment_bytes_ = std::clamp(half, kSegmentBytes, kLongestSegmentBytes);
-    ahead_ = kAhead * kSegmentBytes / segment_bytes_;
     per_chunk_ = std::max<std::size_t>(1, (longest + segment_bytes_ - 1) / segment_bytes_);
   }
 
   std::size_t segment_bytes() const { return segment_bytes_; }
   /// Segments that are asked for ahead of the one that is added: as many bytes for all lengths.
-  std::size_t ahead() const { return ahead_; }
+  std::size_t ahead() const { return kAhead * kSegmentBytes / segment_bytes_; }
   std::size_t per_chunk() const { return per_chunk_; }
   std::size_t count() const { return 2 * (members_ - 1) * per_chunk_; }
   /// Whether received segment `i` is added to its place; otherwise it is received there.
@@ -65,7 +64,7 @@ class RingStream {
     return {data_ + at, std::min(segment_bytes_, end * width_ - at)};
   }
 
-  std::size_t members_, me_, width_, elements_, segment_bytes_ = 0, ahead_ = 0, per_chunk_ = 1;
+  std::size_t members_, me_, width_, elements_, segment_bytes_ = 0, per_chunk_ = 1;
   char* data_;
 };
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,8 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFarewellLimit{3000};
 
-bool readable_within(int fd, milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+bool readable_before(int fd, Clock::time_point deadline) {
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     pollfd waiting{fd, POLLIN, 0};
@@ -64,6 +64,7 @@ class BootstrapClient final : public Bootstrap {
   Status connect();
   Result<bool> say_hello(Clock::time_point deadline);
   Status wait_until_ready();
+  Status no_answer(milliseconds limit) const;
   void read_loop();
   bool read_some(FrameReader& reader);
   void handle(const Frame& frame);
@@ -71,6 +72,7 @@ class BootstrapClient final : public Bootstrap {
   Status send_frame(const Frame& frame);
 
   BootstrapOptions options_;
+  const int exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<BootstrapServer> server_;
   int port_ = 0;
   Fd fd_, wake_read_, wake_write_;
@@ -93,7 +95,8 @@ BootstrapClient::~BootstrapClient() {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
-  if (fd_.get() >= 0) {
+  // A rank that an exception ends does not leave: it is lost.
+  if (fd_.get() >= 0 && std::uncaught_exceptions() == exceptions_) {
     [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
   }
   if (reader_.joinable()) {
@@ -168,10 +171,8 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
                     encode(hello).size(), kMaxHelloBytes));
   }
   if (!send_frame(hello).ok()) return false;
-  if (!readable_within(fd_.get(), options_.stall_limit)) {
-    return Status(StatusCode::kPeerFailed, fmt::format("rank 0 stalled: not heard from for {} ms",
-                                                       options_.stall_limit.count()));
-  }
+  // The socket may listen before rank 0 itself runs.
+  if (!readable_before(fd_.get(), deadline)) return no_answer(options_.join_limit);
   char byte = 0;
   return recv(fd_.get(), &byte, 1, MSG_PEEK) == 1;
 }
@@ -181,11 +182,12 @@ Status BootstrapClient::wait_until_ready() {
   const auto limit = options_.join_limit + milliseconds(2000);
   std::unique_lock lock(mutex_);
   const bool told = changed_.wait_for(lock, limit, [&] { return ready_ || !failure_.ok(); });
-  if (!told) {
-    return {StatusCode::kUnavailable, fmt::format("rank 0 at {}:{} did not answer within {} ms",
-                                                  options_.address, port_, limit.count())};
-  }
-  return failure_;
+  return told ? failure_ : no_answer(limit);
+}
+
+Status BootstrapClient::no_answer(milliseconds limit) const {
+  return {StatusCode::kUnavailable, fmt::format("rank 0 at {}:{} did not answer within {} ms",
+                                                options_.address, port_, limit.count())};
 }
 
 Status BootstrapClient::set(const std::string& key, const std::string& value) {

@@ -12,7 +12,6 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::size_t kMaxFields = 8;
 
 void append_length(std::string& out, std::size_t value) {
   for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
@@ -33,7 +32,7 @@ std::optional<Frame> decode(std::string_view body) {
   Frame frame{static_cast<FrameKind>(kind), {}};
   body.remove_prefix(1);
   while (!body.empty()) {
-    if (body.size() < kLengthBytes || frame.fields.size() == kMaxFields) return std::nullopt;
+    if (body.size() < kLengthBytes || frame.fields.size() == kHelloFields) return std::nullopt;
     const std::size_t length = read_length(body);
     body.remove_prefix(kLengthBytes);
     if (length > body.size()) return std::nullopt;

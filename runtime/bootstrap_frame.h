@@ -32,7 +32,7 @@ inline constexpr FrameKind kLastFrameKind = FrameKind::kFailed;
 /// Name and version of the protocol. In every version a hello begins with magic and token.
 inline constexpr char kBootstrapProtocol[] = "agpcs-bootstrap-";
 inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-2";
-inline constexpr std::size_t kHelloFields = 8;
+inline constexpr std::size_t kHelloFields = 8;  ///< no frame has more
 inline constexpr std::size_t kMaxKeyBytes = 256;
 inline constexpr std::size_t kMaxValueBytes = 65536;
 /// Largest body from a rank that is not admitted yet, and from one that is.

@@ -157,8 +157,7 @@ void BootstrapServer::handle(Peer& peer, const Frame& frame) {
   } else if (frame.kind == FrameKind::kGet && fields == 1 && peer.wanted.size() < kMaxWanted) {
     handle_get(peer, frame.fields[0]);
   } else if (frame.kind == FrameKind::kFail && fields == 1) {
-    if (!outlives_ranks()) return fail(placed(peer.rank, frame.fields[0]));
-    add_event({peer.rank, false, frame.fields[0]});
+    handle_fail(peer, frame.fields[0]);
   } else if (frame.kind == FrameKind::kBye) {
     members_[static_cast<std::size_t>(peer.rank)].left = true;
   } else {
@@ -179,6 +178,7 @@ void BootstrapServer::handle_hello(Peer& peer, const Frame& frame) {
     return drop(peer);
   }
   if (!same_secret(fields[1], options_.token)) {
+    ++wrong_tokens_;
     return refuse(peer, "the job token is wrong: every rank needs the same AGPCS_JOB_TOKEN");
   }
   if (!failure_.empty()) return refuse(peer, failure_, FrameKind::kFailed);
@@ -231,19 +231,31 @@ std::string BootstrapServer::objection(int rank, const Frame& hello) const {
 
 void BootstrapServer::handle_set(Peer& peer, const Frame& frame) {
   const std::string &key = frame.fields[0], &value = frame.fields[1];
-  const std::size_t bytes = key.size() + value.size();
-  if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes ||
-      value_bytes_ + bytes > kMaxStoreBytes) {
-    return lose(peer, fmt::format("{} stored more than the bootstrap holds: {} bytes after {}",
-                                  describe(peer.rank), bytes, value_bytes_));
-  }
-  store(key, value);
+  if (key.size() > kMaxKeyBytes || value.size() > kMaxValueBytes) return drop(peer);
+  if (has_room(peer, key.size() + value.size())) store(peer.rank, key, value);
 }
 
-void BootstrapServer::store(const std::string& key, const std::string& value) {
+void BootstrapServer::handle_fail(Peer& peer, const std::string& message) {
+  if (!outlives_ranks()) return fail(placed(peer.rank, message));
+  if (has_room(peer, message.size())) add_event({peer.rank, false, message});
+}
+
+// Rank 0 may take all: without it the job is over anyway. Any other, no more than it leaves.
+bool BootstrapServer::has_room(Peer& peer, std::size_t bytes) {
+  const std::size_t stored = members_[static_cast<std::size_t>(peer.rank)].stored;
+  const std::size_t left = peer.rank == 0 ? 0 : stored + bytes;
+  if (value_bytes_ + bytes + left <= kMaxStoreBytes) return true;
+  lose(peer, fmt::format("{} stored more than the bootstrap holds for it: {} bytes after {}, {} of "
+                         "all ranks",
+                         describe(peer.rank), bytes, stored, value_bytes_));
+  return false;
+}
+
+void BootstrapServer::store(int rank, const std::string& key, const std::string& value) {
   const auto [it, added] = values_.emplace(key, value);
   if (!added) return;
   value_bytes_ += key.size() + value.size();
+  members_[static_cast<std::size_t>(rank)].stored += key.size() + value.size();
   for (Peer& other : peers_) {
     if (other.wanted.erase(it->first) > 0) {
       queue(other, {FrameKind::kValue, {it->first, it->second}});
@@ -278,7 +290,7 @@ void BootstrapServer::close_peer(Peer& peer) {
 }
 
 void BootstrapServer::add_event(const BootstrapEvent& event) {
-  store(event_key(events_++), event_text(event));
+  store(event.rank, event_key(events_++), event_text(event));
 }
 
 void BootstrapServer::lose(Peer& peer, const std::string& why) {
@@ -320,9 +332,16 @@ void BootstrapServer::check_clocks() {
     for (int rank = 0; rank < options_.size; ++rank) {
       if (!members_[static_cast<std::size_t>(rank)].joined) missing.push_back(rank);
     }
-    fail(fmt::format("{} {} of {} did not join within {} ms",
-                     missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ","), options_.size,
-                     options_.join_limit.count()));
+    std::string message =
+        fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
+                    fmt::join(missing, ","), options_.size, options_.join_limit.count());
+    if (wrong_tokens_ > 0) {
+      message += fmt::format(
+          "\n  hint: {} connection{} with a wrong job token {} refused: every "
+          "rank needs the same AGPCS_JOB_TOKEN",
+          wrong_tokens_, wrong_tokens_ == 1 ? "" : "s", wrong_tokens_ == 1 ? "was" : "were");
+    }
+    fail(message);
   }
 }
 

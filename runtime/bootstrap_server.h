@@ -44,6 +44,7 @@ class BootstrapServer {
   struct Member {
     std::string name, host;
     bool joined = false, left = false, stalled = false, lost = false;
+    std::size_t stored = 0;  // bytes, of all that are stored
   };
 
   void run();
@@ -58,7 +59,11 @@ class BootstrapServer {
   std::string objection(int rank, const Frame& hello) const;
   void admit(Peer& peer, int rank, const Frame& hello);
   void handle_set(Peer& peer, const Frame& frame);
-  void store(const std::string& key, const std::string& value);
+  /// An event, where ranks are outlived; else the end of the job.
+  void handle_fail(Peer& peer, const std::string& message);
+  /// Whether so many bytes more of this rank are stored. Else it is lost, and the others can store.
+  bool has_room(Peer& peer, std::size_t bytes);
+  void store(int rank, const std::string& key, const std::string& value);
   void handle_get(Peer& peer, const std::string& key);
   /// What `rank` reported, with its host where it says only its device.
   std::string placed(int rank, const std::string& message) const;
@@ -82,6 +87,7 @@ class BootstrapServer {
   Fd listening_, wake_read_, wake_write_;
   BootstrapOptions options_;
   Clock::time_point join_deadline_;
+  std::int64_t wrong_tokens_ = 0;
   std::list<Peer> peers_;
   std::vector<Member> members_;
   int joined_ = 0;

@@ -41,6 +41,27 @@ Status sync_folder(const std::string& path) {
   return {};
 }
 
+// With those above it. What was made is in its parent on the disk, too; a parent that was there and
+// cannot be opened is none of ours.
+Status make_folders(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::path> made;
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  for (fs::path at = whole; at.has_relative_path() && !fs::exists(at, error);) {
+    made.push_back(at);
+    at = at.parent_path();
+  }
+  fs::create_directories(path, error);
+  if (error) return failed(path, "cannot be made", error.value());
+  for (const fs::path& folder : made) {
+    [[maybe_unused]] const Status synced = sync_folder(folder.parent_path().string());
+  }
+  return {};
+}
+
+// 0, or why not: EWOULDBLOCK where another has it.
+int lock_file(const Fd& fd) { return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+
 // A checkpoint's place in the folder.
 struct Entry {
   std::int64_t step = 0;
@@ -104,16 +125,22 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
   return parse_checkpoint(text, path);
 }
 
+constexpr const char* kDamaged = "\n  hint: the checkpoint is damaged: resume from another one";
+
 // Reads all of it.
 Status check_file(const std::string& folder, const CheckpointFile& file) {
   const std::string path = folder + "/" + file.name;
-  AGPCS_TRY(const CheckpointFileReader reader, CheckpointFileReader::open(path));
   std::error_code error;
+  if (!fs::exists(path, error)) {
+    return Status(StatusCode::kUnavailable,
+                  failed(path, "cannot be read", ENOENT).message() + kDamaged);
+  }
+  AGPCS_TRY(const CheckpointFileReader reader, CheckpointFileReader::open(path));
   const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
   if (error) return failed(path, "cannot be read", error.value());
   if (size != file.bytes) {
-    return invalid_input(
-        fmt::format("{}: error: it has {} bytes, its checkpoint says {}", path, size, file.bytes));
+    return invalid_input(fmt::format("{}: error: it has {} bytes, its checkpoint says {}{}", path,
+                                     size, file.bytes, kDamaged));
   }
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;
   std::vector<char> piece(static_cast<std::size_t>(std::min(size, kPiece)));
@@ -125,10 +152,8 @@ Status check_file(const std::string& folder, const CheckpointFile& file) {
   }
   const std::string found = sha.digest();
   if (found == file.digest) return {};
-  return invalid_input(
-      fmt::format("{}: error: its digest is {}, its checkpoint says {}\n"
-                  "  hint: the file is damaged: resume from another checkpoint",
-                  path, found, file.digest));
+  return invalid_input(fmt::format("{}: error: its digest is {}, its checkpoint says {}{}", path,
+                                   found, file.digest, kDamaged));
 }
 
 Result<FoundCheckpoint> read_whole(const std::string& folder) {
@@ -147,6 +172,16 @@ bool has_checkpoints(const std::string& folder) {
   std::error_code error;
   const auto entries = entries_in(folder);
   return fs::exists(folder + "/" + kManifestFile, error) || !entries.ok() || !entries->empty();
+}
+
+std::int64_t latest_step(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path + "/" + kManifestFile, error)) {
+    const auto manifest = read_manifest(path);
+    return manifest.ok() ? manifest->step : -1;
+  }
+  const auto entries = entries_in(path);
+  return entries.ok() && !entries->empty() ? entries->front().step : -1;
 }
 
 Result<FoundCheckpoint> find_checkpoint(const std::string& path) {
@@ -169,6 +204,10 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path) {
       return found;
     }
     reasons += fmt::format("{}: passed over:\n{}\n", entry.name, found.status().message());
+  }
+  const fs::path name = (fs::absolute(path) / "").lexically_normal().parent_path().filename();
+  if (entries.empty() && entry_of(name.string())) {
+    return invalid_input(fmt::format("{}: error: it has no {}{}", path, kManifestFile, kDamaged));
   }
   if (entries.empty()) {
     return Status(StatusCode::kUnavailable,
@@ -258,23 +297,12 @@ Status CheckpointFileReader::read(std::int64_t offset, void* out, std::size_t by
 
 Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::int64_t first_step,
                                                 const FoundCheckpoint* resumed) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return failed(path, "cannot be made", error.value());
-  // It may have been made just now. A parent that cannot be opened is none of ours.
-  [[maybe_unused]] const Status synced = sync_folder(fs::absolute(path).parent_path().string());
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return failed(path, "cannot be opened", errno);
+  AGPCS_RETURN_IF_ERROR(make_folders(path));
   if (::access(path.c_str(), W_OK | X_OK) != 0) return failed(path, "cannot be written to", errno);
-  // A file system without locks is used without.
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return invalid_input(
-        fmt::format("{}: another run saves its checkpoints here\n"
-                    "  hint: give each run a folder of its own",
-                    path));
-  }
-  CheckpointFolder folder(path, std::move(fd));
-  AGPCS_RETURN_IF_ERROR(folder.remove_leftovers());
+  CheckpointFolder folder(path);
+  AGPCS_RETURN_IF_ERROR(folder.lock());
+  folder.remove_leftovers();
+  std::error_code error;
   const bool goes_on = resumed != nullptr && resumed->newest &&
                        fs::equivalent(fs::path(resumed->folder).parent_path(), path, error);
   if (goes_on) return folder;
@@ -289,16 +317,43 @@ Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::in
   return folder;
 }
 
-Status CheckpointFolder::remove_leftovers() {
-  AGPCS_TRY(const std::vector<std::string> names, names_in(path_));
+Status CheckpointFolder::lock() {
+  Fd folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0) return failed(path_, "cannot be opened", errno);
+  int error = lock_file(folder);
+  if (error == 0) fd_ = std::move(folder);
+  if (error != 0 && error != EWOULDBLOCK) {
+    // NFS makes a lock of a range of bytes of it, for which a file must be open for writing.
+    Fd file(::open((path_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (file.get() < 0) return failed(path_ + "/.lock", "cannot be opened", errno);
+    error = lock_file(file);
+    if (error == 0) fd_ = std::move(file);
+  }
+  if (error == EWOULDBLOCK) {
+    return invalid_input(
+        fmt::format("{}: another run saves its checkpoints here\n"
+                    "  hint: give each run a folder of its own",
+                    path_));
+  }
+  if (error != 0) warn(failed(path_, "cannot be locked, so another run could save here", error));
+  return {};
+}
+
+void CheckpointFolder::warn(const Status& status) {
+  if (status.ok() || !warned_.insert(status.message()).second) return;
+  warnings_ += "warning: " + status.message() + "\n";
+}
+
+void CheckpointFolder::remove_leftovers() {
+  const auto names = names_in(path_);
+  if (!names.ok()) return warn(names.status());
   const std::string hidden = "." + std::string(kPrefix);
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     if (name.rfind(hidden, 0) != 0 || name.find(kTemporary) == std::string::npos) continue;
     std::error_code error;
     fs::remove_all(fs::path(path_) / name, error);
-    if (error) return failed(path_ + "/" + name, "cannot be removed", error.value());
+    if (error) warn(failed(path_ + "/" + name, "cannot be removed", error.value()));
   }
-  return {};
 }
 
 Result<std::string> CheckpointFolder::begin(std::int64_t step) {
@@ -324,7 +379,9 @@ Status CheckpointFolder::commit(std::int64_t step, const Checkpoint& checkpoint,
   AGPCS_RETURN_IF_ERROR(sync_folder(begun_));
   AGPCS_RETURN_IF_ERROR(replace(step));
   begun_.clear();
-  return prune(step, keep);
+  remove_leftovers();
+  prune(step, keep);
+  return {};
 }
 
 // Whatever happens between two of these steps, one of them is there: the checkpoint of this step as
@@ -343,7 +400,8 @@ Status CheckpointFolder::replace(std::int64_t step) {
     return failed(target, "cannot be put in its place", errno);
   }
   AGPCS_RETURN_IF_ERROR(sync_folder(path_));
-  return remove(old);
+  warn(remove(old));
+  return {};
 }
 
 // By another name first: half a checkpoint never has a checkpoint's name.
@@ -359,14 +417,14 @@ Status CheckpointFolder::remove(const std::string& name) {
   return {};
 }
 
-Status CheckpointFolder::prune(std::int64_t step, int keep) {
-  AGPCS_TRY(const std::vector<Entry> entries, entries_in(path_));
+void CheckpointFolder::prune(std::int64_t step, int keep) {
+  const auto entries = entries_in(path_);
+  if (!entries.ok()) return warn(entries.status());
   int kept = 1;  // that of `step`
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : *entries) {
     if (entry.step >= step) continue;  // of no business of this run, when damaged and newer
-    if (++kept > keep) AGPCS_RETURN_IF_ERROR(remove(entry.name));
+    if (++kept > keep) warn(remove(entry.name));
   }
-  return {};
 }
 
 }  // namespace agpcs

@@ -15,8 +15,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -26,6 +28,10 @@ std::string checkpoint_name(std::int64_t step);
 
 /// Whether there is anything in `folder` that is named as checkpoints are.
 bool has_checkpoints(const std::string& folder);
+
+/// The step of the checkpoint in `path`, or the latest one of those in folder `path` by their
+/// names; -1: there is none. Reads no more than a manifest.
+std::int64_t latest_step(const std::string& path);
 
 struct FoundCheckpoint {
   std::string folder;
@@ -66,7 +72,8 @@ class CheckpointFileWriter {
 class CheckpointFolder {
  public:
   /// Makes `path` if it is not there, and takes it for this run: until the folder is closed, or the
-  /// process has ended, no other can. Removes what a dead writer left. `first_step`: of this run; a
+  /// process has ended, no other can; by file `.lock` in it where folders cannot be locked (NFS).
+  /// Removes what a dead writer left. `first_step`: of this run; a
   /// checkpoint of a later step is an error, since another run made it, unless this run goes on
   /// from `resumed`, the newest one here that is whole.
   static Result<CheckpointFolder> open(const std::string& path, std::int64_t first_step,
@@ -80,17 +87,25 @@ class CheckpointFolder {
   Status commit(std::int64_t step, const Checkpoint& checkpoint, int keep);
   /// Removes what `begin` made. Nothing else has changed.
   void discard();
+  /// What is not as it should be and stops nothing, a line each that begins "warning: ", each once:
+  /// what is old and cannot be removed (which is tried again with each `commit`), a folder that
+  /// cannot be locked.
+  std::string take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
-  CheckpointFolder(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  Status remove_leftovers();
+  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+  Status lock();
+  void remove_leftovers();
   Status replace(std::int64_t step);
   Status remove(const std::string& name);
-  Status prune(std::int64_t step, int keep);
+  void prune(std::int64_t step, int keep);
+  void warn(const Status& status);
 
   std::string path_;
-  Fd fd_;
+  Fd fd_;              // of what is locked
   std::string begun_;  // the folder that is being written, ""
+  std::string warnings_;
+  std::set<std::string> warned_;
 };
 
 /// Reads a file of a checkpoint here and there.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/collective_queue.h"
 
+#include "runtime/caught.h"
 #include "runtime/sum.h"
 
 #include <fmt/format.h>
@@ -90,11 +91,9 @@ Status CollectiveQueue::wait(Ticket ticket, std::chrono::milliseconds limit) {
 }
 
 void CollectiveQueue::fail(const Status& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = reason;
-    done_changed_.failed();
-  }
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = reason;
+  done_changed_.failed();
 }
 
 OperationTime CollectiveQueue::time_of(Ticket ticket) const {
@@ -110,7 +109,7 @@ void CollectiveQueue::run() {
     const Job job = jobs_.front();
     running_ = true;
     lock.unlock();
-    const Status status = reduce(job);
+    const Status status = caught([&] { return reduce(job); });
     lock.lock();
     running_ = false;
     if (status.ok()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Gloo wire: unbound buffers over a full mesh of TCP pairs. Gloo's exceptions end in this file.
 #include "runtime/checked_wire.h"
+#include "runtime/socket.h"
 #include "runtime/wire.h"
 #include "runtime/wire_transport.h"
 
@@ -205,6 +206,8 @@ class BootstrapStore final : public gloo::rendezvous::Store {
 
 std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::string& address,
                                             milliseconds limit) {
+  const Status resolves = check_resolves(address);  // Gloo reads what a failed look-up left
+  if (!resolves.ok()) throw std::runtime_error(resolves.message());
   gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   auto device = gloo::transport::tcp::CreateDevice(attributes);

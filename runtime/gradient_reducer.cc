@@ -34,8 +34,7 @@ Status check_gradients(const GradientSet& set, const ReducerOptions& options) {
                                        gradient.name, gradient.elements, name_of(gradient.type)));
     }
   }
-  const auto half = [](DType type) { return type == DType::kFp16 || type == DType::kBf16; };
-  if (options.wire_type && !half(*options.wire_type)) {
+  if (options.wire_type && !is_wire_type(options.wire_type)) {
     return invalid_input(fmt::format("gradients cannot travel as {}\n  hint: fp16 or bf16",
                                      name_of(*options.wire_type)));
   }

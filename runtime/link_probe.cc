@@ -147,8 +147,10 @@ class LinkProbe {
     while (true) {
       AGPCS_RETURN_IF_ERROR(recv_word(peer, 0));
       if (word_in_ == kLast) return {};
-      AGPCS_CHECK(word_in_ >= 0 && word_in_ <= static_cast<std::int64_t>(kMostBytes),
-                  "payload of {} bytes", word_in_);
+      if (word_in_ < 0 || word_in_ > static_cast<std::int64_t>(kMostBytes)) {
+        return {StatusCode::kPeerFailed,
+                fmt::format("rank {} announced a payload of {} bytes", peer, word_in_)};
+      }
       if (word_in_ > 0) {
         const Buffer payload{payload_.data(), static_cast<std::size_t>(word_in_), DType::kUint8,
                              false};

@@ -2,6 +2,7 @@
 #include "runtime/message_line.h"
 
 #include "runtime/awaited_peer.h"
+#include "runtime/caught.h"
 
 #include <fmt/format.h>
 
@@ -9,13 +10,16 @@
 
 namespace agpcs {
 
+MessageLine::MessageLine(const char* direction)
+    : direction_(direction), worker_([this] { run(); }) {}
+
 MessageLine::~MessageLine() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   posted_changed_.notify_all();
-  if (worker_.joinable()) worker_.join();
+  worker_.join();
 }
 
 Result<Ticket> MessageLine::push(std::unique_ptr<WireMessage> message, int peer,
@@ -26,7 +30,6 @@ Result<Ticket> MessageLine::push(std::unique_ptr<WireMessage> message, int peer,
     if (!failure_.ok()) return failure_;
     posted_.push_back({std::move(message), peer, bytes, steady_nanoseconds()});
     ticket = ++enqueued_;
-    if (!worker_.joinable()) worker_ = std::thread([this] { run(); });
   }
   posted_changed_.notify_one();
   return ticket;
@@ -46,11 +49,8 @@ Status MessageLine::wait(Ticket ticket, std::chrono::milliseconds limit) {
 }
 
 void MessageLine::fail(const Status& reason) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = reason;
-  }
-  posted_changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = reason;
 }
 
 OperationTime MessageLine::time_of(Ticket ticket) const {
@@ -66,7 +66,7 @@ void MessageLine::run() {
     // Messages stay where they are while others join, and only this thread removes them.
     Posted& front = posted_.front();
     lock.unlock();
-    const Status status = wait_until_cancelled(*front.message);
+    const Status status = caught([&] { return wait_until_cancelled(*front.message); });
     lock.lock();
     if (status.ok()) {
       times_.done(done_ + 1, front.enqueued);

@@ -25,7 +25,7 @@ namespace agpcs {
 class MessageLine {
  public:
   /// `direction`, in errors: "send to".
-  explicit MessageLine(const char* direction) : direction_(direction) {}
+  explicit MessageLine(const char* direction);
   /// Needs: the wire is cancelled, or nothing is under way.
   ~MessageLine();
   MessageLine(const MessageLine&) = delete;
@@ -58,7 +58,7 @@ class MessageLine {
   OperationTimes times_;
   Status failure_;
   bool stopping_ = false;
-  std::thread worker_;  // from the first message on
+  std::thread worker_;  // last: it uses all others
 };
 
 }  // namespace agpcs

@@ -52,6 +52,7 @@ class NcclTransport final : public Transport {
   Status open_group(int group, const std::vector<int>& ranks,
                     const std::vector<int>& host_of_rank) override;
   Status open_flow(int flow, int group, const PlanFlow& schedule) override;
+  Status close_groups(int first, int end) override;
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) override;
   Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) override;
@@ -173,6 +174,25 @@ Status NcclTransport::open_flow(int flow, int group, const PlanFlow& schedule) {
   const bool added =
       flows_.try_emplace(flow, nccl_flow(it->second, schedule, static_cast<int>(me))).second;
   return added ? Status() : invalid_input(fmt::format("flow {} is open already", flow));
+}
+
+Status NcclTransport::close_groups(int first, int end) {
+  const auto from = groups_.lower_bound(first), to = groups_.lower_bound(end);
+  if (from == to) return {};
+  collectives_.begin(fmt::format("close groups {} to {}", first, end - 1),
+                     [from, to](NcclLinks& links, const NcclPause& pause) -> Status {
+                       for (auto it = from; it != to; ++it) {
+                         AGPCS_RETURN_IF_ERROR(links.close(it->second, pause));
+                       }
+                       return {};
+                     });
+  AGPCS_RETURN_IF_ERROR(collectives_.finish(limit_));
+  std::erase_if(flows_, [&](const auto& flow) {
+    const int group = flow.second.group->ranks.id;
+    return group >= first && group < end;
+  });
+  groups_.erase(from, to);
+  return {};
 }
 
 Result<Ticket> NcclTransport::send(const Buffer& buffer, int peer, std::uint64_t tag) {

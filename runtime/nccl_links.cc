@@ -93,6 +93,17 @@ Status NcclLinks::open(NcclGroup& group, const NcclPause& pause) {
   return join(group.leaders, name + " between hosts", levels.leaders, pause);
 }
 
+// In one order on all members. What is left open by a failure is aborted with the lane.
+Status NcclLinks::close(NcclGroup& group, const NcclPause& pause) {
+  for (NcclCommunicator* communicator : {&group.all, &group.host, &group.leaders}) {
+    AGPCS_RETURN_IF_ERROR(
+        communicator->settle(communicator->finalize(), "ncclCommFinalize", pause));
+    communicator->destroy();
+  }
+  std::erase(groups_, &group);
+  return {};
+}
+
 Status NcclLinks::join(NcclCommunicator& communicator, const std::string& name,
                        const std::vector<int>& ranks, const NcclPause& pause) {
   const auto me = std::find(ranks.begin(), ranks.end(), meeting_.rank());

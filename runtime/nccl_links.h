@@ -69,6 +69,9 @@ class NcclLinks {
   /// Opens the communicators of `group`, which outlives this. All members call it.
   Status open(NcclGroup& group, const NcclPause& pause);
 
+  /// Leaves the communicators of `group`, which is open, once all members do.
+  Status close(NcclGroup& group, const NcclPause& pause);
+
   /// Puts `operation` on `stream`, on `data` (on the GPU) in place of its buffer.
   Status start(const NcclOperation& operation, void* data, cudaStream_t stream,
                const NcclPause& pause);

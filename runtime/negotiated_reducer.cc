@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kCoordinator` and `kCached`: a thread runs cycles as long as something is pending. Each one is a
 // negotiation (negotiation.h), then the all-reduces that it decided.
+#include "runtime/caught.h"
 #include "runtime/gradient_copy.h"
 #include "runtime/message_tags.h"
 #include "runtime/negotiation.h"
@@ -149,7 +150,7 @@ void NegotiatedReducer::run() {
   auto not_before = Clock::now();
   while (next_cycle(not_before)) {
     not_before = Clock::now() + options_.cycle;
-    const Status status = cycle();
+    const Status status = caught([&] { return cycle(); });
     if (!status.ok()) {
       [[maybe_unused]] const Status known = fail(status);
       return;

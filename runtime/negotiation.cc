@@ -31,6 +31,7 @@ bool bit_at(const char* packed, std::size_t bit) {
 // the upper half, then two words for each of these. An answer that begins with kComplaint is text.
 using Word = std::int64_t;
 constexpr Word kComplaint = -1;
+constexpr std::size_t kComplaintBytes = 512;  // at most, without a gradient's name
 
 std::vector<char> bytes_of(const std::vector<Word>& words) {
   std::vector<char> bytes(words.size() * sizeof(Word));
@@ -38,10 +39,10 @@ std::vector<char> bytes_of(const std::vector<Word>& words) {
   return bytes;
 }
 
+// The whole ones.
 std::vector<Word> words_of(const std::vector<char>& bytes) {
-  AGPCS_CHECK(bytes.size() % sizeof(Word) == 0, "a list of {} bytes", bytes.size());
   std::vector<Word> words(bytes.size() / sizeof(Word));
-  if (!bytes.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(Word));
   return words;
 }
 
@@ -61,6 +62,10 @@ Negotiation::Negotiation(const NegotiationSetup& setup)
     for (const int g : setup_->units[u])
       unit_of_[static_cast<std::size_t>(g)] = static_cast<int>(u);
   }
+  std::size_t longest = 0;
+  for (const std::string& name : setup_->names) longest = std::max(longest, name.size());
+  const std::size_t words = setup_->units.size() + 2 * setup_->shapes.size();
+  most_bytes_ = std::max(words * sizeof(Word), longest + kComplaintBytes);
   const ReductionTree tree = reduction_tree(setup_->hosts);
   const ReductionTree::Member& here = tree.members[static_cast<std::size_t>(setup_->member)];
   parent_ = here.parent;
@@ -114,32 +119,51 @@ Negotiation::Awaited Negotiation::awaited() const {
 }
 
 void Negotiation::deliver(const std::vector<char>& bytes) {
-  AGPCS_CHECK(bytes.size() == awaited().bytes, "{} bytes in place of {}", bytes.size(),
-              awaited().bytes);
+  const Awaited from = awaited();
+  AGPCS_CHECK(from.member >= 0 && bytes.size() == from.bytes, "{} bytes in place of {}",
+              bytes.size(), from.bytes);
+  if (take(bytes)) return;
+  failure_ = {StatusCode::kPeerFailed,
+              fmt::format("what rank {} says of its gradients cannot be understood",
+                          setup_->ranks[static_cast<std::size_t>(from.member)])};
+  phase_ = Phase::kIdle;
+}
+
+bool Negotiation::take(const std::vector<char>& bytes) {
   switch (phase_) {
     case Phase::kIdle:
-      AGPCS_CHECK(false, "a message between cycles");
+      return false;
     case Phase::kBitsUp:
-      combine(bytes);
+      if (!combine(bytes)) return false;
       if (++step_ == children_.size()) bits_are_up();
-      return;
+      return true;
     case Phase::kBitsDown:
       bits_ = {};
       bits_.ready.assign(cache_.bits(), 1);
       bits_.invalid.assign(cache_.bits(), 0);
-      combine(bytes);
-      return take_bits();
+      if (!combine(bytes) || !all_pending(bits_.ready)) return false;
+      take_bits();
+      return true;
     case Phase::kListSize:
     case Phase::kAnswerSize:
       size_ = static_cast<std::size_t>(words_of(bytes).front());
+      if (size_ > most_bytes_) return false;
       phase_ = phase_ == Phase::kListSize ? Phase::kList : Phase::kAnswer;
-      if (size_ > 0) return;
+      if (size_ > 0) return true;
       return phase_ == Phase::kList ? take_list({}) : take_answer({});
     case Phase::kList:
       return take_list(bytes);
     case Phase::kAnswer:
       return take_answer(bytes);
   }
+  return false;
+}
+
+bool Negotiation::all_pending(const std::vector<char>& ready) const {
+  for (std::size_t bit = 0; bit < ready.size(); ++bit) {
+    if (ready[bit] != 0 && pending_.count(cache_.unit_at(bit)) == 0) return false;
+  }
+  return true;
 }
 
 std::vector<TensorShape> Negotiation::shapes_of(int unit) const {
@@ -178,14 +202,17 @@ std::vector<char> Negotiation::encode(const Bits& bits) const {
   return bytes;
 }
 
-void Negotiation::combine(const std::vector<char>& bytes) {
+bool Negotiation::combine(const std::vector<char>& bytes) {
   const char* ready = bytes.data() + 1;
   const char* invalid = ready + bytes_for(cache_.bits());
   bits_.uncached = bits_.uncached || (bytes[0] & kUncached) != 0;
   for (std::size_t i = 0; i < cache_.bits(); ++i) {
     if (!bit_at(ready, i)) bits_.ready[i] = 0;
-    if (bit_at(invalid, i)) bits_.invalid[i] = 1;
+    if (!bit_at(invalid, i)) continue;
+    if (cache_.unit_at(i) < 0) return false;
+    bits_.invalid[i] = 1;
   }
+  return true;
 }
 
 void Negotiation::bits_are_up() {
@@ -227,7 +254,9 @@ void Negotiation::begin_lists() {
   }
   complete_.clear();
   step_ = 0;
-  for (const int unit : take_uncached()) enter(unit, 0, shapes_of(unit));
+  for (const int unit : take_uncached()) {
+    AGPCS_CHECK(enter(unit, 0, shapes_of(unit)), "unit {} twice", unit);
+  }
   next_list();
 }
 
@@ -262,26 +291,30 @@ void Negotiation::send_list() {
   send_sized(0, bytes_of(words));
 }
 
-void Negotiation::take_list(const std::vector<char>& bytes) {
+bool Negotiation::take_list(const std::vector<char>& bytes) {
   const std::vector<Word> words = words_of(bytes);
+  if (bytes.size() % sizeof(Word) != 0) return false;
   for (std::size_t i = 0; i < words.size();) {
-    const int unit = static_cast<int>(words[i] & 0xffffffff);
-    const std::vector<int>& gradients = setup_->units[static_cast<std::size_t>(unit)];
+    const auto unit = static_cast<std::size_t>(words[i] & 0xffffffff);
+    const Word changes = words[i++] >> 32;
+    if (unit >= setup_->units.size()) return false;
+    if (changes < 0 || changes > static_cast<Word>((words.size() - i) / 2)) return false;
+    const std::vector<int>& gradients = setup_->units[unit];
     std::vector<TensorShape> shapes;
     for (const int g : gradients) shapes.push_back(setup_->shapes[static_cast<std::size_t>(g)]);
-    for (Word changes = words[i++] >> 32; changes > 0; --changes, i += 2) {
-      const auto it =
-          std::find(gradients.begin(), gradients.end(), static_cast<int>(words[i] >> 8));
-      AGPCS_CHECK(it != gradients.end(), "unit {} has no gradient {}", unit, words[i] >> 8);
-      shapes[static_cast<std::size_t>(it - gradients.begin())] = {
-          static_cast<DType>(words[i] & 0xff), words[i + 1]};
+    for (const std::size_t end = i + 2 * static_cast<std::size_t>(changes); i < end; i += 2) {
+      const auto it = std::find(gradients.begin(), gradients.end(), words[i] >> 8);
+      const auto type = static_cast<DType>(words[i] & 0xff);
+      if (it == gradients.end() || type > DType::kBool || words[i + 1] < 0) return false;
+      shapes[static_cast<std::size_t>(it - gradients.begin())] = {type, words[i + 1]};
     }
-    enter(unit, static_cast<int>(step_), shapes);
+    if (!enter(static_cast<int>(unit), static_cast<int>(step_), shapes)) return false;
   }
   next_list();
+  return true;
 }
 
-void Negotiation::enter(int unit, int member, const std::vector<TensorShape>& shapes) {
+bool Negotiation::enter(int unit, int member, const std::vector<TensorShape>& shapes) {
   Entry& entry = table_[unit];
   if (entry.count == 0) {
     entry.from.assign(setup_->ranks.size(), 0);
@@ -291,9 +324,9 @@ void Negotiation::enter(int unit, int member, const std::vector<TensorShape>& sh
   if (entry.shapes != shapes && complaint_.empty()) {
     complaint_ = mismatch(unit, entry, member, shapes);
   }
-  AGPCS_CHECK(entry.from[static_cast<std::size_t>(member)] == 0, "unit {} twice", unit);
-  entry.from[static_cast<std::size_t>(member)] = 1;
+  if (std::exchange(entry.from[static_cast<std::size_t>(member)], char{1}) != 0) return false;
   if (++entry.count == static_cast<int>(setup_->ranks.size())) complete_.push_back(unit);
+  return true;
 }
 
 void Negotiation::next_list() {
@@ -310,24 +343,25 @@ void Negotiation::answer() {
   for (int member = 1; member < static_cast<int>(setup_->ranks.size()); ++member) {
     send_sized(member, bytes);
   }
-  take_answer(bytes);
+  AGPCS_CHECK(take_answer(bytes), "{} units are complete", complete_.size());
 }
 
-void Negotiation::take_answer(const std::vector<char>& bytes) {
-  Word first = 0;
-  if (!bytes.empty()) std::memcpy(&first, bytes.data(), sizeof first);
-  if (first == kComplaint) {
+bool Negotiation::take_answer(const std::vector<char>& bytes) {
+  const std::vector<Word> words = words_of(bytes);
+  if (!words.empty() && words.front() == kComplaint) {
     failure_ = invalid_input(std::string(bytes.begin() + sizeof(Word), bytes.end()));
     phase_ = Phase::kIdle;
-    return;
+    return true;
   }
-  for (const Word unit : words_of(bytes)) {
+  if (bytes.size() % sizeof(Word) != 0) return false;
+  for (const Word unit : words) {
     const int known = static_cast<int>(unit);
-    asked_.erase(known);
+    if (known != unit || asked_.erase(known) == 0) return false;
     if (setup_->cached && cache_.put(known, shapes_of(known))) ++counts_.evictions;
     take_unit(known);
   }
   end_cycle();
+  return true;
 }
 
 void Negotiation::take_unit(int unit) {

@@ -65,11 +65,12 @@ class Negotiation {
     std::size_t bytes = 0;
   };
   Awaited awaited() const;
+  /// What no rank of this version says is a `failure`, which names the rank, and ends the cycle.
   void deliver(const std::vector<char>& bytes);
 
   /// What the cycle decided: the same on all ranks, to be reduced in this order.
   std::vector<FusedTensors> take_decided();
-  /// The same on all ranks: a gradient differs between ranks.
+  /// A gradient differs between ranks: the same on all of them. Or what a rank said is nonsense.
   const Status& failure() const { return failure_; }
 
   struct Counts {
@@ -95,7 +96,10 @@ class Negotiation {
   bool is_cached(int unit) const;
   Bits own_bits() const;
   std::vector<char> encode(const Bits& bits) const;
-  void combine(const std::vector<char>& bytes);
+  // What takes a message's bytes is false where they are nonsense.
+  bool take(const std::vector<char>& bytes);
+  bool combine(const std::vector<char>& bytes);
+  bool all_pending(const std::vector<char>& ready) const;
   void bits_are_up();
   void take_bits();
   void drop_invalid();
@@ -103,11 +107,12 @@ class Negotiation {
   /// What is pending and not cached; it counts as asked for.
   std::vector<int> take_uncached();
   void send_list();
-  void take_list(const std::vector<char>& bytes);
-  void enter(int unit, int member, const std::vector<TensorShape>& shapes);
+  bool take_list(const std::vector<char>& bytes);
+  /// False where the unit has come from this member already.
+  bool enter(int unit, int member, const std::vector<TensorShape>& shapes);
   void next_list();
   void answer();
-  void take_answer(const std::vector<char>& bytes);
+  bool take_answer(const std::vector<char>& bytes);
   void take_unit(int unit);
   void end_cycle();
   void send(int member, std::vector<char> bytes);
@@ -125,6 +130,7 @@ class Negotiation {
   std::set<int> pending_;       // units that are ready here
   std::set<int> asked_;         // of the coordinator, which has not named them yet
   std::map<int, Entry> table_;  // the coordinator's
+  std::size_t most_bytes_ = 0;  // of a list, or an answer
 
   // Of the running cycle.
   Phase phase_ = Phase::kIdle;

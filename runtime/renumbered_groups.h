@@ -24,6 +24,9 @@ class RenumberedGroups final : public Transport {
   Status open_flow(int flow, int group, const PlanFlow& schedule) override {
     return transport_.open_flow(first_ + flow, first_ + group, schedule);
   }
+  Status close_groups(int first, int end) override {
+    return transport_.close_groups(first_ + first, first_ + end);
+  }
   Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) override {
     return transport_.send(buffer, peer, tag);
   }

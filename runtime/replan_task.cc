@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/replan_task.h"
 
+#include "runtime/caught.h"
+
 #include <utility>
 
 namespace agpcs {
@@ -9,7 +11,7 @@ void ReplanTask::start(const Plan& running, const HardwareReport& hardware) {
   stop();
   cancel_ = false;
   thread_ = std::thread([this, running, hardware] {
-    Outcome outcome = replanner_.replan(running, hardware, cancel_);
+    Outcome outcome = caught([&] { return replanner_.replan(running, hardware, cancel_); });
     const std::lock_guard lock(mutex_);
     outcome_ = std::move(outcome);
   });

@@ -71,6 +71,8 @@ int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
 
 }  // namespace
 
+Status check_resolves(const std::string& address) { return resolve(address, 0).status(); }
+
 Fd& Fd::operator=(Fd&& other) noexcept {
   if (this != &other) {
     reset();

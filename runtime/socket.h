@@ -32,6 +32,8 @@ int port_of(int fd);
 /// Connects, trying again while there is no answer, until `deadline`.
 Result<Fd> connect_to(const std::string& address, int port,
                       std::chrono::steady_clock::time_point deadline);
+/// Whether `address` is an IP address, or a name that has one. kUnavailable says why not.
+Status check_resolves(const std::string& address);
 /// The IP address of this end of a connection.
 std::string local_address_of(int fd);
 void set_non_blocking(int fd);

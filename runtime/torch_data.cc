@@ -55,9 +55,20 @@ std::int64_t range_of(const Graph& graph, TensorId id) {
   return range;
 }
 
+constexpr std::int64_t kIgnoredLabel = -100;  // by a loss without ignore_index, as in ATen
+
 bool is_label_of(const Op& op, TensorId id) {
   return (op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") &&
          op.inputs[1] == id;
+}
+
+// Of int32 or int64, the types of labels.
+std::int64_t label_at(DType type, const std::byte* labels, std::int64_t index) {
+  const auto value_of = [&](auto value) -> std::int64_t {
+    std::memcpy(&value, labels + static_cast<std::size_t>(index) * sizeof value, sizeof value);
+    return value;
+  };
+  return type == DType::kInt32 ? value_of(std::int32_t{}) : value_of(std::int64_t{});
 }
 
 // The input with one class label a sample; kNone when there is none.
@@ -252,6 +263,7 @@ class NpyData : public DataSource {
       const std::int64_t row = first % file.rows();
       const std::int64_t run = std::min(count, file.rows() - row);
       AGPCS_RETURN_IF_ERROR(file.read_rows(row, run, bytes));
+      AGPCS_RETURN_IF_ERROR(check_labels(input, file, row, run, bytes));
       bytes += static_cast<std::size_t>(run) * file.row_bytes();
       first += run;
       count -= run;
@@ -279,6 +291,29 @@ class NpyData : public DataSource {
       return invalid_input(fmt::format(
           "{}: has {} rows, the file of input '{}' has {}\n  hint: row i of every file is sample i",
           path, rows, graph_.tensor(other).name, file.rows()));
+    }
+    return {};
+  }
+
+  /// That `count` rows of labels, which are of `file` from `row` on, are classes of the losses that
+  /// take them. A kernel would name the value alone.
+  Status check_labels(TensorId input, const NpyFile& file, std::int64_t row, std::int64_t count,
+                      const std::byte* labels) const {
+    const Tensor& tensor = graph_.tensor(input);
+    const std::int64_t per_row = elements_at(tensor.shape, 1);
+    for (const OpId consumer : tensor.consumers) {
+      const Op& op = graph_.op(consumer);
+      if (!is_label_of(op, input)) continue;
+      const std::int64_t classes = graph_.tensor(op.inputs[0]).shape[1].fixed;
+      const std::int64_t ignored = op.int_attribute("ignore_index", kIgnoredLabel);
+      for (std::int64_t i = 0; classes > 0 && i < count * per_row; ++i) {
+        const std::int64_t label = label_at(tensor.type, labels, i);
+        if ((label >= 0 && label < classes) || label == ignored) continue;
+        return invalid_input(
+            fmt::format("{}: row {} has label {}, input '{}' takes classes 0 to {}\n"
+                        "  hint: rows and classes count from 0",
+                        file.path(), row + i / per_row, label, tensor.name, classes - 1));
+      }
     }
     return {};
   }

@@ -33,7 +33,7 @@ std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_
 /// Inputs from .npy files (input name, path), whose axis 0 is the sample; reading starts again at
 /// the first sample after the last. Inputs without a file are synthetic. `graph` outlives the
 /// source. Errors: no such input (did you mean), no such file, wrong element type or shape (names
-/// both).
+/// both). `fill` refuses a label that is no class of its loss (names file, row and value).
 Result<std::unique_ptr<DataSource>> open_npy_data(
     const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
     std::uint64_t seed);

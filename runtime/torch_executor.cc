@@ -9,8 +9,8 @@
 #include "runtime/torch_parameters.h"
 #include "runtime/torch_progress.h"
 #include "runtime/torch_stage.h"
+#include "runtime/torch_threads.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -161,7 +161,7 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   plan_ = plan;
   AGPCS_RETURN_IF_ERROR(find_share(rank));
   AGPCS_RETURN_IF_ERROR(choose_device());
-  if (options_.threads > 0) at::set_num_threads(options_.threads);
+  AGPCS_RETURN_IF_ERROR(use_threads(options_.threads));
   note_precision();
   AGPCS_TRY(auto stages, resolve_stages(plan_, graph_));
   const std::vector<OpId>& ops = stages[static_cast<std::size_t>(stage_)];

@@ -35,6 +35,8 @@ class CudaGraphMemory final : public GraphMemory {
   CudaGraphMemory& operator=(const CudaGraphMemory&) = delete;
 
   void begin() override {
+    // While a capture is under way the allocator gives nothing back that it caches.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::beginAllocateToPool(device_, pool_, [](cudaStream_t stream) {
       cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
       return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&

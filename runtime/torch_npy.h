@@ -20,6 +20,7 @@ class NpyFile {
   /// shorter than its shape says (names both sizes).
   static Result<NpyFile> open(const std::string& path);
 
+  const std::string& path() const { return path_; }
   DType type() const { return type_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::int64_t rows() const { return shape_.empty() ? 1 : shape_[0]; }

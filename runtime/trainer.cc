@@ -2,6 +2,7 @@
 // The trainer: steps, and between them what the last report asked for. Whatever ranks do together
 // is decided by words of a report, which are the same on all ranks; what rank 0 alone knows (a
 // better plan, that none is better) it says in such a word.
+#include "ir/median.h"
 #include "runtime/drift_expectation.h"
 #include "runtime/flat_program.h"
 #include "runtime/link_watch.h"
@@ -25,6 +26,8 @@
 
 namespace agpcs {
 namespace {
+
+constexpr int kTransportNumbers = 65536;  // of groups, and of flows
 
 // Words of a report (`report_words`).
 constexpr std::size_t kStopWord = 0;  // how many ranks ask to stop
@@ -54,6 +57,11 @@ constexpr double kConfirmAfterSeconds = 0.4;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
+}
+
+// Numbers that a plan's groups and flows take, from 0 on: groups are its stages' and all ranks'.
+int numbers_of(const Plan& plan) {
+  return std::max(world_group(plan) + 1, static_cast<int>(plan.flows.size()));
 }
 
 // A plan with all that replays it. Destroyed in reverse order.
@@ -128,7 +136,7 @@ class PlanTrainer final : public Trainer {
   SwitchBudget budget_;
   std::optional<ReplanTask> replanning_;  // rank 0's
   std::int64_t next_step_;
-  int next_group_ = 0;
+  int next_number_ = 0;  // of a group and of a flow, on `transport_`
   std::unique_ptr<Generation> now_;
   double prepare_seconds_ = 0;  // that a plan took to prepare
 
@@ -158,8 +166,8 @@ Status PlanTrainer::begin(const Plan& plan) {
   auto first = std::make_unique<Generation>();
   first->plan = plan;
   const std::int64_t begin = steady_nanoseconds();
-  first->transport = std::make_unique<RenumberedGroups>(transport_, next_group_);
-  next_group_ += world_group(plan) + 1;
+  first->transport = std::make_unique<RenumberedGroups>(transport_, next_number_);
+  next_number_ += numbers_of(plan);
   AGPCS_TRY(first->executor, make_executor_());
   AGPCS_TRY(first->replayer, Replayer::create(first->plan, rank_, *first->transport,
                                               *first->executor, options_.replay));
@@ -329,11 +337,7 @@ TrainerEvent PlanTrainer::event(TrainerEvent::Kind kind) const {
 }
 
 double PlanTrainer::typical_step() const {
-  std::vector<double> seconds(recent_.begin(), recent_.end());
-  if (seconds.empty()) return 0;
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return recent_.empty() ? 0 : median({recent_.begin(), recent_.end()});
 }
 
 // Rank 0, before each exchange.
@@ -446,13 +450,15 @@ Result<std::string> PlanTrainer::prepare(const Plan& plan, Generation& next) {
   next.plan = plan;
   AGPCS_TRY(next.executor, make_executor_());
   AGPCS_RETURN_IF_ERROR(next.executor->prepare(next.plan, rank_));
-  if (next_group_ + world_group(plan) > 65535) return std::string("groups have no more numbers");
+  if (next_number_ + numbers_of(plan) > kTransportNumbers) {
+    return std::string("groups and flows have no more numbers");
+  }
   return std::string();
 }
 
 Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
-  next.transport = std::make_unique<RenumberedGroups>(transport_, next_group_);
-  next_group_ += world_group(next.plan) + 1;
+  next.transport = std::make_unique<RenumberedGroups>(transport_, next_number_);
+  next_number_ += numbers_of(next.plan);
   ReplayOptions replay = options_.replay;
   replay.first_step = next_step_;
   replay.prepared = true;
@@ -468,8 +474,13 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   next.statistics.emplace(next.plan, rank_);
   next.detector.emplace(next.plan, options_.drift);
   next.links.emplace(next.plan, now_->links->first());
+  const std::unique_ptr<RenumberedGroups> left = std::move(now_->transport);
+  const int groups_left = world_group(now_->plan) + 1;
   now_ = nullptr;  // its replayer goes first
   now_ = std::make_unique<Generation>(std::move(next));
+  // Closing waits for all, but no longer than opening does: first all are to have their state.
+  AGPCS_RETURN_IF_ERROR(all_agree(true).status());
+  AGPCS_RETURN_IF_ERROR(left->close_groups(0, groups_left));
   moved_ = true;
   recent_.clear();
   budget_.spend(steady_nanoseconds());

@@ -172,6 +172,22 @@ TEST_F(NpyTest, RefusesAFileThatDoesNotFitItsInput) {
               HasSubstr("no input 'labelz'\n  hint: did you mean 'labels'?"));
 }
 
+TEST_F(NpyTest, RefusesALabelThatIsNoClass) {
+  const Graph graph = testing::graph_of(kModel);
+  for (const std::int64_t label : {4, 99, -1}) {
+    const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }",
+                                   bytes<std::int64_t>({3, -100, label}));
+    auto data = open_npy_data(graph, {{"labels", path}}, 7);
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    const TensorId labels = graph.find_tensor("labels");
+    std::int64_t out[3];
+    EXPECT_TRUE((*data)->fill(labels, 3, 2, out).ok());  // those of rows 0 and 1
+    EXPECT_EQ((*data)->fill(labels, 4, 3, out).message(),
+              path + ": row 2 has label " + std::to_string(label) +
+                  ", input 'labels' takes classes 0 to 3\n  hint: rows and classes count from 0");
+  }
+}
+
 TEST_F(NpyTest, RefusesFilesOfDifferentLengths) {
   const Graph graph = testing::graph_of(kModel);
   const std::string labels = folder_ / "labels.npy";

@@ -271,7 +271,7 @@ TEST(BootstrapBrokenRanks, ARankThatStoresWithoutEndIsStopped) {
   }
   const std::size_t before = resident_bytes();
   EXPECT_THAT(said_of_a_broken_rank(flood),
-              testing::StartsWith("rank 1 (host/1) stored more than the bootstrap holds: "));
+              testing::StartsWith("rank 1 (host/1) stored more than the bootstrap holds for it: "));
 #ifdef __SANITIZE_THREAD__
   constexpr std::size_t kShadow = 4;  // of each byte
 #else

@@ -9,11 +9,13 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <latch>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <sys/socket.h>
 #include <thread>
@@ -212,16 +214,34 @@ TEST(Bootstrap, ASilentRankHasStalled) {
   EXPECT_THAT(failure, testing::StartsWith("rank 1 (host/1) stalled: not heard from for "));
 }
 
-TEST(Bootstrap, ASilentServiceHasStalled) {
+TEST(Bootstrap, AServiceThatNeverAnswersIsWaitedForAsLongAsRanksMayJoin) {
   const Fd silent = *listen_on(0, true);
   BootstrapOptions options;
   options.rank = 1;
   options.size = 2;
   options.port = port_of(silent.get());
   options.token = "secret";
-  options.stall_limit = milliseconds(200);
-  EXPECT_THAT(Bootstrap::join(options).status().message(),
-              testing::StartsWith("rank 0 stalled: not heard from for "));
+  options.join_limit = milliseconds(300);
+  options.stall_limit = milliseconds(50);
+  EXPECT_EQ(
+      Bootstrap::join(options).status().message(),
+      "rank 0 at 127.0.0.1:" + std::to_string(options.port) + " did not answer within 300 ms");
+}
+
+// Its socket listens: the launcher made it.
+TEST(Bootstrap, ARank0ThatBeginsLaterThanTheStallLimitIsWaitedFor) {
+  Job job(2);
+  const BootstrapOptions late = job.options_of(0);
+  BootstrapOptions early = job.options_of(1);
+  early.stall_limit = milliseconds(1500);
+  std::thread rank_1([&] {
+    const auto joined = Bootstrap::join(early);
+    ASSERT_JOINED(joined);
+  });
+  std::this_thread::sleep_for(2 * early.stall_limit);
+  const auto joined = Bootstrap::join(late);
+  ASSERT_JOINED(joined);
+  rank_1.join();
 }
 
 TEST(Bootstrap, LeavingIsNoFailure) {
@@ -235,6 +255,24 @@ TEST(Bootstrap, LeavingIsNoFailure) {
     }
     left.wait();
     EXPECT_TRUE((*joined)->wait_for_failure(milliseconds(300)).ok());
+  });
+}
+
+TEST(Bootstrap, ARankThatAnExceptionEndsIsLost) {
+  std::latch both_joined(2);
+  Job(2).run([&](int rank, Job::Joined joined) {
+    ASSERT_JOINED(joined);
+    both_joined.arrive_and_wait();
+    if (rank == 0) {
+      EXPECT_EQ((*joined)->wait_for_failure(kLong).message(),
+                "rank 1 (host/1) went away: its connection was lost");
+      return;
+    }
+    try {
+      const auto mine = std::move(*joined);
+      throw std::runtime_error("no more threads");
+    } catch (const std::runtime_error&) {
+    }
   });
 }
 
@@ -287,6 +325,31 @@ TEST(Bootstrap, WhereItOutlivesRanksALossIsAnEventAndAllSeeTheSameOnes) {
     EXPECT_EQ(bootstrap.event(3, milliseconds(20)).status().code(), StatusCode::kTimeout);
     EXPECT_TRUE(bootstrap.failure().ok());
   }
+}
+
+TEST(Bootstrap, WhereItOutlivesRanksOneThatSaysTooMuchIsLostAndTheOthersAreHeard) {
+  OutlivingJob job;
+  ASSERT_JOINED(job.rank_0);
+  ASSERT_JOINED(job.rank_1);
+  const std::string word = encode({FrameKind::kFail, {std::string(65536, 'x')}});
+  for (std::size_t sent = 0; sent < 1100 * word.size();) {
+    const std::size_t at = sent % word.size();
+    const auto count = send(job.rank_2.get(), word.data() + at, word.size() - at, MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN) break;
+    if (count > 0) sent += static_cast<std::size_t>(count);
+  }
+  int number = 0;
+  auto event = (*job.rank_0)->event(number, kLong);
+  while (event.ok() && !event->lost) event = (*job.rank_0)->event(++number, kLong);
+  ASSERT_TRUE(event.ok()) << event.status().message();
+  EXPECT_EQ(event->rank, 2);
+  EXPECT_THAT(event->text,
+              testing::StartsWith("rank 2 (host/2) stored more than the bootstrap holds for it: "));
+  EXPECT_TRUE((*job.rank_1)->set("key", std::string(65536, 'y')).ok());
+  EXPECT_TRUE((*job.rank_1)->say("here").ok());
+  const auto heard = (*job.rank_0)->event(number + 1, kLong);
+  ASSERT_TRUE(heard.ok()) << heard.status().message();
+  EXPECT_EQ(heard->text, "here");
 }
 
 // What rank 2 reads until its connection ends: the last frame.

@@ -14,11 +14,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <linux/fs.h>
 #include <signal.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -32,6 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 Checkpoint example() {
   Checkpoint c;
@@ -218,6 +222,14 @@ TEST_F(CheckpointFolders, KeepTheLastAndFindTheNewest) {
   EXPECT_EQ(found(folder_ + "/step-00000030"), "step-00000030 step 30\n");
 }
 
+TEST_F(CheckpointFolders, TellTheirLatestStep) {
+  EXPECT_EQ(latest_step(folder_), -1);
+  write_all(folder_, {10, 20}, 2);
+  EXPECT_EQ(latest_step(folder_), 20);
+  EXPECT_EQ(latest_step(folder_ + "/step-00000010"), 10);
+  EXPECT_EQ(latest_step(root_), -1);
+}
+
 TEST_F(CheckpointFolders, AStepThatIsWrittenAgainTakesItsOwnPlace) {
   write_all(folder_, {10, 10, 10}, 1);
   EXPECT_THAT(names(), ElementsAre("step-00000010"));
@@ -229,7 +241,8 @@ TEST_F(CheckpointFolders, ADamagedOneIsPassedOverWithAWarning) {
   std::ofstream(folder_ + "/step-00000020/" + kModelDataFile, std::ios::app) << "x";
   EXPECT_EQ(found(folder_), "step-00000010 step 10\nstep-00000020: passed over:\n" + folder_ +
                                 "/step-00000020/model.onnx.data: error: it has 300001 bytes, its "
-                                "checkpoint says 300000\n");
+                                "checkpoint says 300000\n  hint: the checkpoint is damaged: "
+                                "resume from another one\n");
   // Told about it by name, it is an error.
   EXPECT_THAT(found(folder_ + "/step-00000020"), HasSubstr("it has 300001 bytes"));
   fs::remove(folder_ + "/step-00000010/" + kManifestFile);
@@ -254,6 +267,20 @@ TEST_F(CheckpointFolders, EveryKindOfDamageIsNoticed) {
     fs::create_directory(path);
     EXPECT_THAT(found(folder_), HasSubstr("not a file")) << name;
   }
+}
+
+TEST_F(CheckpointFolders, ADamagedOneThatIsNamedSaysWhatToDo) {
+  const std::string hint = "\n  hint: the checkpoint is damaged: resume from another one";
+  write_all(folder_, {10});
+  const std::string named = folder_ + "/step-00000010";
+  fs::resize_file(named + "/" + kModelFile, 5);
+  EXPECT_THAT(found(named), HasSubstr("it has 5 bytes, its checkpoint says "));
+  EXPECT_THAT(found(named), ::testing::EndsWith(hint));
+  fs::remove(named + "/" + kModelFile);
+  EXPECT_EQ(found(named), named + "/model.onnx: cannot be read: No such file or directory" + hint);
+  fs::remove(named + "/" + kManifestFile);
+  EXPECT_EQ(found(named), named + ": error: it has no checkpoint.txt" + hint);
+  EXPECT_EQ(found(named + "/"), named + "/: error: it has no checkpoint.txt" + hint);
 }
 
 TEST_F(CheckpointFolders, WhatADeadWriterLeftIsRemovedByTheNext) {
@@ -299,6 +326,57 @@ TEST_F(CheckpointFolders, AFolderThatCannotBeWrittenToIsNamed) {
   chmod(folder_.c_str(), 0555);
   EXPECT_EQ(CheckpointFolder::open(folder_, 10).status().message(),
             folder_ + ": cannot be written to: Permission denied");
+}
+
+// While it lives nobody may change what is in a folder, nor its name: for root by a flag of the
+// file system, where that has one.
+class Immovable {
+ public:
+  explicit Immovable(const std::string& folder)
+      : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+        holds_(set(FS_IMMUTABLE_FL)) {}
+  ~Immovable() { set(0); }
+  bool holds() const { return holds_; }
+
+ private:
+  bool set(int flag) {
+    int flags = 0;
+    if (::ioctl(fd_.get(), FS_IOC_GETFLAGS, &flags) != 0) return false;
+    flags = (flags & ~FS_IMMUTABLE_FL) | flag;
+    return ::ioctl(fd_.get(), FS_IOC_SETFLAGS, &flags) == 0;
+  }
+  Fd fd_;
+  bool holds_;
+};
+
+TEST_F(CheckpointFolders, OldOnesThatCannotBeRemovedAreToldOnceAndTriedAgain) {
+  write_all(folder_, {10, 20});
+  auto folder = CheckpointFolder::open(folder_, 20);
+  ASSERT_TRUE(folder.ok());
+  {
+    const Immovable old(folder_ + "/step-00000010");
+    if (!old.holds()) GTEST_SKIP() << "this needs root, and a file system with flags";
+    ASSERT_EQ(write_one(*folder, 30, 1).message(), "");
+    EXPECT_EQ(folder->take_warnings(), "warning: " + folder_ +
+                                           "/step-00000010: cannot be removed: Operation not "
+                                           "permitted\n");
+    ASSERT_EQ(write_one(*folder, 40, 1).message(), "");
+    EXPECT_EQ(folder->take_warnings(), "");
+    EXPECT_THAT(names(), ElementsAre("step-00000010", "step-00000040"));
+  }
+  ASSERT_EQ(write_one(*folder, 50, 1).message(), "");
+  EXPECT_THAT(names(), ElementsAre("step-00000050"));
+}
+
+TEST_F(CheckpointFolders, LeftoversThatCannotBeRemovedAreToldAndStopNoRun) {
+  const std::string left = folder_ + "/.step-00000010.tmp-4711";
+  fs::create_directories(left + "/held");
+  const Immovable held(left);
+  if (!held.holds()) GTEST_SKIP() << "this needs root, and a file system with flags";
+  auto folder = CheckpointFolder::open(folder_, 0);
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  EXPECT_THAT(folder->take_warnings(), StartsWith("warning: " + left + ": cannot be removed"));
+  EXPECT_EQ(write_one(*folder, 10).message(), "");
 }
 
 // No file may have more than 100,000 bytes: for the writer as if the disk were full.

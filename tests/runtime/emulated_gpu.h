@@ -25,6 +25,9 @@
 /// Whether all of it is memory of one allocation of an emulated GPU.
 bool on_gpu(const void* data, std::size_t bytes);
 
+/// NCCL's communicators that are open.
+int open_communicators();
+
 /// Whether the calling thread carries out a graph.
 bool in_graph();
 /// Graphs launched so far.

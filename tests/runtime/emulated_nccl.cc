@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -41,6 +42,7 @@ struct Clique {
 std::mutex cliques_mutex;
 std::map<int, std::shared_ptr<Clique>> cliques;  // NOLINT
 int next_clique = 0;
+std::atomic<int> communicators{0};
 
 }  // namespace
 
@@ -231,6 +233,8 @@ void end_operations(ncclComm_t comm) {
 
 }  // namespace
 
+int open_communicators() { return communicators; }
+
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -256,6 +260,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   int number = 0;
   std::memcpy(&number, id.internal, sizeof number);
   *comm = new ncclComm;
+  ++communicators;
   const std::lock_guard lock(cliques_mutex);
   (*comm)->clique = cliques.at(number);
   (*comm)->rank = rank;
@@ -278,11 +283,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     await_graphs(comm, lock);
   }
   delete comm;
+  --communicators;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   end_operations(comm);
   delete comm;
+  --communicators;
   return ncclSuccess;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NCCL transport promises beyond the conformance suite; CUDA and NCCL are emulated.
+#include "tests/runtime/emulated_gpu.h"
 #include "tests/runtime/world.h"
 
 #include <agpcs/nccl.h>
@@ -9,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -221,6 +223,41 @@ TEST(NcclEmulated, TimesAreThoseOfTheDevice) {
 TEST(NcclEmulated, SaysHowManyDevicesAreMissing) {
   EXPECT_EQ(nccl_obstacle(8), "");
   EXPECT_EQ(nccl_obstacle(9), "9 ranks need as many CUDA devices, there are 8");
+}
+
+// Ranks 0 and 1 are one host: group 1 has communicators for hosts, and between them.
+TEST(NcclEmulated, ClosedGroupsGiveTheirCommunicatorsBack) {
+  std::barrier together(3);
+  nccl_world().run(3, [&](Transport& transport) {
+    together.arrive_and_wait();
+    const int of_pairs = open_communicators();
+    together.arrive_and_wait();
+    const std::vector<int> hosts = {0, 0, 1};
+    const auto members = [&](int group) {
+      return group == 0 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2};
+    };
+    for (int group = 0; group < 2; ++group) {
+      if (group == 0 && transport.rank() == 2) continue;
+      ASSERT_TRUE(transport.open_group(group, members(group), hosts).ok());
+    }
+    together.arrive_and_wait();
+    EXPECT_EQ(open_communicators(), of_pairs + 2 + 3 + 2 + 2);
+    together.arrive_and_wait();
+    const GpuVector values({1, 2});
+    expect_done(transport, Stream::kCollective,
+                transport.all_reduce(values.buffer(), 1, AllReduce::kHierarchical));
+    const Status closed = transport.close_groups(0, 2);
+    ASSERT_TRUE(closed.ok()) << closed.message();
+    together.arrive_and_wait();
+    EXPECT_EQ(open_communicators(), of_pairs);
+    together.arrive_and_wait();
+    EXPECT_EQ(transport.all_reduce(values.buffer(), 1, AllReduce::kRing).status().message(),
+              "group 1 is not open");
+    ASSERT_TRUE(transport.open_group(2, members(2), hosts).ok());
+    expect_done(transport, Stream::kCollective,
+                transport.all_reduce(values.buffer(), 2, AllReduce::kRing));
+    EXPECT_EQ(values.values(), (std::vector<float>{9, 18}));
+  });
 }
 
 // A buffer that is said to be on the GPU and is not: NCCL refuses it, and its words are passed on.

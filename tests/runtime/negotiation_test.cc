@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <deque>
 #include <string>
 #include <utility>
@@ -210,6 +212,58 @@ TEST(Negotiation, EveryScheduleOfTwoGroupsWithoutAnyShortCut) {
     Model model(setups, setting.steps);
     if (setting.warm) model.warm_up();
     EXPECT_GT(explore(model, false).states, explore(model, true).states);
+  }
+}
+
+using Words = std::vector<std::int64_t>;
+
+std::vector<char> bytes_of(const Words& words) {
+  std::vector<char> bytes(words.size() * sizeof words[0]);
+  std::memcpy(bytes.data(), words.data(), bytes.size());
+  return bytes;
+}
+
+// What member `r`, to which gradient 0 came, makes of a message and the size before it.
+std::string verdict_on(int r, const Words& words, std::int64_t size) {
+  const auto setups = setups_of({"", false, 0, kAlone});
+  Negotiation machine(setups[static_cast<std::size_t>(r)]);
+  machine.submit(0, {DType::kFp32, 1});
+  machine.begin_cycle();
+  machine.deliver(bytes_of({size}));
+  if (machine.failure().ok()) machine.deliver(bytes_of(words));
+  return machine.failure().message();
+}
+std::string verdict_on(int r, const Words& words) {
+  return verdict_on(r, words, static_cast<std::int64_t>(words.size() * sizeof words[0]));
+}
+
+TEST(Negotiation, AListThatNoRankSendsIsAFailureThatNamesTheRank) {
+  constexpr std::int64_t kChange = std::int64_t{1} << 32;
+  constexpr auto kFp64 = static_cast<std::int64_t>(DType::kFp64);
+  EXPECT_EQ(verdict_on(0, {0, 3}), "");
+  EXPECT_EQ(verdict_on(0, {kChange, kFp64, 7}), "");
+  const std::string nonsense = "what rank 1 says of its gradients cannot be understood";
+  for (const std::int64_t size : {std::int64_t{1} << 60, std::int64_t{-8}, std::int64_t{100'000}}) {
+    EXPECT_EQ(verdict_on(0, {}, size), nonsense) << size;
+  }
+  for (const Words& list : std::vector<Words>{{4},
+                                              {0, 0},
+                                              {-1},
+                                              {kChange},
+                                              {7 * kChange, kFp64, 7},
+                                              {kChange, 256 + kFp64, 7},
+                                              {kChange, 255, 7},
+                                              {kChange, kFp64, -7}}) {
+    EXPECT_EQ(verdict_on(0, list), nonsense) << list[0];
+  }
+}
+
+TEST(Negotiation, AnAnswerThatNoCoordinatorSendsIsAFailureThatNamesIt) {
+  EXPECT_EQ(verdict_on(1, {0}), "");
+  const std::string nonsense = "what rank 0 says of its gradients cannot be understood";
+  EXPECT_EQ(verdict_on(1, {}, std::int64_t{1} << 60), nonsense);
+  for (const Words& answer : std::vector<Words>{{1}, {0, 0}, {99}, {std::int64_t{1} << 32}, {-2}}) {
+    EXPECT_EQ(verdict_on(1, answer), nonsense) << answer[0];
   }
 }
 

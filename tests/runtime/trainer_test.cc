@@ -11,9 +11,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -56,6 +60,14 @@ class EndlessReplanner final : public Replanner {
   std::atomic<bool> started{false};
 };
 
+class ThrowingReplanner final : public Replanner {
+ public:
+  Result<std::optional<Replan>> replan(const Plan& /*running*/, const HardwareReport& /*hardware*/,
+                                       const std::atomic<bool>& /*cancel*/) override {
+    throw std::bad_alloc();
+  }
+};
+
 struct Told {
   Kind kind;
   std::int64_t step;
@@ -68,6 +80,11 @@ struct Outcome {
   std::vector<std::int64_t> last_step;  // by rank
 };
 
+// The first exchanges show what is normal: up to 33 of them, of 5 steps, where a machine is busy.
+constexpr int kSteps = 200;
+// Six exchanges more, in which a step lost or doubled by the move would show.
+constexpr std::int64_t kStepsAfter = 30;
+
 class TrainerOver : public ::testing::TestWithParam<WorldKind> {
  protected:
   void SetUp() override {
@@ -75,8 +92,9 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
     if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
   }
 
-  /// Trains `steps` steps and checks every loss, and every rank's parameters at the end, against
-  /// one process that computes all samples.
+  /// Trains `steps` steps, or `kStepsAfter` from where it is decided whether the plan stays, and
+  /// checks losses, and every rank's parameters at the end, against one process that computes all
+  /// samples.
   Outcome train(const Plan& plan, int steps, Replanner* replanner,
                 const SwitchOptions& switching = {}, int unable_rank = -1) {
     Outcome outcome;
@@ -87,9 +105,14 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
       options.replay.limit = std::chrono::seconds(60);
       options.switching = switching;
       if (rank == 0) options.replanner = replanner;
+      std::int64_t enough = steps;
       options.on_event = [&](const TrainerEvent& event) {
         const std::lock_guard lock(mutex);
-        if (rank == 0) outcome.told.push_back({event.kind, event.step, event.why});
+        if (rank != 0) return;
+        outcome.told.push_back({event.kind, event.step, event.why});
+        if (event.kind == Kind::kKept || event.kind == Kind::kSwitched) {
+          enough = std::min(enough, event.step + kStepsAfter);
+        }
       };
       int made = 0;
       const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
@@ -100,13 +123,14 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
       };
       auto trainer = Trainer::create(plan, rank, transport, executors, options);
       ASSERT_TRUE(trainer.ok()) << trainer.status().message();
-      for (int step = 0; step < steps; ++step) {
+      for (int step = 0; step < steps && !(*trainer)->stops(); ++step) {
+        if (rank == 0 && step + 1 >= enough) (*trainer)->ask_to_stop();
         const auto report = (*trainer)->run_step();
         ASSERT_TRUE(report.ok()) << report.status().message();
         ASSERT_EQ(report->step, step);
         if (rank == 0) outcome.losses.push_back(report->loss);
       }
-      check_parameters(**trainer, rank, steps);
+      check_parameters(**trainer, rank, static_cast<int>((*trainer)->next_step()));
     });
     for (int step = 0; step < static_cast<int>(outcome.losses.size()); step += 7) {
       EXPECT_EQ(outcome.losses[static_cast<std::size_t>(step)], fake_reference(plan, step + 1).loss)
@@ -142,17 +166,16 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
 INSTANTIATE_TEST_SUITE_P(All, TrainerOver, ::testing::Values(loopback_world(), gloo_world()),
                          [](const auto& world) { return world.param.name; });
 
-// The first exchanges show what is normal: up to 33 of them, of 5 steps, where a machine is busy.
-constexpr int kSteps = 200;
-
-Plan two_by_two() {
-  Plan plan = make_plan({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3});
+Plan two_by_two(AllReduce algorithm = AllReduce::kRing) {
+  Plan plan = make_plan({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3, Schedule::k1F1B, algorithm});
   for (Expectation& line : plan.expect) {
     if (line.name == "utilization host0/0") line.value = 0.01;
   }
   return plan;
 }
-Plan one_and_three() { return make_plan({{{4}, {1, 2, 1}}, {{0, 1, {"a"}}}, 3}); }
+Plan one_and_three(AllReduce algorithm = AllReduce::kRing) {
+  return make_plan({{{4}, {1, 2, 1}}, {{0, 1, {"a"}}}, 3, Schedule::k1F1B, algorithm});
+}
 
 TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
   ScriptedReplanner replanner(one_and_three());
@@ -169,6 +192,15 @@ TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
 TEST_P(TrainerOver, MovesToAPlanThatLeavesARankIdle) {
   ScriptedReplanner replanner(make_plan({{{4}, {3, 1}, {0}}, {{0, 1, {"a"}}}, 3}));
   const Outcome outcome = train(two_by_two(), kSteps, &replanner);
+  EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
+// Four flows, and three groups: ranks 2 and 3 have the last flow, and come to the new plan's first.
+TEST_P(TrainerOver, MovesBetweenPlansWithMoreFlowsThanGroups) {
+  const Plan plan = two_by_two(AllReduce::kFlow);
+  ASSERT_EQ(plan.flows.size(), 4U);
+  ScriptedReplanner replanner(one_and_three(AllReduce::kFlow));
+  const Outcome outcome = train(plan, kSteps, &replanner);
   EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
 }
 
@@ -216,6 +248,11 @@ TEST_P(TrainerOver, ARankThatCannotHaveTheNewPlanKeepsAllOnTheOldOne) {
     EXPECT_THAT(why_kept(outcome),
                 HasSubstr(unable == 0 ? "out of memory" : "a rank could not prepare"));
   }
+}
+
+TEST_P(TrainerOver, TrainingGoesOnWhereTheReplannerThrows) {
+  ThrowingReplanner replanner;
+  EXPECT_EQ(why_kept(train(two_by_two(), kSteps, &replanner)), "out of memory");
 }
 
 TEST_P(TrainerOver, TrainingGoesOnWhileAPlanIsSought) {

@@ -53,8 +53,8 @@ class Bootstrap {
   /// all ranks; once all have joined, a stranger's mistake is the stranger's alone.
   static Result<std::unique_ptr<Bootstrap>> join(const BootstrapOptions& options);
 
-  /// Says goodbye: leaving is no failure. Rank 0 serves on until the others have left, for at most
-  /// a few seconds.
+  /// Says goodbye: leaving is no failure, unless an exception is what destroys it. Rank 0 serves on
+  /// until the others have left, for at most a few seconds.
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;

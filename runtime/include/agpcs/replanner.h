@@ -40,7 +40,8 @@ class Replanner {
   virtual ~Replanner() = default;
   /// Called on rank 0, on a thread of its own, while training goes on. `running` is the plan that
   /// runs: a start for the search. Nothing: no plan is better. Ends soon once `cancel` is set.
-  /// The new plan has the same model, training and ranks (without lost ones, renumbered).
+  /// The new plan has the same model, training and ranks (without lost ones, renumbered). What it
+  /// throws counts as an error: training goes on under the plan it has.
   virtual Result<std::optional<Replan>> replan(const Plan& running, const HardwareReport& hardware,
                                                const std::atomic<bool>& cancel) = 0;
 };

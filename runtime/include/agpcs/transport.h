@@ -64,6 +64,12 @@ class Transport {
   /// stage do not count. As with groups. Errors: what `verify_flow` finds.
   virtual Status open_flow(int flow, int group, const PlanFlow& schedule) = 0;
 
+  /// Closes the groups from `first` to before `end` that are open, with their flows, for what they
+  /// hold (NCCL's communicators take GPU memory). All members call it, in one order with what they
+  /// open; nothing is under way, and no recorded step has them. As with groups. Their numbers are
+  /// not given again.
+  virtual Status close_groups(int /*first*/, int /*end*/) { return {}; }
+
   /// Enqueue; never block. The buffer stays untouched until the ticket is waited for. Messages of
   /// one (sender, receiver, tag) arrive in order; `tag` (below 2^62) tells others apart. Both ends
   /// give the same number of bytes; a transfer needs both ends.
