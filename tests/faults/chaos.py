@@ -111,13 +111,20 @@ def said(text, event):
     return f'"event": "{event}"' in text
 
 
+def children_of(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []  # it has just ended
+
+
 class Job:
-    """A job of two ranks under way; its output goes to files, so that nothing blocks."""
+    """A job under way; its output goes to files, so that nothing blocks."""
 
     def __init__(self, work, trial, folder, launched):
         self.trial, self.folder, self.launched = trial, folder, launched
         self.save = folder / "checkpoints"
-        self.steps = work.steps
+        self.steps, self.size, self.elastic = work.steps, work.size, work.elastic
         # Plans that a job proposes are written beside its plan.
         plan = pathlib.Path(shutil.copy(work.plan, folder))
         command = [*work.command(plan), "--steps", work.steps, "--stall-limit", STALL_LIMIT, "--timeout", TIMEOUT,
@@ -128,13 +135,13 @@ class Job:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
-            self.processes = [self.start(command, rank) for rank in (0, 1)]
+            self.processes = [self.start(command, rank) for rank in range(self.size)]
         else:
             self.processes = [self.start(command + ["--local"], None)]
 
     def start(self, command, rank):
         extra = {} if rank is None else {
-            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+            "RANK": str(rank), "WORLD_SIZE": str(self.size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(self.size),
             "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": str(self.port), "AGPCS_JOB_TOKEN": self.trial}
         name = "job" if rank is None else f"rank{rank}"
         with open(self.folder / f"{name}.out", "wb") as out, open(self.folder / f"{name}.err", "wb") as err:
@@ -142,20 +149,18 @@ class Job:
                                     env=environment(self.trial, extra))
 
     def output(self):
-        return (self.folder / ("rank0.out" if self.launched else "job.out")).read_text(errors="replace")
+        return self.texts("*.out")  # rank 0 alone prints steps: another process with --elastic when that is lost
 
     def errors(self):
-        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.err")))
+        return self.texts("*.err")
+
+    def texts(self, pattern):
+        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(pattern)))
 
     def ranks(self):
         """Ids of the ranks' processes, rank 0's first; fewer when they are not there yet."""
-        if self.launched:
-            return [process.pid for process in self.processes if process.poll() is None]
-        try:
-            task = pathlib.Path(f"/proc/{self.processes[0].pid}/task/{self.processes[0].pid}/children")
-            return [int(pid) for pid in task.read_text().split()]
-        except OSError:
-            return []
+        living = [process.pid for process in self.processes if process.poll() is None]
+        return [rank for pid in living for rank in children_of(pid)] if self.elastic or not self.launched else living
 
     def running(self):
         return any(process.poll() is None for process in self.processes)
@@ -178,10 +183,10 @@ class Job:
 class Work:
     """What jobs train: a plan, and the losses of a job that nothing happens to."""
 
-    def __init__(self, bin_dir, folder, cluster, steps, save_every, replans):
+    def __init__(self, bin_dir, folder, cluster, steps, save_every, replans, size=2, elastic=False):
         self.run = bin_dir / "agpcs-run"
-        self.steps, self.save_every, self.moves = steps, save_every, replans
-        self.options = ["--replan", cluster] if replans else []
+        self.steps, self.save_every, self.moves, self.size, self.elastic = steps, save_every, replans, size, elastic
+        self.options = ["--replan", cluster] * replans + ["--elastic"] * elastic
         self.plan = folder / f"{cluster.stem}.plan"
         subprocess.run([bin_dir / "agpcs-compile", MODEL, cluster, "-o", self.plan], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -227,7 +232,7 @@ def wait_for_moment(job, moment, draw):
     deadline = time.monotonic() + 120
     at_step = draw.randrange(30)
     while time.monotonic() < deadline and job.running():
-        if len(job.ranks()) == 2:
+        if len(job.ranks()) == job.size:
             if moment == "start":
                 time.sleep(draw.uniform(0, 1.5))
                 return job.running()
@@ -251,7 +256,7 @@ def victim_of(job, harm, draw):
     if harm.endswith("the starter"):
         return job.processes[0].pid
     ranks = job.ranks()
-    return draw.choice(ranks) if len(ranks) == 2 else None
+    return draw.choice(ranks) if len(ranks) == job.size else None
 
 
 def patience(job, promise, moment):
@@ -404,6 +409,7 @@ def main():
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds within which a harmed job must end")
     parser.add_argument("--only", help="this one trial")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs would ignore it, too, where a shell's & has it ignored
     LIMIT = options.limit
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agpcs-chaos-"))
     works = Works(options.bin_dir, folder)
