@@ -8,6 +8,7 @@
 #include "tools/compile_report.h"
 #include "tools/dqn_options.h"
 #include "tools/interrupt.h"
+#include "tools/option_checks.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -16,7 +17,6 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <ostream>
 #include <thread>
 
@@ -48,17 +48,6 @@ std::string seeder_help() {
     help += fmt::format("\n{}: {}", entry.name, entry.help);
   }
   return help;
-}
-
-/// Checks that an option's text is a whole number, and at least `least`.
-std::function<std::string(const std::string&)> at_least(std::uint64_t least) {
-  return [least](const std::string& text) {
-    std::uint64_t value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && rest == end && value >= least) return std::string();
-    return fmt::format("'{}' is not a whole number from {}", text, least);
-  };
 }
 
 std::string refiner_help() {
@@ -155,11 +144,6 @@ Status check_choices(const Arguments& a) {
 /// A layout leaves nothing to refiners. (`check_compile_options` sees other options that do.)
 Status check_layout(const CLI::App& app, const CompileOptions& options) {
   if (app.count("--layout") == 0) return {};
-  if (options.layout.empty()) {
-    return usage(
-        "--layout is empty\n  hint: \"a/0,a/1|b/0\": | is between stages, a comma between "
-        "devices");
-  }
   if (app.count("--refiner") > 0 && options.refiner != "none") return layout_and("--refiner");
   return {};
 }

@@ -10,6 +10,7 @@
 #include "tools/allreduce_report.h"
 #include "tools/allreduce_result.h"
 #include "tools/interrupt.h"
+#include "tools/option_checks.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -77,8 +78,7 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_option("--effort", a.flow.effort,
                  "searches take about that many times as long (default: 1)")
       ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--seed", a.flow.seed, "of everything random (default: 0)")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", a.flow.seed, "of everything random (default: 0)")->check(at_least(0));
   app.add_option("--bytes", a.bytes, "message of the figures that are for one (default: 100MB)");
   app.add_option("--bandwidth", a.bandwidth,
                  "of a topology's links, for each unit of capacity (default: 10Gbit/s)");

@@ -46,17 +46,34 @@ void add_help(CLI::App& app, std::string_view examples) {
 
 namespace {
 
-/// The long names of the options of `app` and of the subcommands that were given.
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
+/// The options and arguments of `app` and of the subcommands that were given.
+std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   std::vector<const CLI::App*> apps = {&app};
   for (const CLI::App* command : app.get_subcommands()) apps.push_back(command);
+  std::vector<const CLI::Option*> all;
   for (const CLI::App* of : apps) {
-    for (const CLI::Option* option : of->get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
+    const std::vector<const CLI::Option*> options = of->get_options();
+    all.insert(all.end(), options.begin(), options.end());
+  }
+  return all;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options_of(app)) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
+}
+
+/// What was given an empty text, as a script does whose variable is not set, and would pass for an
+/// option that was not given; nullptr: nothing was.
+const CLI::Option* given_empty(const CLI::App& app) {
+  for (const CLI::Option* option : options_of(app)) {
+    const std::vector<std::string>& given = option->results();
+    if (std::find(given.begin(), given.end(), "") != given.end()) return option;
+  }
+  return nullptr;
 }
 
 /// What to say of the words of a command line that mean nothing: of an option first.
@@ -103,6 +120,12 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     }
     return usage_error(app.get_name(), e.what(), fmt::format("see {} --help", app.get_name()),
                        console);
+  }
+  if (const CLI::Option* empty = given_empty(app)) {
+    const std::string name =
+        empty->get_positional() ? empty->get_name() : "--" + empty->get_lnames().front();
+    return usage_error(app.get_name(), fmt::format("{} is empty", name),
+                       "give it a value; is it a variable of the shell that is not set?", console);
   }
   return {};
 }

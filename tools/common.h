@@ -38,7 +38,8 @@ int run_command(std::string_view name, int argc, char** argv,
 /// Gives `app` its --version and the examples at the end of its --help.
 void add_help(CLI::App& app, std::string_view examples);
 /// Parses `args`. Nothing when the command is to go on; else the exit code: 0 after --help or
-/// --version, 2 when the command line is wrong. An unknown option is told the nearest one.
+/// --version, 2 when the command line is wrong. An unknown option is told the nearest one; no
+/// option and no argument takes an empty text.
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console);
 
 /// Says what is wrong with a command line; returns 2.

@@ -10,9 +10,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Launchers and timeout(1) may send one request twice, to a process and to its group.
-constexpr std::chrono::milliseconds kSameRequest{200};
-
 [[noreturn]] void end_process_by(int signal) {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
@@ -27,10 +24,24 @@ constexpr std::chrono::milliseconds kSameRequest{200};
 
 }  // namespace
 
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool asks_again(int signal, Clock::duration after) {
+  constexpr std::chrono::milliseconds kSameRequest{200};
+  return signal != SIGHUP && after >= kSameRequest;
+}
+
 InterruptFlag::InterruptFlag(std::initializer_list<int> signals, Arm arm)
     : armed_(arm == Arm::kNow), any_(*signals.begin()) {
   sigemptyset(&signals_);
-  for (const int signal : signals) sigaddset(&signals_, signal);
+  sigemptyset(&ignored_);
+  for (const int signal : signals) {
+    sigaddset(&signals_, signal);
+    if (is_ignored(signal)) sigaddset(&ignored_, signal);  // it is queued all the same
+  }
   pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);
   thread_ = std::thread(&InterruptFlag::watch, this);
 }
@@ -46,14 +57,16 @@ InterruptFlag::~InterruptFlag() {
 }
 
 void InterruptFlag::watch() {
-  for (int signal = 0; sigwait(&signals_, &signal) == 0 && !ends_;) take(signal);
+  for (int signal = 0; sigwait(&signals_, &signal) == 0 && !ends_;) {
+    if (sigismember(&ignored_, signal) == 0) take(signal);
+  }
 }
 
 void InterruptFlag::take(int signal) {
   if (!armed_) end_process_by(signal);
   if (!flag_.exchange(true)) {
     taken_at_ = Clock::now();
-  } else if (Clock::now() - taken_at_ >= kSameRequest) {
+  } else if (asks_again(signal, Clock::now() - taken_at_)) {
     end_process_by(signal);
   }
 }

@@ -10,9 +10,18 @@
 
 namespace agpcs {
 
+/// True where this process was started to ignore `signal`, as nohup(1) and a shell's & have it.
+bool is_ignored(int signal);
+
+/// Whether `signal` is a second request to stop, so long `after` the first. Launchers and
+/// timeout(1) may send one twice, to a process and to its group; a terminal that hangs up does so
+/// once its shell has ended, whenever that is.
+bool asks_again(int signal, std::chrono::steady_clock::duration after);
+
 /// While it lives, `signals` set the flag. Made before the threads that run meanwhile: they inherit
-/// that the signals are blocked, and a thread of its own takes them. A handler would not do, for
-/// METIS puts its own in the place of SIGTERM's while it runs.
+/// that the signals are blocked, and a thread of its own takes them; those that the process ignores
+/// set nothing. A handler would not do, for METIS puts its own in the place of SIGTERM's while it
+/// runs.
 class InterruptFlag {
  public:
   enum class Arm { kNow, kLater };
@@ -31,7 +40,7 @@ class InterruptFlag {
 
   std::atomic<bool> flag_{false}, armed_, ends_{false};
   const int any_;  // of the signals
-  sigset_t signals_{}, old_mask_{};
+  sigset_t signals_{}, ignored_{}, old_mask_{};
   std::chrono::steady_clock::time_point taken_at_;
   std::thread thread_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/keeper_head.h"
 
-#include "ir/plan_lookup.h"
+#include "runtime/caught.h"
 #include "tools/run_rank.h"
 #include "tools/run_replan.h"
 #include "tools/run_save.h"
@@ -34,7 +34,7 @@ Status PlanTask::start(Work work) {
   AGPCS_RETURN_IF_ERROR(make_pipe(done_, tell_));
   cancel_ = false;
   thread_ = std::thread([this, work = std::move(work)] {
-    made_ = work(cancel_);
+    made_ = caught([&] { return work(cancel_); });
     tell_.reset();  // the other end is readable then
   });
   return {};
@@ -175,16 +175,10 @@ Status KeeperHead::go_on() {
   if (lost != without_) return plan_on(std::move(lost));
   if (!next->ok()) return finish(no_going_on(count_.verdict(), next->status()));
   console_.err << going_on(count_.verdict(), lost, rank_names(running_.plan), **next);
-  // Devices keep their names: the seat of a rank is that of its device.
-  const std::vector<std::string> before = devices_of_ranks(running_.plan);
-  std::vector<int> seats;
-  for (const std::string& device : devices_of_ranks((**next).plan)) {
-    const auto at = std::find(before.begin(), before.end(), device);
-    if (at == before.end()) return finish(internal_error("no rank had device " + device));
-    seats.push_back(count_.seats()[static_cast<std::size_t>(at - before.begin())]);
-  }
+  auto seats = seats_of((**next).plan, running_.plan, count_.seats());
+  if (!seats.ok()) return finish(seats.status());
   running_ = std::move(**next);
-  return start(std::move(seats));
+  return start(std::move(*seats));
 }
 
 Status KeeperHead::finish(const Status& status) {

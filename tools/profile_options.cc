@@ -50,7 +50,7 @@ void add_device_options(CLI::App& app, ProfileOptions& o) {
   app.add_flag("--local", o.local, "start a rank per device of the cluster on this machine");
   app.add_option("--threads", o.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
-      ->check(positive);
+      ->check(CLI::Range(1, 1024));
   app.add_option("--transport", o.transport, "gloo: processes over TCP; nccl: GPUs")
       ->capture_default_str()
       ->check(CLI::IsMember({"gloo", "nccl"}));

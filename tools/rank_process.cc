@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/rank_process.h"
 
+#include "tools/interrupt.h"
 #include "tools/memory_kills.h"
 
 #include <fmt/format.h>
@@ -10,10 +11,12 @@
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
+#include <iterator>
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <tuple>
 #include <unistd.h>
 
 extern char** environ;
@@ -23,12 +26,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// timeout(1) sends one request twice, to the process and to its group.
-constexpr std::chrono::milliseconds kSameRequest{200};
-
 constexpr const char* kLackedMemory =
     ": the kernel has just killed a process for lack of memory\n"
     "  hint: a plan with more micro-batches or a smaller --batch needs less";
+
+// By which a process ends for what it has done itself.
+bool is_crash(int signal) {
+  constexpr int kCrashes[] = {SIGABRT, SIGBUS,  SIGFPE,  SIGILL, SIGSEGV,
+                              SIGSYS,  SIGTRAP, SIGXCPU, SIGXFSZ};
+  return std::find(std::begin(kCrashes), std::end(kCrashes), signal) != std::end(kCrashes);
+}
 
 std::vector<std::string> environment_with(const EnvironmentVariables& own) {
   std::vector<std::string> made;
@@ -76,9 +83,17 @@ std::vector<int> lost_ranks(const std::vector<RankEnd>& ends) {
 Status verdict(const std::vector<RankEnd>& ends, int signal) {
   std::vector<RankEnd> said;
   for (const RankEnd& end : ends) {
-    const bool known = std::any_of(said.begin(), said.end(),
-                                   [&](const RankEnd& other) { return other.text == end.text; });
-    if (end.failed() && !known) said.push_back(end);
+    if (!end.failed()) continue;
+    // Of what a rank says of itself, and others of it by its name, the longer says more.
+    const auto same = std::find_if(said.begin(), said.end(), [&](const RankEnd& other) {
+      return other.text.ends_with(end.text) || end.text.ends_with(other.text);
+    });
+    if (same == said.end()) {
+      said.push_back(end);
+      continue;
+    }
+    if (end.text.size() > same->text.size()) same->text = end.text;
+    if (end.kind < same->kind) std::tie(same->kind, same->code) = std::tie(end.kind, end.code);
   }
   std::stable_sort(said.begin(), said.end(),
                    [](const RankEnd& a, const RankEnd& b) { return a.kind < b.kind; });
@@ -104,8 +119,12 @@ StarterSignals::~StarterSignals() {
 }
 
 Status StarterSignals::watch() {
+  signal(SIGCHLD, SIG_DFL);  // ignored, as it may have been handed on, it leaves no end to reap
   sigemptyset(&mask_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&mask_, signal);
+  sigaddset(&mask_, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(signal)) sigaddset(&mask_, signal);  // a signalfd would be told all the same
+  }
   if (pthread_sigmask(SIG_BLOCK, &mask_, &old_mask_) != 0) {
     return internal_error("cannot mask signals");
   }
@@ -132,7 +151,7 @@ bool StarterSignals::read() {
       first_caught_ = now;
     }
     caught_ = static_cast<int>(info.ssi_signo);
-    caught_twice_ = caught_twice_ || now - first_caught_ > kSameRequest;
+    caught_twice_ = caught_twice_ || asks_again(caught_, now - first_caught_);
   }
   return first;
 }
@@ -168,8 +187,11 @@ void RankProcess::become_rank(char* const* argv, char* const* envp, int report_f
                               const sigset_t& mask, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it died before the line above
+  // Ctrl-C and a hangup reach the parent, too, which asks the ranks by SIGTERM.
+  signal(SIGINT, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  signal(SIGTERM, SIG_DFL);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  signal(SIGINT, SIG_IGN);  // Ctrl-C reaches the parent too, which ends the ranks
   fcntl(report_fd, F_SETFD, 0);
   if (listening_fd >= 0) fcntl(listening_fd, F_SETFD, 0);
   execve("/proc/self/exe", argv, envp);
@@ -195,20 +217,22 @@ void RankProcess::kill() {
   ::kill(pid_, SIGKILL);
 }
 
-std::string RankProcess::killed_by(int signal) const {
-  if (killed_by_us_) return name_ + " did not stop by itself and was killed";
+RankEnd RankProcess::ended_by(int signal) const {
+  using Kind = RankEnd::Kind;
+  const auto end = [&](Kind kind, const std::string& text) {
+    return RankEnd{kind, StatusCode::kPeerFailed, name_ + text};
+  };
+  if (killed_by_us_) return end(Kind::kKilledByUs, " did not stop by itself and was killed");
+  const std::string which = fmt::format("signal {} ({})", signal, strsignal(signal));
+  if (is_crash(signal)) return end(Kind::kFailed, " crashed: " + which);
   // Since the rank was started the kernel has killed some process that way.
   const bool lacked_memory = signal == SIGKILL && memory_kills() > memory_kills_before_;
-  return fmt::format("{} was killed by signal {} ({}){}", name_, signal, strsignal(signal),
-                     lacked_memory ? kLackedMemory : "");
+  return end(Kind::kKilled, " was killed by " + which + (lacked_memory ? kLackedMemory : ""));
 }
 
 RankEnd RankProcess::end() const {
   using Kind = RankEnd::Kind;
-  if (WIFSIGNALED(wait_status_)) {
-    return {killed_by_us_ ? Kind::kKilledByUs : Kind::kKilled, StatusCode::kPeerFailed,
-            killed_by(WTERMSIG(wait_status_))};
-  }
+  if (WIFSIGNALED(wait_status_)) return ended_by(WTERMSIG(wait_status_));
   const int exit = WEXITSTATUS(wait_status_);
   if (exit == 0) return {};
   // The first character of a last word is its status code.

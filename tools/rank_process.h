@@ -29,8 +29,8 @@ struct RankEnd {
   enum class Kind : std::uint8_t {
     kDone,
     kStopped,     ///< on request, after it had done what that takes
-    kKilled,      ///< by somebody else, or its machine is gone
-    kFailed,      ///< by itself
+    kKilled,      ///< by somebody else, or the kernel for lack of memory, or its machine is gone
+    kFailed,      ///< by itself: an error, or a crash
     kHeard,       ///< it heard of another's failure
     kKilledByUs,  ///< it did not end by itself
   };
@@ -48,8 +48,9 @@ std::vector<int> lost_ranks(const std::vector<RankEnd>& ends);
 /// said once. `signal`: the one that asked it to stop; 0: none.
 Status verdict(const std::vector<RankEnd>& ends, int signal);
 
-/// Collects the signals that ask a starter of ranks to stop (SIGINT, SIGTERM, SIGHUP), and SIGCHLD,
-/// for its poll loop. One at a time; threads that start after `watch` leave them to it.
+/// Collects the signals that ask a starter of ranks to stop (SIGINT, SIGTERM, SIGHUP, but none that
+/// it was started to ignore), and SIGCHLD, for its poll loop. One at a time; threads that start
+/// after `watch` leave them to it.
 class StarterSignals {
  public:
   StarterSignals() = default;
@@ -107,7 +108,7 @@ class RankProcess {
  private:
   [[noreturn]] static void become_rank(char* const* argv, char* const* envp, int report_fd,
                                        int listening_fd, const sigset_t& mask, pid_t parent);
-  std::string killed_by(int signal) const;
+  RankEnd ended_by(int signal) const;
 
   std::string name_;
   pid_t pid_ = -1;  // -1: not started yet, or reaped

@@ -44,6 +44,8 @@ class CheckpointSaver {
   Status save(const Executor& executor, Transport& transport, const Plan& plan, std::int64_t step);
   /// Whether `save` would have anything to do.
   bool is_due(std::int64_t step) const { return step != last_; }
+  /// Of the folder of checkpoints, on rank 0: what stops nothing, a line each.
+  std::string take_warnings() { return folder_ ? folder_->take_warnings() : std::string(); }
 
  private:
   CheckpointSaver(const CheckpointOptions& options, std::int64_t first_step)

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_elastic.h"
 
+#include "ir/plan_lookup.h"
+#include "runtime/checkpoint_folder.h"
 #include "tools/run_local.h"
 #include "tools/run_rank.h"
 #include "tools/run_replan.h"
+#include "tools/run_start.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <future>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -26,9 +31,23 @@ Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
   if (cancel) return Status(StatusCode::kCancelled, "planning was cancelled");
   if (!found) return Status(StatusCode::kInfeasible, "no plan does without them");
   const std::string label = fmt::format("without-{}", fmt::join(lost, "-"));
-  AGPCS_TRY(std::string path,
-            write_beside(options.plan, label, found->plan, replanner.hardware_text()));
+  AGPCS_TRY(std::string path, beside_plan_or_checkpoints(options, [&](const std::string& old_plan) {
+              return write_beside(old_plan, label, found->plan, replanner.hardware_text());
+            }));
   return NextPlan{std::move(found->plan), std::move(path), label};
+}
+
+// Devices keep their names.
+Result<std::vector<int>> seats_of(const Plan& next, const Plan& running,
+                                  const std::vector<int>& seats) {
+  const std::vector<std::string> before = devices_of_ranks(running);
+  std::vector<int> found;
+  for (const std::string& device : devices_of_ranks(next)) {
+    const auto at = std::find(before.begin(), before.end(), device);
+    if (at == before.end()) return internal_error("no rank had device " + device);
+    found.push_back(seats[static_cast<std::size_t>(at - before.begin())]);
+  }
+  return found;
 }
 
 std::string going_on(const Status& status, const std::vector<int>& lost,
@@ -42,6 +61,11 @@ std::string going_on(const Status& status, const std::vector<int>& lost,
 Status no_going_on(const Status& status, const Status& why) {
   return {why.code(),
           fmt::format("{}\n  there is no going on without: {}", status.message(), why.message())};
+}
+
+std::string next_resume(const RunOptions& options) {
+  if (options.resume.empty()) return options.save;
+  return latest_step(options.save) > latest_step(options.resume) ? options.save : options.resume;
 }
 
 std::vector<std::string> resumed_args(const std::vector<std::string>& args, const std::string& plan,
@@ -71,11 +95,13 @@ Status run_elastic(const Plan& plan, const RunOptions& options,
   AGPCS_TRY(const auto replanner, replanner_for(plan, options, console));
   std::vector<std::string> ranks_args = ordinary_args(args);
   NextPlan running{plan, options.plan, ""};
+  std::vector<int> seats(static_cast<std::size_t>(plan.rank_count()));  // LOCAL_RANK, by rank
+  std::iota(seats.begin(), seats.end(), 0);
   const std::atomic<bool> cancel{false};
   while (true) {
     const std::vector<std::string> names = rank_names(running.plan);
     std::vector<int> lost;
-    const Status status = run_local(names, "agpcs-run", ranks_args, &lost);
+    const Status status = run_local(names, "agpcs-run", ranks_args, seats, &lost);
     if (status.ok() || lost.empty() || lost.size() == names.size()) return status;
     // On a thread of its own, for planning lowers its thread's priority, which ranks inherit.
     auto planning = std::async(std::launch::async, [&] {
@@ -84,7 +110,8 @@ Status run_elastic(const Plan& plan, const RunOptions& options,
     auto next = planning.get();
     if (!next.ok()) return no_going_on(status, next.status());
     console.err << going_on(status, lost, names, *next);
-    ranks_args = resumed_args(ranks_args, running.path, next->path, options.save);
+    ranks_args = resumed_args(ranks_args, running.path, next->path, next_resume(options));
+    AGPCS_TRY(seats, seats_of(next->plan, running.plan, seats));
     running = std::move(*next);
   }
 }

@@ -23,10 +23,15 @@ struct NextPlan {
 };
 
 /// Plans for the devices of the ranks of `running` that are not `lost`, and writes that plan beside
-/// --plan's. kCancelled once `cancel` is true.
+/// --plan's, or in the folder of --save where it cannot. kCancelled once `cancel` is true.
 Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
                               CompilerReplanner& replanner, const RunOptions& options,
                               const std::atomic<bool>& cancel);
+
+/// The seats of the ranks of `next`, by rank, where `seats` are those of the ranks of `running`:
+/// who had a rank's device. Error (ours): nobody had it.
+Result<std::vector<int>> seats_of(const Plan& next, const Plan& running,
+                                  const std::vector<int>& seats);
 
 /// What a job says that goes on after `status`, by `next`, without the `lost` ones of `names`.
 std::string going_on(const Status& status, const std::vector<int>& lost,
@@ -40,6 +45,10 @@ Status no_going_on(const Status& status, const Status& why);
 /// again: they end the job. Needs --replan and --save.
 Status run_elastic(const Plan& plan, const RunOptions& options,
                    const std::vector<std::string>& args, Console console);
+
+/// What ranks that are started again resume from: the folder of --save once it has a later step
+/// than what --resume gives, and that until then: what else is in the folder is another run's.
+std::string next_resume(const RunOptions& options);
 
 /// The command line of the ranks that go on by plan `next`: `args` with `next` in place of `plan`,
 /// and resumed from `checkpoints`.

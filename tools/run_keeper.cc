@@ -296,8 +296,11 @@ Result<std::vector<std::string>> Keeper::next_args(const StartOrder& order) {
                                                       milliseconds_of(options_.stall_limit)));
     text += more;
   }
-  AGPCS_TRY(std::string path, keep_beside(options_.plan, order.label, text, console_));
-  auto args = resumed_args(args_, plan_path_, path, options_.save);
+  AGPCS_TRY(std::string path,
+            beside_plan_or_checkpoints(options_, [&](const std::string& old_plan) {
+              return keep_beside(old_plan, order.label, text, console_);
+            }));
+  auto args = resumed_args(args_, plan_path_, path, next_resume(options_));
   plan_path_ = std::move(path);
   return args;
 }
@@ -324,7 +327,7 @@ Status Keeper::out_of_touch(const Status& why) const {
           fmt::format("{}{}\n"
                       "  hint: rank 0's starter counts the ranks and plans for all, and without it "
                       "the job ends: start it again, with --resume {}",
-                      whose, text, options_.save)};
+                      whose, text, next_resume(options_))};
 }
 
 // What cannot be said is heard as silence.

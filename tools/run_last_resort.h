@@ -13,7 +13,7 @@
 namespace agpcs {
 
 /// A failed job wakes every rank that waits, but none that is in the middle of a long operator.
-/// Such a rank gets a few seconds after the job's first failure; then `end` is called with it, on
+/// Such a rank gets a second after the job's first failure; then `end` is called with it, on
 /// another thread, and does not return.
 class LastResort {
  public:

@@ -31,7 +31,7 @@ Result<std::string> random_token() {
 class LocalRanks {
  public:
   Status start(const std::vector<std::string>& names, const std::string& command,
-               const std::vector<std::string>& args);
+               const std::vector<std::string>& args, const std::vector<int>& local_ranks);
   /// Until all have ended.
   void wait();
   std::vector<RankEnd> ends() const;
@@ -48,7 +48,8 @@ class LocalRanks {
 };
 
 Status LocalRanks::start(const std::vector<std::string>& names, const std::string& command,
-                         const std::vector<std::string>& args) {
+                         const std::vector<std::string>& args,
+                         const std::vector<int>& local_ranks) {
   AGPCS_TRY(const std::string token, random_token());
   AGPCS_TRY(listening_, listen_on(0, true));
   AGPCS_RETURN_IF_ERROR(signals_.watch());
@@ -58,9 +59,10 @@ Status LocalRanks::start(const std::vector<std::string>& names, const std::strin
   const std::string size = std::to_string(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string rank = std::to_string(i);
+    const std::string local_rank = local_ranks.empty() ? rank : std::to_string(local_ranks[i]);
     const EnvironmentVariables variables{{"RANK", rank},
                                          {"WORLD_SIZE", size},
-                                         {"LOCAL_RANK", rank},
+                                         {"LOCAL_RANK", local_rank},
                                          {"LOCAL_WORLD_SIZE", size},
                                          {"MASTER_ADDR", "127.0.0.1"},
                                          {"AGPCS_PORT", std::to_string(port_of(listening_.get()))},
@@ -84,7 +86,10 @@ void LocalRanks::wait() {
       if (rank.reap() && rank.end().failed())
         deadline = std::min(deadline, Clock::now() + kEndGrace);
     }
-    if (signals_.caught_twice() || Clock::now() >= deadline) kill_all();
+    if (signals_.caught_twice() || Clock::now() >= deadline) {
+      kill_all();
+      deadline = Clock::time_point::max();  // SIGCHLD tells of their ends
+    }
   }
 }
 
@@ -114,9 +119,10 @@ std::vector<RankEnd> LocalRanks::ends() const {
 }  // namespace
 
 Status run_local(const std::vector<std::string>& names, const std::string& command,
-                 const std::vector<std::string>& args, std::vector<int>* lost) {
+                 const std::vector<std::string>& args, const std::vector<int>& local_ranks,
+                 std::vector<int>* lost) {
   LocalRanks ranks;
-  AGPCS_RETURN_IF_ERROR(ranks.start(names, command, args));
+  AGPCS_RETURN_IF_ERROR(ranks.start(names, command, args, local_ranks));
   ranks.wait();
   const std::vector<RankEnd> ends = ranks.ends();
   if (lost != nullptr && ranks.signal() == 0) *lost = lost_ranks(ends);

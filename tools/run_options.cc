@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_options.h"
 
+#include "tools/option_checks.h"
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -60,10 +62,11 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   const CLI::Option* seed =
       app.add_option("--seed", options.seed,
                      "of missing weights, synthetic data and dropout; with --resume its own")
-          ->capture_default_str();
+          ->capture_default_str()
+          ->check(at_least(0));
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
-      ->check(positive);
+      ->check(CLI::Range(1, 1024));
   app.add_option("--transport", options.transport,
                  "gloo: processes over TCP; loopback: threads of this process; nccl: GPUs")
       ->capture_default_str()

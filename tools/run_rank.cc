@@ -26,6 +26,7 @@
 #include <csignal>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -96,17 +97,20 @@ bool replays_graphs(const RunOptions& options) {
   return options.transport == "nccl" && options.cuda_graph == "auto";
 }
 
+constexpr std::initializer_list<int> kRequests{SIGINT, SIGTERM, SIGHUP};
+
 // A signal's request to stop, and what became of it.
 struct StopRequest {
-  const std::atomic<bool>* asked = nullptr;
+  InterruptFlag* interrupt = nullptr;
   std::int64_t after = -1;  ///< steps done when all ranks stopped before the last one
 };
 
 // The checkpoints of one rank's training; does nothing where none are wanted.
 class Checkpoints {
  public:
-  Checkpoints(const RunOptions& options, const TrainingStart& start, int rank, RunReport& report)
-      : options_(options), start_(start), rank_(rank), report_(report) {}
+  Checkpoints(const RunOptions& options, const TrainingStart& start, int rank, RunReport& report,
+              Console console)
+      : options_(options), start_(start), rank_(rank), report_(report), console_(console) {}
 
   // Before the first step.
   Status begin(const Graph& graph, Trainer& trainer, Transport& transport) {
@@ -121,6 +125,7 @@ class Checkpoints {
     const CheckpointOptions to{options_.save, options_.keep_checkpoints, options_.model,
                                start_.seed, limit};
     AGPCS_TRY(saver_, CheckpointSaver::open(to, graph, rank_, start_.step, found));
+    warn();
     return {};
   }
   // Between two steps, and with `last` after the last one.
@@ -134,14 +139,20 @@ class Checkpoints {
     if (rank_ == 0) {
       report_.saved(options_.save + "/" + checkpoint_name(step), step, seconds.count());
     }
+    warn();
     return {};
   }
 
  private:
+  void warn() {
+    if (rank_ == 0) console_.err << saver_->take_warnings();
+  }
+
   const RunOptions& options_;
   const TrainingStart& start_;
   const int rank_;
   RunReport& report_;
+  Console console_;
   std::unique_ptr<CheckpointSaver> saver_;
 };
 
@@ -162,7 +173,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   trainer_options.replay.first_step = start.step;
   if (replays_graphs(options)) trainer_options.replay.record_after = kStepsBeforeRecording;
   std::unique_ptr<CompilerReplanner> replanner;
+  std::optional<Cluster> trace_cluster;
   if (reports) {
+    AGPCS_TRY(trace_cluster, prepare_trace(plan, options));
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
     trainer_options.replanner = replanner.get();
     trainer_options.switching.horizon_seconds = options.replan_horizon;
@@ -186,7 +199,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
     if (!notes.empty()) console.err << notes << (notes.back() == '\n' ? "" : "\n");
     report.start(options.transport);
   }
-  Checkpoints checkpoints(options, start, seat.rank, report);
+  Checkpoints checkpoints(options, start, seat.rank, report, console);
   const Status begun = checkpoints.begin(graph, *trainer, transport);
   if (!begun.ok()) return of_rank(begun);
   const auto replicas_agree = [&] {
@@ -194,8 +207,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
                           trainer->next_step(), trainer_options.replay.limit);
   };
   AGPCS_RETURN_IF_ERROR(replicas_agree());
+  stop.interrupt->arm();  // from here on there are steps between which training can stop
   while (trainer->next_step() < options.steps && !trainer->stops()) {
-    if (*stop.asked) trainer->ask_to_stop();
+    if (stop.interrupt->flag()) trainer->ask_to_stop();
     AGPCS_TRY(const StepReport done, trainer->run_step());
     if (reports) report.step(done);
     const bool looks =
@@ -208,13 +222,14 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   const Status kept = checkpoints.save(*trainer, transport, true);
   if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
-  if (!options.trace.empty()) {
-    AGPCS_RETURN_IF_ERROR(write_trace(*trainer, graph, options, transport, console));
+  if (!options.save_parameters.empty()) {
+    const Status saved =
+        save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
+    if (!saved.ok()) return of_rank(saved);
   }
-  if (options.save_parameters.empty()) return {};
-  const Status saved =
-      save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
-  return saved.ok() ? saved : of_rank(saved);
+  if (options.trace.empty()) return {};
+  return write_trace(*trainer, graph, trace_cluster ? &*trace_cluster : nullptr, options, transport,
+                     console);
 }
 
 Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options) {
@@ -238,8 +253,7 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 }
 
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                    Bootstrap& bootstrap, InterruptFlag& interrupt, StopRequest& stop,
-                    Console console) {
+                    Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
   if (place.rank == 0) console.err << model.warnings;
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
@@ -250,8 +264,6 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
     AGPCS_TRY(compute_stream, own_compute_stream(seat.device));
   }
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place, compute_stream));
-  interrupt.arm();
-  stop.asked = &interrupt.flag();
   AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));
   // Nobody closes a connection that another rank still reads from.
   return bootstrap.barrier("trained", milliseconds_of(options.timeout));
@@ -279,14 +291,13 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                 Console console, const LastWord& last_word) {
   AGPCS_RETURN_IF_ERROR(check_size(plan, place));
   const std::string device = devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)];
-  // Ctrl-C is the business of its starter, if the rank has one.
-  InterruptFlag interrupt(place.has_starter() ? std::initializer_list<int>{SIGTERM}
-                                              : std::initializer_list<int>{SIGINT, SIGTERM},
+  // Ctrl-C and a hangup are the business of its starter, if the rank has one.
+  InterruptFlag interrupt(place.has_starter() ? std::initializer_list<int>{SIGTERM} : kRequests,
                           InterruptFlag::Arm::kLater);
-  StopRequest stop;
+  StopRequest stop{&interrupt};
   AGPCS_RETURN_IF_ERROR(join_job(
       options, place, device, digest_of(print_plan(plan)), last_word, [&](Bootstrap& bootstrap) {
-        return train_joined(plan, options, place, bootstrap, interrupt, stop, console);
+        return train_joined(plan, options, place, bootstrap, stop, console);
       }));
   return stopped(stop, options);
 }
@@ -298,8 +309,8 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
   std::vector<Status> said(static_cast<std::size_t>(ranks));
-  const InterruptFlag interrupt;
-  std::vector<StopRequest> stops(static_cast<std::size_t>(ranks), StopRequest{&interrupt.flag()});
+  InterruptFlag interrupt(kRequests);
+  std::vector<StopRequest> stops(static_cast<std::size_t>(ranks), StopRequest{&interrupt});
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {

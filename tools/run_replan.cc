@@ -86,6 +86,15 @@ Result<std::string> write_beside(const std::string& old_plan, const std::string&
   return too_many(old, label);
 }
 
+Result<std::string> beside_plan_or_checkpoints(
+    const RunOptions& options,
+    const std::function<Result<std::string>(const std::string& old_plan)>& write) {
+  auto path = write(options.plan);
+  if (path.ok()) return path;
+  const std::filesystem::path plan = options.plan;
+  return write((options.save / plan.filename()).string());
+}
+
 Result<std::string> keep_beside(const std::string& old_plan, const std::string& label,
                                 const std::string& text, Console console) {
   for (int i = 1; i <= kMostNames; ++i) {

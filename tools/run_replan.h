@@ -10,6 +10,7 @@
 #include <agpcs/trainer.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,12 @@ Result<std::string> write_proposal(const std::string& old_plan, std::int64_t ste
 /// The same under another name: "net.LABEL.plan" and "net.LABEL.hardware.txt".
 Result<std::string> write_beside(const std::string& old_plan, const std::string& label,
                                  const Plan& plan, const std::string& hardware);
+
+/// What `write` gives for --plan, or where that fails for a plan of the same name in the folder of
+/// --save: the plan's folder may be one to read only.
+Result<std::string> beside_plan_or_checkpoints(
+    const RunOptions& options,
+    const std::function<Result<std::string>(const std::string& old_plan)>& write);
 
 /// The file of the plan `text` beside the old one: "net.LABEL.plan", or the first of "-2", "-3",
 /// ... that is free, unless one before has this text. For ranks that may share their folder.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_report.h"
 
-#include "ir/median.h"
 #include "ir/plan_lookup.h"
 #include "ir/units.h"
 #include "tools/json.h"
@@ -53,6 +52,14 @@ std::string layout(const Plan& plan) {
 
 }  // namespace
 
+void StepSeconds::add(double seconds) {
+  constexpr std::int64_t kMostKept = 1 << 16;
+  ++added_;
+  if (added_ <= kMostKept) return kept_.push_back(seconds);
+  const auto place = rng_.below(static_cast<std::uint64_t>(added_));
+  if (place < kept_.size()) kept_[place] = seconds;
+}
+
 RunReport::RunReport(const Plan& plan, bool json, Console console)
     : plan_(plan), json_(json), console_(console), expected_seconds_(expected(plan, "step")) {}
 
@@ -86,8 +93,11 @@ void RunReport::start(const std::string& transport) {
 }
 
 void RunReport::step(const StepReport& report) {
-  seconds_.push_back(report.seconds);
-  losses_.push_back(report.loss);
+  if (steps_ == 0) first_loss_ = report.loss;
+  last_loss_ = report.loss;
+  if (steps_ == 1) seconds_ = {};  // the first step also warms up memory and caches
+  seconds_.add(report.seconds);
+  ++steps_;
   if (json_) {
     console_.out << fmt::format(R"({{"event": "step", "step": {}, "loss": {}, "seconds": {}, )"
                                 R"("samples_per_second": {}, "deviation": {}}})",
@@ -198,28 +208,25 @@ void RunReport::saved(const std::string& folder, std::int64_t step, double secon
 }
 
 void RunReport::summary() {
-  if (seconds_.empty()) return;
-  // The first step also warms up memory and caches.
-  const std::vector<double> steady(seconds_.begin() + (seconds_.size() > 1 ? 1 : 0),
-                                   seconds_.end());
-  const double typical = median(steady);
+  if (steps_ == 0) return;
+  const double typical = seconds_.median();
   if (json_) {
     console_.out << fmt::format(R"({{"event": "summary", "steps": {}, "median_step_seconds": {}, )"
                                 R"("samples_per_second": {}, "deviation": {}, "first_loss": {}, )"
                                 R"("last_loss": {}}})",
-                                seconds_.size(), json_number(typical),
+                                steps_, json_number(typical),
                                 json_number(samples_per_second(typical)),
-                                json_number(deviation(typical)), json_number(losses_.front()),
-                                json_number(losses_.back()))
+                                json_number(deviation(typical)), json_number(first_loss_),
+                                json_number(last_loss_))
                  << std::endl;
     return;
   }
   console_.out << fmt::format(
                       "\n{} step{}, median {} ({:.1f} samples/s): {} to the plan's {}; "
                       "loss {:.6g} -> {:.6g}",
-                      seconds_.size(), seconds_.size() == 1 ? "" : "s", figure(typical, "s"),
+                      steps_, steps_ == 1 ? "" : "s", figure(typical, "s"),
                       samples_per_second(typical), percent(deviation(typical)),
-                      figure(expected_seconds_, "s"), losses_.front(), losses_.back())
+                      figure(expected_seconds_, "s"), first_loss_, last_loss_)
                << std::endl;
 }
 

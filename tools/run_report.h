@@ -2,16 +2,31 @@
 // What agpcs-run prints: a table that grows by a line a step, and a summary.
 #pragma once
 
+#include "ir/median.h"
+#include "ir/rng.h"
 #include "tools/common.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/replayer.h>
 #include <agpcs/trainer.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace agpcs {
+
+/// Seconds of steps, in bounded memory: all of them, or that many drawn evenly from more.
+class StepSeconds {
+ public:
+  void add(double seconds);
+  double median() const { return agpcs::median(kept_); }  ///< Needs: one was added.
+
+ private:
+  std::int64_t added_ = 0;
+  std::vector<double> kept_;
+  Rng rng_{0};
+};
 
 /// Reports on `console.out`. With `json` every line is a JSON object: "start", "step", "drift",
 /// "proposed", "kept", "switched", "resumed", "saved" and "summary" by its "event".
@@ -37,7 +52,9 @@ class RunReport {
   const bool json_;
   Console console_;
   double expected_seconds_ = 0;
-  std::vector<double> seconds_, losses_;
+  std::int64_t steps_ = 0;
+  double first_loss_ = 0, last_loss_ = 0;
+  StepSeconds seconds_;
 };
 
 }  // namespace agpcs

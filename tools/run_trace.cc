@@ -14,8 +14,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
+#include <filesystem>
 #include <ostream>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -142,11 +147,29 @@ void start_at_zero(std::vector<TimelineEvent>& timeline) {
       [](const TimelineEvent& a, const TimelineEvent& b) { return a.start < b.start; });
 }
 
-Result<Estimate> planned_step(const Plan& plan, const Graph& graph, const std::string& cluster) {
-  AGPCS_TRY(const CalibratedCluster calibrated, read_calibrated_cluster(cluster));
-  const Cluster& planned = calibrated.file.cluster;
-  AGPCS_TRY(const CostTable costs, CostTable::make(graph, planned, plan.training));
-  return simulate(plan, graph, planned, costs, {.timeline = true});
+Result<Estimate> planned_step(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  AGPCS_TRY(const CostTable costs, CostTable::make(graph, cluster, plan.training));
+  return simulate(plan, graph, cluster, costs, {.timeline = true});
+}
+
+// As far as can be told without writing: `write_file` makes a file beside it, or writes to what is
+// no file.
+Status check_can_be_written(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path == "-") return {};
+  std::error_code none;
+  const fs::file_status there = fs::status(path, none);
+  const fs::path folder = fs::path(path).parent_path() / ".";
+  int error = 0;
+  if (fs::is_directory(there)) {
+    error = EISDIR;
+  } else if (fs::exists(there) && !fs::is_regular_file(there)) {
+    if (access(path.c_str(), W_OK) != 0) error = errno;
+  } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = errno;
+  }
+  if (error == 0) return {};
+  return invalid_input(fmt::format("{}: error: cannot be written: {}", path, std::strerror(error)));
 }
 
 }  // namespace
@@ -184,17 +207,31 @@ Result<MeasuredStep> gather_step(const Trainer& trainer, Transport& transport,
   return step;
 }
 
-Status write_trace(const Trainer& trainer, const Graph& graph, const RunOptions& options,
-                   Transport& transport, Console console) {
+Result<std::optional<Cluster>> prepare_trace(const Plan& plan, const RunOptions& options) {
+  if (options.trace.empty()) return std::optional<Cluster>();
+  AGPCS_RETURN_IF_ERROR(check_can_be_written(options.trace));
+  const std::string& path = options.trace_cluster.empty() ? options.replan : options.trace_cluster;
+  if (path.empty()) return std::optional<Cluster>();
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(path));
+  const std::string digest = digest_of(print_cluster(calibrated.file.cluster));
+  if (digest != plan.cluster_digest) {
+    return invalid_input(
+        fmt::format("{}: error: the plan was made for a cluster with digest {}, this one has {}\n"
+                    "  hint: the planned step is simulated on the cluster file of the plan",
+                    path, plan.cluster_digest, digest));
+  }
+  return std::optional(std::move(calibrated.file.cluster));
+}
+
+Status write_trace(const Trainer& trainer, const Graph& graph, const Cluster* cluster,
+                   const RunOptions& options, Transport& transport, Console console) {
   AGPCS_TRY(const MeasuredStep step,
             gather_step(trainer, transport, milliseconds_of(options.timeout)));
   if (transport.rank() != 0) return {};
-  const std::string& cluster =
-      options.trace_cluster.empty() ? options.replan : options.trace_cluster;
   Estimate planned;
   bool simulated = false;
-  if (!cluster.empty()) {
-    auto estimate = planned_step(trainer.plan(), graph, cluster);
+  if (cluster != nullptr) {
+    auto estimate = planned_step(trainer.plan(), graph, *cluster);
     simulated = estimate.ok();
     if (simulated) {
       planned = std::move(*estimate);

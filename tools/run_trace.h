@@ -2,6 +2,7 @@
 // agpcs-run --trace: the last steps as all ranks measured them.
 #pragma once
 
+#include "ir/cluster.h"
 #include "ir/graph.h"
 #include "tools/common.h"
 #include "tools/measured_step.h"
@@ -13,6 +14,7 @@
 #include <agpcs/transport.h>
 
 #include <chrono>
+#include <optional>
 
 namespace agpcs {
 
@@ -23,9 +25,14 @@ namespace agpcs {
 Result<MeasuredStep> gather_step(const Trainer& trainer, Transport& transport,
                                  std::chrono::milliseconds limit);
 
-/// `gather_step`, and on rank 0 the file: beside the measured step the planned one where a cluster
-/// file is given (`--trace-cluster`, else `--replan`). What cannot be simulated is a warning.
-Status write_trace(const Trainer& trainer, const Graph& graph, const RunOptions& options,
-                   Transport& transport, Console console);
+/// What rank 0 looks at before training, for `write_trace`: whether --trace can be written, and the
+/// cluster of the planned step (`--trace-cluster`, else `--replan`; none without). Errors: the
+/// cluster file cannot be read, or is not the plan's (both digests).
+Result<std::optional<Cluster>> prepare_trace(const Plan& plan, const RunOptions& options);
+
+/// `gather_step`, and on rank 0 the file: beside the measured step the planned one where there is a
+/// `cluster`. What cannot be simulated is a warning.
+Status write_trace(const Trainer& trainer, const Graph& graph, const Cluster* cluster,
+                   const RunOptions& options, Transport& transport, Console console);
 
 }  // namespace agpcs

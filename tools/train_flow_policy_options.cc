@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tools/option_checks.h"
 #include "tools/train_flow_policy.h"
 #include "tools/train_policy.h"
 
@@ -27,7 +28,9 @@ void add(CLI::App& app, const std::string& name, T& value, const std::string& he
 void add_options(CLI::App& app, TrainFlowPolicyOptions& o) {
   FlowTrainingOptions& t = o.training;
   app.add_option("-o,--output", o.output, "policy to write; - is standard output")->required();
-  app.add_option("--seed", o.seed, "of everything random")->capture_default_str();
+  app.add_option("--seed", o.seed, "of everything random")
+      ->capture_default_str()
+      ->check(at_least(0));
   add(app, "--iterations", o.iterations, "I of Algorithm 1", 1, 1e9);
   add(app, "--tree-steps", o.tree_steps, "J: forests a turn of flow-tree selection", 0, 1e6);
   add(app, "--workload-steps", o.workload_steps, "K: forests a turn of workload scheduling", 0,

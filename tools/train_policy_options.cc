@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/dqn_options.h"
+#include "tools/option_checks.h"
 #include "tools/train_policy.h"
 
 #include <CLI/CLI.hpp>
@@ -27,7 +28,9 @@ const CLI::Range kFromZero(0.0, kMost, "a whole number from 0");
 
 void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
   app.add_option("-o,--output", o.output, "policy to write; - is standard output")->required();
-  app.add_option("--seed", o.seed, "of everything random")->capture_default_str();
+  app.add_option("--seed", o.seed, "of everything random")
+      ->capture_default_str()
+      ->check(at_least(0));
   app.add_option("--episodes", o.episodes, "of training, in turn over the problems")
       ->capture_default_str()
       ->check(kFromOne);

@@ -256,7 +256,7 @@ TEST_F(AllreduceCommand, AbsurdTopologiesAreRefusedWithTheReasonAndAHint) {
            {"torus:4,sed=1", "did you mean 'seed'?"},
            {"torus:4,links=3", "'torus' has no option links"},
            {"bcub:3,1", "did you mean 'bcube'?"},
-           {"", "no topology"},
+           {"", "topology is empty"},
            {":", "unknown family ''"},
            {"cluster.yml", "cannot be opened"},
        }) {
@@ -295,7 +295,10 @@ TEST_F(AllreduceCommand, AWrongCommandLineIsUsage) {
            {{"switch:4", "--latency", "-1us"}, "--latency must not be negative, is '-1us'"},
            {{"switch:4", "--sub-chunks", "0"}, "--sub-chunks"},
            {{"switch:4", "--effort", "0"}, "--effort"},
-           {{"switch:4", "--seed", "-1"}, "--seed"},
+           {{"switch:4", "--seed", "-1"}, "--seed: '-1' is not a whole number from 0"},
+           {{"switch:4", "--seed", "18446744073709551616"}, "is more than"},
+           {{"switch:4", "--schedule", ""}, "--schedule is empty"},
+           {{}, "no topology"},
            {{"switch:4", "switch:5"}, "unexpected argument 'switch:5'"},
        }) {
     const Outcome outcome = run(row.args);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <iterator>
 #include <sstream>
@@ -114,7 +115,13 @@ bool is_blocked(int signal) {
   return sigismember(&mask, signal) == 1;
 }
 
+// What a shell's & or nohup(1) had the tests ignore.
+void heed(std::initializer_list<int> signals) {
+  for (const int signal : signals) std::signal(signal, SIG_DFL);
+}
+
 TEST(InterruptFlag, TheFirstSignalSetsItAndTheSecondEndsTheProcess) {
+  heed({SIGINT, SIGTERM});
   for (const int signal : {SIGINT, SIGTERM}) {
     {
       const InterruptFlag interrupt;
@@ -135,6 +142,32 @@ TEST(InterruptFlag, TheFirstSignalSetsItAndTheSecondEndsTheProcess) {
           pause();
         },
         testing::KilledBySignal(signal), "");
+  }
+}
+
+TEST(InterruptFlag, IsNotSetByWhatTheProcessWasStartedToIgnore) {
+  heed({SIGINT, SIGTERM});
+  for (const int ignored : {SIGINT, SIGTERM}) {
+    const auto before = std::signal(ignored, SIG_IGN);
+    {
+      const InterruptFlag interrupt;
+      send(ignored);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_FALSE(interrupt.flag());
+      send(ignored == SIGINT ? SIGTERM : SIGINT);
+      EXPECT_TRUE(is_set(interrupt));
+    }
+    std::signal(ignored, before);
+  }
+}
+
+TEST(InterruptFlag, ASecondHangupIsNoSecondRequest) {
+  heed({SIGHUP});
+  const InterruptFlag interrupt({SIGHUP});
+  for (int i = 0; i < 2; ++i) {
+    send(SIGHUP);
+    EXPECT_TRUE(is_set(interrupt));
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
   }
 }
 

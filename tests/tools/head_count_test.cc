@@ -48,6 +48,16 @@ TEST(Verdict, BeginsWithWhatWentWrongFirstAndSaysEachThingOnce) {
   EXPECT_TRUE(verdict({{}, {}}, 0).ok());
 }
 
+TEST(Verdict, NamesTheRankWhereOnlyTheOthersDo) {
+  RankEnd heard = kHeard;
+  heard.text = "rank 0 (a/0): no such file";
+  for (const auto& ends : {std::vector<RankEnd>{kFailed, heard}, {heard, kFailed}}) {
+    const Status status = verdict(ends, 0);
+    EXPECT_EQ(status.message(), "rank 0 (a/0): no such file");
+    EXPECT_EQ(status.code(), StatusCode::kInvalidInput);
+  }
+}
+
 TEST(Verdict, OfAJobThatWasAskedToStopIsThatItDid) {
   EXPECT_EQ(verdict({kStopped, {}}, 15).message(), "stopped after 3 steps");
   EXPECT_EQ(verdict({kStopped, killed(1)}, 15).message(),

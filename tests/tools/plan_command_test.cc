@@ -102,6 +102,9 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
       "export, drift\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
+  const Outcome empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_EQ(empty.err.substr(0, empty.err.find('\n')), "agpcs-plan: error: --model is empty");
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
             "agpcs-plan: error: unknown option '--colour'\n"
             "  hint: see agpcs-plan --help\n");

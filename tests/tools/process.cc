@@ -48,6 +48,8 @@ Process::Process(std::vector<std::string> argv, const Variables& variables) {
   for (const int fd : {out.get(), err.get()}) fcntl(fd, F_SETFL, 0);  // the child's writes block
   pid_ = fork();
   if (pid_ == 0) {
+    // What a shell's & or nohup had it ignore, it would ignore, too.
+    for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);
     dup2(out.get(), STDOUT_FILENO);
     dup2(err.get(), STDERR_FILENO);
     execve(arguments[0], arguments.data(), entries.data());

@@ -46,6 +46,13 @@ class RunJobs : public testing::Test {
             {"MASTER_PORT", std::to_string(port)},
             {"AGPCS_JOB_TOKEN", token}};
   }
+  /// `argv` as a shell starts it that ignores `signals` ("HUP INT").
+  static std::vector<std::string> ignoring(const std::string& signals,
+                                           const std::vector<std::string>& argv) {
+    std::vector<std::string> made{"/bin/sh", "-c", "trap '' " + signals + "; exec \"$0\" \"$@\""};
+    made.insert(made.end(), argv.begin(), argv.end());
+    return made;
+  }
   static int free_port() { return port_of(listen_on(0, true)->get()); }
 
   std::filesystem::path folder_;

@@ -72,7 +72,8 @@ class RunKeepers : public RunJobs {
   void launch(int steps = kSteps, const std::vector<std::string>& more = {}) {
     port_ = free_port();
     std::vector<std::string> argv =
-        command(steps, {"--elastic", "--replan", cluster_, "--save", save_, "--save-every", "5"});
+        command(steps, {"--elastic", "--replan", cluster_, "--save", save_, "--save-every",
+                        std::to_string(save_every_)});
     argv.insert(argv.end(), more.begin(), more.end());
     for (int rank = 0; rank < kSize; ++rank)
       keepers_.emplace_back(argv, rank_of(rank, kSize, port_));
@@ -114,7 +115,7 @@ class RunKeepers : public RunJobs {
   }
 
   std::string cluster_, plan_, save_;
-  int port_ = 0;
+  int port_ = 0, save_every_ = 5;
   std::deque<Process> keepers_;
 };
 
@@ -225,11 +226,68 @@ TEST_F(RunKeepers, AllEndWhenARankFailsByItself) {
   expect_free_ports();
 }
 
+TEST_F(RunKeepers, AllEndWhenARankCrashes) {
+  launch(100000000);
+  wait_for_checkpoint();
+  ASSERT_EQ(kill(rank(1), SIGABRT), 0);
+  for (int i = 0; i < kSize; ++i) {
+    EXPECT_EQ(keeper(i).wait(), 1);
+    EXPECT_THAT(keeper(i).errors(), HasSubstr("rank 1 (local/1) crashed: signal 6 (Aborted)"));
+    EXPECT_THAT(keeper(i).errors(), Not(HasSubstr("goes on without")));
+  }
+  expect_free_ports();
+}
+
+TEST_F(RunKeepers, GoOnFromWhatTheyWereResumedFromUntilTheyHaveSaved) {
+  const std::string old = folder_ / "old";
+  Process before(command(5, {"--transport", "loopback", "--save", old}));
+  ASSERT_EQ(before.wait(), 0) << before.errors();
+  save_every_ = 100000000;
+  launch(100000000, {"--resume", old});
+  ASSERT_TRUE(keeper(0).wait_for_output("\"step\": 9,")) << keeper(0).errors();
+  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  ASSERT_TRUE(keeper(0).wait_for_output("\"ranks\": 2")) << keeper(0).errors();
+  keeper(0).signal(SIGTERM);
+  for (int i = 0; i < kSize; ++i) keeper(i).wait();
+  EXPECT_THAT(keeper(0).errors(), Not(HasSubstr("begins at step 0")));
+  EXPECT_THAT(keeper(0).output(), Not(HasSubstr("\"step\": 0,")));
+}
+
+TEST_F(RunKeepers, GoOnByAPlanBesideTheirCheckpointsWhereThePlansFolderIsGone) {
+  const std::filesystem::path plans = folder_ / "plans";
+  std::filesystem::create_directory(plans);
+  std::filesystem::rename(plan_, plans / "net.plan");
+  plan_ = plans / "net.plan";
+  launch();
+  wait_for_checkpoint();
+  std::filesystem::remove_all(plans);
+  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  expect_all_train_to_the_end();
+  EXPECT_THAT(keeper(0).errors(), HasSubstr("by " + save_ + "/net.without-1.plan\n"));
+}
+
+TEST_F(RunKeepers, DoNotStopForSignalsThatTheyWereStartedToIgnore) {
+  port_ = free_port();
+  const std::vector<std::string> argv =
+      ignoring("HUP INT", command(100000000, {"--elastic", "--replan", cluster_, "--save", save_}));
+  for (int i = 0; i < kSize; ++i) keepers_.emplace_back(argv, rank_of(i, kSize, port_));
+  ASSERT_TRUE(keeper(0).wait_for_output("\"step\": 3,")) << keeper(0).errors();
+  std::vector<pid_t> all = ranks();
+  for (const Process& process : keepers_) all.push_back(process.pid());
+  for (const pid_t pid : all) {
+    for (const int ignored : {SIGHUP, SIGINT}) ASSERT_EQ(kill(pid, ignored), 0);
+  }
+  EXPECT_TRUE(keeper(0).wait_for_output("\"step\": 100,")) << keeper(0).errors();
+  keeper(1).signal(SIGTERM);
+  for (int i = 0; i < kSize; ++i) EXPECT_EQ(keeper(i).wait(), 130) << keeper(i).errors();
+}
+
 TEST_F(RunKeepers, StopTogetherWhenOneIsAsked) {
   launch(100000000);
   wait_for_checkpoint();
   const std::vector<pid_t> pids = ranks();
-  keeper(2).signal(SIGTERM);
+  kill(rank(2), SIGHUP);  // as one of a group
+  keeper(2).signal(SIGHUP);
   for (int i = 0; i < kSize; ++i) {
     EXPECT_EQ(keeper(i).wait(), 130);
     EXPECT_THAT(keeper(i).errors(), HasSubstr("a signal asked for it; saved in " + save_));

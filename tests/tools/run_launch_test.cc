@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -121,6 +123,26 @@ TEST(ResumedArgs, ReplaceThePlanAndWhereToResumeFrom) {
             (Args{"b.plan", "a.onnx", "--save", "out", "--steps", "9", "--resume", "out"}));
   EXPECT_EQ(resumed_args({"--resume=old", "a.plan", "a.plan"}, "a.plan", "b.plan", "out"),
             (Args{"b.plan", "a.plan", "--resume", "out"}));
+}
+
+TEST(NextResume, IsWhatTheJobHasSavedAndUntilThenWhatItWasResumedFrom) {
+  namespace fs = std::filesystem;
+  std::string pattern = (fs::temp_directory_path() / "agpcs_resume_XXXXXX").string();
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const fs::path folder = pattern;
+  RunOptions options;
+  options.save = folder / "new";
+  EXPECT_EQ(next_resume(options), options.save);
+  options.resume = folder / "old";
+  fs::create_directories(folder / "old" / "step-00000100");
+  EXPECT_EQ(next_resume(options), options.resume);
+  fs::create_directories(folder / "new" / "step-00000050");  // another run's
+  EXPECT_EQ(next_resume(options), options.resume);
+  fs::create_directories(folder / "new" / "step-00000120");
+  EXPECT_EQ(next_resume(options), options.save);
+  options.resume = options.save;
+  EXPECT_EQ(next_resume(options), options.save);
+  fs::remove_all(folder);
 }
 
 TEST(RankPlace, TellsARankWithAStarterFromALocalOne) {

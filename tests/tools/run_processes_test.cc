@@ -8,17 +8,25 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <signal.h>
+#include <sstream>
 #include <string>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
 using std::chrono::seconds;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using Clock = std::chrono::steady_clock;
@@ -33,6 +41,7 @@ class RunProcesses : public RunJobs {
   void SetUp() override {
     RunJobs::SetUp();
     plan_ = compile("two.plan", {});
+    save_ = folder_ / "checkpoints";
   }
 
   std::vector<std::string> local(const std::vector<std::string>& more) const {
@@ -45,8 +54,15 @@ class RunProcesses : public RunJobs {
     argv.insert(argv.end(), more.begin(), more.end());
     return argv;
   }
+  /// The same with --elastic, saving to save_.
+  std::vector<std::string> elastic(const std::vector<std::string>& more) const {
+    std::vector<std::string> argv =
+        endless({"--elastic", "--replan", "samples/clusters/local-2.yaml", "--save", save_});
+    argv.insert(argv.end(), more.begin(), more.end());
+    return argv;
+  }
 
-  std::string plan_;
+  std::string plan_, save_;
 };
 
 // Does `harm` to a rank in mid-step and expects an end within ten seconds, with nobody left.
@@ -145,23 +161,76 @@ TEST_F(RunProcesses, ASecondInterruptEndsAllRanksAtOnce) {
 }
 
 TEST_F(RunProcesses, ARequestToOneRankOfALauncherStopsAll) {
-  const int port = free_port();
-  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "100000000", "--json"};
-  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port));
-  ASSERT_TRUE(first.wait_for_output("\"step\": 3,"));
-  second.signal(SIGTERM);
-  EXPECT_EQ(first.wait(), 130);
-  EXPECT_EQ(second.wait(), 130);
-  EXPECT_THAT(first.errors(), HasSubstr("a signal asked for it"));
-  EXPECT_EQ(first.errors(), second.errors());
+  for (const int request : {SIGTERM, SIGHUP}) {
+    const int port = free_port();
+    const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "100000000", "--json"};
+    Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port));
+    ASSERT_TRUE(first.wait_for_output("\"step\": 3,"));
+    second.signal(request);
+    EXPECT_EQ(first.wait(), 130);
+    EXPECT_EQ(second.wait(), 130);
+    EXPECT_THAT(first.errors(), HasSubstr("a signal asked for it"));
+    EXPECT_EQ(first.errors(), second.errors());
+  }
 }
 
 TEST_F(RunProcesses, AnInterruptStopsLoopback) {
-  Process process(endless({"--transport", "loopback"}));
-  ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+  for (const int request : {SIGTERM, SIGHUP}) {
+    Process process(endless({"--transport", "loopback"}));
+    ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+    process.signal(request);
+    EXPECT_EQ(process.wait(), 130);
+    EXPECT_THAT(process.errors(), HasSubstr("a signal asked for it"));
+  }
+}
+
+TEST_F(RunProcesses, SignalsThatTheyWereStartedToIgnoreDoNothing) {
+  for (const char* transport : {"gloo", "loopback"}) {
+    Process process(ignoring("HUP INT", endless({"--transport", transport})));
+    ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
+    std::vector<pid_t> all = process.children();
+    all.push_back(process.pid());
+    for (const pid_t pid : all) {
+      for (const int ignored : {SIGHUP, SIGINT}) ASSERT_EQ(kill(pid, ignored), 0);
+    }
+    EXPECT_TRUE(process.wait_for_output("\"step\": 100,")) << process.errors();
+    process.signal(SIGTERM);
+    EXPECT_EQ(process.wait(), 130);
+    EXPECT_THAT(process.errors(), HasSubstr("a signal asked for it"));
+  }
+}
+
+TEST_F(RunProcesses, ARequestReachesRanksThatWereStartedToIgnoreSigterm) {
+  Process process(ignoring("TERM", endless()));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
   process.signal(SIGTERM);
+  EXPECT_TRUE(process.wait_for_output("\"step\": 100,")) << process.errors();
+  process.signal(SIGINT);
   EXPECT_EQ(process.wait(), 130);
   EXPECT_THAT(process.errors(), HasSubstr("a signal asked for it"));
+}
+
+TEST_F(RunProcesses, EndsWhereItWasStartedToIgnoreTheEndsOfChildren) {
+  Process process(ignoring("CHLD", local({"--steps", "3"})));
+  EXPECT_EQ(process.wait(), 0) << process.errors();
+}
+
+// A terminal hangs up: its shell tells the job, and when the shell has ended, the kernel does.
+TEST_F(RunProcesses, AHangupOfTheirGroupStopsAllRanksWhichSave) {
+  std::vector<std::string> argv = endless({"--save", save_});
+  argv.insert(argv.begin(), "/usr/bin/setsid");
+  Process process(argv);
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  for (const pid_t pid : ranks) ASSERT_EQ(kill(pid, SIGSTOP), 0);  // it takes them a while
+  ASSERT_EQ(kill(-process.pid(), SIGHUP), 0);
+  EXPECT_EQ(process.wait(std::chrono::milliseconds(500)), -1);
+  ASSERT_EQ(kill(-process.pid(), SIGHUP), 0);
+  for (const pid_t pid : ranks) ASSERT_EQ(kill(pid, SIGCONT), 0);
+  EXPECT_EQ(process.wait(), 130);
+  EXPECT_THAT(process.errors(), HasSubstr("a signal asked for it; saved in " + save_));
+  EXPECT_FALSE(std::filesystem::is_empty(save_));
 }
 
 // A NumPy file of fp32 numbers that are all `bits`.
@@ -205,6 +274,106 @@ TEST_F(RunProcesses, WithElasticTheOthersGoOnFromTheLastCheckpoint) {
                                           (folder_ / "two.without-0.plan").string()));
   EXPECT_THAT(process.output(), HasSubstr("\"ranks\": 1"));
   EXPECT_THAT(process.output(), HasSubstr("\"step\": 39,"));
+}
+
+// LibTorch would wait for the missing ones for ever.
+TEST_F(RunProcesses, ThreadsThatCannotBeStartedAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take terabytes of addresses";
+#endif
+  Process job({"/bin/sh", "-c", "ulimit -s 8192; ulimit -v 4000000; exec \"$@\"", "sh", kRun, plan_,
+               kModel, "--local", "--threads", "1024", "--steps", "2"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.errors(), ContainsRegex("rank [01] \\(local/[01]\\): [0-9]+ of 1024 threads can "
+                                          "be started: .*\n  hint: raise the limits"));
+}
+
+TEST_F(RunProcesses, WithElasticAJobThatWasResumedGoesOnFromThereUntilItHasSaved) {
+  const std::string old = folder_ / "old";
+  Process before(local({"--transport", "loopback", "--steps", "5", "--save", old}));
+  ASSERT_EQ(before.wait(), 0) << before.errors();
+  Process process(elastic({"--resume", old}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
+  process.signal(SIGTERM);
+  process.wait();
+  EXPECT_THAT(process.errors(), Not(HasSubstr("begins at step 0")));
+  EXPECT_THAT(process.output(), Not(HasSubstr("\"step\": 0,")));
+}
+
+TEST_F(RunProcesses, WithElasticAJobWhosePlansFolderIsGoneGoesOnByAPlanBesideItsCheckpoints) {
+  const std::filesystem::path plans = folder_ / "plans";
+  std::filesystem::create_directory(plans);
+  std::filesystem::rename(plan_, plans / "two.plan");
+  plan_ = plans / "two.plan";
+  Process process(elastic({"--save-every", "2"}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  std::filesystem::remove_all(plans);
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
+  EXPECT_THAT(process.errors(), HasSubstr("by " + save_ + "/two.without-1.plan\n"));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 130) << process.errors();
+}
+
+TEST_F(RunProcesses, WithElasticARankKeepsItsDevicesNumber) {
+  Process process(elastic({"--save-every", "2"}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);
+  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
+  const std::vector<pid_t> left = process.children();
+  ASSERT_EQ(left.size(), 1U);
+  const std::string environment = text_of("/proc/" + std::to_string(left.front()) + "/environ");
+  EXPECT_NE(environment.find(std::string("\0LOCAL_RANK=1\0", 14)), std::string::npos);
+  EXPECT_NE(environment.find(std::string("\0RANK=0\0", 8)), std::string::npos);
+}
+
+TEST_F(RunProcesses, WithElasticARankThatCrashesEndsTheJob) {
+  for (const int crash : {SIGABRT, SIGSEGV}) {
+    Process process(elastic({}));
+    expect_quick_end(process, 1, crash);
+    EXPECT_THAT(process.errors(),
+                testing::StartsWith("agpcs-run: error: rank 1 (local/1) crashed: signal " +
+                                    std::to_string(crash) + " (" + strsignal(crash) + ")\n"));
+    EXPECT_THAT(process.errors(), Not(HasSubstr("goes on without")));
+  }
+}
+
+// Time that a process has had a core for.
+std::chrono::milliseconds core_time_of(pid_t pid) {
+  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  constexpr int kBefore = 11;  // fields between the name and the two times
+  std::string skipped;
+  for (int i = 0; i < kBefore; ++i) fields >> skipped;
+  std::int64_t user = 0, system = 0;
+  fields >> user >> system;
+  return std::chrono::milliseconds((user + system) * 1000 / sysconf(_SC_CLK_TCK));
+}
+
+TEST_F(RunProcesses, ARankThatTakesLongToDieIsWaitedForWithoutSpinning) {
+  Process process(endless());
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
+  const std::vector<pid_t> ranks = process.children();
+  ASSERT_EQ(ranks.size(), 2U);
+  if (ptrace(PTRACE_SEIZE, ranks[1], nullptr, PTRACE_O_TRACEEXIT) != 0) {
+    GTEST_SKIP() << "a process may not be traced here";
+  }
+  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);
+  EXPECT_EQ(process.wait(seconds(4)), -1);  // it has been killed by now, and does not end
+  const auto before = core_time_of(process.pid());
+  EXPECT_EQ(process.wait(seconds(1)), -1);
+  EXPECT_LT(core_time_of(process.pid()) - before, std::chrono::milliseconds(100));
+  ASSERT_EQ(waitpid(ranks[1], nullptr, __WALL), ranks[1]);  // at its end
+  ASSERT_EQ(ptrace(PTRACE_DETACH, ranks[1], nullptr, nullptr), 0);
+  EXPECT_EQ(process.wait(), 1);
 }
 
 TEST_F(RunProcesses, RanksDoNotOutliveTheProcessThatStartedThem) {
@@ -263,7 +432,10 @@ TEST_F(RunProcesses, ARankWithAWrongTokenIsRefused) {
             "agpcs-run: error: rank 0 refused this rank: the job token is wrong: every rank needs "
             "the same AGPCS_JOB_TOKEN\n");
   EXPECT_EQ(first.wait(), 1);
-  EXPECT_EQ(first.errors(), "agpcs-run: error: rank 1 of 2 did not join within 4000 ms\n");
+  EXPECT_EQ(first.errors(),
+            "agpcs-run: error: rank 1 of 2 did not join within 4000 ms\n"
+            "  hint: 1 connection with a wrong job token was refused: every rank needs the same "
+            "AGPCS_JOB_TOKEN\n");
 }
 
 TEST_F(RunProcesses, RanksWithDifferentPlansAreRefused) {
@@ -340,6 +512,94 @@ TEST_F(RunProcesses, AFolderThatCannotBeMadeIsRefusedBeforeTraining) {
   EXPECT_EQ(process.output(), "");
   EXPECT_EQ(process.errors(),
             "agpcs-run: error: " + plan_ + "/inside-a-file: cannot be made: Not a directory\n");
+}
+
+// As a script gives it whose variable is not set: no checkpoint would be written, with exit code 0.
+TEST_F(RunProcesses, AnEmptyValueIsRefusedInsteadOfTakenForNone) {
+  for (const std::vector<std::string>& given : {std::vector<std::string>{"--save", ""},
+                                                {"--save", "", "--save-every", "2"},
+                                                {"--save-parameters", ""},
+                                                {"--trace", ""},
+                                                {"--trace-cluster", "", "--trace", "/dev/null"},
+                                                {"--replan", ""},
+                                                {"--resume", ""},
+                                                {"--data", ""},
+                                                {"--labels", ""},
+                                                {"--address", ""}}) {
+    Process process(local(given));
+    EXPECT_EQ(process.wait(), 2) << given.front();
+    EXPECT_EQ(process.errors(),
+              "agpcs-run: error: " + given.front() +
+                  " is empty\n  hint: give it a value; is it a variable of the shell that is not "
+                  "set?\n");
+  }
+  Process plan({kRun, "", kModel, "--local"});
+  EXPECT_EQ(plan.wait(), 2);
+  EXPECT_THAT(plan.errors(), HasSubstr("error: plan is empty\n"));
+}
+
+TEST_F(RunProcesses, ATraceThatCannotBeWrittenIsRefusedBeforeTraining) {
+  for (const auto& [path, why] :
+       {std::pair<std::string, std::string>{folder_ / "none/t.json", "No such file or directory"},
+        {plan_ + "/t.json", "Not a directory"},
+        {folder_, "Is a directory"}}) {
+    Process process(local({"--steps", "2", "--transport", "loopback", "--trace", path}));
+    EXPECT_EQ(process.wait(), 1);
+    EXPECT_EQ(process.output(), "");
+    EXPECT_EQ(process.errors(), path + ": error: cannot be written: " + why + "\n");
+  }
+}
+
+// The trace is written last, for it may still fail.
+TEST_F(RunProcesses, ATraceThatFailsTakesNoParametersWithIt) {
+  const std::filesystem::path trace = folder_ / "traces" / "t.json", saved = folder_ / "saved";
+  std::filesystem::create_directory(trace.parent_path());
+  Process process(local({"--steps", "100000000", "--transport", "loopback", "--json", "--trace",
+                         trace, "--save-parameters", saved}));
+  ASSERT_TRUE(process.wait_for_output("\"step\": 3,"));
+  std::filesystem::remove(trace.parent_path());
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.errors(), HasSubstr("t.json: error: cannot be written"));
+  EXPECT_FALSE(std::filesystem::is_empty(saved));
+}
+
+TEST_F(RunProcesses, TheClusterOfATraceIsThatOfThePlan) {
+  const std::string trace = folder_ / "t.json", other = "samples/clusters/mixed-32.yaml";
+  const auto refused = [&](const std::string& cluster) {
+    Process process(local({"--steps", "2", "--trace", trace, "--trace-cluster", cluster}));
+    EXPECT_EQ(process.wait(), 1);
+    EXPECT_EQ(process.output(), "");
+    return process.errors();
+  };
+  EXPECT_THAT(refused(other),
+              testing::ContainsRegex(other + ": error: the plan was made for a cluster with digest "
+                                             "sha256:[0-9a-f]{64}, this one has sha256:"));
+  EXPECT_THAT(refused("no/such.yaml"), HasSubstr("no/such.yaml: error: cannot be opened"));
+  Process process(local(
+      {"--steps", "2", "--trace", trace, "--trace-cluster", "samples/clusters/local-2.yaml"}));
+  EXPECT_EQ(process.wait(), 0);
+  EXPECT_THAT(process.errors(), HasSubstr(", measured and planned; "));
+}
+
+// Gloo would read what the failed look-up left.
+TEST_F(RunProcesses, AnAddressThatIsNoneIsRefused) {
+  Process process(local({"--steps", "2", "--address", "1.2.3.4.5"}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.errors(), HasSubstr("cannot resolve '1.2.3.4.5': "));
+  EXPECT_THAT(process.errors(), HasSubstr("choose another with --address"));
+  EXPECT_THAT(process.errors(), Not(HasSubstr("signal")));
+}
+
+TEST_F(RunProcesses, ASeedOutOfRangeIsRefused) {
+  for (const auto& [seed, why] :
+       {std::pair<std::string, std::string>{"-1", "'-1' is not a whole number from 0"},
+        {"18446744073709551616", "'18446744073709551616' is more than 18446744073709551615"}}) {
+    Process process(local({"--steps", "1", "--seed", seed}));
+    EXPECT_EQ(process.wait(), 2);
+    EXPECT_EQ(process.errors(),
+              "agpcs-run: error: --seed: " + why + "\n  hint: see agpcs-run --help\n");
+  }
 }
 
 TEST_F(RunProcesses, HelpAndVersionAndWrongFlags) {

@@ -183,6 +183,9 @@ TEST_F(TrainPolicy, WrongCommandLinesAreRefused) {
   expect_refused({}, 2, "--output is required");
   expect_refused({"-o", "p", "--episode", "3"}, 2, "did you mean '--episodes'?");
   expect_refused({"-o", "p", "--discount", "1.5"}, 2, "--discount");
+  expect_refused({"-o", "p", "--seed", "-1"}, 2, "'-1' is not a whole number from 0");
+  expect_refused({"--task", "allreduce", "-o", "p", "--seed", "-1"}, 2, "'-1' is not a whole");
+  expect_refused({"-o", "p", "--from", ""}, 2, "--from is empty");
   expect_refused({"-o", "p", "--minutes", "3"}, 2, "unknown option '--minutes'");
   expect_refused({"-o", "p", "--from", "p"}, 2, "the policy would overwrite 'p'");
   expect_refused({"-o", "p", "--replay-batch", "64", "--replay", "32"}, 2,
