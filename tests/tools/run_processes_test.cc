@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-run as its users start it: with real processes, some of which come to harm.
-#include "tests/tools/process.h"
-#include "tests/tools/run_jobs.h"
+#include "tests/tools/run_processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <signal.h>
 #include <sstream>
 #include <string>
@@ -29,53 +25,6 @@ using std::chrono::seconds;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
-using Clock = std::chrono::steady_clock;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-class RunProcesses : public RunJobs {
- protected:
-  void SetUp() override {
-    RunJobs::SetUp();
-    plan_ = compile("two.plan", {});
-    save_ = folder_ / "checkpoints";
-  }
-
-  std::vector<std::string> local(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv{kRun, plan_, kModel, "--local"};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
-  }
-  std::vector<std::string> endless(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> argv = local({"--steps", "100000000", "--json"});
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
-  }
-  /// The same with --elastic, saving to save_.
-  std::vector<std::string> elastic(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv =
-        endless({"--elastic", "--replan", "samples/clusters/local-2.yaml", "--save", save_});
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
-  }
-
-  std::string plan_, save_;
-};
-
-// Does `harm` to a rank in mid-step and expects an end within ten seconds, with nobody left.
-void expect_quick_end(Process& process, std::size_t rank, int harm) {
-  ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
-  const std::vector<pid_t> ranks = process.children();
-  ASSERT_EQ(ranks.size(), 2U);
-  const auto begin = Clock::now();
-  ASSERT_EQ(kill(ranks[rank], harm), 0);
-  EXPECT_EQ(process.wait(), 1);
-  EXPECT_LT(Clock::now() - begin, seconds(10));
-  for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
-}
 
 TEST_F(RunProcesses, TrainsAndSumsUpAndLeavesNobodyBehind) {
   Process process(local({"--steps", "6"}));
@@ -260,22 +209,6 @@ TEST_F(RunProcesses, SamplesThatAreNoNumbersAreNamedByTheRankThatHasThem) {
   EXPECT_EQ(allowed.wait(), 0) << allowed.errors();
 }
 
-TEST_F(RunProcesses, WithElasticTheOthersGoOnFromTheLastCheckpoint) {
-  const std::string save = folder_ / "checkpoints";
-  Process process(local({"--steps", "40", "--json", "--elastic", "--replan",
-                         "samples/clusters/local-2.yaml", "--save", save, "--save-every", "2"}));
-  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
-  const std::vector<pid_t> ranks = process.children();
-  ASSERT_EQ(ranks.size(), 2U);
-  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);  // the one that serves and saves
-  EXPECT_EQ(process.wait(seconds(120)), 0) << process.errors();
-  EXPECT_THAT(process.errors(), HasSubstr("rank 0 (local/0) was killed by signal 9"));
-  EXPECT_THAT(process.errors(), HasSubstr("training goes on without rank 0 (local/0), by " +
-                                          (folder_ / "two.without-0.plan").string()));
-  EXPECT_THAT(process.output(), HasSubstr("\"ranks\": 1"));
-  EXPECT_THAT(process.output(), HasSubstr("\"step\": 39,"));
-}
-
 // LibTorch would wait for the missing ones for ever.
 TEST_F(RunProcesses, ThreadsThatCannotBeStartedAreAnError) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -286,64 +219,6 @@ TEST_F(RunProcesses, ThreadsThatCannotBeStartedAreAnError) {
   EXPECT_EQ(job.wait(), 1);
   EXPECT_THAT(job.errors(), ContainsRegex("rank [01] \\(local/[01]\\): [0-9]+ of 1024 threads can "
                                           "be started: .*\n  hint: raise the limits"));
-}
-
-TEST_F(RunProcesses, WithElasticAJobThatWasResumedGoesOnFromThereUntilItHasSaved) {
-  const std::string old = folder_ / "old";
-  Process before(local({"--transport", "loopback", "--steps", "5", "--save", old}));
-  ASSERT_EQ(before.wait(), 0) << before.errors();
-  Process process(elastic({"--resume", old}));
-  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
-  const std::vector<pid_t> ranks = process.children();
-  ASSERT_EQ(ranks.size(), 2U);
-  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
-  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
-  process.signal(SIGTERM);
-  process.wait();
-  EXPECT_THAT(process.errors(), Not(HasSubstr("begins at step 0")));
-  EXPECT_THAT(process.output(), Not(HasSubstr("\"step\": 0,")));
-}
-
-TEST_F(RunProcesses, WithElasticAJobWhosePlansFolderIsGoneGoesOnByAPlanBesideItsCheckpoints) {
-  const std::filesystem::path plans = folder_ / "plans";
-  std::filesystem::create_directory(plans);
-  std::filesystem::rename(plan_, plans / "two.plan");
-  plan_ = plans / "two.plan";
-  Process process(elastic({"--save-every", "2"}));
-  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
-  const std::vector<pid_t> ranks = process.children();
-  ASSERT_EQ(ranks.size(), 2U);
-  std::filesystem::remove_all(plans);
-  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
-  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
-  EXPECT_THAT(process.errors(), HasSubstr("by " + save_ + "/two.without-1.plan\n"));
-  process.signal(SIGTERM);
-  EXPECT_EQ(process.wait(), 130) << process.errors();
-}
-
-TEST_F(RunProcesses, WithElasticARankKeepsItsDevicesNumber) {
-  Process process(elastic({"--save-every", "2"}));
-  ASSERT_TRUE(process.wait_for_output("\"step\": 9,")) << process.errors();
-  const std::vector<pid_t> ranks = process.children();
-  ASSERT_EQ(ranks.size(), 2U);
-  ASSERT_EQ(kill(ranks[0], SIGKILL), 0);
-  ASSERT_TRUE(process.wait_for_output("\"ranks\": 1")) << process.errors();
-  const std::vector<pid_t> left = process.children();
-  ASSERT_EQ(left.size(), 1U);
-  const std::string environment = text_of("/proc/" + std::to_string(left.front()) + "/environ");
-  EXPECT_NE(environment.find(std::string("\0LOCAL_RANK=1\0", 14)), std::string::npos);
-  EXPECT_NE(environment.find(std::string("\0RANK=0\0", 8)), std::string::npos);
-}
-
-TEST_F(RunProcesses, WithElasticARankThatCrashesEndsTheJob) {
-  for (const int crash : {SIGABRT, SIGSEGV}) {
-    Process process(elastic({}));
-    expect_quick_end(process, 1, crash);
-    EXPECT_THAT(process.errors(),
-                testing::StartsWith("agpcs-run: error: rank 1 (local/1) crashed: signal " +
-                                    std::to_string(crash) + " (" + strsignal(crash) + ")\n"));
-    EXPECT_THAT(process.errors(), Not(HasSubstr("goes on without")));
-  }
 }
 
 // Time that a process has had a core for.
