@@ -15,6 +15,11 @@ namespace {
 /// A list in a plan never names more than this many ranks: a wrong digit is refused, not allocated.
 constexpr std::int64_t kLongestList = 1 << 20;
 
+template <typename Item>
+bool has_room(const std::vector<Item>& list, std::int64_t more) {
+  return more <= kLongestList - static_cast<std::int64_t>(list.size());
+}
+
 bool needs_quotes(std::string_view name) {
   return name.empty() || std::any_of(name.begin(), name.end(), [](char c) {
            const auto byte = static_cast<unsigned char>(c);
@@ -28,6 +33,13 @@ int hex_digit(char c) {
   return -1;
 }
 
+/// A rank, or the number of a device on its host, as plans are printed with it: 7, not 07.
+std::optional<std::int64_t> parse_index(std::string_view text) {
+  const std::optional<std::int64_t> index = parse_integer(text);
+  if (!index || *index < 0 || *index > std::numeric_limits<int>::max()) return {};
+  return fmt::to_string(*index) == text ? index : std::nullopt;
+}
+
 struct Device {
   std::string_view host;
   std::int64_t index = -1;  ///< -1: the name has another form, and joins no run
@@ -36,20 +48,20 @@ struct Device {
 Device split_device(std::string_view name) {
   const std::size_t slash = name.rfind('/');
   if (slash == std::string_view::npos || needs_quotes(name)) return {};
-  const std::optional<std::int64_t> index = parse_integer(name.substr(slash + 1));
-  if (!index || *index < 0) return {};
+  const std::optional<std::int64_t> index = parse_index(name.substr(slash + 1));
+  if (!index) return {};
   return {name.substr(0, slash), *index};
 }
 
 /// "7" or "3-7".
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_run(std::string_view text) {
   const std::size_t dash = text.find('-');
-  const std::optional<std::int64_t> first = parse_integer(text.substr(0, dash));
+  const std::optional<std::int64_t> first = parse_index(text.substr(0, dash));
   if (!first || dash == std::string_view::npos) {
     return first ? std::optional(std::pair(*first, *first)) : std::nullopt;
   }
-  const std::optional<std::int64_t> last = parse_integer(text.substr(dash + 1));
-  if (!last || *last <= *first || *last - *first >= kLongestList) return {};
+  const std::optional<std::int64_t> last = parse_index(text.substr(dash + 1));
+  if (!last || *last <= *first) return {};
   return std::pair(*first, *last);
 }
 
@@ -136,7 +148,7 @@ std::optional<std::vector<int>> parse_ranks(std::string_view text) {
   std::vector<int> ranks;
   for (const std::string_view part : split_outside_quotes(text, ',')) {
     const auto run = parse_run(part);
-    if (!run || run->first < 0 || run->second > std::numeric_limits<int>::max()) return {};
+    if (!run || !has_room(ranks, run->second - run->first + 1)) return {};
     for (std::int64_t rank = run->first; rank <= run->second; ++rank) {
       ranks.push_back(static_cast<int>(rank));
     }
@@ -173,6 +185,7 @@ std::optional<std::vector<std::string>> parse_devices(std::string_view text) {
       devices.push_back(*name);
       continue;
     }
+    if (!has_room(devices, run->second - run->first + 1)) return {};
     for (std::int64_t index = run->first; index <= run->second; ++index) {
       devices.push_back(fmt::format("{}/{}", part.substr(0, slash), index));
     }
@@ -198,7 +211,7 @@ std::optional<std::vector<std::int64_t>> parse_samples(std::string_view text) {
     const auto value = parse_integer(part.substr(0, cross));
     const auto count = cross == std::string_view::npos ? std::optional<std::int64_t>(1)
                                                        : parse_integer(part.substr(cross + 1));
-    if (!value || !count || *count < 1 || *count > kLongestList) return {};
+    if (!value || !count || *count < 1 || !has_room(samples, *count)) return {};
     samples.insert(samples.end(), static_cast<std::size_t>(*count), *value);
   }
   return samples;

@@ -13,6 +13,7 @@ packages=(
   python3 python3-torch python3-onnx python3-numpy
   python3-dev pybind11-dev  # the Python package
   clang libclang-rt-14-dev  # libFuzzer: tests/fuzz
+  openmpi-bin  # tests/faults/launchers.py
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

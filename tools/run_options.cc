@@ -16,7 +16,7 @@ constexpr const char* kExamples =
     "  agpcs-run model.plan model.onnx --local --steps 10000 --save out --save-every 500 \\\n"
     "      --resume out\n"
     "      write checkpoints, and go on from the newest one when started again\n"
-    "  AGPCS_JOB_TOKEN=$(openssl rand -hex 16) torchrun --no-python --nproc-per-node 4 \\\n"
+    "  AGPCS_JOB_TOKEN=$(openssl rand -hex 16) torchrun --no_python --nproc_per_node 4 \\\n"
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
 

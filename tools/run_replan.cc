@@ -22,7 +22,7 @@ Status about(const std::string& path, const Status& status) {
   return named ? status : Status(status.code(), path + ": error: " + status.message());
 }
 
-/// Makes a file that was not there. Nothing: it is there.
+/// Makes a file that was not there, whole or not at all. False: it is there.
 Result<bool> write_new(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0 && errno == EEXIST) return false;
@@ -36,6 +36,7 @@ Result<bool> write_new(const std::string& path, const std::string& text) {
   const int why = errno;
   const bool closed = file >= 0 && close(file) == 0;
   if (closed && done == text.size()) return true;
+  if (file >= 0) unlink(path.c_str());
   return invalid_input(fmt::format("{}: cannot be written: {}", path, std::strerror(why)));
 }
 

@@ -246,6 +246,30 @@ TEST(Lists, AreRuns) {
             (std::vector<std::string>{"a/0", "a/1", "b-2/1", "b-2/0", "c"}));
 }
 
+TEST(Lists, AreNoLongerThanAPlanNeeds) {
+  const auto twice = [](const std::string& half) { return half + ',' + half; };
+  EXPECT_EQ(parse_ranks("0-1048575")->size(), 1048576U);
+  EXPECT_EQ(parse_ranks("0-1048576"), std::nullopt);
+  EXPECT_EQ(parse_ranks(twice("0-1048575")), std::nullopt);
+  EXPECT_EQ(parse_devices("a/0-1048576"), std::nullopt);
+  EXPECT_EQ(parse_devices(twice("a/0-1048575")), std::nullopt);
+  EXPECT_EQ(parse_samples("4x1048576")->size(), 1048576U);
+  EXPECT_EQ(parse_samples(twice("4x1048576")), std::nullopt);
+}
+
+TEST(Lists, NumbersThatAreNoneOfADeviceBelongToItsName) {
+  for (const std::string name :
+       {"a/9223372036854775807", "a/9223372036854775806-9223372036854775807", "a/2147483648",
+        "a/007", "a/-0", "a/1-01"}) {
+    EXPECT_EQ(parse_devices(name), std::vector<std::string>{name});
+    EXPECT_EQ(print_devices({name}), name);
+  }
+  EXPECT_EQ(parse_devices("a/2147483647"), std::vector<std::string>{"a/2147483647"});
+  EXPECT_EQ(parse_ranks("2147483647"), std::vector<int>{2147483647});
+  EXPECT_EQ(parse_ranks("2147483648"), std::nullopt);
+  EXPECT_EQ(parse_ranks("-1"), std::nullopt);
+}
+
 TEST(Figures, HaveThreeDigitsAndReadBack) {
   EXPECT_EQ(figure(0.12345, "s"), "123ms");
   EXPECT_EQ(figure(0.9996, "s"), "1.00s");

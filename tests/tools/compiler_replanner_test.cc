@@ -15,7 +15,9 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <signal.h>
 #include <string>
+#include <sys/resource.h>
 #include <utility>
 #include <vector>
 
@@ -223,6 +225,27 @@ TEST(WriteProposal, NeverOverwrites) {
   EXPECT_EQ(text("net.replan-120-2.hardware.txt"), "two\n");
   EXPECT_THAT(write_proposal((folder / "no/net.plan").string(), 1, plan, "").status().message(),
               HasSubstr("net.replan-1.plan: cannot be written: No such file"));
+  std::filesystem::remove_all(folder);
+}
+
+// As on a disk that is full: half a plan could be taken for one.
+TEST(WriteProposal, LeavesNoPartOfAPlan) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "agpcs_write_part";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const Plan plan = planned(four_equal());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit little{100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  const auto written = write_proposal((folder / "net.plan").string(), 1, plan, "");
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(written.status().message(),
+              HasSubstr("net.replan-1.plan: cannot be written: File too large"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
 }
 
