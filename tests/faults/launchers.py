@@ -82,18 +82,20 @@ def stat_of(pid):
         return "", 0
 
 
-class Torchrun:
-    """A launcher: how it starts a job and is asked to stop it, and which variable has the number of its process."""
-    name, number = "torchrun", "RANK"
+class Launcher:
+    """How jobs are started and asked to stop, and how they lose machines; entered while it is used."""
+    name = number = ""  # of the launcher; of the variable that has the number of a process
 
     def __init__(self, folder):
         del folder
 
     def missing(self):
-        if not shutil.which("torchrun"):
-            return "no torchrun here"
-        tried = subprocess.run(["torchrun", "--no_python", "--nproc_per_node", "1", "true"], capture_output=True, text=True)
-        return tried.returncode and "torchrun does not start `true`: " + tried.stderr.strip().rsplit("\n", 1)[-1]
+        """Why it cannot be used here; nothing where it can."""
+        raise NotImplementedError
+
+    def command(self, job, with_losses):
+        """What goes before agpcs-run."""
+        raise NotImplementedError
 
     def __enter__(self):
         return self
@@ -101,17 +103,13 @@ class Torchrun:
     def __exit__(self, *error):
         pass
 
-    def command(self, job, with_losses):
-        del job
-        return ["torchrun", "--no_python", "--nproc_per_node", str(RANKS), *["--max_restarts", "2"] * with_losses]
-
     def options(self, job, work):
-        """What agpcs-run needs to go on after losses: here to be started anew."""
-        del work
-        return ["--resume", job.save]
+        """What agpcs-run needs to go on after losses."""
+        del job
+        return ["--elastic", "--replan", work.cluster]
 
     def times_gone_on(self, job):
-        return job.output().count('"event": "resumed"')
+        return job.errors().count("training goes on without rank")
 
     def stop(self, job):
         job.process.send_signal(signal.SIGINT)
@@ -127,17 +125,29 @@ class Torchrun:
         return True
 
 
-class Elastic(Torchrun):
-    """One whose jobs go on without lost ranks."""
+class Torchrun(Launcher):
+    """When a rank is lost it starts all anew."""
+    name, number = "torchrun", "RANK"
+
+    def missing(self):
+        if not shutil.which("torchrun"):
+            return "no torchrun here"
+        tried = subprocess.run(["torchrun", "--no_python", "--nproc_per_node", "1", "true"], capture_output=True, text=True)
+        return tried.returncode and "torchrun does not start `true`: " + tried.stderr.strip().rsplit("\n", 1)[-1]
+
+    def command(self, job, with_losses):
+        del job
+        return ["torchrun", "--no_python", "--nproc_per_node", str(RANKS), *["--max_restarts", "2"] * with_losses]
 
     def options(self, job, work):
-        return ["--elastic", "--replan", work.cluster]
+        del work
+        return ["--resume", job.save]
 
     def times_gone_on(self, job):
-        return job.errors().count("training goes on without rank")
+        return job.output().count('"event": "resumed"')
 
 
-class Mpirun(Elastic):
+class Mpirun(Launcher):
     name, number = "mpirun", "OMPI_COMM_WORLD_RANK"
 
     def missing(self):
@@ -145,12 +155,12 @@ class Mpirun(Elastic):
 
     def command(self, job, with_losses):
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        # So long it waits with SIGTERM, then with SIGKILL, and reads no output.
+        # The timeout: so many seconds mpirun waits before SIGTERM, and as many before SIGKILL; it reads no output meanwhile.
         return ["mpirun", *root, "--oversubscribe", "-n", str(RANKS), "-x", "AGPCS_JOB_TOKEN", "-x", "MASTER_ADDR",
                 "-x", "AGPCS_PORT", "--mca", "odls_base_sigkill_timeout", "2", *["--enable-recovery"] * with_losses]
 
 
-class Srun(Elastic):
+class Srun(Launcher):
     name, number = "srun", "SLURM_PROCID"
 
     def __init__(self, folder):
@@ -168,10 +178,14 @@ class Srun(Elastic):
         settings = self.folder / "slurm.conf"
         settings.write_text(SLURM.format(folder=self.folder, ports=free_ports(4), cores=os.cpu_count()))
         os.environ["SLURM_CONF"] = str(settings)
-        self.start("slurmctld", "-i")
-        for node in ("n1", "n2", "n3"):
-            self.start("slurmd", "-N", node)
-        wait_until(lambda: self.says("sinfo", "-h", "-o", "%D %T") == "3 idle", "three idle nodes", self.log)
+        try:
+            self.start("slurmctld", "-i")
+            for node in ("n1", "n2", "n3"):
+                self.start("slurmd", "-N", node)
+            wait_until(lambda: self.says("sinfo", "-h", "-o", "%D %T") == "3 idle", "three idle nodes", self.log)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def start(self, *command):
@@ -303,8 +317,8 @@ class Work:
         self.folder, self.run, self.plan = folder, bin_dir / "agpcs-run", folder / "three.plan"
         self.cluster = folder / "three.yaml"
         self.cluster.write_text(CLUSTER)
-        subprocess.run([bin_dir / "agpcs-compile", MODEL, self.cluster, "-o", self.plan, "--seeder", "data_parallel"], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run([bin_dir / "agpcs-compile", MODEL, self.cluster, "-o", self.plan, "--seeder", "data_parallel"],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def try_launcher(launcher, work):
