@@ -11,12 +11,12 @@
 #include <climits>
 #include <cstring>
 #include <fcntl.h>
+#include <functional>
 #include <iterator>
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <tuple>
 #include <unistd.h>
 
 extern char** environ;
@@ -59,6 +59,14 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+// What a rank says of itself, with its name; where it leaves that out, as another has it, which
+// heard of it: "rank 1 (volta/1): recv c0: rank 0 (volta/0): " and then `own`.
+std::string named_as_in(const std::string& heard, const std::string& own) {
+  if (own.rfind("rank ", 0) == 0) return own;
+  const std::size_t name = heard.substr(0, heard.size() - own.size()).rfind("rank ");
+  return name == std::string::npos ? heard : heard.substr(name);
+}
+
 }  // namespace
 
 int poll_timeout(Clock::time_point deadline) {
@@ -81,22 +89,21 @@ std::vector<int> lost_ranks(const std::vector<RankEnd>& ends) {
 }
 
 Status verdict(const std::vector<RankEnd>& ends, int signal) {
-  std::vector<RankEnd> said;
-  for (const RankEnd& end : ends) {
-    if (!end.failed()) continue;
-    // Of what a rank says of itself, and others of it by its name, the longer says more.
-    const auto same = std::find_if(said.begin(), said.end(), [&](const RankEnd& other) {
-      return other.text.ends_with(end.text) || end.text.ends_with(other.text);
+  std::vector<RankEnd> failures, said;
+  std::copy_if(ends.begin(), ends.end(), std::back_inserter(failures),
+               std::mem_fn(&RankEnd::failed));
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const RankEnd& a, const RankEnd& b) { return a.kind < b.kind; });
+  for (const RankEnd& end : failures) {
+    const auto same = std::find_if(said.begin(), said.end(), [&](const RankEnd& first) {
+      return first.text.ends_with(end.text) || end.text.ends_with(first.text);
     });
     if (same == said.end()) {
       said.push_back(end);
-      continue;
+    } else if (end.text.size() > same->text.size()) {
+      same->text = named_as_in(end.text, same->text);
     }
-    if (end.text.size() > same->text.size()) same->text = end.text;
-    if (end.kind < same->kind) std::tie(same->kind, same->code) = std::tie(end.kind, end.code);
   }
-  std::stable_sort(said.begin(), said.end(),
-                   [](const RankEnd& a, const RankEnd& b) { return a.kind < b.kind; });
   const auto on_request = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) {
     return end.kind == RankEnd::Kind::kStopped;
   });

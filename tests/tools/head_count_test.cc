@@ -58,6 +58,16 @@ TEST(Verdict, NamesTheRankWhereOnlyTheOthersDo) {
   }
 }
 
+TEST(Verdict, NamesTheRankThatFailedAndNotThoseThatHeardOfIt) {
+  RankEnd first = kHeard, second = kHeard, own = kFailed;
+  first.text = "rank 0 (a/0): all_reduce b0: rank 1 (a/1 on vm): no such file";
+  second.text = "rank 2 (a/2): recv c0: rank 1 (a/1 on vm): no such file";
+  EXPECT_EQ(verdict({first, own, second}, 0).message(), "rank 1 (a/1 on vm): no such file");
+  own.text = "rank 1 (a/1): no such file";
+  first.text = "rank 0 (a/0): all_reduce b0: rank 1 (a/1): no such file";
+  EXPECT_EQ(verdict({first, own}, 0).message(), "rank 1 (a/1): no such file");
+}
+
 TEST(Verdict, OfAJobThatWasAskedToStopIsThatItDid) {
   EXPECT_EQ(verdict({kStopped, {}}, 15).message(), "stopped after 3 steps");
   EXPECT_EQ(verdict({kStopped, killed(1)}, 15).message(),
