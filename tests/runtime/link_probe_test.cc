@@ -136,12 +136,18 @@ TEST_P(ProbeOver, AGlanceSeesThatOneLinkIsFaster) {
     SlowTransport slow(transport, {delay, {}});
     ASSERT_TRUE(agree_on_plan(plan, slow, kLimit).ok());
     const std::vector<LinkMeasurement> was = {{1, 2, 2e-6, 1e-3}, {2, 0, 1e-7, 1e-3}};
-    const auto links = probe_links(plan, slow, kLimit, was);
-    ASSERT_TRUE(links.ok()) << links.status().message();
-    ASSERT_EQ(links->size(), 2U);
-    EXPECT_EQ((*links)[0].to, 2);
-    EXPECT_LT((*links)[0].seconds_per_byte, 1e-6) << "16 KiB take 1.6 ms, not 33";
-    EXPECT_GT((*links)[1].seconds_per_byte, 0.9e-7);
+    // Other work may hold up any one glance. All ranks have the same figures.
+    std::string seen;
+    for (int glance = 0; glance < 10; ++glance) {
+      const auto links = probe_links(plan, slow, kLimit, was);
+      ASSERT_TRUE(links.ok()) << links.status().message();
+      ASSERT_EQ(links->size(), 2U);
+      EXPECT_EQ((*links)[0].to, 2);
+      const double faster = (*links)[0].seconds_per_byte, same = (*links)[1].seconds_per_byte;
+      if (faster < 1e-6 && same > 0.9e-7) return;  // 16 KiB take 1.6 ms, not 33
+      seen += fmt::format("{} and {}; ", faster, same);
+    }
+    FAIL() << seen;
   });
 }
 

@@ -266,6 +266,13 @@ TEST(NcclEmulated, AnErrorNamesTheOperationAndHasNcclsWords) {
     ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
     std::vector<float> values(4);
     const Buffer buffer{values.data(), 16, DType::kFp32, true};
+    // Rank 0 gives up once rank 1 has its group, too.
+    const Buffer word{values.data(), 16, DType::kFp32, false};
+    const Stream stream = transport.rank() == 1 ? Stream::kSend : Stream::kRecv;
+    const auto said =
+        transport.rank() == 1 ? transport.send(word, 0, 1) : transport.recv(word, 1, 1);
+    ASSERT_TRUE(said.ok());
+    ASSERT_TRUE(transport.wait(stream, *said, kLong).ok());
     if (transport.rank() == 1) {
       const auto never = transport.recv(buffer, 0, 9);
       ASSERT_TRUE(never.ok());
