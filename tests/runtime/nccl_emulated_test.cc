@@ -270,13 +270,13 @@ TEST(NcclEmulated, AnErrorNamesTheOperationAndHasNcclsWords) {
     if (transport.rank() == 1) {
       const auto never = transport.recv(buffer, 0, 9);
       ASSERT_TRUE(never.ok());
-      ASSERT_TRUE(transport.send(ready, 0, 1).ok());  // rank 0 gives up when this one is here
+      ASSERT_TRUE(transport.all_reduce(ready, 0, AllReduce::kRing).ok());
       EXPECT_FALSE(transport.wait(Stream::kRecv, *never, kLong).ok());
       return;
     }
-    const auto there = transport.recv(ready, 1, 1);
-    ASSERT_TRUE(there.ok());
-    ASSERT_TRUE(transport.wait(Stream::kRecv, *there, kLong).ok());
+    const auto both = transport.all_reduce(ready, 0, AllReduce::kRing);  // until rank 1 is here
+    ASSERT_TRUE(both.ok());
+    ASSERT_TRUE(transport.wait(Stream::kCollective, *both, kLong).ok());
     const auto ticket = transport.all_reduce(buffer, 0, AllReduce::kRing);
     ASSERT_TRUE(ticket.ok());
     const Status status = transport.wait(Stream::kCollective, *ticket, kLong);
