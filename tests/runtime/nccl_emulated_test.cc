@@ -262,21 +262,20 @@ TEST(NcclEmulated, ClosedGroupsGiveTheirCommunicatorsBack) {
 
 // A buffer that is said to be on the GPU and is not: NCCL refuses it, and its words are passed on.
 TEST(NcclEmulated, AnErrorNamesTheOperationAndHasNcclsWords) {
-  nccl_world().run(2, [](Transport& transport) {
-    ASSERT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
-    std::vector<float> values(4), word(1);
-    const Buffer buffer{values.data(), 16, DType::kFp32, true};
-    const Buffer ready{word.data(), 4, DType::kFp32, false};
+  std::barrier together(2);  // rank 0 gives up when rank 1 waits
+  nccl_world().run(2, [&](Transport& transport) {
+    EXPECT_TRUE(transport.open_group(0, {0, 1}, {0, 0}).ok());
     if (transport.rank() == 1) {
-      const auto never = transport.recv(buffer, 0, 9);
-      ASSERT_TRUE(never.ok());
-      ASSERT_TRUE(transport.all_reduce(ready, 0, AllReduce::kRing).ok());
+      const GpuVector values({0});
+      const auto never = transport.recv(values.buffer(), 0, 9);
+      EXPECT_TRUE(never.ok());
+      together.arrive_and_wait();
       EXPECT_FALSE(transport.wait(Stream::kRecv, *never, kLong).ok());
       return;
     }
-    const auto both = transport.all_reduce(ready, 0, AllReduce::kRing);  // until rank 1 is here
-    ASSERT_TRUE(both.ok());
-    ASSERT_TRUE(transport.wait(Stream::kCollective, *both, kLong).ok());
+    together.arrive_and_wait();
+    std::vector<float> values(4);
+    const Buffer buffer{values.data(), 16, DType::kFp32, true};  // which is in the host's memory
     const auto ticket = transport.all_reduce(buffer, 0, AllReduce::kRing);
     ASSERT_TRUE(ticket.ok());
     const Status status = transport.wait(Stream::kCollective, *ticket, kLong);
