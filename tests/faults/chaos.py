@@ -16,6 +16,7 @@ standard library, Linux, and no privileges."""
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -118,6 +119,50 @@ def children_of(pid):
         return []  # it has just ended
 
 
+def kill_all(trial):
+    for pid in processes_of(trial):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(true, what, words, seconds=120):
+    """Fails after `seconds`, with the text that words() gives."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        check(time.monotonic() < deadline, f"no {what} within {seconds} s: {words()}")
+        time.sleep(0.02)
+
+
+def cluster_of_cores(name, cores, batch):
+    """The text of a cluster file: so many equal processes on this machine."""
+    return f"""name: {name}
+device_kinds:
+  core: {{memory: 2GiB, memory_bandwidth: 10GB/s, peak: {{fp32: 50GFLOPS}}}}
+hosts:
+  - name: local
+    devices: {{kind: core, count: {cores}}}
+    interconnect: {{kind: tcp, bandwidth: 2GB/s, latency: 50us}}
+training: {{batch: {batch}, loss: softmax_cross_entropy, optimizer: {{kind: sgd, momentum: 0.9}}}}
+"""
+
+
+def compile_plan(bin_dir, cluster, plan, *options):
+    subprocess.run([bin_dir / "agpcs-compile", MODEL, cluster, "-o", plan, *options], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def keeps(promise, job, what):
+    """Whether promise(), which gives seconds, fails; prints it as a line that begins with `what`. The job is over then."""
+    try:
+        print(f"{what}as promised, {promise():.1f} s", flush=True)
+        return True
+    except Failure as failure:
+        print(f"{what}FAILED (files in {job.folder}): {failure}", flush=True)
+        return False
+    finally:
+        job.kill()
+
+
 class Job:
     """A job under way; its output goes to files, so that nothing blocks."""
 
@@ -174,8 +219,7 @@ class Job:
         return not self.running()
 
     def kill(self):
-        for pid in processes_of(self.trial):
-            os.kill(pid, signal.SIGKILL)
+        kill_all(self.trial)
         for process in self.processes:
             process.wait()
 
@@ -188,8 +232,7 @@ class Work:
         self.steps, self.save_every, self.moves, self.size, self.elastic = steps, save_every, replans, size, elastic
         self.options = ["--replan", cluster] * replans + ["--elastic"] * elastic
         self.plan = folder / f"{cluster.stem}.plan"
-        subprocess.run([bin_dir / "agpcs-compile", MODEL, cluster, "-o", self.plan], check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        compile_plan(bin_dir, cluster, self.plan)
         done = subprocess.run([*self.command(self.plan), "--local", "--stall-limit", "60", "--steps", str(steps + 10)],
                               check=True, capture_output=True, text=True, env=environment("reference"))
         self.losses = losses_of(done.stdout)

@@ -13,7 +13,6 @@ links stay up, packets vanish, and no connection is told. Then it must hold that
   - no process is left.
 Needs root and iproute2. Exit: 0 all was as promised, 1 something was not, 77 this machine lacks what it takes."""
 import argparse
-import contextlib
 import os
 import pathlib
 import shutil
@@ -24,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from chaos import MODEL, Failure, check, environment, losses_of, processes_of
+from chaos import (MODEL, Failure, check, check_nothing_is_left, compile_plan, environment, keeps, kill_all, losses_of,
+                   wait_until)
 
 
 
@@ -116,8 +116,7 @@ class Work:
         self.folder, self.run = folder, bin_dir / "agpcs-run"
         self.plan, self.cluster = folder / "three.plan", folder / "three.yaml"
         self.cluster.write_text(CLUSTER)
-        subprocess.run([bin_dir / "agpcs-compile", MODEL, self.cluster, "-o", self.plan, "--seeder", "data_parallel"],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        compile_plan(bin_dir, self.cluster, self.plan, "--seeder", "data_parallel")
         done = subprocess.run([*self.command(self.plan), "--steps", str(STEPS), "--transport", "loopback"], check=True,
                               capture_output=True, text=True)
         self.losses = losses_of(done.stdout)
@@ -128,6 +127,7 @@ class Work:
 
 class Job:
     """A rank, or with --elastic the keeper of one, on each machine."""
+    port = None  # none on this machine's own network
 
     def __init__(self, work, name, steps, stall_limit, elastic):
         self.trial, self.folder, self.losses = f"agpcs-{os.getpid()}-{name}", work.folder / name, work.losses
@@ -152,10 +152,8 @@ class Job:
         return (self.folder / f"{rank}.err").read_text(errors="replace")
 
     def train_on(self, steps=30):
-        wanted, deadline = self.steps() + steps, time.monotonic() + PATIENCE
-        while self.steps() < wanted:
-            check(time.monotonic() < deadline, f"no {steps} more steps within {PATIENCE} s: {self.errors(0)}")
-            time.sleep(0.02)
+        wanted = self.steps() + steps
+        wait_until(lambda: self.steps() >= wanted, f"{steps} more steps", lambda: self.errors(0), PATIENCE)
 
     def steps(self):
         return self.output().count('"event": "step"')
@@ -178,16 +176,8 @@ class Job:
             check(any(word in self.errors(rank) for word in words), f"rank {rank} names none of {words}: {self.errors(rank)}")
         return time.monotonic() - begin
 
-    def check_nothing_is_left(self):
-        deadline = time.monotonic() + LIMIT
-        while processes_of(self.trial) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        check(not processes_of(self.trial), f"processes {processes_of(self.trial)} are left")
-
     def kill(self):
-        for pid in processes_of(self.trial):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self.trial)
         for process in self.processes:
             process.wait()
 
@@ -221,11 +211,9 @@ def short_cut(network, job):
 
 def last_is_done_without(network, job):
     network.cut(2)
-    begin = time.monotonic()
     took = job.check_end([2], ["rank 0"])
-    while "training goes on without rank 2 (c/0" not in job.errors(0):
-        check(time.monotonic() - begin < PATIENCE, f"the others do not go on: {job.errors(0)}")
-        time.sleep(0.02)
+    wait_until(lambda: "training goes on without rank 2 (c/0" in job.errors(0), "going on of the others",
+               lambda: job.errors(0), PATIENCE)
     job.train_on()
     for process in job.processes[:2]:
         process.send_signal(signal.SIGTERM)
@@ -253,6 +241,14 @@ CASES = [  # what is done, how, steps, stall limit, --elastic
 ]
 
 
+def harmed(network, job, harm):
+    """Seconds that it took to end."""
+    job.train_on()
+    took = harm(network, job)
+    check_nothing_is_left(job)
+    return took
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir")
@@ -268,16 +264,7 @@ def main():
         for what, harm, *settings in CASES:
             with Network() as network:
                 job = Job(work, f"{number}-{harm.__name__}", *settings)
-                try:
-                    job.train_on()
-                    took = harm(network, job)
-                    job.check_nothing_is_left()
-                    print(f"{what:<42}as promised, {took:.1f} s", flush=True)
-                except Failure as failure:
-                    good = False
-                    print(f"{what:<42}FAILED (files in {job.folder}): {failure}", flush=True)
-                finally:
-                    job.kill()
+                good = keeps(lambda: harmed(network, job, harm), job, f"{what:<42}") and good
     if good:
         shutil.rmtree(folder)
     return 0 if good else 1

@@ -24,18 +24,9 @@ import sys
 import tempfile
 import time
 
-from chaos import (STALL_LIMIT, Failure, Job, Work, check, check_losses, check_nothing_is_left, check_resumes, losses_of,
-                   wait_for_moment)
+from chaos import (STALL_LIMIT, Failure, Job, Work, check, check_losses, check_nothing_is_left, check_resumes,
+                   cluster_of_cores, losses_of, wait_for_moment)
 
-CLUSTER = """name: four
-device_kinds:
-  core: {memory: 2GiB, memory_bandwidth: 10GB/s, peak: {fp32: 50GFLOPS}}
-hosts:
-  - name: local
-    devices: {kind: core, count: 4}
-    interconnect: {kind: tcp, bandwidth: 2GB/s, latency: 50us}
-training: {batch: 64, loss: softmax_cross_entropy, optimizer: {kind: sgd, momentum: 0.9}}
-"""
 HARMS = ["kill", "stop", "pause", "kill a keeper"]
 MOMENTS = ["any", "any", "checkpoint", "start"]
 MOST_HARMS = 3    # of four ranks: one is left
@@ -132,7 +123,7 @@ def main():
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agpcs-elastic-"))
     cluster = folder / "four.yaml"
-    cluster.write_text(CLUSTER)
+    cluster.write_text(cluster_of_cores("four", 4, 64))
     work = Work(pathlib.Path(options.bin_dir).resolve(), folder, cluster, 120, 5, True, size=4, elastic=True)
     numbers = range(options.trials) if options.only is None else [options.only]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

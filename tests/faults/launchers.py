@@ -21,18 +21,10 @@ import sys
 import tempfile
 import time
 
-from chaos import MODEL, Failure, check, children_of, environment, losses_of, processes_of
+from chaos import (MODEL, Failure, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all, losses_of,
+                   processes_of, wait_until)
 
 RANKS = 3
-CLUSTER = """name: three
-device_kinds:
-  core: {memory: 2GiB, memory_bandwidth: 10GB/s, peak: {fp32: 50GFLOPS}}
-hosts:
-  - name: local
-    devices: {kind: core, count: 3}
-    interconnect: {kind: tcp, bandwidth: 2GB/s, latency: 50us}
-training: {batch: 1536, loss: softmax_cross_entropy, optimizer: {kind: sgd, momentum: 0.9}}
-"""
 SLURM = """ClusterName=launchers
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={ports[0]}
@@ -54,7 +46,7 @@ NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs={core
 NodeName=n3 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[3]} CPUs={cores}
 PartitionName=all Nodes=n1,n2,n3 Default=YES State=UP
 """
-PATIENCE = 120  # seconds for anything to happen
+PATIENCE = 120  # seconds for a job to end
 
 
 def free_ports(count):
@@ -223,13 +215,6 @@ class Srun(Launcher):
         return "Node failure on" in job.errors()
 
 
-def wait_until(true, what, words):
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        check(time.monotonic() < deadline, f"no {what} within {PATIENCE} s: {words()}")
-        time.sleep(0.05)
-
-
 class Job:
     def __init__(self, launcher, work, number, steps, with_losses):
         self.launcher, self.trial = launcher, f"agpcs-{os.getpid()}-{launcher.name}-{number}"
@@ -275,9 +260,7 @@ class Job:
         return code
 
     def kill(self):
-        for pid in processes_of(self.trial):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self.trial)
         self.process.wait()
 
 
@@ -316,9 +299,14 @@ class Work:
     def __init__(self, bin_dir, folder):
         self.folder, self.run, self.plan = folder, bin_dir / "agpcs-run", folder / "three.plan"
         self.cluster = folder / "three.yaml"
-        self.cluster.write_text(CLUSTER)
-        subprocess.run([bin_dir / "agpcs-compile", MODEL, self.cluster, "-o", self.plan, "--seeder", "data_parallel"],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.cluster.write_text(cluster_of_cores("three", RANKS, 1536))
+        compile_plan(bin_dir, self.cluster, self.plan, "--seeder", "data_parallel")
+
+
+def timed(promise, job):
+    begin = time.monotonic()
+    promise(job)
+    return time.monotonic() - begin
 
 
 def try_launcher(launcher, work):
@@ -327,15 +315,7 @@ def try_launcher(launcher, work):
     with launcher:
         for number, (what, promise) in enumerate(JOBS):
             job = Job(launcher, work, number, 20 if promise is trains else 10**8, promise is goes_on)
-            begin = time.monotonic()
-            try:
-                promise(job)
-                print(f"{launcher.name:<10}{what:<26}as promised, {time.monotonic() - begin:.1f} s", flush=True)
-            except Failure as failure:
-                good = False
-                print(f"{launcher.name:<10}{what:<26}FAILED (files in {job.folder}): {failure}", flush=True)
-            finally:
-                job.kill()
+            good = keeps(lambda: timed(promise, job), job, f"{launcher.name:<10}{what:<26}") and good
     return good
 
 
