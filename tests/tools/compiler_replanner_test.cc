@@ -207,11 +207,15 @@ TEST(CompilerReplanner, AnotherClusterOrModelIsRefusedWithBothDigests) {
   EXPECT_THAT(model.message(), HasSubstr("model with digest " + plan.model_digest));
 }
 
-TEST(WriteProposal, NeverOverwrites) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / "agpcs_write_proposal";
+std::filesystem::path empty_folder(const std::string& name) {
+  std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / name;
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
+  return folder;
+}
+
+TEST(WriteProposal, NeverOverwrites) {
+  const std::filesystem::path folder = empty_folder("agpcs_write_proposal");
   const Plan plan = planned(four_equal());
   const std::string old = (folder / "net.plan").string();
   EXPECT_EQ(*write_proposal(old, 120, plan, "one\n"), (folder / "net.replan-120.plan").string());
@@ -230,10 +234,7 @@ TEST(WriteProposal, NeverOverwrites) {
 
 // As on a disk that is full: half a plan could be taken for one.
 TEST(WriteProposal, LeavesNoPartOfAPlan) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / "agpcs_write_part";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const std::filesystem::path folder = empty_folder("agpcs_write_part");
   const Plan plan = planned(four_equal());
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
