@@ -7,26 +7,26 @@
 
 namespace agpcs {
 
-FlatProgram flat_program(const std::vector<StepInstruction>& steps) {
-  FlatProgram program;
-  program.instructions.reserve(steps.size());
+PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps) {
+  PrecedenceGraph graph;
+  graph.instructions.reserve(steps.size());
   for (const StepInstruction& step : steps) {
-    FlatProgram::Instruction flat;
+    PrecedenceGraph::Instruction flat;
     flat.id = step.id;
     flat.stream = step.stream;
-    flat.next = static_cast<int>(program.next.size());
-    program.next.insert(program.next.end(), step.next.begin(), step.next.end());
-    flat.next_end = static_cast<int>(program.next.size());
-    flat.release = static_cast<int>(program.releases.size());
+    flat.next = static_cast<int>(graph.next.size());
+    graph.next.insert(graph.next.end(), step.next.begin(), step.next.end());
+    flat.next_end = static_cast<int>(graph.next.size());
+    flat.release = static_cast<int>(graph.releases.size());
     for (const StepInstruction::Release& release : step.releases) {
-      program.releases.push_back({release.bucket, release.instruction});
+      graph.releases.push_back({release.bucket, release.instruction});
     }
-    flat.release_end = static_cast<int>(program.releases.size());
-    if (step.waits == 0) program.starts.push_back(static_cast<int>(program.instructions.size()));
-    program.waits.push_back(step.waits);
-    program.instructions.push_back(flat);
+    flat.release_end = static_cast<int>(graph.releases.size());
+    if (step.waits == 0) graph.starts.push_back(static_cast<int>(graph.instructions.size()));
+    graph.waits.push_back(step.waits);
+    graph.instructions.push_back(flat);
   }
-  return program;
+  return graph;
 }
 
 void FlatStep::clear() {
@@ -89,7 +89,7 @@ void FlatStep::add_end(int first, int replicas, bool sending) {
 namespace {
 
 void flatten_ranks(const Plan& plan, const StepModel& model,
-                   const std::vector<FlatProgram>& programs, FlatStep& step) {
+                   const std::vector<PrecedenceGraph>& programs, FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
     step.ranks.push_back({&programs[static_cast<std::size_t>(rank.stage)], rank.stage,
@@ -108,11 +108,11 @@ void flatten_ranks(const Plan& plan, const StepModel& model,
 
 }  // namespace
 
-void flatten(const Plan& plan, const StepModel& model, std::vector<FlatProgram>& programs,
+void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGraph>& programs,
              FlatStep& step) {
   programs.clear();
   for (const std::vector<StepInstruction>& steps : model.programs) {
-    programs.push_back(flat_program(steps));
+    programs.push_back(precedence_graph(steps));
   }
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);

@@ -16,13 +16,13 @@ namespace agpcs {
 struct StepInstruction;
 struct StepModel;
 
-/// The resolved program of a stage.
-struct FlatProgram {
+/// The instructions of a stage and which must end before which: edges and counts, in flat arrays.
+struct PrecedenceGraph {
   struct Instruction {
     InstructionId id;
     StreamKind stream = StreamKind::kCompute;
-    int next = 0, next_end = 0;        ///< in `FlatProgram::next`: who waits for its end
-    int release = 0, release_end = 0;  ///< in `FlatProgram::releases`
+    int next = 0, next_end = 0;        ///< in `PrecedenceGraph::next`: who waits for its end
+    int release = 0, release_end = 0;  ///< in `PrecedenceGraph::releases`
   };
   /// `instruction` waits for the gradients of `bucket`, which this backward completes.
   struct Release {
@@ -36,7 +36,7 @@ struct FlatProgram {
   std::vector<int> starts;  ///< instructions that wait for nothing
 };
 
-FlatProgram flat_program(const std::vector<StepInstruction>& steps);
+PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps);
 
 /// Seconds of computations; ranks with equal ones share them.
 struct FlatTimes {
@@ -44,7 +44,7 @@ struct FlatTimes {
 };
 
 struct FlatRank {
-  const FlatProgram* program = nullptr;
+  const PrecedenceGraph* program = nullptr;
   int stage = 0;
   int replica = 0;  ///< of the stage
   DeviceId device = 0;
@@ -100,7 +100,7 @@ struct FlatStep {
 };
 
 /// Writes `model` in flat form. `programs` receives what the result refers to, besides `model`.
-void flatten(const Plan& plan, const StepModel& model, std::vector<FlatProgram>& programs,
+void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGraph>& programs,
              FlatStep& step);
 
 }  // namespace agpcs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computation: what a rank computes right now, in virtual time. Messages to and from the device may
-// slow it, so that its ends move.
+// RunningComputation: what a rank computes right now, in virtual time. Messages to and from the
+// device may slow it, so that its ends move.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace agpcs {
 
-class Computation {
+class RunningComputation {
  public:
   /// `work`: seconds at full speed. It advances at `speed`, 0 to 1.
   void start(int instruction, double now, double work, double speed) {

@@ -138,7 +138,7 @@ void StepEngine::begin_ready() {
 }
 
 void StepEngine::begin(int rank, int index) {
-  const FlatProgram::Instruction& instruction =
+  const PrecedenceGraph::Instruction& instruction =
       step_->ranks[at(rank)].program->instructions[at(index)];
   Rank& state = ranks_[at(rank)];
   const std::size_t stream = at(static_cast<int>(instruction.stream));
@@ -159,8 +159,8 @@ void StepEngine::begin(int rank, int index) {
 }
 
 void StepEngine::finish(int rank, int index) {
-  const FlatProgram& program = *step_->ranks[at(rank)].program;
-  const FlatProgram::Instruction& instruction = program.instructions[at(index)];
+  const PrecedenceGraph& program = *step_->ranks[at(rank)].program;
+  const PrecedenceGraph::Instruction& instruction = program.instructions[at(index)];
   Rank& state = ranks_[at(rank)];
   const std::size_t stream = at(static_cast<int>(instruction.stream));
   state.running[stream] = -1;
@@ -179,7 +179,7 @@ void StepEngine::count_seconds(int rank, Opcode opcode, double seconds) {
   if (opcode == Opcode::kSend || opcode == Opcode::kSendGradient) run.send_seconds += seconds;
 }
 
-void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, int index) {
+void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index) {
   const FlatRank& spec = step_->ranks[at(rank)];
   const FlatTimes& times = step_->times[at(spec.times)];
   const Effects& effects = effects_[at(spec.device)];
@@ -215,16 +215,17 @@ void StepEngine::compute(int rank, const FlatProgram::Instruction& instruction, 
 void StepEngine::announce_release(int rank) {
   Rank& state = ranks_[at(rank)];
   if (state.release == state.release_end) return;
-  const FlatProgram::Release& release =
+  const PrecedenceGraph::Release& release =
       step_->ranks[at(rank)].program->releases[at(state.release++)];
   push(state.release_base + (state.release_lead + gradients_after(rank, release.bucket)),
        EventKind::kGradients, rank, release.instruction, computations_[at(rank)].version());
 }
 
-bool StepEngine::releases_in_order(int rank, const FlatProgram::Instruction& instruction) const {
-  const std::vector<FlatProgram::Release>& releases = step_->ranks[at(rank)].program->releases;
+bool StepEngine::releases_in_order(int rank,
+                                   const PrecedenceGraph::Instruction& instruction) const {
+  const std::vector<PrecedenceGraph::Release>& releases = step_->ranks[at(rank)].program->releases;
   for (int i = instruction.release + 1; i < instruction.release_end; ++i) {
-    const FlatProgram::Release &before = releases[at(i - 1)], &next = releases[at(i)];
+    const PrecedenceGraph::Release &before = releases[at(i - 1)], &next = releases[at(i)];
     if (gradients_after(rank, next.bucket) < gradients_after(rank, before.bucket)) return false;
   }
   return true;
@@ -235,13 +236,13 @@ double StepEngine::gradients_after(int rank, int bucket) const {
   return step_->gradients[row + at(bucket)];
 }
 
-void StepEngine::compute_slowed(int rank, const FlatProgram::Instruction& instruction, int index,
-                                double lead, double seconds) {
-  Computation& running = computations_[at(rank)];
+void StepEngine::compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction,
+                                int index, double lead, double seconds) {
+  RunningComputation& running = computations_[at(rank)];
   running.start(index, now_, lead + seconds, speed_of(rank));
-  const FlatProgram& program = *step_->ranks[at(rank)].program;
+  const PrecedenceGraph& program = *step_->ranks[at(rank)].program;
   for (int i = instruction.release; i < instruction.release_end; ++i) {
-    const FlatProgram::Release& release = program.releases[at(i)];
+    const PrecedenceGraph::Release& release = program.releases[at(i)];
     running.add_gradients(release.instruction, lead + gradients_after(rank, release.bucket));
   }
   announce(rank);
@@ -249,7 +250,7 @@ void StepEngine::compute_slowed(int rank, const FlatProgram::Instruction& instru
 
 /// Puts the ends of a rank's computation and gradients on the calendar.
 void StepEngine::announce(int rank) {
-  const Computation& running = computations_[at(rank)];
+  const RunningComputation& running = computations_[at(rank)];
   running.for_each_end([&](double time, int instruction, bool gradients) {
     const EventKind kind = gradients ? EventKind::kGradients : EventKind::kComputed;
     push(time, kind, rank, instruction, running.version());
@@ -293,7 +294,7 @@ void StepEngine::scale_ports() {
   ports_.clear();
 }
 
-void StepEngine::arrive_at_channels(int rank, const FlatProgram::Instruction& instruction) {
+void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction& instruction) {
   const std::span<const int> channels = step_->channels_of(step_->ranks[at(rank)], instruction.id);
   Rank& state = ranks_[at(rank)];
   const std::size_t stream = at(static_cast<int>(instruction.stream));
@@ -309,7 +310,7 @@ void StepEngine::arrive_at_channels(int rank, const FlatProgram::Instruction& in
   }
 }
 
-void StepEngine::arrive_at_collective(int rank, const FlatProgram::Instruction& instruction) {
+void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction) {
   const bool report = instruction.id.opcode == Opcode::kReport;
   const int bucket = report ? static_cast<int>(step_->bucket_count()) : instruction.id.object;
   Rank& state = ranks_[at(rank)];
@@ -452,7 +453,7 @@ void StepEngine::sort_timeline() {
 
 Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
                                bool timeline) {
-  std::vector<FlatProgram> programs;
+  std::vector<PrecedenceGraph> programs;
   FlatStep step;
   flatten(plan, model, programs, step);
   StepEngine engine(cluster);

@@ -110,11 +110,11 @@ class StepEngine {
   void begin(int rank, int index);
   void finish(int rank, int index);
 
-  void compute(int rank, const FlatProgram::Instruction& instruction, int index);
-  void compute_slowed(int rank, const FlatProgram::Instruction& instruction, int index, double lead,
-                      double seconds);
+  void compute(int rank, const PrecedenceGraph::Instruction& instruction, int index);
+  void compute_slowed(int rank, const PrecedenceGraph::Instruction& instruction, int index,
+                      double lead, double seconds);
   double gradients_after(int rank, int bucket) const;
-  bool releases_in_order(int rank, const FlatProgram::Instruction& instruction) const;
+  bool releases_in_order(int rank, const PrecedenceGraph::Instruction& instruction) const;
   void announce_release(int rank);
   void announce(int rank);
   void end_computation(int rank, int index);
@@ -122,8 +122,8 @@ class StepEngine {
   void retime_computations();
   void scale_ports();
 
-  void arrive_at_channels(int rank, const FlatProgram::Instruction& instruction);
-  void arrive_at_collective(int rank, const FlatProgram::Instruction& instruction);
+  void arrive_at_channels(int rank, const PrecedenceGraph::Instruction& instruction);
+  void arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction);
   template <typename F>
   void for_each_participant(int object, F f) const;
   void start_exchange(int object);
@@ -154,8 +154,8 @@ class StepEngine {
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
   std::vector<FlowEnd> ends_;
-  std::vector<Computation> computations_;  // by rank, of those that messages slow
-  std::vector<int> ports_;                 // ranks that began or ended computing
+  std::vector<RunningComputation> computations_;  // by rank, of those that messages slow
+  std::vector<int> ports_;                        // ranks that began or ended computing
   std::vector<DeviceId> touched_;
   StepRun run_;
 };

@@ -95,8 +95,9 @@ class ClusterReader {
     KindPlace place = {name, name, name};
     if (entry.value.IsMap()) {
       read_figures(map, kind, place);
-      kind.launch_overhead = map.quantity("launch_overhead", Quantity::kSeconds, Sign::kNotNegative)
-                                 .value_or(kind.launch_overhead);
+      kind.launch_overhead =
+          map.quantity("launch_overhead", QuantityKind::kSeconds, Sign::kNotNegative)
+              .value_or(kind.launch_overhead);
       if (const YAML::Node* efficiency = map.find("efficiency")) {
         read_efficiency(*efficiency, map.what(), kind);
       }
@@ -107,10 +108,11 @@ class ClusterReader {
 
   void read_figures(const YamlMap& map, DeviceKind& kind, KindPlace& place) {
     map.require("memory");
-    const double bytes = map.quantity("memory", Quantity::kBytes, Sign::kPositive).value_or(0);
+    const double bytes = map.quantity("memory", QuantityKind::kBytes, Sign::kPositive).value_or(0);
     kind.memory_bytes = std::llround(std::min(bytes, 0x1p60));
     kind.memory_bandwidth =
-        map.quantity("memory_bandwidth", Quantity::kBytesPerSecond, Sign::kPositive).value_or(0);
+        map.quantity("memory_bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
+            .value_or(0);
     if (const YAML::Node* peak = map.find("peak")) {
       place.peak = range_of(*peak);
       read_peak(*peak, map.what(), kind);
@@ -155,7 +157,7 @@ class ClusterReader {
     const YamlMap map(node, fmt::format("peak of {}", of), precisions(), diagnostics_);
     for (const YamlMap::Entry& entry : map.entries()) {
       const std::optional<double> flops =
-          map.quantity(entry.key, Quantity::kFlops, Sign::kPositive);
+          map.quantity(entry.key, QuantityKind::kFlops, Sign::kPositive);
       if (flops) kind.peak_flops[entry.key] = *flops;
     }
   }

@@ -84,10 +84,10 @@ class NetworkReader {
                       diagnostics_);
     ClusterProfiles::LinkItem item = {Link(), std::nullopt, map.what(), map.where()};
     item.like.kind = map.name("kind").value_or("ethernet");
-    item.like.bandwidth = map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive)
+    item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
                               .value_or(map.find("bandwidth") == nullptr ? 0 : 1);
-    item.like.latency =
-        map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(kDefaultLatency);
+    item.like.latency = map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative)
+                            .value_or(kDefaultLatency);
     if (!diagnostics_.ok()) return;  // of the hosts, or the keys
     const std::optional<Topology> topology =
         read_generated_network(map, family, nodes_, diagnostics_);

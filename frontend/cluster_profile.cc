@@ -131,10 +131,10 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
 
 ClusterProfiles::LinkItem ClusterProfiles::read_link(const YamlMap& map, const Link& like) {
   LinkItem item = {like, std::nullopt, map.what(), map.where()};
-  item.like.bandwidth = map.quantity("bandwidth", Quantity::kBytesPerSecond, Sign::kPositive)
+  item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
                             .value_or(map.find("bandwidth") == nullptr ? 0 : 1);
   item.like.latency =
-      map.quantity("latency", Quantity::kSeconds, Sign::kNotNegative).value_or(like.latency);
+      map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative).value_or(like.latency);
   if (const YAML::Node* profile = map.find("profile")) item.given = read(*profile);
   return item;
 }

@@ -50,15 +50,15 @@ struct QuantityInfo {
   std::string_view noun, example;
 };
 
-QuantityInfo info_of(Quantity quantity) {
+QuantityInfo info_of(QuantityKind quantity) {
   switch (quantity) {
-    case Quantity::kBytes:
+    case QuantityKind::kBytes:
       return {kBytes, "size", "16GiB"};
-    case Quantity::kBytesPerSecond:
+    case QuantityKind::kBytesPerSecond:
       return {kBytesPerSecond, "bandwidth", "25Gbit/s"};
-    case Quantity::kSeconds:
+    case QuantityKind::kSeconds:
       return {kSeconds, "time", "15us"};
-    case Quantity::kFlops:
+    case QuantityKind::kFlops:
       break;
   }
   return {kFlops, "speed", "15.7TFLOPS"};
@@ -76,13 +76,13 @@ std::string bits_or_bytes(std::string_view unit) {
   return "";
 }
 
-ParsedQuantity unknown_unit(std::string_view unit, Quantity quantity) {
+ParsedQuantity unknown_unit(std::string_view unit, QuantityKind quantity) {
   std::vector<std::string> names;
   for (const Unit& known : info_of(quantity).units) {
     if (known.listed) names.emplace_back(known.name);
   }
   std::string hint;
-  if (quantity == Quantity::kBytesPerSecond) hint = bits_or_bytes(unit);
+  if (quantity == QuantityKind::kBytesPerSecond) hint = bits_or_bytes(unit);
   if (hint.empty()) hint = did_you_mean(unit, names, "units");
   return {0, fmt::format("unknown unit '{}' of a {}", unit, info_of(quantity).noun), hint};
 }
@@ -139,7 +139,7 @@ std::string print_seconds(double seconds) {
   return with_point(digits, exponent - unit + 1) + std::string(name);
 }
 
-ParsedQuantity parse_quantity(std::string_view text, Quantity quantity) {
+ParsedQuantity parse_quantity(std::string_view text, QuantityKind quantity) {
   const auto [units, noun, example] = info_of(quantity);
   double number = 0;
   const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);

@@ -7,7 +7,7 @@
 
 namespace agpcs {
 
-enum class Quantity { kBytes, kBytesPerSecond, kSeconds, kFlops };
+enum class QuantityKind { kBytes, kBytesPerSecond, kSeconds, kFlops };
 
 /// A figure in SI units (bytes, bytes/s, s, FLOP/s), or why the text is none: `error` is empty
 /// exactly when there is a value.
@@ -19,7 +19,7 @@ struct ParsedQuantity {
 /// A decimal number, blanks, and a unit of the quantity. The unit may be absent only when the
 /// number is 0. Units count letter case: GB/s are bytes, Gbit/s are bits. Times are the double that
 /// is nearest to the decimal figure.
-ParsedQuantity parse_quantity(std::string_view text, Quantity quantity);
+ParsedQuantity parse_quantity(std::string_view text, QuantityKind quantity);
 
 /// The shortest text that `parse_quantity` reads as exactly that time: "12us", "1.2345678ms", "0s".
 /// Needs: finite, not negative.

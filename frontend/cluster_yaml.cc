@@ -21,8 +21,8 @@ SourceRange range_of(const YAML::Mark& mark, std::size_t length) {
 
 // Whether hardware can be like that: a time below an hour; bytes, bandwidths and speeds from 1 to
 // 1e24. Figures outside are mistakes, and would make times infinite.
-bool is_credible(double value, Quantity quantity) {
-  return quantity == Quantity::kSeconds ? value < 3600 : value >= 1 && value <= 1e24;
+bool is_credible(double value, QuantityKind quantity) {
+  return quantity == QuantityKind::kSeconds ? value < 3600 : value >= 1 && value <= 1e24;
 }
 
 // yaml-cpp's messages are sentences of their own: "end of map not found".
@@ -184,7 +184,8 @@ bool YamlMap::signed_right(std::string_view key, const YAML::Node& node, double 
   return false;
 }
 
-std::optional<double> YamlMap::quantity(std::string_view key, Quantity quantity, Sign sign) const {
+std::optional<double> YamlMap::quantity(std::string_view key, QuantityKind quantity,
+                                        Sign sign) const {
   const YAML::Node* const node = find(key);
   if (node == nullptr) return std::nullopt;
   if (!node->IsScalar()) {

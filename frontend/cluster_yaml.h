@@ -63,7 +63,7 @@ class YamlMap {
   SourceRange where() const { return where_; }
 
   /// The typed readers give nothing when the key is absent, or after reporting a wrong value.
-  std::optional<double> quantity(std::string_view key, Quantity quantity, Sign sign) const;
+  std::optional<double> quantity(std::string_view key, QuantityKind quantity, Sign sign) const;
   std::optional<double> number(std::string_view key, Sign sign) const;
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least,
                                       std::int64_t most) const;

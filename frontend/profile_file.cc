@@ -156,7 +156,7 @@ class ProfileReader {
   Measured measured(const YamlMap& map, const char* time, const char* spread, Sign sign) {
     map.require(time);
     map.require(spread);
-    return {map.quantity(time, Quantity::kSeconds, sign).value_or(0),
+    return {map.quantity(time, QuantityKind::kSeconds, sign).value_or(0),
             map.number(spread, Sign::kNotNegative).value_or(0)};
   }
 
@@ -180,7 +180,7 @@ class ProfileReader {
         map.choice("precision", "precision", "precisions", precisions()).value_or("fp32");
     device.models = texts(map, "models");
     device.message_overhead =
-        map.quantity("message_overhead", Quantity::kSeconds, Sign::kNotNegative).value_or(0);
+        map.quantity("message_overhead", QuantityKind::kSeconds, Sign::kNotNegative).value_or(0);
     if (const YAML::Node* overlap = map.find("overlap")) {
       device.overlap = read_overlap(*overlap, map.what());
     }
@@ -210,7 +210,7 @@ class ProfileReader {
                       {"compute_seconds_per_byte", "communication_factor"}, diagnostics_);
     MeasuredOverlap overlap;
     overlap.compute_seconds_per_byte =
-        map.quantity("compute_seconds_per_byte", Quantity::kSeconds, Sign::kNotNegative)
+        map.quantity("compute_seconds_per_byte", QuantityKind::kSeconds, Sign::kNotNegative)
             .value_or(overlap.compute_seconds_per_byte);
     overlap.communication_factor =
         map.number("communication_factor", Sign::kPositive).value_or(overlap.communication_factor);

@@ -87,7 +87,7 @@ std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape)
     if (of_ == Of::kMemory) continue;
     const Result<std::vector<StepInstruction>> steps = steps_of(program);
     AGPCS_CHECK(steps.ok(), "{}", steps.status().message());
-    made->programs.push_back(flat_program(*steps));
+    made->programs.push_back(precedence_graph(*steps));
   }
   return made;
 }

@@ -27,7 +27,7 @@ struct PipelineShape {
 
 struct PipelinePrograms {
   std::vector<int> key;
-  std::vector<FlatProgram> programs;  ///< by stage; none where only memory is asked for
+  std::vector<PrecedenceGraph> programs;  ///< by stage; none where only memory is asked for
   std::vector<ProgramMemory> memory;
 };
 

@@ -6,7 +6,7 @@
 #include "ir/check.h"
 #include "ir/median.h"
 #include "runtime/drift_expectation.h"
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 
 #include <agpcs/drift.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/flat_program.h"
 #include "runtime/reducer_base.h"
+#include "runtime/resolved_program.h"
 #include "runtime/sum.h"
 #include "runtime/text_agreement.h"
 

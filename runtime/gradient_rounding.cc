@@ -10,7 +10,7 @@
 
 namespace agpcs {
 
-Result<GradientRounding> GradientRounding::make(const Plan& plan, const FlatProgram& program,
+Result<GradientRounding> GradientRounding::make(const Plan& plan, const ResolvedProgram& program,
                                                 Executor& executor) {
   GradientRounding rounding;
   if (!plan.training.wire_type) return rounding;

@@ -2,7 +2,7 @@
 // GradientRounding: a rank's gradients in the plan's wire type while they are summed.
 #pragma once
 
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
@@ -24,7 +24,7 @@ class GradientRounding {
   /// Needs: `executor` is prepared for `plan`, `program` is of one of its ranks.
   /// Errors: a bucket that is in memory of another type than the plan's; an executor that does not
   /// round on its accelerator.
-  static Result<GradientRounding> make(const Plan& plan, const FlatProgram& program,
+  static Result<GradientRounding> make(const Plan& plan, const ResolvedProgram& program,
                                        Executor& executor);
 
   /// Once the bucket has its last gradient of the step: rounds it, where it is one of these.

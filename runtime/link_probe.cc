@@ -3,8 +3,8 @@
 // the turn on. A round is a header (bytes that follow; kLast: none will), the payload if any, and
 // an answer of a few bytes.
 #include "ir/check.h"
-#include "runtime/flat_program.h"
 #include "runtime/message_tags.h"
+#include "runtime/resolved_program.h"
 #include "runtime/withdraw.h"
 
 #include <agpcs/drift.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tags of the messages between ranks that are no part of a plan's programs: above those of programs
-// (flat_program.cc), below what transports refuse (rank_group.cc).
+// (resolved_program.cc), below what transports refuse (rank_group.cc).
 #pragma once
 
 #include <cstdint>

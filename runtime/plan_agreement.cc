@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan_agreement.h"
 
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 #include "runtime/text_agreement.h"
 
 #include <fmt/format.h>

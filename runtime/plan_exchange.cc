@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan_exchange.h"
 
-#include "runtime/flat_program.h"
 #include "runtime/message_tags.h"
+#include "runtime/resolved_program.h"
 #include "runtime/withdraw.h"
 
 #include <fmt/format.h>

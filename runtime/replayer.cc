@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The replayer: one walk over the flat program. The caller's thread computes, and posts each
+// The replayer: one walk over the resolved program. The caller's thread computes, and posts each
 // message and collective as soon as it has what it waits for; the transport sees them to their end.
 // It waits only where a computation needs one of them, and at the end of the step.
 #include "runtime/finite.h"
-#include "runtime/flat_program.h"
 #include "runtime/gradient_rounding.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_agreement.h"
 #include "runtime/plan_exchange.h"
 #include "runtime/plan_order.h"
+#include "runtime/resolved_program.h"
 
 #include <agpcs/replayer.h>
 
@@ -34,7 +34,7 @@ constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRe
 
 class PlanReplayer final : public Replayer, private GradientListener {
  public:
-  PlanReplayer(const Plan& plan, int rank, FlatProgram program, GradientRounding rounding,
+  PlanReplayer(const Plan& plan, int rank, ResolvedProgram program, GradientRounding rounding,
                Transport& transport, Executor& executor, const ReplayOptions& options);
   ~PlanReplayer() override;
   PlanReplayer(const PlanReplayer&) = delete;
@@ -52,7 +52,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   struct Posted {
     Ticket first = 0, last = 0;
   };
-  const FlatInstruction& at(std::size_t index) const { return program_.instructions[index]; }
+  const ResolvedInstruction& at(std::size_t index) const { return program_.instructions[index]; }
   const std::vector<std::size_t>& stream(StreamKind kind) const {
     return program_.streams[static_cast<std::size_t>(kind)];
   }
@@ -65,8 +65,8 @@ class PlanReplayer final : public Replayer, private GradientListener {
   bool start_step();
   void begin_step();
   bool compute_step();
-  bool await(const FlatInstruction& instruction);
-  Status compute(const FlatInstruction& instruction);
+  bool await(const ResolvedInstruction& instruction);
+  Status compute(const ResolvedInstruction& instruction);
   Status check_loss() const;
   Status check_gradient(int bucket);
   /// Brings all sums that travelled in a wire type back, each as soon as it is there.
@@ -75,10 +75,10 @@ class PlanReplayer final : public Replayer, private GradientListener {
   void bucket_ready(int bucket) override;
   /// Posts what has all that it waits for, as far as it is its turn.
   void post();
-  bool may_start(const FlatInstruction& instruction) const;
+  bool may_start(const ResolvedInstruction& instruction) const;
   void post(std::size_t index);
   Result<Ticket> post(std::size_t index, std::size_t part);
-  Result<Buffer> buffer_of(const FlatInstruction& instruction, std::size_t part);
+  Result<Buffer> buffer_of(const ResolvedInstruction& instruction, std::size_t part);
   Buffer report_buffer();
   bool finish_step();
   /// Has what is computed from now on come after the instruction.
@@ -90,7 +90,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   OperationTime time_of(Stream stream, std::size_t index, Ticket ticket) const;
   void fail(const std::string& what, const Status& cause);
 
-  const FlatProgram program_;
+  const ResolvedProgram program_;
   const std::string name_;
   const int world_;
   const std::int64_t statistics_every_;
@@ -119,7 +119,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   std::size_t report_at_ = kNoInstruction;
 };
 
-PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program,
+PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
                            GradientRounding rounding, Transport& transport, Executor& executor,
                            const ReplayOptions& options)
     : program_(std::move(program)),
@@ -138,7 +138,7 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, FlatProgram program,
       step_(options.first_step),
       posted_(program_.instructions.size()),
       ready_(plan.buckets.size(), 0) {
-  for (const FlatInstruction& instruction : program_.instructions) {
+  for (const ResolvedInstruction& instruction : program_.instructions) {
     if (instruction.id.opcode == Opcode::kReport) report_at_ = ids_.size();
     ids_.push_back(instruction.id);
   }
@@ -235,7 +235,7 @@ bool PlanReplayer::compute_step() {
   InstructionTime* times = times_.row(step_);
   post();
   for (const std::size_t index : stream(StreamKind::kCompute)) {
-    const FlatInstruction& instruction = at(index);
+    const ResolvedInstruction& instruction = at(index);
     if (!failure_.ok() || !await(instruction)) return false;
     times[index].begin = steady_nanoseconds();
     const Status status = compute(instruction);
@@ -248,7 +248,7 @@ bool PlanReplayer::compute_step() {
   return failure_.ok();
 }
 
-bool PlanReplayer::await(const FlatInstruction& instruction) {
+bool PlanReplayer::await(const ResolvedInstruction& instruction) {
   if (instruction.id.opcode == Opcode::kUpdate && !take_sums()) return false;
   for (const Stream stream : kStreams) {
     const std::size_t awaited = instruction.awaits[static_cast<std::size_t>(stream)];
@@ -257,7 +257,7 @@ bool PlanReplayer::await(const FlatInstruction& instruction) {
   return true;
 }
 
-Status PlanReplayer::compute(const FlatInstruction& instruction) {
+Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
   switch (instruction.id.opcode) {
     case Opcode::kForward:
       AGPCS_RETURN_IF_ERROR(executor_.forward(instruction.id.micro_batch));
@@ -289,7 +289,7 @@ Status PlanReplayer::check_gradient(int bucket) {
 // While later buckets are on their way.
 bool PlanReplayer::take_sums() {
   for (const std::size_t index : stream(StreamKind::kCollective)) {
-    const FlatInstruction& instruction = at(index);
+    const ResolvedInstruction& instruction = at(index);
     if (rounding_.rounded(instruction.id.object) == nullptr) continue;
     if (!order_after(Stream::kCollective, index)) return false;
     const Status taken = take_sum(instruction.id.object);
@@ -330,14 +330,14 @@ void PlanReplayer::post() {
   }
 }
 
-bool PlanReplayer::may_start(const FlatInstruction& instruction) const {
+bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
   if (instruction.id.opcode != Opcode::kAllReduce) return true;
   return ready_[static_cast<std::size_t>(instruction.id.object)] != 0;
 }
 
 void PlanReplayer::post(std::size_t index) {
-  const FlatInstruction& instruction = at(index);
+  const ResolvedInstruction& instruction = at(index);
   if (records_ && index == report_at_) return;  // it goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
@@ -352,7 +352,7 @@ void PlanReplayer::post(std::size_t index) {
 }
 
 Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
-  const FlatInstruction& instruction = at(index);
+  const ResolvedInstruction& instruction = at(index);
   AGPCS_TRY(const Buffer buffer, buffer_of(instruction, part));
   switch (instruction.id.opcode) {
     case Opcode::kSend:
@@ -369,7 +369,7 @@ Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
   }
 }
 
-Result<Buffer> PlanReplayer::buffer_of(const FlatInstruction& instruction, std::size_t part) {
+Result<Buffer> PlanReplayer::buffer_of(const ResolvedInstruction& instruction, std::size_t part) {
   const int object = instruction.id.object, micro_batch = instruction.id.micro_batch;
   switch (instruction.id.opcode) {
     case Opcode::kReport:
@@ -471,7 +471,7 @@ Status open_stage(const Plan& plan, int stage, Transport& transport) {
 Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& transport,
                                         Executor& executor, const ReplayOptions& options) {
   AGPCS_RETURN_IF_ERROR(check_fit(plan, rank, transport));
-  AGPCS_TRY(FlatProgram program, flatten(plan, rank));
+  AGPCS_TRY(ResolvedProgram program, resolve(plan, rank));
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));

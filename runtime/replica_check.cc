@@ -2,8 +2,8 @@
 #include "runtime/replica_check.h"
 
 #include "runtime/checksum.h"
-#include "runtime/flat_program.h"
 #include "runtime/message_tags.h"
+#include "runtime/resolved_program.h"
 #include "runtime/withdraw.h"
 
 #include <fmt/format.h>

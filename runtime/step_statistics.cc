@@ -3,7 +3,7 @@
 #include "ir/median.h"
 #include "ir/plan_lookup.h"
 #include "runtime/drift_expectation.h"
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 
 #include <agpcs/drift.h>
 

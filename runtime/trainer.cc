@@ -4,12 +4,12 @@
 // better plan, that none is better) it says in such a word.
 #include "ir/median.h"
 #include "runtime/drift_expectation.h"
-#include "runtime/flat_program.h"
 #include "runtime/link_watch.h"
 #include "runtime/operation_times.h"
 #include "runtime/plan_exchange.h"
 #include "runtime/renumbered_groups.h"
 #include "runtime/replan_task.h"
+#include "runtime/resolved_program.h"
 #include "runtime/state_moves.h"
 #include "runtime/switch_budget.h"
 

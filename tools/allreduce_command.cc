@@ -165,7 +165,7 @@ Result<std::string> msccl_text(const Topology& topology, const FlowSchedule& sch
   return msccl_xml(plan_flow_of(schedule), topology.servers);
 }
 
-Status write_files(const Session& session, const AllreduceInput& input, const LowerBound& bound,
+Status write_files(const Session& session, const AllreduceInput& input, const RoundsBound& bound,
                    const AllreduceResult& result) {
   const Arguments& a = session.a;
   const FlowSchedule& schedule = result.schedule;
@@ -186,7 +186,7 @@ Status write_files(const Session& session, const AllreduceInput& input, const Lo
       session.console);
 }
 
-Status report_one(const Session& session, const AllreduceInput& input, const LowerBound& bound,
+Status report_one(const Session& session, const AllreduceInput& input, const RoundsBound& bound,
                   const AllreduceResult& result) {
   const Arguments& a = session.a;
   const bool interrupted = session.interrupt.flag();
@@ -201,7 +201,7 @@ Status report_one(const Session& session, const AllreduceInput& input, const Low
   return interrupted_status("the schedule is the best so far");
 }
 
-LowerBound find_bound(const Session& session, const AllreduceInput& input) {
+RoundsBound find_bound(const Session& session, const AllreduceInput& input) {
   session.progress.step("the lower bound");
   return lower_bound_of(input.topology, session.a.flow.max_sub_chunks, !session.a.overlap);
 }
@@ -210,14 +210,14 @@ Status schedule(const Session& session, const AllreduceInput& input) {
   const std::string_view name =
       session.a.method.empty() ? flow_methods().back().name : session.a.method;
   AGPCS_TRY(const FlowMethod* method, find_flow_method(name));
-  const LowerBound bound = find_bound(session, input);
+  const RoundsBound bound = find_bound(session, input);
   session.progress.step(fmt::format("a schedule by {}", method->name));
   AGPCS_TRY(const AllreduceResult result, schedule_by(*method, input.topology, session.options()));
   return report_one(session, input, bound, result);
 }
 
 Status compare(const Session& session, const AllreduceInput& input) {
-  const LowerBound bound = find_bound(session, input);
+  const RoundsBound bound = find_bound(session, input);
   std::vector<ComparedMethod> methods;
   for (const FlowMethod& method : flow_methods()) {
     if (session.interrupt.flag()) break;
@@ -252,7 +252,7 @@ Status check_file(const Session& session, const AllreduceInput& input, const std
   if (const Status status = check_result(input.topology, result); !status.ok()) {
     return invalid_input(fmt::format("{}: error: {}", file, status.message()));
   }
-  const LowerBound bound = lower_bound_of(
+  const RoundsBound bound = lower_bound_of(
       input.topology, std::max(result.schedule.sub_chunks, session.a.flow.max_sub_chunks),
       has_barrier(result.schedule));
   return report_one(session, input, bound, result);

@@ -54,8 +54,8 @@ Result<AllreduceInput> read_cluster_input(const std::string& path, const LinkFig
   return input;
 }
 
-Result<double> parse_option(const std::string& option, const std::string& text, Quantity quantity,
-                            bool zero) {
+Result<double> parse_option(const std::string& option, const std::string& text,
+                            QuantityKind quantity, bool zero) {
   const ParsedQuantity parsed = parse_quantity(text, quantity);
   if (!parsed.error.empty()) {
     return Status(StatusCode::kUsage,
@@ -85,7 +85,7 @@ Result<AllreduceInput> read_allreduce_input(const std::string& text, const LinkF
 }
 
 Result<std::int64_t> parse_bytes_option(const std::string& option, const std::string& text) {
-  AGPCS_TRY(const double bytes, parse_option(option, text, Quantity::kBytes, false));
+  AGPCS_TRY(const double bytes, parse_option(option, text, QuantityKind::kBytes, false));
   if (bytes >= 1 && bytes <= kMostBytes) return std::llround(bytes);
   return Status(StatusCode::kUsage,
                 fmt::format("{} must be from 1B to 1000TB, is '{}'", option, text));
@@ -95,10 +95,10 @@ Result<LinkFigures> parse_link_figures(const std::string& bandwidth, const std::
   LinkFigures figures;
   if (!bandwidth.empty()) {
     AGPCS_TRY(figures.bandwidth,
-              parse_option("--bandwidth", bandwidth, Quantity::kBytesPerSecond, false));
+              parse_option("--bandwidth", bandwidth, QuantityKind::kBytesPerSecond, false));
   }
   if (!latency.empty()) {
-    AGPCS_TRY(figures.latency, parse_option("--latency", latency, Quantity::kSeconds, true));
+    AGPCS_TRY(figures.latency, parse_option("--latency", latency, QuantityKind::kSeconds, true));
   }
   return figures;
 }

@@ -15,7 +15,7 @@ namespace agpcs {
 /// What is reported of: all outlive the report.
 struct AllreduceReport {
   const AllreduceInput& input;
-  const LowerBound& bound;
+  const RoundsBound& bound;
   bool barrier = true;
   std::int64_t bytes = 0;  ///< the message of `seconds` and of the links' use in time
   bool interrupted = false;

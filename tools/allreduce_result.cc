@@ -25,8 +25,8 @@ double mean(const std::vector<double>& values) {
 
 }  // namespace
 
-LowerBound lower_bound_of(const Topology& topology, int max_sub_chunks, bool barrier) {
-  LowerBound result;
+RoundsBound lower_bound_of(const Topology& topology, int max_sub_chunks, bool barrier) {
+  RoundsBound result;
   result.bound = flow_bound(topology);
   const auto rounds = [&](int k) {
     return barrier ? result.bound.rounds(k) : std::ceil(result.bound.overlapped * k - 1e-9) / k;
@@ -68,7 +68,7 @@ bool has_barrier(const FlowSchedule& schedule) {
          schedule.all_gather.front().round > schedule.reduce_scatter.back().round;
 }
 
-double gap_of(const AllreduceResult& result, const LowerBound& bound) {
+double gap_of(const AllreduceResult& result, const RoundsBound& bound) {
   return bound.rounds > 0 ? result.schedule.rounds() / bound.rounds - 1 : 0;
 }
 

@@ -26,11 +26,11 @@ struct AllreduceResult {
 };
 
 /// Rounds that no schedule of up to `max_sub_chunks` sub-chunks undercuts.
-struct LowerBound {
+struct RoundsBound {
   FlowBound bound;
   double rounds = 0;
 };
-LowerBound lower_bound_of(const Topology& topology, int max_sub_chunks, bool barrier);
+RoundsBound lower_bound_of(const Topology& topology, int max_sub_chunks, bool barrier);
 
 /// Runs a method and proves its schedule. Errors: those of the method; kInternal where the schedule
 /// is wrong.
@@ -44,7 +44,7 @@ Status check_result(const Topology& topology, AllreduceResult& result);
 bool has_barrier(const FlowSchedule& schedule);
 
 /// Part of the bound's rounds that the schedule takes more: 0 when it meets it.
-double gap_of(const AllreduceResult& result, const LowerBound& bound);
+double gap_of(const AllreduceResult& result, const RoundsBound& bound);
 
 /// Parts of what each link could carry that it carries: over the rounds, and in the time that an
 /// all-reduce of `bytes` takes.

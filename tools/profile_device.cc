@@ -253,7 +253,7 @@ Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree&
 Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& options,
                                                       const MeasuredDevice& measured) {
   std::int64_t samples = measured.steps.front().samples, last = 0;
-  for (const MeasuredStep& step : measured.steps) {
+  for (const ProfiledBatch& step : measured.steps) {
     if (step.samples <= last) break;  // the next model begins
     last = step.samples;
     if (step.step <= kShort) samples = step.samples;

@@ -43,7 +43,7 @@ inline constexpr int kLeastSteps = 4;
 using Agree = std::function<Result<double>(double mine)>;
 
 /// One number of samples of one model, for the report.
-struct MeasuredStep {
+struct ProfiledBatch {
   std::string model;
   std::int64_t samples = 0, steps = 0;
   double step = 0, stretch = 1, observer = 1;
@@ -51,7 +51,7 @@ struct MeasuredStep {
 
 struct MeasuredDevice {
   DeviceProfile profile;
-  std::vector<MeasuredStep> steps;
+  std::vector<ProfiledBatch> steps;
   std::string warnings;  ///< of reading the models, ready to print
 };
 

@@ -117,10 +117,10 @@ std::string messages(const std::vector<MeasuredMessages>& points) {
 
 }  // namespace
 
-std::string steps_report(const std::vector<MeasuredStep>& steps) {
+std::string steps_report(const std::vector<ProfiledBatch>& steps) {
   std::string text = fmt::format("{:<24} {:>7}  {:>9}  {:>9}  {:>6}  {:>7}  {:>8}\n", "model",
                                  "samples", "step", "samples/s", "steps", "stretch", "observer");
-  for (const MeasuredStep& step : steps) {
+  for (const ProfiledBatch& step : steps) {
     text += fmt::format("{:<24} {:>7}  {:>9}  {:>9.4g}  {:>6}  {:>7.3f}  {:>8}\n",
                         shortened(step.model, 24), step.samples, time(step.step),
                         static_cast<double>(step.samples) / step.step, step.steps, step.stretch,

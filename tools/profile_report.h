@@ -14,7 +14,7 @@
 namespace agpcs {
 
 /// A line for each model and number of samples.
-std::string steps_report(const std::vector<MeasuredStep>& steps);
+std::string steps_report(const std::vector<ProfiledBatch>& steps);
 
 /// Devices with their classes of operators and slowest operators, paths, collectives.
 std::string profile_report(const Profile& profile);

@@ -64,7 +64,7 @@ const Way kPlannedWay = {"planned", CoordinationPolicy::kPlanned};
 
 class Bench {
  public:
-  Bench(StepGradients gradients, std::string charts)
+  Bench(ModelGradients gradients, std::string charts)
       : gradients_(std::move(gradients)), charts_(std::move(charts)) {}
 
   void run();
@@ -83,7 +83,7 @@ class Bench {
   void print_breakdown(const ControlCosts& costs);
   void write(const std::string& name, const std::string& chart) const;
 
-  StepGradients gradients_;
+  ModelGradients gradients_;
   std::string charts_;
   std::map<int, SummitReduce> reduces_;
 };

@@ -46,7 +46,7 @@ double ring_between(int hosts, std::int64_t bytes) {
 
 }  // namespace
 
-StepGradients gradients_of_model(const std::string& path, std::int64_t samples) {
+ModelGradients gradients_of_model(const std::string& path, std::int64_t samples) {
   Loss loss;
   Graph graph = need(attach_loss(need(import_onnx(path)).graph, loss));
   graph = need(derive_backward(std::move(graph)));
@@ -56,7 +56,7 @@ StepGradients gradients_of_model(const std::string& path, std::int64_t samples) 
   const CostTable costs = need(CostTable::make(graph, cluster_of_hosts(1), training));
 
   std::vector<double> done(graph.ops.size());  // by operator: when its backward is over
-  StepGradients gradients;
+  ModelGradients gradients;
   for (OpId op = 0; op < static_cast<OpId>(done.size()); ++op) {
     gradients.compute += costs.seconds(0, op, samples).forward;
   }

@@ -13,14 +13,14 @@
 namespace agpcs {
 
 /// Gradients of a step of data parallelism, in the order in which backward makes them.
-struct StepGradients {
+struct ModelGradients {
   double compute = 0;         ///< forward and backward, seconds
   std::vector<double> ready;  ///< seconds from the begin of forward
   std::vector<std::int64_t> bytes;
 };
 
 /// Of an ONNX model in fp32 on a V100 (roofline with default efficiencies), `samples` a step.
-StepGradients gradients_of_model(const std::string& path, std::int64_t samples);
+ModelGradients gradients_of_model(const std::string& path, std::int64_t samples);
 
 /// Sums over `ranks` V100, six to a host of two EDR InfiniBand ports, which is a node of Summit:
 /// NVLink of 50 GB/s and 3 us, 25 GB/s and 1.5 us to a switch that is never the bottleneck.

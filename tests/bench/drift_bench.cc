@@ -33,8 +33,8 @@ struct Recording {
   std::vector<int> stages;  ///< ranks of each
   double step_seconds = 0;  ///< median
   int ranks = 0;
-  std::vector<std::vector<Measured>> exchanges;  ///< by exchange, rank
-  std::vector<Measured> expected;
+  std::vector<std::vector<QuantitySeconds>> exchanges;  ///< by exchange, rank
+  std::vector<QuantitySeconds> expected;
   std::int64_t steps() const { return static_cast<std::int64_t>(exchanges.size()) * 5; }
 };
 
@@ -80,7 +80,7 @@ std::vector<Recording> read(const std::string& path) {
     }
     auto& exchange = recordings.back().exchanges.emplace_back();
     for (int r = 0; r < recordings.back().ranks; ++r) {
-      Measured& measured = exchange.emplace_back();
+      QuantitySeconds& measured = exchange.emplace_back();
       for (double& seconds : measured) {
         words >> seconds;
         seconds *= 1e-6;

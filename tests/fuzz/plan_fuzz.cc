@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans: an error that says something, or a plan that verifies, whose text is the one that was read
 // and whose programs the replayer can take.
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <agpcs/plan.h>
@@ -29,10 +29,10 @@ void use(const Plan& plan) {
   fuzz::require(hosts_of_ranks(plan).size() == static_cast<std::size_t>(plan.rank_count()),
                 "every rank has a host");
   for (int rank = 0; rank < ranks; ++rank) {
-    const Result<FlatProgram> flat = flatten(plan, rank);
-    fuzz::require(flat.ok() || flat.status().code() == StatusCode::kInvalidInput,
+    const Result<ResolvedProgram> resolved = resolve(plan, rank);
+    fuzz::require(resolved.ok() || resolved.status().code() == StatusCode::kInvalidInput,
                   "a verified plan can be replayed or is too large",
-                  flat.ok() ? "" : flat.status().message());
+                  resolved.ok() ? "" : resolved.status().message());
   }
 }
 

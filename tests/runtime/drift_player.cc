@@ -25,7 +25,7 @@ double factor_in(const Injected& change, std::int64_t step) {
 }
 
 Plan drift_plan(const std::vector<int>& stages, double step_seconds,
-                const std::vector<Measured>& expected) {
+                const std::vector<QuantitySeconds>& expected) {
   TestPlan spec;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const int ranks = stages[s];
@@ -37,7 +37,7 @@ Plan drift_plan(const std::vector<int>& stages, double step_seconds,
   plan.expect = {{"step", step_seconds, "s"}};
   for (const PlanStage& stage : plan.stages) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      const Measured& of = expected[static_cast<std::size_t>(stage.ranks[i])];
+      const QuantitySeconds& of = expected[static_cast<std::size_t>(stage.ranks[i])];
       plan.expect.push_back({fmt::format("utilization {}", stage.devices[i]),
                              of[at(Quantity::kCompute)] / step_seconds, ""});
       plan.expect.push_back(
@@ -59,7 +59,7 @@ std::vector<Verdict> play(const Plan& plan, DriftDetector& detector, const Sourc
     expected.push_back(expectation_of(plan, static_cast<int>(r)));
   }
   std::vector<Verdict> verdicts;
-  std::vector<Measured> sums(ranks);
+  std::vector<QuantitySeconds> sums(ranks);
   std::int64_t summed = 0;
   for (std::int64_t step = first_step; step < steps; ++step) {
     if ((step + 1) % plan.training.statistics_every == 0 && summed > 0) {
@@ -76,7 +76,7 @@ std::vector<Verdict> play(const Plan& plan, DriftDetector& detector, const Sourc
       if (!told.empty()) verdicts.push_back({step, std::move(told)});
     }
     for (std::size_t r = 0; r < ranks; ++r) {
-      Measured measured = source(step, static_cast<int>(r));
+      QuantitySeconds measured = source(step, static_cast<int>(r));
       for (const Injected& change : changes) {
         if (change.rank >= 0 && change.rank != static_cast<int>(r)) continue;
         measured[at(change.quantity)] *= factor_in(change, step);

@@ -13,11 +13,11 @@
 
 namespace agpcs {
 
-/// Seconds by quantity.
-using Measured = std::array<double, kQuantityCount>;
+/// What a rank measured of a step, by quantity.
+using QuantitySeconds = std::array<double, kQuantityCount>;
 
 /// What a rank would measure in a step, without changes.
-using Source = std::function<Measured(std::int64_t step, int rank)>;
+using Source = std::function<QuantitySeconds(std::int64_t step, int rank)>;
 
 /// From step `from` to before `until`, `quantity` of `rank` takes `factor` times as long; from
 /// `from` to `ramp_until` the factor grows from 1, if that is later. rank -1: every rank.
@@ -38,7 +38,7 @@ struct Verdict {
 /// A plan of one stage a list of ranks in `stages`, with the figures in `expect` that detection
 /// needs: each rank's seconds as in `expected`, of a step of `step_seconds`.
 Plan drift_plan(const std::vector<int>& stages, double step_seconds,
-                const std::vector<Measured>& expected);
+                const std::vector<QuantitySeconds>& expected);
 
 /// As a training does it, until before step `steps`: the report of every
 /// `plan.training.statistics_every`-th step has what was measured since the last one, of the steps

@@ -21,25 +21,25 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr double kStep = 0.1;
-const Measured kUsual = {0.06, 0.02, 0.01};
+const QuantitySeconds kUsual = {0.06, 0.02, 0.01};
 
 Plan plan_of(const std::vector<int>& stages) {
   std::size_t ranks = 0;
   for (const int stage : stages) ranks += static_cast<std::size_t>(stage);
-  return drift_plan(stages, kStep, std::vector<Measured>(ranks, kUsual));
+  return drift_plan(stages, kStep, std::vector<QuantitySeconds>(ranks, kUsual));
 }
 
 /// Ranks 0 and 1 compute, rank 2 is idle.
 Plan plan_of_idle() { return make_plan({{{4, 4}, {0}}, {}, 1}); }
 
-Measured steady(std::int64_t, int) { return kUsual; }
+QuantitySeconds steady(std::int64_t, int) { return kUsual; }
 
 /// Up to `spread` of noise, evenly, on each figure; now and then one of 20 times.
 Source noise(std::uint64_t seed, double spread, double outliers = 0) {
   return [=](std::int64_t step, int rank) {
     Rng rng(seed * 1'000'003 + static_cast<std::uint64_t>(step) * 64 +
             static_cast<std::uint64_t>(rank));
-    Measured measured = kUsual;
+    QuantitySeconds measured = kUsual;
     for (double& seconds : measured) {
       seconds *= 1 + spread * (2 * rng.uniform() - 1);
       if (rng.uniform() < outliers) seconds *= 20;
@@ -329,7 +329,7 @@ TEST(DriftDetector, ASlowDriftIsFound) {
 }
 
 TEST(DriftDetector, ShortStepsNeedMoreOfThem) {
-  const Measured quick = {0.0006, 0.0002, 0.0001};
+  const QuantitySeconds quick = {0.0006, 0.0002, 0.0001};
   const Plan plan = drift_plan({2}, 0.001, {quick, quick});
   const auto source = [&](std::int64_t, int) { return quick; };
   EXPECT_EQ(told(plan, source, {{Quantity::kCompute, 1, 2.5, 1000, 1100}}, 3000), "")

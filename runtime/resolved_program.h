@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatProgram: one rank's program with everything resolved that can be: peers, tags, groups, and
-// what waits for what. A step is then a walk over arrays.
+// ResolvedProgram: one rank's program with everything resolved that can be: peers, tags, groups,
+// and what waits for what. A step is then a walk over arrays.
 #pragma once
 
 #include <agpcs/plan.h>
@@ -17,7 +17,7 @@
 namespace agpcs {
 
 /// A transfer of one instruction, with the tag that both ends derive from the plan.
-struct FlatTransfer {
+struct ResolvedTransfer {
   Transfer transfer;
   std::uint64_t tag = 0;
 };
@@ -25,7 +25,7 @@ struct FlatTransfer {
 /// Where there is no instruction.
 inline constexpr std::size_t kNoInstruction = static_cast<std::size_t>(-1);
 
-struct FlatInstruction {
+struct ResolvedInstruction {
   InstructionId id;
   std::string name;  ///< as the plan's text spells it, "recv c0 mb=3"
   /// Of a computation, by Stream: the last instruction there that it waits for.
@@ -33,15 +33,15 @@ struct FlatInstruction {
   /// Of a message or collective: how many computations are done once it has all that it waits for.
   /// An all_reduce needs its bucket's gradients besides, which come during the last backward.
   std::size_t release = 0;
-  std::vector<FlatTransfer> transfers;  ///< of sends and receives
+  std::vector<ResolvedTransfer> transfers;  ///< of sends and receives
   AllReduce algorithm = AllReduce::kRing;
   int flow = -1;      ///< of an all_reduce by `kFlow`: index into Plan::flows
   int group = 0;      ///< of all_reduce and report
   bool last = false;  ///< a backward: the step's last
 };
 
-struct FlatProgram {
-  std::vector<FlatInstruction> instructions;
+struct ResolvedProgram {
+  std::vector<ResolvedInstruction> instructions;
   /// By StreamKind: indices of its instructions in order.
   std::array<std::vector<std::size_t>, kStreamKindCount> streams;
   std::vector<std::size_t> all_reduces;  ///< by bucket of the plan; kNoInstruction: none of ours
@@ -57,6 +57,6 @@ std::vector<int> hosts_of_ranks(const Plan& plan);
 std::string device_of_rank(const Plan& plan, int rank);
 
 /// Needs: `plan` is verified and has `rank`. Errors: more tensors or micro-batches than tags exist.
-Result<FlatProgram> flatten(const Plan& plan, int rank);
+Result<ResolvedProgram> resolve(const Plan& plan, int rank);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/flat_program.h"
+#include "runtime/resolved_program.h"
 
 #include "ir/check.h"
 #include "ir/plan_lookup.h"
@@ -45,22 +45,22 @@ std::uint64_t tag_of(const InstructionId& id, bool gradient, int tensor) {
   return (tag << kMicroBatchBits) | static_cast<std::uint64_t>(id.micro_batch);
 }
 
-class Flattener {
+class Resolver {
  public:
-  Flattener(const Plan& plan, int rank)
+  Resolver(const Plan& plan, int rank)
       : plan_(plan), rank_(rank), stage_(plan.stage_of_rank(rank)) {}
 
-  Result<FlatProgram> run() {
+  Result<ResolvedProgram> run() {
     AGPCS_RETURN_IF_ERROR(check_tags());
     const Program& program = plan_.programs[static_cast<std::size_t>(stage_)];
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
       index_[key_of(program.instructions[i].id)] = i;
     }
-    flat_.all_reduces.assign(plan_.buckets.size(), kNoInstruction);
+    resolved_.all_reduces.assign(plan_.buckets.size(), kNoInstruction);
     for (const Instruction& instruction : program.instructions) add(instruction);
     mark_last_backward();
     find_releases(program);
-    return std::move(flat_);
+    return std::move(resolved_);
   }
 
  private:
@@ -85,38 +85,38 @@ class Flattener {
 
   void add(const Instruction& instruction) {
     const InstructionId& id = instruction.id;
-    const std::size_t index = flat_.instructions.size();
-    FlatInstruction& flat = flat_.instructions.emplace_back();
-    flat.id = id;
-    flat.name = spell(plan_, id);
-    if (stream_of(id.opcode) == StreamKind::kCompute) await(instruction.after, flat);
-    if (is_transfer(id.opcode)) flat.transfers = transfers_of(id);
-    flat.group = world_group(plan_);
+    const std::size_t index = resolved_.instructions.size();
+    ResolvedInstruction& resolved = resolved_.instructions.emplace_back();
+    resolved.id = id;
+    resolved.name = spell(plan_, id);
+    if (stream_of(id.opcode) == StreamKind::kCompute) await(instruction.after, resolved);
+    if (is_transfer(id.opcode)) resolved.transfers = transfers_of(id);
+    resolved.group = world_group(plan_);
     if (id.opcode == Opcode::kAllReduce) {
-      flat.group = stage_;
-      flat.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
-      flat.flow = plan_.buckets[static_cast<std::size_t>(id.object)].flow;
-      flat_.all_reduces[static_cast<std::size_t>(id.object)] = index;
+      resolved.group = stage_;
+      resolved.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
+      resolved.flow = plan_.buckets[static_cast<std::size_t>(id.object)].flow;
+      resolved_.all_reduces[static_cast<std::size_t>(id.object)] = index;
     }
-    flat_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
+    resolved_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
   }
 
   // Streams are in order: the last instruction of each stands for all before it. Computations are
   // done by the time that a later one has its turn.
-  void await(const std::vector<InstructionId>& after, FlatInstruction& flat) const {
+  void await(const std::vector<InstructionId>& after, ResolvedInstruction& resolved) const {
     for (const InstructionId& before : after) {
       const StreamKind kind = stream_of(before.opcode);
       if (kind == StreamKind::kCompute) continue;
-      std::size_t& last = flat.awaits[static_cast<std::size_t>(transport_stream(kind))];
+      std::size_t& last = resolved.awaits[static_cast<std::size_t>(transport_stream(kind))];
       const std::size_t index = index_of(before);
       if (last == kNoInstruction || index > last) last = index;
     }
   }
 
-  std::vector<FlatTransfer> transfers_of(const InstructionId& id) const {
+  std::vector<ResolvedTransfer> transfers_of(const InstructionId& id) const {
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];
-    std::vector<FlatTransfer> found;
+    std::vector<ResolvedTransfer> found;
     for (const Transfer& transfer : transfers(plan_, id.object, rank_)) {
       if (gradient && !cut.tensors[static_cast<std::size_t>(transfer.tensor)].gradient) continue;
       found.push_back({transfer, tag_of(id, gradient, transfer.tensor)});
@@ -125,9 +125,9 @@ class Flattener {
   }
 
   void mark_last_backward() {
-    const auto& compute = flat_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
+    const auto& compute = resolved_.streams[static_cast<std::size_t>(StreamKind::kCompute)];
     for (auto it = compute.rbegin(); it != compute.rend(); ++it) {
-      FlatInstruction& instruction = flat_.instructions[*it];
+      ResolvedInstruction& instruction = resolved_.instructions[*it];
       if (instruction.id.opcode != Opcode::kBackward) continue;
       instruction.last = true;
       return;
@@ -137,12 +137,12 @@ class Flattener {
   // A message or collective waits for computations and gradients alone, and for its predecessor in
   // its stream: the latest of them releases it. Programs list causes before effects.
   void find_releases(const Program& program) {
-    std::vector<std::size_t> done(flat_.instructions.size(),
+    std::vector<std::size_t> done(resolved_.instructions.size(),
                                   0);  // computations, when i is released
     std::array<std::size_t, kStreamKindCount> stream_so_far{};
     std::size_t computed = 0, before_last_backward = 0;
-    for (std::size_t i = 0; i < flat_.instructions.size(); ++i) {
-      FlatInstruction& instruction = flat_.instructions[i];
+    for (std::size_t i = 0; i < resolved_.instructions.size(); ++i) {
+      ResolvedInstruction& instruction = resolved_.instructions[i];
       const StreamKind stream = stream_of(instruction.id.opcode);
       if (stream == StreamKind::kCompute) {
         if (instruction.last) before_last_backward = computed;
@@ -161,7 +161,7 @@ class Flattener {
   const Plan& plan_;
   const int rank_, stage_;
   std::map<Key, std::size_t> index_;
-  FlatProgram flat_;
+  ResolvedProgram resolved_;
 };
 
 }  // namespace
@@ -202,6 +202,6 @@ std::vector<int> hosts_of_ranks(const Plan& plan) {
   return hosts;
 }
 
-Result<FlatProgram> flatten(const Plan& plan, int rank) { return Flattener(plan, rank).run(); }
+Result<ResolvedProgram> resolve(const Plan& plan, int rank) { return Resolver(plan, rank).run(); }
 
 }  // namespace agpcs
