@@ -13,14 +13,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sstream>
+#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -188,6 +191,57 @@ Result<std::string> read_file(const std::string& path) {
   return std::move(text).str();
 }
 
+namespace {
+
+std::error_code last_error() { return {errno, std::generic_category()}; }
+
+std::error_code write_and_close(int file, std::string_view text) {
+  std::error_code error;
+  while (!error && !text.empty()) {
+    const ssize_t count = ::write(file, text.data(), text.size());
+    if (count > 0) {
+      text.remove_prefix(static_cast<std::size_t>(count));
+    } else if (count == 0 || errno != EINTR) {
+      error = count == 0 ? std::make_error_code(std::errc::io_error) : last_error();
+    }
+  }
+  if (::close(file) != 0 && !error) error = last_error();
+  return error;
+}
+
+// Writes to what is there and is no file, such as /dev/null or a pipe.
+std::error_code write_into(const std::string& path, std::string_view text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  return file < 0 ? last_error() : write_and_close(file, text);
+}
+
+// Makes a file beside it, which takes its name. Nobody can know the file's name before, and put
+// something of theirs there.
+std::error_code replace_file(const std::string& path, std::string_view text) {
+  std::error_code error;
+  std::string written;
+  do {
+    std::uint32_t number = 0;
+    if (getrandom(&number, sizeof number, 0) < 0) return last_error();
+    written = fmt::format("{}.{:08x}.tmp", path, number);
+    error = write_new_file(written, text);
+  } while (error == std::errc::file_exists);
+  if (error || std::rename(written.c_str(), path.c_str()) == 0) return error;
+  error = last_error();
+  ::unlink(written.c_str());
+  return error;
+}
+
+}  // namespace
+
+std::error_code write_new_file(const std::string& path, std::string_view text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return last_error();
+  const std::error_code error = write_and_close(file, text);
+  if (error) ::unlink(path.c_str());
+  return error;
+}
+
 Status write_file(const std::string& path, std::string_view text, Console console) {
   if (path == "-") {
     console.out << text;
@@ -196,19 +250,13 @@ Status write_file(const std::string& path, std::string_view text, Console consol
   namespace fs = std::filesystem;
   std::error_code none;  // where a path cannot be looked at, opening it says why
   const fs::file_status status = fs::status(path, none);
-  const bool special = fs::exists(status) && !fs::is_regular_file(status);  // /dev/null, a pipe
   const fs::path link_end = fs::is_symlink(path, none) ? fs::canonical(path, none) : fs::path();
-  const std::string target = link_end.empty() ? path : link_end.string();
-  const std::string written = special ? path : fmt::format("{}.{}.tmp", target, getpid());
-  errno = 0;
-  std::ofstream file(written, std::ios::binary);
-  file << text;
-  file.close();
-  const bool ok = file && (special || std::rename(written.c_str(), target.c_str()) == 0);
-  if (ok) return {};
-  Status error = file_error(path, "written");
-  if (!special) std::remove(written.c_str());
-  return error;
+  const bool special = fs::exists(status) && !fs::is_regular_file(status);
+  const std::error_code error =
+      special ? write_into(path, text)
+              : replace_file(link_end.empty() ? path : link_end.string(), text);
+  if (!error) return {};
+  return invalid_input(fmt::format("{}: error: cannot be written: {}", path, error.message()));
 }
 
 Result<Plan> read_plan(const std::string& path) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,9 @@ class Progress {
 
 /// The bytes of a file; "-" is standard input. kInvalidInput names the file and the reason.
 Result<std::string> read_file(const std::string& path);
+/// Makes a file that was not there, whole or not at all. std::errc::file_exists: there is something
+/// by that name, be it a symbolic link to nowhere, and it is left as it is.
+std::error_code write_new_file(const std::string& path, std::string_view text);
 /// Replaces a file as a whole: readers see the old or the new one. "-" is `console.out`; what is no
 /// file, such as /dev/null, is written to, and a symbolic link is followed.
 Status write_file(const std::string& path, std::string_view text, Console console);

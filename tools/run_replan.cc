@@ -2,15 +2,12 @@
 #include "tools/run_replan.h"
 
 #include "tools/calibrated_cluster.h"
+#include "tools/common.h"
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 namespace agpcs {
@@ -22,22 +19,12 @@ Status about(const std::string& path, const Status& status) {
   return named ? status : Status(status.code(), path + ": error: " + status.message());
 }
 
-/// Makes a file that was not there, whole or not at all. False: it is there.
+/// As `write_new_file`. False: it is there.
 Result<bool> write_new(const std::string& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0 && errno == EEXIST) return false;
-  std::size_t done = 0;
-  while (file >= 0 && done < text.size()) {
-    const auto count = write(file, text.data() + done, text.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    done += static_cast<std::size_t>(count);
-  }
-  const int why = errno;
-  const bool closed = file >= 0 && close(file) == 0;
-  if (closed && done == text.size()) return true;
-  if (file >= 0) unlink(path.c_str());
-  return invalid_input(fmt::format("{}: cannot be written: {}", path, std::strerror(why)));
+  const std::error_code error = write_new_file(path, text);
+  if (error == std::errc::file_exists) return false;
+  if (!error) return true;
+  return invalid_input(fmt::format("{}: cannot be written: {}", path, error.message()));
 }
 
 constexpr int kMostNames = 1000;

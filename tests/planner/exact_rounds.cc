@@ -247,9 +247,10 @@ bool have_sat_solver() { return std::system("command -v cadical > /dev/null 2>&1
 std::optional<bool> gathers_within(const Topology& topology, int rounds, int seconds) {
   const auto hops = all_hops(topology, 600);
   if (!hops) return std::nullopt;
-  const std::string path = fmt::format("{}/all_gather.{}.cnf", P_tmpdir, getpid());
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return std::nullopt;
+  std::string path = P_tmpdir "/all_gather.XXXXXX";
+  const int made = mkstemp(path.data());
+  if (made < 0) return std::nullopt;
+  std::FILE* file = fdopen(made, "w");
   std::fputs(Clauses(topology, *hops, rounds).text().c_str(), file);
   std::fclose(file);
   const int status =

@@ -4,6 +4,8 @@
 #include "ir/check.h"
 #include "tools/interrupt.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,7 +19,9 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -74,6 +78,84 @@ TEST_F(WriteFile, WritesToAPipeInsteadOfReplacingIt) {
   EXPECT_EQ(read(reader, text, sizeof text), 4);
   EXPECT_STREQ(text, "plan");
   close(reader);
+}
+
+/// Under the name that a former version wrote to first: of the file and of the process.
+TEST_F(WriteFile, LeavesAloneWhatAnotherUserPutInItsWay) {
+  std::ofstream(path("theirs")) << "theirs";
+  const std::string planted = fmt::format("a.plan.{}.tmp", getpid());
+  fs::create_symlink("theirs", path(planted));
+  EXPECT_EQ(write("a.plan", "plan"), "");
+  EXPECT_EQ(contents(path("theirs")), "theirs");
+  EXPECT_TRUE(fs::is_symlink(path(planted)));
+  EXPECT_FALSE(fs::is_symlink(path("a.plan")));
+  EXPECT_EQ(contents(path("a.plan")), "plan");
+
+  fs::remove(path(planted));
+  std::ofstream(path(planted)) << "theirs";
+  EXPECT_EQ(write("a.plan", "new"), "");
+  EXPECT_EQ(contents(path(planted)), "theirs");
+  EXPECT_EQ(contents(path("a.plan")), "new");
+}
+
+/// The names under which files appeared in a folder, in order.
+class Watch {
+ public:
+  explicit Watch(const std::string& folder) : events_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    AGPCS_CHECK(inotify_add_watch(events_, folder.c_str(), IN_CREATE) >= 0, "no watch");
+  }
+  ~Watch() { close(events_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  std::vector<std::string> created() const {
+    alignas(inotify_event) char buffer[4096];
+    const ssize_t size = read(events_, buffer, sizeof buffer);
+    std::vector<std::string> names;
+    for (ssize_t at = 0; at < size;) {
+      const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+      names.emplace_back(event->name);
+      at += static_cast<ssize_t>(sizeof *event + event->len);
+    }
+    return names;
+  }
+
+ private:
+  int events_;
+};
+
+TEST_F(WriteFile, WritesFirstUnderANameThatNobodyCanKnow) {
+  const Watch watch(folder_);
+  EXPECT_EQ(write("a.plan", "one"), "");
+  EXPECT_EQ(write("a.plan", "two"), "");
+  const std::vector<std::string> names = watch.created();
+  ASSERT_EQ(names.size(), 2U);
+  for (const std::string& name : names) {
+    EXPECT_THAT(name, ::testing::ContainsRegex("^a\\.plan\\.[0-9a-f]{8}\\.tmp$"));
+  }
+  EXPECT_NE(names[0], names[1]);
+}
+
+TEST_F(WriteFile, TakesItsPermissionsFromTheUmask) {
+  const mode_t before = umask(027);
+  EXPECT_EQ(write("a.plan", "plan"), "");
+  umask(before);
+  EXPECT_EQ(static_cast<int>(fs::status(path("a.plan")).permissions()), 0640);
+}
+
+TEST_F(WriteFile, LeavesNothingWhereTheFileCannotTakeItsName) {
+  const std::string name(250, 'a');  // with a suffix it is too long
+  EXPECT_EQ(write(name, "plan"), path(name) + ": error: cannot be written: File name too long");
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(WriteFile, MakesANewFileOnlyWhereThereIsNone) {
+  fs::create_symlink("nowhere", path("link"));
+  EXPECT_EQ(write_new_file(path("link"), "new"), std::errc::file_exists);
+  EXPECT_FALSE(fs::exists(path("nowhere")));
+  EXPECT_EQ(write_new_file(path("file"), "one"), std::error_code());
+  EXPECT_EQ(write_new_file(path("file"), "two"), std::errc::file_exists);
+  EXPECT_EQ(contents(path("file")), "one");
 }
 
 TEST_F(WriteFile, SaysWhyItCannot) {
