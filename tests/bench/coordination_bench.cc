@@ -12,6 +12,7 @@
 #include "tests/bench/chart.h"
 #include "tests/bench/coordination_costs.h"
 #include "tests/bench/coordination_model.h"
+#include "tests/bench/mistakes.h"
 
 #include <fmt/format.h>
 
@@ -360,10 +361,10 @@ void Bench::print_breakdown(const ControlCosts& costs) {
 
 void Bench::write(const std::string& name, const std::string& chart) const {
   if (charts_.empty()) return;
-  const std::filesystem::path path = std::filesystem::path(charts_) / name;
-  std::ofstream file(path);
+  const std::string path = std::filesystem::path(charts_) / name;
+  std::ofstream file = bench::open_for_results(path);
   file << chart;
-  AGPCS_CHECK(file.good(), "cannot write {}", path.string());
+  bench::close_results(file, path);
 }
 
 void Bench::run() {
@@ -398,6 +399,7 @@ int main_of(const std::vector<std::string>& words) {
     }
     (words[i] == "--model" ? model : charts) = words[i + 1];
   }
+  if (!charts.empty()) bench::need_folder(charts);
   if (!std::filesystem::exists(model)) {
     fmt::print("coordination_bench: there is no {}: nothing simulated\n", model);
     return 0;

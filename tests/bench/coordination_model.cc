@@ -6,6 +6,7 @@
 #include "frontend/import_onnx.h"
 #include "ir/check.h"
 #include "ir/training_graph.h"
+#include "tests/bench/mistakes.h"
 #include "tests/builders.h"
 
 #include <fmt/format.h>
@@ -47,8 +48,10 @@ double ring_between(int hosts, std::int64_t bytes) {
 }  // namespace
 
 ModelGradients gradients_of_model(const std::string& path, std::int64_t samples) {
+  Result<Imported> imported = import_onnx(path);
+  if (!imported.ok()) bench::end_with(imported.status().message());
   Loss loss;
-  Graph graph = need(attach_loss(need(import_onnx(path)).graph, loss));
+  Graph graph = need(attach_loss(std::move(imported->graph), loss));
   graph = need(derive_backward(std::move(graph)));
   Training training;
   training.batch = samples;

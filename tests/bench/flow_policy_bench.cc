@@ -11,6 +11,7 @@
 // the policy too.
 #include "planner/flow_bound.h"
 #include "planner/flow_policy.h"
+#include "tests/bench/mistakes.h"
 #include "tests/bench/unseen_topologies.h"
 
 #include <fmt/format.h>
@@ -197,7 +198,8 @@ void print_families(const std::vector<Contender>& all, const std::vector<Row>& r
 
 void bench_unseen(const Settings& settings) {
   const std::vector<Contender> all = contenders(settings.policy, true);
-  std::ofstream csv(settings.csv);
+  std::ofstream csv;  // what is written to it goes nowhere while it is not open
+  if (!settings.csv.empty()) csv = bench::open_for_results(settings.csv);
   csv << "topology,family,bound";
   for (const Contender& contender : all) csv << ',' << contender.name << ",seconds";
   csv << '\n';
@@ -211,6 +213,7 @@ void bench_unseen(const Settings& settings) {
       csv << ',' << row.rounds[c] << ',' << row.seconds[c];
     csv << std::endl;
   }
+  if (!settings.csv.empty()) bench::close_results(csv, settings.csv);
   print_contenders(all, rows);
   print_families(all, rows);
 }

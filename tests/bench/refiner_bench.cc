@@ -10,6 +10,7 @@
 #include "planner/problem_generator.h"
 #include "planner/refiner.h"
 #include "planner/strategy_search.h"
+#include "tests/bench/mistakes.h"
 #include "tests/bench/unseen_problems.h"
 
 #include <fmt/format.h>
@@ -73,10 +74,12 @@ Settings settings_of(int argc, char** argv) {
       settings.budgets.clear();
       for (const std::string& item : items_of(value)) settings.budgets.push_back(std::stoll(item));
     } else {
-      AGPCS_CHECK(false, "unknown option '{}'", key);
+      bench::end_with(fmt::format("refiner_bench: error: unknown option '{}'", key));
     }
   }
-  AGPCS_CHECK(argc % 2 == 1, "'{}' has no value", argv[argc - 1]);
+  if (argc % 2 == 0) {
+    bench::end_with(fmt::format("refiner_bench: error: '{}' has no value", argv[argc - 1]));
+  }
   return settings;
 }
 
@@ -175,20 +178,20 @@ void print_summary(const std::vector<Costs>& all, const Settings& settings) {
   }
 }
 
-void write_csv(const std::string& file, const std::vector<std::string>& titles,
+void write_csv(std::ofstream& out, const std::vector<std::string>& titles,
                const std::vector<Costs>& all) {
-  std::ofstream out(file);
   out << "problem,refiner,budget,cost\n";
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const auto& [key, cost] : all[i]) {
       out << fmt::format("{},{},{},{}\n", titles[i], key.first, key.second, cost);
     }
   }
-  AGPCS_CHECK(out.good(), "cannot write {}", file);
 }
 
 int bench_main(int argc, char** argv) {
   const Settings settings = settings_of(argc, argv);
+  std::ofstream csv;
+  if (!settings.csv.empty()) csv = bench::open_for_results(settings.csv);
   std::vector<std::string> titles;
   std::vector<Costs> all;
   print_head(settings);
@@ -206,7 +209,10 @@ int bench_main(int argc, char** argv) {
     print_row(titles.back(), settings, all.back());
   }
   print_summary(all, settings);
-  if (!settings.csv.empty()) write_csv(settings.csv, titles, all);
+  if (!settings.csv.empty()) {
+    write_csv(csv, titles, all);
+    bench::close_results(csv, settings.csv);
+  }
   return 0;
 }
 

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of what the test bed computes; nothing is set up."""
 
+import argparse
 import pathlib
+import tempfile
 import unittest
 
 import cases
@@ -125,6 +127,16 @@ class Cases(unittest.TestCase):
             self.assertIsNone(planned.layout)
             self.assertEqual(equal.layout.count(":1"), len(clusters.devices(equal.cluster)))
         self.assertEqual(len(cases.chosen(["mixed-4/cnn/*"], found)), 2)
+
+    def test_results_go_to_a_file_that_can_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(testbed.results_file(f"{folder}/a.json"), pathlib.Path(folder, "a.json"))
+            for path, why in ((folder, f"'{folder}' is a folder, not a file"),
+                              (f"{folder}/no/a.json", f"'{folder}/no/a.json' cannot be written: there is no folder "
+                                                      f"'{folder}/no'")):
+                with self.assertRaises(argparse.ArgumentTypeError) as raised:
+                    testbed.results_file(path)
+                self.assertEqual(str(raised.exception), why)
 
     def test_quick_cases_exist(self):
         self.assertEqual(len(cases.chosen(cases.QUICK)), len(cases.QUICK))

@@ -36,6 +36,16 @@ SKIPPED = 77
 CANNOT_BE_NOISE = 2.0  # by what factor a prediction may be off before --quick fails
 
 
+def results_file(text):
+    """The path of a file that can be written when all is measured, an hour from now."""
+    path = pathlib.Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"'{path}' is a folder, not a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"'{path}' cannot be written: there is no folder '{path.parent}'")
+    return path
+
+
 def add_measuring(parser, seconds, rounds):
     """Options of the commands that measure, with their defaults."""
     parser.add_argument("cases", nargs="*", help="names or patterns: 'uneven-4/*'; all without")
@@ -48,7 +58,7 @@ def add_measuring(parser, seconds, rounds):
     parser.add_argument("--profile-seconds", type=float, default=40.0,
                         help="of operators, about, and half of that of messages (default: %(default)g)")
     parser.add_argument("--datasheet", action="store_true", help="do not profile: predict from datasheet figures")
-    parser.add_argument("--json", type=pathlib.Path, help="write all results to this file")
+    parser.add_argument("--json", type=results_file, help="write all results to this file")
 
 
 def parse(words):
@@ -73,7 +83,7 @@ def parse(words):
                         help="of operators, about, and half of that of messages (default: %(default)g)")
     drifts.add_argument("--flap-seconds", type=float, default=600.0,
                         help="of a speed that changes every 30 s; 0: not at all (default: %(default)g)")
-    drifts.add_argument("--json", type=pathlib.Path, help="write all results to this file")
+    drifts.add_argument("--json", type=results_file, help="write all results to this file")
     beds = [name for name, cluster in cases.CLUSTERS.items() if not cluster.local]
     for name, does in (("verify", "measure the machines' speeds and links"), ("up", "keep machines until stopped")):
         commands.add_parser(name, help=does).add_argument("cluster", nargs="?", default="uneven-4", choices=beds)

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes of whoever calls a benchmark: a message and exit code 1, as of the commands. (A failed
+// AGPCS_CHECK is a mistake of ours.)
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+namespace agpcs::bench {
+
+[[noreturn]] inline void end_with(const std::string& message) {
+  fmt::print(stderr, "{}\n", message);
+  std::exit(1);
+}
+
+[[noreturn]] inline void end_unwritten(const std::string& path) {
+  const std::error_code why(errno != 0 ? errno : EIO, std::generic_category());
+  end_with(fmt::format("{}: error: cannot be written: {}", path, why.message()));
+}
+
+/// A file that is written at the end of a long run: opened before it, so that it can be.
+inline std::ofstream open_for_results(const std::string& path) {
+  errno = 0;
+  std::ofstream file(path);
+  if (!file) end_unwritten(path);
+  return file;
+}
+
+/// Ends the benchmark where not all of it could be written.
+inline void close_results(std::ofstream& file, const std::string& path) {
+  errno = 0;
+  file.close();
+  if (!file) end_unwritten(path);
+}
+
+/// Ends the benchmark where `path` is no folder, before results of a long run are to go there.
+inline void need_folder(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return;
+  end_with(fmt::format("{0}: error: not a folder\n  hint: make it first: mkdir -p {0}", path));
+}
+
+}  // namespace agpcs::bench

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what benchmarks say to a wrong call, before they measure anything. $AGPCS_BENCH_DIR has them."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+BENCHES = pathlib.Path(os.environ["AGPCS_BENCH_DIR"])
+
+
+class Mistakes(unittest.TestCase):
+    def assert_refused(self, words, message):
+        done = subprocess.run([BENCHES / words[0], *words[1:]], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", message + "\n"))
+
+    def test_a_folder_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in (f"{folder}/no", __file__):
+                self.assert_refused(["coordination_bench", "--charts", path],
+                                    f"{path}: error: not a folder\n  hint: make it first: mkdir -p {path}")
+            for bench in ("refiner_bench", "flow_policy_bench"):
+                self.assert_refused([bench, "--csv", f"{folder}/no/a.csv"],
+                                    f"{folder}/no/a.csv: error: cannot be written: No such file or directory")
+
+    def test_a_model_that_is_none(self):
+        folder = os.path.dirname(__file__)
+        done = subprocess.run([BENCHES / "coordination_bench", "--model", folder], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertTrue(done.stderr.startswith(f"{folder}: error: "), done.stderr)
+
+    def test_options_that_are_none(self):
+        self.assert_refused(["refiner_bench", "--budget", "500"], "refiner_bench: error: unknown option '--budget'")
+        self.assert_refused(["refiner_bench", "--budgets"], "refiner_bench: error: '--budgets' has no value")
+
+
+if __name__ == "__main__":
+    unittest.main()
