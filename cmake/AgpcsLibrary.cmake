@@ -170,7 +170,7 @@ function(agpcs_test name)
     target_compile_definitions(${name} PRIVATE
       AGPCS_BIN_DIR="${PROJECT_BINARY_DIR}/bin" AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
 endfunction()
 

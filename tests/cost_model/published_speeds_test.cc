@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 
 namespace agpcs {
@@ -19,6 +20,10 @@ struct Published {
   std::int64_t batch;
   double images_per_second;
 };
+
+void PrintTo(const Published& of, std::ostream* out) {  // NOLINT: GoogleTest names it
+  *out << of.device << "_" << of.precision;
+}
 
 class PublishedSpeed : public ::testing::TestWithParam<Published> {};
 
@@ -43,9 +48,7 @@ INSTANTIATE_TEST_SUITE_P(CostTable, PublishedSpeed,
                                            Published{"v100", kV100, "fp16", 256, 1200},
                                            Published{"a100", kA100, "tf32", 256, 938},
                                            Published{"a100", kA100, "fp16", 256, 2470}),
-                         [](const auto& test) {
-                           return std::string(test.param.device) + "_" + test.param.precision;
-                         });
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace agpcs

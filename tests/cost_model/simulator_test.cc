@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -73,6 +74,10 @@ struct PipelineCase {
   const char* schedule;
 };
 
+void PrintTo(const PipelineCase& of, std::ostream* out) {  // NOLINT: GoogleTest names it
+  *out << of.schedule << '_' << of.p << "_stages_" << of.m << "_micro_batches";
+}
+
 class EqualPipeline : public ::testing::TestWithParam<PipelineCase> {};
 
 // The makespan of a pipeline of p equal stages and m micro-batches (GPipe, Huang et al. 2019;
@@ -93,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(Simulator, EqualPipeline,
                                            PipelineCase{2, 4, "1f1b"}, PipelineCase{3, 8, "1f1b"},
                                            PipelineCase{4, 4, "1f1b"}, PipelineCase{4, 16, "1f1b"},
                                            PipelineCase{2, 4, "gpipe"},
-                                           PipelineCase{4, 6, "gpipe"}));
+                                           PipelineCase{4, 6, "gpipe"}),
+                         ::testing::PrintToStringParamName());
 
 TEST(Simulator, SendAndReceiveTakeTheLoneTransferTogether) {
   const Step step = pipeline(2, 1, "1f1b", " bandwidth=1e9 latency=2e-6\n");

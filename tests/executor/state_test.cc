@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct Optimization {
   const char* name;
   Optimizer optimizer;
 };
+
+void PrintTo(const Optimization& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 Optimizer optimizer_of(const std::string& kind, double momentum) {
   Optimizer optimizer;

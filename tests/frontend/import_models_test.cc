@@ -51,6 +51,10 @@ TEST_P(ImportModels, GiveTheSameTextEachTime) {
   EXPECT_EQ(print_graph(once->graph), print_graph(twice->graph));
 }
 
+std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
+  return std::filesystem::path(info.param.path).stem().string();
+}
+
 // ResNet-50, VGG-19, SqueezeNet 1.1 and GoogLeNet have these counts in their publications' models,
 // Inception-v3 (with its auxiliary head) and BERT-base as exported.
 INSTANTIATE_TEST_SUITE_P(
@@ -58,13 +62,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"samples/models/resnet50.onnx", 175, 25557032, "4 1000 "},
                       Case{"samples/models/inception_v3.onnx", 330, 27161264, "4 1000 "},
                       Case{"samples/models/bert_base.onnx", 533, 109483778, "4 2 "},
-                      Case{"samples/models/small_cnn.onnxtxt", 8, 5418, "4 10 "}));
+                      Case{"samples/models/small_cnn.onnxtxt", 8, 5418, "4 10 "}),
+    name_of_case);
 INSTANTIATE_TEST_SUITE_P(
     Light, ImportModels,
     ::testing::Values(Case{"../shared/models/light_resnet50.onnx", 176, 25557032, "4 1000 "},
                       Case{"../shared/models/light_vgg19.onnx", 46, 143667240, "4 1000 "},
                       Case{"../shared/models/light_squeezenet.onnx", 66, 1235496, "4 1000 1 1 "},
-                      Case{"../shared/models/light_inception_v1.onnx", 144, 6998552, "4 1000 "}));
+                      Case{"../shared/models/light_inception_v1.onnx", 144, 6998552, "4 1000 "}),
+    name_of_case);
 
 TEST(ImportBert, KeepsNothingOfItsShapeArithmetic) {
   const auto imported = import_onnx("samples/models/bert_base.onnx");

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,8 @@ struct Fault {
   std::function<void(Graph&)> make;
   const char* message;
 };
+
+void PrintTo(const Fault& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 class VerifyGraphRefuses : public ::testing::TestWithParam<Fault> {};
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <string>
 
 namespace agpcs {
@@ -51,6 +52,8 @@ struct Fault {
   std::function<void(Case&)> make;
   const char* message;
 };
+
+void PrintTo(const Fault& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 class VerifyStrategyRefuses : public ::testing::TestWithParam<Fault> {};
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,6 +93,8 @@ struct Case {
   std::int64_t bucket_bytes;
   std::optional<DType> wire_type = {};
 };
+
+void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 constexpr Case kCases[] = {
     {"chain", [] { return chain(12); }, [] { return fast_and_slow(); }, 48, 25'000'000},

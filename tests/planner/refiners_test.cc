@@ -7,9 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <ostream>
 #include <string>
 
 namespace agpcs {
+
+static void PrintTo(const RefinerEntry& entry, std::ostream* out) {  // NOLINT: GoogleTest names it
+  *out << entry.name;
+}
+
 namespace {
 
 using testing::HasSubstr;

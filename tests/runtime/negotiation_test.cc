@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ struct Case {
   int steps = 1;
   bool warm = false;  ///< after a step in which all came at once
 };
+
+void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 /// One rank: the machine under test, and what its driver knows.
 struct ModelRank {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ struct Case {
   /// Ranks whose calls of `submit` are seen in two halves, between which others act.
   std::array<bool, 3> halves = {};
 };
+
+void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
 const std::vector<Submit> kAll = {{0}, {1}, {2}, {3}};
 const std::vector<std::vector<int>> kAlone = {{0}, {1}, {2}, {3}};

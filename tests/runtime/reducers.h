@@ -44,6 +44,8 @@ inline std::string spell(const How& way) {
   return way.coordination == Coordination::kPlanned || !way.grouped ? text : "Grouped" + text;
 }
 
+inline void PrintTo(const How& way, std::ostream* out) { *out << spell(way); }  // NOLINT
+
 inline const std::vector<How> kWays = {{Coordination::kPlanned, true},
                                        {Coordination::kCoordinator, false},
                                        {Coordination::kCoordinator, true},
