@@ -73,11 +73,14 @@ function(agpcs_check_arrows name folder)
   endforeach()
 endfunction()
 
-# What every target of ours has in common: language, warnings, sanitizers, fmt (AGPCS_CHECK uses it), dependencies.
+# What every target of ours has in common: language, warnings, sanitizers, fmt (AGPCS_CHECK uses it), dependencies, and
+# where the loader looks for shared libraries: in the folders that they were linked from, installed or not. (A RUNPATH
+# that is to be replaced at installation is padded with ':', and an empty element of it is the current folder.)
 function(agpcs_target_defaults target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "VISIBILITY" "DEPS;PRIVATE_DEPS")
   set_target_properties(${target} PROPERTIES
-    CXX_EXTENSIONS OFF CXX_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON)
+    CXX_EXTENSIONS OFF CXX_STANDARD_REQUIRED ON POSITION_INDEPENDENT_CODE ON
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   target_compile_features(${target} PRIVATE cxx_std_20)
   # A compiler that fuses a multiply and an add where the processor can would round costs, and so decide, otherwise there.
   target_compile_options(${target} PRIVATE -ffp-contract=off)
@@ -89,6 +92,22 @@ function(agpcs_target_defaults target)
   if("Torch::Torch" IN_LIST arg_PRIVATE_DEPS)
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE agpcs_heavy)
   endif()
+endfunction()
+
+# agpcs_search_in_tree(<file>...)
+#
+# Lets binaries look for shared libraries in the folders of those files that lie in this source tree, as a LibTorch in .venv
+# does: CMake itself takes only folders outside of it. To be called before the targets are declared.
+function(agpcs_search_in_tree)
+  foreach(file IN LISTS ARGN)
+    cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${file}" NORMALIZE in_tree)
+    if(in_tree)
+      cmake_path(GET file PARENT_PATH folder)
+      list(APPEND CMAKE_INSTALL_RPATH "${folder}")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES CMAKE_INSTALL_RPATH)
+  set(CMAKE_INSTALL_RPATH "${CMAKE_INSTALL_RPATH}" PARENT_SCOPE)
 endfunction()
 
 # agpcs_library(<name> [FOLDER <folder>] [INSTALL] SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...])
@@ -128,8 +147,7 @@ function(agpcs_tool name)
   agpcs_reject_unknown("agpcs_tool(${name})" ${arg_UNPARSED_ARGUMENTS})
   agpcs_check_arrows(${name} tools ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin" INSTALL_RPATH_USE_LINK_PATH ON)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS} PRIVATE_DEPS ${arg_PRIVATE_DEPS})
   install(TARGETS ${name} RUNTIME COMPONENT commands)
@@ -170,7 +188,8 @@ function(agpcs_test name)
     target_compile_definitions(${name} PRIVATE
       AGPCS_BIN_DIR="${PROJECT_BINARY_DIR}/bin" AGPCS_TORCH_PYTHON="${AGPCS_TORCH_PYTHON}")
   endif()
-  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
 endfunction()
 

@@ -10,8 +10,7 @@ if(AGPCS_HAS_TORCH)
   agpcs_target_defaults(agpcs_dqn_plugin VISIBILITY PRIVATE DEPS planner_dqn)
   # In the build folder it lies to the programs as it does where it is installed.
   set_target_properties(agpcs_dqn_plugin PROPERTIES
-    OUTPUT_NAME agpcs_dqn LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/agpcs"
-    INSTALL_RPATH_USE_LINK_PATH ON)
+    OUTPUT_NAME agpcs_dqn LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/agpcs")
   target_link_options(agpcs_dqn_plugin PRIVATE -Wl,--exclude-libs,ALL)
   install(TARGETS agpcs_dqn_plugin LIBRARY DESTINATION lib/agpcs COMPONENT commands)
 endif()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes the Debian packages, unpacks them side by side, and plans with the command and the Python package that are in them.
+# Makes the Debian packages, unpacks them side by side, reads where their binaries look for shared libraries, and plans with
+# the command and the Python package that are in them.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -21,6 +22,9 @@ foreach(package agpcs libagpcs-dev python3-agpcs)
     message(SEND_ERROR "${package} depends on '${depends}', not on libfmt")
   endif()
 endforeach()
+
+run("${PYTHON}" "${SOURCE_DIR}/tests/check_rpaths.py" --readelf "${READELF}"
+  --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
 
 set(usr "${WORK_DIR}/root/usr")
 set(model "${SOURCE_DIR}/samples/models/resnet50.onnx")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the build into a folder of its own, builds samples/ against that package, and runs the samples.
+# Installs the build into a folder of its own, builds samples/ against that package, runs the samples, and reads where all
+# these binaries look for shared libraries.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -12,6 +13,8 @@ run("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${SOURCE_DIR}/samples" -B "${WORK_D
   -D "CMAKE_PREFIX_PATH=${WORK_DIR}/prefix" -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}"
   -D "CMAKE_BUILD_TYPE=${BUILD_TYPE}" -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
+run("${PYTHON}" "${SOURCE_DIR}/tests/check_rpaths.py" --readelf "${READELF}"
+  --not-in "${BUILD_DIR}" "${WORK_DIR}/prefix" "${WORK_DIR}/build")
 
 # Runs a sample on its plan and checks what it prints.
 function(expect_output sample expected)
