@@ -4,6 +4,7 @@
 #include "ir/check.h"
 #include "planner/dqn_replay.h"
 #include "planner/torch_perceptron.h"
+#include "planner/untrained_network.h"
 
 #include <torch/torch.h>
 
@@ -23,36 +24,6 @@ constexpr double kMostGradient = 1;  // norm; gradients are clipped to it
 // A feature counts as 1 where it is as large as 9 of 10 of its values that are not 0.
 constexpr double kScaleQuantile = 0.9;
 constexpr float kLeastScale = 0.25F, kMostScale = 20;
-
-/// Uniform in +-1 / sqrt(inputs), as LibTorch's own linear layers begin.
-std::vector<float> random_weights(std::size_t count, int inputs, Rng& rng) {
-  const double bound = 1 / std::sqrt(static_cast<double>(inputs));
-  std::vector<float> weights(count);
-  for (float& w : weights) w = static_cast<float>(bound * (2 * rng.uniform() - 1));
-  return weights;
-}
-
-QNetwork random_network(int units, int guess, Rng rng) {
-  const auto count = static_cast<std::size_t>(units);
-  QNetwork network;
-  network.mean.assign(kFeatureCount, 0);
-  network.scale.assign(kFeatureCount, 1);
-  network.hidden = random_weights(count * kFeatureCount, kFeatureCount, rng);
-  network.bias = random_weights(count, kFeatureCount, rng);
-  network.output = random_weights(count, units, rng);
-  network.output_bias = random_weights(1, units, rng).front();
-  if (guess < 0) return network;
-  network.output.assign(count, 0);
-  network.output_bias = 0;
-  for (std::size_t unit = 0; unit < 2; ++unit) {  // Q = max(0, -f) - max(0, f)
-    const auto row = network.hidden.begin() + static_cast<std::ptrdiff_t>(unit * kFeatureCount);
-    std::fill_n(row, kFeatureCount, 0.0F);
-    network.hidden[unit * kFeatureCount + static_cast<std::size_t>(guess)] = unit == 0 ? -1 : 1;
-    network.bias[unit] = 0;
-    network.output[unit] = unit == 0 ? 1 : -1;
-  }
-  return network;
-}
 
 /// How large each feature is. A mean is not taken off: most features are 0 in most moves, and a
 /// network whose inputs are 0 is fast (QNetwork::value).
@@ -90,9 +61,10 @@ class TorchDqnTrainer final : public DqnTrainer {
         scale_steps_(start == nullptr ? options.scale_steps : 0),
         replay_(static_cast<std::size_t>(options.replay)) {
     at::set_num_threads(1);
-    const QNetwork network = start != nullptr ? *start
-                                              : random_network(options.hidden_units, options.guess,
-                                                               Rng(seed).fork("network"));
+    const QNetwork network =
+        start != nullptr
+            ? *start
+            : untrained_network(options.hidden_units, options.guess, Rng(seed).fork("network"));
     mean_ = tensor_of(network.mean);
     scale_ = tensor_of(network.scale);
     online_ = Layers::of(network);

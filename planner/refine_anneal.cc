@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with reheats, after a cold search from
 // every start. Chosen on training problems (refiner_bench --training 77 --problems 28): kHot of
-// 0.001, 0.005, 0.02 and 0.03; 0, 0.3, 0.5 and 0.8 of the budget for the starts.
+// 0.001, 0.005, 0.02 and 0.03; 0, 0.3, 0.5 and 0.8 of the budget for the starts. With walks, each
+// round begins with climbs, which are cold, from where walks in imagination end.
+#include "planner/imagined_walk.h"
 #include "planner/refine_walk.h"
 #include "planner/refiner.h"
 
@@ -18,7 +20,10 @@ constexpr double kHot =
 constexpr int kLevels = 64;  // from kHot, each kCooling of the one before: the last is kHot / 500
 constexpr double kCooling = 0.907467;  // 500^(-1 / 64)
 
-constexpr int kStartsPart = 2;  // of the budget, one in so many evaluations is for the starts
+// Of the budget, one in so many evaluations is for the starts; with walks, chosen on the same
+// problems (and 2, and 0.7 of each round for walks).
+constexpr int kStartsPart = 2, kStartsPartWithWalks = 4;
+constexpr int kWalksPart = 2;  // of a round, one in so many is for walks then
 
 /// A round cools from `level` to the last one while the budget falls to what is left after `until`
 /// of it.
@@ -53,6 +58,7 @@ double worsening(double from, double to) {
 
 class AnnealRefiner final : public Refiner {
  public:
+  explicit AnnealRefiner(bool walks) : walks_(walks) {}
   std::string_view name() const override { return "anneal"; }
 
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
@@ -63,6 +69,10 @@ class AnnealRefiner final : public Refiner {
     std::int64_t begin = 0;
     for (const Round& round : kRounds) {
       const auto end = static_cast<std::int64_t>(static_cast<double>(of) * round.until);
+      if (walks_) {
+        climb_from_imagined(walk, budget, (end - begin) / kWalksPart, rng);
+        begin = budget.made() - first;
+      }
       walk.go_to_best();
       while (!walk.done() && budget.made() - first < end) {
         const std::int64_t made = budget.made() - first;
@@ -75,15 +85,30 @@ class AnnealRefiner final : public Refiner {
   }
 
  private:
-  static void search_from_starts(RefineWalk& walk, const SearchBudget& budget, Rng& rng) {
+  void search_from_starts(RefineWalk& walk, const SearchBudget& budget, Rng& rng) const {
     if (walk.starts() < 2) return;
-    const std::int64_t each = budget.left() / kStartsPart / walk.starts();
+    const int part = walks_ ? kStartsPartWithWalks : kStartsPart;
+    const std::int64_t each = budget.left() / part / walk.starts();
     for (int start = 0; start < walk.starts(); ++start) {
       walk.go_to_start(start);
       for (std::int64_t i = 0; i < each && !walk.done(); ++i) {
         if (!step(walk, temperature(kLevels), rng)) break;
       }
     }
+  }
+
+  static void climb_from_imagined(RefineWalk& walk, const SearchBudget& budget, std::int64_t length,
+                                  Rng& rng) {
+    walk.climb_from_imagined(length, rng, [&](std::int64_t most) {
+      const std::int64_t end = budget.made() + most;
+      double cost = walk.cost();
+      for (std::size_t in_vain = 0;
+           in_vain < kClimbPatience && budget.made() < end && !walk.done();) {
+        if (!step(walk, temperature(kLevels), rng)) return;
+        in_vain = walk.cost() < cost ? 0 : in_vain + 1;
+        cost = std::min(cost, walk.cost());
+      }
+    });
   }
 
   static double temperature(int level) {
@@ -102,10 +127,16 @@ class AnnealRefiner final : public Refiner {
     }
     return true;
   }
+
+  bool walks_;
 };
 
 }  // namespace
 
-std::unique_ptr<Refiner> make_anneal_refiner() { return std::make_unique<AnnealRefiner>(); }
+std::unique_ptr<Refiner> make_anneal_refiner() { return std::make_unique<AnnealRefiner>(false); }
+
+std::unique_ptr<Refiner> make_anneal_refiner_with_walks() {
+  return std::make_unique<AnnealRefiner>(true);
+}
 
 }  // namespace agpcs

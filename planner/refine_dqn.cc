@@ -3,9 +3,9 @@
 // moves, asks the network for their values, and evaluates them from the most promising on, a few at
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
 // rest of the budget goes to rounds, each from the best place, of three sorts in turns:
-// * Climbs from where a long walk in imagination ends, which costs no evaluation: the formula that
-//   the network sees, in place of the simulator. Where that end is not worth a climb, the next
-//   walk. Where a space has no formula, the next sort.
+// * Climbs from where a long walk in imagination ends (imagined_walk.h). Where that end is not
+// worth
+//   a climb, the next walk. Where a space has no formula, the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
@@ -15,6 +15,7 @@
 // Nothing but the end depends on the budget: a larger one begins like a smaller, and ends no worse.
 #include "planner/dqn.h"
 #include "planner/dqn_trainer.h"
+#include "planner/imagined_walk.h"
 #include "planner/refiner.h"
 
 #include <algorithm>
@@ -29,21 +30,13 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kChoices = 64;   // moves that a climb lists and values at a time
-constexpr std::size_t kAtATime = 4;    // of them, evaluated at a time
-constexpr std::size_t kPatience = 16;  // evaluated in vain before a place counts as a top
-constexpr double kLeast = 1e-9;        // a relative gain that counts
+constexpr std::size_t kChoices = 64;  // moves that a climb lists and values at a time
+constexpr std::size_t kAtATime = 4;   // of them, evaluated at a time
+constexpr double kLeast = 1e-9;       // a relative gain that counts
 
-constexpr std::size_t kDraw = 12;      // moves from which a step of annealing draws one
-constexpr double kThreshold = 0.06;    // the first of a round, relative to the cost
-constexpr std::int64_t kSleep = 2000;  // steps of a walk in imagination
-constexpr std::size_t kSome = 8;       // moves listed at a time for it
-constexpr double kWorthIt = 1.05;      // of the best cost: its end, if it is climbed from
-constexpr int kDreams = 32;            // walks in imagination of a round, at most
-constexpr std::int64_t kClimbs = 8;    // a climb takes a round's evaluations divided by this
+constexpr std::size_t kDraw = 12;    // moves from which a step of annealing draws one
+constexpr double kThreshold = 0.06;  // the first of a round, relative to the cost
 constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations, from the starts
-constexpr std::int64_t kRound = 250;  // evaluations of a round of the first turn; twice as many of
-                                      // each turn's after it
 
 class DqnSearch {
  public:
@@ -62,8 +55,7 @@ class DqnSearch {
       climb(start == 0 ? kFirstClimb : kOtherClimb);
       log();
     }
-    std::int64_t length = kRound;
-    while (turn(length)) length *= 2;
+    for (std::int64_t length = kFirstRound; turn(length);) length *= 2;  // a round of the turn
     point_.go_back();
   }
 
@@ -118,13 +110,13 @@ class DqnSearch {
   }
 
   void climb_in_round(std::int64_t length, std::int64_t end) {
-    climb(std::min(length / kClimbs + 1, end - budget_.made()));
+    climb(std::min(climb_of_round(length), end - budget_.made()));
   }
 
   /// Takes the best of the first few moves among which one improves.
   bool step(const std::vector<Move>& moves) {
     const bool broken = point_.outcome().cost >= kBroken;  // then nothing else counts
-    const std::size_t last = broken ? moves.size() : std::min(moves.size(), kPatience);
+    const std::size_t last = broken ? moves.size() : std::min(moves.size(), kClimbPatience);
     for (std::size_t first = 0; first < last; first += kAtATime) {
       const std::size_t count =
           std::min({kAtATime, last - first, static_cast<std::size_t>(budget_.left())});
@@ -156,48 +148,18 @@ class DqnSearch {
     }
   }
 
-  /// A round of climbs that begin where a walk in imagination ends: threshold accepting on what the
-  /// space's formula says, from any start or, one time in four, from the best place.
+  /// A round of climbs that begin where a walk in imagination ends.
   void dream(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
     for (int i = 0; budget_.left() > 0 && budget_.made() < end; ++i) {
-      if (i == kDreams) return hop(end - budget_.made());
-      if (rng_.below(4) > 0) {
-        point_.go_to_start(
-            static_cast<int>(rng_.below(static_cast<std::uint64_t>(point_.starts()))));
-      }
-      SearchPoint* const imagined = point_.imagine();
-      if (imagined == nullptr) return hop(end - budget_.made());
-      if (!sleepwalk(*imagined) || budget_.left() <= 0) return;
-      point_.go_to_imagined();
-      budget_.spend(1, std::min(best_, point_.outcome().cost));
+      if (i == kWalksOfARound) return hop(end - budget_.made());
+      const WalkEnd walked = walk_in_imagination(point_, budget_, best_, rng_);
+      if (walked == WalkEnd::kNoFormula) return hop(end - budget_.made());
+      if (walked == WalkEnd::kNone) return;
       note();
-      if (point_.outcome().cost <= kWorthIt * best_) {
-        climb_in_round(length, end);
-      }
+      if (point_.outcome().cost <= kWorthAClimb * best_) climb_in_round(length, end);
       if (point_.outcome().cost > best_) point_.go_back();
     }
-  }
-
-  /// A walk in imagination. False where there is no move.
-  bool sleepwalk(SearchPoint& imagined) {
-    Outcome outcome;
-    for (std::int64_t step = 0; step < kSleep && budget_.left() > 0;) {
-      const std::vector<Move> moves = imagined.moves(kSome, rng_);
-      if (moves.empty()) return false;
-      for (const Move& move : moves) {
-        if (++step > kSleep) break;
-        const double left = 1 - static_cast<double>(step) / static_cast<double>(kSleep);
-        const double most =
-            imagined.outcome().cost * (1 + kThreshold * left * left * rng_.uniform());
-        imagined.look_at(most);
-        imagined.evaluate({&move, 1}, {&outcome, 1});
-        if (outcome.cost > most) continue;
-        imagined.take(move);
-        break;
-      }
-    }
-    return true;
   }
 
   /// Takes any move, unless it breaks what was whole.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Iterated local search (Lourenco, Martin and Stutzle, 2003): hill climbing to a local optimum, a
-// random disturbance of the best one, and so on.
+// random disturbance of the best one, and so on. With walks, what it spends on that it spends again
+// on climbs from where walks in imagination end, in turns.
+#include "planner/imagined_walk.h"
 #include "planner/refine_walk.h"
 #include "planner/refiner.h"
 
@@ -11,18 +13,20 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kBatch = 8;    // moves of which the best is taken
-constexpr int kPatience = 12;        // batches without a better move before a local optimum
-constexpr std::uint64_t kShake = 4;  // most moves of a disturbance
-constexpr int kStartEvery = 4;       // every that many restarts from another start
+constexpr std::size_t kBatch = 8;      // moves of which the best is taken
+constexpr std::size_t kPatience = 12;  // batches without a better move before a local optimum
+constexpr std::uint64_t kShake = 4;    // most moves of a disturbance
+constexpr int kStartEvery = 4;         // every that many restarts from another start
 
 class GreedyRefiner final : public Refiner {
  public:
+  explicit GreedyRefiner(bool walks) : walks_(walks) {}
   std::string_view name() const override { return "greedy"; }
 
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
     RefineWalk walk(point, budget);
     int start = 1;
+    std::int64_t turn = 0;  // evaluations when it began
     for (std::int64_t round = 0; !walk.done(); ++round) {
       const std::int64_t made = budget.made();
       if (round > 0 && round % kStartEvery == 0 && start < walk.starts()) {
@@ -31,17 +35,30 @@ class GreedyRefiner final : public Refiner {
         walk.go_to_best();
         if (round > 0) shake(walk, rng);
       }
-      climb(walk, rng);
+      climb(walk, budget, {budget.of(), kPatience}, rng);
       if (budget.made() == made) break;  // there is no move
+      if (!walks_ || round % kStartEvery != 0) continue;
+      walk.climb_from_imagined(budget.made() - turn, rng, [&](std::int64_t most) {
+        climb(walk, budget, {budget.made() + most, kClimbPatience / kBatch}, rng);
+      });
+      turn = budget.made();
     }
     walk.go_to_best();
   }
 
  private:
+  /// Where a climb ends.
+  struct Limits {
+    std::int64_t made;     // evaluations, in all
+    std::size_t failures;  // batches in vain
+  };
+
   /// Takes the best of each batch while it is better than where it stands.
-  static void climb(RefineWalk& walk, Rng& rng) {
-    for (int failures = 0; failures < kPatience && !walk.done();) {
-      const std::vector<Move> moves = walk.moves(kBatch, rng);
+  static void climb(RefineWalk& walk, const SearchBudget& budget, const Limits& limits, Rng& rng) {
+    for (std::size_t failures = 0;
+         failures < limits.failures && budget.made() < limits.made && !walk.done();) {
+      const auto batch = std::min(kBatch, static_cast<std::size_t>(limits.made - budget.made()));
+      const std::vector<Move> moves = walk.moves(batch, rng);
       if (moves.empty()) return;
       const std::span<const Outcome> outcomes = walk.evaluate(moves);
       const std::size_t least = least_cost(outcomes);
@@ -49,7 +66,7 @@ class GreedyRefiner final : public Refiner {
         walk.take(moves[least], outcomes[least].cost);
         failures = 0;
       } else {
-        if (moves.size() < kBatch) return;  // these were all
+        if (moves.size() < batch) return;  // these were all
         ++failures;
       }
     }
@@ -65,10 +82,16 @@ class GreedyRefiner final : public Refiner {
       if (cost < std::max(kBroken, walk.cost())) walk.take(move.front(), cost);
     }
   }
+
+  bool walks_;
 };
 
 }  // namespace
 
-std::unique_ptr<Refiner> make_greedy_refiner() { return std::make_unique<GreedyRefiner>(); }
+std::unique_ptr<Refiner> make_greedy_refiner() { return std::make_unique<GreedyRefiner>(false); }
+
+std::unique_ptr<Refiner> make_greedy_refiner_with_walks() {
+  return std::make_unique<GreedyRefiner>(true);
+}
 
 }  // namespace agpcs

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/refine_walk.h"
 
+#include "planner/imagined_walk.h"
+
 #include <algorithm>
 #include <cstdint>
 
@@ -60,6 +62,20 @@ void RefineWalk::go_to_start(int start) {
 void RefineWalk::go_to_best() {
   point_.go_back();
   cost_ = best_;
+}
+
+void RefineWalk::climb_from_imagined(std::int64_t length, Rng& rng,
+                                     const std::function<void(std::int64_t most)>& climb) {
+  const std::int64_t end = budget_.made() + length;
+  for (int i = 0; i < kWalksOfARound && !done() && budget_.made() < end; ++i) {
+    go_to_best();
+    if (walk_in_imagination(point_, budget_, best_, rng) != WalkEnd::kReached) break;
+    cost_ = point_.outcome().cost;
+    keep_if_best();
+    if (cost_ > kWorthAClimb * best_) continue;
+    climb(std::min(climb_of_round(length), end - budget_.made()));
+  }
+  go_to_best();
 }
 
 void RefineWalk::keep_if_best() {

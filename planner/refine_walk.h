@@ -7,6 +7,9 @@
 #include "planner/search_point.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,6 +36,11 @@ class RefineWalk {
   void take(const Move& move, double cost);
   void go_to_start(int start);
   void go_to_best();
+  /// A round of `length` evaluations at most, as `dqn` has it: `climb`, which is told how many
+  /// evaluations it may make, is called where a walk in imagination ends (imagined_walk.h), if
+  /// that is worth it. Does nothing where the space has no formula.
+  void climb_from_imagined(std::int64_t length, Rng& rng,
+                           const std::function<void(std::int64_t most)>& climb);
 
  private:
   void keep_if_best();
@@ -45,5 +53,10 @@ class RefineWalk {
 
 /// The first of the least.
 std::size_t least_cost(std::span<const Outcome> outcomes);
+
+/// The baselines with walks in imagination, on which they spend half of their evaluations once they
+/// have looked at a start: to see what `dqn` owes to those walks (refiner_bench).
+std::unique_ptr<Refiner> make_greedy_refiner_with_walks();
+std::unique_ptr<Refiner> make_anneal_refiner_with_walks();
 
 }  // namespace agpcs

@@ -11,6 +11,7 @@
 // the policy too.
 #include "planner/flow_bound.h"
 #include "planner/flow_policy.h"
+#include "tests/bench/measuring.h"
 #include "tests/bench/mistakes.h"
 #include "tests/bench/unseen_topologies.h"
 
@@ -19,7 +20,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -37,12 +37,6 @@ struct Settings {
   std::string csv;
   FlowPolicy policy = shipped_flow_policy();
 };
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct Contender {
   std::string name;
@@ -94,9 +88,9 @@ Measured measure(const Contender& contender, const Topology& topology, FlowOptio
                  double budget) {
   Measured measured;
   const auto run = [&] {
-    const double before = processor_seconds();
+    const double before = bench::processor_seconds();
     const Result<FlowSchedule> schedule = contender.schedule(topology, options);
-    measured.seconds = processor_seconds() - before;
+    measured.seconds = bench::processor_seconds() - before;
     if (!schedule.ok()) return false;
     const Status valid = verify_schedule(topology, *schedule);
     if (!valid.ok()) {
@@ -141,15 +135,6 @@ Row measure_all(const Settings& settings, const std::vector<Contender>& all,
   return row;
 }
 
-/// Mean, and half the width of its 95% interval.
-std::pair<double, double> interval(const std::vector<double>& values) {
-  double mean = 0, squares = 0;
-  const auto n = static_cast<double>(values.size());
-  for (const double v : values) mean += v / n;
-  for (const double v : values) squares += (v - mean) * (v - mean);
-  return {mean, n > 1 ? 1.98 * std::sqrt(squares / (n - 1) / n) : 0};
-}
-
 void print_contenders(const std::vector<Contender>& all, const std::vector<Row>& rows) {
   fmt::print("| method | rounds / bound | within 5% | more than the policy | processor time |\n");
   fmt::print("| --- | --- | --- | --- | --- |\n");
@@ -165,8 +150,8 @@ void print_contenders(const std::vector<Contender>& all, const std::vector<Row>&
     }
     if (ratios.empty()) continue;
     const auto count = static_cast<double>(ratios.size());
-    const auto [ratio, ratio_half] = interval(ratios);
-    const auto [extra, extra_half] = interval(more);
+    const auto [ratio, ratio_half] = bench::interval(ratios);
+    const auto [extra, extra_half] = bench::interval(more);
     fmt::print("| {}{} | {:.3f} +- {:.3f} | {:.0f}% | {} | {:.0f} ms |\n", all[c].name,
                ratios.size() < rows.size() ? fmt::format(" (on {})", ratios.size()) : "", ratio,
                ratio_half, 100 * near / count,
@@ -190,7 +175,8 @@ void print_families(const std::vector<Contender>& all, const std::vector<Row>& r
           ratios.push_back(row.rounds[c] / row.bound);
         }
       }
-      fmt::print(" {} |", ratios.empty() ? "-" : fmt::format("{:.3f}", interval(ratios).first));
+      fmt::print(" {} |",
+                 ratios.empty() ? "-" : fmt::format("{:.3f}", bench::interval(ratios).mean));
     }
     fmt::print("\n");
   }

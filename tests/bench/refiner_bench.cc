@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // What refiners find at equal numbers of evaluations, on problems that no policy was trained on:
 //     build/release/tests/refiner_bench [--problems N] [--first K] [--budgets 500,2000,10000]
-//         [--refiners dqn,greedy,anneal,random] [--starts 8] [--seed 0] [--threads 1] [--csv FILE]
-//         [--training SEED]
-// --training: on as many problems of the training generator instead, to tune on.
+//         [--refiners dqn,greedy,anneal,random] [--policy FILE] [--no-imagination]
+//         [--seeds 0] [--starts 8] [--threads 1] [--csv FILE] [--training SEED] [--seeders]
+// --refiners: rows, refiner[:policy][+walks|-walks] (refiner_rows.h), such as dqn:formula or
+// anneal+walks. --policy: of `dqn` where the row names none. --no-imagination: no row walks by the
+// rough step. --training: on as many problems of the training generator instead, to tune on.
+// --seeders: counts whose seed is the best, and does not search.
+//
+// Rows are compared with the first one, by problem and seed; intervals are Student's t, 95%, over
+// problems, of means over seeds.
 #include "ir/check.h"
 #include "planner/plan_problem.h"
 #include "planner/problem.h"
 #include "planner/problem_generator.h"
-#include "planner/refiner.h"
 #include "planner/strategy_search.h"
+#include "tests/bench/measuring.h"
 #include "tests/bench/mistakes.h"
+#include "tests/bench/refiner_rows.h"
 #include "tests/bench/unseen_problems.h"
 
 #include <fmt/format.h>
@@ -31,13 +38,13 @@
 namespace agpcs {
 namespace {
 
-constexpr std::string_view kLearned = "dqn";
-
 struct Settings {
   std::size_t problems = std::size(bench::kUnseenProblems), first = 0, starts = 8;
-  std::vector<std::string> refiners = {std::string(kLearned), "greedy", "anneal", "random"};
+  std::string refiners = "dqn,greedy,anneal,random", policy = "shipped";
+  bool imagination = true, seeders = false;
+  std::vector<bench::RefinerRow> rows;
   std::vector<std::int64_t> budgets = {500, 2000, 10000};
-  std::uint64_t seed = 0;
+  std::vector<std::uint64_t> seeds = {0};
   int threads = 1;
   std::string csv;
   std::optional<std::uint64_t> training;
@@ -50,36 +57,63 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
+template <typename T>
+std::vector<T> numbers_of(const std::string& text) {
+  std::vector<T> numbers;
+  for (const std::string& item : items_of(text)) {
+    numbers.push_back(static_cast<T>(std::stoull(item)));
+  }
+  if (numbers.empty()) {
+    bench::end_with(fmt::format("refiner_bench: error: '{}' has no number", text));
+  }
+  return numbers;
+}
+
+void set(Settings& settings, const std::string& key, const std::string& value) {
+  if (key == "--problems") {
+    settings.problems = std::stoul(value);
+  } else if (key == "--first") {
+    settings.first = std::stoul(value);
+  } else if (key == "--starts") {
+    settings.starts = std::stoul(value);
+  } else if (key == "--seeds") {
+    settings.seeds = numbers_of<std::uint64_t>(value);
+  } else if (key == "--threads") {
+    settings.threads = std::stoi(value);
+  } else if (key == "--training") {
+    settings.training = std::stoull(value);
+  } else if (key == "--csv") {
+    settings.csv = value;
+  } else if (key == "--refiners") {
+    settings.refiners = value;
+  } else if (key == "--policy") {
+    settings.policy = value;
+  } else if (key == "--budgets") {
+    settings.budgets = numbers_of<std::int64_t>(value);
+  } else {
+    bench::end_with(fmt::format("refiner_bench: error: unknown option '{}'", key));
+  }
+}
+
 Settings settings_of(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string key = argv[i], value = argv[i + 1];
-    if (key == "--problems") {
-      settings.problems = std::stoul(value);
-    } else if (key == "--first") {
-      settings.first = std::stoul(value);
-    } else if (key == "--starts") {
-      settings.starts = std::stoul(value);
-    } else if (key == "--seed") {
-      settings.seed = std::stoull(value);
-    } else if (key == "--threads") {
-      settings.threads = std::stoi(value);
-    } else if (key == "--training") {
-      settings.training = std::stoull(value);
-    } else if (key == "--csv") {
-      settings.csv = value;
-    } else if (key == "--refiners") {
-      settings.refiners = items_of(value);
-    } else if (key == "--budgets") {
-      settings.budgets.clear();
-      for (const std::string& item : items_of(value)) settings.budgets.push_back(std::stoll(item));
+  for (int i = 1; i < argc; ++i) {
+    const std::string key = argv[i];
+    if (key == "--no-imagination") {
+      settings.imagination = false;
+    } else if (key == "--seeders") {
+      settings.seeders = true;
     } else {
-      bench::end_with(fmt::format("refiner_bench: error: unknown option '{}'", key));
+      if (i + 1 == argc) {
+        bench::end_with(fmt::format("refiner_bench: error: '{}' has no value", key));
+      }
+      set(settings, key, argv[++i]);
     }
   }
-  if (argc % 2 == 0) {
-    bench::end_with(fmt::format("refiner_bench: error: '{}' has no value", argv[argc - 1]));
+  for (const std::string& item : items_of(settings.refiners)) {
+    settings.rows.push_back(bench::refiner_row(item, settings.policy, settings.imagination));
   }
+  if (settings.rows.empty()) bench::end_with("refiner_bench: error: --refiners names none");
   return settings;
 }
 
@@ -89,112 +123,218 @@ T value_of(Result<T> result) {
   return *std::move(result);
 }
 
-/// Costs relative to the best seed, by refiner and budget.
-using Costs = std::map<std::pair<std::string, std::int64_t>, double>;
+/// What a row found on a problem with a budget and a seed.
+struct Found {
+  double cost = 0;  ///< relative to the best seed
+  double evaluations = 0;
+  double seconds = 0;  ///< of the processor
+};
 
-Costs run(GeneratedProblem made, const Settings& settings) {
-  const std::string name = made.name;
-  const auto problem = value_of(
-      Problem::make(std::move(made.graph), std::move(made.cluster), std::move(made.training)));
-  const std::vector<Strategy> starts =
-      value_of(seed_strategies(*problem, settings.seed, settings.starts));
-  AGPCS_CHECK(!starts.empty(), "{} has no seeds", name);
-  Costs costs;
-  for (const std::string& refiner_name : settings.refiners) {
+/// By row and budget: one for each seed.
+using Key = std::pair<std::size_t, std::int64_t>;
+struct Findings {
+  std::string problem;
+  std::map<Key, std::vector<Found>> found;
+
+  double mean(const Key& key, double Found::*figure) const {
+    double sum = 0;
+    for (const Found& one : found.at(key)) sum += one.*figure;
+    return sum / static_cast<double>(found.at(key).size());
+  }
+};
+
+void search(const Problem& problem, const std::vector<Strategy>& starts, std::uint64_t seed,
+            const Settings& settings, Findings& findings) {
+  for (std::size_t row = 0; row < settings.rows.size(); ++row) {
+    const std::unique_ptr<Refiner> refiner = bench::make_refiner_of(settings.rows[row], seed);
     for (const std::int64_t budget : settings.budgets) {
-      const auto search = make_strategy_search(*problem, starts, settings.threads);
-      const std::unique_ptr<Refiner> refiner = value_of(make_refiner(refiner_name));
+      const double before = bench::processor_seconds();
+      const auto point = make_strategy_search(problem, starts, settings.threads);
       SearchBudget evaluations(budget);
-      refiner->refine(*search, evaluations, Rng(settings.seed).fork("refine"));
-      costs[{refiner_name, budget}] = search->outcome().cost;
+      refiner->refine(*point, evaluations, Rng(seed).fork("refine"));
+      findings.found[{row, budget}].push_back({point->outcome().cost,
+                                               static_cast<double>(evaluations.made()),
+                                               bench::processor_seconds() - before});
     }
   }
-  return costs;
+}
+
+Findings run(GeneratedProblem made, std::string title, const Settings& settings) {
+  Findings findings = {std::move(title), {}};
+  const auto problem = value_of(
+      Problem::make(std::move(made.graph), std::move(made.cluster), std::move(made.training)));
+  for (const std::uint64_t seed : settings.seeds) {
+    const std::vector<Strategy> starts = value_of(seed_strategies(*problem, seed, settings.starts));
+    AGPCS_CHECK(!starts.empty(), "{} has no seeds", findings.problem);
+    search(*problem, starts, seed, settings, findings);
+  }
+  return findings;
+}
+
+std::string title_of(const Settings& settings, const Key& key) {
+  return fmt::format("{}@{}", settings.rows[key.first].name, key.second);
+}
+
+/// Row by row, budget by budget.
+std::vector<Key> keys_of(const Settings& settings) {
+  std::vector<Key> keys;
+  for (std::size_t row = 0; row < settings.rows.size(); ++row) {
+    for (const std::int64_t budget : settings.budgets) keys.emplace_back(row, budget);
+  }
+  return keys;
+}
+
+std::size_t width_of(const Settings& settings, const Key& key) {
+  return std::max<std::size_t>(10, title_of(settings, key).size());
 }
 
 void print_head(const Settings& settings) {
-  fmt::print("{:40}", "problem");
-  for (const std::string& name : settings.refiners) {
-    for (const std::int64_t budget : settings.budgets) {
-      fmt::print(" {:>13}", fmt::format("{}@{}", name, budget));
-    }
+  fmt::print("{:40}", "step / best seed");
+  for (const Key& key : keys_of(settings)) {
+    fmt::print(" {:>{}}", title_of(settings, key), width_of(settings, key));
   }
   fmt::print("\n");
 }
 
-void print_row(const std::string& title, const Settings& settings, const Costs& costs) {
-  fmt::print("{:40}", title);
-  for (const std::string& name : settings.refiners) {
-    for (const std::int64_t budget : settings.budgets) {
-      fmt::print(" {:13.4f}", costs.at({name, budget}));
-    }
+void print_problem(const Settings& settings, const Findings& findings) {
+  fmt::print("{:40}", findings.problem);
+  for (const Key& key : keys_of(settings)) {
+    fmt::print(" {:{}.4f}", findings.mean(key, &Found::cost), width_of(settings, key));
   }
   fmt::print("\n");
   std::fflush(stdout);
 }
 
-/// Mean and worst of one's cost divided by the other's, over the problems.
-void print_ratio(const std::vector<Costs>& all, const std::string& one, std::int64_t one_budget,
-                 const std::string& other, std::int64_t other_budget) {
-  double sum = 0, worst = 0;
-  std::size_t more_than_1_percent = 0;
-  for (const Costs& costs : all) {
-    const double ratio = costs.at({one, one_budget}) / costs.at({other, other_budget});
-    sum += ratio;
-    worst = std::max(worst, ratio);
-    if (ratio > 1.01) ++more_than_1_percent;
+double mean_over(const std::vector<Findings>& all, const Key& key, double Found::*figure) {
+  double sum = 0;
+  for (const Findings& findings : all) sum += findings.mean(key, figure);
+  return sum / static_cast<double>(all.size());
+}
+
+/// The costs of one less those of the other, by problem: means over seeds.
+std::vector<double> differences(const std::vector<Findings>& all, const Key& one,
+                                const Key& other) {
+  std::vector<double> result;
+  for (const Findings& findings : all) {
+    result.push_back(findings.mean(one, &Found::cost) - findings.mean(other, &Found::cost));
   }
-  fmt::print("{:>10} {:>14} {:8.4f} {:8.4f} {:6}\n", fmt::format("{}@{}", one, one_budget),
-             fmt::format("{}@{}", other, other_budget), sum / static_cast<double>(all.size()),
-             worst, more_than_1_percent);
+  return result;
 }
 
-bool has(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+void print_rows(const std::vector<Findings>& all, const Settings& settings) {
+  fmt::print(
+      "\n| refiner | budget | evaluations | step / best seed | more than {} | processor time |\n"
+      "| --- | ---: | ---: | ---: | ---: | ---: |\n",
+      settings.rows.front().name);
+  for (const Key& key : keys_of(settings)) {
+    const Key first = {0, key.second};
+    const bench::Interval more = bench::interval(differences(all, key, first));
+    fmt::print("| {} | {} | {:.0f} | {:.4f} | {} | {:.2f} s |\n", settings.rows[key.first].name,
+               key.second, mean_over(all, key, &Found::evaluations),
+               mean_over(all, key, &Found::cost),
+               key == first ? "" : fmt::format("{:+.4f} +- {:.4f}", more.mean, more.half),
+               mean_over(all, key, &Found::seconds));
+  }
 }
 
-void print_summary(const std::vector<Costs>& all, const Settings& settings) {
-  if (all.empty()) return;
-  fmt::print("\n{:10} {:>14} {:>8}\n", "refiner", "budget", "mean");
-  for (const std::string& name : settings.refiners) {
-    for (const std::int64_t budget : settings.budgets) {
-      double sum = 0;
-      for (const Costs& costs : all) sum += costs.at({name, budget});
-      fmt::print("{:10} {:14} {:8.4f}\n", name, budget, sum / static_cast<double>(all.size()));
+/// Mean and worst of one's cost divided by the other's, over problems and seeds.
+void print_ratio(const std::vector<Findings>& all, const Settings& settings, const Key& one,
+                 const Key& other) {
+  double sum = 0, worst = 0;
+  std::size_t count = 0, longer = 0;
+  for (const Findings& findings : all) {
+    for (std::size_t s = 0; s < settings.seeds.size(); ++s) {
+      const double ratio = findings.found.at(one)[s].cost / findings.found.at(other)[s].cost;
+      sum += ratio;
+      worst = std::max(worst, ratio);
+      ++count;
+      if (ratio > 1.01) ++longer;
     }
   }
-  const std::string learned(kLearned);
-  if (!has(settings.refiners, learned)) return;
-  fmt::print("\n{:>10} {:>14} {:>8} {:>8} {:>6}\n", "step time", "divided by", "mean", "worst",
-             ">1.01");
+  fmt::print("| {} | {} | {:.4f} | {:.4f} | {} of {} |\n", title_of(settings, one),
+             title_of(settings, other), sum / static_cast<double>(count), worst, longer, count);
+}
+
+void print_ratios(const std::vector<Findings>& all, const Settings& settings) {
+  fmt::print(
+      "\n| step of | / step of | mean | worst | more than 1% longer |\n"
+      "| --- | --- | ---: | ---: | ---: |\n");
   for (const std::int64_t budget : settings.budgets) {
-    for (const std::string& name : settings.refiners) {
-      if (name != learned) print_ratio(all, learned, budget, name, budget);
+    for (std::size_t row = 1; row < settings.rows.size(); ++row) {
+      print_ratio(all, settings, {0, budget}, {row, budget});
     }
   }
   const auto [least, most] = std::minmax_element(settings.budgets.begin(), settings.budgets.end());
-  if (has(settings.refiners, "anneal") && *least != *most) {
-    print_ratio(all, learned, *least, "anneal", *most);
+  if (*least == *most) return;
+  for (std::size_t row = 1; row < settings.rows.size(); ++row) {
+    print_ratio(all, settings, {0, *least}, {row, *most});
   }
 }
 
-void write_csv(std::ofstream& out, const std::vector<std::string>& titles,
-               const std::vector<Costs>& all) {
-  out << "problem,refiner,budget,cost\n";
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const auto& [key, cost] : all[i]) {
-      out << fmt::format("{},{},{},{}\n", titles[i], key.first, key.second, cost);
+void write_csv(std::ofstream& out, const Settings& settings, const std::vector<Findings>& all) {
+  out << "problem,seed,refiner,budget,cost,evaluations,seconds\n";
+  for (const Findings& findings : all) {
+    for (const auto& [key, found] : findings.found) {
+      for (std::size_t s = 0; s < found.size(); ++s) {
+        out << fmt::format("{},{},{},{},{},{},{:.3f}\n", findings.problem, settings.seeds[s],
+                           settings.rows[key.first].name, key.second, found[s].cost,
+                           found[s].evaluations, found[s].seconds);
+      }
     }
   }
 }
+
+/// By seeder, on how many problems its best seed is the best of all (a tie goes to the seeder that
+/// comes first), and by how much the next seeder's is longer there, on average.
+class BestSeeds {
+ public:
+  void add(GeneratedProblem made, std::uint64_t seed) {
+    const auto problem = value_of(
+        Problem::make(std::move(made.graph), std::move(made.cluster), std::move(made.training)));
+    PlanOptions options;
+    options.seed = seed;
+    options.all_reduce = AllReduceChoice::kRing;  // seeds are looked at before it is chosen
+    const Planned planned = value_of(plan_problem(*problem, options));
+    const Attempt* best = nullptr;
+    for (const Attempt& attempt : planned.seeders) {
+      if (is_shorter(attempt, best)) best = &attempt;
+    }
+    const Attempt* next = nullptr;
+    for (const Attempt& attempt : planned.seeders) {
+      if (&attempt != best && is_shorter(attempt, next)) next = &attempt;
+    }
+    ++problems_;
+    if (best == nullptr) return;
+    auto& [times, ahead] = best_[best->name];
+    ++times;
+    if (next != nullptr) ahead += *next->step_seconds / *best->step_seconds - 1;
+  }
+
+  void print() const {
+    fmt::print(
+        "| seeder | has the best seed | the next one's is longer by |\n| --- | ---: | ---: |\n");
+    for (const auto& [name, counted] : best_) {
+      fmt::print("| {} | {} of {} | {:.1f}% |\n", name, counted.first, problems_,
+                 100 * counted.second / counted.first);
+    }
+  }
+
+ private:
+  static bool is_shorter(const Attempt& attempt, const Attempt* than) {
+    return attempt.step_seconds && (than == nullptr || *attempt.step_seconds < *than->step_seconds);
+  }
+
+  std::map<std::string, std::pair<int, double>> best_;
+  int problems_ = 0;
+};
 
 int bench_main(int argc, char** argv) {
   const Settings settings = settings_of(argc, argv);
   std::ofstream csv;
   if (!settings.csv.empty()) csv = bench::open_for_results(settings.csv);
-  std::vector<std::string> titles;
-  std::vector<Costs> all;
-  print_head(settings);
+  std::vector<Findings> all;
+  BestSeeds best;
+  if (!settings.seeders) print_head(settings);
   const std::size_t end = settings.first + settings.problems;
   for (std::size_t i = settings.first; i < end; ++i) {
     if (!settings.training && i >= std::size(bench::kUnseenProblems)) break;
@@ -202,15 +342,22 @@ int bench_main(int argc, char** argv) {
     GeneratedProblem made = spec != nullptr
                                 ? generate_problem(*spec)
                                 : generate_problem(*settings.training, static_cast<int>(i));
-    titles.push_back(spec != nullptr
-                         ? fmt::format("{}-{}-{}", spec->name, spec->family, spec->cluster)
-                         : made.name);
-    all.push_back(run(std::move(made), settings));
-    print_row(titles.back(), settings, all.back());
+    std::string title = spec != nullptr
+                            ? fmt::format("{}-{}-{}", spec->name, spec->family, spec->cluster)
+                            : made.name;
+    if (settings.seeders) {
+      best.add(std::move(made), settings.seeds.front());
+      continue;
+    }
+    all.push_back(run(std::move(made), std::move(title), settings));
+    print_problem(settings, all.back());
   }
-  print_summary(all, settings);
+  if (settings.seeders) best.print();
+  if (all.empty()) return 0;
+  print_rows(all, settings);
+  print_ratios(all, settings);
   if (!settings.csv.empty()) {
-    write_csv(csv, titles, all);
+    write_csv(csv, settings, all);
     bench::close_results(csv, settings.csv);
   }
   return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Over the whole table of refiners: what every one of them promises.
 #include "planner/refiner.h"
-#include "tests/planner/toy_search.h"
+#include "tests/planner/imagining_toy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,27 +19,6 @@ static void PrintTo(const RefinerEntry& entry, std::ostream* out) {  // NOLINT: 
 namespace {
 
 using testing::HasSubstr;
-
-Jobs many_jobs() {
-  Jobs jobs;
-  for (int i = 0; i < 40; ++i) jobs.lengths.push_back(13 + (i * 29) % 37);
-  jobs.machines = 5;
-  jobs.most = 10;
-  return jobs;
-}
-
-/// Of many_jobs(), within the constraint: one machine after the other.
-ToySearch::Solution in_rows(int jobs, int each) {
-  ToySearch::Solution solution;
-  for (int i = 0; i < jobs; ++i) solution.push_back(i / each);
-  return solution;
-}
-
-std::vector<ToySearch::Solution> two_starts() {
-  ToySearch::Solution other = in_rows(40, 8);
-  std::swap(other[0], other[39]);
-  return {in_rows(40, 8), other};
-}
 
 class Refiners : public testing::TestWithParam<RefinerEntry> {
  protected:

@@ -103,6 +103,13 @@ class ToySearch : public SearchPoint {
   int starts() const override { return static_cast<int>(starts_.size()); }
   void go_to_start(int start) override { stand(starts_[static_cast<std::size_t>(start)]); }
 
+ protected:
+  /// An evaluation.
+  void go_to(const Solution& solution) {
+    stand(solution);
+    ++evaluations_;
+  }
+
  private:
   /// By kind. Those of kRotate turn three neighbours.
   std::vector<std::vector<Move>> all_moves() const {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/imagined_walk.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int64_t kSteps = 2000;
+constexpr std::size_t kSome = 8;        // moves listed at a time
+constexpr double kThreshold = 0.06;     // the first, relative to the cost
+constexpr std::uint64_t kFromHere = 4;  // one walk of so many begins where the point stands
+
+/// False where there is no move.
+bool walk(SearchPoint& imagined, const SearchBudget& budget, Rng& rng) {
+  Outcome outcome;
+  for (std::int64_t step = 0; step < kSteps && budget.left() > 0;) {
+    const std::vector<Move> moves = imagined.moves(kSome, rng);
+    if (moves.empty()) return false;
+    for (const Move& move : moves) {
+      if (++step > kSteps) break;
+      const double left = 1 - static_cast<double>(step) / static_cast<double>(kSteps);
+      const double most = imagined.outcome().cost * (1 + kThreshold * left * left * rng.uniform());
+      imagined.look_at(most);
+      imagined.evaluate({&move, 1}, {&outcome, 1});
+      if (outcome.cost > most) continue;
+      imagined.take(move);
+      break;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+WalkEnd walk_in_imagination(SearchPoint& point, SearchBudget& budget, double best, Rng& rng) {
+  if (rng.below(kFromHere) > 0) {
+    point.go_to_start(static_cast<int>(rng.below(static_cast<std::uint64_t>(point.starts()))));
+  }
+  SearchPoint* const imagined = point.imagine();
+  if (imagined == nullptr) return WalkEnd::kNoFormula;
+  if (!walk(*imagined, budget, rng) || budget.left() <= 0) return WalkEnd::kNone;
+  point.go_to_imagined();
+  budget.spend(1, std::min(best, point.outcome().cost));
+  return WalkEnd::kReached;
+}
+
+}  // namespace agpcs
