@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduces scheduled on topologies, as tables:
-//   flow_bench table2 [methods...]     the paper's nine topologies, all methods, mean over 5 seeds
+//   flow_bench table2 [methods...]     the paper's nine topologies, all methods, mean over 5 seeds;
+//                                      also paper_form (our two policies on the paper's terms:
+//                                      shortest-path trees, no detours, whole chunks) and
+//                                      random_weights (untrained networks, other ones each seed)
 //   flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
 //   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
@@ -10,6 +13,7 @@
 #include "planner/flow_bound.h"
 #include "planner/flow_forests.h"
 #include "planner/flow_method.h"
+#include "planner/flow_policy.h"
 #include "tests/planner/exact_rounds.h"
 #include "tests/planner/random_topologies.h"
 
@@ -17,8 +21,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -32,23 +38,53 @@ namespace {
 constexpr int kSeeds = 5;
 constexpr int kSubChunks = 2;  // at most
 
-/// Rounds that the paper reports (Table 2). Its DCell rows look like one phase only.
+/// Rounds that the paper reports (Table 2), and its number of workloads. Its DCell rows look like
+/// one phase only.
 struct PaperRow {
   std::string_view topology;
   bool drawn;  // the topology depends on the seed
   double parameter_server, ring, learned;
+  int workloads;
 };
 constexpr PaperRow kPaper[] = {
-    {"bcube:3,1", false, 16.8, 18.0, 10.2},
-    {"bcube:4,1", false, 31.8, 64.0, 20.8},
-    {"bcube:5,1", false, 51.6, 150.0, 34.7},
-    {"dcell:4,1", false, 30.0, 47.1, 23.2},
-    {"dcell:5,1", false, 48.4, 75.9, 33.8},
-    {"dcell:6,1", false, 71.2, 112.3, 48.0},
-    {"jellyfish:10,4,links=20", true, 23.0, 40.0, 22.7},
-    {"jellyfish:15,4,links=30", true, 36.0, 69.6, 39.9},
-    {"jellyfish:20,4,links=39", true, 51.2, 80.0, 62.2},
+    {"bcube:3,1", false, 16.8, 18.0, 10.2, 144},
+    {"bcube:4,1", false, 31.8, 64.0, 20.8, 240},
+    {"bcube:5,1", false, 51.6, 150.0, 34.7, 1200},
+    {"dcell:4,1", false, 30.0, 47.1, 23.2, 380},
+    {"dcell:5,1", false, 48.4, 75.9, 33.8, 870},
+    {"dcell:6,1", false, 71.2, 112.3, 48.0, 1722},
+    {"jellyfish:10,4,links=20", true, 23.0, 40.0, 22.7, 180},
+    {"jellyfish:15,4,links=30", true, 36.0, 69.6, 39.9, 420},
+    {"jellyfish:20,4,links=39", true, 51.2, 80.0, 62.2, 760},
 };
+
+/// The paper's own form, with the policies that ship.
+Result<FlowSchedule> schedule_paper_form(const Topology& topology, const FlowOptions& options) {
+  FlowOptions whole_chunks = options;
+  whole_chunks.max_sub_chunks = 1;
+  FlowRules rules;
+  rules.detours = false;
+  return schedule_by_policy(topology, whole_chunks, shipped_flow_policy(), rules,
+                            ForestKind::kShortest);
+}
+
+/// Our trees and detours.
+Result<FlowSchedule> schedule_random_weights(const Topology& topology, const FlowOptions& options) {
+  const int units = shipped_flow_policy().workloads.units();
+  return schedule_by_policy(topology, options, random_flow_policy(units, options.seed));
+}
+
+constexpr FlowMethod kOtherPolicies[] = {
+    {"paper_form", "the paper's form of the policies", schedule_paper_form},
+    {"random_weights", "networks that learned nothing", schedule_random_weights},
+};
+
+/// The table's, and those that are there to compare with.
+std::vector<FlowMethod> compared_methods() {
+  std::vector<FlowMethod> methods(flow_methods().begin(), flow_methods().end());
+  methods.insert(methods.end(), std::begin(kOtherPolicies), std::end(kOtherPolicies));
+  return methods;
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -58,6 +94,7 @@ struct Measured {
   bool ok = false;
   double rounds = 0, bound = 0, seconds = 0, bound_seconds = 0;
   int sub_chunks = 1, servers = 0;
+  std::size_t workloads = 0;
   long peak_kib = 0;
 };
 
@@ -91,6 +128,7 @@ Measured measure(const FlowMethod& method, const Topology& topology, const FlowO
   measured.ok = true;
   measured.rounds = schedule->rounds();
   measured.sub_chunks = schedule->sub_chunks;
+  measured.workloads = schedule->reduce_scatter.size() + schedule->all_gather.size();
   measured.bound = bound.rounds(1);
   for (int k = 2; k <= options.max_sub_chunks; ++k) {
     measured.bound = std::min(measured.bound, bound.rounds(k));
@@ -99,7 +137,7 @@ Measured measure(const FlowMethod& method, const Topology& topology, const FlowO
 }
 
 struct Mean {
-  double rounds = 0, bound = 0, seconds = 0, worst_seconds = 0;
+  double rounds = 0, bound = 0, seconds = 0, worst_seconds = 0, workloads = 0;
   int ok = 0, optimal = 0;
 };
 
@@ -117,21 +155,25 @@ Mean mean_of(const PaperRow& row, const FlowMethod& method) {
     mean.rounds += one.rounds;
     mean.bound += one.bound;
     mean.seconds += one.seconds;
+    mean.workloads += static_cast<double>(one.workloads);
     mean.worst_seconds = std::max(mean.worst_seconds, one.seconds);
     mean.optimal += one.rounds == one.bound ? 1 : 0;
   }
-  for (double* sum : {&mean.rounds, &mean.bound, &mean.seconds}) *sum /= std::max(1, mean.ok);
+  for (double* sum : {&mean.rounds, &mean.bound, &mean.seconds, &mean.workloads}) {
+    *sum /= std::max(1, mean.ok);
+  }
   return mean;
 }
 
 void print_paper(const PaperRow& row, double bound) {
   const bool one_phase = std::string_view(row.topology).starts_with("dcell");
   const auto print = [&](std::string_view name, double rounds) {
-    fmt::print("| {} | paper: {}{} | {:.1f} | {:.1f} | {:.1f}% | | |\n", row.topology, name,
-               one_phase ? " (as printed)" : "", rounds, bound, 100 * (rounds / bound - 1));
+    fmt::print("| {} | paper: {}{} | {} | {:.1f} | {:.1f} | {:.1f}% | | |\n", row.topology, name,
+               one_phase ? " (as printed)" : "", row.workloads, rounds, bound,
+               100 * (rounds / bound - 1));
     if (one_phase) {
       fmt::print(
-          "| {} | paper: {} (read as one phase, doubled) | {:.1f} | {:.1f} | {:.1f}% | | |\n",
+          "| {} | paper: {} (read as one phase, doubled) | | {:.1f} | {:.1f} | {:.1f}% | | |\n",
           row.topology, name, 2 * rounds, bound, 100 * (2 * rounds / bound - 1));
     }
   };
@@ -196,34 +238,45 @@ void print_unmerged(const PaperRow& row, double bound) {
   }
   both += one;
   fmt::print(
-      "| {} | parameter server without merge (one phase: {:.1f}) | {:.1f} | {:.1f} | {:.1f}% | "
+      "| {} | parameter server without merge (one phase: {:.1f}) | | {:.1f} | {:.1f} | {:.1f}% | "
       "| |\n",
       row.topology, one, both, bound, 100 * (both / bound - 1));
 }
 
 int table2(const std::vector<std::string>& wanted) {
-  fmt::print("| topology | method | rounds | bound | gap | optimal seeds | seconds (worst) |\n");
-  fmt::print("|---|---|---|---|---|---|---|\n");
+  const std::vector<FlowMethod> methods = compared_methods();
+  for (const std::string& name : wanted) {
+    if (std::any_of(methods.begin(), methods.end(),
+                    [&](const FlowMethod& method) { return method.name == name; })) {
+      continue;
+    }
+    fmt::print(stderr, "no method '{}'\n", name);
+    return 2;
+  }
+  fmt::print(
+      "| topology | method | workloads | rounds | bound | gap | optimal seeds | seconds (worst) |\n"
+      "|---|---|---|---|---|---|---|---|\n");
   for (const PaperRow& row : kPaper) {
     const std::string spec =
         row.drawn ? fmt::format("{},seed=1", row.topology) : std::string(row.topology);
     const double bound = flow_bound(*make_topology(spec)).rounds(kSubChunks);
     print_paper(row, bound);
     print_unmerged(row, bound);
-    for (const FlowMethod& method : flow_methods()) {
+    for (const FlowMethod& method : methods) {
       if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), method.name) == wanted.end()) {
         continue;
       }
       const Mean mean = mean_of(row, method);
       if (mean.ok == 0) {
-        fmt::print("| {} | {} | none | | | | |\n", row.topology, method.name);
+        fmt::print("| {} | {} | | none | | | | |\n", row.topology, method.name);
         continue;
       }
-      fmt::print("| {} | {}{} | {:.1f} | {:.1f} | {:.1f}% | {} of {} | {:.3f} ({:.3f}) |\n",
-                 row.topology, method.name,
-                 mean.ok < kSeeds ? fmt::format(" ({} of {} seeds)", mean.ok, kSeeds) : "",
-                 mean.rounds, mean.bound, 100 * (mean.rounds / mean.bound - 1), mean.optimal,
-                 mean.ok, mean.seconds, mean.worst_seconds);
+      fmt::print(
+          "| {} | {}{} | {:.0f} | {:.1f} | {:.1f} | {:.1f}% | {} of {} | {:.3f} ({:.3f}) |\n",
+          row.topology, method.name,
+          mean.ok < kSeeds ? fmt::format(" ({} of {} seeds)", mean.ok, kSeeds) : "", mean.workloads,
+          mean.rounds, mean.bound, 100 * (mean.rounds / mean.bound - 1), mean.optimal, mean.ok,
+          mean.seconds, mean.worst_seconds);
       std::fflush(stdout);
     }
   }
