@@ -2,8 +2,9 @@
 // The features of a move on a strategy: what the network of the DQN sees. Numbers of order 1 that
 // mean the same for every model and cluster; differences are relative to the step before.
 //
-// State, as in section 3.2 of the AGPCS paper: (a) device utilization, (b) link latency and load,
-// (c) the weighted graph. Action: its kind, what it touches, and what it changes by the rough cost.
+// State, of what section 3.2 of the AGPCS paper lists: (a) one utilization, the mean of all devices
+// in use by the rough step, (b) one latency, the worst, (c) two figures of the weighted graph; and
+// the strategy's own. Action: its kind, what it touches, and what it changes by the rough step.
 #pragma once
 
 #include "planner/rough_step.h"
