@@ -5,7 +5,7 @@
 // rest of the budget goes to rounds, each from the best place, of three sorts in turns:
 // * Climbs from where a long walk in imagination ends (imagined_walk.h). Where that end is not
 // worth
-//   a climb, the next walk. Where a space has no formula, the next sort.
+//   climb, the next walk. Where a space has no formula, the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
