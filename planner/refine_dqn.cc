@@ -3,8 +3,7 @@
 // moves, asks the network for their values, and evaluates them from the most promising on, a few at
 // a time, until one of those improves; where the best of the list do not, it is at the top. The
 // rest of the budget goes to rounds, each from the best place, of three sorts in turns:
-// * Climbs from where a long walk in imagination ends (imagined_walk.h). Where that end is not
-// worth
+// * Climbs from where a walk in imagination ends (imagined_walk.h). Where that end is not worth a
 //   climb, the next walk. Where a space has no formula, the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
 //   they are worth, and a climb from there, again and again; back where the new top is no better.
