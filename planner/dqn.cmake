@@ -2,7 +2,7 @@
 # Training with LibTorch: a library, and the plugin that programs load when they train (dqn_plugin.h).
 if(AGPCS_HAS_TORCH)
   agpcs_library(planner_dqn FOLDER planner
-    SOURCES dqn_trainer.cc flow_trainer.cc
+    SOURCES dqn_trainer.cc flow_trainer.cc torch_products.cc
     DEPS ir planner flows
     PRIVATE_DEPS Torch::Torch)
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "planner/perceptron.h"
+#include "planner/torch_products.h"
 
 #include <torch/torch.h>
 
@@ -34,7 +35,7 @@ struct Layers {
   }
   /// [rows x features] -> [rows]
   torch::Tensor forward(const torch::Tensor& x) const {
-    return torch::addmm(bias, x, hidden.t()).relu().matmul(output) + output_bias;
+    return weighted_rows(linear_rows(x, hidden, bias).relu(), output) + output_bias;
   }
   std::vector<torch::Tensor> all() const { return {hidden, bias, output, output_bias}; }
   void write_to(Perceptron& network) const {
