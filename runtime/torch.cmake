@@ -4,6 +4,7 @@ if(AGPCS_HAS_TORCH)
   agpcs_library(runtime_torch FOLDER runtime
     SOURCES
       torch_adam.cc
+      torch_blas.cc
       torch_clock.cc
       torch_cuts.cc
       torch_data.cc
@@ -30,7 +31,7 @@ if(AGPCS_HAS_TORCH)
       torch_stage.cc
       torch_threads.cc
     DEPS ir runtime
-    PRIVATE_DEPS Torch::Torch)
+    PRIVATE_DEPS Torch::Torch ${CMAKE_DL_LIBS})
   target_compile_definitions(agpcs_runtime_torch PRIVATE $<$<TARGET_EXISTS:torch_cuda>:AGPCS_TORCH_CUDA>)
   target_precompile_headers(agpcs_runtime_torch PRIVATE <ATen/ATen.h>)  # half of what each source takes to compile
 endif()

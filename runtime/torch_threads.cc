@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/torch_threads.h"
 
+#include "runtime/torch_blas.h"
+
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -40,6 +42,7 @@ Status use_threads(int count) {
                     others.size(), most, *trouble)};
   }
   at::set_num_threads(count);
+  use_blas_threads(count);
   return {};
 }
 
