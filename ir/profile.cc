@@ -15,6 +15,9 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
+// The software that no digest covers: profiles from before it was named keep theirs.
+constexpr std::string_view kBlas = "blas";
+
 // What a list is sorted by; no two of its items have the same.
 auto key_of(const std::string& text) { return std::string_view(text); }
 auto key_of(const DeviceProfile& device) { return std::string_view(device.name); }
@@ -82,6 +85,7 @@ void print_device(const DeviceProfile& device, std::string& text) {
     fmt::format_to(Out(text), "hardware {}={}\n", name, value);
   }
   for (const auto& [name, value] : device.software) {
+    if (name == kBlas) continue;
     fmt::format_to(Out(text), "software {}={}\n", name, value);
   }
   for (const std::string& model : device.models) fmt::format_to(Out(text), "model {}\n", model);

@@ -73,6 +73,24 @@ TEST(ProfileFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(profile->file, "lab.yaml");
 }
 
+TEST(ProfileFile, NamesTheBlasOutsideOfTheDigest) {
+  Profile profile = small_profile();
+  profile.devices[0].software.emplace_back("blas", "OpenBLAS 0.3.21 OpenMP SkylakeX");
+  seal_profile(profile);
+  EXPECT_EQ(profile.digest, small_profile().digest);
+  const std::string text = print_profile(profile);
+  EXPECT_EQ(text, with(small_text(), "{agpcs: 0.1.0}",
+                       "{agpcs: 0.1.0, blas: OpenBLAS 0.3.21 OpenMP SkylakeX}"));
+  const Result<Profile> again = parse_profile(text, "lab.yaml");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->devices[0].software, profile.devices[0].software);
+  EXPECT_EQ(print_profile(*again), text);
+  const Result<Profile> other =
+      parse_profile(with(text, "OpenBLAS 0.3.21 OpenMP SkylakeX", "libblas.so.3.11.0"), "lab.yaml");
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  EXPECT_EQ(other->digest, profile.digest);
+}
+
 /// Measurements and text of `profile` written, read and written again.
 void expect_round_trip(Profile profile) {
   seal_profile(profile);

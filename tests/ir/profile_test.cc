@@ -204,6 +204,19 @@ TEST(MergeProfiles, KeepsWhatOneOfThemHas) {
   EXPECT_EQ(merged->collectives.size(), 2U);
 }
 
+TEST(MergeProfiles, NamesEveryBlas) {
+  Profile a = small_profile(), b = a;
+  a.devices[0].software.emplace_back("blas", "libblas.so.3.11.0");
+  b.devices[0].software.emplace_back("blas", "OpenBLAS 0.3.21 OpenMP SkylakeX");
+  const auto blas_of = [](const Profile& x, const Profile& y) {
+    const Result<Profile> merged = merge_profiles(x, y);
+    return merged.ok() ? merged->devices[0].software.back().second : merged.status().message();
+  };
+  EXPECT_EQ(blas_of(a, b), "libblas.so.3.11.0, OpenBLAS 0.3.21 OpenMP SkylakeX");
+  EXPECT_EQ(blas_of(a, small_profile()), "libblas.so.3.11.0");
+  EXPECT_EQ(blas_of(small_profile(), b), "OpenBLAS 0.3.21 OpenMP SkylakeX");
+}
+
 TEST(MergeProfiles, AProfileWithItselfIsThatProfile) {
   const Profile a = small_profile();
   const Result<Profile> merged = merge_profiles(a, a);
