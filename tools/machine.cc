@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_hardware.h"
+#include "tools/machine.h"
 
 #include "runtime/torch_executor.h"
 
@@ -94,6 +94,26 @@ std::int64_t free_memory() {
   return least;
 }
 
+VectorUnit vector_unit() {
+#if defined(__x86_64__)
+  const int operations = __builtin_cpu_supports("fma") ? 4 : 2;
+  if (__builtin_cpu_supports("avx512f")) return {16, operations};
+  if (__builtin_cpu_supports("avx")) return {8, operations};
+  return {4, 2};
+#elif defined(__aarch64__)
+  return {4, 4};
+#else
+  return {};
+#endif
+}
+
+double core_clock() {
+  const double now = std::atof(value_in("/proc/cpuinfo", "cpu MHz").c_str());
+  if (now > 0) return 1e6 * now;
+  const auto most = numbers_in("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");  // kHz
+  return most.empty() ? 0 : 1e3 * most.front();
+}
+
 NamedTexts hardware_of(const std::string& gpu, int threads) {
   NamedTexts texts;
   if (!gpu.empty()) texts.emplace_back("gpu", gpu);
@@ -110,10 +130,12 @@ NamedTexts hardware_of(const std::string& gpu, int threads) {
   return texts;
 }
 
-NamedTexts software_of(const std::string& transport) {
-  return {{"agpcs", std::string(version())},
-          {"libtorch", libtorch_version()},
-          {"transport", transport}};
+NamedTexts software_of(const std::string& transport, const std::string& blas) {
+  NamedTexts texts{{"agpcs", std::string(version())},
+                   {"libtorch", libtorch_version()},
+                   {"transport", transport}};
+  if (!blas.empty()) texts.emplace_back("blas", blas);
+  return texts;
 }
 
 }  // namespace agpcs

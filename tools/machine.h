@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a profile says of the machine it was taken on.
+// What this machine is, and what a profile says of it.
 #pragma once
 
 #include <agpcs/status.h>
@@ -16,11 +16,20 @@ double cpu_quota();
 /// Bytes of memory that are free for this process, in the machine and in its control groups.
 std::int64_t free_memory();
 
+/// What a core's vectors do.
+struct VectorUnit {
+  int floats = 0;      ///< fp32 numbers in the widest vector; 0: not known
+  int operations = 0;  ///< with each of them in a cycle: two fused multiply-adds, or one of each
+};
+VectorUnit vector_unit();
+/// Cycles a second, as the system says; 0: it does not.
+double core_clock();
+
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 /// "processor", "cores", "quota" where there is one, "threads", "memory"; "gpu" first, unless its
 /// name is empty.
 NamedTexts hardware_of(const std::string& gpu, int threads);
-/// "agpcs", "libtorch", "transport".
-NamedTexts software_of(const std::string& transport);
+/// "agpcs", "libtorch", "transport", and "blas", unless it is empty.
+NamedTexts software_of(const std::string& transport, const std::string& blas);
 
 }  // namespace agpcs

@@ -7,7 +7,6 @@ if(TARGET agpcs_runtime_torch)
       profile_device.cc
       profile_fits.cc
       profile_gather.cc
-      profile_hardware.cc
       profile_options.cc
       profile_pool.cc
       profile_rank.cc

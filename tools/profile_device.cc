@@ -8,7 +8,7 @@
 #include "planner/group_gradients.h"
 #include "planner/problem.h"
 #include "tools/common.h"
-#include "tools/profile_hardware.h"
+#include "tools/machine.h"
 #include "tools/profile_pool.h"
 #include "tools/profile_step.h"
 

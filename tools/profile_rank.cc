@@ -3,14 +3,16 @@
 
 #include "frontend/cluster_file.h"
 #include "frontend/profile_file.h"
+#include "runtime/torch_blas.h"
 #include "runtime/torch_executor.h"
+#include "tools/machine.h"
 #include "tools/profile_device.h"
 #include "tools/profile_fits.h"
 #include "tools/profile_gather.h"
-#include "tools/profile_hardware.h"
 #include "tools/profile_network.h"
 #include "tools/profile_report.h"
 #include "tools/profile_statistics.h"
+#include "tools/slow_products.h"
 
 #include <agpcs/loopback.h>
 #include <agpcs/version.h>
@@ -110,6 +112,7 @@ class ProfileRank {
 
 Status ProfileRank::run() {
   AGPCS_TRY(options_, device_options(job_, place_));
+  if (place_.rank == 0 && options_.gpu.empty()) console_.err << warn_of_slow_products();
   AGPCS_TRY(const auto transport, join_transport());
   AGPCS_RETURN_IF_ERROR(measure_operators());
   AGPCS_RETURN_IF_ERROR(measure_messages(*transport));
@@ -138,7 +141,8 @@ Status ProfileRank::measure_operators() {
     console_.err << job_.warnings << measured_.warnings;
   }
   const std::string transport = place_.size == 1 ? "none" : job_.options.transport;
-  measured_.profile.software = software_of(transport);
+  const std::string blas = options_.gpu.empty() ? loaded_blas().name : std::string();
+  measured_.profile.software = software_of(transport, blas);
   return {};
 }
 

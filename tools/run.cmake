@@ -18,6 +18,7 @@ if(TARGET agpcs_runtime_torch)
       head_count.cc
       keeper_head.cc
       keeper_messages.cc
+      machine.cc
       memory_kills.cc
       rank_process.cc
       run_checkpoint.cc
@@ -35,6 +36,7 @@ if(TARGET agpcs_runtime_torch)
       run_save.cc
       run_start.cc
       run_trace.cc
+      slow_products.cc
     DEPS tools_common tools_replan ir frontend cost_model runtime_torch ${run_transports}
     PRIVATE_DEPS CLI11::CLI11 Threads::Threads)
   target_compile_definitions(agpcs_tools_run PRIVATE

@@ -13,6 +13,7 @@
 #include "tools/run_save.h"
 #include "tools/run_start.h"
 #include "tools/run_trace.h"
+#include "tools/slow_products.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
@@ -244,6 +245,12 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
   return model;
 }
 
+// Once a job.
+void warn(const TrainingModel& model, const RunOptions& options, Console console) {
+  if (!model.warnings.empty()) console.err << model.warnings << '\n';
+  if (options.transport != "nccl") console.err << warn_of_slow_products();
+}
+
 // What all ranks say that were asked to stop, and did.
 Status stopped(const StopRequest& stop, const RunOptions& options) {
   if (stop.after < 0) return {};
@@ -255,7 +262,7 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
                     Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  if (place.rank == 0) console.err << model.warnings;
+  if (place.rank == 0) warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
@@ -304,7 +311,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
 
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  console.err << model.warnings;
+  warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, find_start(options, plan, console));
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
