@@ -9,6 +9,7 @@ packages=(
   libfmt-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev
   libonnx-dev libprotobuf-dev protobuf-compiler libonnx-testdata
   libtorch-dev libgloo-dev
+  libopenblas0-openmp  # what LibTorch multiplies by; without it that is the reference BLAS, 25 times as slow
   libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
   python3 python3-torch python3-onnx python3-numpy
   python3-dev pybind11-dev  # the Python package
