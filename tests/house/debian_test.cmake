@@ -21,6 +21,10 @@ foreach(package agpcs libagpcs-dev python3-agpcs)
   if(NOT depends MATCHES "libfmt")
     message(SEND_ERROR "${package} depends on '${depends}', not on libfmt")
   endif()
+  # LibTorch is content with the reference BLAS. Only what computes with it has agpcs-run.
+  if(package STREQUAL agpcs AND EXISTS "${WORK_DIR}/root/usr/bin/agpcs-run" AND NOT depends MATCHES "libopenblas0-openmp")
+    message(SEND_ERROR "agpcs depends on '${depends}', not on libopenblas0-openmp")
+  endif()
 endforeach()
 
 run("${PYTHON}" "${SOURCE_DIR}/tests/check_rpaths.py" --readelf "${READELF}"
