@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/refiner_rows.h"
 
-#include "ir/check.h"
 #include "planner/dqn.h"
 #include "planner/q_network.h"
 #include "planner/refine_walk.h"
 #include "planner/strategy_features.h"
 #include "planner/untrained_network.h"
+#include "tests/bench/mistakes.h"
+
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <fstream>
@@ -69,6 +71,11 @@ QNetwork zero_policy() {
   return network;
 }
 
+/// Ends the benchmark with `message` unless `holds`.
+void need(bool holds, const std::string& message) {
+  if (!holds) end_with(fmt::format("refiner_bench: error: {}", message));
+}
+
 QNetwork policy_of(const std::string& name, std::uint64_t seed) {
   constexpr std::string_view kRandom = "random:";
   const bool random = name == "random" || name.starts_with(kRandom);
@@ -80,11 +87,12 @@ QNetwork policy_of(const std::string& name, std::uint64_t seed) {
     return untrained_network(DqnOptions().hidden_units, guess, Rng(seed).fork("network"));
   }
   std::ifstream file(name);
-  AGPCS_CHECK(file.good(), "{} is no file and none of shipped, formula, zero, random, random:SEED",
-              name);
+  need(file.good(),
+       fmt::format("policy '{}' is neither a file nor shipped, formula, zero, random, random:SEED",
+                   name));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Result<QNetwork> policy = parse_policy(text, name);
-  AGPCS_CHECK(policy.ok(), "{}", policy.status().message());
+  if (!policy.ok()) end_with(policy.status().message());
   return *std::move(policy);
 }
 
@@ -99,10 +107,10 @@ RefinerRow refiner_row(const std::string& text, const std::string& policy, bool 
     row.refiner.resize(colon);
   }
   const bool learned = row.refiner == "dqn";
-  AGPCS_CHECK(learned || row.policy.empty(), "{}: only dqn has a policy", text);
-  AGPCS_CHECK(!with || learned || row.refiner == "greedy" || row.refiner == "anneal",
-              "{}: only dqn, greedy and anneal walk", text);
-  AGPCS_CHECK(!with || imagination, "{}: --no-imagination, so that it cannot walk", text);
+  need(learned || row.policy.empty(), fmt::format("'{}': only dqn has a policy", text));
+  need(!with || learned || row.refiner == "greedy" || row.refiner == "anneal",
+       fmt::format("'{}': only dqn, greedy and anneal walk", text));
+  need(!with || imagination, fmt::format("'{}' walks, which --no-imagination forbids", text));
   if (learned && row.policy.empty()) row.policy = policy;
   row.walks = with || (learned && !without && imagination);
   return row;
@@ -119,7 +127,7 @@ std::unique_ptr<Refiner> make_refiner_of(const RefinerRow& row, std::uint64_t se
                                    : make_anneal_refiner_with_walks();
   }
   Result<std::unique_ptr<Refiner>> refiner = make_refiner(row.refiner);
-  AGPCS_CHECK(refiner.ok(), "{}", refiner.status().message());
+  if (!refiner.ok()) end_with(refiner.status().message());
   return *std::move(refiner);
 }
 
