@@ -136,11 +136,10 @@ Status BootstrapClient::connect() {
     AGPCS_TRY(const bool answered, say_hello(deadline));
     if (answered) break;
     if (Clock::now() >= deadline) {
-      return {
-          StatusCode::kUnavailable,
-          fmt::format("{}:{} closed the connection without an answer: is it rank 0 of this job, "
-                      "and of the same AGPCS version?",
-                      options_.address, port_)};
+      return {StatusCode::kUnavailable,
+              fmt::format("{} closed the connection without an answer: is it rank 0 of this job, "
+                          "and of the same AGPCS version?",
+                          endpoint(options_.address, port_))};
     }
     // Strangers may have crowded this rank out.
     pollfd pause{wake_read_.get(), POLLIN, 0};
@@ -186,8 +185,8 @@ Status BootstrapClient::wait_until_ready() {
 }
 
 Status BootstrapClient::no_answer(milliseconds limit) const {
-  return {StatusCode::kUnavailable, fmt::format("rank 0 at {}:{} did not answer within {} ms",
-                                                options_.address, port_, limit.count())};
+  return {StatusCode::kUnavailable, fmt::format("rank 0 at {} did not answer within {} ms",
+                                                endpoint(options_.address, port_), limit.count())};
 }
 
 Status BootstrapClient::set(const std::string& key, const std::string& value) {

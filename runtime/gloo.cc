@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Gloo wire: unbound buffers over a full mesh of TCP pairs. Gloo's exceptions end in this file.
 #include "runtime/checked_wire.h"
+#include "runtime/gloo_error.h"
 #include "runtime/socket.h"
 #include "runtime/wire.h"
 #include "runtime/wire_transport.h"
 
 #include <agpcs/gloo.h>
 
-#include <fmt/format.h>
 #include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <netinet/in.h>
 #include <stdexcept>
+#include <sys/socket.h>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -27,13 +30,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Gloo's messages begin with a place in its sources: "[../gloo/transport/tcp/pair.cc:534] ".
+// Whether this version of Gloo prints ports in the network's byte order: 1 as 256.
+bool swaps_ports() {
+  sockaddr_storage address{};
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);
+  ipv4.sin_family = AF_INET;
+  ipv4.sin_port = htons(1);
+  return gloo::transport::tcp::Address(address).str().find("]:256") != std::string::npos;
+}
+
 std::string cause_of(const std::exception& error) {
-  std::string text = error.what();
-  const auto end = text.find("] ");
-  if (!text.empty() && text[0] == '[' && end != std::string::npos) text.erase(0, end + 2);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
+  static const bool swapped = swaps_ports();
+  return gloo_cause(error.what(), swapped);
 }
 
 // A lost connection is often an echo: the peer left because a third rank failed. The notice of that
@@ -100,7 +108,7 @@ class GlooWire final : public Wire {
     if (!reason.ok()) return reason;
     const Status failure = bootstrap_.wait_for_failure(kNoticeLimit);
     if (!failure.ok()) return failure;
-    return {StatusCode::kPeerFailed, fmt::format("rank {} went away: {}", peer, cause_of(error))};
+    return lost_peer(peer, cause_of(error));
   }
   Status cancelled() const {
     const std::lock_guard lock(mutex_);
@@ -206,10 +214,14 @@ class BootstrapStore final : public gloo::rendezvous::Store {
 
 std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::string& address,
                                             milliseconds limit) {
-  const Status resolves = check_resolves(address);  // Gloo reads what a failed look-up left
-  if (!resolves.ok()) throw std::runtime_error(resolves.message());
+  const auto family = family_of(address);  // Gloo reads what a failed look-up left
+  if (!family.ok()) throw std::runtime_error(family.status().message());
+  if (address.find('%') != std::string::npos) {  // its network card has another number elsewhere
+    throw std::runtime_error("it is a link-local address, which holds on one network card only");
+  }
   gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
+  attributes.ai_family = *family;
   auto device = gloo::transport::tcp::CreateDevice(attributes);
   auto context = std::make_shared<gloo::rendezvous::Context>(bootstrap.rank(), bootstrap.size());
   context->setTimeout(limit / 5);  // Gloo waits five times as long for a connection
@@ -235,11 +247,7 @@ Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap, const Gloo
   } catch (const std::exception& error) {
     const Status failure = bootstrap.failure();
     if (!failure.ok()) return failure;
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("rank {} at {} cannot connect with the other ranks: {}\n"
-                              "  hint: every rank must be reachable by the address it gives out; "
-                              "choose another with --address",
-                              bootstrap.rank(), address, cause_of(error)));
+    return no_mesh(bootstrap.rank(), address, cause_of(error));
   }
 }
 

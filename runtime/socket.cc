@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -33,6 +34,13 @@ struct AddressFree {
 };
 using AddressList = std::unique_ptr<addrinfo, AddressFree>;
 
+union SocketAddress {
+  sockaddr any;
+  sockaddr_in ipv4;
+  sockaddr_in6 ipv6;
+};
+
+// At least one, where there is no error.
 Result<AddressList> resolve(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -40,10 +48,22 @@ Result<AddressList> resolve(const std::string& address, int port) {
   addrinfo* list = nullptr;
   const int rc = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (rc != 0) {
+    const bool brackets = !address.empty() && address.front() == '[';
     return Status(StatusCode::kUnavailable,
-                  fmt::format("cannot resolve '{}': {}", address, gai_strerror(rc)));
+                  fmt::format("cannot resolve '{}': {}{}", address, gai_strerror(rc),
+                              brackets ? "; an IPv6 address stands without brackets here" : ""));
   }
   return AddressList(list);
+}
+
+// A name's addresses, those of IPv4 first: ranks must reach each other by addresses of one kind,
+// which for names that have both would else depend on how each machine is set up.
+std::vector<const addrinfo*> ipv4_first(const addrinfo& list) {
+  std::vector<const addrinfo*> sorted;
+  for (const addrinfo* at = &list; at != nullptr; at = at->ai_next) sorted.push_back(at);
+  std::stable_partition(sorted.begin(), sorted.end(),
+                        [](const addrinfo* at) { return at->ai_family == AF_INET; });
+  return sorted;
 }
 
 constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS, from Linux 6.15: <netinet/tcp.h> may be older
@@ -80,47 +100,58 @@ int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
   return 0;
 }
 
-}  // namespace
-
-Status check_resolves(const std::string& address) { return resolve(address, 0).status(); }
-
-Fd& Fd::operator=(Fd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
+// Returns 0, or the errno of the failure. A socket of IPv6 takes connections of IPv4, too.
+int try_listen(int family, int port, bool local_only, Fd& listening) {
+  Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return errno;
+  const int on = 1, off = 0;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  send_words_promptly(fd.get());  // connections that are accepted have it from here
+  SocketAddress address{};
+  if (family == AF_INET6) {
+    if (setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return EAFNOSUPPORT;
+    address.ipv6.sin6_family = AF_INET6;
+    address.ipv6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    address.ipv6.sin6_addr = in6addr_any;
+  } else {
+    address.ipv4.sin_family = AF_INET;
+    address.ipv4.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.ipv4.sin_addr.s_addr = htonl(local_only ? INADDR_LOOPBACK : INADDR_ANY);
   }
-  return *this;
+  const socklen_t length = family == AF_INET6 ? sizeof address.ipv6 : sizeof address.ipv4;
+  if (bind(fd.get(), &address.any, length) != 0 || listen(fd.get(), 256) != 0) return errno;
+  listening = std::move(fd);
+  return 0;
 }
 
-int Fd::release() { return std::exchange(fd_, -1); }
+}  // namespace
 
-void Fd::reset() {
-  if (fd_ >= 0) close(release());
+Result<int> family_of(const std::string& address) {
+  AGPCS_TRY(const AddressList list, resolve(address, 0));
+  return ipv4_first(*list).front()->ai_family;
+}
+
+std::string endpoint(const std::string& address, int port) {
+  const bool ipv6 = address.find(':') != std::string::npos;
+  return ipv6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
 }
 
 Result<Fd> listen_on(int port, bool local_only) {
-  Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  if (fd.get() >= 0) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  send_words_promptly(fd.get());  // connections that are accepted have it from here
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(local_only ? INADDR_LOOPBACK : INADDR_ANY);
-  if (fd.get() < 0 ||
-      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(fd.get(), 256) != 0) {
-    return Status(StatusCode::kUnavailable,
-                  fmt::format("cannot listen on port {}: {}", port, error_text(errno)));
+  Fd fd;
+  int error = local_only ? EAFNOSUPPORT : try_listen(AF_INET6, port, false, fd);
+  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {  // a machine without IPv6
+    error = try_listen(AF_INET, port, local_only, fd);
   }
-  return fd;
+  if (error == 0) return fd;
+  return Status(StatusCode::kUnavailable,
+                fmt::format("cannot listen on port {}: {}", port, error_text(error)));
 }
 
 int port_of(int fd) {
-  sockaddr_in address{};
+  SocketAddress address{};
   socklen_t length = sizeof address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  return ntohs(address.sin_port);
+  if (getsockname(fd, &address.any, &length) != 0) return 0;
+  return ntohs(address.any.sa_family == AF_INET6 ? address.ipv6.sin6_port : address.ipv4.sin_port);
 }
 
 Result<Fd> connect_to(const std::string& address, int port, Clock::time_point deadline) {
@@ -130,7 +161,7 @@ Result<Fd> connect_to(const std::string& address, int port, Clock::time_point de
   while (true) {
     auto list = resolve(address, port);
     if (!list.ok()) last = list.status();
-    for (const addrinfo* to = list.ok() ? list->get() : nullptr; to != nullptr; to = to->ai_next) {
+    for (const addrinfo* to : list.ok() ? ipv4_first(**list) : std::vector<const addrinfo*>()) {
       Fd fd;
       const int error = try_connect(*to, deadline, fd);
       if (error == 0) return fd;
@@ -141,7 +172,7 @@ Result<Fd> connect_to(const std::string& address, int port, Clock::time_point de
     poll(&pause, 1, 50);
   }
   return Status(last.code(),
-                fmt::format("cannot connect to {}:{}: {}", address, port, last.message()));
+                fmt::format("cannot connect to {}: {}", endpoint(address, port), last.message()));
 }
 
 std::string local_address_of(int fd) {

@@ -2,6 +2,8 @@
 // TCP sockets, as far as the bootstrap needs them.
 #pragma once
 
+#include "ir/fd.h"
+
 #include <agpcs/status.h>
 
 #include <chrono>
@@ -9,31 +11,19 @@
 
 namespace agpcs {
 
-/// A file descriptor that closes itself. -1: none.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd() { reset(); }
-  int get() const { return fd_; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
-
-/// Listens on `port` (0: any) of 127.0.0.1 or of all addresses.
+/// Listens on `port` (0: any) of 127.0.0.1 or of all addresses, IPv4 and IPv6.
 Result<Fd> listen_on(int port, bool local_only);
 /// The port that a listening socket has.
 int port_of(int fd);
-/// Connects, trying again while there is no answer, until `deadline`.
+/// Connects, trying again while there is no answer, until `deadline`. Of a name's addresses those
+/// of IPv4 come first.
 Result<Fd> connect_to(const std::string& address, int port,
                       std::chrono::steady_clock::time_point deadline);
-/// Whether `address` is an IP address, or a name that has one. kUnavailable says why not.
-Status check_resolves(const std::string& address);
+/// Of an IP address, or a name that has one: AF_INET where there is one of IPv4, else AF_INET6.
+/// kUnavailable says why there is none.
+Result<int> family_of(const std::string& address);
+/// "10.0.0.1:29500", "[::1]:29500".
+std::string endpoint(const std::string& address, int port);
 /// The IP address of this end of a connection.
 std::string local_address_of(int fd);
 void set_non_blocking(int fd);

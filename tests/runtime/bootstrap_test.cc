@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap_frame.h"
 #include "runtime/socket.h"
+#include "tests/ipv6.h"
 #include "tests/runtime/bootstrap_job.h"
 
 #include <agpcs/bootstrap.h>
@@ -27,6 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr milliseconds kLong = std::chrono::seconds(60);
 
@@ -136,6 +138,36 @@ TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
   EXPECT_EQ(joined.status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(joined.status().message(), "rank 0 does not answer: cannot connect to 127.0.0.1:" +
                                            std::to_string(options.port) + ": Connection refused");
+}
+
+TEST(Bootstrap, ServesBothKindsOfAddresses) {
+  if (const std::string why = no_ipv6(); !why.empty()) GTEST_SKIP() << why;
+  Fd listening = *listen_on(0, false);
+  const int port = port_of(listening.get());
+  for (const char* address : {"::1", "127.0.0.1"}) {
+    const Fd fd = *connect_to(address, port, std::chrono::steady_clock::now() + kLong);
+    EXPECT_EQ(local_address_of(fd.get()), address);
+  }
+  EXPECT_EQ(*family_of("::1"), AF_INET6);
+  EXPECT_EQ(*family_of("127.0.0.1"), AF_INET);
+  EXPECT_EQ(endpoint("fd00::2", 80), "[fd00::2]:80");
+  EXPECT_EQ(endpoint("node7", 80), "node7:80");
+}
+
+TEST(Bootstrap, AnAddressOfIpv6StandsInBracketsBesideAPort) {
+  BootstrapOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.token = "secret";
+  options.join_limit = milliseconds(0);
+  options.address = "::1";
+  options.port = 1;
+  const std::string message = Bootstrap::join(options).status().message();
+  EXPECT_THAT(message, StartsWith("rank 0 does not answer: cannot connect to [::1]:1: "));
+  options.address = "[::1]";
+  EXPECT_THAT(Bootstrap::join(options).status().message(),
+              HasSubstr("cannot resolve '[::1]': Name or service not known; an IPv6 address stands "
+                        "without brackets here"));
 }
 
 TEST(Bootstrap, APortThatIsTakenIsNamed) {

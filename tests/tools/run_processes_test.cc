@@ -2,6 +2,8 @@
 // agpcs-run as its users start it: with real processes, some of which come to harm.
 #include "tests/tools/run_processes.h"
 
+#include "tests/ipv6.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -298,6 +300,23 @@ TEST_F(RunProcesses, ALauncherStartsTheRanks) {
   EXPECT_EQ(second.output(), "");
 }
 
+TEST_F(RunProcesses, ALauncherStartsTheRanksOverIpv6) {
+  if (const std::string why = no_ipv6(); !why.empty()) GTEST_SKIP() << why;
+  const int port = free_port();
+  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3"};
+  const auto rank = [port](int number) {
+    Process::Variables variables = rank_of(number, 2, port);
+    for (auto& [name, value] : variables) {
+      if (name == "MASTER_ADDR") value = "::1";
+    }
+    return variables;
+  };
+  Process first(argv, rank(0)), second(argv, rank(1));
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  EXPECT_EQ(second.wait(), 0) << second.errors();
+  EXPECT_THAT(first.output(), HasSubstr("\n3 steps, median "));
+}
+
 TEST_F(RunProcesses, ARankWithAWrongTokenIsRefused) {
   const int port = free_port();
   const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3", "--timeout", "4"};
@@ -450,7 +469,8 @@ TEST_F(RunProcesses, TheClusterOfATraceIsThatOfThePlan) {
   EXPECT_THAT(refused(other),
               testing::ContainsRegex(other + ": error: the plan was made for a cluster with digest "
                                              "sha256:[0-9a-f]{64}, this one has sha256:"));
-  EXPECT_THAT(refused("no/such.yaml"), HasSubstr("no/such.yaml: error: cannot be opened"));
+  EXPECT_THAT(refused("no/such.yaml"),
+              HasSubstr("no/such.yaml: error: cannot be read: No such file"));
   Process process(local(
       {"--steps", "2", "--trace", trace, "--trace-cluster", "samples/clusters/local-2.yaml"}));
   EXPECT_EQ(process.wait(), 0);
