@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/cluster_yaml.h"
 
+#include "ir/read_file.h"
+
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <sstream>
 
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kMostBytes = 16 << 20;
+constexpr std::int64_t kMostBytes = 16 << 20;  // yaml-cpp needs some fifty times as much
 
 SourceRange range_of(const YAML::Mark& mark, std::size_t length) {
   if (mark.is_null()) return {};
@@ -69,19 +70,7 @@ void check_progress(const std::string& text) {
 }  // namespace
 
 Result<std::string> read_text(const std::string& path, const FileKind& kind) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return invalid_input(fmt::format("{}: error: cannot be opened", path));
-  std::string text;
-  char block[1 << 16];
-  while (in.read(block, sizeof block) || in.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMostBytes) {
-      return invalid_input(fmt::format("{}: error: more than {} MiB; is this a {}?", path,
-                                       kMostBytes >> 20, kind.noun));
-    }
-  }
-  if (in.bad()) return invalid_input(fmt::format("{}: error: cannot be read", path));
-  return text;
+  return read_file(path, {kind.noun, kMostBytes});
 }
 
 std::optional<YAML::Node> load_yaml(const std::string& text, const FileKind& kind,

@@ -23,7 +23,7 @@ struct FileKind {
   std::string_view noun, reference;
 };
 
-/// The text of a file. One that cannot be read or has more than 16 MiB is an error.
+/// The text of a file, as `read_file` reads it. One that has more than 16 MiB is an error.
 Result<std::string> read_text(const std::string& path, const FileKind& kind);
 
 /// The one document in `text`; empty after an error was reported (bad syntax, empty, several).

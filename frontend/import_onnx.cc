@@ -7,15 +7,12 @@
 #include "frontend/onnx_probe.h"
 #include "frontend/onnx_roles.h"
 #include "ir/diagnostics.h"
+#include "ir/read_file.h"
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 namespace agpcs {
@@ -54,15 +51,7 @@ Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& 
 }
 
 Result<Imported> import_onnx(const std::string& path, const ImportOptions& options) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return invalid_input(fmt::format("{}: error: it is a directory, not a model", path));
-  }
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    return invalid_input(fmt::format("{}: error: cannot open it: {}", path, std::strerror(errno)));
-  }
-  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  AGPCS_TRY(std::string bytes, read_file(path, frontend::kModelInput));
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   return import_owned(std::move(bytes), path, parent.empty() ? "." : parent.string(), options);
 }

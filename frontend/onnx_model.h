@@ -3,11 +3,14 @@
 #pragma once
 
 #include "ir/diagnostics.h"
+#include "ir/read_file.h"
 
 #include <agpcs/status.h>
 
 #include <onnx/onnx_pb.h>
 
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,6 +22,11 @@ namespace agpcs::frontend {
 
 /// Opsets whose operators the importer knows to be old or new.
 inline constexpr int kNewestOpset = 23;
+
+/// As long as protobuf's messages may be: 2 GiB, less one byte.
+inline constexpr InputKind kModelInput = {
+    "model", std::numeric_limits<std::int32_t>::max(),
+    "larger models keep their weights beside them, as ONNX's external data"};
 
 /// Decodes a binary or, for a name that ends in ".onnxtxt", a text model.
 /// Errors: empty, not ONNX (says what it is), truncated, a parse error with line and column.

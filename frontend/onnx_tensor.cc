@@ -2,13 +2,14 @@
 #include "frontend/onnx_tensor.h"
 
 #include "frontend/onnx_dense.h"
+#include "ir/read_file.h"
 
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <limits>
 #include <system_error>
 
 namespace agpcs::frontend {
@@ -183,6 +184,12 @@ Result<ExternalData> external_data_of(const TensorProto& tensor, const std::stri
     return invalid_input(fmt::format("its dims call for {} bytes, its external data has length {}",
                                      expected, data.length));
   }
+  if (data.offset > std::numeric_limits<std::int64_t>::max() - data.length) {
+    return invalid_input(
+        fmt::format("external data has offset '{}' and length {}, which is beyond "
+                    "any file",
+                    data.offset, data.length));
+  }
   return data;
 }
 
@@ -191,20 +198,14 @@ Result<std::optional<std::vector<std::byte>>> read_external(const ExternalData& 
   const fs::path path = fs::path(folder) / data.location;
   std::error_code error;
   if (!fs::exists(path, error)) return std::optional<std::vector<std::byte>>();
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error) {
-    return invalid_input(fmt::format("cannot read '{}': {}", path.string(), error.message()));
-  }
-  if (size < static_cast<std::uintmax_t>(data.length) ||
-      size - static_cast<std::uintmax_t>(data.length) < static_cast<std::uintmax_t>(data.offset)) {
+  AGPCS_TRY(const InputFile file, InputFile::open(path.string(), kExternalDataNoun));
+  if (file.size() < data.length || file.size() - data.length < data.offset) {
     return invalid_input(fmt::format("'{}' has {} bytes, the model needs bytes {} to {} of it",
-                                     path.string(), size, data.offset, data.offset + data.length));
+                                     path.string(), file.size(), data.offset,
+                                     data.offset + data.length));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(data.length));
-  std::ifstream stream(path, std::ios::binary);
-  stream.seekg(data.offset);
-  stream.read(reinterpret_cast<char*>(bytes.data()), data.length);
-  if (!stream) return invalid_input(fmt::format("cannot read '{}'", path.string()));
+  AGPCS_RETURN_IF_ERROR(file.read(data.offset, bytes.data(), bytes.size()));
   return std::optional(std::move(bytes));
 }
 

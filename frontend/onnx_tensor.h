@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace agpcs::frontend {
@@ -21,6 +22,9 @@ namespace agpcs::frontend {
 std::optional<DType> dtype_of(int onnx_type);
 /// "float16", "uint32", ...; "type 23" for one that ONNX's library does not know.
 std::string onnx_type_name(int onnx_type);
+
+/// What a file of external data should be, for `InputFile::open`.
+inline constexpr std::string_view kExternalDataNoun = "file of weights";
 
 bool is_external(const onnx::TensorProto& tensor);
 
@@ -33,7 +37,8 @@ Result<std::vector<std::byte>> inline_bytes(const onnx::TensorProto& tensor);
 /// `folder` "" checks the text alone). The file is not read.
 Result<ExternalData> external_data_of(const onnx::TensorProto& tensor, const std::string& folder);
 
-/// Reads `data` from `folder`. Nullopt when there is no such file; an error when it is too short.
+/// Reads `data` from `folder`. Nullopt when there is no such file; an error when it is too short,
+/// or no file: a device, a pipe.
 Result<std::optional<std::vector<std::byte>>> read_external(const ExternalData& data,
                                                             const std::string& folder);
 

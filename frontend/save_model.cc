@@ -4,16 +4,13 @@
 #include "frontend/onnx_dense.h"
 #include "frontend/onnx_model.h"
 #include "frontend/onnx_tensor.h"
+#include "ir/read_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <system_error>
 #include <unordered_map>
@@ -235,12 +232,11 @@ class ModelSaver {
     const auto data = external_data_of(tensor, folder_);
     if (!data.ok()) return error(tensor.name(), data.status().message());
     const fs::path source = fs::path(folder_) / data->location;
-    std::error_code none;
-    const auto size = fs::file_size(source, none);
-    if (none || size < static_cast<std::uintmax_t>(data->offset + data->length)) {
+    const auto file = InputFile::open(source.string(), kExternalDataNoun);
+    if (!file.ok() || file->size() < data->offset + data->length) {
       if (used_.count(tensor.name()) == 0) return;  // as little there as before
       return error(tensor.name(), fmt::format("its value is in '{}', which {}", source.string(),
-                                              none ? "cannot be read" : "is too short"));
+                                              file.ok() ? "is too short" : "cannot be read"));
     }
     const DType type = dtype_of(tensor.data_type()).value_or(DType::kUint8);
     point_to(tensor,
@@ -262,11 +258,7 @@ class ModelSaver {
 
 Result<SavedModel> lay_out_model(const std::string& path, std::vector<TrainedTensor> trained,
                                  const std::string& data_file) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    return invalid_input(fmt::format("{}: error: cannot open it: {}", path, std::strerror(errno)));
-  }
-  std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  AGPCS_TRY(std::string bytes, read_file(path, kModelInput));
   const fs::path parent = fs::path(path).parent_path();
   try {
     AGPCS_TRY(onnx::ModelProto proto, decode_model(bytes, path));

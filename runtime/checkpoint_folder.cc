@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint_folder.h"
 
+#include "ir/read_file.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -112,16 +114,8 @@ Result<std::vector<Entry>> entries_in(const std::string& path) {
 
 Result<Checkpoint> read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
-  AGPCS_TRY(const CheckpointFileReader file, CheckpointFileReader::open(path));
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) return failed(path, "cannot be read", error.value());
-  if (size > static_cast<std::uintmax_t>(kLongestManifest)) {
-    return invalid_input(fmt::format("{}: error: it has {} bytes, a manifest at most {}", path,
-                                     size, kLongestManifest));
-  }
-  std::string text(size, '\0');
-  AGPCS_RETURN_IF_ERROR(file.read(0, text.data(), text.size()));
+  AGPCS_TRY(const InputFile file, InputFile::open(path, kCheckpointNoun));
+  AGPCS_TRY(const std::string text, file.read_all({"manifest", kLongestManifest}));
   return parse_checkpoint(text, path);
 }
 
@@ -135,9 +129,8 @@ Status check_file(const std::string& folder, const CheckpointFile& file) {
     return Status(StatusCode::kUnavailable,
                   failed(path, "cannot be read", ENOENT).message() + kDamaged);
   }
-  AGPCS_TRY(const CheckpointFileReader reader, CheckpointFileReader::open(path));
-  const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
-  if (error) return failed(path, "cannot be read", error.value());
+  AGPCS_TRY(const InputFile reader, InputFile::open(path, kCheckpointNoun));
+  const std::int64_t size = reader.size();
   if (size != file.bytes) {
     return invalid_input(fmt::format("{}: error: it has {} bytes, its checkpoint says {}{}", path,
                                      size, file.bytes, kDamaged));
@@ -267,32 +260,6 @@ Result<CheckpointFile> CheckpointFileWriter::finish() {
   if (::fsync(fd_.get()) != 0) return failed(path_, "cannot be brought to the disk", errno);
   if (::close(fd_.release()) != 0) return failed(path_, "cannot be written", errno);
   return CheckpointFile{fs::path(path_).filename().string(), size_, sha_.digest()};
-}
-
-Result<CheckpointFileReader> CheckpointFileReader::open(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return failed(path, "cannot be read", errno);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return failed(path, "cannot be read", errno);
-  if (!S_ISREG(info.st_mode)) return invalid_input(fmt::format("{}: not a file", path));
-  return CheckpointFileReader(path, std::move(fd));
-}
-
-Status CheckpointFileReader::read(std::int64_t offset, void* out, std::size_t bytes) const {
-  auto* to = static_cast<char*>(out);
-  while (bytes > 0) {
-    const ssize_t count = ::pread(fd_.get(), to, bytes, offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed(path_, "cannot be read", errno);
-    if (count == 0) {
-      return invalid_input(
-          fmt::format("{}: ends at {}, where {} more bytes are expected", path_, offset, bytes));
-    }
-    to += count;
-    offset += count;
-    bytes -= static_cast<std::size_t>(count);
-  }
-  return {};
 }
 
 Result<CheckpointFolder> CheckpointFolder::open(const std::string& path, std::int64_t first_step,

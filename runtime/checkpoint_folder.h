@@ -7,9 +7,9 @@
 //     DIR/.step-00000200.tmp-4711  being written, or being removed
 #pragma once
 
+#include "ir/fd.h"
 #include "ir/sha256.h"
 #include "runtime/checkpoint.h"
-#include "runtime/socket.h"
 
 #include <agpcs/status.h>
 
@@ -43,6 +43,9 @@ struct FoundCheckpoint {
 /// The checkpoint in `path`, or the newest one that is whole among those in folder `path`. Reads
 /// every file and compares its digest. Errors: there is none, none is whole (says why of each).
 Result<FoundCheckpoint> find_checkpoint(const std::string& path);
+
+/// What a file in a checkpoint's folder should be, for `InputFile::open`.
+inline constexpr std::string_view kCheckpointNoun = "file of a checkpoint";
 
 /// A file that is written from its beginning to its end.
 class CheckpointFileWriter {
@@ -106,18 +109,6 @@ class CheckpointFolder {
   std::string begun_;  // the folder that is being written, ""
   std::string warnings_;
   std::set<std::string> warned_;
-};
-
-/// Reads a file of a checkpoint here and there.
-class CheckpointFileReader {
- public:
-  static Result<CheckpointFileReader> open(const std::string& path);
-  Status read(std::int64_t offset, void* out, std::size_t bytes) const;
-
- private:
-  CheckpointFileReader(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  std::string path_;
-  Fd fd_;
 };
 
 }  // namespace agpcs

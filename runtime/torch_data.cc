@@ -256,7 +256,7 @@ class NpyData : public DataSource {
   Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
     const auto found = files_.find(input);
     if (found == files_.end()) return rest_.fill(input, first, count, out);
-    NpyFile& file = found->second;
+    const NpyFile& file = found->second;
     if (!depends_on_batch(graph_.tensor(input).shape)) return file.read_rows(0, file.rows(), out);
     auto* bytes = static_cast<std::byte*>(out);
     while (count > 0) {

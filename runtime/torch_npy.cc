@@ -58,14 +58,13 @@ std::optional<std::vector<std::int64_t>> parse_tuple(std::string_view text) {
 }  // namespace
 
 Result<NpyFile> NpyFile::open(const std::string& path) {
-  NpyFile file;
-  file.path_ = path;
-  file.stream_.open(path, std::ios::binary);
-  if (!file.stream_)
-    return Status(StatusCode::kUnavailable, fmt::format("{}: cannot be opened", path));
+  AGPCS_TRY(InputFile opened, InputFile::open(path, ".npy file"));
+  NpyFile file(std::move(opened));
+  const std::int64_t size = file.file_.size();
   std::array<char, 12> start{};
-  file.stream_.read(start.data(), 10);
-  if (file.stream_.gcount() != 10 || std::memcmp(start.data(), "\x93NUMPY", 6) != 0) {
+  AGPCS_RETURN_IF_ERROR(
+      file.file_.read(0, start.data(), std::min(static_cast<std::size_t>(size), start.size())));
+  if (size < 10 || std::memcmp(start.data(), "\x93NUMPY", 6) != 0) {
     return invalid_input(
         fmt::format("{}: not a .npy file\n  hint: write it with numpy.save", path));
   }
@@ -76,17 +75,17 @@ Result<NpyFile> NpyFile::open(const std::string& path) {
   const auto byte = [&start](std::size_t i) {
     return static_cast<std::size_t>(static_cast<unsigned char>(start[i]));
   };
+  const std::int64_t before = version > 1 ? 12 : 10;
   std::size_t length = byte(8) | byte(9) << 8;
-  if (version > 1) {
-    file.stream_.read(start.data() + 10, 2);
-    length |= byte(10) << 16 | byte(11) << 24;
-  }
-  file.data_offset_ = (version > 1 ? 12 : 10) + length;
+  if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
   if (length > (std::size_t{1} << 20))
     return invalid_input(fmt::format("{}: header of {} bytes", path, length));
+  file.data_offset_ = static_cast<std::size_t>(before) + length;
+  if (file.data_offset_ > static_cast<std::size_t>(size)) {
+    return invalid_input(fmt::format("{}: ends within its header", path));
+  }
   std::string header(length, '\0');
-  file.stream_.read(header.data(), static_cast<std::streamsize>(length));
-  if (!file.stream_) return invalid_input(fmt::format("{}: ends within its header", path));
+  AGPCS_RETURN_IF_ERROR(file.file_.read(before, header.data(), length));
   AGPCS_RETURN_IF_ERROR(file.parse_header(header));
   AGPCS_RETURN_IF_ERROR(file.check_size());
   return file;
@@ -96,7 +95,7 @@ Status NpyFile::parse_header(const std::string& header) {
   const auto descr = value_of(header, "descr"), order = value_of(header, "fortran_order"),
              shape = value_of(header, "shape");
   if (!descr || !order || !shape) {
-    return invalid_input(fmt::format("{}: header without descr, fortran_order or shape", path_));
+    return invalid_input(fmt::format("{}: header without descr, fortran_order or shape", path()));
   }
   const std::string_view quoted = descr->substr(0, descr->find(','));
   const auto type = quoted.size() < 2 ? std::nullopt : type_of(quoted.substr(1, quoted.size() - 2));
@@ -104,15 +103,15 @@ Status NpyFile::parse_header(const std::string& header) {
     return invalid_input(fmt::format(
         "{}: element type {}\n  hint: little-endian f2, f4, f8, i1, i2, i4, i8, u1 and b1 "
         "are read; convert with numpy's astype",
-        path_, quoted));
+        path(), quoted));
   }
   if (order->substr(0, 5) != "False") {
     return invalid_input(
-        fmt::format("{}: Fortran order\n  hint: save numpy.ascontiguousarray(a)", path_));
+        fmt::format("{}: Fortran order\n  hint: save numpy.ascontiguousarray(a)", path()));
   }
   const auto dims = parse_tuple(*shape);
   if (!dims)
-    return invalid_input(fmt::format("{}: header's shape is not a tuple of whole numbers", path_));
+    return invalid_input(fmt::format("{}: header's shape is not a tuple of whole numbers", path()));
   type_ = *type;
   shape_ = *dims;
   return {};
@@ -122,32 +121,25 @@ Status NpyFile::check_size() {
   std::size_t row = size_of(type_);
   for (std::size_t axis = 1; axis < shape_.size(); ++axis) {
     if (__builtin_mul_overflow(row, static_cast<std::size_t>(shape_[axis]), &row)) {
-      return invalid_input(fmt::format("{}: shape is too large", path_));
+      return invalid_input(fmt::format("{}: shape is too large", path()));
     }
   }
   row_bytes_ = row;
   std::size_t needed = 0;
   if (__builtin_mul_overflow(row, static_cast<std::size_t>(rows()), &needed)) {
-    return invalid_input(fmt::format("{}: shape is too large", path_));
+    return invalid_input(fmt::format("{}: shape is too large", path()));
   }
-  stream_.seekg(0, std::ios::end);
-  const auto size = static_cast<std::size_t>(stream_.tellg());
-  const std::size_t held = size > data_offset_ ? size - data_offset_ : 0;
+  const std::size_t held = static_cast<std::size_t>(file_.size()) - data_offset_;
   if (held >= needed) return {};
   return invalid_input(
       fmt::format("{}: holds {} bytes of values, its shape needs {}\n  hint: the file is truncated",
-                  path_, held, needed));
+                  path(), held, needed));
 }
 
-Status NpyFile::read_rows(std::int64_t first, std::int64_t count, void* out) {
-  const auto bytes = static_cast<std::streamsize>(static_cast<std::size_t>(count) * row_bytes_);
-  stream_.clear();
-  stream_.seekg(
-      static_cast<std::streamoff>(data_offset_ + static_cast<std::size_t>(first) * row_bytes_));
-  stream_.read(static_cast<char*>(out), bytes);
-  if (stream_.gcount() == bytes) return {};
-  return Status(StatusCode::kUnavailable,
-                fmt::format("{}: rows {} to {} cannot be read", path_, first, first + count));
+Status NpyFile::read_rows(std::int64_t first, std::int64_t count, void* out) const {
+  const std::size_t offset = data_offset_ + static_cast<std::size_t>(first) * row_bytes_;
+  return file_.read(static_cast<std::int64_t>(offset), out,
+                    static_cast<std::size_t>(count) * row_bytes_);
 }
 
 }  // namespace agpcs

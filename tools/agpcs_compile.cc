@@ -226,8 +226,7 @@ int compile_command(std::vector<std::string> args, Console console) {
   add_search_options(app, arguments);
   add_report_options(app, arguments);
   add_dqn_options(app, arguments.compile.dqn);
-  app.set_config("--config", "", "file of options, NAME=VALUE a line");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_option(app);
   arguments.compile.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;

@@ -264,7 +264,7 @@ Status run(Session& session) {
   AGPCS_TRY(const LinkFigures figures, parse_link_figures(a.bandwidth, a.latency));
   std::string text, topology = a.topology;
   if (!a.check.empty()) {
-    AGPCS_TRY(text, read_file(a.check));
+    AGPCS_TRY(text, read_input(a.check, {"schedule"}));
     if (topology.empty()) {
       AGPCS_TRY(topology, topology_of_flow_schedule(text, a.check));
     }

@@ -21,7 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <memory>
 #include <sstream>
 #include <sys/random.h>
 #include <system_error>
@@ -94,6 +94,36 @@ int unexpected(const CLI::App& app, const std::vector<std::string>& words, Conso
                      near.empty() ? see : fmt::format("did you mean '{}'? {}", near, see), console);
 }
 
+/// A file of options that cannot be read; what() is the whole message.
+class UnreadableOptions : public CLI::FileError {
+ public:
+  explicit UnreadableOptions(const Status& why) : FileError(why.message()) {}
+};
+
+/// CLI11 opens a file of options itself, whatever it is, and reads on for as long as there is
+/// something. So it is given an empty one to open, and the text of the user's by `from_config`.
+class OptionsFile final : public CLI::ConfigBase {
+ public:
+  /// Reads the file `name`, and puts the name of the empty one in its place.
+  void take(std::string& name) {
+    if (name.empty()) return;
+    if (name != name_) {  // CLI11 asks twice, and a pipe can be read once
+      auto text = read_file(name, {"file of options"});
+      if (!text.ok()) throw UnreadableOptions(text.status());
+      text_ = std::move(*text);
+      name_ = name;
+    }
+    name = "/dev/null";
+  }
+  std::vector<CLI::ConfigItem> from_config(std::istream& /*empty*/) const override {
+    std::istringstream text(text_);
+    return ConfigBase::from_config(text);
+  }
+
+ private:
+  std::string name_, text_;
+};
+
 /// The name in a file of options that is none, by CLI11's message; "" where it says something else.
 std::string unknown_in_file(const CLI::ParseError& error) {
   constexpr std::string_view kBefore = "INI was not able to parse ";
@@ -102,6 +132,19 @@ std::string unknown_in_file(const CLI::ParseError& error) {
 }
 
 }  // namespace
+
+void add_config_option(CLI::App& app) {
+  const auto file = std::make_shared<OptionsFile>();
+  app.set_config("--config", "", "file of options, NAME=VALUE a line")
+      ->transform(CLI::Validator(
+          [file](std::string& name) {
+            file->take(name);
+            return std::string();
+          },
+          ""));
+  app.config_formatter(file);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+}
 
 std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args, Console console) {
   std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
@@ -114,6 +157,9 @@ std::optional<int> parse_arguments(CLI::App& app, std::vector<std::string> args,
     if (asked) {
       console.out << text.str();
       return 0;
+    }
+    if (dynamic_cast<const UnreadableOptions*>(&e) != nullptr) {
+      return finish({StatusCode::kUsage, e.what()}, app.get_name(), console);
     }
     if (const auto extras = app.remaining(true); !extras.empty()) {
       return unexpected(app, extras, console);
@@ -176,19 +222,8 @@ Status file_error(const std::string& path, const char* what) {
 
 }  // namespace
 
-Result<std::string> read_file(const std::string& path) {
-  if (path == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    if (file && file.peek() == std::ifstream::traits_type::eof() && errno == 0)
-      return std::string();
-    return file_error(path, "read");
-  }
-  return std::move(text).str();
+Result<std::string> read_input(const std::string& path, const InputKind& kind) {
+  return path == "-" ? read_standard_input(kind) : read_file(path, kind);
 }
 
 namespace {
@@ -260,7 +295,7 @@ Status write_file(const std::string& path, std::string_view text, Console consol
 }
 
 Result<Plan> read_plan(const std::string& path) {
-  AGPCS_TRY(const std::string text, read_file(path));
+  AGPCS_TRY(const std::string text, read_input(path, {"plan"}));
   return parse_plan(text, path);
 }
 

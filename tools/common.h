@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "ir/read_file.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -38,6 +39,9 @@ int run_command(std::string_view name, int argc, char** argv,
 
 /// Gives `app` its --version and the examples at the end of its --help.
 void add_help(CLI::App& app, std::string_view examples);
+/// Adds --config FILE: options from a file, NAME=VALUE a line. An unknown name is an error.
+void add_config_option(CLI::App& app);
+
 /// Parses `args`. Nothing when the command is to go on; else the exit code: 0 after --help or
 /// --version, 2 when the command line is wrong. An unknown option is told the nearest one; no
 /// option and no argument takes an empty text.
@@ -70,8 +74,8 @@ class Progress {
   std::size_t width_ = 0;
 };
 
-/// The bytes of a file; "-" is standard input. kInvalidInput names the file and the reason.
-Result<std::string> read_file(const std::string& path);
+/// What `read_file` reads (ir/read_file.h); "-" is standard input.
+Result<std::string> read_input(const std::string& path, const InputKind& kind);
 /// Makes a file that was not there, whole or not at all. std::errc::file_exists: there is something
 /// by that name, be it a symbolic link to nowhere, and it is left as it is.
 std::error_code write_new_file(const std::string& path, std::string_view text);

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {
   if (options.refiner != "dqn") return make_refiner(options.refiner);
   QNetwork policy = shipped_policy();
   if (!options.policy.empty()) {
-    AGPCS_TRY(const std::string text, read_file(options.policy));
+    AGPCS_TRY(const std::string text, read_input(options.policy, {"policy"}));
     AGPCS_TRY(policy, parse_policy(text, options.policy));
   }
   if (options.episodes == 0) return make_dqn_refiner(policy);

@@ -170,7 +170,7 @@ Status report(const Arguments& a, Console console) {
   }
   std::vector<EpisodeLog> search;
   if (!a.search_log.empty()) {
-    AGPCS_TRY(const std::string text, read_file(a.search_log));
+    AGPCS_TRY(const std::string text, read_input(a.search_log, {"search log"}));
     AGPCS_TRY(search, parse_search_log(text, a.search_log));
     input.search = search;
   }
@@ -219,7 +219,7 @@ Status explain(const Arguments& a, Console console) {
 
 Status drift(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
-  AGPCS_TRY(const std::string text, read_file(a.other));
+  AGPCS_TRY(const std::string text, read_input(a.other, {"trace"}));
   AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
   console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));
   return {};

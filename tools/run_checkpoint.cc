@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run_checkpoint.h"
 
+#include "ir/read_file.h"
 #include "runtime/half.h"
 #include "runtime/state_moves.h"
 
@@ -152,7 +153,7 @@ class CheckpointFiles {
   }
 
   Status copy(const SavedTensor& tensor) {
-    AGPCS_TRY(const auto source, CheckpointFileReader::open(tensor.source));
+    AGPCS_TRY(const auto source, InputFile::open(tensor.source, "file of weights"));
     AGPCS_RETURN_IF_ERROR(data_->fill_to(tensor.offset));
     constexpr std::int64_t kPiece = std::int64_t{1} << 20;
     std::vector<char> piece(static_cast<std::size_t>(std::min(kPiece, tensor.bytes)));
@@ -197,7 +198,7 @@ class CheckpointSource {
       source.items_.emplace(key_of(item.item), &item);
     }
     for (const char* name : {kModelDataFile, kOptimizerFile}) {
-      AGPCS_TRY(auto file, CheckpointFileReader::open(found.folder + "/" + name));
+      AGPCS_TRY(auto file, InputFile::open(found.folder + "/" + name, kCheckpointNoun));
       source.files_.emplace(name, std::move(file));
     }
     return source;
@@ -242,7 +243,7 @@ class CheckpointSource {
   }
 
   std::map<Key, const CheckpointItem*> items_;
-  std::map<std::string, CheckpointFileReader> files_;
+  std::map<std::string, InputFile> files_;
 };
 
 // First rank 0 gives each item to one of those that need it; then whoever has it passes it on to

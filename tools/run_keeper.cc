@@ -257,7 +257,7 @@ Status Keeper::sees_all(const LookOrder& order) const {
                     "a folder that all machines share",
                     options_.save));
   }
-  return read_file(options_.replan).status();
+  return read_file(options_.replan, {"cluster file"}).status();
 }
 
 Status Keeper::start_rank(const StartOrder& order) {

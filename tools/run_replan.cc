@@ -92,8 +92,10 @@ Result<std::string> keep_beside(const std::string& old_plan, const std::string& 
       AGPCS_RETURN_IF_ERROR(write_file(path, text, console));  // as another one may, at this moment
       return path;
     }
-    const auto there = read_file(path);
-    if (there.ok() && *there == text) return path;
+    const auto there = InputFile::open(path, "plan");
+    if (!there.ok() || there->size() != static_cast<std::int64_t>(text.size())) continue;
+    const auto read = there->read_all({"plan"});
+    if (read.ok() && *read == text) return path;
   }
   return too_many(old_plan, label);
 }

@@ -31,7 +31,7 @@ class FlowPolicyTraining {
   Result<TrainedFlowPolicy> run() {
     std::optional<FlowPolicy> from;
     if (!options_.from.empty()) {
-      AGPCS_TRY(const std::string text, read_file(options_.from));
+      AGPCS_TRY(const std::string text, read_input(options_.from, {"policy"}));
       AGPCS_TRY(from, parse_flow_policy(text, options_.from));
     }
     AGPCS_TRY(trainer_,

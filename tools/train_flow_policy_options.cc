@@ -50,8 +50,7 @@ void add_options(CLI::App& app, TrainFlowPolicyOptions& o) {
   app.add_flag("!--random-start", t.guess, "begin with random networks, as the paper does");
   app.add_option("--from", o.from, "policy to go on from");
   app.add_option("--log", o.log, "CSV to write, one line a forest");
-  app.set_config("--config", "", "file of options, NAME=VALUE a line");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_option(app);
 }
 
 }  // namespace

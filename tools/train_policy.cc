@@ -34,7 +34,7 @@ class PolicyTraining {
   Result<TrainedPolicy> run() {
     std::optional<QNetwork> from;
     if (!options_.from.empty()) {
-      AGPCS_TRY(const std::string text, read_file(options_.from));
+      AGPCS_TRY(const std::string text, read_input(options_.from, {"policy"}));
       AGPCS_TRY(from, parse_policy(text, options_.from));
     }
     DqnOptions dqn = options_.dqn;

@@ -53,8 +53,7 @@ void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
   app.add_option("--validation-budget", o.validation_budget, "evaluations a problem held aside")
       ->capture_default_str()
       ->check(kFromOne);
-  app.set_config("--config", "", "file of options, NAME=VALUE a line");
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_config_option(app);
 }
 
 Status check(const TrainPolicyOptions& o) {

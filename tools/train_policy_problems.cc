@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train_policy_problems.h"
 
+#include "ir/read_file.h"
 #include "planner/plan_problem.h"
 #include "planner/problem_generator.h"
 
@@ -36,7 +37,9 @@ Result<std::vector<std::string>> model_files(const std::vector<std::string>& pat
     std::vector<std::string> inside;
     for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
       const std::string kind = entry.path().extension().string();
-      if (kind == ".onnx" || kind == ".onnxtxt") inside.push_back(entry.path().string());
+      if (kind != ".onnx" && kind != ".onnxtxt") continue;
+      inside.push_back(entry.path().string());
+      AGPCS_RETURN_IF_ERROR(InputFile::open(inside.back(), "model").status());
     }
     if (error) return invalid_input(fmt::format("{}: error: {}", path, error.message()));
     if (inside.empty()) {

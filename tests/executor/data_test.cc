@@ -140,7 +140,9 @@ TEST_F(NpyTest, ReadsVersionTwo) {
 
 TEST_F(NpyTest, RefusesWhatItCannotRead) {
   const auto error = [](const std::string& path) { return NpyFile::open(path).status().message(); };
-  EXPECT_THAT(error(folder_ / "absent.npy"), HasSubstr("absent.npy: cannot be opened"));
+  EXPECT_THAT(error(folder_ / "absent.npy"),
+              HasSubstr("absent.npy: error: cannot be read: No such file or directory"));
+  EXPECT_EQ(error("/dev/zero"), "/dev/zero: error: it is a character device, not a .npy file");
   EXPECT_THAT(error(write("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "1234")),
               HasSubstr("element type '>f4'"));
   EXPECT_THAT(error(write("{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "1234")),

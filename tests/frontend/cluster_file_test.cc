@@ -333,7 +333,7 @@ TEST(BadClusterFile, TrainingFiguresAreChecked) {
 
 TEST(BadClusterFile, AFileThatIsNotThereIsNamed) {
   EXPECT_EQ(read_cluster("/nowhere/c.yaml").status().message(),
-            "/nowhere/c.yaml: error: cannot be opened");
+            "/nowhere/c.yaml: error: cannot be read: No such file or directory");
   EXPECT_FALSE(read_cluster("/").ok());
 }
 

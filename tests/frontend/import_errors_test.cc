@@ -23,7 +23,7 @@ constexpr const char* kRelu = "m (float[n, 3] x) => (float[n, 3] y) { y = Relu(x
 
 TEST(ImportErrors, AMissingFileIsNamed) {
   EXPECT_EQ(outcome(import_onnx("no/such/model.onnx")),
-            "no/such/model.onnx: error: cannot open it: No such file or directory");
+            "no/such/model.onnx: error: cannot be read: No such file or directory");
 }
 
 TEST(ImportErrors, ADirectoryIsNoModel) {

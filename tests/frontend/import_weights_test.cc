@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 namespace agpcs {
@@ -110,12 +111,32 @@ TEST_F(ImportWeights, WhoseFileIsTooShortAreRefused) {
   EXPECT_TRUE(import(with_external("weights.bin"), false).ok());
 }
 
+// Whoever waits for a pipe's writer waits forever.
+TEST_F(ImportWeights, WhoseFileIsNoneAreRefused) {
+  const std::string path = (folder_ / "weights.bin").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(outcome(import(with_external("weights.bin"), true)),
+            "m.onnx: tensor 'w': error: " + path + ": error: it is a pipe, not a file of weights");
+}
+
+// What counts is what the model declares.
+TEST_F(ImportWeights, AreReadFromAFileOfAnyLength) {
+  write_floats(folder_ / "weights.bin", {9, 3, 4, 9});
+  fs::resize_file(folder_ / "weights.bin", std::uintmax_t{64} << 30);
+  const auto read = import(with_external("weights.bin"), true);
+  ASSERT_TRUE(read.ok()) << outcome(read);
+  EXPECT_EQ(floats_of(read->graph, "w"), (std::vector<float>{3, 4}));
+}
+
 TEST_F(ImportWeights, WhoseSizeDisagreesWithTheirDimsAreRefused) {
   EXPECT_EQ(
       outcome(import(with_external("weights.bin", "0", "12"), false)),
       "m.onnx: tensor 'w': error: its dims call for 8 bytes, its external data has length 12");
   EXPECT_EQ(outcome(import(with_external("weights.bin", "-4"), false)),
             "m.onnx: tensor 'w': error: external data has offset '-4'");
+  EXPECT_EQ(outcome(import(with_external("weights.bin", "9223372036854775807"), false)),
+            "m.onnx: tensor 'w': error: external data has offset '9223372036854775807' and length "
+            "8, which is beyond any file");
   onnx::ModelProto proto = onnx_proto(kModel);
   proto.mutable_graph()->mutable_initializer(0)->set_dims(0, 1);
   EXPECT_EQ(outcome(import(proto, false)),

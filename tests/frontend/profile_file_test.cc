@@ -170,9 +170,10 @@ TEST(ProfileFile, IsReadFromDisk) {
   EXPECT_EQ(profile->file, path);
   std::ofstream(path) << std::string((16 << 20) + 1, ' ');
   EXPECT_EQ(read_profile(path).status().message(),
-            path + ": error: more than 16 MiB; is this a profile?");
+            path + ": error: it has 16777217 bytes, a profile at most 16777216");
   std::filesystem::remove(path);
-  EXPECT_EQ(read_profile(path).status().message(), path + ": error: cannot be opened");
+  EXPECT_EQ(read_profile(path).status().message(),
+            path + ": error: cannot be read: No such file or directory");
 }
 
 TEST(ProfileFile, TheExampleInTheDocumentIsOne) {

@@ -108,6 +108,8 @@ class Plan(unittest.TestCase):
             agpcs.plan(b"no model", CLUSTER)
         with self.assertRaises(FileNotFoundError):
             agpcs.load("missing.plan")
+        with self.assertRaisesRegex(agpcs.InvalidInput, "^/dev/zero: error: it is a character device, not a plan\n"):
+            agpcs.load("/dev/zero")
 
     def test_wrong_options_raise_usage_errors(self):
         for words, options in (("did you mean 'dqn'", {"refiner": "dqm"}), ("unknown seeder 'metic'", {"seeders": ["metic"]}),

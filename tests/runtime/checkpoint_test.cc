@@ -265,7 +265,14 @@ TEST_F(CheckpointFolders, EveryKindOfDamageIsNoticed) {
     fs::remove(path);
     EXPECT_THAT(found(folder_), HasSubstr("No such file")) << name;
     fs::create_directory(path);
-    EXPECT_THAT(found(folder_), HasSubstr("not a file")) << name;
+    EXPECT_THAT(found(folder_), HasSubstr("it is a directory, not a file of a checkpoint")) << name;
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // nobody writes to it: whoever waits waits forever
+    EXPECT_THAT(found(folder_), HasSubstr("it is a pipe, not a file of a checkpoint")) << name;
+    fs::remove(path);
+    fs::create_symlink("/dev/zero", path);
+    EXPECT_THAT(found(folder_), HasSubstr("it is a character device, not a file of a checkpoint"))
+        << name;
   }
 }
 

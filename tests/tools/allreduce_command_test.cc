@@ -218,7 +218,7 @@ TEST_F(AllreduceCommand, AClusterHasItsOwnFigures) {
   one.replace(one.find("count: 2"), 8, "count: 1");
   EXPECT_THAT(run({write("one.yaml", one)}).err,
               HasSubstr("one.yaml: error: 1 device\n  hint: an all-reduce is between two or more"));
-  EXPECT_THAT(run({path_of("none.yaml")}).err, HasSubstr("cannot be opened"));
+  EXPECT_THAT(run({path_of("none.yaml")}).err, HasSubstr("cannot be read"));
 }
 
 TEST_F(AllreduceCommand, AbsurdTopologiesAreRefusedWithTheReasonAndAHint) {
@@ -258,7 +258,7 @@ TEST_F(AllreduceCommand, AbsurdTopologiesAreRefusedWithTheReasonAndAHint) {
            {"bcub:3,1", "did you mean 'bcube'?"},
            {"", "topology is empty"},
            {":", "unknown family ''"},
-           {"cluster.yml", "cannot be opened"},
+           {"cluster.yml", "cannot be read"},
        }) {
     const Outcome outcome = run({row.spec});
     EXPECT_EQ(outcome.code, *row.spec == '\0' ? 2 : 1) << row.spec;

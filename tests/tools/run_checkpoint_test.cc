@@ -14,6 +14,7 @@
 #include <iterator>
 #include <signal.h>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
 #include <vector>
 
@@ -169,6 +170,19 @@ TEST_F(RunCheckpoints, ADamagedNewestOneIsNamedAndTheOneBeforeTaken) {
                                           "/step-00000004/optimizer.data: cannot be read"));
   EXPECT_THAT(process.output(), HasSubstr(R"({"event": "resumed", "step": 2,)"));
   EXPECT_TRUE(find_checkpoint(checkpoints_ + "/step-00000004").ok());  // written again
+}
+
+// Whoever waits for its writer waits forever.
+TEST_F(RunCheckpoints, APipeInACheckpointIsRefused) {
+  run(plan_, {"--steps", "2", "--save", checkpoints_});
+  const std::string folder = checkpoints_ + "/step-00000002/";
+  for (const char* name : {kModelFile, kModelDataFile, kOptimizerFile, kManifestFile}) {
+    fs::rename(folder + name, folder_ / "aside");
+    ASSERT_EQ(mkfifo((folder + name).c_str(), 0600), 0);
+    EXPECT_THAT(refusal({"--steps", "4", "--resume", checkpoints_}),
+                HasSubstr(folder + name + ": error: it is a pipe, not a file of a checkpoint\n"));
+    fs::rename(folder_ / "aside", folder + name);
+  }
 }
 
 TEST_F(RunCheckpoints, AFailedWriteEndsTheRunAndLeavesTheOneBefore) {

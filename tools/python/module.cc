@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python package's extension, agpcs._agpcs: text in, text out. What users call is in
 // agpcs/*.py.
+#include "ir/read_file.h"
 #include "tools/compile_options.h"
 #include "tools/compile_pipeline.h"
 #include "tools/compile_stages.h"
@@ -85,6 +86,16 @@ PlanText compile_for_python(CompileOptions options) {
   return std::move(result).value();
 }
 
+/// What `path` holds, as the commands read a plan.
+std::string plan_text_of_file(const std::string& path) {
+  Result<std::string> text = [&path] {
+    const py::gil_scoped_release release;
+    return read_file(path, {"plan"});
+  }();
+  if (!text.ok()) raise(text.status());
+  return std::move(text).value();
+}
+
 std::string plan_json_of_text(const std::string& text, const std::string& file) {
   const Result<Plan> plan = parse_plan(text, file);
   if (!plan.ok()) raise(plan.status());
@@ -133,4 +144,5 @@ PYBIND11_MODULE(_agpcs, m) {
     return std::make_pair(std::move(text.plan), std::move(text.warnings));
   });
   m.def("plan_json", &plan_json_of_text);
+  m.def("read_plan", &plan_text_of_file);
 }

@@ -85,9 +85,11 @@ class Plan:
 
 
 def load(path):
-    """The plan in a file. Raises InvalidInput, with line and hint, where it is none."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return Plan(file.read(), os.fspath(path))
+    """The plan in a file or a pipe. Raises InvalidInput, with line and hint, where it is none, and OSError where there is
+    nothing."""
+    path = os.fspath(path)
+    os.stat(path)
+    return Plan(_agpcs.read_plan(path), path)
 
 
 def plan(model, cluster, *, batch=None, dims=None, precision=None, wire_type=None, loss=None,
