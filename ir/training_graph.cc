@@ -151,8 +151,28 @@ Status check_parameters(const Graph& graph, const IdSet& reached) {
     }
     return invalid_input(
         fmt::format("no gradient reaches parameter '{}': operator {} does not pass one back\n"
-                    "  hint: make it a constant of the model if it is not to be trained",
-                    parameter.name, where_gradient_stops(graph, id, reached)));
+                    "  hint: freeze it, if it is not to be trained: --freeze '{}'",
+                    parameter.name, where_gradient_stops(graph, id, reached), parameter.name));
+  }
+  return {};
+}
+
+/// "node 'fc' (Gemm)"; of an input its name.
+std::string maker_of(const Graph& graph, const Tensor& tensor) {
+  if (tensor.producer == kNone) return fmt::format("input '{}'", tensor.name);
+  const Op& op = graph.op(tensor.producer);
+  return fmt::format("node '{}' ({}): its output '{}'", op.name, op.type, tensor.name);
+}
+
+/// A step computes with tensors that have elements.
+Status check_elements(const Graph& graph) {
+  for (const Tensor& tensor : graph.tensors) {
+    const bool constant = tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kState;
+    const bool empty =
+        std::find(tensor.shape.begin(), tensor.shape.end(), Extent()) != tensor.shape.end();
+    if (constant || !empty) continue;
+    return invalid_input(fmt::format("{} is {}{}, which has no element", maker_of(graph, tensor),
+                                     name_of(tensor.type), shape_text(tensor.shape)));
   }
   return {};
 }
@@ -166,6 +186,7 @@ Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped) {
     if (dropped != nullptr && !needed.has(id)) dropped->push_back(graph.op(id).name);
   }
   graph = without_others(std::move(graph), needed);
+  AGPCS_RETURN_IF_ERROR(check_elements(graph));
   const IdSet depends = depends_on_parameters(graph);
   const IdSet reached = reached_by_gradient(graph);
   if (!depends.has(graph.loss)) {

@@ -53,6 +53,14 @@ Status check_output(const Loss& loss, const Tensor& output) {
   if (loss.kind == "softmax_cross_entropy" && !is_logits(output)) {
     return refuse(loss, output, "logits [n,classes], n the samples");
   }
+  if (loss.kind == "softmax_cross_entropy" && output.shape[1].fixed < 2) {
+    return invalid_input(fmt::format(
+        "loss softmax_cross_entropy needs at least 2 classes, output '{}' is {}{}: of one class it "
+        "is always 0, and nothing is learned\n"
+        "  hint: let the model have two logits, or put its loss (binary cross entropy) into it and "
+        "name that output: --loss output --loss-output NAME",
+        output.name, name_of(output.type), shape_text(output.shape)));
+  }
   if (loss.kind == "output" && !is_scalar(output)) return refuse(loss, output, "a scalar");
   const bool batched = !output.shape.empty() && output.shape[0] == kSamples &&
                        !depends_on_batch({output.shape.begin() + 1, output.shape.end()});

@@ -67,6 +67,23 @@ TEST(AttachLoss, SaysWhichOutputsItTookSoThatTheSameLossGivesTheSameGraph) {
   EXPECT_EQ(print_graph(*first), print_graph(*second));
 }
 
+TEST(AttachLoss, RefusesCrossEntropyOfOneClass) {
+  const auto refused = [](const std::string& shape) {
+    return "loss softmax_cross_entropy needs at least 2 classes, output 'logit' is fp32" + shape +
+           ": of one class it is always 0, and nothing is learned\n"
+           "  hint: let the model have two logits, or put its loss (binary cross entropy) into it "
+           "and name that output: --loss output --loss-output NAME";
+  };
+  const auto with_output = [](const std::string& shape) {
+    return "graph binary\ninput x fp32[n,4]\nparameter w fp32[4,1]\nfc: logit = Foo-17(x, w) -> "
+           "fp32" +
+           shape + "\noutputs logit\n";
+  };
+  EXPECT_EQ(train(with_output("[n,1]")), refused("[n,1]"));
+  EXPECT_EQ(train(with_output("[n,1,1,1]")), refused("[n,1,1,1]"));
+  EXPECT_EQ(train(with_output("[n,1]"), {"mse", {}}).substr(0, 12), "graph binary");
+}
+
 constexpr const char* kTwoHeads =
     "graph heads\n"
     "input x fp32[n,4]\n"
@@ -276,6 +293,27 @@ TEST(DeriveBackward, DropsWhatTheLossDoesNotDependOn) {
   EXPECT_TRUE(verify_graph(*graph).ok());
 }
 
+TEST(DeriveBackward, RefusesATensorWithoutElements) {
+  EXPECT_EQ(gradients_of("graph empty\n"
+                         "input x fp32[n,4]\n"
+                         "parameter w fp32[4]\n"
+                         "cut: h = Slice-17(x) -> fp32[n,0]\n"
+                         "add: y = Add-17(h, w) -> fp32[n,4]\n"
+                         "mean: l = ReduceMean-17(y) keepdims=0 -> fp32[]\n"
+                         "loss l\n"),
+            "node 'cut' (Slice): its output 'h' is fp32[n,0], which has no element");
+  // What the loss does not depend on is not computed.
+  EXPECT_EQ(gradients_of("graph empty\n"
+                         "input x fp32[n,4]\n"
+                         "parameter w fp32[4]\n"
+                         "cut: h = Slice-17(x) -> fp32[n,0]\n"
+                         "mul: y = Mul-17(x, w) -> fp32[n,4]\n"
+                         "mean: l = ReduceMean-17(y) keepdims=0 -> fp32[]\n"
+                         "outputs h\n"
+                         "loss l\n"),
+            "w y l");
+}
+
 TEST(DeriveBackward, NamesAParameterThatNoGradientReaches) {
   EXPECT_EQ(gradients_of("graph stuck\n"
                          "input x fp32[n,4]\n"
@@ -287,7 +325,7 @@ TEST(DeriveBackward, NamesAParameterThatNoGradientReaches) {
                          "mean: l = ReduceMean-17(y) keepdims=0 -> fp32[]\n"
                          "loss l\n"),
             "no gradient reaches parameter 'v': operator 'test' (Greater) does not pass one back\n"
-            "  hint: make it a constant of the model if it is not to be trained");
+            "  hint: freeze it, if it is not to be trained: --freeze 'v'");
 }
 
 TEST(DeriveBackward, RefusesALossWithNothingToTrain) {
