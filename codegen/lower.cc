@@ -97,6 +97,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.model = graph.name;
   plan.model_digest = digest_of(print_graph(graph));
   plan.dims = graph.dims;
+  plan.frozen = graph.frozen;
   plan.cluster = cluster.name;
   plan.cluster_digest = digest_of(print_cluster(cluster));
   plan.training = training;

@@ -3,6 +3,7 @@
 
 #include "frontend/onnx_build.h"
 #include "frontend/onnx_dims.h"
+#include "frontend/onnx_exported.h"
 #include "frontend/onnx_model.h"
 #include "frontend/onnx_probe.h"
 #include "frontend/onnx_roles.h"
@@ -24,10 +25,11 @@ Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& 
   Diagnostics diag(file);
   AGPCS_TRY(const Model model, check_structure(proto, diag));
   AGPCS_TRY(const DimBindings dims, bind_dims(model, options, diag));
-  const Roles roles = find_roles(model);
+  AGPCS_TRY(const Roles roles, find_roles(model, options.freeze, diag));
   AGPCS_TRY(const ProbeResult probed, probe(model, dims, roles, diag));
   AGPCS_TRY(Graph graph, build_graph(model, dims, roles, probed, options, folder, diag));
   AGPCS_RETURN_IF_ERROR(verify_graph(graph));
+  warn_of_export(model, roles, diag);
   return Imported{std::move(graph), diag.warnings()};
 }
 

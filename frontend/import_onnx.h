@@ -19,6 +19,9 @@ struct ImportOptions {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   /// Name of the symbolic dimension that is the batch; empty: the leading dimension of the inputs.
   std::string batch_dim;
+  /// Weights that are not trained: names of the file, or patterns of a shell ("rotary.*"). A name
+  /// is taken literally where the file has it.
+  std::vector<std::string> freeze;
   /// Read initializers' values, external files included (agpcs-run). Planning never does.
   bool read_weights = false;
   /// For tests of single operators, whose inputs are weights, too: a fixed axis 0 of the inputs is

@@ -130,6 +130,8 @@ class GraphBuilder {
   Result<Graph> run(const DimBindings& bindings) {
     graph_.name = NameSet().unique(model_.graph().name().empty() ? "model" : model_.graph().name());
     graph_.dims.assign(bindings.values.begin(), bindings.values.end());
+    graph_.frozen.assign(roles_.frozen.begin(), roles_.frozen.end());
+    std::sort(graph_.frozen.begin(), graph_.frozen.end());
     resolve_aliases();
     mark_live();
     for (const onnx::ValueInfoProto* input : model_.inputs) {
@@ -222,10 +224,11 @@ class GraphBuilder {
     name = resolve(name);
     const auto known = ids_.find(name);
     if (known != ids_.end()) return known->second;
-    const auto role = roles_.find(name);
-    const TensorKind kind = role != roles_.end() ? role->second : TensorKind::kConstant;
-    const TensorId id = add_tensor(name, kind);
+    const TensorKind role = roles_.of(name);
+    const bool unknown = role == TensorKind::kActivation;
+    const TensorId id = add_tensor(name, unknown ? TensorKind::kConstant : role);
     const auto stored = probed_.stored.find(name);
+    graph_.tensor(id).frozen = roles_.is_frozen(name) && stored != probed_.stored.end();
     if (stored != probed_.stored.end()) store(id, *stored->second);
     return id;
   }
@@ -243,14 +246,10 @@ class GraphBuilder {
       if (options_.read_weights) read_value(tensor);
       return;
     }
-    if (tensor.kind == TensorKind::kConstant && tensor.shape.empty() && is_floating(tensor.type) &&
-        model_.initializers.count(proto.name()) != 0) {
-      scalars_.push_back(tensor.name);
-    }
     if (!tensor.constant.bytes.empty()) return;
     Result<std::vector<std::byte>> bytes = inline_bytes(proto);
     if (!bytes.ok()) return report(bytes.status());
-    if (tensor.kind == TensorKind::kConstant || options_.read_weights) {
+    if ((tensor.kind == TensorKind::kConstant && !tensor.frozen) || options_.read_weights) {
       tensor.constant.bytes = std::move(*bytes);
     }
   }
@@ -342,12 +341,6 @@ class GraphBuilder {
                       "elementwise",
                       op.domain, op.domain.empty() ? "" : ".", op.type));
     }
-    if (scalars_.empty()) return;
-    const std::string which = scalars_.size() == 1
-                                  ? fmt::format("initializer '{}' is a scalar and is", scalars_[0])
-                                  : fmt::format("{} initializers ('{}', ...) are scalars and are",
-                                                scalars_.size(), scalars_[0]);
-    diag_.warning({}, which + " not trained", "a trained scalar has shape [1]");
   }
 
   const Model& model_;
@@ -363,7 +356,6 @@ class GraphBuilder {
   std::unordered_map<std::string_view, TensorId> ids_;
   std::unordered_set<std::string_view> read_;
   std::unordered_set<int> live_;
-  std::vector<std::string> scalars_;
   std::set<std::string> notes_;
 };
 

@@ -68,14 +68,9 @@ class Prober {
     result_.values[input.name()] = probed(std::move(at));
   }
 
-  TensorKind role(std::string_view value) const {
-    const auto it = roles_.find(value);
-    return it != roles_.end() ? it->second : TensorKind::kActivation;
-  }
-
   void add_stored(std::string_view name, const TensorProto& tensor) {
     Dense dense;
-    if (role(name) == TensorKind::kConstant) {
+    if (roles_.of(name) == TensorKind::kConstant && !roles_.is_frozen(name)) {
       dense = dense_of(tensor);
     } else {
       dense.type = tensor.data_type();
@@ -149,7 +144,7 @@ class Prober {
     if (node.op_type() != "ConstantOfShape" || node.output_size() != 1 || inputs.size() != 1) {
       return false;
     }
-    if (role(node.output(0)) == TensorKind::kConstant || inputs[0] == nullptr) return false;
+    if (roles_.of(node.output(0)) == TensorKind::kConstant || inputs[0] == nullptr) return false;
     if (!inputs[0]->known() || !inputs[0]->uniform() || inputs[0]->type() != TensorProto::INT64) {
       return false;
     }

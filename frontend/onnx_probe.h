@@ -5,6 +5,7 @@
 #include "frontend/onnx_dense.h"
 #include "frontend/onnx_dims.h"
 #include "frontend/onnx_model.h"
+#include "frontend/onnx_roles.h"
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 
@@ -25,8 +26,6 @@ enum class Fate : std::uint8_t {
   kAlias,   ///< its output is its input 0 (Identity and what amounts to it)
   kKept,    ///< an operator of the graph
 };
-
-using Roles = std::unordered_map<std::string_view, TensorKind>;
 
 struct ProbeResult {
   std::unordered_map<std::string_view, Probed> values;

@@ -3,11 +3,14 @@
 
 #include "frontend/onnx_attributes.h"
 #include "frontend/onnx_dense.h"
+#include "frontend/onnx_exported.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 namespace agpcs::frontend {
 namespace {
@@ -16,10 +19,12 @@ namespace {
 struct Uses {
   bool state = false;    ///< running statistics
   bool weight = false;   ///< the weight of an operator
+  bool factor = false;   ///< a weight that exporters compute from that of the module
   bool trained = false;  ///< an input with a gradient
   void join(const Uses& other) {
     state |= other.state;
     weight |= other.weight;
+    factor |= other.factor;
     trained |= other.trained;
   }
 };
@@ -48,6 +53,14 @@ unsigned weight_inputs(std::string_view type) {
     if (name == type) return inputs;
   }
   return 0;
+}
+
+/// Exporters transpose, reorder and fold the weights of these operators, which stay weights;
+/// scales, shifts and tables they leave as they are.
+bool has_computed_weights(std::string_view type) {
+  constexpr std::string_view kTypes[] = {"Conv",   "ConvTranspose", "DeformConv", "Gemm", "MatMul",
+                                         "Einsum", "LSTM",          "GRU",        "RNN",  "PRelu"};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
 /// Inputs of `type` through which no gradient flows.
@@ -106,21 +119,26 @@ bool casts_to_integer(const onnx::NodeProto& node) {
   return node.op_type() == "Cast" && !is_floating_type(static_cast<int>(int_of(node, "to", 0)));
 }
 
+bool is_one_number(const onnx::TensorProto& tensor) {
+  return std::all_of(tensor.dims().begin(), tensor.dims().end(), [](auto dim) { return dim == 1; });
+}
+
 class RoleFinder {
  public:
-  explicit RoleFinder(const Model& model) : model_(model) {}
+  explicit RoleFinder(const Model& model) : model_(model), dynamo_(is_dynamo_export(model)) {}
 
-  std::unordered_map<std::string_view, TensorKind> run() {
+  Roles run() {
     // Backward, so that the uses of a view's output are known when the view is reached.
     for (auto it = model_.order.rbegin(); it != model_.order.rend(); ++it) visit(model_.node(*it));
-    std::unordered_map<std::string_view, TensorKind> roles;
-    for (const auto& [name, tensor] : model_.initializers) roles[name] = role_of(*tensor);
+    for (const onnx::TensorProto& tensor : model_.graph().initializer()) {
+      add(tensor.name(), role_of(tensor));
+    }
     for (const int index : model_.order) {
       const onnx::NodeProto& node = model_.node(index);
       if (node.output_size() == 0 || !is_generator(node)) continue;
-      roles[node.output(0)] = generated_role(uses_[node.output(0)]);
+      add(node.output(0), generated_role(uses_[node.output(0)]));
     }
-    return roles;
+    return std::move(roles_);
   }
 
  private:
@@ -136,6 +154,7 @@ class RoleFinder {
                            : casts_to_integer(node) ? ~0U
                                                     : inert_inputs(node.op_type());
     const bool norm = standard && node.op_type() == "BatchNormalization";
+    const bool computed = standard && has_computed_weights(node.op_type());
     for (int i = 0; i < node.input_size(); ++i) {
       Uses& uses = uses_[node.input(i)];
       if (norm && (i == 3 || i == 4)) {
@@ -143,18 +162,30 @@ class RoleFinder {
       } else if (standard && i == 0 && inert == 0 && is_view(node)) {
         uses.join(uses_[node.output(0)]);
       } else if (i >= 32 || ((inert >> i) & 1U) == 0) {
-        uses.trained = true;
-        uses.weight |= i < 32 && ((weights >> i) & 1U) != 0;
+        const bool weight = i < 32 && ((weights >> i) & 1U) != 0;
+        uses.join({false, weight, weight && computed, true});
       }
     }
   }
 
-  TensorKind role_of(const onnx::TensorProto& tensor) const {
-    const auto it = uses_.find(tensor.name());
+  void add(std::string_view name, TensorKind kind) {
+    roles_.kinds[name] = kind;
+    if (kind != TensorKind::kParameter || uses_[name].factor) return;
+    if (is_numbered_name(name) || is_result_name(name, dynamo_)) roles_.doubtful.push_back(name);
+  }
+
+  TensorKind role_of(const onnx::TensorProto& tensor) {
+    const std::string_view name = tensor.name();
+    const auto it = uses_.find(name);
     if (it == uses_.end() || !is_floating_type(tensor.data_type())) return TensorKind::kConstant;
     if (it->second.state) return TensorKind::kState;
-    return it->second.trained && tensor.dims_size() > 0 ? TensorKind::kParameter
-                                                        : TensorKind::kConstant;
+    if (!it->second.trained) return TensorKind::kConstant;
+    const bool literal = is_numbered_name(name) && is_one_number(tensor);
+    if (tensor.dims_size() == 0) {
+      if (!literal) roles_.scalars.push_back(name);
+      return TensorKind::kConstant;
+    }
+    return literal && !it->second.factor ? TensorKind::kConstant : TensorKind::kParameter;
   }
 
   static TensorKind generated_role(const Uses& uses) {
@@ -163,13 +194,68 @@ class RoleFinder {
   }
 
   const Model& model_;
+  const bool dynamo_;
   std::unordered_map<std::string_view, Uses> uses_;
+  Roles roles_;
 };
+
+/// Parameters that `text` names: the one that is called so, else those that it is a pattern of.
+std::vector<std::string_view> parameters_like(const Roles& roles, const std::string& text) {
+  const auto is_weight = [&](std::string_view name) {
+    return roles.of(name) == TensorKind::kParameter || roles.is_frozen(name);
+  };
+  if (is_weight(text)) return {roles.kinds.find(text)->first};
+  std::vector<std::string_view> found;
+  for (const auto& [name, kind] : roles.kinds) {
+    if (!is_weight(name)) continue;
+    if (fnmatch(text.c_str(), std::string(name).c_str(), 0) == 0) found.push_back(name);
+  }
+  return found;
+}
+
+void refuse_to_freeze(const Roles& roles, const std::string& text, Diagnostics& diag) {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : roles.kinds) {
+    if (kind == TensorKind::kParameter) names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  const std::string near = nearest(text, names);
+  const bool there = roles.kinds.count(text) != 0;
+  diag.error({},
+             there ? fmt::format("'{}' is to be frozen, but is not trained anyway", text)
+                   : fmt::format("'{}' is to be frozen, but no parameter of the model has such a "
+                                 "name",
+                                 text),
+             !there && !near.empty() ? fmt::format("did you mean '{}'?", near)
+             : there                 ? "leave it out"
+                                     : "see agpcs-compile MODEL CLUSTER --dump-after import");
+}
+
+void freeze_parameters(Roles& roles, const std::vector<std::string>& freeze, Diagnostics& diag) {
+  for (const std::string& text : freeze) {
+    const std::vector<std::string_view> found = parameters_like(roles, text);
+    if (found.empty()) refuse_to_freeze(roles, text, diag);
+    for (const std::string_view name : found) {
+      roles.kinds[name] = TensorKind::kConstant;
+      roles.frozen.insert(name);
+    }
+  }
+  std::erase_if(roles.doubtful, [&](std::string_view name) { return roles.is_frozen(name); });
+}
 
 }  // namespace
 
-std::unordered_map<std::string_view, TensorKind> find_roles(const Model& model) {
-  return RoleFinder(model).run();
+TensorKind Roles::of(std::string_view name) const {
+  const auto it = kinds.find(name);
+  return it != kinds.end() ? it->second : TensorKind::kActivation;
+}
+
+Result<Roles> find_roles(const Model& model, const std::vector<std::string>& freeze,
+                         Diagnostics& diag) {
+  Roles roles = RoleFinder(model).run();
+  freeze_parameters(roles, freeze, diag);
+  if (!diag.ok()) return diag.status();
+  return roles;
 }
 
 }  // namespace agpcs::frontend

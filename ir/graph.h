@@ -66,6 +66,8 @@ struct Tensor {
   /// A gradient flows to it: floating, depends on a parameter, and the loss depends on it
   /// (set by `derive_backward`).
   bool needs_gradient = false;
+  /// A kConstant that would be a parameter: its value decides nothing that is planned.
+  bool frozen = false;
   Constant constant;      ///< kConstant; and kParameter/kState whose value the file carries
   ExternalData external;  ///< kParameter/kState whose value is in another file; location "" = none
 };
@@ -97,6 +99,7 @@ struct Graph {
   std::vector<TensorId> outputs;  ///< the model's outputs
   TensorId loss = kNone;          ///< the scalar that is minimized; set by `attach_loss`
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings used, sorted
+  std::vector<std::string> frozen;  ///< the file's names of weights that --freeze holds, sorted
 
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
   Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }

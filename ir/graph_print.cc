@@ -116,7 +116,7 @@ std::string print_graph(const Graph& graph) {
   for (const Tensor& t : graph.tensors) {
     if (t.kind == TensorKind::kActivation) continue;
     fmt::format_to(Out(text), "{} {} {}", kind_name(t.kind), t.name, type_text(t));
-    if (t.kind == TensorKind::kConstant) text += " " + constant_text(t);
+    if (t.kind == TensorKind::kConstant) text += " " + (t.frozen ? "frozen" : constant_text(t));
     text += '\n';
   }
   for (const Op& op : graph.ops) print_op(graph, op, text);

@@ -87,7 +87,7 @@ std::string input_text(const OpAt& at, std::size_t i) {
   const auto same = std::find(inputs.begin(), inputs.end(), inputs[i]) - inputs.begin();
   if (static_cast<std::size_t>(same) < i) return fmt::format("#{}", same + 1);
   std::string text = type_text(*tensor);
-  if (tensor->kind == TensorKind::kConstant) text += constant_text(*tensor);
+  if (tensor->kind == TensorKind::kConstant && !tensor->frozen) text += constant_text(*tensor);
   if (tensor->kind == TensorKind::kParameter) text += '*';
   if (at.needs_gradient(i)) text += '\'';
   return text;

@@ -98,7 +98,8 @@ bool is_view(const Graph& graph, const Op& op) {
   if (info.type == "Dropout") return !dropout_is_active(graph, op);
   if (info.type == "Pad") return pads_nothing(graph, op);
   if (info.type != "Transpose") return false;
-  return graph.tensor(storage_of(graph, op.inputs[0])).kind == TensorKind::kParameter;
+  const Tensor& stored = graph.tensor(storage_of(graph, op.inputs[0]));
+  return stored.kind == TensorKind::kParameter || stored.frozen;
 }
 
 namespace rules {

@@ -6,9 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -35,9 +35,8 @@ std::vector<PlanLine> split_plan_lines(std::string_view text, Diagnostics& diagn
 class PlanLineReader {
  public:
   /// `keys`: all keys that the line has, for messages.
-  PlanLineReader(const PlanLine& line, Diagnostics& diagnostics,
-                 std::initializer_list<std::string> keys)
-      : line_(line), diagnostics_(diagnostics), keys_(keys) {}
+  PlanLineReader(const PlanLine& line, Diagnostics& diagnostics, std::vector<std::string> keys)
+      : line_(line), diagnostics_(diagnostics), keys_(std::move(keys)) {}
 
   bool ok() const { return !failed_; }
   bool at_end() const { return next_ == line_.tokens.size(); }

@@ -32,7 +32,6 @@ std::vector<std::string> algorithm_names() {
   return names;
 }
 
-// The first two lines begin like this in every version of the format.
 constexpr std::string_view kMagic = "agpcs-plan ";
 constexpr std::string_view kWriter = "\nmade-by agpcs=";
 
@@ -44,7 +43,6 @@ class PlanParser {
   Result<Plan> run() {
     AGPCS_RETURN_IF_ERROR(check_first_line());
     lines_ = split_plan_lines(text_, diagnostics_);
-    next_ = 1;
     if (diagnostics_.ok()) {
       parse_header();
       parse_sections();
@@ -163,6 +161,11 @@ class PlanParser {
     }
     plan_.model_digest = in.name_value("digest");
     in.finish();
+    while (const PlanLine* item = next_item("frozen")) {
+      PlanLineReader reader(*item, diagnostics_, {});
+      plan_.frozen.push_back(reader.name("a weight"));
+      reader.finish();
+    }
   }
 
   void parse_training(const PlanLine& line) {
@@ -209,24 +212,21 @@ class PlanParser {
   void parse_optimizer(const PlanLine& line) {
     Optimizer& o = plan_.training.optimizer;
     const bool adam = line.tokens.size() > 1 && line.tokens[1].text == "adam";
-    const auto read = [&](PlanLineReader in) {
-      o.kind = in.name("a kind of optimizer");
-      o.learning_rate = in.number_value("learning-rate");
-      if (adam) {
-        o.beta1 = in.number_value("beta1");
-        o.beta2 = in.number_value("beta2");
-        o.epsilon = in.number_value("epsilon");
-      } else {
-        o.momentum = in.number_value("momentum");
-      }
-      o.weight_decay = in.number_value("weight-decay");
-      in.finish();
-    };
+    using Keys = std::vector<std::string>;
+    PlanLineReader in(line, diagnostics_,
+                      adam ? Keys{"learning-rate", "beta1", "beta2", "epsilon", "weight-decay"}
+                           : Keys{"learning-rate", "momentum", "weight-decay"});
+    o.kind = in.name("a kind of optimizer");
+    o.learning_rate = in.number_value("learning-rate");
     if (adam) {
-      read({line, diagnostics_, {"learning-rate", "beta1", "beta2", "epsilon", "weight-decay"}});
+      o.beta1 = in.number_value("beta1");
+      o.beta2 = in.number_value("beta2");
+      o.epsilon = in.number_value("epsilon");
     } else {
-      read({line, diagnostics_, {"learning-rate", "momentum", "weight-decay"}});
+      o.momentum = in.number_value("momentum");
     }
+    o.weight_decay = in.number_value("weight-decay");
+    in.finish();
   }
 
   void parse_sections() {
@@ -486,7 +486,7 @@ class PlanParser {
   std::string_view text_;
   Diagnostics diagnostics_;
   std::vector<PlanLine> lines_;
-  std::size_t next_ = 0;
+  std::size_t next_ = 1;  // the first line is read by itself
   std::map<std::pair<std::size_t, std::size_t>, const PlanLine*> lines_of_;  // instructions
   Plan plan_;
 };

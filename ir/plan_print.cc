@@ -44,6 +44,7 @@ class PlanPrinter {
         made_by.evaluations, made_by.interrupted ? "yes" : "no");
     add("model name={} dims={} digest={}\n", quoted(plan_.model), dims_text(),
         quoted(plan_.model_digest));
+    for (const std::string& name : plan_.frozen) add("  frozen {}\n", quoted(name));
     add("cluster name={} digest={}\n", quoted(plan_.cluster), quoted(plan_.cluster_digest));
   }
 

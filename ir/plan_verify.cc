@@ -77,6 +77,12 @@ class StructureChecker {
              "dims are sorted, each once");
       }
     }
+    for (std::size_t i = 1; i < plan_.frozen.size(); ++i) {
+      const std::string& name = plan_.frozen[i];
+      if (plan_.frozen[i - 1] < name) continue;
+      fail(fmt::format("frozen '{}' comes after '{}'", name, plan_.frozen[i - 1]),
+           "frozen weights are sorted, each once");
+    }
   }
 
   void check_training() {

@@ -40,6 +40,7 @@ std::string settings_of(const Plan& plan) {
   bare.model = plan.model;
   bare.model_digest = plan.model_digest;
   bare.dims = plan.dims;
+  bare.frozen = plan.frozen;
   return print_plan(bare);
 }
 

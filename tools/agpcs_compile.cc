@@ -73,6 +73,10 @@ void add_input_options(CLI::App& app, Arguments& a) {
       ->check(at_least(1));
   app.add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
       ->allow_extra_args(false);
+  app.add_option("--freeze", a.compile.freeze,
+                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*'; may be "
+                 "given several times")
+      ->allow_extra_args(false);
   app.add_option("--precision", a.compile.precision,
                  joined(precision_words()) + " (default: training.precision)");
   app.add_option(

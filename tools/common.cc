@@ -319,11 +319,13 @@ Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(
   return dims;
 }
 
-Result<TrainingModel> read_training_model(
-    const std::string& path, const std::vector<std::pair<std::string, std::int64_t>>& dims,
-    Loss& loss, bool read_weights) {
+ModelChoices choices_of(const Plan& plan) { return {plan.dims, plan.frozen}; }
+
+Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
+                                          Loss& loss, bool read_weights) {
   ImportOptions options;
-  options.dims = dims;
+  options.dims = choices.dims;
+  options.freeze = choices.freeze;
   options.read_weights = read_weights;
   AGPCS_TRY(Imported imported, import_onnx(path, options));
   AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));

@@ -94,9 +94,15 @@ struct TrainingModel {
   Graph graph;           ///< with loss and backward
   std::string warnings;  ///< ready to print, empty when none
 };
+/// What is asked of a model beside its loss (frontend/import_onnx.h).
+struct ModelChoices {
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::string> freeze;
+};
+/// Those that `plan` was made with.
+ModelChoices choices_of(const Plan& plan);
 /// Imports `path`, attaches `loss` (which then says what was taken) and derives the backward pass.
-Result<TrainingModel> read_training_model(
-    const std::string& path, const std::vector<std::pair<std::string, std::int64_t>>& dims,
-    Loss& loss, bool read_weights = false);
+Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
+                                          Loss& loss, bool read_weights = false);
 
 }  // namespace agpcs

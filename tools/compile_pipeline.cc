@@ -39,6 +39,7 @@ Result<T> about(const std::string& path, Result<T> result) {
 Result<Imported> import_model(const CompileOptions& options) {
   ImportOptions import;
   import.dims = options.dims;
+  import.freeze = options.freeze;
   if (options.model_bytes) {
     return import_onnx_bytes(*options.model_bytes, options.model, "", import);
   }

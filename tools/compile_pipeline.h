@@ -25,6 +25,7 @@ struct CompileOptions {
   std::string model, cluster;              ///< paths
   std::optional<std::string> model_bytes;  ///< given: the model, and `model` its name in messages
   std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::string> freeze;  ///< weights that are not trained (frontend/import_onnx.h)
   std::int64_t batch = 0;  ///< 0: training.batch of the cluster file; the same for what is empty
   std::string precision;
   std::string wire_type;  ///< "fp16", "bf16"; empty: gradients travel as they are

@@ -69,7 +69,7 @@ struct Checked {
 
 Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console console) {
   Loss loss = plan.training.loss;
-  AGPCS_TRY(TrainingModel model, read_training_model(a.model, plan.dims, loss));
+  AGPCS_TRY(TrainingModel model, read_training_model(a.model, choices_of(plan), loss));
   AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(a.cluster));
   ClusterFile& file = calibrated.file;
   for (const std::string& warnings : {model.warnings, file.warnings}) {

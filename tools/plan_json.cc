@@ -18,7 +18,13 @@ void write_header(JsonWriter& json, const Plan& plan) {
   json.key("model").begin_object().key("name").value(plan.model);
   json.key("digest").value(plan.model_digest).key("dims").begin_object();
   for (const auto& [name, value] : plan.dims) json.key(name).value(value);
-  json.end_object().end_object();
+  json.end_object();
+  if (!plan.frozen.empty()) {
+    json.key("frozen").begin_array();
+    for (const std::string& name : plan.frozen) json.value(name);
+    json.end_array();
+  }
+  json.end_object();
   json.key("cluster").begin_object().key("name").value(plan.cluster);
   json.key("digest").value(plan.cluster_digest).end_object();
 }

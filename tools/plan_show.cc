@@ -55,6 +55,9 @@ std::string header(const Plan& plan) {
   for (const auto& [name, value] : plan.dims) {
     text += fmt::format("  dim           {} = {}\n", name, value);
   }
+  for (const std::string& name : plan.frozen) {
+    text += fmt::format("  frozen        {}\n", name);
+  }
   if (plan.expect.empty()) return text;
   return text + fmt::format("  expected      {} a step, {}\n", spell_expected(plan, "step"),
                             spell_expected(plan, "throughput"));

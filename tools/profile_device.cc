@@ -51,7 +51,8 @@ struct Model {
 
 Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
   Loss loss = options.loss;
-  AGPCS_TRY(TrainingModel read, read_training_model(path, options.dims, loss, true));
+  AGPCS_TRY(TrainingModel read,
+            read_training_model(path, {options.dims, options.freeze}, loss, true));
   AGPCS_TRY(Cluster cluster, one_device(options.kind));
   Model model;
   model.name = read.graph.name;

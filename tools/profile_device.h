@@ -27,6 +27,7 @@ struct DeviceOptions {
   std::string gpu;                  ///< its name; empty: a CPU
   std::vector<std::string> models;  ///< paths
   std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::string> freeze;  ///< weights that are not trained
   Loss loss;
   Optimizer optimizer;
   std::vector<std::int64_t> samples;  ///< ascending; empty: kDefaultSamples as time allows

@@ -74,6 +74,10 @@ void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
       ->check(positive);
   app.add_option("--dim", words.dims, "NAME=VALUE binds a symbolic dimension of the models")
       ->allow_extra_args(false);
+  app.add_option("--freeze", o.freeze,
+                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*', as "
+                 "agpcs-compile has it; may be given several times")
+      ->allow_extra_args(false);
   app.add_option("--loss", words.loss, "softmax_cross_entropy or mse (default: the cluster file's)")
       ->check(CLI::IsMember({"softmax_cross_entropy", "mse"}));
   app.add_option("--optimizer", words.optimizer,

@@ -26,6 +26,7 @@ struct ProfileOptions : JobOptions {
   double seconds = 60;                ///< of operators, about
   double network_seconds = 30;        ///< of messages and all-reduces, about
   std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::string> freeze;     ///< weights that are not trained
   std::optional<Loss> loss;            ///< nothing: the cluster file's
   std::optional<Optimizer> optimizer;  ///< nothing: the cluster file's
 };

@@ -44,6 +44,7 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
   device.device = torch_device(job, place);
   device.models = options.files;
   device.dims = options.dims;
+  device.freeze = options.freeze;
   device.loss = job.loss;
   device.optimizer = job.optimizer;
   device.samples = options.samples;
@@ -69,6 +70,7 @@ std::string identity_of(const ProfileJob& job) {
                   fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
                   o.transport, job.loss.kind, optimizer_name(job.optimizer));
   for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
+  for (const std::string& name : o.freeze) text += fmt::format("freeze {}\n", name);
   for (const auto& [name, weight] : job.loss.outputs) text += fmt::format("{} {}\n", name, weight);
   return digest_of(text + print_cluster(job.cluster));
 }

@@ -235,7 +235,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
 
 Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options) {
   Loss loss = plan.training.loss;
-  AGPCS_TRY(TrainingModel model, read_training_model(options.model, plan.dims, loss, true));
+  AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss, true));
   const Status status = resolve_stages(plan, model.graph).status();
   if (!status.ok()) {
     const bool placed = status.message().rfind("plan: ", 0) == 0;  // the plan has a name here

@@ -71,6 +71,26 @@ TEST(PlanText, MaySayWhatGradientsTravelIn) {
   }
 }
 
+TEST(PlanText, MaySayWhichWeightsAreFrozen) {
+  const std::string text = plan_text_with(
+      "cluster name=lab", "  frozen \"rotary table\"\n  frozen val_6\ncluster name=lab");
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->frozen, (std::vector<std::string>{"rotary table", "val_6"}));
+  EXPECT_EQ(print_plan(*plan), text);
+  EXPECT_EQ(message_with("cluster name=lab", "  frozen b\n  frozen a\ncluster name=lab"),
+            "m.plan: error: frozen 'a' comes after 'b'\n"
+            "  hint: frozen weights are sorted, each once");
+  EXPECT_EQ(message_with("cluster name=lab", "  frozen a b\ncluster name=lab"),
+            "m.plan:4:12: error: 'b' is more than a 'frozen' line has\n"
+            "    frozen a b\n"
+            "             ^");
+  EXPECT_EQ(message_with("cluster name=lab", "  trained a\ncluster name=lab"),
+            "m.plan:4:3: error: 'trained' where 'frozen' is expected\n"
+            "    trained a\n"
+            "    ^~~~~~~");
+}
+
 TEST(TravellingType, IsTheWireTypeForFp32GradientsAlone) {
   EXPECT_EQ(travelling_type(DType::kFp32, DType::kBf16), DType::kBf16);
   EXPECT_EQ(travelling_type(DType::kFp64, DType::kBf16), DType::kFp64);

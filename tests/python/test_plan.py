@@ -65,6 +65,17 @@ class Plan(unittest.TestCase):
         self.assertGreater(len(order), 1)
         self.assertEqual([group.name for group in plan.groups], order)
 
+    def test_frozen_weights_are_in_no_group(self):
+        plan = quick(freeze=["conv1_*"])
+        self.assertEqual(plan.frozen, ("conv1_bias", "conv1_weight"))
+        self.assertEqual(quick().frozen, ())
+        names = {name for group in plan.groups for name in group.parameters}
+        self.assertEqual(names, {"conv2_weight", "conv2_bias", "fc_weight", "fc_bias"})
+        with self.assertRaisesRegex(agpcs.UsageError, "^freeze is the text 'fc_bias'\n"):
+            quick(freeze="fc_bias")
+        with self.assertRaisesRegex(agpcs.InvalidInput, "did you mean 'fc_bias'"):
+            quick(freeze=["fc_bais"])
+
     def test_stages_of_a_pipeline_have_groups_and_shares_of_their_own(self):
         plan = quick(layout="local/0|local/1", micro_batches=4)
         self.assertEqual([stage.ranks for stage in plan.stages], [(0,), (1,)])

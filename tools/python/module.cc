@@ -111,6 +111,7 @@ void bind_options(py::module_& m) {
                     [](Options& o, const py::bytes& bytes) { o.model_bytes = std::string(bytes); })
       .def_readwrite("cluster", &Options::cluster)
       .def_readwrite("dims", &Options::dims)
+      .def_readwrite("freeze", &Options::freeze)
       .def_readwrite("batch", &Options::batch)
       .def_readwrite("precision", &Options::precision)
       .def_readwrite("wire_type", &Options::wire_type)

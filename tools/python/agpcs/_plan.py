@@ -55,6 +55,7 @@ class Plan:
         data = json.loads(_agpcs.plan_json(text, file))
         self.model = data["model"]["name"]
         self.cluster = data["cluster"]["name"]
+        self.frozen = tuple(data["model"].get("frozen", ()))  #: weights that are not trained
         self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
         self.micro_batches = data["training"]["micro_batches"]
         self.wire_type = data["training"].get("wire_type")  #: what gradients travel in, "fp16" or "bf16"; None: as they are
@@ -92,13 +93,13 @@ def load(path):
     return Plan(_agpcs.read_plan(path), path)
 
 
-def plan(model, cluster, *, batch=None, dims=None, precision=None, wire_type=None, loss=None,
+def plan(model, cluster, *, batch=None, dims=None, freeze=(), precision=None, wire_type=None, loss=None,
          loss_outputs=None, seed=0, data_parallel=False, seeders=None, layout=None, refiner=None, policy=None,
          budget=None, all_reduce="auto", threads=None, micro_batches=None, bucket_bytes=None):
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/agpcs_compile.md), where None is its default: `dims` and `loss_outputs`
-    map names to values and weights, `seeders` is a list of names. `data_parallel` asks for one stage, on the devices
+    map names to values and weights, `seeders` and `freeze` are lists of names. `data_parallel` asks for one stage, on the devices
     and with the shares that are fastest: what `agpcs.torch` trains by.
 
     The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. What the compiler warns
@@ -117,7 +118,7 @@ def plan(model, cluster, *, batch=None, dims=None, precision=None, wire_type=Non
     else:
         options.model = os.fspath(model)
     options.cluster = os.fspath(cluster)
-    options.dims = sorted((dims or {}).items())
+    options.dims, options.freeze = sorted((dims or {}).items()), _names("freeze", freeze)
     options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner or "dqn", all_reduce
     options.threads = len(os.sched_getaffinity(0))
     if loss is not None or loss_outputs is not None:
@@ -139,6 +140,12 @@ def _checked(name, value, least=1):
     if isinstance(value, int) and value < least:
         raise UsageError(f"{name} is {value}\n  hint: it is a whole number from {least}")
     return list(value) if name == "seeders" else value if isinstance(value, int) else os.fspath(value)
+
+
+def _names(option, names):
+    if isinstance(names, str):
+        raise UsageError(f"{option} is the text '{names}'\n  hint: give a list of names: [{names!r}]")
+    return list(names)
 
 
 def _stage(data):
