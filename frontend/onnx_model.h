@@ -22,6 +22,10 @@ namespace agpcs::frontend {
 
 /// Opsets whose operators the importer knows to be old or new.
 inline constexpr int kNewestOpset = 23;
+/// Versions of the file format (`ir_version`): the newest that exists, and the most that is
+/// believed.
+inline constexpr int kNewestIrVersion = 14;
+inline constexpr int kMostIrVersion = 99;
 
 /// As long as protobuf's messages may be: 2 GiB, less one byte.
 inline constexpr InputKind kModelInput = {
@@ -54,9 +58,10 @@ std::string domain_of(const onnx::NodeProto& node);
 /// "node 42 'fc1/MatMul'", or with the type and first output for a node without name.
 std::string label_of(const Model& model, int node);
 
-/// Fills the lookups. Errors, as many as found: no graph, no operator set or one too new, a value
-/// defined twice, a node that reads a value that nothing makes (did you mean), a cycle, control
-/// flow, a local function, a sparse initializer.
+/// Fills the lookups. Errors, as many as found: no graph, a version of the format that cannot be,
+/// no operator set, one too new, below 1 or imported twice, a value defined twice, a node that
+/// reads a value that nothing makes (did you mean), a cycle, control flow, a local function, a
+/// sparse initializer.
 Result<Model> check_structure(const onnx::ModelProto& proto, Diagnostics& diag);
 
 }  // namespace agpcs::frontend

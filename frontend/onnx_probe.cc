@@ -7,6 +7,7 @@
 #include "frontend/onnx_rebind.h"
 #include "frontend/onnx_tensor.h"
 #include "frontend/onnx_validate.h"
+#include "frontend/onnx_words.h"
 
 #include <fmt/format.h>
 
@@ -87,9 +88,11 @@ class Prober {
       inputs.push_back(name.empty() ? nullptr : result_.find(name));
       if (!name.empty() && inputs.back() == nullptr) return;  // an error is reported already
     }
+    if (!check_weights(index, node, inputs)) return;
     Fate& fate = result_.fates[static_cast<std::size_t>(index)];
     fate = Fate::kKept;
     if (domain_of(node).empty()) {
+      if (const Status words = check_words(node); !words.ok()) return fail(index, words.message());
       if (node.op_type() == "Constant" && visit_constant(node)) {
         fate = Fate::kStored;
         return;
@@ -110,6 +113,19 @@ class Prober {
       if (result_.find(node.output_size() > 0 ? node.output(0) : "") != nullptr) return;
     }
     infer(index, node, inputs);
+  }
+
+  /// What is trained has elements.
+  bool check_weights(int index, const NodeProto& node, const Inputs& inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::string& name = node.input(static_cast<int>(i));
+      if (inputs[i] == nullptr || roles_.of(name) != TensorKind::kParameter) continue;
+      if (element_count((*inputs[i])[0].dims) != 0) continue;
+      fail(index, fmt::format("its weight '{}' is {}, which has no element to train", name,
+                              probed_text(*inputs[i], 0)));
+      return false;
+    }
+    return true;
   }
 
   bool visit_constant(const NodeProto& node) {
@@ -248,11 +264,15 @@ class Prober {
     std::vector<std::vector<InferredOutput>> outputs;  // by probe
     for (std::size_t p = 0; p < probes_of(inputs); ++p) {
       const std::vector<const Dense*> at = at_probe(inputs, p);
+      const auto misfit = [&](const std::vector<InferredOutput>& made) {
+        return domain_of(node).empty() ? check_fit({node, opset(node), at, made}) : Misfit{};
+      };
+      if (const Misfit before = misfit({})) return fail_to_fit(index, p, inputs, before);
       Result<std::vector<InferredOutput>> inferred = infer_shapes(*rule, at);
-      if (!inferred.ok()) return fail_to_fit(index, p, inputs, inferred.status().message());
-      if (const std::string problem = check_fit(node, at, *inferred); !problem.empty()) {
-        return fail_to_fit(index, p, inputs, problem);
+      if (!inferred.ok()) {
+        return fail_to_fit(index, p, inputs, {inferred.status().message(), ""});
       }
+      if (const Misfit after = misfit(*inferred)) return fail_to_fit(index, p, inputs, after);
       outputs.push_back(std::move(*inferred));
     }
     for (int i = 0; i < node.output_size(); ++i) {
@@ -333,7 +353,7 @@ class Prober {
     return "it may depend on data; save the model with its value types (value_info)";
   }
 
-  void fail_to_fit(int index, std::size_t probe, const Inputs& inputs, const std::string& why) {
+  void fail_to_fit(int index, std::size_t probe, const Inputs& inputs, const Misfit& misfit) {
     const NodeProto& node = model_.node(index);
     std::string shapes;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -345,9 +365,9 @@ class Prober {
         probes_of(inputs) > 1 ? fmt::format(" (n = {})", kProbes[probe]) : std::string();
     diag_.error_at(
         label_of(model_, index),
-        fmt::format("{} does not take {}: {}{}", node.op_type(), shapes, why, when),
-        bindings_.fixed_batch == 0
-            ? ""
+        fmt::format("{} does not take {}: {}{}", node.op_type(), shapes, misfit.why, when),
+        bindings_.fixed_batch == 0 || !misfit.hint.empty()
+            ? misfit.hint
             : fmt::format("axis 0 of the inputs, {} in the file, was taken as the batch; "
                           "if that is wrong here, export with a symbolic batch axis",
                           bindings_.fixed_batch));

@@ -53,12 +53,10 @@ class StructureChecker {
     if (!proto.has_graph()) {
       return diag_.error({}, "the model has no graph", "the file may be truncated");
     }
-    for (const auto& import : proto.opset_import()) {
-      const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
-      model_.opsets[domain] = static_cast<int>(std::clamp<std::int64_t>(import.version(), 0, 9999));
-    }
+    check_ir_version(proto);
+    for (const auto& import : proto.opset_import()) take_opset(import);
     const auto onnx_opset = model_.opsets.find("");
-    if (model_.opsets.empty()) {
+    if (proto.opset_import_size() == 0) {
       return diag_.error({}, "the model imports no operator set", "the file may be truncated");
     }
     if (onnx_opset != model_.opsets.end() && onnx_opset->second > kNewestOpset) {
@@ -68,6 +66,40 @@ class StructureChecker {
                   "export it at opset 17");
     }
     if (graph().output_size() == 0) diag_.error({}, "the graph has no outputs");
+  }
+
+  void check_ir_version(const onnx::ModelProto& proto) {
+    const std::int64_t version = proto.ir_version();
+    if (version < 1 || version > kMostIrVersion) {
+      return diag_.error({},
+                         proto.has_ir_version()
+                             ? fmt::format("the model is in version {} of ONNX's file format, "
+                                           "versions are 1 to {}",
+                                           version, kNewestIrVersion)
+                             : std::string("the model does not say its version of ONNX's file "
+                                           "format (ir_version)"),
+                         "the file may be damaged; export it again");
+    }
+    if (version <= kNewestIrVersion) return;
+    diag_.warning({}, fmt::format("the model is in version {} of ONNX's file format, the newest "
+                                  "known here is {}: what is new in it is not read",
+                                  version, kNewestIrVersion));
+  }
+
+  void take_opset(const onnx::OperatorSetIdProto& import) {
+    const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
+    const std::string name = domain.empty() ? "ai.onnx" : domain;
+    if (import.version() < 1) {
+      return diag_.error({},
+                         fmt::format("the model imports opset {} of domain '{}', opsets begin at 1",
+                                     import.version(), name),
+                         "the file may be damaged; export it again");
+    }
+    const int version = static_cast<int>(std::min<std::int64_t>(import.version(), 9999));
+    const auto [known, added] = model_.opsets.emplace(domain, version);
+    if (added || known->second == version) return;
+    diag_.error({}, fmt::format("the model imports opsets {} and {} of domain '{}'", known->second,
+                                version, name));
   }
 
   void collect_values() {

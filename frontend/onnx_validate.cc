@@ -2,6 +2,7 @@
 #include "frontend/onnx_validate.h"
 
 #include "frontend/onnx_attributes.h"
+#include "frontend/onnx_fold.h"
 #include "frontend/onnx_tensor.h"
 
 #include <agpcs/types.h>
@@ -9,65 +10,332 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
 
 namespace agpcs::frontend {
 namespace {
 
-std::string check_convolution(const onnx::NodeProto& node, const Dense& x, const Dense& w) {
-  const std::int64_t group = int_of(node, "group", 1);
-  if (x.dims.size() < 2 || w.dims.size() != x.dims.size()) {
-    return fmt::format("the input has rank {}, the filters have rank {}", x.dims.size(),
-                       w.dims.size());
-  }
-  const bool transposed = node.op_type() == "ConvTranspose";
-  const std::int64_t wanted = transposed ? w.dims[0] : w.dims[1] * group;
-  if (x.dims[1] == wanted) return "";
-  return fmt::format("the input has {} channels, the filters take {}", x.dims[1], wanted);
+/// `from` can be stretched to `to`, from the last axis on.
+bool is_broadcast_to(const Dims& from, const Dims& to) {
+  if (from.size() > to.size()) return false;
+  return std::equal(from.rbegin(), from.rend(), to.rbegin(),
+                    [](std::int64_t a, std::int64_t b) { return a == 1 || a == b; });
 }
 
-std::string check_gemm(const onnx::NodeProto& node, const Dense& a, const Dense& b) {
-  if (a.dims.size() != 2 || b.dims.size() != 2) return "";  // ONNX's rule says so
-  const std::int64_t left = a.dims[int_of(node, "transA", 0) != 0 ? 0 : 1];
-  const std::int64_t right = b.dims[int_of(node, "transB", 0) != 0 ? 1 : 0];
-  if (left == right) return "";
-  return fmt::format("the inner extents are {} and {}", left, right);
+/// Inputs [first, last] are vectors of `length`, one element for each of `what`.
+Misfit check_lengths(const FitCase& c, std::size_t first, std::size_t last, std::int64_t length,
+                     std::string_view what) {
+  for (std::size_t i = first; i <= last; ++i) {
+    if (c.input(i) == nullptr || c.input(i)->dims == Dims{length}) continue;
+    return {fmt::format("'{}' has {}, {} {} take [{}]", c.name(i), dims_text(c.input(i)->dims),
+                        length, what, length),
+            ""};
+  }
+  return {};
 }
 
-/// Initial states of a recurrent operator have the batch of the sequence.
-std::string check_states(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
-  constexpr std::size_t kFirstState = 5;
-  const std::size_t axis = int_of(node, "layout", 0) == 0 ? 1 : 0;
-  for (std::size_t i = kFirstState; i < std::min<std::size_t>(inputs.size(), kFirstState + 2);
-       ++i) {
-    if (inputs[i] == nullptr || inputs[i]->dims.size() != 3 || inputs[0]->dims.size() != 3)
-      continue;
-    if (inputs[i]->dims[axis] == inputs[0]->dims[axis]) continue;
-    return fmt::format("the sequence has a batch of {}, '{}' has {}", inputs[0]->dims[axis],
-                       node.input(static_cast<int>(i)), inputs[i]->dims[axis]);
+Misfit check_broadcast(const FitCase& c, std::size_t first, std::size_t last, const Dims& to) {
+  for (std::size_t i = first; i <= last; ++i) {
+    if (c.input(i) == nullptr || is_broadcast_to(c.input(i)->dims, to)) continue;
+    return {fmt::format("'{}' has {}, which cannot be broadcast to {}", c.name(i),
+                        dims_text(c.input(i)->dims), dims_text(to)),
+            ""};
   }
-  return "";
+  return {};
+}
+
+Misfit check_gemm(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(1) == nullptr) return {};
+  const Dims &a = c.input(0)->dims, &b = c.input(1)->dims;
+  if (a.size() != 2 || b.size() != 2) return {};  // ONNX's rule says so
+  const std::size_t row = int_of(c.node, "transA", 0) != 0 ? 1 : 0;
+  const std::size_t column = int_of(c.node, "transB", 0) != 0 ? 0 : 1;
+  const std::int64_t left = a[1 - row], right = b[1 - column];
+  if (left != right) return {fmt::format("the inner extents are {} and {}", left, right), ""};
+  return check_broadcast(c, 2, 2, {a[row], b[column]});
+}
+
+Misfit check_batch_norm(const FitCase& c) {
+  if (c.input(0) == nullptr || int_of(c.node, "spatial", 1) == 0) return {};
+  const Dims& x = c.input(0)->dims;
+  return check_lengths(c, 1, 4, x.size() < 2 ? 1 : x[1], "channels");
+}
+
+Misfit check_instance_norm(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(0)->dims.size() < 2) return {};
+  return check_lengths(c, 1, 2, c.input(0)->dims[1], "channels");
+}
+
+/// Version 18 scales groups, version 21 channels; PyTorch's exporter scales channels in both.
+Misfit check_group_norm(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(0)->dims.size() < 2) return {};
+  const std::int64_t channels = c.input(0)->dims[1], groups = int_of(c.node, "num_groups", 1);
+  if (groups < 1 || channels % groups != 0) {
+    return {fmt::format("{} channels cannot be divided into {} groups", channels, groups), ""};
+  }
+  const bool by_group = c.opset < 21 && c.input(1) != nullptr && c.input(1)->dims == Dims{groups};
+  return check_lengths(c, 1, 2, by_group ? groups : channels, by_group ? "groups" : "channels");
+}
+
+Misfit check_layer_norm(const FitCase& c) {
+  return c.input(0) == nullptr ? Misfit{} : check_broadcast(c, 1, 2, c.input(0)->dims);
+}
+
+/// Before version 7 the slopes were those of channels.
+Misfit check_slopes(const FitCase& c) {
+  if (c.input(0) == nullptr || c.opset < 7) return {};
+  return check_broadcast(c, 1, 1, c.input(0)->dims);
+}
+
+Misfit check_reshape(const FitCase& c) {
+  if (c.input(0) == nullptr || c.outputs.empty() || !c.outputs[0].dims) return {};
+  const auto before = element_count(c.input(0)->dims), after = element_count(*c.outputs[0].dims);
+  if (!before || !after || *before == *after) return {};
+  return {fmt::format("{} elements do not become {}", *before, *after), ""};
+}
+
+Misfit check_transpose(const FitCase& c) {
+  const auto perm = ints_of(c.node, "perm");
+  if (c.input(0) == nullptr || !perm) return {};
+  Dims sorted = *perm, wanted(c.input(0)->dims.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(wanted.begin(), wanted.end(), 0);
+  if (sorted == wanted) return {};
+  return {fmt::format("perm is {}, which is no order of {} axes", dims_text(*perm), wanted.size()),
+          ""};
+}
+
+Misfit check_slice(const FitCase& c) {
+  const auto steps = c.opset >= 10 ? c.ints(4, "steps") : std::nullopt;
+  if (!steps || std::find(steps->begin(), steps->end(), 0) == steps->end()) return {};
+  return {fmt::format("steps is {}, a step of 0 leads nowhere", dims_text(*steps)), ""};
+}
+
+Misfit check_split(const FitCase& c) {
+  const auto parts = c.opset < 13 ? ints_of(c.node, "split") : c.ints(1, "split");
+  if (c.input(0) == nullptr || !parts) return {};
+  const Dims& x = c.input(0)->dims;
+  const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
+  if (axis < 0) return {};  // check_axes() says so
+  const std::int64_t extent = x[static_cast<std::size_t>(axis)];
+  const bool negative = std::any_of(parts->begin(), parts->end(), [](auto n) { return n < 0; });
+  if (!negative && std::accumulate(parts->begin(), parts->end(), std::int64_t{0}) == extent &&
+      parts->size() == static_cast<std::size_t>(c.node.output_size())) {
+    return {};
+  }
+  return {fmt::format("the parts are {}, axis {} has {} and is split into {} outputs",
+                      dims_text(*parts), axis, extent, c.node.output_size()),
+          ""};
+}
+
+Misfit check_gather(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(1) == nullptr || !c.input(1)->known) return {};
+  const Dims& x = c.input(0)->dims;
+  const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
+  if (axis < 0) return {};
+  const std::int64_t extent = x[static_cast<std::size_t>(axis)];
+  for (const std::int64_t index : c.input(1)->ints) {
+    if (index >= -extent && index < extent) continue;
+    return {fmt::format("it asks for index {} of axis {}, which has {}", index, axis, extent), ""};
+  }
+  return {};
+}
+
+/// Blocks fit into the channels (DepthToSpace), or into the images (SpaceToDepth).
+Misfit check_blocks(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(0)->dims.size() != 4) return {};
+  const Dims& x = c.input(0)->dims;
+  const std::int64_t block = int_of(c.node, "blocksize", 1);
+  const bool to_space = c.node.op_type() == "DepthToSpace";
+  if (to_space ? x[1] % (block * block) == 0 : x[2] % block == 0 && x[3] % block == 0) return {};
+  return {fmt::format("{} cannot be divided into blocks of {} x {}",
+                      to_space ? fmt::format("{} channels", x[1])
+                               : fmt::format("images of {} x {}", x[2], x[3]),
+                      block, block),
+          ""};
+}
+
+/// A reflection repeats what is there: less than the whole axis.
+Misfit check_pad(const FitCase& c) {
+  const auto pads = c.opset < 11 ? ints_of(c.node, "pads") : c.ints(1, "pads");
+  if (c.input(0) == nullptr || !pads || string_of(c.node, "mode", "constant") != "reflect") {
+    return {};
+  }
+  const Dims& x = c.input(0)->dims;
+  if (pads->size() != 2 * x.size()) return {};  // ONNX's rule says so, or input 3 has the axes
+  for (std::size_t i = 0; i < pads->size(); ++i) {
+    const std::size_t axis = i % x.size();
+    if ((*pads)[i] <= 0 || (*pads)[i] < x[axis]) continue;
+    return {
+        fmt::format("it reflects {} elements of axis {}, which has {}", (*pads)[i], axis, x[axis]),
+        "a reflection takes at most one less than the axis has"};
+  }
+  return {};
+}
+
+Misfit check_dropout(const FitCase& c) {
+  const onnx::AttributeProto* attribute = find_attribute(c.node, "ratio");
+  double ratio = attribute != nullptr ? static_cast<double>(attribute->f()) : 0.5;
+  const Dense* given = c.input(1);
+  if (given != nullptr && given->known && given->floating() && given->size() == 1) {
+    ratio = given->floats[0];
+  }
+  if (ratio >= 0 && ratio < 1) return {};
+  return {fmt::format("its ratio is {}, which must be at least 0 and less than 1", ratio), ""};
+}
+
+/// A label has one extent in all operands, or 1; axes under an ellipsis have no label.
+Misfit check_einsum(const FitCase& c) {
+  std::string equation = string_of(c.node, "equation", "");
+  std::erase(equation, ' ');
+  std::map<char, std::int64_t> extents;
+  std::size_t begin = 0;
+  const std::string terms = equation.substr(0, equation.find("->"));
+  for (std::size_t i = 0; c.input(i) != nullptr && begin <= terms.size(); ++i) {
+    const std::string term = terms.substr(begin, terms.find(',', begin) - begin);
+    begin += term.size() + 1;
+    const Dims& dims = c.input(i)->dims;
+    const std::size_t dots = term.find("...");
+    const std::size_t labels = dots == std::string::npos ? term.size() : term.size() - 3;
+    if (labels > dims.size()) continue;  // ONNX's rule says so
+    for (std::size_t at = 0; at < term.size(); ++at) {
+      if (term[at] == '.') continue;
+      const std::int64_t extent = dims[at < dots ? at : dims.size() - (term.size() - at)];
+      std::int64_t& known = extents.emplace(term[at], extent).first->second;
+      if (known == 1) known = extent;
+      if (extent == known || extent == 1) continue;
+      return {fmt::format("'{}' of equation '{}' is {} and {}", term[at], equation, known, extent),
+              ""};
+    }
+  }
+  return {};
+}
+
+Misfit check_size(const FitCase& c) {
+  const std::int64_t size = int_of(c.node, "size", 1);
+  return size >= 1 ? Misfit{} : Misfit{fmt::format("its size is {}, at least 1", size), ""};
+}
+
+Misfit check_norm_power(const FitCase& c) {
+  const std::int64_t p = int_of(c.node, "p", 2);
+  return p == 1 || p == 2 ? Misfit{} : Misfit{fmt::format("p is {}, not 1 or 2", p), ""};
+}
+
+struct FitRule {
+  std::string_view type;
+  Misfit (*check)(const FitCase&);
+};
+constexpr FitRule kRules[] = {
+    {"AveragePool", check_pool},
+    {"BatchNormalization", check_batch_norm},
+    {"Conv", check_convolution},
+    {"ConvTranspose", check_convolution},
+    {"DepthToSpace", check_blocks},
+    {"Dropout", check_dropout},
+    {"Einsum", check_einsum},
+    {"GRU", check_recurrent},
+    {"Gather", check_gather},
+    {"Gemm", check_gemm},
+    {"GroupNormalization", check_group_norm},
+    {"InstanceNormalization", check_instance_norm},
+    {"LRN", check_size},
+    {"LSTM", check_recurrent},
+    {"LayerNormalization", check_layer_norm},
+    {"LpNormalization", check_norm_power},
+    {"LpPool", check_pool},
+    {"MaxPool", check_pool},
+    {"PRelu", check_slopes},
+    {"Pad", check_pad},
+    {"RMSNormalization", check_layer_norm},
+    {"RNN", check_recurrent},
+    {"Reshape", check_reshape},
+    {"Slice", check_slice},
+    {"SpaceToDepth", check_blocks},
+    {"Split", check_split},
+    {"Transpose", check_transpose},
+};
+
+/// Operators whose attribute `axis` counts along input 0.
+constexpr std::string_view kAxis[] = {"ArgMax",
+                                      "ArgMin",
+                                      "Concat",
+                                      "CumSum",
+                                      "Gather",
+                                      "GatherElements",
+                                      "Hardmax",
+                                      "LogSoftmax",
+                                      "LpNormalization",
+                                      "LayerNormalization",
+                                      "RMSNormalization",
+                                      "ScatterElements",
+                                      "Scatter",
+                                      "Softmax",
+                                      "Split",
+                                      "TopK"};
+/// Operators with axes of input 0 in `axes` or the input of that number.
+constexpr std::pair<std::string_view, std::size_t> kAxes[] = {
+    {"MeanVarianceNormalization", 99},
+    {"ReduceL1", 1},
+    {"ReduceL2", 1},
+    {"ReduceLogSum", 1},
+    {"ReduceLogSumExp", 1},
+    {"ReduceMax", 1},
+    {"ReduceMean", 1},
+    {"ReduceMin", 1},
+    {"ReduceProd", 1},
+    {"ReduceSum", 1},
+    {"ReduceSumSquare", 1},
+    {"Slice", 3},
+    {"Squeeze", 1},
+};
+
+Misfit out_of_range(const char* name, std::int64_t axis, std::size_t rank) {
+  return {fmt::format("{} is {}, the input has {} axes", name, axis, rank), ""};
+}
+
+Misfit check_axes(const FitCase& c) {
+  if (c.input(0) == nullptr) return {};
+  const std::string& type = c.node.op_type();
+  const std::size_t rank = std::max<std::size_t>(c.input(0)->dims.size(), 1);
+  const onnx::AttributeProto* axis = find_attribute(c.node, "axis");
+  if (axis != nullptr && std::find(std::begin(kAxis), std::end(kAxis), type) != std::end(kAxis) &&
+      normal_axis(axis->i(), rank) < 0) {
+    return out_of_range("axis", axis->i(), c.input(0)->dims.size());
+  }
+  for (const auto& [with_axes, input] : kAxes) {
+    if (with_axes != type) continue;
+    Dims seen;
+    for (const std::int64_t each : c.ints(input, "axes").value_or(Dims())) {
+      const std::int64_t normal = normal_axis(each, rank);
+      if (normal < 0) return out_of_range("axes", each, c.input(0)->dims.size());
+      if (std::find(seen.begin(), seen.end(), normal) != seen.end()) {
+        return {fmt::format("axes has axis {} twice", normal), ""};
+      }
+      seen.push_back(normal);
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
-std::string check_fit(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs,
-                      const std::vector<InferredOutput>& outputs) {
-  if (inputs.size() < 2 || inputs[0] == nullptr || inputs[1] == nullptr) return "";
-  const std::string& type = node.op_type();
-  if (type == "Conv" || type == "ConvTranspose") {
-    return check_convolution(node, *inputs[0], *inputs[1]);
-  }
-  if (type == "Gemm") return check_gemm(node, *inputs[0], *inputs[1]);
-  if (type == "LSTM" || type == "GRU" || type == "RNN") return check_states(node, inputs);
-  if (type == "Reshape" && !outputs.empty() && outputs[0].dims) {
-    const auto before = element_count(inputs[0]->dims);
-    const auto after = element_count(*outputs[0].dims);
-    if (before && after && *before != *after) {
-      return fmt::format("{} elements do not become {}", *before, *after);
-    }
-  }
-  return "";
+std::optional<Dims> FitCase::ints(std::size_t i, const char* attribute) const {
+  if (input(i) == nullptr) return ints_of(node, attribute);
+  if (!input(i)->known || input(i)->floating()) return std::nullopt;
+  return input(i)->ints;
 }
+
+Misfit check_fit(const FitCase& c) {
+  if (Misfit misfit = check_axes(c)) return misfit;
+  for (const FitRule& rule : kRules) {
+    if (rule.type == c.node.op_type()) return rule.check(c);
+  }
+  return {};
+}
+
+std::string dims_text(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }
 
 std::string probed_text(const Probed& value, std::size_t probe) {
   const std::optional<DType> type = dtype_of(value.type());
