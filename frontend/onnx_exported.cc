@@ -121,37 +121,17 @@ constexpr std::string_view kResults[] = {"abs",
                                          "_to_copy",
                                          "_unsafe_view"};
 
-/// "onnx::Conv_497", or "497" of older versions: filters that PyTorch's TorchScript exporter
-/// computed. What it computes them from is a batch normalization behind the convolution.
-bool are_computed_filters(std::string_view name) {
-  const std::string_view stem = stem_of(name);
-  return stem.size() < name.size() &&
-         (stem.empty() || stem == "onnx::Conv_" || stem == "onnx::ConvTranspose_");
-}
-
-bool is_one_of_several(std::string_view name) {  // outputs, that is
+/// A name of one of several results, as a normalization has them and a convolution has not.
+bool is_one_of_several(std::string_view name) {
   const std::string_view stem = stem_of(name);
   return name == "getitem" || stem == "getitem_";
 }
 
-/// PyTorch's newer exporter gives the operator that is left the output of the normalization, and
-/// a bias, where there was none, after the filters.
-bool has_folded_norm(const onnx::NodeProto& node, bool dynamo) {
-  const std::string& type = node.op_type();
-  const bool convolution = type == "Conv" || type == "ConvTranspose";
-  if (!domain_of(node).empty() || (!convolution && type != "Gemm")) return false;
-  if (node.input_size() < 2 || node.output_size() < 1) return false;
-  if (convolution && are_computed_filters(node.input(1))) return true;
-  if (!dynamo) return false;
-  return is_one_of_several(node.output(0)) ||
-         (node.input_size() > 2 && node.input(2) == node.input(1) + "_bias");
-}
-
 void warn_of_folded_norm(const Model& model, Diagnostics& diag) {
-  const bool dynamo = is_dynamo_export(model);
+  const ExportNames names(model);
   std::vector<int> folded;
   for (const int index : model.order) {
-    if (has_folded_norm(model.node(index), dynamo)) folded.push_back(index);
+    if (names.has_folded_norm(model.node(index))) folded.push_back(index);
   }
   if (folded.empty()) return;
   diag.warning({},
@@ -159,10 +139,11 @@ void warn_of_folded_norm(const Model& model, Diagnostics& diag) {
                            "operator{} ({}{}): the model is trained without it",
                            folded.size(), folded.size() == 1 ? "" : "s",
                            label_of(model, folded.front()), folded.size() == 1 ? "" : ", ..."),
-               dynamo ? "export with optimize=False: torch.onnx.export(..., dynamo=True, "
-                        "optimize=False)"
-                      : "export in training mode: torch.onnx.export(..., "
-                        "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)");
+               names.dynamo()
+                   ? "export with optimize=False: torch.onnx.export(..., dynamo=True, "
+                     "optimize=False)"
+                   : "export in training mode: torch.onnx.export(..., "
+                     "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)");
 }
 
 /// "'a', 'b', ... and 12 more".
@@ -200,35 +181,56 @@ void warn_of_scalars(const Roles& roles, Diagnostics& diag) {
 
 }  // namespace
 
-bool is_numbered_name(std::string_view name) {
+ExportNames::ExportNames(const Model& model) {
+  const auto is_value = [](std::string_view name) {
+    return stem_of(name) == "val_" && name != "val_";
+  };
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
+    dynamo_ |= is_value(tensor.name());
+    modules_ |= tensor.name().find('.') != std::string::npos;
+  }
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    dynamo_ |= starts_with(node.name(), "node_") ||
+               std::any_of(node.output().begin(), node.output().end(), is_value);
+  }
+}
+
+bool ExportNames::is_numbered(std::string_view name) const {
   const std::string_view stem = stem_of(name);
   if (stem.size() == name.size()) return false;
-  return stem.empty() || stem == "val_" || stem == "const_fold_opt__" ||
+  return (stem.empty() && modules_) || stem == "val_" || stem == "const_fold_opt__" ||
          (starts_with(stem, "onnx::") && ends_with(stem, "_")) ||
          (starts_with(stem, "/") && ends_with(stem, "_output_")) ||
          ends_with(stem, "lifted_tensor_") || ends_with(stem, "_tensor_constant");
 }
 
-bool is_result_name(std::string_view name, bool dynamo) {
+bool ExportNames::is_result(std::string_view name) const {
   std::string_view stem = stem_of(name);
   const bool numbered = stem.size() < name.size() && ends_with(stem, "_");
   if (numbered) stem.remove_suffix(1);
-  if (!numbered && (stem.size() < name.size() || !dynamo)) return false;
+  if (!numbered && (stem.size() < name.size() || !dynamo_)) return false;
   return std::find(std::begin(kResults), std::end(kResults), stem) != std::end(kResults);
 }
 
-bool is_dynamo_export(const Model& model) {
-  const auto is_value = [](std::string_view name) {
-    return stem_of(name) == "val_" && name != "val_";
-  };
-  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
-    if (is_value(tensor.name())) return true;
-  }
-  for (const onnx::NodeProto& node : model.graph().node()) {
-    if (std::any_of(node.output().begin(), node.output().end(), is_value)) return true;
-    if (starts_with(node.name(), "node_")) return true;
-  }
-  return false;
+/// "onnx::Conv_497", or "497" of older versions: filters that PyTorch's TorchScript exporter
+/// computed. What it computes them from is a batch normalization behind the convolution.
+bool ExportNames::are_computed_filters(std::string_view name) const {
+  const std::string_view stem = stem_of(name);
+  return stem.size() < name.size() &&
+         ((stem.empty() && modules_) || stem == "onnx::Conv_" || stem == "onnx::ConvTranspose_");
+}
+
+/// PyTorch's newer exporter gives the operator that is left the output of the normalization, and
+/// a bias, where there was none, after the filters.
+bool ExportNames::has_folded_norm(const onnx::NodeProto& node) const {
+  const std::string& type = node.op_type();
+  const bool convolution = type == "Conv" || type == "ConvTranspose";
+  if (!domain_of(node).empty() || (!convolution && type != "Gemm")) return false;
+  if (node.input_size() < 2 || node.output_size() < 1) return false;
+  if (convolution && are_computed_filters(node.input(1))) return true;
+  if (!dynamo_) return false;
+  return is_one_of_several(node.output(0)) ||
+         (node.input_size() > 2 && node.input(2) == node.input(1) + "_bias");
 }
 
 void warn_of_export(const Model& model, const Roles& roles, Diagnostics& diag) {

@@ -125,7 +125,7 @@ bool is_one_number(const onnx::TensorProto& tensor) {
 
 class RoleFinder {
  public:
-  explicit RoleFinder(const Model& model) : model_(model), dynamo_(is_dynamo_export(model)) {}
+  explicit RoleFinder(const Model& model) : model_(model), names_(model) {}
 
   Roles run() {
     // Backward, so that the uses of a view's output are known when the view is reached.
@@ -171,7 +171,7 @@ class RoleFinder {
   void add(std::string_view name, TensorKind kind) {
     roles_.kinds[name] = kind;
     if (kind != TensorKind::kParameter || uses_[name].factor) return;
-    if (is_numbered_name(name) || is_result_name(name, dynamo_)) roles_.doubtful.push_back(name);
+    if (names_.is_numbered(name) || names_.is_result(name)) roles_.doubtful.push_back(name);
   }
 
   TensorKind role_of(const onnx::TensorProto& tensor) {
@@ -180,7 +180,7 @@ class RoleFinder {
     if (it == uses_.end() || !is_floating_type(tensor.data_type())) return TensorKind::kConstant;
     if (it->second.state) return TensorKind::kState;
     if (!it->second.trained) return TensorKind::kConstant;
-    const bool literal = is_numbered_name(name) && is_one_number(tensor);
+    const bool literal = names_.is_numbered(name) && is_one_number(tensor);
     if (tensor.dims_size() == 0) {
       if (!literal) roles_.scalars.push_back(name);
       return TensorKind::kConstant;
@@ -194,7 +194,7 @@ class RoleFinder {
   }
 
   const Model& model_;
-  const bool dynamo_;
+  const ExportNames names_;
   std::unordered_map<std::string_view, Uses> uses_;
   Roles roles_;
 };

@@ -143,6 +143,26 @@ TEST(ImportExports, FoldedBatchNormalizationIsNoticedInTorchScript) {
       "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)");
 }
 
+TEST(ImportExports, NumbersAreNamesWhereNothingHasABetterOne) {
+  const auto warned = [](const std::string& scale) {
+    onnx::ModelProto proto = testing::onnx_proto(
+        "m (float[n, 2] x) => (float[n, 2] y) <float[2] a = {1, 2}, float[2] b = {1, 2}> "
+        "{ h = Mul(x, a) y = Add(h, b) }");
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = i == 0 ? scale : "312";
+      proto.mutable_graph()->mutable_initializer(i)->set_name(name);
+      proto.mutable_graph()->mutable_node(i)->set_input(1, name);
+    }
+    const auto imported = import_onnx_bytes(proto.SerializeAsString(), "m.onnx", "");
+    return imported.ok() ? imported->warnings : imported.status().message();
+  };
+  EXPECT_EQ(warned("311"), "");
+  EXPECT_EQ(warned("norm.weight"),
+            "m.onnx: warning: weight '312' has a name that an exporter gives to what it computed; "
+            "it is trained all the same\n"
+            "  hint: freeze what is a constant of the model: --freeze '312'");
+}
+
 Result<Imported> frozen(const std::vector<std::string>& freeze, bool read_weights = false) {
   ImportOptions options;
   options.freeze = freeze;
