@@ -17,8 +17,8 @@ using testing::HasSubstr;
 
 constexpr const char* kTwoLayers = R"(<ir_version: 8, opset_import: ["": 17]>
 two (float[batch, 2] x) => (float[batch, 2] logits)
-<float[2, 2] w = {0.5, 0.25, 0.125, 1}, float[2, 2] v = {1, 2, 3, 4}>
-{ h = MatMul (x, w) logits = MatMul (h, v) })";
+<float[2, 2] first = {0.5, 0.25, 0.125, 1}, float[2, 2] second = {1, 2, 3, 4}>
+{ h = MatMul (x, first) logits = MatMul (h, second) })";
 
 class RunFrozen : public RunJobs {
  protected:
@@ -58,32 +58,36 @@ class RunFrozen : public RunJobs {
 };
 
 TEST_F(RunFrozen, APlanIsReplayedWithTheWeightsThatItFreezes) {
-  compile({"--freeze", "w"});
-  EXPECT_THAT(text_of(plan_), HasSubstr("\n  frozen w\ncluster "));
+  compile({"--freeze", "first"});
+  EXPECT_THAT(text_of(plan_), HasSubstr("\n  frozen first\ncluster "));
   EXPECT_EQ(run(train({"--save-parameters", saved_})), "");
-  EXPECT_TRUE(std::filesystem::exists(saved_ + "/v.npy"));
-  EXPECT_FALSE(std::filesystem::exists(saved_ + "/w.npy"));
+  EXPECT_TRUE(std::filesystem::exists(saved_ + "/second.npy"));
+  EXPECT_FALSE(std::filesystem::exists(saved_ + "/first.npy"));
   compile({});
   EXPECT_EQ(run(train({"--save-parameters", saved_})), "");
-  EXPECT_TRUE(std::filesystem::exists(saved_ + "/w.npy"));
+  EXPECT_TRUE(std::filesystem::exists(saved_ + "/first.npy"));
 }
 
 TEST_F(RunFrozen, APlanWhoseLineIsTakenOutIsOfAnotherModel) {
-  compile({"--freeze", "w"});
+  compile({"--freeze", "first"});
   std::string text = text_of(plan_);
-  text.erase(text.find("  frozen w\n"), 11);
+  text.erase(text.find("  frozen first\n"), std::string("  frozen first\n").size());
   std::ofstream(plan_) << text;
   EXPECT_THAT(run(train(), 1), HasSubstr("digest"));
 }
 
 TEST_F(RunFrozen, AModelWithoutTheFrozenWeightIsNamed) {
-  compile({"--freeze", "w"});
+  compile({"--freeze", "first"});
   std::string text = kTwoLayers;
-  for (const char* use : {" w =", ", w)"}) text.replace(text.find('w', text.find(use)), 1, "ww");
+  for (std::size_t at = text.find("first"); at != std::string::npos;
+       at = text.find("first", at + 6)) {
+    text.insert(at, "a");
+  }
   std::ofstream(model_) << text;
-  EXPECT_EQ(run(train(), 1), model_ +
-                                 ": error: 'w' is to be frozen, but no parameter of the model has "
-                                 "such a name\n  hint: did you mean 'ww'?\n");
+  EXPECT_EQ(run(train(), 1),
+            model_ +
+                ": error: 'first' is to be frozen, but no parameter of the model has "
+                "such a name\n  hint: did you mean 'afirst'?\n");
 }
 
 }  // namespace
