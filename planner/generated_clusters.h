@@ -4,6 +4,7 @@
 
 #include "ir/cluster.h"
 #include "ir/rng.h"
+#include "planner/purpose.h"
 
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@ namespace agpcs {
 struct ClusterShape {
   std::string_view name;
   std::string_view what;
-  bool held_out;  ///< no training problem is on it (docs/policy.md)
+  Purpose purpose;  ///< whose problems are on it
   Cluster (*make)(const std::string& name, Rng rng);
 };
 std::span<const ClusterShape> cluster_shapes();
@@ -22,7 +23,7 @@ std::span<const ClusterShape> cluster_shapes();
 /// nullptr: no such shape.
 const ClusterShape* find_cluster_shape(std::string_view name);
 
-/// Whether no training problem has devices of that kind.
-bool is_held_out_device(std::string_view kind);
+/// Needs: a generated cluster has devices of that kind.
+Purpose purpose_of_device(std::string_view kind);
 
 }  // namespace agpcs

@@ -1,44 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/generated_models.h"
 
+#include "planner/judging_models.h"
 #include "planner/model_builder.h"
+#include "planner/model_parts.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 namespace agpcs {
 namespace {
-
-constexpr int kMostOps = 360;  // before the last layers
-
-/// Draws the sizes of a model.
-class Sizes {
- public:
-  Sizes(Rng rng, int smaller) : rng_(rng), smaller_(smaller) {}
-
-  std::int64_t one_of(std::initializer_list<std::int64_t> values) {
-    return values.begin()[rng_.below(values.size())];
-  }
-  /// A width: halved `smaller` times, at least 8.
-  std::int64_t width(std::initializer_list<std::int64_t> values) {
-    return std::max<std::int64_t>(8, one_of(values) >> smaller_);
-  }
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least +
-           static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(most - least + 1)));
-  }
-  bool coin() { return rng_.below(2) == 0; }
-
- private:
-  Rng rng_;
-  int smaller_;
-};
-
-TensorId classes(ModelBuilder& b, Sizes& s, TensorId x) {
-  return b.linear(x, s.one_of({10, 100, 1000, 1000, 10000}));
-}
 
 // Convolutional networks.
 
@@ -62,16 +34,6 @@ Graph plain_cnn(const std::string& name, Rng rng, int smaller) {
   const std::int64_t hidden = s.width({256, 1024, 4096, 8192});
   for (std::int64_t i = s.between(0, 3); i > 0; --i) x = b.unary("Relu", b.linear(x, hidden));
   return b.finish({classes(b, s, x)});
-}
-
-TensorId residual_block(ModelBuilder& b, TensorId x, std::int64_t channels, std::int64_t stride,
-                        bool bottleneck, std::int64_t groups) {
-  const std::int64_t out = bottleneck ? 4 * channels : channels;
-  TensorId y = bottleneck ? b.conv_block(x, channels, 1) : x;
-  y = b.conv_block(y, channels, 3, stride, bottleneck ? groups : 1);
-  y = b.batch_norm(b.convolution(y, out, bottleneck ? 1 : 3));
-  if (stride != 1 || b.extent(x, 1) != out) x = b.batch_norm(b.convolution(x, out, 1, stride));
-  return b.unary("Relu", b.binary("Add", y, x));
 }
 
 Graph residual_cnn(const std::string& name, Rng rng, int smaller) {
@@ -163,31 +125,6 @@ Graph dense_cnn(const std::string& name, Rng rng, int smaller) {
 }
 
 // Transformers.
-
-struct LayerSize {
-  std::int64_t inner = 0, wide = 0;
-  bool masked = false;
-};
-
-/// `memory`: what a decoder looks at besides itself; kNone: nothing.
-TensorId transformer_layer(ModelBuilder& b, TensorId x, TensorId memory, const LayerSize& size) {
-  const TensorId normal = b.layer_norm(x);
-  x = b.binary("Add", x, b.attention(normal, normal, size.inner, size.masked));
-  if (memory != kNone) {
-    x = b.binary("Add", x, b.attention(b.layer_norm(x), memory, size.inner, false));
-  }
-  const TensorId hidden = b.unary("Gelu", b.linear(b.layer_norm(x), size.wide));
-  return b.binary("Add", x, b.linear(hidden, b.extent(x, 2)));
-}
-
-TensorId tokens(ModelBuilder& b, Sizes& s, std::int64_t features) {
-  const TensorId ids = b.input({s.one_of({32, 64, 128, 256, 512})}, DType::kInt64);
-  return b.embedding(ids, s.one_of({2000, 30522, 50257, 128000}), features);
-}
-
-LayerSize layer_size(Sizes& s, std::int64_t features, bool masked) {
-  return {features * s.one_of({1, 1, 2}), features * s.one_of({2, 4, 4}), masked};
-}
 
 Graph encoder(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
@@ -317,18 +254,41 @@ Graph recommendation(const std::string& name, Rng rng, int smaller) {
 }
 
 constexpr ModelFamily kFamilies[] = {
-    {"plain_cnn", "convolutions and pools one after the other", false, plain_cnn},
-    {"residual_cnn", "residual blocks, plain or bottlenecks, grouped or not", false, residual_cnn},
-    {"inception", "blocks of parallel branches of convolutions", false, inception},
-    {"encoder", "a transformer that classifies", false, encoder},
-    {"decoder", "a language model, layers of two widths in turn", false, decoder},
-    {"towers", "two transformers that meet in the end", false, towers},
-    {"recommendation", "tables of up to 4 million rows, a small perceptron", false, recommendation},
-    {"unet", "skip connections over the whole depth", true, unet},
-    {"dense_cnn", "every layer reads all before it", true, dense_cnn},
-    {"encoder_decoder", "every decoder layer reads the encoder", true, encoder_decoder},
-    {"experts", "transformer layers with several gated experts", true, experts},
-    {"recurrent", "gates and running sums in a long chain", true, recurrent},
+    {"plain_cnn", "convolutions and pools one after the other", Purpose::kTraining, plain_cnn},
+    {"residual_cnn", "residual blocks, plain or bottlenecks, grouped or not", Purpose::kTraining,
+     residual_cnn},
+    {"inception", "blocks of parallel branches of convolutions", Purpose::kTraining, inception},
+    {"encoder", "a transformer that classifies", Purpose::kTraining, encoder},
+    {"decoder", "a language model, layers of two widths in turn", Purpose::kTraining, decoder},
+    {"towers", "two transformers that meet in the end", Purpose::kTraining, towers},
+    {"recommendation", "tables of up to 4 million rows, a small perceptron", Purpose::kTraining,
+     recommendation},
+    {"unet", "skip connections over the whole depth", Purpose::kRegression, unet},
+    {"dense_cnn", "every layer reads all before it", Purpose::kRegression, dense_cnn},
+    {"encoder_decoder", "every decoder layer reads the encoder", Purpose::kRegression,
+     encoder_decoder},
+    {"experts", "transformer layers with several gated experts", Purpose::kRegression, experts},
+    {"recurrent", "gates and running sums in a long chain", Purpose::kRegression, recurrent},
+    {"gated_mlp", "patches of images mixed by gated perceptrons, no attention", Purpose::kJudging,
+     gated_mlp},
+    {"conv_vit", "a transformer over patches, behind a stem of convolutions", Purpose::kJudging,
+     conv_vit},
+    {"multi_resolution", "branches of several resolutions that exchange all they have",
+     Purpose::kJudging, multi_resolution},
+    {"multi_task", "one trunk, several deep heads, each with a loss", Purpose::kJudging,
+     multi_task},
+    {"pyramid", "a feature pyramid: lateral connections, a head on each level", Purpose::kJudging,
+     pyramid},
+    {"latent", "a small latent array that reads a long input again and again", Purpose::kJudging,
+     latent},
+    {"dilated", "gated dilated convolutions over a sequence, the sum of their skips",
+     Purpose::kJudging, dilated},
+    {"message_passing", "a graph network of several relations, unrolled", Purpose::kJudging,
+     message_passing},
+    {"inverted", "inverted residuals: depthwise convolutions, squeeze and excitation",
+     Purpose::kJudging, inverted},
+    {"two_streams", "images and words that read one another in every layer", Purpose::kJudging,
+     two_streams},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "ir/graph.h"
 #include "ir/rng.h"
+#include "planner/purpose.h"
 
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@ namespace agpcs {
 struct ModelFamily {
   std::string_view name;
   std::string_view what;
-  bool held_out;  ///< no training problem is of it (docs/policy.md)
+  Purpose purpose;  ///< whose problems are of it
   /// `smaller` 0, 1, ...: each halves the width, for who finds a model too large.
   Graph (*make)(const std::string& name, Rng rng, int smaller);
 };

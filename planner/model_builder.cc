@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <utility>
 
 namespace agpcs {
@@ -17,6 +20,14 @@ Extent fixed(std::int64_t extent) { return {extent, 0}; }
 using Ints = std::vector<std::int64_t>;
 
 std::int64_t divided(std::int64_t extent, std::int64_t by) { return (extent + by - 1) / by; }
+
+/// The bytes of `word`, the least first, as ONNX stores numbers.
+template <typename Word>
+void append(std::vector<std::byte>& bytes, Word word) {
+  for (std::size_t i = 0; i < sizeof(Word); ++i) {
+    bytes.push_back(static_cast<std::byte>(word >> 8 * i & 0xff));
+  }
+}
 
 }  // namespace
 
@@ -65,8 +76,14 @@ TensorId ModelBuilder::max_pool(TensorId x, std::int64_t kernel, std::int64_t st
              {"pads", Ints{pad, pad, pad, pad}}});
 }
 
+TensorId ModelBuilder::average(TensorId x) {
+  Shape out = shape(x);
+  std::fill(out.begin() + 2, out.end(), fixed(1));
+  return op("GlobalAveragePool", {x}, out);
+}
+
 TensorId ModelBuilder::global_pool(TensorId x) {
-  const TensorId pooled = op("GlobalAveragePool", {x}, {kSamples, shape(x)[1], fixed(1), fixed(1)});
+  const TensorId pooled = average(x);
   return op("Flatten", {pooled}, {kSamples, shape(x)[1]}, {{"axis", std::int64_t{1}}});
 }
 
@@ -74,6 +91,30 @@ TensorId ModelBuilder::up_convolution(TensorId x, std::int64_t channels) {
   const Shape out = {kSamples, fixed(channels), fixed(2 * extent(x, 2)), fixed(2 * extent(x, 3))};
   return op("ConvTranspose", {x, weight({extent(x, 1), channels, 2, 2})}, out,
             {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"group", std::int64_t{1}}});
+}
+
+TensorId ModelBuilder::up_sample(TensorId x, std::int64_t times) {
+  const Shape out = {kSamples, shape(x)[1], fixed(times * extent(x, 2)),
+                     fixed(times * extent(x, 3))};
+  const auto scale = static_cast<float>(times);
+  return op("Resize", {x, kNone, constant(std::vector<float>{1, 1, scale, scale})}, out,
+            {{"mode", std::string("nearest")}});
+}
+
+TensorId ModelBuilder::patches(TensorId x) {
+  const std::int64_t channels = extent(x, 1), pixels = extent(x, 2) * extent(x, 3);
+  return transpose(op("Reshape", {x, constant(Ints{0, channels, pixels})},
+                      {kSamples, fixed(channels), fixed(pixels)}));
+}
+
+TensorId ModelBuilder::sequence_convolution(TensorId x, std::int64_t channels, std::int64_t kernel,
+                                            std::int64_t dilation) {
+  const std::int64_t around = dilation * (kernel - 1);
+  return op("Conv", {x, weight({channels, extent(x, 1), kernel}), weight({channels})},
+            {kSamples, fixed(channels), shape(x)[2]},
+            {{"kernel_shape", Ints{kernel}},
+             {"dilations", Ints{dilation}},
+             {"pads", Ints{around / 2, around - around / 2}}});
 }
 
 TensorId ModelBuilder::linear(TensorId x, std::int64_t features) {
@@ -115,18 +156,22 @@ TensorId ModelBuilder::embedding(TensorId ids, std::int64_t words, std::int64_t 
 }
 
 TensorId ModelBuilder::attention(TensorId x, TensorId memory, std::int64_t inner, bool masked) {
-  const std::int64_t tokens = extent(x, 1), keys = extent(memory, 1);
   const TensorId query = linear(x, inner), key = linear(memory, inner);
   const TensorId value = linear(memory, inner);
-  const TensorId turned =
-      op("Transpose", {key}, {kSamples, fixed(inner), fixed(keys)}, {{"perm", Ints{0, 2, 1}}});
-  TensorId scores = op("MatMul", {query, turned}, {kSamples, fixed(tokens), fixed(keys)});
+  TensorId scores = product(query, transpose(key));
   if (masked) {
-    scores = op("Add", {scores, weight({tokens, keys}, TensorKind::kState)}, shape(scores));
+    const TensorId mask = weight({extent(x, 1), extent(memory, 1)}, TensorKind::kState);
+    scores = op("Add", {scores, mask}, shape(scores));
   }
-  const TensorId mixed =
-      op("MatMul", {softmax(scores), value}, {kSamples, fixed(tokens), fixed(inner)});
-  return linear(mixed, features(x));
+  return linear(product(softmax(scores), value), features(x));
+}
+
+TensorId ModelBuilder::transpose(TensorId x) {
+  return op("Transpose", {x}, {kSamples, shape(x)[2], shape(x)[1]}, {{"perm", Ints{0, 2, 1}}});
+}
+
+TensorId ModelBuilder::product(TensorId a, TensorId b) {
+  return op("MatMul", {a, b}, {kSamples, shape(a)[1], shape(b)[2]});
 }
 
 TensorId ModelBuilder::mean_of_tokens(TensorId x) {
@@ -135,11 +180,7 @@ TensorId ModelBuilder::mean_of_tokens(TensorId x) {
 }
 
 TensorId ModelBuilder::running_sum(TensorId x) {
-  const TensorId axis = weight({1}, TensorKind::kConstant);
-  graph_.tensor(axis).type = DType::kInt64;
-  graph_.tensor(axis).constant.bytes.assign(8, std::byte{0});
-  graph_.tensor(axis).constant.bytes[0] = std::byte{1};
-  return op("CumSum", {x, axis}, shape(x));
+  return op("CumSum", {x, constant(Ints{1})}, shape(x));
 }
 
 Graph ModelBuilder::finish(const std::vector<TensorId>& outputs) {
@@ -167,6 +208,23 @@ TensorId ModelBuilder::weight(const std::vector<std::int64_t>& dims, TensorKind 
   Shape shape;
   for (const std::int64_t dim : dims) shape.push_back(fixed(dim));
   return add_tensor(fmt::format("w{}", graph_.tensors.size()), shape, kind);
+}
+
+TensorId ModelBuilder::constant(const std::vector<std::int64_t>& values) {
+  const TensorId id = weight({static_cast<std::int64_t>(values.size())}, TensorKind::kConstant);
+  graph_.tensor(id).type = DType::kInt64;
+  for (const std::int64_t value : values) {
+    append(graph_.tensor(id).constant.bytes, static_cast<std::uint64_t>(value));
+  }
+  return id;
+}
+
+TensorId ModelBuilder::constant(const std::vector<float>& values) {
+  const TensorId id = weight({static_cast<std::int64_t>(values.size())}, TensorKind::kConstant);
+  for (const float value : values) {
+    append(graph_.tensor(id).constant.bytes, std::bit_cast<std::uint32_t>(value));
+  }
+  return id;
 }
 
 TensorId ModelBuilder::op(const char* type, std::vector<TensorId> inputs, Shape shape,

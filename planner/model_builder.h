@@ -32,9 +32,17 @@ class ModelBuilder {
   TensorId conv_block(TensorId x, std::int64_t channels, std::int64_t kernel,
                       std::int64_t stride = 1, std::int64_t groups = 1);
   TensorId max_pool(TensorId x, std::int64_t kernel, std::int64_t stride);
+  TensorId average(TensorId x);      ///< over the image, which has one pixel then
   TensorId global_pool(TensorId x);  ///< to [n, channels]
   /// Twice as high and wide, by a transposed convolution.
   TensorId up_convolution(TensorId x, std::int64_t channels);
+  /// `times` as high and wide, each pixel repeated.
+  TensorId up_sample(TensorId x, std::int64_t times);
+  TensorId patches(TensorId x);  ///< to [n, pixels, channels]: a token each
+
+  /// Of a sequence [n, channels, length], whose length stays.
+  TensorId sequence_convolution(TensorId x, std::int64_t channels, std::int64_t kernel,
+                                std::int64_t dilation);
 
   // Of anything: the last axis are the features.
   TensorId linear(TensorId x, std::int64_t features);  ///< with bias
@@ -49,8 +57,10 @@ class ModelBuilder {
   TensorId embedding(TensorId ids, std::int64_t words, std::int64_t features);
   /// Queries of `x`, keys and values of `memory`; `inner` features. `masked` as decoders do.
   TensorId attention(TensorId x, TensorId memory, std::int64_t inner, bool masked);
-  TensorId mean_of_tokens(TensorId x);  ///< to [n, features]
-  TensorId running_sum(TensorId x);     ///< over the tokens
+  TensorId transpose(TensorId x);            ///< to [n, features, tokens]
+  TensorId product(TensorId a, TensorId b);  ///< [n, r, c] from [n, r, k] and [n, k, c]
+  TensorId mean_of_tokens(TensorId x);       ///< to [n, features]
+  TensorId running_sum(TensorId x);          ///< over the tokens
 
   /// With `outputs`, loss and backward: softmax_cross_entropy of [n, classes], mse of others.
   Graph finish(const std::vector<TensorId>& outputs);
@@ -59,6 +69,8 @@ class ModelBuilder {
   using Attributes = std::map<std::string, Attribute>;
   TensorId add_tensor(std::string name, Shape shape, TensorKind kind);
   TensorId weight(const std::vector<std::int64_t>& dims, TensorKind kind = TensorKind::kParameter);
+  TensorId constant(const std::vector<std::int64_t>& values);
+  TensorId constant(const std::vector<float>& values);
   TensorId op(const char* type, std::vector<TensorId> inputs, Shape shape,
               Attributes attributes = {});
   const Shape& shape(TensorId tensor) const { return graph_.tensor(tensor).shape; }

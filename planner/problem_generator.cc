@@ -138,7 +138,7 @@ GeneratedProblem generate(std::string name, const ModelFamily& family, const Clu
 const ClusterShape& training_shape(Rng rng) {
   std::vector<const ClusterShape*> shapes;
   for (const ClusterShape& shape : cluster_shapes()) {
-    if (!shape.held_out) shapes.push_back(&shape);
+    if (shape.purpose == Purpose::kTraining) shapes.push_back(&shape);
   }
   // Clusters of unlike devices are what the policy is for: they are drawn twice as often.
   shapes.push_back(find_cluster_shape("mixed"));
@@ -149,7 +149,7 @@ const ClusterShape& training_shape(Rng rng) {
 const ModelFamily& training_family(int index) {
   std::vector<const ModelFamily*> families;
   for (const ModelFamily& family : model_families()) {
-    if (!family.held_out) families.push_back(&family);
+    if (family.purpose == Purpose::kTraining) families.push_back(&family);
   }
   return *families[static_cast<std::size_t>(index) % families.size()];
 }

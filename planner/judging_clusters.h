@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cluster shapes of the judging problems (generated_clusters.h says what each is).
+#pragma once
+
+#include "ir/cluster.h"
+#include "ir/rng.h"
+
+#include <string>
+
+namespace agpcs {
+
+Cluster pcie_trees(const std::string& name, Rng rng);
+Cluster two_sites(const std::string& name, Rng rng);
+Cluster island(const std::string& name, Rng rng);
+Cluster workstations(const std::string& name, Rng rng);
+Cluster two_kinds(const std::string& name, Rng rng);
+Cluster ring(const std::string& name, Rng rng);
+
+}  // namespace agpcs
