@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What refiners find at equal numbers of evaluations, on problems that no policy was trained on:
-//     build/release/tests/refiner_bench [--problems N] [--first K] [--budgets 500,2000,10000]
-//         [--refiners dqn,greedy,anneal,random] [--policy FILE] [--no-imagination]
-//         [--seeds 0] [--starts 8] [--threads 1] [--csv FILE] [--training SEED] [--seeders]
+//     build/release/tests/refiner_bench [--list judge|unseen] [--training SEED] [--problems N]
+//         [--first K] [--budgets 500,2000,10000] [--refiners dqn,greedy,anneal,random]
+//         [--policy FILE] [--no-imagination] [--seeds 0] [--starts 8] [--threads 1] [--csv FILE]
+//         [--seeders] [--per-problem spends-the-list]
+// --list: the 60 judging problems, of which only aggregates are shown, or the 40 of regression.
+// --per-problem: shows the judging problems one by one, too: what is tuned after that cannot be
+// judged by them. --training: on as many problems of the training generator instead, to tune on.
 // --refiners: rows, refiner[:policy][+walks|-walks] (refiner_rows.h), such as dqn:formula or
 // anneal+walks. --policy: of `dqn` where the row names none. --no-imagination: no row walks by the
-// rough step. --training: on as many problems of the training generator instead, to tune on.
-// --seeders: counts whose seed is the best, and does not search.
+// rough step. --seeders: counts whose seed is the best, and does not search.
 //
 // Rows are compared with the first one, by problem and seed; intervals are Student's t, 95%, over
 // problems, of means over seeds.
@@ -17,8 +20,8 @@
 #include "planner/strategy_search.h"
 #include "tests/bench/measuring.h"
 #include "tests/bench/mistakes.h"
+#include "tests/bench/problem_list.h"
 #include "tests/bench/refiner_rows.h"
-#include "tests/bench/unseen_problems.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +42,10 @@ namespace agpcs {
 namespace {
 
 struct Settings {
-  std::size_t problems = std::size(bench::kUnseenProblems), first = 0, starts = 8;
+  bench::ProblemList list = bench::judging_list();
+  bool spends_the_list = false;
+  std::optional<std::size_t> problems;
+  std::size_t first = 0, starts = 8;
   std::string refiners = "dqn,greedy,anneal,random", policy = "shipped";
   bool imagination = true, seeders = false;
   std::vector<bench::RefinerRow> rows;
@@ -47,7 +53,8 @@ struct Settings {
   std::vector<std::uint64_t> seeds = {0};
   int threads = 1;
   std::string csv;
-  std::optional<std::uint64_t> training;
+
+  bool shows_each() const { return !list.aggregates_only || spends_the_list; }
 };
 
 std::vector<std::string> items_of(const std::string& text) {
@@ -57,15 +64,20 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
+/// Ends the benchmark unless `holds`: the message is about its call.
+template <typename... Args>
+void need(bool holds, fmt::format_string<Args...> message, Args&&... args) {
+  if (holds) return;
+  bench::end_with("refiner_bench: error: " + fmt::format(message, std::forward<Args>(args)...));
+}
+
 template <typename T>
 std::vector<T> numbers_of(const std::string& text) {
   std::vector<T> numbers;
   for (const std::string& item : items_of(text)) {
     numbers.push_back(static_cast<T>(std::stoull(item)));
   }
-  if (numbers.empty()) {
-    bench::end_with(fmt::format("refiner_bench: error: '{}' has no number", text));
-  }
+  need(!numbers.empty(), "'{}' has no number", text);
   return numbers;
 }
 
@@ -81,7 +93,12 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
   } else if (key == "--threads") {
     settings.threads = std::stoi(value);
   } else if (key == "--training") {
-    settings.training = std::stoull(value);
+    settings.list = bench::training_list(std::stoull(value));
+  } else if (key == "--list") {
+    settings.list = bench::find_list(value);
+  } else if (key == "--per-problem") {
+    need(value == "spends-the-list", "--per-problem takes 'spends-the-list', not '{}'", value);
+    settings.spends_the_list = true;
   } else if (key == "--csv") {
     settings.csv = value;
   } else if (key == "--refiners") {
@@ -91,7 +108,7 @@ void set(Settings& settings, const std::string& key, const std::string& value) {
   } else if (key == "--budgets") {
     settings.budgets = numbers_of<std::int64_t>(value);
   } else {
-    bench::end_with(fmt::format("refiner_bench: error: unknown option '{}'", key));
+    need(false, "unknown option '{}'", key);
   }
 }
 
@@ -104,16 +121,17 @@ Settings settings_of(int argc, char** argv) {
     } else if (key == "--seeders") {
       settings.seeders = true;
     } else {
-      if (i + 1 == argc) {
-        bench::end_with(fmt::format("refiner_bench: error: '{}' has no value", key));
-      }
+      need(i + 1 < argc, "'{}' has no value", key);
       set(settings, key, argv[++i]);
     }
   }
   for (const std::string& item : items_of(settings.refiners)) {
     settings.rows.push_back(bench::refiner_row(item, settings.policy, settings.imagination));
   }
-  if (settings.rows.empty()) bench::end_with("refiner_bench: error: --refiners names none");
+  need(!settings.rows.empty(), "--refiners names none");
+  need(settings.shows_each() || (!settings.problems && settings.first == 0 && settings.csv.empty()),
+       "the list '{}' is looked at as a whole: no --problems, --first or --csv",
+       settings.list.name);
   return settings;
 }
 
@@ -159,8 +177,8 @@ void search(const Problem& problem, const std::vector<Strategy>& starts, std::ui
   }
 }
 
-Findings run(GeneratedProblem made, std::string title, const Settings& settings) {
-  Findings findings = {std::move(title), {}};
+Findings run(GeneratedProblem made, const Settings& settings) {
+  Findings findings = {std::move(made.name), {}};
   const auto problem = value_of(
       Problem::make(std::move(made.graph), std::move(made.cluster), std::move(made.training)));
   for (const std::uint64_t seed : settings.seeds) {
@@ -334,23 +352,18 @@ int bench_main(int argc, char** argv) {
   if (!settings.csv.empty()) csv = bench::open_for_results(settings.csv);
   std::vector<Findings> all;
   BestSeeds best;
-  if (!settings.seeders) print_head(settings);
-  const std::size_t end = settings.first + settings.problems;
-  for (std::size_t i = settings.first; i < end; ++i) {
-    if (!settings.training && i >= std::size(bench::kUnseenProblems)) break;
-    const ProblemSpec* const spec = settings.training ? nullptr : &bench::kUnseenProblems[i];
-    GeneratedProblem made = spec != nullptr
-                                ? generate_problem(*spec)
-                                : generate_problem(*settings.training, static_cast<int>(i));
-    std::string title = spec != nullptr
-                            ? fmt::format("{}-{}-{}", spec->name, spec->family, spec->cluster)
-                            : made.name;
+  const bool shows_each = settings.shows_each() && !settings.seeders;
+  if (shows_each) print_head(settings);
+  const std::size_t rest = settings.list.size - std::min(settings.first, settings.list.size);
+  const std::size_t count = std::min(rest, settings.problems.value_or(settings.list.usual));
+  for (std::size_t i = settings.first; i < settings.first + count; ++i) {
+    GeneratedProblem made = settings.list.make(i);
     if (settings.seeders) {
       best.add(std::move(made), settings.seeds.front());
       continue;
     }
-    all.push_back(run(std::move(made), std::move(title), settings));
-    print_problem(settings, all.back());
+    all.push_back(run(std::move(made), settings));
+    if (shows_each) print_problem(settings, all.back());
   }
   if (settings.seeders) best.print();
   if (all.empty()) return 0;

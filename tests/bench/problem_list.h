@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProblemList: the problems that a benchmark of refiners runs on, and how closely its results may
+// be looked at (docs/policy.md).
+#pragma once
+
+#include "planner/problem_generator.h"
+#include "tests/bench/judging_problems.h"
+#include "tests/bench/mistakes.h"
+#include "tests/bench/unseen_problems.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace agpcs::bench {
+
+struct ProblemList {
+  std::string_view name;
+  std::size_t size = 0;
+  std::size_t usual = 0;         ///< how many of them, where nobody says
+  bool aggregates_only = false;  ///< nobody looks at what is found on a single one of them
+  std::function<GeneratedProblem(std::size_t index)> make;
+};
+
+inline ProblemList judging_list() {
+  return {"judge", std::size(kJudgingProblems), std::size(kJudgingProblems), true,
+          [](std::size_t index) { return judging_candidate(kJudgingProblems[index]); }};
+}
+
+inline ProblemList regression_list() {
+  return {"unseen", std::size(kUnseenProblems), std::size(kUnseenProblems), false,
+          [](std::size_t index) {
+            const ProblemSpec& spec = kUnseenProblems[index];
+            GeneratedProblem problem = generate_problem(spec);
+            problem.name = fmt::format("{}-{}-{}", spec.name, spec.family, spec.cluster);
+            return problem;
+          }};
+}
+
+/// To tune on: without an end.
+inline ProblemList training_list(std::uint64_t seed) {
+  return {"training", std::numeric_limits<int>::max(), 40, false,
+          [seed](std::size_t index) { return generate_problem(seed, static_cast<int>(index)); }};
+}
+
+inline ProblemList find_list(std::string_view name) {
+  for (ProblemList list : {judging_list(), regression_list()}) {
+    if (list.name == name) return list;
+  }
+  end_with(
+      fmt::format("refiner_bench: error: no list of problems '{}'; lists: judge, unseen", name));
+}
+
+}  // namespace agpcs::bench
