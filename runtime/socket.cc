@@ -40,7 +40,7 @@ union SocketAddress {
   sockaddr_in6 ipv6;
 };
 
-// At least one, where there is no error.
+// At least one, where there is no error. kInvalidInput: there will never be one.
 Result<AddressList> resolve(const std::string& address, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -49,7 +49,7 @@ Result<AddressList> resolve(const std::string& address, int port) {
   const int rc = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (rc != 0) {
     const bool brackets = !address.empty() && address.front() == '[';
-    return Status(StatusCode::kUnavailable,
+    return Status(brackets ? StatusCode::kInvalidInput : StatusCode::kUnavailable,
                   fmt::format("cannot resolve '{}': {}{}", address, gai_strerror(rc),
                               brackets ? "; an IPv6 address stands without brackets here" : ""));
   }
@@ -161,6 +161,7 @@ Result<Fd> connect_to(const std::string& address, int port, Clock::time_point de
   while (true) {
     auto list = resolve(address, port);
     if (!list.ok()) last = list.status();
+    if (last.code() == StatusCode::kInvalidInput) return last;
     for (const addrinfo* to : list.ok() ? ipv4_first(**list) : std::vector<const addrinfo*>()) {
       Fd fd;
       const int error = try_connect(*to, deadline, fd);

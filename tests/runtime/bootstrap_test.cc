@@ -165,9 +165,10 @@ TEST(Bootstrap, AnAddressOfIpv6StandsInBracketsBesideAPort) {
   const std::string message = Bootstrap::join(options).status().message();
   EXPECT_THAT(message, StartsWith("rank 0 does not answer: cannot connect to [::1]:1: "));
   options.address = "[::1]";
-  EXPECT_THAT(Bootstrap::join(options).status().message(),
-              HasSubstr("cannot resolve '[::1]': Name or service not known; an IPv6 address stands "
-                        "without brackets here"));
+  options.join_limit = kLong;  // which does not pass
+  EXPECT_EQ(Bootstrap::join(options).status().message(),
+            "rank 0 does not answer: cannot resolve '[::1]': Name or service not known; an IPv6 "
+            "address stands without brackets here");
 }
 
 TEST(Bootstrap, APortThatIsTakenIsNamed) {

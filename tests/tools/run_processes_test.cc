@@ -2,8 +2,6 @@
 // agpcs-run as its users start it: with real processes, some of which come to harm.
 #include "tests/tools/run_processes.h"
 
-#include "tests/ipv6.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -298,23 +296,6 @@ TEST_F(RunProcesses, ALauncherStartsTheRanks) {
   EXPECT_EQ(second.wait(), 0) << second.errors();
   EXPECT_THAT(first.output(), HasSubstr("\n3 steps, median "));
   EXPECT_EQ(second.output(), "");
-}
-
-TEST_F(RunProcesses, ALauncherStartsTheRanksOverIpv6) {
-  if (const std::string why = no_ipv6(); !why.empty()) GTEST_SKIP() << why;
-  const int port = free_port();
-  const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3"};
-  const auto rank = [port](int number) {
-    Process::Variables variables = rank_of(number, 2, port);
-    for (auto& [name, value] : variables) {
-      if (name == "MASTER_ADDR") value = "::1";
-    }
-    return variables;
-  };
-  Process first(argv, rank(0)), second(argv, rank(1));
-  EXPECT_EQ(first.wait(), 0) << first.errors();
-  EXPECT_EQ(second.wait(), 0) << second.errors();
-  EXPECT_THAT(first.output(), HasSubstr("\n3 steps, median "));
 }
 
 TEST_F(RunProcesses, ARankWithAWrongTokenIsRefused) {
