@@ -14,6 +14,9 @@
 namespace agpcs {
 namespace {
 
+/// Equal times, reached by different sums.
+constexpr double kSameTime = 1e-9;
+
 /// Adds the messages of one phase's round to `flow`; moves `next` behind them.
 void add_step(const FlowSchedule& schedule, const std::vector<Workload>& phase, bool gathers,
               std::int32_t round, std::size_t& next, PlanFlow& flow) {
@@ -53,6 +56,15 @@ Flow crossings(const FlowSchedule& schedule, const std::vector<DeviceId>& device
   return flow;
 }
 
+/// The ways in which ranks may go through rounds. Needs: `as_replayed`.
+std::vector<FlowOverheads> ways_of(const FlowSchedule& schedule) {
+  std::vector<FlowOverheads> ways(2);
+  ways.back().order = FlowOrder::kRounds;
+  std::vector<RoundWait> waits = link_waits(schedule);
+  if (!waits.empty()) ways.push_back({0, 1, FlowOrder::kRounds, std::move(waits)});
+  return ways;
+}
+
 }  // namespace
 
 PlanFlow plan_flow_of(const FlowSchedule& schedule) {
@@ -73,11 +85,77 @@ PlanFlow plan_flow_of(const FlowSchedule& schedule) {
   return flow;
 }
 
+std::vector<PlanFlow> plan_flows_of(const FlowSchedule& schedule) {
+  const PlanFlow flow = plan_flow_of(schedule);
+  const std::vector<int> rounds = rounds_of(flow);
+  std::vector<PlanFlow> flows;
+  for (const FlowOverheads& way : ways_of(as_replayed(schedule))) {
+    PlanFlow& mine = flows.emplace_back(flow);
+    mine.order = way.order;
+    for (const RoundWait& wait : way.waits) {
+      const auto first = std::lower_bound(rounds.begin(), rounds.end(), wait.round);
+      mine.steps[at(first - rounds.begin())].after.push_back({wait.from, wait.to});
+    }
+  }
+  return flows;
+}
+
+bool is_sooner(double seconds, double than) { return seconds < (1 - kSameTime) * than; }
+
+std::vector<TimedReplay> replay_seconds(std::span<const Link> links, const FlowSchedule& schedule,
+                                        std::int64_t bytes) {
+  if (!is_timed(schedule)) return {{{}, 0, schedule_seconds(links, schedule, bytes)}};
+  const FlowSchedule replayed = as_replayed(schedule);
+  std::vector<TimedReplay> result;
+  for (const FlowOverheads& way : ways_of(replayed)) {
+    const double seconds = schedule_seconds(links, replayed, bytes, way);
+    result.push_back({way.order, way.waits.size(), seconds});
+  }
+  return result;
+}
+
+TimedReplay fastest_replay(std::span<const Link> links, const FlowSchedule& schedule,
+                           std::int64_t bytes) {
+  const std::vector<TimedReplay> all = replay_seconds(links, schedule, bytes);
+  return *std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return is_sooner(a.seconds, b.seconds);
+  });
+}
+
+FlowSchedule as_replayed(FlowSchedule schedule) {
+  const PlanFlow flow = plan_flow_of(schedule);
+  const std::vector<int> rounds = rounds_of(flow);
+  for (const bool gathers : {false, true}) {
+    std::size_t step = 0, left = 0;  // the next step, and messages of the one before
+    for (Workload& workload : gathers ? schedule.all_gather : schedule.reduce_scatter) {
+      while (left == 0) {
+        if (flow.steps[step].gathers == gathers) left = flow.steps[step].messages.size();
+        ++step;
+      }
+      workload.round = rounds[step - 1];
+      --left;
+    }
+  }
+  return schedule;
+}
+
+std::vector<RoundWait> waits_of(const PlanFlow& flow) {
+  const std::vector<int> rounds = rounds_of(flow);
+  std::vector<RoundWait> waits;
+  for (std::size_t s = 0; s < flow.steps.size(); ++s) {
+    for (const FlowWait& wait : flow.steps[s].after) {
+      waits.push_back({rounds[s], wait.from, wait.to});
+    }
+  }
+  return waits;
+}
+
 FlowSchedule schedule_of(const PlanFlow& flow, const Cluster& cluster,
                          const std::vector<DeviceId>& devices) {
   FlowSchedule schedule;
   schedule.servers = static_cast<int>(devices.size());
   schedule.sub_chunks = flow.sub_chunks;
+  const std::vector<int> rounds = rounds_of(flow);
   std::map<std::pair<int, int>, std::int32_t> routes;
   for (std::size_t s = 0; s < flow.steps.size(); ++s) {
     for (const FlowMessage& m : flow.steps[s].messages) {
@@ -88,7 +166,7 @@ FlowSchedule schedule_of(const PlanFlow& flow, const Cluster& cluster,
             {m.from, m.to, cluster.route(devices[at(m.from)], devices[at(m.to)])});
       }
       (flow.steps[s].gathers ? schedule.all_gather : schedule.reduce_scatter)
-          .push_back({m.chunk, entry->second, static_cast<std::int32_t>(s)});
+          .push_back({m.chunk, entry->second, rounds[s]});
     }
   }
   normalize(schedule);
@@ -100,7 +178,7 @@ Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& de
   if (devices.size() < 2) return {};
   const FlowSchedule schedule = schedule_of(flow, cluster, devices);
   const CollectiveFit& fit = cluster.collectives[static_cast<std::size_t>(AllReduce::kRing)];
-  const FlowOverheads overheads = {fit.step_overhead, fit.stretch, FlowOrder::kPorts};
+  const FlowOverheads overheads = {fit.step_overhead, fit.stretch, flow.order, waits_of(flow)};
   Phase phase;
   phase.steps = static_cast<std::int64_t>(flow.steps.size());
   phase.flows.push_back(crossings(schedule, devices, message_bytes(schedule, bytes)));

@@ -5,6 +5,7 @@
 #include "cost_model/flow_calendar.h"
 #include "cost_model/flow_turns.h"
 #include "cost_model/network.h"
+#include "ir/at.h"
 #include "ir/check.h"
 
 #include <fmt/format.h>
@@ -38,37 +39,33 @@ double latency_of(std::span<const Link> links, const FlowRoute& route) {
   return latency;
 }
 
-/// By route: the number of its pair of servers.
-std::vector<int> pairs_of(const std::vector<FlowRoute>& routes) {
-  std::vector<std::pair<int, int>> pairs;
-  pairs.reserve(routes.size());
-  for (const FlowRoute& route : routes) pairs.emplace_back(route.from, route.to);
-  std::sort(pairs.begin(), pairs.end());
-  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
-  std::vector<int> result;
-  result.reserve(routes.size());
-  for (const FlowRoute& route : routes) {
-    const auto at = std::lower_bound(pairs.begin(), pairs.end(), std::pair(route.from, route.to));
-    result.push_back(static_cast<int>(at - pairs.begin()));
-  }
-  return result;
-}
-
 /// The messages of a schedule in virtual time.
 class MessageRun {
  public:
   MessageRun(std::span<const Link> links, const FlowSchedule& schedule, std::int64_t bytes,
              const FlowOverheads& overheads)
-      : schedule_(schedule), overhead_(overheads.message), network_(links) {
+      : schedule_(schedule), overheads_(overheads), network_(links) {
     add_flows(links, bytes, overheads.stretch);
     add_messages();
-    set_turns(overheads.order);
+    if (in_rounds()) {
+      words_.assign(2 * overheads.waits.size(), 1);
+      turns_ = FlowTurns(at(schedule.servers), messages_.size() + words_.size());
+      take_turns_by_server();
+    } else {
+      turns_ = FlowTurns(at(schedule.servers), messages_.size());
+      take_turns_by_receiver();
+    }
+    for (std::size_t i = 0; i < messages_.size(); ++i) messages_[i].waits += turns_.closed(i);
     add_gathers();
   }
 
   double seconds() {
     for (const Message& message : messages_) {
       if (is_ready(message)) leave(message);
+    }
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      words_[i] += turns_.closed(messages_.size() + i);
+      if (i % 2 == 0) open(messages_.size() + i);  // it waits for its turn alone
     }
     while (!doors_.empty() || !ends_.empty()) {
       const double door = doors_.empty() ? kNever : doors_.top().time;
@@ -80,7 +77,7 @@ class MessageRun {
     }
     AGPCS_CHECK(arrived_ == messages_.size(), "{} of {} messages of a schedule have arrived",
                 arrived_, messages_.size());
-    return now_;
+    return over_;
   }
 
  private:
@@ -89,8 +86,11 @@ class MessageRun {
   struct Message {
     Workload workload;
     bool gather = false;
-    int waits = 1;  // for its latency to pass, and its turns
+    int waits = 1;  // for what it carries, or its latency to pass, and its turns
+    bool left = false;
   };
+
+  bool in_rounds() const { return overheads_.order == FlowOrder::kRounds; }
 
   void add_flows(std::span<const Link> links, std::int64_t bytes, double stretch) {
     flows_.reserve(schedule_.routes.size());
@@ -104,7 +104,7 @@ class MessageRun {
         flow.lone_rate = std::min(flow.lone_rate, links[static_cast<std::size_t>(link)].bandwidth);
       }
       flows_.push_back(std::move(flow));
-      latencies_.push_back(latency_of(links, route));
+      latencies_.push_back(agpcs::latency_of(links, route));
     }
   }
 
@@ -129,22 +129,26 @@ class MessageRun {
     }
   }
 
-  void set_turns(FlowOrder order) {
-    const auto servers = static_cast<std::size_t>(schedule_.servers);
-    const bool ports = order == FlowOrder::kPorts;
-    const std::vector<int> pairs = pairs_of(schedule_.routes);
-    turns_ = FlowTurns(ports ? 2 * servers : schedule_.routes.size(), messages_.size());
+  void take_turns_by_receiver() {
     for (std::size_t i = 0; i < messages_.size(); ++i) {
-      const Workload& w = messages_[i].workload;
-      const auto route = static_cast<std::size_t>(w.route);
-      if (ports) {
-        turns_.add(i, static_cast<std::size_t>(schedule_.routes[route].from), w.round);
-        turns_.add(i, servers + static_cast<std::size_t>(schedule_.routes[route].to), w.round);
-      } else {
-        turns_.add(i, static_cast<std::size_t>(pairs[route]), static_cast<int>(i));
-      }
+      turns_.add(i, at(route_of(messages_[i]).to), messages_[i].workload.round);
     }
-    for (std::size_t i = 0; i < messages_.size(); ++i) messages_[i].waits += turns_.closed(i);
+  }
+
+  /// Of a round, the words come before the messages. Each has two parts, numbered after the
+  /// messages: it leaves the server that is waited for, then it is there.
+  void take_turns_by_server() {
+    std::size_t word = 0;
+    for (std::size_t i = 0; i < messages_.size(); ++i) {
+      const std::int32_t round = messages_[i].workload.round;
+      for (; word < overheads_.waits.size() && overheads_.waits[word].round <= round; ++word) {
+        const RoundWait& wait = overheads_.waits[word];
+        turns_.add(messages_.size() + 2 * word, at(wait.from), 2 * wait.round);
+        turns_.add(messages_.size() + 2 * word + 1, at(wait.to), 2 * wait.round);
+      }
+      turns_.add(i, at(route_of(messages_[i]).from), 2 * round + 1);
+      turns_.add(i, at(route_of(messages_[i]).to), 2 * round + 1);
+    }
   }
 
   /// The all-gather's messages by chunk and sender, in their order.
@@ -162,6 +166,9 @@ class MessageRun {
     }
   }
 
+  double latency_of(const Message& message) const {
+    return latencies_[static_cast<std::size_t>(message.workload.route)];
+  }
   const FlowRoute& route_of(const Message& message) const {
     return schedule_.routes[static_cast<std::size_t>(message.workload.route)];
   }
@@ -181,21 +188,56 @@ class MessageRun {
     return !message.gather || schedule_.owner_of(message.workload.chunk) == sender;
   }
 
-  /// Its data is there: its latency begins to pass.
+  /// Its data is there. Unless it first waits for its turn, its latency begins to pass.
   void leave(const Message& message) {
-    const double latency = latencies_[static_cast<std::size_t>(message.workload.route)];
-    doors_.push({now_ + overhead_ + latency, static_cast<std::uint64_t>(number_of(message)), 0});
+    const double wait = in_rounds() ? 0 : overheads_.message + latency_of(message);
+    doors_.push({now_ + wait, static_cast<std::uint64_t>(number_of(message)), 0});
+  }
+
+  /// One more of what a message or a part of a word waits for is over.
+  void open(std::size_t item) {
+    const double wait = in_rounds() ? 0 : overheads_.message;
+    doors_.push({now_ + wait, static_cast<std::uint64_t>(item), 0});
   }
 
   void pass_doors() {
     const double until = now_ * (1 + kSameTime);
     while (!doors_.empty() && doors_.top().time <= until) {
-      Message& message = messages_[doors_.top().order];
+      const std::size_t item = doors_.top().order;
       doors_.pop();
-      if (--message.waits > 0) continue;
-      const Flow& flow = flows_[static_cast<std::size_t>(message.workload.route)];
-      network_.start(flow, number_of(message), now_);
+      if (item < messages_.size()) {
+        pass(messages_[item]);
+      } else if (--words_[item - messages_.size()] == 0) {
+        pass_word(item);
+      }
     }
+  }
+
+  void pass(Message& message) {
+    if (--message.waits > 0) return;
+    if (in_rounds() && !std::exchange(message.left, true)) {
+      ++message.waits;
+      const double wait = overheads_.message + latency_of(message);
+      doors_.push({now_ + wait, static_cast<std::uint64_t>(number_of(message)), 0});
+      return;
+    }
+    const Flow& flow = flows_[static_cast<std::size_t>(message.workload.route)];
+    network_.start(flow, number_of(message), now_);
+  }
+
+  void pass_word(std::size_t item) {
+    go(item);
+    if ((item - messages_.size()) % 2 > 0) return;
+    const double wait =
+        overheads_.message + *std::max_element(latencies_.begin(), latencies_.end());
+    doors_.push({now_ + wait, static_cast<std::uint64_t>(item + 1), 0});
+  }
+
+  /// Whoever waits for this item's turn to be over may have its own.
+  void go(std::size_t item) {
+    opened_.clear();
+    turns_.go(item, opened_);
+    for (const int next : opened_) open(at(next));
   }
 
   void end_flows() {
@@ -211,11 +253,8 @@ class MessageRun {
 
   void arrive(const Message& message) {
     ++arrived_;
-    opened_.clear();
-    turns_.go(static_cast<std::size_t>(number_of(message)), opened_);
-    for (const int next : opened_) {
-      doors_.push({now_ + overhead_, static_cast<std::uint64_t>(next), 0});
-    }
+    over_ = now_;
+    go(at(number_of(message)));
     const int server = route_of(message).to;
     const std::size_t at = slot(message, server);
     if (!message.gather) {
@@ -240,7 +279,7 @@ class MessageRun {
   }
 
   const FlowSchedule& schedule_;
-  double overhead_;
+  const FlowOverheads& overheads_;
   Network network_;
   std::vector<Flow> flows_;        // by route
   std::vector<double> latencies_;  // by route
@@ -250,13 +289,14 @@ class MessageRun {
   std::vector<int> missing_, reduce_;
   std::vector<std::size_t> first_gather_;  // by chunk, then server: in gathers_
   std::vector<int> gathers_;
+  std::vector<int> words_;  // by part of a word: what it waits for
   FlowTurns turns_ = {0, 0};
   std::vector<int> opened_;
   EventQueue doors_;  // a message's latency has passed, or its turn has come
   FlowCalendar ends_;
   std::vector<FlowEnd> moved_;
   std::vector<double> began_;  // by the network's slot
-  double now_ = 0;
+  double now_ = 0, over_ = 0;  // `over_`: the last message has arrived
   std::size_t arrived_ = 0;
 };
 
@@ -318,11 +358,13 @@ std::int64_t message_bytes(const FlowSchedule& schedule, std::int64_t bytes) {
   return std::max<std::int64_t>(1, bytes / parts + (bytes % parts > 0 ? 1 : 0));
 }
 
+bool is_timed(const FlowSchedule& schedule) {
+  return std::max(workloads_of(schedule), slots_of(schedule)) <= kMostTimedWorkloads;
+}
+
 double schedule_seconds(std::span<const Link> links, const FlowSchedule& schedule,
                         std::int64_t bytes, const FlowOverheads& overheads) {
-  if (std::max(workloads_of(schedule), slots_of(schedule)) > kMostTimedWorkloads) {
-    return lockstep_seconds(links, schedule, bytes, overheads);
-  }
+  if (!is_timed(schedule)) return lockstep_seconds(links, schedule, bytes, overheads);
   return MessageRun(links, schedule, message_bytes(schedule, bytes), overheads).seconds();
 }
 

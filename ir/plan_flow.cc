@@ -6,31 +6,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 namespace agpcs {
 namespace {
 
 constexpr std::string_view kReduceScatter = "reduce_scatter", kAllGather = "all_gather";
+constexpr std::array<std::pair<FlowOrder, std::string_view>, 2> kOrders = {{
+    {FlowOrder::kReceivers, "receivers"},
+    {FlowOrder::kRounds, "rounds"},
+}};
 
 /// Reads the words of one line.
 class StepReader {
  public:
   StepReader(const PlanLine& line, Diagnostics& diagnostics, int sub_chunks, const PlanStage& stage)
-      : in_(line, diagnostics, {}), sub_chunks_(sub_chunks), stage_(stage) {}
+      : in_(line, diagnostics, {"after"}), sub_chunks_(sub_chunks), stage_(stage) {}
 
   FlowStep run(bool gathers) {
     FlowStep step;
     step.gathers = gathers;
+    if (in_.next_is("after")) read_waits(step.after);
     while (in_.ok() && (step.messages.empty() || !in_.at_end())) read_pair(step.messages);
     return step;
   }
 
  private:
+  // "9>1,10>2"
+  void read_waits(std::vector<FlowWait>& waits) {
+    for (const std::string_view word : split_outside_quotes(in_.value("after"), ',')) {
+      const std::size_t arrow = word.find('>');
+      if (arrow == std::string_view::npos) {
+        return in_.fail(fmt::format("'{}' is no wait such as 9>1", word),
+                        "the rank that is waited for > the rank that waits");
+      }
+      waits.push_back({member(word, word.substr(0, arrow)), member(word, word.substr(arrow + 1))});
+    }
+  }
+
   // "0>1:3.0,3.1"
   void read_pair(std::vector<FlowMessage>& messages) {
     const std::string_view word = in_.word("a message such as 0>1:3");
@@ -81,15 +101,67 @@ class StepReader {
 
 }  // namespace
 
+std::string_view name_of(FlowOrder order) {
+  return std::find_if(kOrders.begin(), kOrders.end(),
+                      [&](const auto& entry) { return entry.first == order; })
+      ->second;
+}
+
+std::optional<FlowOrder> flow_order_named(std::string_view name) {
+  for (const auto& [order, word] : kOrders) {
+    if (word == name) return order;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> rounds_of(const PlanFlow& flow) {
+  std::vector<int> rounds;
+  std::set<std::pair<int, int>> came;  // in the step before, of the reduce-scatter: member, chunk
+  for (const FlowStep& step : flow.steps) {
+    const bool joins =
+        step.gathers && step.after.empty() && !came.empty() &&
+        std::none_of(step.messages.begin(), step.messages.end(), [&](const FlowMessage& m) {
+          return came.count({m.from, m.chunk}) > 0;
+        });
+    rounds.push_back(rounds.empty() ? 0 : rounds.back() + (joins ? 0 : 1));
+    came.clear();
+    if (step.gathers) continue;
+    for (const FlowMessage& m : step.messages) came.emplace(m.to, m.chunk);
+  }
+  return rounds;
+}
+
 ElementRange part_of(std::int64_t elements, std::int64_t parts, std::int64_t index) {
   const std::int64_t begin = elements / parts * index + std::min(index, elements % parts);
   return {begin, begin + elements / parts + (index < elements % parts ? 1 : 0)};
+}
+
+int read_sub_chunks(PlanLineReader& in) {
+  const std::int64_t sub_chunks = in.integer_value("sub-chunks");
+  if (in.ok() && (sub_chunks < 1 || sub_chunks > kMaxSubChunks)) {
+    in.fail(fmt::format("sub-chunks is {}, not 1 to {}", sub_chunks, kMaxSubChunks));
+  }
+  return static_cast<int>(sub_chunks);
+}
+
+FlowOrder read_flow_order(PlanLineReader& in) {
+  const std::string_view text = in.value("order");
+  if (const auto named = flow_order_named(text)) return *named;
+  std::vector<std::string> names;
+  for (const auto& entry : kOrders) names.emplace_back(entry.second);
+  in.fail(fmt::format("unknown order '{}'", text), did_you_mean(text, names, "orders"));
+  return FlowOrder::kReceivers;
 }
 
 std::string print_flow_step(const FlowStep& step, int sub_chunks, const std::vector<int>& ranks) {
   const auto rank_of = [&](int member) { return ranks[static_cast<std::size_t>(member)]; };
   std::string text = fmt::format("  {}", step.gathers ? kAllGather : kReduceScatter);
   const auto out = std::back_inserter(text);
+  std::string_view separator = " after=";
+  for (const FlowWait& wait : step.after) {
+    fmt::format_to(out, "{}{}>{}", std::exchange(separator, ","), rank_of(wait.from),
+                   rank_of(wait.to));
+  }
   int from = -1, to = -1;
   for (const FlowMessage& message : step.messages) {
     if (message.from == from && message.to == to) {

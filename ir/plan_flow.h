@@ -24,7 +24,11 @@ struct ElementRange {
 };
 ElementRange part_of(std::int64_t elements, std::int64_t parts, std::int64_t index);
 
-/// "  reduce_scatter 0>1:3.0,3.1 1>2:0.1", for a stage of these ranks; without line end.
+/// Reads "sub-chunks=2" and "order=rounds". What is wrong with them is reported.
+int read_sub_chunks(PlanLineReader& in);
+FlowOrder read_flow_order(PlanLineReader& in);
+
+/// "  reduce_scatter after=2>0 0>1:3.0,3.1 1>2:0.1", for a stage of these ranks; without line end.
 std::string print_flow_step(const FlowStep& step, int sub_chunks, const std::vector<int>& ranks);
 /// Reads that line. What is wrong with it is reported.
 FlowStep parse_flow_step(const PlanLine& line, Diagnostics& diagnostics, int sub_chunks,

@@ -366,21 +366,18 @@ class PlanParser {
   }
 
   void parse_flow(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_, {"stage", "sub-chunks", "steps", "messages"});
+    PlanLineReader in(line, diagnostics_, {"stage", "sub-chunks", "order", "steps", "messages"});
     PlanFlow flow;
     flow.name = in.name("a flow");
     flow.stage = in.reference_value("stage", 's');
-    const std::int64_t sub_chunks = in.integer_value("sub-chunks");
+    flow.sub_chunks = read_sub_chunks(in);
+    if (in.next_is("order")) flow.order = read_flow_order(in);
     const std::int64_t steps = in.integer_value("steps");
     const std::int64_t messages = in.integer_value("messages");
     in.finish();
     if (in.ok() && flow.stage >= static_cast<int>(plan_.stages.size())) {
       in.fail(fmt::format("stage s{} of {} stages", flow.stage, plan_.stages.size()));
     }
-    if (in.ok() && (sub_chunks < 1 || sub_chunks > kMaxSubChunks)) {
-      in.fail(fmt::format("sub-chunks is {}, not 1 to {}", sub_chunks, kMaxSubChunks));
-    }
-    flow.sub_chunks = static_cast<int>(sub_chunks);
     while (const PlanLine* item = next_item("")) {
       if (!in.ok()) continue;  // what its lines mean is not known
       flow.steps.push_back(parse_flow_step(*item, diagnostics_, flow.sub_chunks,

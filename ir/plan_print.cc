@@ -102,8 +102,9 @@ class PlanPrinter {
   }
 
   void print_flow(const PlanFlow& flow) {
-    add("flow {} stage={} sub-chunks={} steps={} messages={}\n", flow.name, stage_name(flow.stage),
-        flow.sub_chunks, flow.steps.size(), flow.message_count());
+    add("flow {} stage={} sub-chunks={}", flow.name, stage_name(flow.stage), flow.sub_chunks);
+    if (flow.order != FlowOrder::kReceivers) add(" order={}", name_of(flow.order));
+    add(" steps={} messages={}\n", flow.steps.size(), flow.message_count());
     const std::vector<int>& ranks = plan_.stages[static_cast<std::size_t>(flow.stage)].ranks;
     for (const FlowStep& step : flow.steps) {
       add("{}\n", print_flow_step(step, flow.sub_chunks, ranks));

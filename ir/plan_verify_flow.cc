@@ -63,15 +63,43 @@ class FlowChecker {
                 step_ + 1, m.chunk % flow_.sub_chunks, owner_of(m.chunk), m.from, m.to, what);
   }
 
+  static bool within(int value, int below) { return value >= 0 && value < below; }
+
+  /// A member that is waited for sends its word before it begins the round, so that all have it
+  /// once all are through with the rounds before.
+  Status check_waits(const FlowStep& step) const {
+    if (!step.after.empty() && flow_.order != FlowOrder::kRounds) {
+      return fail("step {} has waits; its order is {}, only that of {} has them", step_ + 1,
+                  name_of(flow_.order), name_of(FlowOrder::kRounds));
+    }
+    if (!step.after.empty() && step_ == 0)
+      return fail("step 1 has waits, and nothing is before it");
+    for (std::size_t i = 0; i < step.after.size(); ++i) {
+      const FlowWait& wait = step.after[i];
+      if (!within(wait.from, members_) || !within(wait.to, members_) || wait.from == wait.to) {
+        return fail("step {}: member {} waits for member {} of {}", step_ + 1, wait.to, wait.from,
+                    members_);
+      }
+      const auto key = [](const FlowWait& x) { return std::tie(x.from, x.to); };
+      if (i > 0 && key(step.after[i - 1]) >= key(wait)) {
+        return fail(
+            "step {}: member {} waits for member {}: out of order: waits are sorted by who "
+            "is waited for and who waits",
+            step_ + 1, wait.to, wait.from);
+      }
+    }
+    return {};
+  }
+
   /// What members and chunks there are, and the order of messages; and how often each place is
   /// added to.
   Status count_arrivals() {
     for (step_ = 0; step_ < flow_.steps.size(); ++step_) {
       const FlowStep& step = flow_.steps[step_];
+      AGPCS_RETURN_IF_ERROR(check_waits(step));
       if (step.messages.empty()) return fail("step {} has no messages", step_ + 1);
       for (std::size_t i = 0; i < step.messages.size(); ++i) {
         const FlowMessage& m = step.messages[i];
-        const auto within = [](int value, int below) { return value >= 0 && value < below; };
         if (!within(m.from, members_) || !within(m.to, members_) || m.from == m.to ||
             !within(m.chunk, members_ * flow_.sub_chunks)) {
           return fail("step {}: chunk {} from member {} to member {} of {}", step_ + 1, m.chunk,

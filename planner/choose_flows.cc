@@ -132,7 +132,7 @@ class FlowChooser {
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
     flow_options.effort = options_.effort;
-    flow_options.barrier = false;  // ranks know none
+    flow_options.barrier = false;  // ranks know none between phases
     // Small pieces fill the links of few devices sooner; of many devices chunks are small already.
     flow_options.max_sub_chunks = std::clamp(kMostSubChunks / network.servers, 2, kMostParts);
     flow_options.interrupted = options_.interrupted;
@@ -144,8 +144,8 @@ class FlowChooser {
       normalize(*made);
       const double at_best = bound / made->rounds();
       known.at_best = known.flows.empty() ? at_best : std::max(known.at_best, at_best);
-      PlanFlow flow = plan_flow_of(*made);
-      if (std::find(known.flows.begin(), known.flows.end(), flow) == known.flows.end()) {
+      for (PlanFlow& flow : plan_flows_of(*made)) {
+        if (std::find(known.flows.begin(), known.flows.end(), flow) != known.flows.end()) continue;
         known.flows.push_back(std::move(flow));
       }
     }
@@ -173,7 +173,7 @@ class FlowChooser {
     for (std::size_t f = 0; f < known.flows.size(); ++f) {
       const double seconds = lone_seconds(
           problem_.cluster, flow_all_reduce(problem_.cluster, devices, known.flows[f], bytes));
-      if (seconds < entry->second.second) entry->second = {static_cast<int>(f), seconds};
+      if (is_sooner(seconds, entry->second.second)) entry->second = {static_cast<int>(f), seconds};
     }
     return entry->second;
   }

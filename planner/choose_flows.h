@@ -58,10 +58,11 @@ inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 /// the problem groups them.
 /// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search where a
 ///   schedule at the bound would beat what a bucket has, make schedules for
-///   the topology of its devices; a bucket is offered the one that sums it fastest when alone, if
-///   that is faster than what it has. All buckets of a stage take their offers if the simulated
-///   step gets shorter by 0.1% or more, else single ones, large ones first; what the step does not
-///   need is given back. Unless a bucket takes one, the strategy comes back unchanged.
+///   the topology of its devices, each in several orders (`plan_flows_of`); a bucket is offered the
+///   one that sums it fastest when alone, if that is faster than what it has. All buckets of a
+///   stage take their offers if the simulated step gets shorter by 0.1% or more, else single ones,
+///   large ones first; what the step does not need is given back. Unless a bucket takes one, the
+///   strategy comes back unchanged.
 /// - another: every bucket is reduced so, whatever it takes; by `kFlow` where there is a schedule
 ///   (kLeastFlowDevices to kMostFlowDevices devices), the others keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.

@@ -16,13 +16,15 @@ class Compiler {
   }
 
   FlowProgram run() {
+    const std::vector<int> rounds = rounds_of(flow_);
     for (std::size_t s = 0; s < flow_.steps.size(); ++s) {
       const FlowStep& step = flow_.steps[s];
+      if (flow_.order == FlowOrder::kRounds) add_round(step, rounds[s]);
       for (const FlowMessage& m : step.messages) {
-        if (m.from == member_) add_send(m, static_cast<int>(s));
+        if (m.from == member_) add_send(m, rounds[s]);
       }
       for (const FlowMessage& m : step.messages) {
-        if (m.to == member_) add_receive(m, static_cast<int>(s), !step.gathers);
+        if (m.to == member_) add_receive(m, rounds[s], !step.gathers);
       }
     }
     for (auto& [peer, line] : lines_) program_.lines.push_back(std::move(line));
@@ -34,15 +36,29 @@ class Compiler {
  private:
   int rank_of(int member) const { return ranks_[static_cast<std::size_t>(member)]; }
 
-  // What is sent in a step came in steps before.
-  void add_send(const FlowMessage& m, int step) {
-    FlowLine& line = lines_[m.to];
-    line.peer = rank_of(m.to);
-    line.sends.push_back({m.chunk, step, last_[static_cast<std::size_t>(m.chunk)]});
+  void add_round(const FlowStep& step, int number) {
+    FlowRound round = {number, {}, {}};
+    for (const FlowWait& wait : step.after) {
+      if (wait.from == member_) round.tells.push_back(rank_of(wait.to));
+      if (wait.to == member_) round.waits_for.push_back(rank_of(wait.from));
+    }
+    const bool has_part =
+        !round.tells.empty() || !round.waits_for.empty() ||
+        std::any_of(step.messages.begin(), step.messages.end(),
+                    [&](const FlowMessage& m) { return m.from == member_ || m.to == member_; });
+    const bool known = !program_.rounds.empty() && program_.rounds.back().round == number;
+    if (has_part && !known) program_.rounds.push_back(std::move(round));
   }
 
-  void add_receive(const FlowMessage& m, int step, bool adds) {
-    program_.receives.push_back({rank_of(m.from), m.chunk, step, adds, {}});
+  // What is sent in a round came in rounds before.
+  void add_send(const FlowMessage& m, int round) {
+    FlowLine& line = lines_[m.to];
+    line.peer = rank_of(m.to);
+    line.sends.push_back({m.chunk, round, last_[static_cast<std::size_t>(m.chunk)]});
+  }
+
+  void add_receive(const FlowMessage& m, int round, bool adds) {
+    program_.receives.push_back({rank_of(m.from), m.chunk, round, adds, {}});
     last_[static_cast<std::size_t>(m.chunk)] = static_cast<int>(program_.receives.size()) - 1;
   }
 
@@ -61,7 +77,7 @@ class Compiler {
   void find_widest() {
     std::size_t width = 0;
     for (std::size_t r = 0; r < program_.receives.size(); ++r) {
-      const bool same = r > 0 && program_.receives[r].step == program_.receives[r - 1].step;
+      const bool same = r > 0 && program_.receives[r].round == program_.receives[r - 1].round;
       width = same ? width + 1 : 1;
       program_.widest = std::max(program_.widest, width);
     }

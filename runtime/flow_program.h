@@ -13,14 +13,14 @@ namespace agpcs {
 struct FlowReceive {
   int peer = 0;  ///< rank
   int chunk = 0;
-  int step = 0;
+  int round = 0;
   bool adds = false;       ///< to what is there; else takes its place
   std::vector<int> lines;  ///< with sends that wait for it
 };
 
 struct FlowSend {
   int chunk = 0;
-  int step = 0;
+  int round = 0;
   int after = -1;  ///< leaves when this receive is done; -1: at once
 };
 
@@ -30,11 +30,19 @@ struct FlowLine {
   std::vector<FlowSend> sends;
 };
 
+/// A round in which the member has a part, with FlowOrder::kRounds. What it begins with.
+struct FlowRound {
+  int round = 0;
+  std::vector<int> tells;      ///< ranks that wait for this one to come here
+  std::vector<int> waits_for;  ///< ranks
+};
+
 struct FlowProgram {
   int chunks = 0;                     ///< of the buffer: members x sub-chunks
-  std::vector<FlowReceive> receives;  ///< by step, then sender, then chunk
+  std::vector<FlowReceive> receives;  ///< by round, reductions first, then sender, then chunk
   std::vector<FlowLine> lines;        ///< by peer
-  std::size_t widest = 0;             ///< most receives of a step
+  std::size_t widest = 0;             ///< most receives of a round
+  std::vector<FlowRound> rounds;      ///< ascending; none with FlowOrder::kReceivers
 };
 
 /// What member `member` of `ranks` does. Needs: `verify_flow(flow, ranks.size())`.

@@ -4,12 +4,13 @@
 #include "ir/plan_flow.h"
 #include "runtime/sum.h"
 
+#include <limits>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-// Segments of each message of a step that are asked for ahead, as a ring does
+// Segments of each message of a round that are asked for ahead, as a ring does
 // (runtime/all_reduce.cc), and of all together.
 constexpr std::size_t kAhead = 8, kMostAhead = 32;
 
@@ -58,18 +59,19 @@ Status FlowReducer::all_reduce(const FlowProgram& program, const Buffer& buffer,
                                std::uint64_t slot) {
   if (buffer.bytes == 0) return {};
   begin(program, buffer, slot);
-  const Status status = run();
+  const Status status = program.rounds.empty() ? run_ahead() : run_rounds();
   for (auto& message : arriving_) message.reset();
   for (Line& line : lines_) line.sent.clear();
+  told_.clear();
+  heard_.clear();
   return status;
 }
 
-Status FlowReducer::run() {
+Status FlowReducer::run_ahead() {
+  open_round_ = std::numeric_limits<int>::max();
   // Receives first: the word that a segment is wanted waits behind what is sent.
   AGPCS_RETURN_IF_ERROR(post_receives());
-  for (std::size_t i = 0; i < program_->lines.size(); ++i) {
-    AGPCS_RETURN_IF_ERROR(post_sends(lines_[i]));
-  }
+  AGPCS_RETURN_IF_ERROR(post_sends());
   while (!awaiting_.over()) {
     const std::size_t receive = awaiting_.message();
     AGPCS_RETURN_IF_ERROR(take());
@@ -81,11 +83,44 @@ Status FlowReducer::run() {
   return finish_sends();
 }
 
+Status FlowReducer::run_rounds() {
+  for (const FlowRound& round : program_->rounds) {
+    AGPCS_RETURN_IF_ERROR(begin_round(round));
+    AGPCS_RETURN_IF_ERROR(post_receives());
+    AGPCS_RETURN_IF_ERROR(post_sends());
+    while (!awaiting_.over(round.round)) {
+      AGPCS_RETURN_IF_ERROR(take());
+      AGPCS_RETURN_IF_ERROR(post_receives());
+    }
+    AGPCS_RETURN_IF_ERROR(finish_sends());
+  }
+  for (const auto& [peer, word] : told_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*word, peer));
+  return {};
+}
+
+Status FlowReducer::begin_round(const FlowRound& round) {
+  static constexpr char kWord = 0;  // that it comes says all
+  words_.resize(std::max(words_.size(), round.waits_for.size()));
+  heard_.clear();
+  for (std::size_t i = 0; i < round.waits_for.size(); ++i) {
+    const int peer = round.waits_for[i];
+    AGPCS_TRY(auto word, wire_.recv(&words_[i], 1, peer, slot_));
+    heard_.emplace_back(peer, std::move(word));
+  }
+  for (const int peer : round.tells) {
+    AGPCS_TRY(auto word, wire_.send(&kWord, 1, peer, slot_));
+    told_.emplace_back(peer, std::move(word));
+  }
+  for (const auto& [peer, word] : heard_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*word, peer));
+  open_round_ = round.round;
+  return {};
+}
+
 // What is gathered is received in its place although sends from there were not waited for: it only
 // comes after its owner has the sum, and so after everybody, the receivers of those sends too, has
 // added what came.
 Status FlowReducer::post_receives() {
-  for (; posted_ < taken_ + arriving_.size() && !posting_.over(); posting_.advance()) {
+  for (; posted_ < taken_ + arriving_.size() && !posting_.over(open_round_); posting_.advance()) {
     const FlowReceive& receive = program_->receives[posting_.message()];
     const std::size_t place = posted_++ % arriving_.size();
     char* to = receive.adds ? scratch_.data() + place * stride_
@@ -111,8 +146,15 @@ Status FlowReducer::take() {
   return {};
 }
 
+Status FlowReducer::post_sends() {
+  for (std::size_t i = 0; i < program_->lines.size(); ++i) {
+    AGPCS_RETURN_IF_ERROR(post_sends(lines_[i]));
+  }
+  return {};
+}
+
 Status FlowReducer::post_sends(Line& line) {
-  for (; !line.next.over(); line.next.advance()) {
+  for (; !line.next.over(open_round_); line.next.advance()) {
     const FlowSend& send = line.messages->sends[line.next.message()];
     const std::size_t segment = line.next.segment();
     if (send.after >= 0 && done_[static_cast<std::size_t>(send.after)] <= segment) return {};
@@ -125,10 +167,11 @@ Status FlowReducer::post_sends(Line& line) {
 }
 
 Status FlowReducer::finish_sends() {
-  for (const Line& line : lines_) {
+  for (Line& line : lines_) {
     for (const auto& message : line.sent) {
       AGPCS_RETURN_IF_ERROR(awaited_.wait(*message, line.messages->peer));
     }
+    line.sent.clear();
   }
   return {};
 }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -30,8 +31,8 @@ struct FlowParts {
   char* place_of(int part, std::size_t segment) const;
 };
 
-/// Walks over the segments of messages: those of a step before those of the next, of these all
-/// first segments, then all second ones, and so on, so that the messages of a step go on side by
+/// Walks over the segments of messages: those of a round before those of the next, of these all
+/// first segments, then all second ones, and so on, so that the messages of a round go on side by
 /// side.
 template <typename Message>
 class SegmentWalk {
@@ -39,11 +40,13 @@ class SegmentWalk {
   SegmentWalk() = default;
   SegmentWalk(const std::vector<Message>& messages, const FlowParts& parts)
       : messages_(&messages), parts_(&parts) {
-    begin_step(0);
+    begin_round(0);
     settle();
   }
 
   bool over() const { return first_ == messages_->size(); }
+  /// Nothing is left of rounds up to `last`.
+  bool over(int last) const { return over() || (*messages_)[at_].round > last; }
   std::size_t message() const { return at_; }
   std::size_t segment() const { return segment_; }
   void advance() {
@@ -52,13 +55,14 @@ class SegmentWalk {
   }
 
  private:
-  void begin_step(std::size_t first) {
+  void begin_round(std::size_t first) {
     first_ = at_ = end_ = first;
-    while (end_ < messages_->size() && (*messages_)[end_].step == (*messages_)[first].step) ++end_;
+    while (end_ < messages_->size() && (*messages_)[end_].round == (*messages_)[first].round)
+      ++end_;
     segment_ = 0;
     some_ = false;
   }
-  // To the next message that has the segment; after the last one, to the next segment or step.
+  // To the next message that has the segment; after the last one, to the next segment or round.
   void settle() {
     while (!over()) {
       if (at_ < end_) {
@@ -72,31 +76,35 @@ class SegmentWalk {
         ++segment_;
         some_ = false;
       } else {
-        begin_step(end_);
+        begin_round(end_);
       }
     }
   }
 
   const std::vector<Message>* messages_ = nullptr;
   const FlowParts* parts_ = nullptr;
-  std::size_t first_ = 0, end_ = 0;  // of the step
+  std::size_t first_ = 0, end_ = 0;  // of the round
   std::size_t at_ = 0, segment_ = 0;
-  bool some_ = false;  // message of the step has the segment
+  bool some_ = false;  // message of the round has the segment
 };
 
-/// Runs one all-reduce at a time, on the calling thread.
+/// Runs one all-reduce at a time, on the calling thread, in the flow's order (FlowOrder).
 ///
-/// Receives are posted ahead, in the order of steps whoever sends them, and a message leaves when
-/// it is whole, its receiver has asked for it, and those before it to the same member have left. So
-/// there are no barriers; but what a later round needs takes no bandwidth from what an earlier one
-/// does, beyond the few segments that are posted ahead: an order without which good schedules take
-/// a third longer (docs/all_reduce.md). Sums are made in that order, too, and are the same each
-/// time.
+/// kReceivers: receives are posted ahead, in the order of rounds whoever sends them, and a message
+/// leaves when it is whole, its receiver has asked for it, and those before it to the same member
+/// have left. So what a later round needs takes no bandwidth at its receiver from what an earlier
+/// one does, beyond the few segments that are posted ahead. Nobody waits for ever: order all
+/// segments by round, then by their number, then somehow; take the first that has not arrived. What
+/// its sender needs is of earlier rounds and so has arrived, as has all that leaves before it on
+/// the same line; so it was posted. Its receiver awaits it, since all that comes before it has
+/// arrived.
 ///
-/// Nobody waits for ever. Order all segments by step, then by their number, then somehow; take the
-/// first that has not arrived. What its sender needs is of earlier steps and so has arrived, as has
-/// all that leaves before it on the same line; so it was posted. Its receiver awaits it, since all
-/// that comes before it has arrived.
+/// kRounds: a member begins a round by telling those that wait for it that it is there, then waits
+/// for their like; then it posts all that it sends, receives, and lets its sends end. Nobody waits
+/// for ever: once all are through with earlier rounds, all words of a round are sent, so all begin
+/// it, so all of its messages are posted at both ends.
+///
+/// Sums are made in the order of rounds and senders, and are the same each time.
 class FlowReducer {
  public:
   explicit FlowReducer(Wire& wire) : wire_(wire) {}
@@ -118,8 +126,11 @@ class FlowReducer {
   };
 
   void begin(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
-  Status run();
+  Status run_ahead();
+  Status run_rounds();
+  Status begin_round(const FlowRound& round);
   Status post_receives();
+  Status post_sends();
   Status take();
   Status post_sends(Line& line);
   Status finish_sends();
@@ -138,6 +149,10 @@ class FlowReducer {
   std::vector<char> scratch_;                           // for as many
   std::vector<std::size_t> done_;                       // by receive: segments
   std::vector<Line> lines_;
+  int open_round_ = 0;  // nothing of later ones is posted
+  // Words of a byte from member to member, and where those that come go.
+  std::vector<std::pair<int, std::unique_ptr<WireMessage>>> told_, heard_;
+  std::vector<char> words_;
 };
 
 }  // namespace agpcs

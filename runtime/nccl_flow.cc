@@ -29,15 +29,18 @@ class FlowStart {
 
   Status run(NcclScratch& memory) {
     std::size_t most = 0;
-    for (const NcclFlow::Step& step : flow_.steps) {
+    for (const NcclFlow::Round& round : flow_.rounds) {
       std::size_t bytes = 0;
-      for (const NcclFlow::Message& m : step.receives) bytes += step.gathers ? 0 : bytes_of(m);
+      for (const NcclFlow::Message& m : round.receives) bytes += m.gathers ? 0 : bytes_of(m);
+      // The word that is sent, and those that come; what is added later comes over them.
+      if (has_words(round)) bytes = std::max(bytes, 1 + round.waits_for.size());
       most = std::max(most, bytes);
     }
     AGPCS_TRY(scratch_, memory.take(most));
-    for (const NcclFlow::Step& step : flow_.steps) {
-      AGPCS_RETURN_IF_ERROR(exchange(step));
-      if (!step.gathers) AGPCS_RETURN_IF_ERROR(add(step));
+    for (const NcclFlow::Round& round : flow_.rounds) {
+      if (has_words(round)) AGPCS_RETURN_IF_ERROR(meet(round));
+      AGPCS_RETURN_IF_ERROR(exchange(round));
+      AGPCS_RETURN_IF_ERROR(add(round));
     }
     return {};
   }
@@ -51,34 +54,58 @@ class FlowStart {
     return data_ + static_cast<std::size_t>(begin) * width_;
   }
 
-  Status exchange(const NcclFlow::Step& step) const {
-    const auto moves = [&](const NcclFlow::Message& m) { return bytes_of(m) > 0; };
-    if (std::none_of(step.sends.begin(), step.sends.end(), moves) &&
-        std::none_of(step.receives.begin(), step.receives.end(), moves)) {
-      return {};
-    }
+  static bool has_words(const NcclFlow::Round& round) {
+    return !round.tells.empty() || !round.waits_for.empty();
+  }
+
+  /// Puts what `post` posts on the stream as one group; `post` is given what notes results.
+  template <typename Post>
+  Status group(const Post& post) const {
     ncclResult_t result = ncclGroupStart();
-    const auto note = [&](ncclResult_t part) {
+    post([&](ncclResult_t part) {
       if (result == ncclSuccess && part != ncclInProgress) result = part;
-    };
-    for (const NcclFlow::Message& m : step.sends) {
-      if (!moves(m)) continue;
-      note(ncclSend(place_of(m), bytes_of(m), ncclChar, m.member, all_.get(), stream_));
-    }
-    char* spare = scratch_;
-    for (const NcclFlow::Message& m : step.receives) {
-      if (!moves(m)) continue;
-      char* to = step.gathers ? place_of(m) : std::exchange(spare, spare + bytes_of(m));
-      note(ncclRecv(to, bytes_of(m), ncclChar, m.member, all_.get(), stream_));
-    }
+    });
     const ncclResult_t ended = ncclGroupEnd();
     return all_.settle(result == ncclSuccess ? ended : result, "ncclGroupEnd", pause_);
   }
 
-  Status add(const NcclFlow::Step& step) const {
+  /// Words of a byte, both ends of each before the same round: no two groups wait for each other.
+  Status meet(const NcclFlow::Round& round) const {
+    return group([&](const auto& note) {
+      for (const int member : round.tells) {
+        note(ncclSend(scratch_, 1, ncclChar, member, all_.get(), stream_));
+      }
+      char* word = scratch_;
+      for (const int member : round.waits_for) {
+        note(ncclRecv(++word, 1, ncclChar, member, all_.get(), stream_));
+      }
+    });
+  }
+
+  Status exchange(const NcclFlow::Round& round) const {
+    const auto moves = [&](const NcclFlow::Message& m) { return bytes_of(m) > 0; };
+    if (std::none_of(round.sends.begin(), round.sends.end(), moves) &&
+        std::none_of(round.receives.begin(), round.receives.end(), moves)) {
+      return {};
+    }
+    return group([&](const auto& note) {
+      for (const NcclFlow::Message& m : round.sends) {
+        if (!moves(m)) continue;
+        note(ncclSend(place_of(m), bytes_of(m), ncclChar, m.member, all_.get(), stream_));
+      }
+      char* spare = scratch_;
+      for (const NcclFlow::Message& m : round.receives) {
+        if (!moves(m)) continue;
+        char* to = m.gathers ? place_of(m) : std::exchange(spare, spare + bytes_of(m));
+        note(ncclRecv(to, bytes_of(m), ncclChar, m.member, all_.get(), stream_));
+      }
+    });
+  }
+
+  Status add(const NcclFlow::Round& round) const {
     char* spare = scratch_;
-    for (const NcclFlow::Message& m : step.receives) {
-      if (bytes_of(m) == 0) continue;
+    for (const NcclFlow::Message& m : round.receives) {
+      if (m.gathers || bytes_of(m) == 0) continue;
       const char* from = std::exchange(spare, spare + bytes_of(m));
       AGPCS_RETURN_IF_ERROR(cuda_status(
           add_on_gpu(place_of(m), from, bytes_of(m) / width_, type_, stream_), "add on the GPU"));
@@ -103,15 +130,27 @@ NcclFlow nccl_flow(NcclGroup& group, const PlanFlow& schedule, int member) {
   NcclFlow flow;
   flow.group = &group;
   flow.chunks = static_cast<int>(group.ranks.ranks.size()) * schedule.sub_chunks;
-  for (const FlowStep& step : schedule.steps) {
-    NcclFlow::Step mine;
-    mine.gathers = step.gathers;
-    for (const FlowMessage& m : step.messages) {
-      if (m.from == member) mine.sends.push_back({m.to, m.chunk});
-      if (m.to == member) mine.receives.push_back({m.from, m.chunk});
+  const std::vector<int> rounds = rounds_of(schedule);
+  NcclFlow::Round mine;
+  const auto close = [&] {
+    const bool has_part = !mine.sends.empty() || !mine.receives.empty() || !mine.tells.empty() ||
+                          !mine.waits_for.empty();
+    if (has_part) flow.rounds.push_back(std::move(mine));
+    mine = {};
+  };
+  for (std::size_t s = 0; s < rounds.size(); ++s) {
+    const FlowStep& step = schedule.steps[s];
+    if (s > 0 && rounds[s] != rounds[s - 1]) close();
+    for (const FlowWait& wait : step.after) {
+      if (wait.from == member) mine.tells.push_back(wait.to);
+      if (wait.to == member) mine.waits_for.push_back(wait.from);
     }
-    if (!mine.sends.empty() || !mine.receives.empty()) flow.steps.push_back(std::move(mine));
+    for (const FlowMessage& m : step.messages) {
+      if (m.from == member) mine.sends.push_back({m.to, m.chunk, step.gathers});
+      if (m.to == member) mine.receives.push_back({m.from, m.chunk, step.gathers});
+    }
   }
+  close();
   return flow;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flows over NCCL: the messages of a step are one group of its sends and receives, what came is
-// added by a kernel after it.
+// Flows over NCCL: the messages of a round are one group of its sends and receives, what came is
+// added by a kernel after it. That is FlowOrder::kRounds; as NCCL works on one group at a time, a
+// flow of another order is no faster: it goes so, too, without the waits.
 #pragma once
 
 #include "runtime/nccl_communicator.h"
@@ -24,14 +25,15 @@ struct NcclFlow {
   struct Message {
     int member = 0;  ///< the other end; its rank in the group's communicator
     int chunk = 0;
-  };
-  struct Step {
     bool gathers = false;
+  };
+  struct Round {
+    std::vector<int> tells, waits_for;  ///< members, as FlowRound has them
     std::vector<Message> sends, receives;
   };
   NcclGroup* group = nullptr;
   int chunks = 0;
-  std::vector<Step> steps;  ///< in which this rank has a part
+  std::vector<Round> rounds;  ///< in which this rank has a part
 };
 
 /// Needs: `verify_flow` of `schedule` among the members of `group`, this rank being `member`.
@@ -55,8 +57,8 @@ class NcclScratch {
   std::size_t bytes_ = 0;  // of the last
 };
 
-/// Puts the all-reduce of `data` (of `buffer`'s size and type, on the GPU) on `stream`. The steps
-/// of a rank follow one another there; other ranks are met where a message needs them.
+/// Puts the all-reduce of `data` (of `buffer`'s size and type, on the GPU) on `stream`. The
+/// rounds of a rank follow one another there; other ranks are met where a message needs them.
 Status start_flow(const NcclFlow& flow, const NcclCommunicator& all, const Buffer& buffer,
                   void* data, NcclScratch& scratch, cudaStream_t stream, const NcclPause& pause);
 

@@ -101,6 +101,19 @@ inline PlanFlow random_flow(int members, int sub_chunks, Rng rng) {
   return builder.build();
 }
 
+/// The same in rounds, with some waits drawn at random.
+inline PlanFlow in_rounds(PlanFlow flow, int members, Rng rng) {
+  flow.order = FlowOrder::kRounds;
+  for (std::size_t s = 1; s < flow.steps.size(); ++s) {
+    for (int from = 0; from < members; ++from) {
+      for (int to = 0; to < members; ++to) {
+        if (from != to && rng.below(4) == 0) flow.steps[s].after.push_back({from, to});
+      }
+    }
+  }
+  return flow;
+}
+
 /// Runs a flow on numbers, every step on what was there when it began. Whether every member ends
 /// with the sum of all. Knows nothing of what a flow must be like.
 inline bool flow_sums(const PlanFlow& flow, int members) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/allreduce_report.h"
 
+#include "cost_model/flow_exchange.h"
 #include "cost_model/flow_time.h"
 #include "ir/units.h"
 #include "tools/json.h"
@@ -46,19 +47,9 @@ std::size_t messages_of(const FlowSchedule& schedule) {
   return schedule.reduce_scatter.size() + schedule.all_gather.size();
 }
 
-bool is_large(const FlowSchedule& schedule) { return messages_of(schedule) > kMostTimedWorkloads; }
-
-/// Seconds of a message: in the two orders of FlowOrder, and with a barrier after every round. All
-/// are the last one for a large schedule.
-struct Times {
-  double seconds = 0, in_order = 0, in_rounds = 0;
-};
-Times times_of(const AllreduceReport& report, const FlowSchedule& schedule, std::int64_t bytes) {
-  const std::vector<Link>& links = report.input.links;
-  const double in_rounds = lockstep_seconds(links, schedule, bytes);
-  if (is_large(schedule)) return {in_rounds, in_rounds, in_rounds};
-  return {schedule_seconds(links, schedule, bytes),
-          schedule_seconds(links, schedule, bytes, {0, 1, FlowOrder::kPorts}), in_rounds};
+TimedReplay replay_of(const AllreduceReport& report, const FlowSchedule& schedule,
+                      std::int64_t bytes) {
+  return fastest_replay(report.input.links, schedule, bytes);
 }
 
 std::string heading(const AllreduceReport& report) {
@@ -111,21 +102,21 @@ std::string phases_text(const AllreduceReport& report, const FlowSchedule& sched
                      report.barrier ? "" : ", overlapped");
 }
 
-constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>9}{:>11}{:>11}\n";  // of times
+constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>12}{:>9}\n";  // of times
 
 std::string times_text(const AllreduceReport& report, const AllreduceResult& result) {
   std::set<std::int64_t> sizes(std::begin(kMessages), std::end(kMessages));
   sizes.insert(report.bytes);
-  std::string text = fmt::format(kRow, "message", "time", "bytes/time", "links busy", "fullest",
-                                 "in order", "in rounds");
+  std::string text =
+      fmt::format(kRow, "message", "time", "order", "bytes/time", "links busy", "fullest");
   for (const std::int64_t bytes : sizes) {
-    const Times times = times_of(report, result.schedule, bytes);
-    const LinkUse use = link_use(report.input, result.schedule, bytes, times.seconds);
+    const TimedReplay replay = replay_of(report, result.schedule, bytes);
+    const LinkUse use = link_use(report.input, result.schedule, bytes, replay.seconds);
     const double fullest = *std::max_element(use.in_time.begin(), use.in_time.end());
-    text += fmt::format(kRow, byte_figure(bytes), figure(times.seconds, "s"),
-                        rate_text(static_cast<double>(bytes) / times.seconds),
-                        percent(use.mean_in_time), percent(fullest), figure(times.in_order, "s"),
-                        figure(times.in_rounds, "s"));
+    text +=
+        fmt::format(kRow, byte_figure(bytes), figure(replay.seconds, "s"), name_of(replay.order),
+                    rate_text(static_cast<double>(bytes) / replay.seconds),
+                    percent(use.mean_in_time), percent(fullest));
   }
   return text;
 }
@@ -162,10 +153,9 @@ void write_topology(JsonWriter& json, const AllreduceReport& report) {
   json.key("interrupted").value(report.interrupted);
 }
 
-void write_times(JsonWriter& json, const Times& times) {
-  json.key("seconds").value(times.seconds);
-  json.key("seconds_in_order").value(times.in_order);
-  json.key("seconds_in_rounds").value(times.in_rounds);
+void write_time(JsonWriter& json, const TimedReplay& replay) {
+  json.key("seconds").value(replay.seconds);
+  json.key("order").value(name_of(replay.order));
 }
 
 void write_result(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
@@ -179,14 +169,14 @@ void write_result(JsonWriter& json, const AllreduceReport& report, const Allredu
       .value(static_cast<double>(schedule.reduce_scatter_rounds()) / k);
   json.key("all_gather_rounds").value(static_cast<double>(schedule.all_gather_rounds()) / k);
   json.key("messages").value(static_cast<std::int64_t>(messages_of(schedule)));
-  write_times(json, times_of(report, schedule, report.bytes));
+  write_time(json, replay_of(report, schedule, report.bytes));
   json.key("planning_seconds").value(result.planning_seconds);
   json.key("sums_checked").value(result.sums_checked);
 }
 
 void write_links(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
   const Topology& topology = report.input.topology;
-  const double seconds = times_of(report, result.schedule, report.bytes).seconds;
+  const double seconds = replay_of(report, result.schedule, report.bytes).seconds;
   const LinkUse use = link_use(report.input, result.schedule, report.bytes, seconds);
   json.key("link_utilization").begin_array();
   for (std::size_t l = 0; l < topology.links.size(); ++l) {
@@ -201,16 +191,15 @@ void write_links(JsonWriter& json, const AllreduceReport& report, const Allreduc
 }
 
 std::vector<std::string> compared_row(const AllreduceReport& report, const ComparedMethod& method) {
-  if (!method.result) return {method.name, "-", "-", "-", "-", "-", "-", "-"};
+  if (!method.result) return {method.name, "-", "-", "-", "-", "-", "-"};
   const AllreduceResult& result = *method.result;
-  const Times times = times_of(report, result.schedule, report.bytes);
+  const TimedReplay replay = replay_of(report, result.schedule, report.bytes);
   return {method.name,
           rounds_text(result.schedule.rounds()),
           gap_text(gap_of(result, report.bound)),
           fmt::format("{}", result.schedule.sub_chunks),
-          figure(times.seconds, "s"),
-          figure(times.in_order, "s"),
-          figure(times.in_rounds, "s"),
+          figure(replay.seconds, "s"),
+          std::string(name_of(replay.order)),
           figure(result.planning_seconds, "s")};
 }
 
@@ -218,7 +207,7 @@ std::vector<std::string> compared_row(const AllreduceReport& report, const Compa
 
 std::string allreduce_text(const AllreduceReport& report, const AllreduceResult& result) {
   const FlowSchedule& schedule = result.schedule;
-  const double seconds = times_of(report, result.schedule, report.bytes).seconds;
+  const double seconds = replay_of(report, result.schedule, report.bytes).seconds;
   const LinkUse use = link_use(report.input, schedule, report.bytes, seconds);
   std::string text = heading(report);
   text += line("lower bound", bound_text(report));
@@ -232,7 +221,7 @@ std::string allreduce_text(const AllreduceReport& report, const AllreduceResult&
   text += line("checked", checked_text(result));
   text += line("links", busiest_text(report, use));
   text += fmt::format("\ntime, links of {}{}\n", links_text(report.input.links),
-                      is_large(schedule) ? "; rounds in lockstep" : "");
+                      is_timed(schedule) ? "" : "; rounds in lockstep");
   return text + times_text(report, result);
 }
 
@@ -244,7 +233,7 @@ std::string allreduce_json(const AllreduceReport& report, const AllreduceResult&
   json.key("times").begin_array();
   for (const std::int64_t bytes : kMessages) {
     json.begin_object().key("bytes").value(bytes);
-    write_times(json, times_of(report, result.schedule, bytes));
+    write_time(json, replay_of(report, result.schedule, bytes));
     json.end_object();
   }
   json.end_array();
@@ -255,15 +244,14 @@ std::string allreduce_json(const AllreduceReport& report, const AllreduceResult&
 
 std::string comparison_text(const AllreduceReport& report,
                             const std::vector<ComparedMethod>& methods) {
-  std::vector<std::vector<std::string>> rows = {{"method", "rounds", "gap", "sub-chunks",
-                                                 byte_figure(report.bytes), "in order", "in rounds",
-                                                 "planning"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"method", "rounds", "gap", "sub-chunks", byte_figure(report.bytes), "order", "planning"}};
   for (const ComparedMethod& method : methods) rows.push_back(compared_row(report, method));
-  rows.push_back({"lower bound", rounds_text(report.bound.rounds), "", "", "", "", "", ""});
+  rows.push_back({"lower bound", rounds_text(report.bound.rounds), "", "", "", "", ""});
   std::string text = heading(report);
   for (const std::vector<std::string>& row : rows) {
     text += fmt::format("  {:<17}{:>9}{:>9}{:>12}{:>11}", row[0], row[1], row[2], row[3], row[4]);
-    text += fmt::format("{:>11}{:>11}{:>11}", row[5], row[6], row[7]);
+    text += fmt::format("{:>12}{:>11}", row[5], row[6]);
     text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }

@@ -203,6 +203,12 @@ Status export_flow(const Arguments& a, Console console) {
   AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, a.flow));
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
   AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
+  if (flow->order != FlowOrder::kReceivers) {
+    console.err << fmt::format(
+        "agpcs-plan: warning: flow {} has order={}, which MSCCL has no words for: there messages "
+        "leave as soon as they can\n",
+        flow->name, name_of(flow->order));
+  }
   return write_file(a.exported, xml, console);
 }
 

@@ -94,9 +94,19 @@ void write_flows(JsonWriter& json, const Plan& plan) {
     const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
     const auto rank_of = [&](int member) { return stage.ranks[static_cast<std::size_t>(member)]; };
     json.begin_object().key("name").value(flow.name).key("stage").value(stage.name);
-    json.key("sub_chunks").value(flow.sub_chunks).key("steps").begin_array();
+    json.key("sub_chunks").value(flow.sub_chunks);
+    if (flow.order != FlowOrder::kReceivers) json.key("order").value(name_of(flow.order));
+    json.key("steps").begin_array();
     for (const FlowStep& step : flow.steps) {
       json.begin_object().key("phase").value(step.gathers ? "all_gather" : "reduce_scatter");
+      if (!step.after.empty()) {
+        json.key("after").begin_array();
+        for (const FlowWait& wait : step.after) {
+          json.begin_object().key("from").value(rank_of(wait.from));
+          json.key("to").value(rank_of(wait.to)).end_object();
+        }
+        json.end_array();
+      }
       json.key("messages").begin_array();
       for (const FlowMessage& m : step.messages) {
         json.begin_object().key("from").value(rank_of(m.from)).key("to").value(rank_of(m.to));

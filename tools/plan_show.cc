@@ -125,12 +125,13 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, bool alone) 
 }
 
 std::string flow_text(const PlanFlow& flow) {
-  return fmt::format("    {:<5} {} of {}, {}\n", flow.name,
+  return fmt::format("    {:<5} {} of {}, {}{}\n", flow.name,
                      plural(static_cast<std::int64_t>(flow.steps.size()), "step"),
                      plural(flow.message_count(), "message"),
                      flow.sub_chunks == 1
                          ? std::string("a chunk for each rank")
-                         : fmt::format("{} sub-chunks for each rank", flow.sub_chunks));
+                         : fmt::format("{} sub-chunks for each rank", flow.sub_chunks),
+                     flow.order == FlowOrder::kReceivers ? "" : ", in rounds");
 }
 
 /// Bytes that a cut carries for each sample, one way; tensors without a sample axis count once.

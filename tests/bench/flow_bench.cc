@@ -6,7 +6,10 @@
 //                                      random_weights (untrained networks, other ones each seed)
 //   flow_bench scale [method]          about 1,000 servers, and growth from 16 to 4096
 //   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
+//   flow_bench orders                  two boxes of 8 V100: how long each order of replay takes
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
+#include "cost_model/flow_exchange.h"
+#include "cost_model/flow_time.h"
 #include "ir/rng.h"
 #include "ir/shuffle.h"
 #include "ir/topology.h"
@@ -14,6 +17,7 @@
 #include "planner/flow_forests.h"
 #include "planner/flow_method.h"
 #include "planner/flow_policy.h"
+#include "tests/bench/cube_mesh.h"
 #include "tests/planner/exact_rounds.h"
 #include "tests/planner/random_topologies.h"
 
@@ -30,6 +34,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -393,6 +398,37 @@ int exact(int topologies) {
   return differ == 0 ? 0 : 70;
 }
 
+/// An all-reduce of 1 GB on two boxes of V100, in the orders in which ranks can replay it.
+int orders() {
+  constexpr std::int64_t kBytes = 1'000'000'000;
+  fmt::print(
+      "| boxes | method | K | rounds | in rounds | by receivers | rounds, no waits | with waits "
+      "(how many) | taken | over in rounds |\n|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const bool doubled : {false, true}) {
+    const Topology topology = two_cube_meshes(doubled);
+    const std::vector<Link> links = links_of(topology, kCardBandwidth, kBoxLatency);
+    for (const auto& [method, parts] :
+         {std::pair("greedy", 8), {"trees", 8}, {"search", 2}, {"search", 4}, {"search", 8}}) {
+      FlowOptions options;
+      options.max_sub_chunks = parts;
+      auto schedule = (*find_flow_method(method))->schedule(topology, options);
+      if (!schedule.ok()) continue;
+      normalize(*schedule);
+      require_valid(topology, *schedule, method);
+      const double in_rounds = lockstep_seconds(links, *schedule, kBytes);
+      fmt::print("| {} | {} | {} | {:.2f} | {:.1f} |", topology.name, method, schedule->sub_chunks,
+                 schedule->rounds(), 1e3 * in_rounds);
+      for (const TimedReplay& replay : replay_seconds(links, *schedule, kBytes)) {
+        fmt::print(" {:.1f}{} |", 1e3 * replay.seconds,
+                   replay.waits > 0 ? fmt::format(" ({})", replay.waits) : "");
+      }
+      const double taken = fastest_replay(links, *schedule, kBytes).seconds;
+      fmt::print(" {:.1f} | {:.3f} |\n", 1e3 * taken, taken / in_rounds);
+    }
+  }
+  return 0;
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.size() > 1 && words[1] == "table2") return table2({words.begin() + 2, words.end()});
   if (words.size() > 1 && words[1] == "scale") {
@@ -402,12 +438,13 @@ int run(const std::vector<std::string>& words) {
   if (words.size() > 1 && words[1] == "exact") {
     return exact(words.size() > 2 ? std::stoi(words[2]) : 100);
   }
+  if (words.size() > 1 && words[1] == "orders") return orders();
   if (words.size() == 6 && words[1] == "row") {
     return row(words[2], words[3], std::stoull(words[4]), std::stoll(words[5]));
   }
   fmt::print(stderr,
-             "usage: {} table2 [methods...] | scale [method] | exact [TOPOLOGIES] | row METHOD "
-             "TOPOLOGY SEED EFFORT\n",
+             "usage: {} table2 [methods...] | scale [method] | exact [TOPOLOGIES] | orders | row "
+             "METHOD TOPOLOGY SEED EFFORT\n",
              words[0]);
   return 2;
 }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -61,8 +62,7 @@ TEST(FlowExchange, CountsTheBytesOfAllMessages) {
     EXPECT_EQ(crossings.senders.size(), crossings.receivers.size());
     EXPECT_EQ(crossings.links.size(), 2 * crossings.senders.size());
     const FlowSchedule schedule = schedule_of(flow, cluster, {0, 1, 2, 3});
-    EXPECT_NEAR(lone_seconds(cluster, exchange) /
-                    schedule_seconds(cluster.links, schedule, bytes, {0, 1, FlowOrder::kPorts}),
+    EXPECT_NEAR(lone_seconds(cluster, exchange) / schedule_seconds(cluster.links, schedule, bytes),
                 1, 1e-9);
   }
 }
@@ -81,6 +81,40 @@ TEST(FlowExchange, AFlowComesBackFromItsSchedule) {
     const FlowSchedule schedule = schedule_of(flow, cluster, {0, 1, 2, 3});
     EXPECT_TRUE(check_sums(schedule, 1).ok());
     EXPECT_EQ(plan_flow_of(schedule), flow);
+  }
+}
+
+TEST(FlowExchange, AFlowTakesTheTimeOfItsOrder) {
+  const Cluster cluster = four_equal();
+  for (const PlanFlow& flow : {ring_flow(4, 2), star_flow(4), random_flow(4, 3, Rng(1))}) {
+    const FlowSchedule schedule = schedule_of(flow, cluster, {0, 1, 2, 3});
+    for (const PlanFlow& ordered : plan_flows_of(schedule)) {
+      EXPECT_TRUE(verify_flow(ordered, 4).ok());
+      const Exchange exchange = flow_all_reduce(cluster, {0, 1, 2, 3}, ordered, 4'800'000);
+      const double seconds = schedule_seconds(cluster.links, schedule, 4'800'000,
+                                              {0, 1, ordered.order, waits_of(ordered)});
+      EXPECT_NEAR(lone_seconds(cluster, exchange) / seconds, 1, 1e-9);
+    }
+  }
+}
+
+TEST(FlowExchange, RoundsOfAPlanAreThoseOfItsSchedule) {
+  const Cluster cluster = four_equal();
+  // Round 2 has chunk 1 reduced and chunk 0 gathered; rounds 1, 3 and 4 are empty.
+  FlowSchedule schedule;
+  schedule.servers = 2;
+  schedule.routes = {{0, 1, cluster.route(0, 1)}, {1, 0, cluster.route(1, 0)}};
+  schedule.reduce_scatter = {{0, 1, 0}, {1, 0, 2}};
+  schedule.all_gather = {{0, 0, 2}, {1, 1, 5}};
+  const PlanFlow flow = plan_flow_of(schedule);
+  ASSERT_EQ(flow.steps.size(), 4u);
+  EXPECT_EQ(rounds_of(flow), (std::vector<int>{0, 1, 1, 2}));
+  const FlowSchedule replayed = as_replayed(schedule);
+  const FlowSchedule back = schedule_of(flow, cluster, {0, 1});
+  for (const auto& [one, other] : {std::pair(&replayed.reduce_scatter, &back.reduce_scatter),
+                                   std::pair(&replayed.all_gather, &back.all_gather)}) {
+    ASSERT_EQ(one->size(), other->size());
+    for (std::size_t i = 0; i < one->size(); ++i) EXPECT_EQ((*one)[i].round, (*other)[i].round);
   }
 }
 

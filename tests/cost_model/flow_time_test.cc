@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -107,6 +108,11 @@ TEST(FlowTime, MessagesOverOneLinkShareIt) {
   EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 3'000'000), 1e-3);
 }
 
+/// In rounds.
+FlowOverheads in_rounds(std::vector<RoundWait> waits = {}) {
+  return {0, 1, FlowOrder::kRounds, std::move(waits)};
+}
+
 TEST(FlowTime, RoundsAreNoBarriers) {
   // A chain 0 -> 1 -> 2 for chunk 2, and one slow message 1 -> 0 for chunk 0 in its first round.
   const FlowSchedule schedule =
@@ -115,6 +121,8 @@ TEST(FlowTime, RoundsAreNoBarriers) {
   links[2].bandwidth = 0.5e9;
   EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 3'000'000), 2e-3);
   EXPECT_DOUBLE_EQ(lockstep_seconds(links, schedule, 3'000'000), 2e-3 + 1e-3);
+  // Server 1 ends its first round before it begins its second one.
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 3'000'000, in_rounds()), 2e-3 + 1e-3);
 }
 
 TEST(FlowTime, AServerSendsAChunkOnceItHasAllOfItsChildren) {
@@ -148,7 +156,7 @@ TEST(FlowTime, AnExchangeOfAllWithAllIsAsFastAsItsFullestLinks) {
       const int v = (u + t) % n;
       const auto route = static_cast<int>(schedule.routes.size());
       schedule.routes.push_back({u, v, {2 * u, 2 * v + 1}});
-      schedule.reduce_scatter.push_back({v, route, t - 1});
+      schedule.reduce_scatter.push_back({v, route, 0});
     }
   }
   const double fullest = (n - 1) * 1e-3;
@@ -166,7 +174,7 @@ TEST(FlowTime, LargeSchedulesAreTimedInLockstep) {
             lockstep_seconds(links, schedule, 320'000'000));
 }
 
-TEST(FlowTime, InOrderAtPortsWhatIsNotUrgentWaits) {
+TEST(FlowTime, InRoundsWhatIsNotUrgentWaits) {
   // Server 1 sends chunk 0 to its owner in round 0, chunk 3 to server 2 in round 1; both cross link
   // 3 out of it. Server 2's part of chunk 0 comes in round 1 and is on its way for 2 ms.
   FlowSchedule schedule =
@@ -176,17 +184,40 @@ TEST(FlowTime, InOrderAtPortsWhatIsNotUrgentWaits) {
   schedule.routes[2].links = {2};
   std::vector<Link> links = equal_links(4, 1e9, 0);
   links[2].bandwidth = 0.5e9;
-  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000), 2e-3);
-  // Server 0 gets the second part after the first one, which has link 3 for itself.
-  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000, {0, 1, FlowOrder::kPorts}),
-                   1e-3 + 2e-3);
+  // Server 0 asks for the second part when it has the first one, which shares link 3.
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000), 2e-3 + 2e-3);
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000, in_rounds()), 1e-3 + 2e-3);
 }
 
-TEST(FlowTime, ARingIsInOrderAtItsPortsAnyway) {
+TEST(FlowTime, InRoundsALatencyPassesAfterTheRoundsBefore) {
+  const FlowSchedule schedule =
+      schedule_of(2, 2, {{0, 1}, {1, 0}}, {{0, 0, 1, 0}, {1, 1, 1, 0}}, {});
+  const std::vector<Link> links = equal_links(2, 1e9, 1e-3);
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000, in_rounds()), 2 * (1e-3 + 1e-3));
+}
+
+TEST(FlowTime, AWordHoldsBackWhatWouldShareALink) {
+  // 1 -> 0, then 2 -> 3; both cross link 3.
+  FlowSchedule schedule = schedule_of(4, 1, {{1, 0}, {2, 3}}, {{0, 0, 1, 0}, {1, 3, 2, 3}}, {});
+  schedule.routes[0].links = {0, 3};
+  schedule.routes[1].links = {3};
+  const std::vector<Link> links = equal_links(4, 1e9, 1e-4);
+  // The latencies of the two are 0.2 and 0.1 ms; then they share the link until the first is over.
+  EXPECT_NEAR(schedule_seconds(links, schedule, 4'000'000, in_rounds()), 2.1e-3, 1e-5);
+  const std::vector<RoundWait> waits = link_waits(schedule);
+  EXPECT_EQ(waits, (std::vector<RoundWait>{{1, 0, 2}}));
+  // The first, a word as long as the longest latency, the second.
+  EXPECT_DOUBLE_EQ(schedule_seconds(links, schedule, 4'000'000, in_rounds(waits)),
+                   (0.2e-3 + 1e-3) + 0.2e-3 + (0.1e-3 + 1e-3));
+}
+
+TEST(FlowTime, ARingTakesTurnsAnyway) {
   std::vector<Link> links = equal_links(5, 1e9, 5e-6);
   links[2].bandwidth = 0.7e9;
-  EXPECT_DOUBLE_EQ(schedule_seconds(links, ring(5), 5'000'000, {0, 1, FlowOrder::kPorts}),
-                   schedule_seconds(links, ring(5), 5'000'000));
+  EXPECT_TRUE(link_waits(ring(5)).empty());
+  // But for latencies, which pass ahead by receivers.
+  EXPECT_NEAR(schedule_seconds(links, ring(5), 5'000'000, in_rounds()),
+              schedule_seconds(links, ring(5), 5'000'000), 8 * 5e-6);
 }
 
 TEST(FlowTime, LinksOfATopologyHaveItsCapacities) {

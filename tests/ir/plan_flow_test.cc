@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -46,6 +48,56 @@ TEST(PlanFlow, PrintsBackAsItWasRead) {
   EXPECT_EQ(plan->flows[0], testing::ring_flow(2, 2));
   EXPECT_EQ(plan->buckets[1].flow, 0);
   EXPECT_EQ(algorithm_text(*plan, plan->buckets[1]), "flow:f0");
+}
+
+TEST(PlanFlow, AnOrderAndItsWaitsPrintBackAsTheyWereRead) {
+  std::string text = flow_plan_with("sub-chunks=2", "sub-chunks=2 order=rounds");
+  const std::string line = "  all_gather ";
+  text.insert(text.find(line) + line.size(), "after=0>1,1>0 ");
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), text);
+  EXPECT_EQ(plan->flows[0].order, FlowOrder::kRounds);
+  EXPECT_EQ(plan->flows[0].steps[1].after, (std::vector<FlowWait>{{0, 1}, {1, 0}}));
+  PlanFlow other = plan->flows[0];
+  EXPECT_EQ(other, plan->flows[0]);
+  other.steps[1].after.pop_back();
+  EXPECT_FALSE(other == plan->flows[0]);
+  other = plan->flows[0];
+  other.order = FlowOrder::kReceivers;
+  EXPECT_FALSE(other == plan->flows[0]);
+}
+
+TEST(PlanFlow, TheOrderThatIsMeantAnywayIsNotSaid) {
+  EXPECT_THAT(message_of(flow_plan_with("sub-chunks=2", "sub-chunks=2 order=receivers")),
+              HasSubstr("hint: write 'flow f0 stage=s0 sub-chunks=2 steps=2 messages=8'"));
+}
+
+TEST(PlanFlow, WhatAnOrderSaysWrongIsNamed) {
+  EXPECT_THAT(message_of(flow_plan_with("sub-chunks=2", "sub-chunks=2 order=round")),
+              HasSubstr("unknown order 'round'\n"));
+  EXPECT_THAT(message_of(flow_plan_with("sub-chunks=2", "sub-chunks=2 order=round")),
+              HasSubstr("did you mean 'rounds'? orders: receivers, rounds"));
+  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=0>2")),
+              HasSubstr("'2' in '0>2' is no rank of stage s0\n"));
+  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=01")),
+              HasSubstr("'01' is no wait such as 9>1\n"));
+  EXPECT_THAT(message_of(flow_plan_with("all_gather", "all_gather after=0>1")),
+              HasSubstr("flow f0 step 2 has waits; its order is receivers, only that of rounds has "
+                        "them"));
+}
+
+TEST(PlanFlow, ARoundHasBothPhasesWhereTheSecondNeedsNothingOfTheFirst) {
+  PlanFlow flow = testing::ring_flow(3);
+  EXPECT_EQ(rounds_of(flow), (std::vector<int>{0, 1, 2, 3}));
+  std::swap(flow.steps[1], flow.steps[2]);  // rounds_of asks for no more than it says
+  flow.steps[1].messages = {{0, 1, 2}};     // came to member 0 in no step
+  EXPECT_EQ(rounds_of(flow), (std::vector<int>{0, 0, 1, 1}));
+  flow.steps[1].after = {{2, 0}};
+  EXPECT_EQ(rounds_of(flow), (std::vector<int>{0, 1, 2, 2}));
+  flow.steps[1].after.clear();
+  flow.steps[1].messages = {{flow.steps[0].messages[0].to, 0, flow.steps[0].messages[0].chunk}};
+  EXPECT_EQ(rounds_of(flow), (std::vector<int>{0, 1, 2, 2}));
 }
 
 TEST(PlanFlow, NamesRanksNotPositions) {
@@ -116,6 +168,23 @@ TEST(VerifyFlow, SaysWhichStepIsWrong) {
             "flow f0 never gathers sub-chunk 0 of member 0's chunk to member 2");
   EXPECT_EQ(message_of(verify_flow(testing::ring_flow(3), 4)),
             "flow f0 never reduces sub-chunk 0 of member 0's chunk from member 3");
+}
+
+TEST(VerifyFlow, SaysWhichWaitIsWrong) {
+  const auto message_with = [](std::size_t step, std::vector<FlowWait> waits) {
+    PlanFlow flow = testing::ring_flow(3);
+    flow.order = FlowOrder::kRounds;
+    flow.steps[step].after = std::move(waits);
+    return message_of(verify_flow(flow, 3));
+  };
+  EXPECT_EQ(message_with(1, {{0, 1}, {0, 2}, {1, 0}}), "ok");
+  EXPECT_EQ(message_with(0, {{0, 1}}), "flow f0 step 1 has waits, and nothing is before it");
+  EXPECT_EQ(message_with(1, {{0, 3}}), "flow f0 step 2: member 3 waits for member 0 of 3");
+  EXPECT_EQ(message_with(1, {{1, 1}}), "flow f0 step 2: member 1 waits for member 1 of 3");
+  EXPECT_EQ(message_with(1, {{1, 0}, {0, 1}}),
+            "flow f0 step 2: member 1 waits for member 0: out of order: waits are sorted by who is "
+            "waited for and who waits");
+  EXPECT_THAT(message_with(1, {{0, 1}, {0, 1}}), HasSubstr("out of order"));
 }
 
 TEST(VerifyFlow, RefusesAFarTooShortFlowBeforeItTakesMemory) {
@@ -197,7 +266,7 @@ TEST(VerifyFlow, AMessageTooFewOrTwiceIsAlwaysRefused) {
         messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(m));
         EXPECT_FALSE(verify_flow(less, members).ok()) << s << " " << m;
         PlanFlow more = flow;
-        more.steps.push_back({flow.steps[s].gathers, {flow.steps[s].messages[m]}});
+        more.steps.push_back({flow.steps[s].gathers, {flow.steps[s].messages[m]}, {}});
         EXPECT_FALSE(verify_flow(more, members).ok()) << s << " " << m;
       }
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/choose_flows.h"
 
+#include "cost_model/flow_exchange.h"
+#include "cost_model/link_model.h"
 #include "planner/evaluate.h"
 #include "planner/group_gradients.h"
 #include "tests/planner/problems.h"
@@ -12,6 +14,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -127,6 +130,32 @@ TEST(ChooseFlows, StagesInNetworksThatAreAlikeShareSchedules) {
     EXPECT_EQ(known.size(), other == 5 ? 1u : 2u);
     EXPECT_EQ(buckets_by(strategy, AllReduce::kFlow), static_cast<int>(strategy.buckets.size()));
     EXPECT_TRUE(verify_strategy(strategy, problem->graph, problem->cluster, 64).ok());
+  }
+}
+
+// Two boxes whose devices share a card: where all may send at once, messages of later rounds are in
+// the way of earlier ones.
+TEST(ChooseFlows, AFlowHasTheOrderThatSumsSoonest) {
+  const std::string box = " fast 4 bandwidth=50e9 latency=1e-6 nic=1e9 nic-latency=5e-6\n";
+  const auto problem = problem_of(
+      chain(4, 1024),
+      cluster_of("kind fast memory=16e9 bandwidth=900e9 fp32=15e12\nhost a" + box + "host b" + box),
+      64);
+  Evaluator evaluator(*problem);
+  const Strategy chosen =
+      choose_flows(*problem, evaluator, on_all(*problem), {AllReduceChoice::kFlow, 0, nullptr});
+  ASSERT_FALSE(chosen.buckets.empty());
+  const std::vector<DeviceId>& devices = chosen.stages[0].devices;
+  for (const Bucket& bucket : chosen.buckets) {
+    const PlanFlow& flow = chosen.flows[static_cast<std::size_t>(bucket.flow)];
+    std::int64_t bytes = 0;
+    for (const TensorId id : bucket.parameters) bytes += gradient_of(*problem, id).travelling_bytes;
+    const auto seconds = [&](const PlanFlow& one) {
+      return lone_seconds(problem->cluster, flow_all_reduce(problem->cluster, devices, one, bytes));
+    };
+    for (const PlanFlow& other : plan_flows_of(schedule_of(flow, problem->cluster, devices))) {
+      EXPECT_FALSE(is_sooner(seconds(other), seconds(flow))) << name_of(other.order);
+    }
   }
 }
 

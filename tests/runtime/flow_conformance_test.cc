@@ -21,14 +21,21 @@ class TransportConformanceFlows : public TransportConformance {};
 INSTANTIATE_TEST_SUITE_P(All, TransportConformanceFlows, ::testing::ValuesIn(worlds()),
                          [](const auto& world) { return world.param.name; });
 
-// The flows that tests run, over any number of ranks.
+// The flows that tests run, over any number of ranks: each in both orders, one after the other.
 std::vector<PlanFlow> flows_among(int ranks) {
   std::vector<PlanFlow> flows = {testing::ring_flow(ranks), testing::ring_flow(ranks, 2),
                                  testing::star_flow(ranks)};
   for (const int sub_chunks : {1, 3}) {
     flows.push_back(testing::random_flow(ranks, sub_chunks, Rng(41)));
   }
-  return flows;
+  std::vector<PlanFlow> ordered;
+  for (const PlanFlow& flow : flows) {
+    ordered.push_back(flow);
+    ordered.push_back(testing::in_rounds(flow, ranks, Rng(43)));
+  }
+  ordered.push_back(flows.back());
+  ordered.back().order = FlowOrder::kRounds;  // without waits
+  return ordered;
 }
 
 void open_flows(Transport& transport, int group, const std::vector<PlanFlow>& flows) {
@@ -58,7 +65,7 @@ TEST_P(TransportConformanceFlows, FlowsSumLargeBuffers) {
   run(3, [&](Transport& transport) {
     expect_ok(transport.open_group(0, all_of(transport), one_host(transport)));
     open_flows(transport, 0, flows);
-    for (const std::size_t f : {0, 1, 3}) {
+    for (const std::size_t f : {0, 1, 2, 3, 6, 7}) {
       sums_exactly<float>(
           transport, DType::kFp32, {AllReduce::kFlow, static_cast<int>(f)},
           [](int value) { return static_cast<float>(value); }, 9'000'001);
@@ -72,6 +79,7 @@ TEST_P(TransportConformanceFlows, AFlowLeavesTheSameBytesOnAllRanksEachTime) {
   const auto value = [](std::size_t i, int rank) {
     return 1.F / static_cast<float>(3 * i + 7 * static_cast<std::size_t>(rank) + 1);
   };
+  std::vector<float> by_receivers;
   for (std::size_t f = 0; f < flows.size(); ++f) {
     std::vector<std::vector<float>> results(8), by_transport(4);
     run(4, [&](Transport& transport) {
@@ -91,6 +99,9 @@ TEST_P(TransportConformanceFlows, AFlowLeavesTheSameBytesOnAllRanksEachTime) {
       results[4 + rank] = reduced(flow);
     });
     for (const auto& result : results) EXPECT_EQ(result, results[0]);
+    // Nor does the order in which messages move change a byte.
+    if (flows[f].order == FlowOrder::kReceivers) by_receivers = results[0];
+    EXPECT_EQ(results[0], by_receivers);
     ASSERT_EQ(results[0].size(), by_transport[0].size());
     for (std::size_t i = 0; i < results[0].size(); ++i) {
       ASSERT_NEAR(results[0][i], by_transport[0][i], 1e-6F * by_transport[0][i]);
@@ -109,9 +120,9 @@ TEST_P(TransportConformanceFlows, FlowsOfSeveralGroupsAlternateWithAlgorithms) {
     const std::vector<int> half = transport.rank() < 2 ? std::vector{0, 1} : std::vector{2, 3, 4};
     const int group = transport.rank() < 2 ? 1 : 2;
     expect_ok(transport.open_group(group, half, one_host(transport)));
-    expect_ok(transport.open_flow(10, group, testing::star_flow(static_cast<int>(half.size()))));
+    expect_ok(transport.open_flow(100, group, testing::star_flow(static_cast<int>(half.size()))));
     std::vector<std::int64_t> in_half(100, transport.rank()), in_all(100, transport.rank());
-    const auto first = transport.all_reduce_flow(buffer_of(in_half, DType::kInt64), 10);
+    const auto first = transport.all_reduce_flow(buffer_of(in_half, DType::kInt64), 100);
     const auto second = transport.all_reduce_flow(buffer_of(in_all, DType::kInt64), 2);
     ASSERT_TRUE(first.ok());
     wait_for(transport, Stream::kCollective, second);

@@ -81,7 +81,7 @@ TEST(LinkTraffic, AreTheEndsOfAFlowsMessages) {
   Plan plan = make_plan({{{4, 4, 4, 4}}, {}, 1, Schedule::k1F1B, AllReduce::kFlow});
   plan.flows.resize(1);
   for (PlanBucket& bucket : plan.buckets) bucket.flow = 0;
-  plan.flows[0].steps = {{false, {{0, 2, 0}}}, {true, {{2, 0, 0}}}};
+  plan.flows[0].steps = {{false, {{0, 2, 0}}, {}}, {true, {{2, 0, 0}}, {}}};
   EXPECT_EQ(pairs_text(plan), "0>1 0>2 1>2 2>0 2>3 3>0 ");
 }
 

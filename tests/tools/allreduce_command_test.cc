@@ -74,15 +74,15 @@ TEST_F(AllreduceCommand, PrintsScheduleBoundAndTimes) {
             "s1 -> s0 0%\n"
             "\n"
             "time, links of 1.00GB/s, 20.0us\n"
-            "   message       time  bytes/time  links busy  fullest   in order  in rounds\n"
-            "    1.00kB     81.3us    12.3MB/s          1%       2%     81.3us     81.3us\n"
-            "    10.0kB     93.3us     107MB/s          7%      14%     93.3us     93.3us\n"
-            "     100kB      213us     469MB/s         31%      63%      213us      213us\n"
-            "    1.00MB     1.41ms     708MB/s         47%      94%     1.41ms     1.41ms\n"
-            "    3.00MB     4.08ms     735MB/s         49%      98%     4.08ms     4.08ms\n"
-            "    10.0MB     13.4ms     746MB/s         50%      99%     13.4ms     13.4ms\n"
-            "     100MB      133ms     750MB/s         50%     100%      133ms      133ms\n"
-            "    1.00GB      1.33s     750MB/s         50%     100%      1.33s      1.33s\n");
+            "   message       time       order  bytes/time  links busy  fullest\n"
+            "    1.00kB     81.3us   receivers    12.3MB/s          1%       2%\n"
+            "    10.0kB     93.3us   receivers     107MB/s          7%      14%\n"
+            "     100kB      213us   receivers     469MB/s         31%      63%\n"
+            "    1.00MB     1.41ms   receivers     708MB/s         47%      94%\n"
+            "    3.00MB     4.08ms   receivers     735MB/s         49%      98%\n"
+            "    10.0MB     13.4ms   receivers     746MB/s         50%      99%\n"
+            "     100MB      133ms   receivers     750MB/s         50%     100%\n"
+            "    1.00GB      1.33s   receivers     750MB/s         50%     100%\n");
 }
 
 TEST_F(AllreduceCommand, PrintsJson) {
@@ -94,13 +94,31 @@ TEST_F(AllreduceCommand, PrintsJson) {
            "  \"lower_bound\": 2,\n",
            "  \"interrupted\": false,\n  \"method\": \"ring\",\n  \"rounds\": 4,\n  \"gap\": 1,\n"
            "  \"sub_chunks\": 1,\n  \"reduce_scatter_rounds\": 2,\n  \"all_gather_rounds\": 2,\n"
-           "  \"messages\": 12,\n  \"seconds\": 0.00404,\n  \"seconds_in_order\": 0.00404,\n",
+           "  \"messages\": 12,\n  \"seconds\": 0.00404,\n  \"order\": \"receivers\",\n",
            "  \"sums_checked\": true,\n  \"times\": [\n    {\n      \"bytes\": 1000,\n",
            "      \"from\": \"s0\",\n      \"to\": \"s1\",\n      \"capacity\": 1,\n"
            "      \"in_rounds\": 1,\n",
        }) {
     EXPECT_THAT(outcome.out, HasSubstr(line));
   }
+}
+
+// One time, that of the order in which the schedule is replayed.
+TEST_F(AllreduceCommand, ATimeIsThatOfItsOrder) {
+  const std::string cluster = write("boxes.yaml", R"(name: boxes
+device_kinds:
+  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS}}
+hosts:
+  - {name: a, devices: {kind: gpu, count: 4}, interconnect: {kind: nvlink, bandwidth: 50GB/s}, nic: {bandwidth: 1GB/s}}
+  - {name: b, devices: {kind: gpu, count: 4}, interconnect: {kind: nvlink, bandwidth: 50GB/s}, nic: {bandwidth: 2GB/s}}
+)");
+  const Outcome outcome = run({cluster, "--bytes", "1GB", "--json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\n  \"order\": \"rounds\",\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n      \"order\": \"receivers\"\n"));  // of 1 kB
+  EXPECT_THAT(outcome.out, ::testing::Not(HasSubstr("seconds_in")));
+  const Outcome table = run({cluster, "--bytes", "1GB", "--compare"});
+  EXPECT_THAT(table.out, HasSubstr("     1.00GB       order   planning\n"));
 }
 
 TEST_F(AllreduceCommand, ComparesAllMethods) {

@@ -175,10 +175,34 @@ TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
   EXPECT_EQ(exported.out.substr(0, 46), "<algo name=\"agpcs-f0\" nchunksperloop=\"2\" nchan");
   EXPECT_EQ(run({"export", plan, "--format", "msccl", "--flow", "f1"}).err,
             "agpcs-plan: error: the plan has no flow 'f1'\n  hint: did you mean 'f0'? flows: f0\n");
+  EXPECT_EQ(exported.err, "");
   const Outcome none = run({"export", plan_, "--format", "msccl"});
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("the plan has no flow to export\n"), std::string::npos) << none.err;
   EXPECT_EQ(run({"export", plan, "--format", "xml"}).code, 2);
+}
+
+TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
+  std::string text =
+      plan_text_with("bucket b1 stage=s0 algorithm=ring", "bucket b1 stage=s0 algorithm=flow:f0");
+  const std::string head = "flow f0 stage=s0 sub-chunks=1 ", tail = "steps=2 messages=4\n",
+                    reduce = "  reduce_scatter 0>1:1 1>0:0\n",
+                    gather = "  all_gather after=1>0 0>1:0 1>0:1\n";
+  text.insert(text.find("bucket b0"), head + "order=rounds " + tail + reduce + gather);
+  const std::string plan = write_temporary("rounds.plan", text);
+  EXPECT_NE(run({"show", plan})
+                .out.find("    f0    2 steps of 4 messages, a chunk for each rank, in rounds\n"),
+            std::string::npos)
+      << run({"show", plan}).out;
+  const std::string json = run({"json", plan}).out;
+  EXPECT_NE(json.find("\"order\": \"rounds\""), std::string::npos);
+  EXPECT_NE(json.find("\"after\": ["), std::string::npos);
+  EXPECT_NE(run({"diff", plan_, plan}).out.find("order=rounds"), std::string::npos);
+  const Outcome exported = run({"export", plan, "--format", "msccl"});
+  EXPECT_EQ(exported.code, 0);
+  EXPECT_EQ(exported.err,
+            "agpcs-plan: warning: flow f0 has order=rounds, which MSCCL has no words for: there "
+            "messages leave as soon as they can\n");
 }
 
 TEST_F(PlanCommand, JsonHasEverythingThatTheTextHas) {

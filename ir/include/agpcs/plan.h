@@ -110,32 +110,57 @@ struct FlowMessage {
   }
 };
 
-/// A round of one phase of a flow. In the reduce-scatter the receiver adds what comes to what it
-/// has; in the all-gather it takes it in place of what it has.
+/// Member `to` begins a round when member `from` is through with all rounds before it.
+struct FlowWait {
+  int from = 0, to = 0;
+  friend bool operator==(const FlowWait& a, const FlowWait& b) {
+    return a.from == b.from && a.to == b.to;
+  }
+};
+
+/// What a round of a flow has of one phase. In the reduce-scatter the receiver adds what comes to
+/// what it has; in the all-gather it takes it in place of what it has.
 struct FlowStep {
   bool gathers = false;               ///< of the all-gather
   std::vector<FlowMessage> messages;  ///< by from, to, chunk; at least one, no two alike
+  std::vector<FlowWait> after;        ///< by from, to, no two alike; with FlowOrder::kRounds only
   friend bool operator==(const FlowStep& a, const FlowStep& b) {
-    return a.gathers == b.gathers && a.messages == b.messages;
+    return a.gathers == b.gathers && a.messages == b.messages && a.after == b.after;
   }
 };
+
+/// In which order the messages of a flow move. Ranks, transports and the simulator keep to it.
+/// - `kReceivers` ("receivers", the default): a member receives in the order of rounds. A message
+///   moves when its sender has what it carries and all that its receiver gets in earlier rounds has
+///   come; what its sender has to send elsewhere does not matter.
+/// - `kRounds` ("rounds"): a member goes through the rounds in which it has a part one after the
+///   other. A message moves when both its ends are through with all that they send and receive in
+///   earlier rounds, and with those members that they wait for (FlowStep::after).
+enum class FlowOrder : std::uint8_t { kReceivers, kRounds };
+std::string_view name_of(FlowOrder order);  ///< "receivers", "rounds"
+std::optional<FlowOrder> flow_order_named(std::string_view name);
 
 /// An all-reduce over the ranks of a stage as messages between them (docs/plan_format.md). The
 /// buffer is cut into members x sub_chunks parts as equal as can be; part c is summed up on its
 /// owner, c / sub_chunks, on trees that lead there, and spread from there.
-/// A message needs what it sends to be complete in steps before its own. Members ask for messages
-/// in the order of steps, in which those of one sender also travel; there are no barriers.
+/// A message needs what it sends to be complete in rounds before its own; there are no barriers.
 struct PlanFlow {
   std::string name;  ///< "f0", ...
   int stage = 0;
   int sub_chunks = 1;  ///< of each member's chunk
+  FlowOrder order = FlowOrder::kReceivers;
   std::vector<FlowStep> steps;
   std::int64_t message_count() const;
   friend bool operator==(const PlanFlow& a, const PlanFlow& b) {
     return a.name == b.name && a.stage == b.stage && a.sub_chunks == b.sub_chunks &&
-           a.steps == b.steps;
+           a.order == b.order && a.steps == b.steps;
   }
 };
+
+/// By step: its round, from 0. A step is a round of its own, but an all-gather's step that follows
+/// one of the reduce-scatter is of the same round where it sends nothing that came in that one and
+/// begins with no wait.
+std::vector<int> rounds_of(const PlanFlow& flow);
 
 struct BucketMember {
   std::string parameter;
@@ -285,7 +310,8 @@ Status verify_plan(const Plan& plan);
 /// Proves that a flow among `members` members leaves every one of them with the sum of all in every
 /// chunk, each value counted once: all but the owner send each sub-chunk once in the
 /// reduce-scatter, after all that is sent to them of it, and get it once in the all-gather, from
-/// members that have it. Needs no name and no stage. Errors (kInvalidInput) name the step.
+/// members that have it; and that nobody waits for ever: waits are for rounds that are over by then
+/// whatever the order. Needs no name and no stage. Errors (kInvalidInput) name the step.
 /// Cost: O(members^2 x sub_chunks).
 Status verify_flow(const PlanFlow& flow, int members);
 /// "sha256:<64 hex digits>" of `text`.
