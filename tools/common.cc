@@ -213,15 +213,6 @@ void Progress::done() {
   width_ = 0;
 }
 
-namespace {
-
-Status file_error(const std::string& path, const char* what) {
-  return invalid_input(fmt::format("{}: error: cannot be {}: {}", path, what,
-                                   errno != 0 ? std::strerror(errno) : "unknown reason"));
-}
-
-}  // namespace
-
 Result<std::string> read_input(const std::string& path, const InputKind& kind) {
   return path == "-" ? read_standard_input(kind) : read_file(path, kind);
 }
