@@ -10,14 +10,22 @@
 
 namespace agpcs {
 
+/// A crossing of a link behind a device's ports, by a hop to or from the device.
+struct LinkShare {
+  DeviceId device = 0;
+  LinkId link = 0;
+};
+
 /// Bytes that move at one rate over one hop, or in lockstep over several, as the hops of a ring do.
 struct Flow {
   std::int64_t bytes = 0;           ///< on each hop
   std::vector<LinkId> links;        ///< the hops' routes; a link as often as hops cross it
   std::vector<DeviceId> senders;    ///< one a hop
   std::vector<DeviceId> receivers;  ///< one a hop
-  double stretch = 1;               ///< it takes as long as that many times its bytes would
-  double lone_rate = 0;             ///< of `fair_rates` with no other flow; 0: not known
+  /// Those of devices that have less of the network while they compute (`note_shares`).
+  std::vector<LinkShare> shares = {};
+  double stretch = 1;    ///< it takes as long as that many times its bytes would
+  double lone_rate = 0;  ///< of `fair_rates` with no other flow; 0: not known
 };
 
 /// The rate (bytes/s on each hop) of every flow when `flows` share `links` max-min fairly: no flow

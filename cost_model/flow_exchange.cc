@@ -183,6 +183,7 @@ Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& de
   phase.steps = static_cast<std::int64_t>(flow.steps.size());
   phase.flows.push_back(crossings(schedule, devices, message_bytes(schedule, bytes)));
   Flow& all = phase.flows.front();
+  note_shares(cluster, all);
   const double seconds = schedule_seconds(cluster.links, schedule, bytes, overheads);
   const double of_bytes =
       static_cast<double>(all.bytes) / fair_rates(phase.flows, cluster.links).front();

@@ -38,6 +38,7 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
     phase.latency = std::max(phase.latency, route_latency(cluster, devices[i], next));
   }
   phase.latency = (phase.latency + fit.step_overhead) * static_cast<double>(phase.steps);
+  note_shares(cluster, flow);
   phase.flows.push_back(std::move(flow));
   return phase;
 }
@@ -81,6 +82,7 @@ Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& h
     }
     phase.latency = std::max(phase.latency, latency);
     phase.steps = std::max(phase.steps, steps);
+    note_shares(cluster, flow);
     phase.flows.push_back(std::move(flow));
   }
   return phase;
@@ -133,10 +135,26 @@ double route_latency(const Cluster& cluster, DeviceId from, DeviceId to) {
   return latency;
 }
 
+void note_shares(const Cluster& cluster, Flow& flow) {
+  const auto throttled = [&](DeviceId id) {
+    return cluster.kind_of(id).overlap.communication_factor != 1;
+  };
+  for (std::size_t hop = 0; hop < flow.senders.size(); ++hop) {
+    const DeviceId from = flow.senders[hop], to = flow.receivers[hop];
+    if (!throttled(from) && !throttled(to)) continue;
+    const std::vector<LinkId> route = cluster.route(from, to);
+    for (std::size_t i = 1; i + 1 < route.size(); ++i) {  // the ends are the ports
+      if (throttled(from)) flow.shares.push_back({from, route[i]});
+      if (throttled(to)) flow.shares.push_back({to, route[i]});
+    }
+  }
+}
+
 Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64_t bytes) {
   Flow flow;
   flow.bytes = bytes;
   add_hop(cluster, from, to, flow);
+  note_shares(cluster, flow);
   return {Phase{route_latency(cluster, from, to), {std::move(flow)}, 0}};
 }
 
@@ -167,6 +185,7 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
   phase.steps = 2 * std::bit_width(devices.size() - 1);
   phase.latency = (longest + fit_of(cluster, AllReduce::kRing).step_overhead) *
                   static_cast<double>(phase.steps);
+  note_shares(cluster, flow);
   phase.flows.push_back(std::move(flow));
   return {std::move(phase)};
 }

@@ -29,6 +29,10 @@ using Exchange = std::vector<Phase>;
 /// Sum of the latencies of the links from one device to another.
 double route_latency(const Cluster& cluster, DeviceId from, DeviceId to);
 
+/// Notes what the hops of `flow` cross behind the ports of their ends, where an end's kind has a
+/// `communication_factor` other than 1. What makes a flow for an exchange calls this last.
+void note_shares(const Cluster& cluster, Flow& flow);
+
 /// `bytes` from one device to another.
 Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64_t bytes);
 

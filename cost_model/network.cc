@@ -7,8 +7,13 @@
 #include <limits>
 
 namespace agpcs {
+namespace {
 
-Network::Network(std::span<const Link> links) {
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Network::Network(std::span<const Link> links) : given_(links.size()), used_(links.size()) {
   links_.reserve(links.size());
   for (const Link& link : links) links_.push_back({{}, link.bandwidth, link.bandwidth});
 }
@@ -17,16 +22,23 @@ void Network::clear() {
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     Active& active = slots_[slot];
     if (active.flow != nullptr) {
-      for (const LinkId link : active.flow->links) on(link).slots.clear();
+      for (const LinkId link : active.links()) on(link).slots.clear();
     }
-    active = {};
+    active.flow = nullptr;
+    active.version = 0;
+    active.reached = false;
   }
   free_slots_.clear();
   for (std::size_t slot = slots_.size(); slot-- > 0;) free_slots_.push_back(static_cast<int>(slot));
   for (const LinkId link : changed_) on(link).reached = false;
   changed_.clear();
   started_.clear();
-  for (std::size_t i = 0; scaled_ && i < links_.size(); ++i) {
+  used_ = given_;  // parts are numbered anew: ties must not depend on runs before
+  for (Shares& shares : shares_) {
+    shares.factor = 1;
+    shares.parts.clear();
+  }
+  for (std::size_t i = 0; scaled_ && i < given_; ++i) {
     links_[i].bandwidth = links_[i].full_bandwidth;
   }
   scaled_ = false;
@@ -48,15 +60,41 @@ void Network::start(const Flow& flow, std::int64_t bytes, int owner, double now)
   free_slots_.pop_back();
   Active& active = slots_[static_cast<std::size_t>(slot)];
   active.flow = &flow;
-  active.first_link = flow.links.data();
-  active.last_link = flow.links.data() + flow.links.size();
+  put_on_links(active, flow);
   active.owner = owner;
   active.left = flow.stretch * static_cast<double>(bytes);
   active.since = now;
   active.rate = 0;
-  for (const LinkId link : flow.links) on(link).slots.push_back(slot);
+  for (const LinkId link : active.links()) on(link).slots.push_back(slot);
   for_each_watched(flow, [&](DeviceId, Watched& device) { device.slots.push_back(slot); });
   started_.push_back(slot);
+}
+
+/// The link that stands for a device's part of a link.
+LinkId Network::part_of(const LinkShare& share) {
+  const auto device = static_cast<std::size_t>(share.device);
+  if (shares_.size() <= device) shares_.resize(device + 1);
+  Shares& shares = shares_[device];
+  for (const auto& [link, part] : shares.parts) {
+    if (link == share.link) return part;
+  }
+  if (used_ == links_.size()) links_.emplace_back();
+  const auto part = static_cast<LinkId>(used_++);
+  on(part).full_bandwidth = on(share.link).full_bandwidth;
+  on(part).bandwidth = shares.factor == 1 ? kUnbounded : shares.factor * on(part).full_bandwidth;
+  shares.parts.emplace_back(share.link, part);
+  return part;
+}
+
+void Network::put_on_links(Active& active, const Flow& flow) {
+  const std::vector<LinkId>* links = &flow.links;
+  if (!flow.shares.empty()) {
+    active.with_shares = flow.links;
+    for (const LinkShare& share : flow.shares) active.with_shares.push_back(part_of(share));
+    links = &active.with_shares;
+  }
+  active.first_link = links->data();
+  active.last_link = links->data() + links->size();
 }
 
 bool Network::is_current(const FlowEnd& end) const {
@@ -66,7 +104,7 @@ bool Network::is_current(const FlowEnd& end) const {
 int Network::finish(const FlowEnd& end) {
   AGPCS_CHECK(is_current(end), "flow end of slot {} is void", end.slot);
   Active& active = slots_[static_cast<std::size_t>(end.slot)];
-  for (const LinkId link : active.flow->links) {
+  for (const LinkId link : active.links()) {
     std::vector<int>& slots = on(link).slots;
     slots.erase(std::find(slots.begin(), slots.end(), end.slot));
     if (!slots.empty()) reach(link);
@@ -85,6 +123,17 @@ void Network::scale(LinkId link, double factor) {
   on(link).bandwidth = on(link).full_bandwidth * factor;
   scaled_ = true;
   if (!on(link).slots.empty()) reach(link);
+}
+
+void Network::scale_shares(DeviceId device, double factor) {
+  const auto index = static_cast<std::size_t>(device);
+  if (shares_.size() <= index) shares_.resize(index + 1);
+  shares_[index].factor = factor;
+  scaled_ = true;
+  for (const auto& [link, part] : shares_[index].parts) {
+    on(part).bandwidth = factor == 1 ? kUnbounded : factor * on(part).full_bandwidth;
+    if (!on(part).slots.empty()) reach(part);
+  }
 }
 
 void Network::watch(DeviceId device) {
@@ -133,8 +182,8 @@ void Network::reach(LinkId link) {
   state.reached = true;
 }
 
-void Network::reach_links_of(const Flow& flow) {
-  for (const LinkId link : flow.links) reach(link);
+void Network::reach_links_of(const Active& active) {
+  for (const LinkId link : active.links()) reach(link);
 }
 
 /// From the changed links to the flows on them, to all links of those flows, and so on.
@@ -147,7 +196,7 @@ void Network::collect_reached() {
       Active& active = slots_[static_cast<std::size_t>(slot)];
       if (active.reached) continue;
       active.reached = true;
-      for (const LinkId* next = active.first_link; next != active.last_link; ++next) reach(*next);
+      reach_links_of(active);
     }
   }
 }
@@ -157,7 +206,7 @@ void Network::collect_reached() {
 LinkId Network::tightest() {
   LinkId best = kNone;
   std::size_t kept = 0;
-  double least = std::numeric_limits<double>::infinity();
+  double least = kUnbounded;
   for (const LinkId id : changed_) {
     OnLink& link = on(id);
     if (link.growing == 0) {
@@ -182,9 +231,9 @@ void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
       Active& active = slots_[static_cast<std::size_t>(slot)];
       if (!active.reached) continue;  // its rate is known
       active.reached = false;
-      for (const LinkId* link = active.first_link; link != active.last_link; ++link) {
-        on(*link).left -= rate;
-        --on(*link).growing;
+      for (const LinkId link : active.links()) {
+        on(link).left -= rate;
+        --on(link).growing;
       }
       give(slot, rate, now, ends);
     }
@@ -193,17 +242,18 @@ void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
 
 /// No other flow crosses its links: a flow's crossings of a link are neighbours there.
 bool Network::is_alone(int slot) const {
-  const std::vector<LinkId>& links = slots_[static_cast<std::size_t>(slot)].flow->links;
+  const std::span<const LinkId> links = slots_[static_cast<std::size_t>(slot)].links();
   return std::all_of(links.begin(), links.end(), [&](LinkId link) {
     const std::vector<int>& slots = on(link).slots;
     return slots.front() == slot && slots.back() == slot;
   });
 }
 
-double Network::lone_rate(const Flow& flow) const {
-  if (flow.lone_rate > 0 && !scaled_) return flow.lone_rate;
-  double least = std::numeric_limits<double>::infinity();
-  for (const LinkId id : flow.links) {  // it is alone: all crossings are its own
+double Network::lone_rate(int slot) const {
+  const Active& active = slots_[static_cast<std::size_t>(slot)];
+  if (active.flow->lone_rate > 0 && !scaled_) return active.flow->lone_rate;
+  double least = kUnbounded;
+  for (const LinkId id : active.links()) {  // it is alone: all crossings are its own
     least = std::min(least, on(id).bandwidth / static_cast<int>(on(id).slots.size()));
   }
   return least;
@@ -222,11 +272,10 @@ void Network::give(int slot, double rate, double now, std::vector<FlowEnd>& ends
 
 void Network::settle(double now, std::vector<FlowEnd>& ends) {
   for (const int slot : started_) {
-    const Flow& flow = *slots_[static_cast<std::size_t>(slot)].flow;
     if (is_alone(slot)) {
-      give(slot, lone_rate(flow), now, ends);
+      give(slot, lone_rate(slot), now, ends);
     } else {
-      reach_links_of(flow);
+      reach_links_of(slots_[static_cast<std::size_t>(slot)]);
     }
   }
   started_.clear();

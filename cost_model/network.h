@@ -4,7 +4,9 @@
 
 #include "cost_model/flow.h"
 
+#include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -36,6 +38,10 @@ class Network {
   /// From the next `settle` on, the link has `factor` of its bandwidth.
   void scale(LinkId link, double factor);
 
+  /// From the next `settle` on, `device` has `factor` of what its flows cross behind its ports
+  /// (`Flow::shares`): of each such link, all its flows together have at most that part.
+  void scale_shares(DeviceId device, double factor);
+
   /// Keeps an account of the bytes that flow to and from a device. Before any flow starts.
   void watch(DeviceId device);
   bool watches() const { return !devices_.empty(); }
@@ -52,7 +58,9 @@ class Network {
  private:
   struct Active {
     const Flow* flow = nullptr;
-    const LinkId *first_link = nullptr, *last_link = nullptr;  // of the flow
+    const LinkId *first_link = nullptr, *last_link = nullptr;  // of the flow, then its shares
+    std::vector<LinkId> with_shares;                           // they, if it has any
+    std::span<const LinkId> links() const { return {first_link, last_link}; }
     int owner = 0;
     double left = 0;   // bytes, at `since`
     double since = 0;  // seconds
@@ -73,11 +81,18 @@ class Network {
     bool touched = false;    // it is in touched_
     std::vector<int> slots;  // once a hop end
   };
+  /// Parts of links that a device may have: links of their own, above those that are given.
+  struct Shares {
+    double factor = 1;
+    std::vector<std::pair<LinkId, LinkId>> parts;  // a link, and the device's part of it
+  };
+  LinkId part_of(const LinkShare& share);
+  void put_on_links(Active& active, const Flow& flow);
   bool is_alone(int slot) const;
-  double lone_rate(const Flow& flow) const;
+  double lone_rate(int slot) const;
   void give(int slot, double rate, double now, std::vector<FlowEnd>& ends);
   void reach(LinkId link);
-  void reach_links_of(const Flow& flow);
+  void reach_links_of(const Active& active);
   void collect_reached();
   LinkId tightest();
   void share_reached(double now, std::vector<FlowEnd>& ends);
@@ -88,8 +103,10 @@ class Network {
   OnLink& on(LinkId link) { return links_[static_cast<std::size_t>(link)]; }
   const OnLink& on(LinkId link) const { return links_[static_cast<std::size_t>(link)]; }
 
-  std::vector<OnLink> links_;
-  bool scaled_ = false;  // some link is
+  std::vector<OnLink> links_;  // first those that are given, then parts
+  std::size_t given_ = 0, used_ = 0;
+  std::vector<Shares> shares_;  // by device, as far as some flow has any
+  bool scaled_ = false;         // some link is
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
   std::vector<int> started_;      // slots, since the last settle

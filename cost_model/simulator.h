@@ -72,7 +72,8 @@ struct SimulateOptions {
 ///   it computes at max(0, 1 - r c) of its speed, so that B bytes cost B c seconds of computing,
 ///   however fast they come.
 /// * `overlap.communication_factor` f: while a device computes, its two ports have f of their
-///   bandwidth.
+///   bandwidth, and all that comes and goes through them has at most f of each link behind them
+///   (its host's NIC, say). Others may take what it leaves there.
 ///
 /// Needs: a plan that verifies against graph and cluster, whose `costs` are given; digests are not
 /// compared. Errors: a plan that cannot finish (our bug if it verified): names the instructions

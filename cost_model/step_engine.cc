@@ -283,13 +283,14 @@ void StepEngine::retime_computations() {
   }
 }
 
-/// While a device computes, its ports may carry less.
+/// While a device computes, its ports may carry less, and it may have less of what is behind them.
 void StepEngine::scale_ports() {
   for (const int rank : ports_) {
     const DeviceId id = step_->ranks[at(rank)].device;
     const double factor = ranks_[at(rank)].computing ? effects_[at(id)].port_factor : 1;
     network_.scale(cluster_.devices[at(id)].out, factor);
     network_.scale(cluster_.devices[at(id)].in, factor);
+    network_.scale_shares(id, factor);
   }
   ports_.clear();
 }

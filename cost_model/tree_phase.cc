@@ -117,6 +117,7 @@ Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
   const double first = std::max(1.0, (up.seconds_per_byte() + down.seconds_per_byte()) /
                                          lone_seconds_per_byte(cluster, flow));
   flow.stretch = fit.stretch * (first + pieces - 1) / pieces;
+  note_shares(cluster, flow);
   phase.flows.push_back(std::move(flow));
   return phase;
 }

@@ -104,6 +104,47 @@ TEST(Network, LeavesFlowsAloneThatShareNothingWithAChange) {
   EXPECT_EQ(ends.size(), 2U);
 }
 
+/// A flow over a NIC, link 0, to or from a device that has less of it while it computes.
+Flow through_nic(std::int64_t bytes, DeviceId device) {
+  return {bytes, {0}, {}, {}, {{device, 0}}};
+}
+
+TEST(Network, GivesADeviceItsPartOfALinkAndOthersTheRest) {
+  const std::vector<Link> nic = links_of({10});
+  const Flow a = through_nic(100, 0), b = through_nic(100, 1);
+  Network network(nic);
+  std::vector<FlowEnd> ends;
+  network.start(a, 0, 0);
+  network.start(b, 1, 0);
+  network.scale_shares(0, 0.1);
+  network.settle(0, ends);
+  ASSERT_EQ(ends.size(), 2U);
+  EXPECT_DOUBLE_EQ(ends[0].time, 100);        // 1 B/s
+  EXPECT_DOUBLE_EQ(ends[1].time, 100.0 / 9);  // all else
+}
+
+TEST(Network, AllFlowsOfADeviceShareItsPartUntilItHasAllAgain) {
+  const std::vector<Link> nic = links_of({10});
+  const Flow a = through_nic(10, 0), b = through_nic(10, 0);
+  Network network(nic);
+  for (int run = 0; run < 2; ++run) {  // `clear` leaves nothing of the run before
+    std::vector<FlowEnd> ends;
+    network.scale_shares(0, 0.1);
+    network.start(a, 0, 0);
+    network.start(b, 1, 0);
+    network.settle(0, ends);
+    ASSERT_EQ(ends.size(), 2U);
+    EXPECT_DOUBLE_EQ(ends[0].time, 20);  // half of 1 B/s
+    EXPECT_DOUBLE_EQ(ends[1].time, 20);
+    network.scale_shares(0, 1);
+    network.settle(10, ends);
+    ASSERT_EQ(ends.size(), 4U);
+    EXPECT_DOUBLE_EQ(ends[2].time, 11);  // half of 10 B/s for the other 5 bytes
+    EXPECT_DOUBLE_EQ(ends[3].time, 11);
+    network.clear();
+  }
+}
+
 TEST(Network, EndsFlowsWhenSharingAllLinksAnewAtEveryChangeWould) {
   Rng rng(3);
   for (int round = 0; round < 100; ++round) {

@@ -140,6 +140,24 @@ TEST(Overlap, ReducesThePortsOfADeviceThatComputes) {
   EXPECT_NEAR(length(event_of(slower, 0, second)), length(event_of(plain, 0, second)), 1e-16);
 }
 
+TEST(Overlap, ReducesWhatADeviceThatComputesHasOfItsHostsNic) {
+  // Ports of 1e15 B/s behind NICs of 1e12: a hundredth of a port is still more than the NIC.
+  for (const char* algorithm : {"ring", "tree"}) {
+    Step step(
+        chain_of(4),
+        kUnit + std::string("host a unit 1 bandwidth=1e15 latency=0 nic=1e12 nic-latency=0\n"
+                            "host b unit 1 bandwidth=1e15 latency=0 nic=1e12 nic-latency=0\n"),
+        fmt::format("stage a/0=4000 b/0=4000 : *\nbucket 0 {0} w4 w3\nbucket 0 {0} w2 w1\n",
+                    algorithm),
+        8000);
+    const double plain = length(event_of(step.simulate(), 0, kFirstBucket));
+    step.cluster.kinds[0].overlap.communication_factor = 0.01;
+    const Estimate slower = step.simulate();
+    ASSERT_LT(event_of(slower, 0, kFirstBucket).end, event_of(slower, 0, backward(0)).end);
+    EXPECT_NEAR(length(event_of(slower, 0, kFirstBucket)) / plain, 100, 1e-9) << algorithm;
+  }
+}
+
 TEST(Overlap, GivesAFlowItsWholePortBackWhenTheComputationEnds) {
   // 16 KiB at 1 GB/s take longer than the rest of the pass.
   Step step(chain_of(2), kUnit + std::string("host a unit 2 bandwidth=1e9 latency=0\n"),
