@@ -45,9 +45,10 @@ std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy);
 
 class DqnTrainer;
 /// Trains for `episodes`, each from one start after another, then searches as `make_dqn_refiner`
-/// does, with what was learned and what is left of the budget. Refines once: the trainer goes on
-/// from where it is.
+/// does, with what was learned and what is left of the budget. `lambda`, of Formula 2, is the
+/// trainer's: the search's rewards are logged with it, too. Refines once: the trainer goes on from
+/// where it is.
 std::unique_ptr<Refiner> make_learning_refiner(std::unique_ptr<DqnTrainer> trainer,
-                                               std::int64_t episodes);
+                                               std::int64_t episodes, double lambda);
 
 }  // namespace agpcs

@@ -39,10 +39,15 @@ constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations, from 
 
 class DqnSearch {
  public:
-  /// `episode`: number of the first one in the log.
-  DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng,
+  /// `lambda`: of the rewards in the log. `episode`: number of the first one there.
+  DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng, double lambda,
             std::int64_t episode = 0)
-      : policy_(std::move(policy)), point_(point), budget_(budget), rng_(rng), episode_(episode) {}
+      : policy_(std::move(policy)),
+        point_(point),
+        budget_(budget),
+        rng_(rng),
+        lambda_(lambda),
+        episode_(episode) {}
 
   void run() {
     best_ = point_.outcome().cost;
@@ -81,9 +86,7 @@ class DqnSearch {
   }
 
   /// A climb from a start, or a round, is an episode.
-  void log() {
-    budget_.log({episode_++, 0, 0, reward_of(point_.outcome(), DqnOptions().lambda), best_});
-  }
+  void log() { budget_.log({episode_++, 0, 0, reward_of(point_.outcome(), lambda_), best_}); }
 
   /// Moves from here, the most valuable first.
   std::vector<Move> proposals(std::size_t most) {
@@ -208,6 +211,7 @@ class DqnSearch {
   SearchPoint& point_;
   SearchBudget& budget_;
   Rng rng_;
+  double lambda_;
   double best_ = 0;
   std::int64_t episode_;
   std::vector<Features> features_;
@@ -220,7 +224,7 @@ class DqnRefiner : public Refiner {
   explicit DqnRefiner(QNetwork policy) : policy_(std::move(policy)) {}
   std::string_view name() const override { return "dqn"; }
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
-    DqnSearch(policy_, point, budget, rng).run();
+    DqnSearch(policy_, point, budget, rng, DqnOptions().lambda).run();
   }
 
  private:
@@ -229,8 +233,8 @@ class DqnRefiner : public Refiner {
 
 class LearningRefiner : public Refiner {
  public:
-  LearningRefiner(std::unique_ptr<DqnTrainer> trainer, std::int64_t episodes)
-      : trainer_(std::move(trainer)), episodes_(episodes) {}
+  LearningRefiner(std::unique_ptr<DqnTrainer> trainer, std::int64_t episodes, double lambda)
+      : trainer_(std::move(trainer)), episodes_(episodes), lambda_(lambda) {}
   std::string_view name() const override { return "dqn"; }
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
     double best = point.outcome().cost;
@@ -244,19 +248,20 @@ class LearningRefiner : public Refiner {
       budget.log(log);
     }
     point.go_back();
-    DqnSearch(trainer_->network(), point, budget, rng.fork("search"), next).run();
+    DqnSearch(trainer_->network(), point, budget, rng.fork("search"), lambda_, next).run();
   }
 
  private:
   std::unique_ptr<DqnTrainer> trainer_;
   std::int64_t episodes_;
+  double lambda_;
 };
 
 }  // namespace
 
 std::unique_ptr<Refiner> make_learning_refiner(std::unique_ptr<DqnTrainer> trainer,
-                                               std::int64_t episodes) {
-  return std::make_unique<LearningRefiner>(std::move(trainer), episodes);
+                                               std::int64_t episodes, double lambda) {
+  return std::make_unique<LearningRefiner>(std::move(trainer), episodes, lambda);
 }
 
 std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy) {

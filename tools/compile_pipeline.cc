@@ -61,7 +61,56 @@ Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {
   const QNetwork* const start = options.policy.empty() ? nullptr : &policy;
   AGPCS_TRY(std::unique_ptr<DqnTrainer> trainer,
             load_dqn_trainer(options.dqn, start, options.seed));
-  return make_learning_refiner(std::move(trainer), options.episodes);
+  return make_learning_refiner(std::move(trainer), options.episodes, options.dqn.lambda);
+}
+
+/// Into how many micro-batches a batch divides: "divide into 1 or 4093 equal micro-batches only",
+/// "divide into 1, 2, 23, 46, 89, 178, ... equal micro-batches only".
+std::string division_text(std::int64_t batch) {
+  constexpr std::size_t kNamed = 6;
+  const std::vector<std::int64_t> numbers = micro_batch_numbers(batch);
+  if (numbers.size() == 1) return "do not divide into equal micro-batches";
+  std::string text = "divide into 1";
+  for (std::size_t i = 1; i < std::min(kNamed, numbers.size()); ++i) {
+    text += fmt::format("{}{}", i + 1 == numbers.size() ? " or " : ", ", numbers[i]);
+  }
+  return text + (numbers.size() > kNamed ? ", ..." : "") + " equal micro-batches only";
+}
+
+/// "nearest batches that divide well: 4092 and 4095 (--batch, or training.batch in ...)".
+std::string near_text(const NearBatches& near) {
+  std::string text =
+      near.below == 0 || near.above == 0
+          ? fmt::format("batch that divides well: {}", near.below + near.above)
+          : fmt::format("batches that divide well: {} and {}", near.below, near.above);
+  return "nearest " + text + " (--batch, or training.batch in the cluster file)";
+}
+
+/// What is lost because micro-batches are equal; empty where nothing is.
+std::string batch_warning(std::int64_t batch, double step_seconds,
+                          const std::optional<BetterBatch>& better) {
+  if (!better) return "";
+  const double times = step_seconds / better->step_seconds * static_cast<double>(better->batch) /
+                       static_cast<double>(batch);
+  return fmt::format(
+      "warning: {} samples {}: the step takes {}, a sample {:.1f} times as long as in a batch of "
+      "{}, "
+      "which takes {} or less\n  hint: {}\n",
+      batch, division_text(batch), figure(step_seconds, "s"), times, better->batch,
+      figure(better->step_seconds, "s"), near_text(better->near));
+}
+
+/// `plan_problem`. Where nothing fits the message says so if another batch would.
+Result<Planned> plan_or_say_why(const Problem& problem, const PlanOptions& options) {
+  Result<Planned> planned = plan_problem(problem, options);
+  if (planned.ok() || planned.status().code() != StatusCode::kInfeasible) return planned;
+  AGPCS_TRY(const auto better, better_batch(problem, options, std::nullopt));
+  if (!better) return planned;
+  const std::int64_t batch = problem.training.batch;
+  return Status(
+      StatusCode::kInfeasible,
+      fmt::format("{}\n  hint: {} samples {}; a batch of {} fits; {}", planned.status().message(),
+                  batch, division_text(batch), better->batch, near_text(better->near)));
 }
 
 /// Says how far a search is, now and then.

@@ -2,11 +2,14 @@
 #include "planner/dqn.h"
 
 #include "planner/dqn_replay.h"
+#include "planner/dqn_trainer.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace agpcs {
@@ -39,6 +42,39 @@ TEST(Reward, IsOneAtTheStartWithoutCommunication) {
 TEST(Reward, OfABrokenSolutionHasNoThroughput) {
   EXPECT_EQ(reward_of({kBroken, 0}, 0.1), 0);
   EXPECT_EQ(reward_of({2 * kBroken, 1}, 0.1), -0.1);
+}
+
+/// Always as good as the start, and with half of its step in communication.
+class IdlePoint : public SearchPoint {
+ public:
+  Outcome outcome() const override { return {1, 0.5}; }
+  std::vector<Move> moves(std::size_t /*most*/, Rng& /*rng*/) override { return {}; }
+  void describe(std::span<const Move> /*moves*/, std::span<Features> /*features*/) override {}
+  void evaluate(std::span<const Move> /*moves*/, std::span<Outcome> /*outcomes*/) override {}
+  void take(const Move& /*move*/) override {}
+  void keep() override {}
+  void go_back() override {}
+};
+
+class IdleTrainer : public DqnTrainer {
+ public:
+  EpisodeLog run_episode(SearchPoint& /*point*/, SearchBudget& /*budget*/, double& /*best_cost*/,
+                         Rng /*rng*/) override {
+    return {};
+  }
+  QNetwork network() const override { return shipped_policy(); }
+};
+
+TEST(LearningRefiner, LogsItsSearchWithTheLambdaThatItLearnedWith) {
+  for (const double lambda : {0.1, 0.4}) {
+    IdlePoint point;
+    SearchBudget budget(10);
+    make_learning_refiner(std::make_unique<IdleTrainer>(), 1, lambda)
+        ->refine(point, budget, Rng(1));
+    const std::vector<EpisodeLog> log = budget.take_log();
+    ASSERT_GE(log.size(), 2U);  // the episode, then the search
+    EXPECT_EQ(log.back().reward, 1 - lambda * 0.5);
+  }
 }
 
 TEST(SearchLog, HasOneLineAnEpisode) {
