@@ -3,6 +3,7 @@
 #include "ir/memory.h"
 #include "ir/plan_graph.h"
 #include "ir/plan_lookup.h"
+#include "ir/stage_memory.h"
 #include "ir/strategy.h"
 #include "ir/units.h"
 
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -140,14 +142,26 @@ std::string parts_of(const MemoryUse& use) {
   return text;
 }
 
+/// Of a stage's operators the one that needs most memory by itself.
+NeediestParts neediest_operator(const Plan& plan, const Graph& graph,
+                                const std::vector<OpId>& ops) {
+  std::vector<std::vector<OpId>> units;
+  units.reserve(ops.size());
+  for (const OpId op : ops) units.push_back({op});
+  return neediest(graph, plan.training, units);
+}
+
+std::string or_less_state(const MemoryUse& use) {
+  return use.optimizer > 0 ? ", or an optimizer with less state" : "";
+}
+
 /// What would make the plan fit, by what takes the memory.
 std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t samples,
                    const MemoryUse& use, std::int64_t memory) {
   const std::int64_t resident = use.parameters + use.gradients + use.optimizer;
   if (resident > memory) {
-    return "parameters, gradients and optimizer state alone do not fit: more stages, or an "
-           "optimizer "
-           "with less state";
+    return "parameters, gradients and optimizer state alone do not fit: more stages" +
+           or_less_state(use);
   }
   std::string text;
   if (samples > 1) {
@@ -158,21 +172,33 @@ std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t sample
   return text + (text.empty() ? "" : ", ") + "more devices or more stages";
 }
 
-Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster,
+                    const std::vector<std::vector<OpId>>& ops) {
   AGPCS_TRY(const std::vector<MemoryUse> ranks, peak_memory(plan, graph));
   std::string text;
-  for (const PlanStage& stage : plan.stages) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    std::optional<NeediestParts> most;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const MemoryUse& use = ranks[static_cast<std::size_t>(stage.ranks[i])];
       const std::int64_t memory =
           cluster.kind_of(cluster.find_device(stage.devices[i])).memory_bytes;
       if (use.total() <= memory) continue;
+      if (!most) most = neediest_operator(plan, graph, ops[s]);
+      const std::string help =
+          most->bytes > memory
+              ? fmt::format(
+                    "operator '{}' alone needs {} with one sample: a device with more "
+                    "memory{}",
+                    graph.op(ops[s][most->index]).name, byte_figure(most->bytes),
+                    or_less_state(use))
+              : remedy(plan, stage, stage.samples[i], use, memory);
       text += fmt::format(
           "{}{} (rank {}, stage {}) lacks {}: it has {} and needs {}\n  {}\n"
           "  hint: {}",
           text.empty() ? "" : "\n", stage.devices[i], stage.ranks[i], stage.name,
           byte_figure(use.total() - memory), byte_figure(memory), byte_figure(use.total()),
-          parts_of(use), remedy(plan, stage, stage.samples[i], use, memory));
+          parts_of(use), help);
     }
   }
   return text.empty() ? Status() : Status(StatusCode::kInfeasible, std::move(text));
@@ -191,7 +217,7 @@ Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& 
   AGPCS_RETURN_IF_ERROR(check_edges(graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_cuts(plan, graph, stage_of));
   AGPCS_RETURN_IF_ERROR(check_buckets(plan, graph, stage_of));
-  return check_memory(plan, graph, cluster);
+  return check_memory(plan, graph, cluster, stages);
 }
 
 }  // namespace agpcs

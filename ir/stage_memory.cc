@@ -4,6 +4,7 @@
 
 #include "ir/at.h"
 #include "ir/op_table.h"
+#include "ir/plan_graph.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -271,6 +272,41 @@ void StageMemoryModel::forget() {
   received_.clear();
   sent_.clear();
   with_gradient_.clear();
+}
+
+StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops) {
+  StageParts parts;
+  parts.recompute = true;
+  std::vector<TensorId> trained;
+  for (const OpId op : ops) {
+    for (const TensorId id : graph.op(op).inputs) {
+      if (id == kNone || graph.tensor(id).kind != TensorKind::kParameter) continue;
+      if (graph.tensor(id).needs_gradient) trained.push_back(id);
+    }
+  }
+  std::sort(trained.begin(), trained.end());
+  trained.erase(std::unique(trained.begin(), trained.end()), trained.end());
+  for (const TensorId id : trained) {
+    const Tensor& tensor = graph.tensor(id);
+    parts.gradients +=
+        elements_at(tensor.shape, 1) *
+        static_cast<std::int64_t>(size_of(held_type(tensor.type, training.precision)));
+  }
+  parts.ops = std::move(ops);
+  return parts;
+}
+
+NeediestParts neediest(const Graph& graph, const Training& training,
+                       const std::vector<std::vector<OpId>>& units) {
+  StageMemoryModel model(graph, training);
+  NeediestParts most;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const StageMemory m = model.of(parts_alone(graph, training, units[i]), 1);
+    const std::int64_t bytes =
+        m.parameters + m.gradients + m.optimizer + std::max(m.forward_peak, m.backward_peak);
+    if (bytes > most.bytes) most = {i, bytes};
+  }
+  return most;
 }
 
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops) {

@@ -46,8 +46,20 @@ struct StageParts {
   bool recompute = false;
 };
 
+/// The operators `ops` alone, recomputed: what no stage that has them can do without.
+StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops);
+
 /// Of a stage of `plan`, whose operators are `ops`.
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops);
+
+/// Of parts that cannot be divided, the ones that need most memory by themselves.
+struct NeediestParts {
+  std::size_t index = 0;
+  std::int64_t bytes = 0;  ///< on any device that runs them, with one sample at a time
+};
+/// Needs: `units` is not empty. Cost: O(operators + edges).
+NeediestParts neediest(const Graph& graph, const Training& training,
+                       const std::vector<std::vector<OpId>>& units);
 
 /// The memory of stages of one graph. Keeps what does not depend on the stage, and its memory.
 /// Refers to both; needs a graph with its backward derived. Not for concurrent use.

@@ -3,36 +3,63 @@
 
 #include "codegen/lower.h"
 #include "ir/memory.h"
+#include "ir/stage_memory.h"
 #include "ir/units.h"
 #include "planner/group_gradients.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-/// What would help most, the cheapest remedy for the largest part first.
-std::string remedy(const Problem& problem, const MemoryUse& use) {
+/// What fits on no device even if it is divided as far as can be; empty where there is nothing.
+std::string too_large_for_all(const Problem& problem) {
+  std::vector<std::vector<OpId>> units;
+  for (const Block& block : problem.blocks.blocks) units.push_back(block.ops);
+  const NeediestParts most = neediest(problem.graph, problem.training, units);
+  std::int64_t largest = 0;
+  for (DeviceId id = 0; id < problem.cluster.device_count(); ++id) {
+    largest = std::max(largest, problem.cluster.kind_of(id).memory_bytes);
+  }
+  if (most.bytes <= largest) return "";
+  const std::vector<OpId>& ops = units[most.index];
+  const std::string& first = problem.graph.op(ops.front()).name;
+  const std::string what = ops.size() == 1
+                               ? fmt::format("operator '{}' fits", first)
+                               : fmt::format("operators '{}' to '{}', which share a device, fit",
+                                             first, problem.graph.op(ops.back()).name);
+  return fmt::format(
+      "  {} on no device: with one sample {} needs {} ({}), the largest has {} ({})\n", what,
+      ops.size() == 1 ? "it" : "what they do", most.bytes, byte_figure(most.bytes), largest,
+      byte_figure(largest));
+}
+
+/// What would help most, the cheapest remedy for the largest part first. `divides`: every part of
+/// the model fits on some device, so that more of them, or fewer samples, can help.
+std::string remedy(const Problem& problem, const MemoryUse& use, bool divides) {
   const std::int64_t weights = use.parameters + use.gradients + use.optimizer;
   const bool half = problem.training.precision == "fp16" || problem.training.precision == "bf16";
-  std::string help;
-  if (use.activations + use.transfers + use.workspace > weights) {
-    help = problem.options.micro_batches > 0
-               ? "more micro-batches (--micro-batches), a smaller batch"
-               : "a smaller batch";
-  } else {
-    help = "more devices, so that each holds fewer parameters";
-    if (problem.training.optimizer.kind == "adam") {
-      help += "; optimizer sgd, which keeps less state than adam";
-    }
+  const bool of_weights = use.activations + use.transfers + use.workspace <= weights;
+  std::vector<std::string_view> help;
+  if (divides && of_weights) help.push_back("more devices, so that each holds fewer parameters");
+  if (divides && !of_weights) {
+    help.push_back(problem.options.micro_batches > 0
+                       ? "more micro-batches (--micro-batches), a smaller batch"
+                       : "a smaller batch");
   }
-  if (!half) help += "; precision fp16 or bf16";
-  return help + "; devices with more memory";
+  if (of_weights && problem.training.optimizer.kind == "adam") {
+    help.push_back("optimizer sgd, which keeps less state than adam");
+  }
+  if (!half) help.push_back("precision fp16 or bf16");
+  help.push_back("devices with more memory");
+  return fmt::format("{}", fmt::join(help, "; "));
 }
 
 }  // namespace
@@ -73,17 +100,18 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
 
 Status infeasible(const Problem& problem, const MemoryFit& fit) {
   const MemoryUse& use = fit.use;
-  return {
-      StatusCode::kInfeasible,
-      fmt::format("device {} lacks {} bytes: it has {} ({}), and the step needs {} ({})\n"
-                  "  parameters {}, gradients {}, optimizer {}, activations {}, transfers {}, "
-                  "workspace {}\n"
-                  "  hint: what would help: {}",
-                  problem.cluster.device_name(fit.device), fit.lacking(), fit.capacity,
-                  byte_figure(fit.capacity), use.total(), byte_figure(use.total()),
-                  byte_figure(use.parameters), byte_figure(use.gradients),
-                  byte_figure(use.optimizer), byte_figure(use.activations),
-                  byte_figure(use.transfers), byte_figure(use.workspace), remedy(problem, use))};
+  const std::string too_large = too_large_for_all(problem);
+  return {StatusCode::kInfeasible,
+          fmt::format("device {} lacks {} bytes: it has {} ({}), and the step needs {} ({})\n"
+                      "  parameters {}, gradients {}, optimizer {}, activations {}, transfers {}, "
+                      "workspace {}\n"
+                      "{}  hint: what would help: {}",
+                      problem.cluster.device_name(fit.device), fit.lacking(), fit.capacity,
+                      byte_figure(fit.capacity), use.total(), byte_figure(use.total()),
+                      byte_figure(use.parameters), byte_figure(use.gradients),
+                      byte_figure(use.optimizer), byte_figure(use.activations),
+                      byte_figure(use.transfers), byte_figure(use.workspace), too_large,
+                      remedy(problem, use, too_large.empty()))};
 }
 
 Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const MadeBy& made_by,

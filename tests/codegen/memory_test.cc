@@ -170,14 +170,29 @@ TEST(VerifyPlanAgainst, SaysWhichDeviceLacksHowManyBytesAndWhatWouldHelp) {
 }
 
 TEST(VerifyPlanAgainst, SaysWhenParametersAloneAreTooMuch) {
-  const Cluster cluster = tight_cluster("1000");
-  const Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
+  const Cluster cluster = tight_cluster("2900");
+  Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
+  plan.training.optimizer.kind = "adam";
   EXPECT_EQ(
       verify_plan_against(plan, two_layers(), cluster).message(),
-      "a/0 (rank 0, stage s0) lacks 2.58kB: it has 1.00kB and needs 3.58kB\n"
-      "  parameters 768B, gradients 768B, activations 1.02kB, workspace 1.02kB\n"
+      "a/0 (rank 0, stage s0) lacks 2.22kB: it has 2.90kB and needs 5.12kB\n"
+      "  parameters 768B, gradients 768B, optimizer 1.54kB, activations 1.02kB, workspace "
+      "1.02kB\n"
       "  hint: parameters, gradients and optimizer state alone do not fit: more stages, or an "
       "optimizer with less state");
+}
+
+TEST(VerifyPlanAgainst, AsksForMemoryWhereOneOperatorAloneDoesNotFit) {
+  // Each device lacks memory for the first layer by itself: no number of stages or devices helps.
+  const Cluster cluster = tight_cluster("1000");
+  Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
+  EXPECT_EQ(verify_plan_against(plan, two_layers(), cluster).message(),
+            "a/0 (rank 0, stage s0) lacks 2.58kB: it has 1.00kB and needs 3.58kB\n"
+            "  parameters 768B, gradients 768B, activations 1.02kB, workspace 1.02kB\n"
+            "  hint: operator 'h' alone needs 1.54kB with one sample: a device with more memory");
+  plan.training.optimizer.kind = "adam";
+  EXPECT_THAT(verify_plan_against(plan, two_layers(), cluster).message(),
+              ::testing::HasSubstr(": a device with more memory, or an optimizer with less state"));
 }
 
 class AnotherProblem : public ::testing::Test {

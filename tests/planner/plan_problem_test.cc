@@ -173,6 +173,17 @@ TEST(RefinedPlan, IsNeverWorseThanTheBestSeedAndSaysHowItWasMade) {
       const Refinement& refinement = planned->refinement;
       EXPECT_EQ(refinement.start_seconds, seed->best.estimate.step_seconds);
       EXPECT_LE(planned->best.estimate.step_seconds, seed->best.estimate.step_seconds);
+                           "  operator 'h[0-7]' fits on no device: with one sample it needs "
+                           "[0-9]+ \\(12.6MB\\), the largest has 5000000 \\(5.00MB\\)\n"
+                           "  hint: what would help: precision fp16 or bf16; devices with more "
+                           "memory"));
+}
+
+TEST(PlanProblem, MoreDevicesHelpWhereEveryOperatorFitsOnSome) {
+  // 16 layers of 4 MB and their gradients on four devices of 20 MB: two layers a device fit.
+  const auto problem = problem_of(chain(16, 1024), fast_and_slow("20e6"), 32);
+  EXPECT_THAT(plan_problem(*problem, {}).status().message(),
+              MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: .*\n  parameters .*\n"
       EXPECT_GE(planned->best.estimate.step_seconds, planned->bound.seconds);
       const MadeBy& made_by = planned->best.plan.made_by;
       EXPECT_EQ(made_by.refiner, entry.name);
