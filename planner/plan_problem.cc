@@ -57,7 +57,7 @@ class Planner {
     planned.refinement.name = "none";
     if (best.score.fits()) planned.refinement.start_seconds = best.score.step_seconds;
     Seed chosen = best;
-    if (refined) chosen.strategy = refine(planned.refinement);
+    if (refined) chosen = {refine(planned.refinement), {}, best.seeder};
     chosen = with_all_reduces(std::move(chosen));
     return finish(std::move(chosen.strategy), chosen.seeder, std::move(planned));
   }
@@ -74,8 +74,8 @@ class Planner {
       if (interrupted() && !known_.empty()) return {};
       report(seeder->name());
       AGPCS_TRY(std::vector<Strategy> strategies, seeder->seed(problem_, rng.fork(seeder->name())));
-      AGPCS_TRY(Attempt attempt,
-                try_all(std::string(seeder->name()), std::move(strategies), &pool_));
+      AGPCS_TRY(Attempt attempt, try_all(std::string(seeder->name()), std::move(strategies), &pool_,
+                                         seeder->as_it_is()));
       planned.seeders.push_back(std::move(attempt));
     }
     return {};
@@ -89,8 +89,8 @@ class Planner {
   }
 
   /// Evaluates `strategies`, which go to `pool`.
-  Result<Attempt> try_all(const std::string& name, std::vector<Strategy> strategies,
-                          SeedPool* pool) {
+  Result<Attempt> try_all(const std::string& name, std::vector<Strategy> strategies, SeedPool* pool,
+                          bool as_it_is = false) {
     Attempt attempt;
     attempt.name = name;
     attempt.candidates = static_cast<int>(strategies.size());
@@ -111,7 +111,7 @@ class Planner {
         nearest = strategy;
         least = score.lacking;
       }
-      if (pool != nullptr) pool->add({std::move(strategy), score, name});
+      if (pool != nullptr) pool->add({std::move(strategy), score, name, as_it_is});
     }
     if (!attempt.step_seconds && nearest) {
       attempt.why_not = evaluate(problem_, std::move(*nearest), {}).status().message();
@@ -178,12 +178,14 @@ class Planner {
     std::vector<Seed> others;
     if (flows && !options_.layout) others = pool_.bests(kStarts);
     KnownFlows known;
-    chosen.strategy =
-        choose_flows(problem_, evaluator_, std::move(chosen.strategy), options, known);
+    const auto choose = [&](Seed& seed, KnownFlows& made) {
+      if (seed.as_it_is && options.choice == AllReduceChoice::kAuto) return;
+      seed.strategy = choose_flows(problem_, evaluator_, std::move(seed.strategy), options, made);
+    };
+    choose(chosen, known);
     chosen.score = evaluator_.evaluate(chosen.strategy);
     for (Seed& other : others) {
-      other.strategy =
-          choose_flows(problem_, evaluator_, std::move(other.strategy), options, known);
+      choose(other, known);
       if (other.strategy.flows.empty()) continue;
       other.score = evaluator_.evaluate(other.strategy);
       if (is_better(other.score, chosen.score)) chosen = std::move(other);
@@ -191,8 +193,7 @@ class Planner {
     if (chosen.strategy.flows.empty()) return chosen;
     options.effort = 1;  // where flows win they are worth a search
     KnownFlows better;
-    chosen.strategy =
-        choose_flows(problem_, evaluator_, std::move(chosen.strategy), options, better);
+    choose(chosen, better);
     return chosen;
   }
 

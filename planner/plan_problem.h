@@ -63,7 +63,7 @@ struct Planned {
   Evaluated best;    ///< its plan has its `expect` section, and verifies against graph and cluster
   LowerBound bound;  ///< no strategy takes less
   std::vector<Attempt> seeders;    ///< in the order run
-  std::vector<Attempt> baselines;  ///< "data_parallel" (equal shares on all devices), "degree"
+  std::vector<Attempt> baselines;  ///< "data_parallel" (`plain_data_parallelism`), "degree"
   Refinement refinement;
 };
 

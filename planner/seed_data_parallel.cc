@@ -114,10 +114,10 @@ class DataParallelSeeder : public Seeder {
 class EqualSeeder : public Seeder {
  public:
   std::string_view name() const override { return "equal"; }
+  bool as_it_is() const override { return true; }
 
   Result<std::vector<Strategy>> seed(const Problem& problem, Rng) const override {
     AGPCS_TRY(Strategy strategy, plain_data_parallelism(problem));
-    strategy.buckets.clear();  // of the baseline
     return std::vector<Strategy>{std::move(strategy)};
   }
 };
@@ -136,7 +136,8 @@ Result<Strategy> plain_data_parallelism(const Problem& problem) {
   Evaluator evaluator(problem);
   const auto make = [&](std::int64_t samples) { return equal_stage(devices, samples); };
   Strategy strategy = fewest_micro_batches(problem, evaluator, devices.size(), make);
-  return group_gradients(problem, std::move(strategy), kUsualBucketBytes);
+  const std::int64_t asked = problem.options.bucket_bytes;
+  return group_gradients(problem, std::move(strategy), asked > 0 ? asked : kUsualBucketBytes);
 }
 
 }  // namespace agpcs

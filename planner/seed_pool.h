@@ -16,6 +16,7 @@ struct Seed {
   Strategy strategy;
   Score score;
   std::string seeder;
+  bool as_it_is = false;  ///< `Seeder::as_it_is`
 };
 
 /// Whether `a` is the better one: it fits and the other does not, or its step is shorter, or both

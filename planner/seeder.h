@@ -20,11 +20,15 @@ class Seeder {
  public:
   virtual ~Seeder() = default;
   virtual std::string_view name() const = 0;  ///< the one spelling: flag, plan header, log
-  /// Candidate strategies, each valid under `verify_strategy`, without buckets; the caller
+  /// Candidate strategies, each valid under `verify_strategy`, without buckets (but for
+  /// `as_it_is`); the caller
   /// evaluates them and keeps the best that fits. Same problem and `rng`, same candidates. None
   /// where the seeder's kind of strategy does not exist (a pipeline over one device). Where nothing
   /// fits memory, the candidate that lacks least.
   virtual Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const = 0;
+  /// Its strategies have buckets and algorithms of their own, which are part of what they are: only
+  /// a refiner, or who asks for an algorithm, changes them.
+  virtual bool as_it_is() const { return false; }
 };
 
 struct SeederEntry {
@@ -47,8 +51,10 @@ std::unique_ptr<Seeder> make_degree_seeder();
 std::unique_ptr<Seeder> make_linear_seeder();
 std::unique_ptr<Seeder> make_equal_seeder();
 
-/// Plain data parallelism, the baseline: all devices, equal shares, the fewest micro-batches whose
-/// memory suffices (where none does, the most), buckets of kUsualBucketBytes.
+/// Plain data parallelism, the baseline and the plan of seeder `equal`: all devices, equal shares,
+/// the fewest micro-batches whose memory suffices (where none does, the most), buckets of
+/// kUsualBucketBytes unless the problem says how large, each by the algorithm that is fastest
+/// alone.
 Result<Strategy> plain_data_parallelism(const Problem& problem);
 
 }  // namespace agpcs

@@ -32,7 +32,7 @@ MODELS = ["resnet50", "inception_v3", "bert_base"]
 CLUSTERS = ["v100x4-rtx3090x4", "mixed-32"]
 BASELINES = {
     "degree": ["--seeder", "degree", "--refiner", "none", "--bucket-bytes", str(128 * 2**20)],
-    "equal": ["--seeder", "equal", "--refiner", "none", "--bucket-bytes", "25000000"],
+    "equal": ["--seeder", "equal", "--refiner", "none"],
 }
 SHORTER, LESS_EXPOSED, NEAR_BOUND = 0.20, 0.15, 0.03
 BAR = 20  # characters of a bar at 100%

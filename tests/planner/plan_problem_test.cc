@@ -3,6 +3,7 @@
 
 #include "ir/memory.h"
 #include "planner/evaluate.h"
+#include "planner/group_gradients.h"
 #include "planner/lower_bound.h"
 #include "tests/planner/search_problems.h"
 
@@ -97,6 +98,28 @@ TEST(PlanProblem, AWireTypeWithoutFp32GradientsIsRefused) {
             "  hint: without --wire-type gradients travel as they are");
 }
 
+TEST(PlanProblem, PlainDataParallelismHasOneFigure) {
+  // As the baseline of any plan, and as the plan that `--seeder equal --refiner none` writes.
+  for (const std::int64_t asked : {std::int64_t{0}, std::int64_t{5'000'000}}) {
+    ProblemOptions wanted;
+    wanted.bucket_bytes = asked;
+    const auto problem = problem_of(chain(16, 1024), fast_and_slow(), 4096, wanted);
+    PlanOptions options;
+    options.seeders = {"equal"};
+    const auto planned = plan_problem(*problem, options);
+    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    EXPECT_EQ(planned->best.estimate.step_seconds, *planned->baselines[0].step_seconds);
+    EXPECT_EQ(planned->best.plan.made_by.seeder, "equal");
+    const std::int64_t most = asked > 0 ? asked : kUsualBucketBytes;
+    for (const PlanBucket& bucket : planned->best.plan.buckets) EXPECT_LE(bucket.bytes(), most);
+    options.all_reduce = AllReduceChoice::kTree;  // who asks for an algorithm gets it
+    const auto trees = plan_problem(*problem, options);
+    for (const PlanBucket& bucket : trees->best.plan.buckets) {
+      EXPECT_EQ(bucket.algorithm, AllReduce::kTree);
+    }
+  }
+}
+
 TEST(PlanProblem, OnlyTheSeedersAskedForRun) {
   const auto problem = problem_of(chain(9), fast_and_slow(), 96);
   PlanOptions options;
@@ -150,6 +173,17 @@ TEST(PlanProblem, AnInfeasibleProblemSaysWhichDeviceLacksHowMuch) {
                            "the step needs [0-9]+ \\([0-9.]*MB\\)\n"
                            "  parameters .*, gradients .*, optimizer .*, activations .*, "
                            "transfers .*, workspace .*\n"
+                           "  operator 'h[0-7]' fits on no device: with one sample it needs "
+                           "[0-9]+ \\(12.6MB\\), the largest has 5000000 \\(5.00MB\\)\n"
+                           "  hint: what would help: precision fp16 or bf16; devices with more "
+                           "memory"));
+}
+
+TEST(PlanProblem, MoreDevicesHelpWhereEveryOperatorFitsOnSome) {
+  // 16 layers of 4 MB and their gradients on four devices of 20 MB: two layers a device fit.
+  const auto problem = problem_of(chain(16, 1024), fast_and_slow("20e6"), 32);
+  EXPECT_THAT(plan_problem(*problem, {}).status().message(),
+              MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: .*\n  parameters .*\n"
                            "  hint: what would help: more devices, so that each holds fewer "
                            "parameters; precision fp16 or bf16; devices with more memory"));
 }
@@ -173,17 +207,6 @@ TEST(RefinedPlan, IsNeverWorseThanTheBestSeedAndSaysHowItWasMade) {
       const Refinement& refinement = planned->refinement;
       EXPECT_EQ(refinement.start_seconds, seed->best.estimate.step_seconds);
       EXPECT_LE(planned->best.estimate.step_seconds, seed->best.estimate.step_seconds);
-                           "  operator 'h[0-7]' fits on no device: with one sample it needs "
-                           "[0-9]+ \\(12.6MB\\), the largest has 5000000 \\(5.00MB\\)\n"
-                           "  hint: what would help: precision fp16 or bf16; devices with more "
-                           "memory"));
-}
-
-TEST(PlanProblem, MoreDevicesHelpWhereEveryOperatorFitsOnSome) {
-  // 16 layers of 4 MB and their gradients on four devices of 20 MB: two layers a device fit.
-  const auto problem = problem_of(chain(16, 1024), fast_and_slow("20e6"), 32);
-  EXPECT_THAT(plan_problem(*problem, {}).status().message(),
-              MatchesRegex("device [ab]/[01] lacks [0-9]+ bytes: .*\n  parameters .*\n"
       EXPECT_GE(planned->best.estimate.step_seconds, planned->bound.seconds);
       const MadeBy& made_by = planned->best.plan.made_by;
       EXPECT_EQ(made_by.refiner, entry.name);

@@ -121,7 +121,8 @@ TEST(EqualSeeder, GivesEveryDeviceTheSameNumberOfSamples) {
   ASSERT_EQ(strategies.size(), 1u);
   EXPECT_EQ(print_strategy(strategies[0], problem->graph, problem->cluster),
             "strategy micro-batches=1 schedule=1f1b\n"
-            "stage 0: a/0=3 a/1=3 b/0=2 b/1=2\n  h0\n  a0\n  l\n");
+            "stage 0: a/0=3 a/1=3 b/0=2 b/1=2\n  h0\n  a0\n  l\n"
+            "bucket stage=0 algorithm=hierarchical: w0\n");
 }
 
 TEST(DegreeSeeder, CutsEqualDegreeOverEqualDevices) {
