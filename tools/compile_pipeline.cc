@@ -5,14 +5,21 @@
 #include "ir/strategy.h"
 #include "ir/training_graph.h"
 #include "ir/units.h"
+#include "planner/better_batch.h"
 #include "planner/dqn_plugin.h"
+#include "planner/shares.h"
 #include "tools/calibrated_cluster.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -190,11 +197,16 @@ Result<Compiled> compile(const CompileOptions& options, CompileStages& stages) {
     stages.progress().step(fmt::format("plan {}/{}: {}", number, of, what));
   };
   AGPCS_TRY(compiled.planned, stages.run(
-                                  "plan", [&] { return plan_problem(*compiled.problem, plan); },
+                                  "plan", [&] { return plan_or_say_why(*compiled.problem, plan); },
                                   [&](const Planned& p) {
                                     return print_strategy(p.best.strategy, compiled.problem->graph,
                                                           compiled.problem->cluster);
                                   }));
+  if (!compiled.planned.refinement.interrupted) {
+    const double seconds = compiled.planned.best.estimate.step_seconds;
+    AGPCS_TRY(const auto better, better_batch(*compiled.problem, plan, seconds));
+    stages.warn(batch_warning(training.batch, seconds, better));
+  }
   return compiled;
 }
 
