@@ -295,7 +295,7 @@ std::string html_report(const ReportInput& input) {
   if (!buckets.empty()) body += section("Gradient buckets", "", buckets);
   const std::string links = link_chart(input.cluster, input.step);
   if (!links.empty()) body += section("Links", "Bytes of a step over bandwidth times step.", links);
-  if (!input.search.empty()) {
+  if (has_learned(input.search)) {
     body += section("Search",
                     "Cost: the simulated step, relative to where the search began. A band is the "
                     "range of the episodes that share a point.",

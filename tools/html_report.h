@@ -14,7 +14,7 @@ struct ReportInput {
   const Cluster& cluster;
   const SimulatedStep& step;
   const SimulatedStep* before = nullptr;  ///< a plan of the same model and cluster to compare with
-  std::span<const EpisodeLog> search;     ///< empty: no learning curve
+  std::span<const EpisodeLog> search;     ///< drawn where something was learned
 };
 
 /// No script, no reference to another file; the same bytes for the same input. Light or dark as the

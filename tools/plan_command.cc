@@ -173,6 +173,12 @@ Status report(const Arguments& a, Console console) {
     AGPCS_TRY(const std::string text, read_input(a.search_log, {"search log"}));
     AGPCS_TRY(search, parse_search_log(text, a.search_log));
     input.search = search;
+    if (!has_learned(search)) {
+      console.err << fmt::format(
+          "{}: warning: nothing was learned: the report has no section of the search\n"
+          "  hint: agpcs-compile --episodes learns\n",
+          a.search_log);
+    }
   }
   return write_file(a.page, html_report(input), console);
 }

@@ -42,6 +42,8 @@ std::string timeline_chart(const SimulatedStep& step, double seconds);
 std::string memory_chart(const Cluster& cluster, const SimulatedStep& step);
 /// The most loaded links: mean over the step. Empty where nothing is sent.
 std::string link_chart(const Cluster& cluster, const SimulatedStep& step);
+/// Whether some episode of a search explored or changed weights: the others only search.
+bool has_learned(std::span<const EpisodeLog> log);
 /// Best cost, reward, loss and epsilon over episodes. Needs: an episode.
 std::string learning_chart(std::span<const EpisodeLog> log);
 

@@ -102,6 +102,12 @@ void draw_panel(Svg& svg, const Panel& panel, std::span<const EpisodeLog> log, d
 
 }  // namespace
 
+bool has_learned(std::span<const EpisodeLog> log) {
+  return std::any_of(log.begin(), log.end(), [](const EpisodeLog& episode) {
+    return episode.epsilon > 0 || episode.loss > 0;
+  });
+}
+
 std::string learning_chart(std::span<const EpisodeLog> log) {
   Svg svg(2 * kPanelWidth + 20, "the search's best cost, reward, loss and epsilon over episodes");
   for (std::size_t i = 0; i < kPanels.size(); ++i) {

@@ -404,6 +404,20 @@ TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
             "nowhere.plan: error: cannot be read: No such file or directory\n");
   EXPECT_EQ(error("--search-log", "nowhere.csv"),
             "nowhere.csv: error: cannot be read: No such file or directory\n");
+TEST_F(PlanOfSamples, ReportLeavesASearchThatDidNotLearnOutAndSaysSo) {
+  const std::string page = write_temporary("report.html", "");
+  const std::string log = write_temporary(
+      "search.csv", "episode,epsilon,loss,reward,best_cost\n0,0,0,0.9,1\n1,0,0,1,0.9\n");
+  const Outcome outcome = run(
+      {"report", plan_, "--model", model_, "--cluster", cluster_, "-o", page, "--search-log", log});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err,
+            log +
+                ": warning: nothing was learned: the report has no section of the search\n"
+                "  hint: agpcs-compile --episodes learns\n");
+  EXPECT_EQ(contents(page).find("<h2>Search</h2>"), std::string::npos);
+}
+
   const std::string log =
       write_temporary("wrong.csv", "episode,epsilon,loss,reward,best_cost\n0,1,0,0.9\n");
   EXPECT_EQ(error("--search-log", log).find(log + ":2:1: error: 4 values, not 5\n"), 0u);

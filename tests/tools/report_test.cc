@@ -251,6 +251,13 @@ TEST_F(Reported, NamesAreEscapedEverywhere) {
   EXPECT_TRUE(well_formed(page));
 }
 
+TEST_F(Reported, ASearchThatDidNotLearnIsLeftOut) {
+  std::vector<EpisodeLog> log = {{0, 0, 0, 0.9, 1}, {1, 0, 0, 1, 0.9}};
+  EXPECT_THAT(html_report({cluster_, pipeline_, nullptr, log}), Not(HasSubstr("<h2>Search")));
+  log.front().epsilon = 1;
+  EXPECT_THAT(html_report({cluster_, pipeline_, nullptr, log}), HasSubstr("<h2>Search"));
+}
+
 TEST(LearningChart, OneEpisodeAndConstantValuesAreDrawn) {
   const std::vector<EpisodeLog> one = {{5, 1, 0, 0.9, 1}};
   const std::string chart = learning_chart(one);
