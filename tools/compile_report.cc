@@ -2,6 +2,7 @@
 #include "tools/compile_report.h"
 
 #include "ir/units.h"
+#include "tools/joined_rows.h"
 #include "tools/json.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,8 @@
 #include <cstddef>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -76,7 +79,8 @@ std::string refinement(const Planned& planned) {
                                       r.interrupted ? ", interrupted" : "");
   if (!r.start_seconds) return " and made to fit" + end;
   const double gain = 1 - planned.best.estimate.step_seconds / *r.start_seconds;
-  if (gain < 0.0005) return ", not improved" + end;
+  if (gain <= 0) return ", already the best found" + end;
+  if (gain < 0.0005) return " and improved by less than 0.1%" + end;
   return fmt::format(" and improved by {:.1f}%{}", 100 * gain, end);
 }
 
@@ -134,39 +138,83 @@ std::string comparison(const Compiled& compiled) {
   return text;
 }
 
+RowFigure counted(std::int64_t count) {
+  return {static_cast<double>(count), fmt::format("{}", count), ""};
+}
+
+RowFigure seconds_figure(double seconds) { return {seconds, figure(seconds, "s"), ""}; }
+
+/// A line of cells: the row's name, then its figures.
+std::vector<std::string> named_cells(const TableRow& row) {
+  std::vector<std::string> cells = cells_of(row);
+  cells.insert(cells.begin(), row.name);
+  return cells;
+}
+
 std::string stage_table(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
-  std::string text =
-      "\nstage  devices  operators  parameters  buckets  forward  backward  of a micro-batch\n";
-  for (std::size_t s = 0; s < best.plan.stages.size(); ++s) {
+  const std::size_t stages = best.plan.stages.size();
+  std::vector<TableRow> rows;
+  for (std::size_t s = 0; s < stages; ++s) {
     const PlanStage& stage = best.plan.stages[s];
     const StageEstimate& times = best.estimate.stages[s];
-    text += fmt::format("{:<6} {:>7}  {:>9}  {:>10}  {:>7}  {:>7}  {:>8}\n", stage.name,
-                        stage.ranks.size(), operators_of(stage),
-                        count_text(parameters_of(best.plan, static_cast<int>(s))),
-                        buckets_of(best.plan, static_cast<int>(s)),
-                        figure(times.forward_seconds, "s"), figure(times.backward_seconds, "s"));
+    const int index = static_cast<int>(s);
+    const std::int64_t parameters = parameters_of(best.plan, index);
+    rows.push_back({stage.name,
+                    {counted(static_cast<std::int64_t>(stage.ranks.size())),
+                     counted(operators_of(stage)),
+                     {static_cast<double>(parameters), count_text(parameters), ""},
+                     counted(buckets_of(best.plan, index)),
+                     seconds_figure(times.forward_seconds),
+                     seconds_figure(times.backward_seconds)},
+                    {fmt::format("{}", s * kMostRows / stages)}});  // neighbours
   }
-  return text;
+  std::vector<std::vector<std::string>> cells;
+  for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
+  std::string text = table_text({{"stage", 5, true},
+                                 {"devices"},
+                                 {"operators"},
+                                 {"parameters"},
+                                 {"buckets"},
+                                 {"forward"},
+                                 {"backward"}},
+                                cells);
+  return "\n" + text.insert(text.find('\n'), "  of a micro-batch");
+}
+
+/// Equal devices are those of one kind that have the same samples in one stage, or fewer of these
+/// in common where that leaves too many: a cluster has few kinds.
+TableRow table_row(const Compiled& compiled, const DeviceRow& row) {
+  const DeviceEstimate& e = *row.estimate;
+  const Cluster& cluster = compiled.problem->cluster;
+  const std::string& kind = cluster.kind_of(cluster.find_device(e.device)).name;
+  TableRow shown;
+  shown.name = e.device;
+  shown.figures = {{static_cast<double>(row.stage), fmt::format("s{}", row.stage), ""},
+                   counted(row.samples),
+                   {e.utilization, fmt::format("{:.0f}%", 100 * e.utilization), ""},
+                   seconds_figure(e.exposed_communication),
+                   {static_cast<double>(e.memory.total()), byte_figure(e.memory.total()),
+                    fmt::format(" of {}", byte_figure(row.capacity))},
+                   {static_cast<double>(e.bytes_sent), byte_figure(e.bytes_sent), ""}};
+  shown.alike = {fmt::format("{} {} {}", row.stage, row.samples, kind),
+                 fmt::format("{} {}", row.stage, kind), kind};
+  return shown;
 }
 
 std::string device_table(const Compiled& compiled) {
-  const std::vector<DeviceRow> rows = device_rows(compiled);
-  std::size_t width = 6;
-  for (const DeviceRow& row : rows) width = std::max(width, row.estimate->device.size());
-  std::string text = fmt::format(
-      "\n{:<{}}  stage  samples  busy  waiting for network  peak memory"
-      "          sent\n",
-      "device", width);
-  for (const DeviceRow& row : rows) {
-    const DeviceEstimate& e = *row.estimate;
-    const std::string memory =
-        fmt::format("{} of {}", byte_figure(e.memory.total()), byte_figure(row.capacity));
-    text += fmt::format("{:<{}}  {:<5}  {:>7}  {:>3.0f}%  {:>19}  {:<17}  {:>6}\n", e.device, width,
-                        fmt::format("s{}", row.stage), row.samples, 100 * e.utilization,
-                        figure(e.exposed_communication, "s"), memory, byte_figure(e.bytes_sent));
-  }
-  return text;
+  std::vector<TableRow> rows;
+  for (const DeviceRow& row : device_rows(compiled)) rows.push_back(table_row(compiled, row));
+  std::vector<std::vector<std::string>> cells;
+  for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
+  return "\n" + table_text({{"device", 0, true},
+                            {"stage", 5, true},
+                            {"samples"},
+                            {"busy"},
+                            {"waiting for network"},
+                            {"peak memory", 17, true},
+                            {"sent", 6}},
+                           cells);
 }
 
 /// The kinds that some device is of, with where their costs come from; none where no kind has a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan_lookup.h"
 #include "ir/units.h"
+#include "tools/joined_rows.h"
 #include "tools/plan_views.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -150,19 +153,43 @@ std::string cut_text(const Plan& plan, const Cut& cut) {
                      byte_figure(bytes_of(cut)));
 }
 
+/// An expected figure of a row; one that is not there is "-".
+RowFigure expected_figure(const Plan& plan, const std::string& name, std::string text) {
+  const Expectation* e = find_expectation(plan, name);
+  return {e == nullptr ? 0 : e->value, std::move(text), ""};
+}
+
 std::string device_table(const Plan& plan, const PlanStage& stage) {
-  std::size_t width = 6;
-  for (const std::string& device : stage.devices) width = std::max(width, device.size());
-  std::string text =
-      fmt::format("  rank  {:<{}}  samples   busy  peak memory      sent\n", "device", width);
+  std::vector<TableRow> rows;
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
     const std::string& device = stage.devices[i];
-    text += fmt::format("  {:>4}  {:<{}}  {:>7}  {:>5}  {:>11}  {:>8}\n", stage.ranks[i], device,
-                        width, stage.samples[i], busy(plan, device),
-                        spell_expected(plan, "peak-memory " + device),
-                        spell_expected(plan, "bytes-sent " + device));
+    const std::string memory = "peak-memory " + device, sent = "bytes-sent " + device;
+    TableRow row;
+    row.name = device;
+    row.figures = {{static_cast<double>(stage.samples[i]), fmt::format("{}", stage.samples[i]), ""},
+                   expected_figure(plan, "utilization " + device, busy(plan, device)),
+                   expected_figure(plan, memory, spell_expected(plan, memory)),
+                   expected_figure(plan, sent, spell_expected(plan, sent))};
+    row.alike = {row.figures.front().text, ""};
+    const RowFigure rank = {static_cast<double>(stage.ranks[i]), fmt::format("{}", stage.ranks[i]),
+                            ""};
+    row.figures.insert(row.figures.begin(), rank);
+    rows.push_back(std::move(row));
   }
-  return text;
+  std::vector<std::vector<std::string>> cells;
+  for (const TableRow& row : joined_rows(std::move(rows))) {
+    cells.push_back(cells_of(row));
+    cells.back().insert(cells.back().begin() + 1, row.name);
+    cells.back().insert(cells.back().begin(), "");  // the indentation
+  }
+  return table_text({{"", 0, true},
+                     {"rank", 4},
+                     {"device", 6, true},
+                     {"samples"},
+                     {"busy", 5},
+                     {"peak memory"},
+                     {"sent", 8}},
+                    cells);
 }
 
 std::string stage_text(const Plan& plan, int index) {
