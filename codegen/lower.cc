@@ -94,7 +94,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
                    const Strategy& strategy, const MadeBy& made_by, Ranks with) {
   Plan plan;
   plan.made_by = made_by;
-  plan.model = graph.name;
+  plan.model = graph.called();
   plan.model_digest = digest_of(print_graph(graph));
   plan.dims = graph.dims;
   plan.frozen = graph.frozen;

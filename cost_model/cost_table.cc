@@ -68,7 +68,7 @@ Status not_covered(const DeviceKind& kind, const Profile& profile, const Graph& 
       "{}: error: device '{}' has none of the operators of model '{}', which is to be "
       "planned for kind '{}'; it was profiled with: {}\n"
       "  hint: profile this model, too, and merge the files (agpcs-profile --merge)",
-      profile.file, device.name, graph.name, kind.name,
+      profile.file, device.name, graph.called(), kind.name,
       device.models.empty() ? "no model" : fmt::format("{}", fmt::join(device.models, ", "))));
 }
 

@@ -40,7 +40,7 @@ Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const 
     if (id == ids.end() || graph.tensor(id->second).consumers.empty()) {
       return invalid_input(
           fmt::format("bucket {} has parameter '{}', which model '{}' does not use", bucket.name,
-                      member.parameter, graph.name));
+                      member.parameter, graph.called()));
     }
     first = std::min(first, graph.tensor(id->second).consumers.front());
   }

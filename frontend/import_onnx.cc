@@ -28,6 +28,7 @@ Result<Imported> import_steps(const onnx::ModelProto& proto, const std::string& 
   AGPCS_TRY(const Roles roles, find_roles(model, options.freeze, diag));
   AGPCS_TRY(const ProbeResult probed, probe(model, dims, roles, diag));
   AGPCS_TRY(Graph graph, build_graph(model, dims, roles, probed, options, folder, diag));
+  graph.title = title_of(file);
   AGPCS_RETURN_IF_ERROR(verify_graph(graph));
   warn_of_export(model, roles, diag);
   return Imported{std::move(graph), diag.warnings()};
@@ -46,6 +47,24 @@ Result<Imported> import_owned(std::string bytes, const std::string& file, const 
 }
 
 }  // namespace
+
+std::string title_of(const std::string& file) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(file, error);
+  const bool nameless = file == "-" || (exists(status) && !is_regular_file(status));
+  const std::string stem = nameless ? "" : std::filesystem::path(file).stem().string();
+  std::string title;
+  for (const char c : stem) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool follows = (byte & 0xc0U) == 0x80;  // in a character of UTF-8: one '_' for all of it
+    if (byte > ' ' && byte < 0x7f) {
+      title += c;
+    } else if (!follows || title.empty() || title.back() != '_') {
+      title += '_';
+    }
+  }
+  return title.empty() ? "model" : title;
+}
 
 Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& file,
                                    const std::string& folder, const ImportOptions& options) {

@@ -34,6 +34,10 @@ struct Imported {
   std::string warnings;  ///< ready to print, empty when none
 };
 
+/// What people call the model in `file`: the file's name without folder and ending, where a blank,
+/// or a character that ASCII has not, is '_'. "model" for what has no name of its own: "-", a pipe.
+std::string title_of(const std::string& file);
+
 /// Reads a binary model (.onnx) or a text model (.onnxtxt, ONNX's own text syntax).
 ///
 /// What the graph holds, whatever the file's opset:
@@ -45,6 +49,7 @@ struct Imported {
 ///   has ratio and training_mode as inputs (version 12 at least). Optional outputs that nothing
 ///   reads are absent.
 /// * Names have no blanks, and are unique; a node without name is called "<type>_<first output>".
+/// * Its title is `title_of(path)`.
 ///
 /// Errors name file, node number and node name, both values and a hint.
 Result<Imported> import_onnx(const std::string& path, const ImportOptions& options = {});

@@ -92,7 +92,8 @@ struct Op {
 };
 
 struct Graph {
-  std::string name;
+  std::string name;               ///< that the file gives its graph: part of the text form
+  std::string title;              ///< what people call the model: its file's stem; empty: `name`
   std::vector<Op> ops;            ///< in topological order; OpId is the index
   std::vector<Tensor> tensors;    ///< TensorId is the index
   std::vector<TensorId> inputs;   ///< kInput tensors in the file's order, then those the loss adds
@@ -101,6 +102,8 @@ struct Graph {
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings used, sorted
   std::vector<std::string> frozen;  ///< the file's names of weights that --freeze holds, sorted
 
+  /// The model's name in plans, reports and messages. No digest covers it.
+  const std::string& called() const { return title.empty() ? name : title; }
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
   Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
   const Op& op(OpId id) const { return ops[static_cast<std::size_t>(id)]; }

@@ -83,7 +83,7 @@ Result<std::vector<std::vector<OpId>>> resolve_stages(const Plan& plan, const Gr
     return invalid_input(fmt::format(
         "plan: error: the plan is for model '{}' ({}), this model is '{}' ({})\n"
         "  hint: give the model that the plan was made for, with the same --dim, or compile again",
-        plan.model, plan.model_digest, graph.name, digest));
+        plan.model, plan.model_digest, graph.called(), digest));
   }
   return operators_of_stages(plan, graph);
 }

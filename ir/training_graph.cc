@@ -180,7 +180,7 @@ Status check_elements(const Graph& graph) {
 }  // namespace
 
 Result<Graph> derive_backward(Graph graph, std::vector<std::string>* dropped) {
-  AGPCS_CHECK(graph.loss != kNone, "graph '{}' has no loss", graph.name);
+  AGPCS_CHECK(graph.loss != kNone, "graph '{}' has no loss", graph.called());
   const IdSet needed = needed_ops(graph);
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
     if (dropped != nullptr && !needed.has(id)) dropped->push_back(graph.op(id).name);

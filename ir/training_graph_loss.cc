@@ -102,7 +102,8 @@ Result<std::vector<Term>> named_terms(const Graph& graph, const Loss& loss) {
 /// The outputs that a loss takes that names none.
 Result<std::vector<Term>> default_terms(const Graph& graph, const Loss& loss) {
   if (graph.outputs.empty()) {
-    return invalid_input(fmt::format("model '{}' has no output to attach a loss to", graph.name));
+    return invalid_input(
+        fmt::format("model '{}' has no output to attach a loss to", graph.called()));
   }
   if (loss.kind == "output") {
     return invalid_input(fmt::format("loss output needs the name of a scalar output\n  hint: {}",

@@ -52,7 +52,7 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       const auto found = parameters.find(member.parameter);
       if (found == parameters.end()) {
         return invalid_input(fmt::format("bucket {} has parameter '{}', which model '{}' has not",
-                                         bucket.name, member.parameter, graph.name));
+                                         bucket.name, member.parameter, graph.called()));
       }
       strategy.buckets.back().parameters.push_back(found->second);
     }

@@ -35,9 +35,8 @@ Status all_reduce(const Buffer& buffer, int group, Transport& transport,
 }
 
 std::string settings_of(const Plan& plan) {
-  Plan bare;  // what a plan's header says, as its text spells it
+  Plan bare;  // what a plan's header says that counts, as its text spells it
   bare.training = plan.training;
-  bare.model = plan.model;
   bare.model_digest = plan.model_digest;
   bare.dims = plan.dims;
   bare.frozen = plan.frozen;

@@ -185,12 +185,26 @@ std::string diff_decisions(const Plan& a, const Plan& b) {
 
 std::string made_by_line(const Plan& plan) { return sections_of(plan).at(1).head; }
 
+/// `b` with the name that `a` gives the model, where it is the same one.
+Plan named_alike(const Plan& a, Plan b) {
+  if (a.model_digest == b.model_digest) b.model = a.model;
+  return b;
+}
+
+/// "seed 1 -> 2, model name a -> b": what differs in how two plans of one model were made.
+std::string diff_making(const Plan& a, const Plan& b) {
+  std::string text = changed_words(made_by_line(a), made_by_line(b));
+  if (a.model == b.model || a.model_digest != b.model_digest) return text;
+  if (!text.empty()) text += ", ";
+  return text + fmt::format("model name {} -> {}", a.model, b.model);
+}
+
 }  // namespace
 
 PlanDiff diff_plans(const Plan& a, const Plan& b) {
   PlanDiff diff;
-  const std::string decisions = diff_decisions(a, b), expectations = diff_expect(a, b);
-  const std::string made_by = changed_words(made_by_line(a), made_by_line(b));
+  const std::string decisions = diff_decisions(a, named_alike(a, b));
+  const std::string expectations = diff_expect(a, b), made_by = diff_making(a, b);
   diff.decisions = !decisions.empty();
   diff.same = decisions.empty() && expectations.empty() && made_by.empty();
   if (diff.same) {

@@ -55,7 +55,7 @@ Result<Model> read_model(const DeviceOptions& options, const std::string& path) 
             read_training_model(path, {options.dims, options.freeze}, loss, true));
   AGPCS_TRY(Cluster cluster, one_device(options.kind));
   Model model;
-  model.name = read.graph.name;
+  model.name = read.graph.called();
   model.warnings = std::move(read.warnings);
   Training training;
   training.batch = 1;

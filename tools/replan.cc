@@ -217,6 +217,7 @@ Result<std::unique_ptr<CompilerReplanner>> make_compiler_replanner(const Plan& p
   const std::string model = digest_of(print_graph(graph)), given = digest_of_cluster(cluster);
   if (model != plan.model_digest) return differ("model", plan.model_digest, model);
   if (given != plan.cluster_digest) return differ("cluster", plan.cluster_digest, given);
+  graph.title = plan.model;  // the plans of a job call the model alike
   return {
       std::make_unique<PlansWithTheCompiler>(plan, std::move(graph), std::move(cluster), options)};
 }

@@ -220,6 +220,15 @@ TEST_P(TrainerOver, APlanThatTrainsInAnotherWayIsRefused) {
   EXPECT_FALSE(has(outcome, Kind::kSwitched));
 }
 
+// The name is for people: a file that was renamed is the same model.
+TEST_P(TrainerOver, APlanThatCallsTheModelOtherwiseIsTaken) {
+  Plan other = one_and_three();
+  other.model = "renamed";
+  ScriptedReplanner replanner(other);
+  const Outcome outcome = train(two_by_two(), kSteps, &replanner);
+  EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
 TEST_P(TrainerOver, APlanForOtherRanksIsRefused) {
   ScriptedReplanner replanner(make_plan({{{4}}, {}, 3}));
   EXPECT_THAT(why_kept(train(two_by_two(), kSteps, &replanner)),

@@ -248,6 +248,18 @@ TEST_F(PlanCommand, DiffSaysWhichDecisionsChanged) {
   EXPECT_EQ(run({"diff", "--decisions", plan_, other}).code, 1);
 }
 
+TEST_F(PlanCommand, DiffTakesTheNameOfAModelForNoDecision) {
+  const std::string other =
+      write_temporary("other.plan", plan_text_with("model name=mlp ", "model name=net "));
+  const Outcome outcome = run({"diff", plan_, other});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "the decisions are the same\n"
+            "made differently\n"
+            "  model name mlp -> net\n");
+  EXPECT_EQ(run({"diff", "--decisions", plan_, other}).code, 0);
+}
+
 TEST(DiffPlans, StagesThatAreGoneAndNewAreNamed) {
   const Graph graph = graph_of(
       "input x [n,8]\nparameter w [8,8]\nh = MatMul(x, w) [n,8]\nl = ReduceSum(h) []\n"
@@ -392,18 +404,6 @@ TEST_F(PlanOfSamples, ReportIsOnePageWithTheOtherPlanAndTheSearchLog) {
   EXPECT_NE(text.find("<h2>Search</h2>"), std::string::npos);
 }
 
-TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
-  const auto error = [&](const std::string& option, const std::string& file) {
-    const Outcome outcome = run({"report", plan_, "--model", model_, "--cluster", cluster_, option,
-                                 file, "-o", folder_ + "/none.html"});
-    EXPECT_EQ(outcome.code, 1);
-    EXPECT_FALSE(std::filesystem::exists(folder_ + "/none.html"));
-    return outcome.err;
-  };
-  EXPECT_EQ(error("--against", "nowhere.plan"),
-            "nowhere.plan: error: cannot be read: No such file or directory\n");
-  EXPECT_EQ(error("--search-log", "nowhere.csv"),
-            "nowhere.csv: error: cannot be read: No such file or directory\n");
 TEST_F(PlanOfSamples, ReportLeavesASearchThatDidNotLearnOutAndSaysSo) {
   const std::string page = write_temporary("report.html", "");
   const std::string log = write_temporary(
@@ -418,6 +418,18 @@ TEST_F(PlanOfSamples, ReportLeavesASearchThatDidNotLearnOutAndSaysSo) {
   EXPECT_EQ(contents(page).find("<h2>Search</h2>"), std::string::npos);
 }
 
+TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
+  const auto error = [&](const std::string& option, const std::string& file) {
+    const Outcome outcome = run({"report", plan_, "--model", model_, "--cluster", cluster_, option,
+                                 file, "-o", folder_ + "/none.html"});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/none.html"));
+    return outcome.err;
+  };
+  EXPECT_EQ(error("--against", "nowhere.plan"),
+            "nowhere.plan: error: cannot be read: No such file or directory\n");
+  EXPECT_EQ(error("--search-log", "nowhere.csv"),
+            "nowhere.csv: error: cannot be read: No such file or directory\n");
   const std::string log =
       write_temporary("wrong.csv", "episode,epsilon,loss,reward,best_cost\n0,1,0,0.9\n");
   EXPECT_EQ(error("--search-log", log).find(log + ":2:1: error: 4 values, not 5\n"), 0u);
