@@ -123,19 +123,6 @@ TEST_F(RunProcesses, ARequestToOneRankOfALauncherStopsAll) {
   }
 }
 
-// A plan calls the model by the file that it was made from; the digest says which model it is.
-TEST_F(RunProcesses, RunsAPlanWithAModelWhoseFileWasRenamed) {
-  EXPECT_THAT(text_of(plan_), HasSubstr("\nmodel name=small_cnn dims="));
-  const std::string renamed = folder_ / "another name.onnxtxt";
-  std::filesystem::copy_file(kModel, renamed);
-  Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", plan_, "--model", renamed, "--cluster",
-                 "samples/clusters/local-2.yaml"});
-  EXPECT_EQ(check.wait(), 0) << check.errors();
-  Process process({kRun, plan_, renamed, "--transport", "loopback", "--steps", "2"});
-  EXPECT_EQ(process.wait(), 0) << process.errors();
-  EXPECT_THAT(process.output(), HasSubstr("small_cnn: batch "));
-}
-
 TEST_F(RunProcesses, AnInterruptStopsLoopback) {
   for (const int request : {SIGTERM, SIGHUP}) {
     Process process(endless({"--transport", "loopback"}));
