@@ -73,7 +73,7 @@ TEST_F(RunFrozen, APlanWhoseLineIsTakenOutIsOfAnotherModel) {
   std::string text = text_of(plan_);
   text.erase(text.find("  frozen first\n"), std::string("  frozen first\n").size());
   std::ofstream(plan_) << text;
-  EXPECT_THAT(run(train(), 1), HasSubstr("digest"));
+  EXPECT_THAT(run(train(), 1), HasSubstr(": error: the plan is for model 'two' (sha256:"));
 }
 
 TEST_F(RunFrozen, AModelWithoutTheFrozenWeightIsNamed) {
