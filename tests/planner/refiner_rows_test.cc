@@ -48,11 +48,13 @@ TEST(RefinerRows, AreARefinerItsPolicyAndWhetherItWalks) {
 }
 
 TEST(RefinerRowsDeathTest, EndTheProgramWhereARowIsNone) {
-  EXPECT_DEATH(refiner_row("anneal:zero", "shipped", true), "anneal:zero: only dqn has a policy");
-  EXPECT_DEATH(refiner_row("random+walks", "shipped", true),
-               "random.*: only dqn, greedy and anneal walk");
-  EXPECT_DEATH(refiner_row("anneal+walks", "shipped", false),
-               "--no-imagination, so that it cannot walk");
+  const auto ends = testing::ExitedWithCode(1);
+  EXPECT_EXIT(refiner_row("anneal:zero", "shipped", true), ends,
+              "refiner_bench: error: 'anneal:zero': only dqn has a policy");
+  EXPECT_EXIT(refiner_row("random+walks", "shipped", true), ends,
+              "refiner_bench: error: 'random.walks': only dqn, greedy and anneal walk");
+  EXPECT_EXIT(refiner_row("anneal+walks", "shipped", false), ends,
+              "refiner_bench: error: 'anneal.walks' walks, which --no-imagination forbids");
 }
 
 TEST(RefinerRows, WalkOnlyWhereTheySay) {
