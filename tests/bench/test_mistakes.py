@@ -21,8 +21,8 @@ class Mistakes(unittest.TestCase):
             for path in (f"{folder}/no", __file__):
                 self.assert_refused(["coordination_bench", "--charts", path],
                                     f"{path}: error: not a folder\n  hint: make it first: mkdir -p {path}")
-            for bench in ("refiner_bench", "flow_policy_bench"):
-                self.assert_refused([bench, "--csv", f"{folder}/no/a.csv"],
+            for bench in (["refiner_bench", "--list", "unseen"], ["flow_policy_bench"]):
+                self.assert_refused([*bench, "--csv", f"{folder}/no/a.csv"],
                                     f"{folder}/no/a.csv: error: cannot be written: No such file or directory")
 
     def test_a_model_that_is_none(self):
