@@ -42,16 +42,18 @@ union SocketAddress {
 
 // At least one, where there is no error. kInvalidInput: there will never be one.
 Result<AddressList> resolve(const std::string& address, int port) {
+  if (!address.empty() && address.front() == '[') {  // no name server is asked for such a name
+    return invalid_input(
+        fmt::format("cannot resolve '{}': an IPv6 address stands without brackets here", address));
+  }
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   const int rc = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (rc != 0) {
-    const bool brackets = !address.empty() && address.front() == '[';
-    return Status(brackets ? StatusCode::kInvalidInput : StatusCode::kUnavailable,
-                  fmt::format("cannot resolve '{}': {}{}", address, gai_strerror(rc),
-                              brackets ? "; an IPv6 address stands without brackets here" : ""));
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("cannot resolve '{}': {}", address, gai_strerror(rc)));
   }
   return AddressList(list);
 }
