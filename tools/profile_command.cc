@@ -45,6 +45,17 @@ Status show(const ProfileOptions& options, Console console) {
   return {};
 }
 
+/// What every rank reads is no pipe.
+Status check_files(const ProfileOptions& options) {
+  if (!options.cluster.empty()) {
+    AGPCS_RETURN_IF_ERROR(check_all_can_read("--local", "cluster file", options.cluster));
+  }
+  for (const std::string& model : options.files) {
+    AGPCS_RETURN_IF_ERROR(check_all_can_read("--local", "model", model));
+  }
+  return {};
+}
+
 int measure(const ProfileOptions& options, const std::vector<std::string>& args, Console console) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, not a death
   const auto place = rank_place(process_environment());
@@ -56,6 +67,9 @@ int measure(const ProfileOptions& options, const std::vector<std::string>& args,
   if (!job.ok()) return finish(job.status(), kName, console);
   const std::vector<std::string> names = job->devices();
   if (starts) {
+    if (const Status files = check_files(options); !files.ok()) {
+      return finish(files, kName, console);
+    }
     std::vector<std::string> ranks;
     for (std::size_t i = 0; i < names.size(); ++i) {
       ranks.push_back(rank_name(static_cast<int>(i), names[i]));

@@ -9,11 +9,22 @@
 #include "tools/run_rank.h"
 #include "tools/run_save.h"
 
-#include <fmt/format.h>
-
 #include <csignal>
+#include <string_view>
 
 namespace agpcs {
+namespace {
+
+/// What several processes read is no pipe.
+Status check_files(const RunOptions& options) {
+  if (!options.local && !options.elastic) return {};
+  const std::string_view option = options.local ? "--local" : "--elastic";
+  AGPCS_RETURN_IF_ERROR(check_all_can_read(option, "plan", options.plan));
+  return check_all_can_read(option, "model", options.model);
+}
+
+}  // namespace
+
 int run_job_command(const std::vector<std::string>& args, Console console) {
   RunOptions options;
   if (const auto code = parse_run_options(args, console, options)) return *code;
@@ -33,11 +44,8 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   if (options.transport == "loopback") {
     return finish(run_loopback(*plan, options, console), "agpcs-run", console);
   }
-  if ((options.local || options.elastic) && options.plan == "-") {
-    return finish(
-        {StatusCode::kUsage, fmt::format("{} needs the plan in a file: every rank reads it",
-                                         options.local ? "--local" : "--elastic")},
-        "agpcs-run", console);
+  if (const Status files = check_files(options); !files.ok()) {
+    return finish(files, "agpcs-run", console);
   }
   if (options.local && options.elastic) {
     return finish(run_elastic(*plan, options, args, console), "agpcs-run", console);

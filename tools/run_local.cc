@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <poll.h>
 #include <sys/random.h>
+#include <system_error>
 #include <utility>
 
 namespace agpcs {
@@ -127,6 +129,13 @@ Status run_local(const std::vector<std::string>& names, const std::string& comma
   const std::vector<RankEnd> ends = ranks.ends();
   if (lost != nullptr && ranks.signal() == 0) *lost = lost_ranks(ends);
   return verdict(ends, ranks.signal());
+}
+
+Status check_all_can_read(std::string_view option, std::string_view noun, const std::string& path) {
+  std::error_code none;  // what cannot be looked at cannot be read: whoever reads it says why
+  if (path != "-" && !std::filesystem::is_fifo(path, none)) return {};
+  return {StatusCode::kUsage,
+          fmt::format("{} needs the {} in a file: every rank reads it", option, noun)};
 }
 
 }  // namespace agpcs

@@ -5,6 +5,7 @@
 #include <agpcs/status.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace agpcs {
@@ -20,5 +21,9 @@ namespace agpcs {
 Status run_local(const std::vector<std::string>& names, const std::string& command,
                  const std::vector<std::string>& args, const std::vector<int>& local_ranks = {},
                  std::vector<int>* lost = nullptr);
+
+/// Every rank that `option` ("--local") starts reads `path`, a `noun` ("plan"). kUsage where that
+/// is standard input or a pipe: one process can read it, once.
+Status check_all_can_read(std::string_view option, std::string_view noun, const std::string& path);
 
 }  // namespace agpcs
