@@ -103,9 +103,10 @@ std::string text_of(const GradientSet& set, const ReducerOptions& options) {
                         group.flow, fmt::join(group.gradients, " "));
   }
   for (const PlanFlow& flow : set.flows) {
-    text += fmt::format("flow of {} sub-chunks", flow.sub_chunks);
+    text += fmt::format("flow of {} sub-chunks by {}", flow.sub_chunks, name_of(flow.order));
     for (const FlowStep& step : flow.steps) {
       text += step.gathers ? " |" : " +";
+      for (const FlowWait& wait : step.after) text += fmt::format(" {}>{}", wait.from, wait.to);
       for (const FlowMessage& m : step.messages) {
         text += fmt::format(" {}>{}:{}", m.from, m.to, m.chunk);
       }

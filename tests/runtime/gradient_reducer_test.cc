@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/plan_flows.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/reducers.h"
 
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <barrier>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -243,6 +245,33 @@ TEST_P(ReducerOver, GroupsThatDifferAreNamedOnEveryRank) {
   for (const std::string& text : said) {
     EXPECT_THAT(text, AllOf(HasSubstr("rank 1 has 'group 'b1'"), HasSubstr("rank 0 'group 'b0'")));
   }
+}
+
+// Ranks that go in other orders, or wait for others, would wait for each other for ever.
+TEST(PlannedReducer, OrdersAndWaitsOfFlowsThatDifferAreNamedOnEveryRank) {
+  const auto refusal = [](const std::function<void(PlanFlow&)>& of_rank_1) {
+    std::vector<std::string> said(2);
+    loopback_world().run(2, [&](Transport& transport) {
+      GradientSet declared = set_of({4, 4});
+      declared.groups[0].algorithm = AllReduce::kFlow;
+      declared.groups[0].flow = 0;
+      declared.flows = {testing::ring_flow(2)};
+      declared.flows[0].order = FlowOrder::kRounds;
+      if (transport.rank() == 1) of_rank_1(declared.flows[0]);
+      const auto reducer = GradientReducer::create(declared, transport, options_of({}));
+      said[static_cast<std::size_t>(transport.rank())] = reducer.status().message();
+    });
+    EXPECT_EQ(said[0], said[1]);
+    return said[0];
+  };
+  const std::string plain = "rank 0 'flow of 1 sub-chunks by rounds + 0>1:1 1>0:0 | 0>1:0 1>0:1'";
+  EXPECT_EQ(refusal([](PlanFlow& flow) { flow.order = FlowOrder::kReceivers; }),
+            "rank 1 has 'flow of 1 sub-chunks by receivers + 0>1:1 1>0:0 | 0>1:0 1>0:1', " + plain);
+  EXPECT_EQ(
+      refusal([](PlanFlow& flow) {
+        flow.steps[1].after = {{0, 1}};
+      }),
+      "rank 1 has 'flow of 1 sub-chunks by rounds + 0>1:1 1>0:0 | 0>1 0>1:0 1>0:1', " + plain);
 }
 
 TEST(PlannedReducer, NeedsAGroupForEachGradient) {
