@@ -101,7 +101,9 @@ class Plan(unittest.TestCase):
     def test_takes_a_model_from_memory(self):
         path = ROOT / "samples/models/resnet50.onnx"
         options = {"data_parallel": True, "batch": 16, "cluster": CLUSTER}
-        self.assertEqual(agpcs.plan(path.read_bytes(), **options).text, agpcs.plan(path, **options).text)
+        of_bytes, of_file = (agpcs.plan(model, **options).text for model in (path.read_bytes(), path))
+        self.assertIn("\nmodel name=model dims=", of_bytes)
+        self.assertEqual(of_bytes.replace("model name=model ", "model name=resnet50 "), of_file)
 
     def test_wrong_inputs_raise_with_the_compilers_message(self):
         with tempfile.TemporaryDirectory() as folder:
