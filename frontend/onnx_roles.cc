@@ -243,6 +243,19 @@ void freeze_parameters(Roles& roles, const std::vector<std::string>& freeze, Dia
   std::erase_if(roles.doubtful, [&](std::string_view name) { return roles.is_frozen(name); });
 }
 
+/// Files without weights have ConstantOfShape in their place. Such a weight has no values to keep.
+void warn_of_missing_values(const Model& model, const Roles& roles, Diagnostics& diag) {
+  for (const int index : model.order) {
+    const onnx::NodeProto& node = model.node(index);
+    if (node.op_type() != "ConstantOfShape" || !roles.is_frozen(node.output(0))) continue;
+    diag.warning({},
+                 fmt::format("frozen weight '{}' has no values in the file: it stays at the one "
+                             "number that ConstantOfShape gives it",
+                             node.output(0)),
+                 "take a file that has the weights, or train it");
+  }
+}
+
 }  // namespace
 
 TensorKind Roles::of(std::string_view name) const {
@@ -254,6 +267,7 @@ Result<Roles> find_roles(const Model& model, const std::vector<std::string>& fre
                          Diagnostics& diag) {
   Roles roles = RoleFinder(model).run();
   freeze_parameters(roles, freeze, diag);
+  warn_of_missing_values(model, roles, diag);
   if (!diag.ok()) return diag.status();
   return roles;
 }

@@ -41,7 +41,8 @@ struct Roles {
 /// * Everything else is kConstant, and so are parameters that `freeze` names: by their names, or by
 ///   patterns of a shell (*, ?, [...]) where no parameter has such a name.
 ///
-/// Errors: what `freeze` names is no parameter (did you mean).
+/// Errors: what `freeze` names is no parameter (did you mean). Warnings: a frozen weight of which
+/// the file has no values.
 /// Cost: O(nodes + initializers x freeze).
 Result<Roles> find_roles(const Model& model, const std::vector<std::string>& freeze,
                          Diagnostics& diag);

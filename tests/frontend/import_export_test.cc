@@ -216,6 +216,19 @@ TEST(ImportFrozen, ANameThatIsNoParameterIsRefused) {
       "  hint: leave it out");
 }
 
+TEST(ImportFrozen, AWeightWithoutValuesInTheFileIsWarnedOf) {
+  const std::string model = onnx_text(
+      "m (float[n, 4] x) => (float[n, 2] y) <int64[2] shape = {4, 2}> "
+      "{ w = ConstantOfShape(shape) y = MatMul(x, w) }");
+  ImportOptions options;
+  EXPECT_EQ(import_onnx_bytes(model, "m.onnxtxt", "", options)->warnings, "");
+  options.freeze = {"w"};
+  EXPECT_EQ(import_onnx_bytes(model, "m.onnxtxt", "", options)->warnings,
+            "m.onnxtxt: warning: frozen weight 'w' has no values in the file: it stays at the one "
+            "number that ConstantOfShape gives it\n"
+            "  hint: take a file that has the weights, or train it");
+}
+
 TEST(ImportFrozen, ANameWithBracketsIsTakenAsItIs) {
   onnx::ModelProto proto = testing::onnx_proto(
       "m (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}, float[2] v = {1, 2}> "
