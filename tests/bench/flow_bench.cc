@@ -18,6 +18,7 @@
 #include "planner/flow_method.h"
 #include "planner/flow_policy.h"
 #include "tests/bench/cube_mesh.h"
+#include "tests/bench/mistakes.h"
 #include "tests/planner/exact_rounds.h"
 #include "tests/planner/random_topologies.h"
 
@@ -436,11 +437,12 @@ int run(const std::vector<std::string>& words) {
     return scale("/proc/self/exe", method);
   }
   if (words.size() > 1 && words[1] == "exact") {
-    return exact(words.size() > 2 ? std::stoi(words[2]) : 100);
+    return exact(words.size() > 2 ? bench::number_of<int>("flow_bench", words[2]) : 100);
   }
   if (words.size() > 1 && words[1] == "orders") return orders();
   if (words.size() == 6 && words[1] == "row") {
-    return row(words[2], words[3], std::stoull(words[4]), std::stoll(words[5]));
+    return row(words[2], words[3], bench::number_of<std::uint64_t>("flow_bench", words[4]),
+               bench::number_of<std::int64_t>("flow_bench", words[5]));
   }
   fmt::print(stderr,
              "usage: {} table2 [methods...] | scale [method] | exact [TOPOLOGIES] | orders | row "

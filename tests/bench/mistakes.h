@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace agpcs::bench {
@@ -18,6 +20,16 @@ namespace agpcs::bench {
 [[noreturn]] inline void end_with(const std::string& message) {
   fmt::print(stderr, "{}\n", message);
   std::exit(1);
+}
+
+/// The whole number that `text` is. Ends the benchmark where it is none, or out of range.
+template <typename Number>
+Number number_of(std::string_view bench, std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stopped == end) return number;
+  end_with(fmt::format("{}: error: '{}' is not a whole number in range", bench, text));
 }
 
 [[noreturn]] inline void end_unwritten(const std::string& path) {

@@ -72,28 +72,31 @@ void need(bool holds, fmt::format_string<Args...> message, Args&&... args) {
 }
 
 template <typename T>
+T number_of(const std::string& text) {
+  return bench::number_of<T>("refiner_bench", text);
+}
+
+template <typename T>
 std::vector<T> numbers_of(const std::string& text) {
   std::vector<T> numbers;
-  for (const std::string& item : items_of(text)) {
-    numbers.push_back(static_cast<T>(std::stoull(item)));
-  }
+  for (const std::string& item : items_of(text)) numbers.push_back(number_of<T>(item));
   need(!numbers.empty(), "'{}' has no number", text);
   return numbers;
 }
 
 void set(Settings& settings, const std::string& key, const std::string& value) {
   if (key == "--problems") {
-    settings.problems = std::stoul(value);
+    settings.problems = number_of<std::size_t>(value);
   } else if (key == "--first") {
-    settings.first = std::stoul(value);
+    settings.first = number_of<std::size_t>(value);
   } else if (key == "--starts") {
-    settings.starts = std::stoul(value);
+    settings.starts = number_of<std::size_t>(value);
   } else if (key == "--seeds") {
     settings.seeds = numbers_of<std::uint64_t>(value);
   } else if (key == "--threads") {
-    settings.threads = std::stoi(value);
+    settings.threads = number_of<int>(value);
   } else if (key == "--training") {
-    settings.list = bench::training_list(std::stoull(value));
+    settings.list = bench::training_list(number_of<std::uint64_t>(value));
   } else if (key == "--list") {
     settings.list = bench::find_list(value);
   } else if (key == "--per-problem") {

@@ -79,7 +79,9 @@ void need(bool holds, const std::string& message) {
 QNetwork policy_of(const std::string& name, std::uint64_t seed) {
   constexpr std::string_view kRandom = "random:";
   const bool random = name == "random" || name.starts_with(kRandom);
-  if (name.starts_with(kRandom)) seed = std::stoull(name.substr(kRandom.size()));
+  if (name.starts_with(kRandom)) {
+    seed = number_of<std::uint64_t>("refiner_bench", name.substr(kRandom.size()));
+  }
   if (name == "shipped") return shipped_policy();
   if (name == "zero") return zero_policy();
   if (random || name == "formula") {  // as agpcs-train-policy begins

@@ -13,6 +13,7 @@
 #include "planner/refiner.h"
 #include "planner/strategy_search.h"
 #include "tests/bench/judging_candidates.h"
+#include "tests/bench/mistakes.h"
 
 #include <fmt/format.h>
 
@@ -28,6 +29,7 @@
 namespace agpcs {
 namespace {
 
+constexpr std::string_view kName = "select_judging_problems";
 constexpr double kRoom = 0.98;               // of the best seed's step
 constexpr std::int64_t kEvaluations = 3000;  // of each refiner
 constexpr std::size_t kStarts = 8;
@@ -41,19 +43,20 @@ struct Settings {
 
 Settings settings_of(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string key = argv[i], value = argv[i + 1];
+  for (int i = 1; i < argc; i += 2) {
+    const std::string key = argv[i];
+    if (i + 1 == argc) bench::end_with(fmt::format("{}: error: '{}' has no value", kName, key));
+    const std::string value = argv[i + 1];
     if (key == "--first") {
-      settings.first = std::stoi(value);
+      settings.first = bench::number_of<int>(kName, value);
     } else if (key == "--candidates") {
-      settings.candidates = std::stoi(value);
+      settings.candidates = bench::number_of<int>(kName, value);
     } else if (key == "--training") {
-      settings.training = std::stoull(value);
+      settings.training = bench::number_of<std::uint64_t>(kName, value);
     } else {
-      AGPCS_CHECK(false, "unknown option '{}'", key);
+      bench::end_with(fmt::format("{}: error: unknown option '{}'", kName, key));
     }
   }
-  AGPCS_CHECK(argc % 2 == 1, "'{}' has no value", argv[argc - 1]);
   return settings;
 }
 
