@@ -120,11 +120,9 @@ Misfit check_split(const FitCase& c) {
   const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
   if (axis < 0) return {};  // check_axes() says so
   const std::int64_t extent = x[static_cast<std::size_t>(axis)];
-  const bool negative = std::any_of(parts->begin(), parts->end(), [](auto n) { return n < 0; });
-  if (!negative && std::accumulate(parts->begin(), parts->end(), std::int64_t{0}) == extent &&
-      parts->size() == static_cast<std::size_t>(c.node.output_size())) {
-    return {};
-  }
+  std::int64_t left = extent;  // -1: too little
+  for (const std::int64_t part : *parts) left = part >= 0 && part <= left ? left - part : -1;
+  if (left == 0 && parts->size() == static_cast<std::size_t>(c.node.output_size())) return {};
   return {fmt::format("the parts are {}, axis {} has {} and is split into {} outputs",
                       dims_text(*parts), axis, extent, c.node.output_size()),
           ""};
@@ -215,7 +213,8 @@ Misfit check_einsum(const FitCase& c) {
 
 Misfit check_size(const FitCase& c) {
   const std::int64_t size = int_of(c.node, "size", 1);
-  return size >= 1 ? Misfit{} : Misfit{fmt::format("its size is {}, at least 1", size), ""};
+  return size >= 1 ? Misfit{}
+                   : Misfit{fmt::format("its size is {}, which must be at least 1", size), ""};
 }
 
 Misfit check_norm_power(const FitCase& c) {
@@ -274,9 +273,10 @@ constexpr std::string_view kAxis[] = {"ArgMax",
                                       "Softmax",
                                       "Split",
                                       "TopK"};
+constexpr std::size_t kNoInput = 99;  // no node has so many
 /// Operators with axes of input 0 in `axes` or the input of that number.
 constexpr std::pair<std::string_view, std::size_t> kAxes[] = {
-    {"MeanVarianceNormalization", 99},
+    {"MeanVarianceNormalization", kNoInput},
     {"ReduceL1", 1},
     {"ReduceL2", 1},
     {"ReduceLogSum", 1},
@@ -322,9 +322,7 @@ Misfit check_axes(const FitCase& c) {
 }  // namespace
 
 std::optional<Dims> FitCase::ints(std::size_t i, const char* attribute) const {
-  if (input(i) == nullptr) return ints_of(node, attribute);
-  if (!input(i)->known || input(i)->floating()) return std::nullopt;
-  return input(i)->ints;
+  return FoldCase{node, opset, inputs}.ints(i, attribute);
 }
 
 Misfit check_fit(const FitCase& c) {

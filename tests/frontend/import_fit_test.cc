@@ -172,6 +172,8 @@ TEST(ImportFit, AxesAndOrdersAreOfTheInput) {
             "axis is 3, the input has 3 axes (n = 1009)");
   EXPECT_EQ(misfit("float[n, 8, 6] x", "LpNormalization<p = 3>(x)"),
             "p is 3, not 1 or 2 (n = 1009)");
+  EXPECT_EQ(misfit("float[n, 8, 6, 6] x", "LRN<size = 0>(x)"),
+            "its size is 0, which must be at least 1 (n = 1009)");
 }
 
 TEST(ImportFit, PartsIndicesAndBlocksFit) {
@@ -180,6 +182,12 @@ TEST(ImportFit, PartsIndicesAndBlocksFit) {
             "m.onnxtxt: node 1 (Split of 'y'): error: Split does not take 'x' fp32[n,8], 's' "
             "int64[2] {3,4}: the parts are [3,4], axis 1 has 8 and is split into 2 outputs (n = "
             "1009)");
+  EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n, 3] y, float[n, 5] z) "
+                        "{ s = Constant<value = int64[2] {9223372036854775807, 9}>() "
+                        "y, z = Split<axis = 1>(x, s) }"),
+            "m.onnxtxt: node 1 (Split of 'y'): error: Split does not take 'x' fp32[n,8], 's' "
+            "int64[2] {9223372036854775807,9}: the parts are [9223372036854775807,9], axis 1 has 8 "
+            "and is split into 2 outputs (n = 1009)");
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n] y) "
                         "{ s = Constant<value_int = 8>() y = Gather<axis = 1>(x, s) }"),
             "m.onnxtxt: node 1 (Gather of 'y'): error: Gather does not take 'x' fp32[n,8], 's' "
