@@ -72,7 +72,7 @@ Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& 
 }
 
 Result<Imported> import_onnx(const std::string& path, const ImportOptions& options) {
-  AGPCS_TRY(std::string bytes, read_file(path, frontend::kModelInput));
+  AGPCS_TRY(std::string bytes, read_file(path, frontend::model_input(path)));
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   return import_owned(std::move(bytes), path, parent.empty() ? "." : parent.string(), options);
 }

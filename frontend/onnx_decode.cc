@@ -6,6 +6,7 @@
 #include <onnx/defs/parser.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -104,12 +105,18 @@ Result<onnx::ModelProto> decode_text(const std::string& text, const std::string&
 
 }  // namespace
 
+bool is_text_model(std::string_view file) { return file.ends_with(".onnxtxt"); }
+
+InputKind model_input(std::string_view file) {
+  InputKind kind = {"model"};
+  if (!is_text_model(file)) kind.most_bytes = std::numeric_limits<std::int32_t>::max();
+  kind.hint = "larger models keep their weights beside them, as ONNX's external data";
+  return kind;
+}
+
 Result<onnx::ModelProto> decode_model(const std::string& bytes, const std::string& file) {
   if (bytes.empty()) return invalid_input(fmt::format("{}: error: the file is empty", file));
-  constexpr std::string_view kText = ".onnxtxt";
-  const bool text = file.size() >= kText.size() &&
-                    file.compare(file.size() - kText.size(), kText.size(), kText) == 0;
-  return text ? decode_text(bytes, file) : decode_binary(bytes, file);
+  return is_text_model(file) ? decode_text(bytes, file) : decode_binary(bytes, file);
 }
 
 }  // namespace agpcs::frontend

@@ -9,8 +9,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -27,12 +25,14 @@ inline constexpr int kNewestOpset = 23;
 inline constexpr int kNewestIrVersion = 14;
 inline constexpr int kMostIrVersion = 99;
 
-/// As long as protobuf's messages may be: 2 GiB, less one byte.
-inline constexpr InputKind kModelInput = {
-    "model", std::numeric_limits<std::int32_t>::max(),
-    "larger models keep their weights beside them, as ONNX's external data"};
+/// A model in ONNX's text syntax: its file's name ends in ".onnxtxt".
+bool is_text_model(std::string_view file);
 
-/// Decodes a binary or, for a name that ends in ".onnxtxt", a text model.
+/// What a model's file should be. A text has at most kMostTextBytes; a binary model is as long as
+/// protobuf's messages may be: 2 GiB, less one byte.
+InputKind model_input(std::string_view file);
+
+/// Decodes a binary or, where `is_text_model`, a text model.
 /// Errors: empty, not ONNX (says what it is), truncated, a parse error with line and column.
 Result<onnx::ModelProto> decode_model(const std::string& bytes, const std::string& file);
 

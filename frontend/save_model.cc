@@ -258,7 +258,7 @@ class ModelSaver {
 
 Result<SavedModel> lay_out_model(const std::string& path, std::vector<TrainedTensor> trained,
                                  const std::string& data_file) {
-  AGPCS_TRY(std::string bytes, read_file(path, kModelInput));
+  AGPCS_TRY(std::string bytes, read_file(path, model_input(path)));
   const fs::path parent = fs::path(path).parent_path();
   try {
     AGPCS_TRY(onnx::ModelProto proto, decode_model(bytes, path));

@@ -112,6 +112,17 @@ TEST_F(InputFiles, DirectoriesAreRefused) {
   }
 }
 
+TEST_F(InputFiles, AModelInTextIsNoLongerThanAnotherText) {
+  const std::string path = folder_ + "/model.onnxtxt";
+  std::ofstream(path).close();
+  fs::resize_file(path, (64 << 20) + 1);
+  const Place place = {"model", 64 << 20, "", {kCompile, path, kCluster, "-o", folder_ + "/out"}};
+  expect_refused(place, path +
+                            ": error: it has 67108865 bytes, a model at most 67108864\n"
+                            "  hint: larger models keep their weights beside them, as ONNX's "
+                            "external data\n");
+}
+
 /// `line` by a shell that knows process substitution, with `$1` and so on.
 std::vector<std::string> shell(const std::string& line, const std::vector<std::string>& more) {
   std::vector<std::string> argv = {"/bin/bash", "-c", line, "bash"};
