@@ -20,7 +20,8 @@ struct RoundWait {
 /// for, so that no message moves while one of an earlier round is on a link of its way: the
 /// receivers of those messages, where neither end knows by what it received, sent or waited for
 /// that they have come. Sorted, no two alike. Needs: a schedule that is valid, and normalized.
-/// Cost: O(workloads x (servers + units of a route's links)); memory: servers^2.
+/// Cost: O(servers x (workloads + rounds x servers)), and for each crossing of a link the messages
+/// that crossed it in the round before; memory: servers^2.
 std::vector<RoundWait> link_waits(const FlowSchedule& schedule);
 
 }  // namespace agpcs

@@ -188,8 +188,7 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
       const std::string help =
           most->bytes > memory
               ? fmt::format(
-                    "operator '{}' alone needs {} with one sample: a device with more "
-                    "memory{}",
+                    "operator '{}' alone needs {} with one sample: a device with more memory{}",
                     graph.op(ops[s][most->index]).name, byte_figure(most->bytes),
                     or_less_state(use))
               : remedy(plan, stage, stage.samples[i], use, memory);

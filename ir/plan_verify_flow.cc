@@ -72,8 +72,9 @@ class FlowChecker {
       return fail("step {} has waits; its order is {}, only that of {} has them", step_ + 1,
                   name_of(flow_.order), name_of(FlowOrder::kRounds));
     }
-    if (!step.after.empty() && step_ == 0)
+    if (!step.after.empty() && step_ == 0) {
       return fail("step 1 has waits, and nothing is before it");
+    }
     for (std::size_t i = 0; i < step.after.size(); ++i) {
       const FlowWait& wait = step.after[i];
       if (!within(wait.from, members_) || !within(wait.to, members_) || wait.from == wait.to) {
@@ -83,8 +84,8 @@ class FlowChecker {
       const auto key = [](const FlowWait& x) { return std::tie(x.from, x.to); };
       if (i > 0 && key(step.after[i - 1]) >= key(wait)) {
         return fail(
-            "step {}: member {} waits for member {}: out of order: waits are sorted by who "
-            "is waited for and who waits",
+            "step {}: member {} waits for member {}: out of order: "
+            "waits are sorted by who is waited for and who waits",
             step_ + 1, wait.to, wait.from);
       }
     }

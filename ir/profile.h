@@ -56,7 +56,7 @@ struct MeasuredOverlap {
 struct DeviceProfile {
   std::string name;  ///< of the device kind
   /// Hardware and software by name, in a fixed order: "processor", "cores", "threads", "memory";
-  /// "agpcs", "libtorch", "transport", "blas", which no digest covers.
+  /// "agpcs", "libtorch", "transport"; and "blas", which no digest covers.
   std::vector<std::pair<std::string, std::string>> hardware, software;
   std::string precision = "fp32";
   std::vector<std::string> models;          ///< that were profiled, sorted
@@ -100,7 +100,7 @@ struct Profile {
 /// "sgd", "sgd momentum" or "adam": optimizers that move the same bytes a parameter.
 std::string optimizer_name(const Optimizer& optimizer);
 
-/// Everything that a digest covers: all measurements, no file name and not the BLAS's.
+/// Everything that a digest covers: all measurements, neither file names nor the BLAS.
 std::string print_measurements(const Profile& profile);
 
 /// Sorts all lists and sets the digest: what a maker of measurements calls last.

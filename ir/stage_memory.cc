@@ -274,6 +274,9 @@ void StageMemoryModel::forget() {
   with_gradient_.clear();
 }
 
+namespace {
+
+/// The operators `ops` alone, recomputed: what no stage that has them can do without.
 StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops) {
   StageParts parts;
   parts.recompute = true;
@@ -295,6 +298,8 @@ StageParts parts_alone(const Graph& graph, const Training& training, std::vector
   parts.ops = std::move(ops);
   return parts;
 }
+
+}  // namespace
 
 NeediestParts neediest(const Graph& graph, const Training& training,
                        const std::vector<std::vector<OpId>>& units) {

@@ -46,9 +46,6 @@ struct StageParts {
   bool recompute = false;
 };
 
-/// The operators `ops` alone, recomputed: what no stage that has them can do without.
-StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops);
-
 /// Of a stage of `plan`, whose operators are `ops`.
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops);
 

@@ -35,9 +35,9 @@ enum class WalkEnd : std::uint8_t {
 };
 
 /// Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990) on what the space's formula
-/// says, from any start or, three times fewer, from where `point` stands: annealing without
-/// logarithms, the same on every machine. `point` then stands where the walk ended. `best`: the
-/// least cost so far.
+/// says, from a start drawn at random or, one time in four, from where `point` stands. It is
+/// annealing without logarithms: the same on every machine. `point` then stands where the walk
+/// ended. `best`: the least cost so far.
 WalkEnd walk_in_imagination(SearchPoint& point, SearchBudget& budget, double best, Rng& rng);
 
 }  // namespace agpcs

@@ -38,7 +38,7 @@ class RefineWalk {
   void go_to_best();
   /// A round of `length` evaluations at most, as `dqn` has it: `climb`, which is told how many
   /// evaluations it may make, is called where a walk in imagination ends (imagined_walk.h), if
-  /// that is worth it. Does nothing where the space has no formula.
+  /// that is worth it. It ends at the best; where the space has no formula it only goes there.
   void climb_from_imagined(std::int64_t length, Rng& rng,
                            const std::function<void(std::int64_t most)>& climb);
 

@@ -20,11 +20,10 @@ class Seeder {
  public:
   virtual ~Seeder() = default;
   virtual std::string_view name() const = 0;  ///< the one spelling: flag, plan header, log
-  /// Candidate strategies, each valid under `verify_strategy`, without buckets (but for
-  /// `as_it_is`); the caller
-  /// evaluates them and keeps the best that fits. Same problem and `rng`, same candidates. None
-  /// where the seeder's kind of strategy does not exist (a pipeline over one device). Where nothing
-  /// fits memory, the candidate that lacks least.
+  /// Candidate strategies, each valid under `verify_strategy`; the caller evaluates them and keeps
+  /// the best that fits. They have no buckets unless the seeder is `as_it_is`. Same problem and
+  /// `rng`, same candidates. None where the seeder's kind of strategy does not exist (a pipeline
+  /// over one device). Where nothing fits memory, the candidate that lacks least.
   virtual Result<std::vector<Strategy>> seed(const Problem& problem, Rng rng) const = 0;
   /// Its strategies have buckets and algorithms of their own, which are part of what they are: only
   /// a refiner, or who asks for an algorithm, changes them.
