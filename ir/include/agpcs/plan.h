@@ -244,7 +244,7 @@ struct MadeBy {
 
 struct Plan {
   MadeBy made_by;
-  std::string model;         ///< the model's name (graph name; no path)
+  std::string model;         ///< the model's name (its file's stem)
   std::string model_digest;  ///< "sha256:..." of the training graph's text form (`print_graph`)
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings, sorted
   std::vector<std::string> frozen;  ///< weights of the file that are not trained, sorted
