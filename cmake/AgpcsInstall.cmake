@@ -7,14 +7,18 @@ include(CMakePackageConfigHelpers)
 
 set(agpcs_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/agpcs")
 
-# Makes library `name` of `folder` part of the package.
-function(agpcs_install_library name folder)
+# Makes library `name` part of the package.
+function(agpcs_install_library name)
   target_include_directories(agpcs_${name} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   install(TARGETS agpcs_${name} EXPORT agpcs-targets ARCHIVE COMPONENT dev LIBRARY COMPONENT dev)
-  if(name STREQUAL folder)
-    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/include/" TYPE INCLUDE COMPONENT dev FILES_MATCHING PATTERN "*.h")
-  endif()
   set_property(GLOBAL APPEND PROPERTY AGPCS_INSTALLED ${name})
+endfunction()
+
+# Installs the headers of `folders`, <folder>/include.
+function(agpcs_install_headers)
+  foreach(folder IN LISTS ARGN)
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/include/" TYPE INCLUDE COMPONENT dev FILES_MATCHING PATTERN "*.h")
+  endforeach()
 endfunction()
 
 # Writes the package once every library has been declared.

@@ -1,18 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-# A folder is a library. This file holds the one table of arrows between folders and the functions that declare
-# libraries, commands and tests. A dependency outside the table ends the configuration.
+# A room, which is a folder like planner/seed, is a library. This file holds the one table of arrows between rooms and the
+# functions that declare libraries, commands and tests. A dependency outside the table ends the configuration.
 include_guard(GLOBAL)
 
-set(AGPCS_FOLDERS ir frontend cost_model codegen planner runtime tools)
-set(AGPCS_ARROWS_ir)
-set(AGPCS_ARROWS_frontend ir)
-set(AGPCS_ARROWS_cost_model ir)
-set(AGPCS_ARROWS_planner ir cost_model codegen)
-set(AGPCS_ARROWS_codegen ir)
-set(AGPCS_ARROWS_runtime ir)
-set(AGPCS_ARROWS_tools ir frontend cost_model planner codegen runtime)
+# agpcs_room(<room> [<room that it may use>...])
+#
+# A row of the table. It comes after the rows that it names, so that no arrow points up; "ir/*" is every room of ir so far.
+macro(agpcs_room room)
+  agpcs_expand_rooms(AGPCS_ARROWS_${room} ${room} ${ARGN})
+  list(APPEND AGPCS_ROOMS ${room})
+endmacro()
 
-define_property(TARGET PROPERTY AGPCS_FOLDER BRIEF_DOCS "The folder that a library of AGPCS belongs to")
+# Sets `out` to the rooms that `patterns`, of the row of `room`, stand for.
+function(agpcs_expand_rooms out room)
+  set(rooms)
+  foreach(pattern IN LISTS ARGN)
+    string(REPLACE "*" ".*" regex "${pattern}")
+    set(matching ${AGPCS_ROOMS})
+    list(FILTER matching INCLUDE REGEX "^${regex}$")
+    if(NOT matching)
+      message(FATAL_ERROR "the row of ${room} in the arrow table names ${pattern}, which has no row above it")
+    endif()
+    list(APPEND rooms ${matching})
+  endforeach()
+  set(${out} ${rooms} PARENT_SCOPE)
+endfunction()
+
+agpcs_room(ir/base)
+agpcs_room(ir/plan ir/base)
+agpcs_room(ir/graph ir/base ir/plan)
+agpcs_room(ir/cluster ir/base ir/plan ir/graph)
+agpcs_room(ir/strategy ir/*)
+
+agpcs_room(frontend/onnx ir/base ir/graph)
+agpcs_room(frontend/cluster ir/base ir/plan ir/graph ir/cluster)
+agpcs_room(frontend ir/base frontend/onnx)
+
+agpcs_room(codegen ir/*)
+
+agpcs_room(cost_model/network ir/base ir/plan ir/cluster)
+agpcs_room(cost_model/flows ir/base ir/plan ir/cluster cost_model/network)
+agpcs_room(cost_model/step ir/* cost_model/network cost_model/flows)
+agpcs_room(cost_model/fit ir/base ir/cluster cost_model/network cost_model/step)
+agpcs_room(cost_model/explain ir/* cost_model/network cost_model/step)
+
+agpcs_room(planner/problem ir/* codegen cost_model/step)
+agpcs_room(planner/evaluate ir/* codegen cost_model/network cost_model/flows cost_model/step cost_model/fit planner/problem)
+agpcs_room(planner/seed ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/evaluate)
+agpcs_room(planner/policy ir/base)
+agpcs_room(planner/refine ir/base ir/cluster cost_model/network planner/problem planner/evaluate planner/seed planner/policy)
+agpcs_room(planner/flows ir/base ir/cluster cost_model/flows planner/policy)
+agpcs_room(planner/learn ir/base ir/plan ir/graph ir/cluster planner/policy planner/refine planner/flows)
+agpcs_room(planner ir/* codegen cost_model/* planner/*)
+
+agpcs_room(runtime ir/base ir/plan)  # the installed headers
+agpcs_room(runtime/support ir/base ir/plan runtime)
+agpcs_room(runtime/bootstrap ir/base runtime)
+agpcs_room(runtime/transport ir/base ir/plan runtime runtime/support runtime/bootstrap)
+agpcs_room(runtime/nccl ir/base ir/plan runtime runtime/support)
+agpcs_room(runtime/replay ir/base ir/plan runtime runtime/support)
+agpcs_room(runtime/job ir/base ir/plan runtime runtime/support runtime/replay)
+agpcs_room(runtime/reduce ir/base ir/plan runtime runtime/support runtime/replay)
+agpcs_room(runtime/torch ir/base ir/plan ir/graph ir/strategy runtime runtime/support)
+
+agpcs_room(tools/common ir/* frontend/* cost_model/* planner/refine)
+agpcs_room(tools/compile ir/* frontend/* cost_model/* planner planner/* tools/common)
+agpcs_room(tools/plan ir/* frontend/* codegen cost_model/* planner planner/* tools/common)
+agpcs_room(tools/run ir/* frontend frontend/* cost_model/* planner planner/* runtime runtime/* tools/common)
+agpcs_room(tools/profile ir/* frontend/* codegen cost_model/* planner/* runtime runtime/* tools/common tools/run)
+agpcs_room(tools/allreduce ir/* frontend/* codegen cost_model/* planner/flows tools/common)
+agpcs_room(tools/train_policy ir/* planner planner/* tools/common)
+agpcs_room(tools/python ir/* frontend/* cost_model/* planner planner/* tools/common tools/compile tools/plan)
+
+define_property(TARGET PROPERTY AGPCS_ROOM BRIEF_DOCS "The room that a library of AGPCS belongs to")
 define_property(GLOBAL PROPERTY AGPCS_INSTALLED BRIEF_DOCS "The libraries that are installed")
 define_property(GLOBAL PROPERTY AGPCS_LIBRARIES BRIEF_DOCS "All libraries that are built")
 
@@ -43,31 +103,31 @@ if(AGPCS_FUZZ)  # a failed AGPCS_CHECK aborts, which a fuzzer records
   target_compile_definitions(agpcs_sanitizers INTERFACE AGPCS_FUZZ _GLIBCXX_ASSERTIONS)
 endif()
 
-# Sets `out` to the folder of library `dep`, which may not have been declared yet.
-function(agpcs_folder_of dep out)
-  if(TARGET agpcs_${dep})
-    get_target_property(folder agpcs_${dep} AGPCS_FOLDER)
-  elseif(dep IN_LIST AGPCS_FOLDERS)
-    set(folder ${dep})
-  else()
-    message(FATAL_ERROR "there is no library '${dep}' (or it is declared later); folders: ${AGPCS_FOLDERS}")
-  endif()
-  set(${out} ${folder} PARENT_SCOPE)
+# Sets `out` to the target of library `name`: agpcs_planner_seed for planner/seed.
+function(agpcs_target_of name out)
+  string(REPLACE "/" "_" target "agpcs_${name}")
+  set(${out} ${target} PARENT_SCOPE)
 endfunction()
 
-# Ends the configuration if `name`, a library of `folder`, may not depend on one of the libraries that follow.
-function(agpcs_check_arrows name folder)
-  if(NOT folder IN_LIST AGPCS_FOLDERS)
-    message(FATAL_ERROR "${name}: '${folder}' is not a folder of the arrow table: ${AGPCS_FOLDERS}")
+# Ends the configuration if `name`, a library of `room`, may not depend on one of the libraries that follow.
+function(agpcs_check_arrows name room)
+  if(NOT room IN_LIST AGPCS_ROOMS)
+    message(FATAL_ERROR "${name}: '${room}' is not a room of the arrow table: ${AGPCS_ROOMS}")
   endif()
   foreach(dep IN LISTS ARGN)
-    agpcs_folder_of(${dep} dep_folder)
-    if(NOT dep_folder STREQUAL folder AND NOT dep_folder IN_LIST AGPCS_ARROWS_${folder})
-      list(JOIN AGPCS_ARROWS_${folder} " " allowed)
-      message(FATAL_ERROR "${name} may not depend on ${dep}: ${folder} may use (${allowed}), "
+    agpcs_target_of(${dep} target)
+    set(dep_room ${dep})
+    if(TARGET ${target})
+      get_target_property(dep_room ${target} AGPCS_ROOM)
+    elseif(NOT dep IN_LIST AGPCS_ROOMS)
+      message(FATAL_ERROR "there is no library '${dep}' (or it is declared later); rooms: ${AGPCS_ROOMS}")
+    endif()
+    if(NOT dep_room STREQUAL room AND NOT dep_room IN_LIST AGPCS_ARROWS_${room})
+      list(JOIN AGPCS_ARROWS_${room} " " allowed)
+      message(FATAL_ERROR "${name} may not depend on ${dep}: ${room} may use (${allowed}), "
         "see the arrow table in cmake/AgpcsLibrary.cmake")
     endif()
-    if(NOT TARGET agpcs_${dep})
+    if(NOT TARGET ${target})
       message(FATAL_ERROR "${name} depends on ${dep}, which is not built in this configuration")
     endif()
   endforeach()
@@ -87,10 +147,14 @@ function(agpcs_target_defaults target)
   target_link_libraries(${target} PRIVATE
     $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> fmt::fmt ${arg_PRIVATE_DEPS})
   foreach(dep IN LISTS arg_DEPS)
-    target_link_libraries(${target} ${arg_VISIBILITY} agpcs::${dep})
+    agpcs_target_of(${dep} dep_target)
+    target_link_libraries(${target} ${arg_VISIBILITY} ${dep_target})
   endforeach()
+  # Types of a source are not those of a header, which this warns of, where a unity build includes the source.
+  target_compile_options(${target} PRIVATE $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wno-subobject-linkage>)
   if("Torch::Torch" IN_LIST arg_PRIVATE_DEPS)
-    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE agpcs_heavy)
+    # Sources that include LibTorch share its precompiled header, and one alone takes a gigabyte: no unity build of them.
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE agpcs_heavy UNITY_BUILD OFF)
   endif()
 endfunction()
 
@@ -110,42 +174,66 @@ function(agpcs_search_in_tree)
   set(CMAKE_INSTALL_RPATH "${CMAKE_INSTALL_RPATH}" PARENT_SCOPE)
 endfunction()
 
-# agpcs_library(<name> [FOLDER <folder>] [INSTALL] SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...])
+# agpcs_library(<name> [ROOM <room>] [INSTALL] SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...])
 #
-# Declares target agpcs_<name> and its alias agpcs::<name>. FOLDER is for a further library in a folder: by default it is
-# the name. DEPS are libraries of AGPCS, along the arrows; third parties are PRIVATE_DEPS, by their imported targets.
-# INSTALL makes the library part of the installed package, with the headers in <folder>/include.
+# Declares target agpcs_<name>, with _ for /, and its alias agpcs::<name>. ROOM is for a further library in a room: by
+# default it is the name. DEPS are libraries of AGPCS, along the arrows; third parties are PRIVATE_DEPS, by their imported
+# targets. Installed headers are in <room>/include, or in the include folder above the room. INSTALL makes the library
+# part of the installed package.
 function(agpcs_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "FOLDER" "SOURCES;DEPS;PRIVATE_DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "INSTALL" "ROOM" "SOURCES;DEPS;PRIVATE_DEPS")
   agpcs_reject_unknown("agpcs_library(${name})" ${arg_UNPARSED_ARGUMENTS})
-  if(NOT arg_FOLDER)
-    set(arg_FOLDER ${name})
+  if(NOT arg_ROOM)
+    set(arg_ROOM ${name})
   endif()
-  agpcs_check_arrows(${name} ${arg_FOLDER} ${arg_DEPS})
+  agpcs_check_arrows(${name} ${arg_ROOM} ${arg_DEPS})
 
-  add_library(agpcs_${name} STATIC ${arg_SOURCES})
-  add_library(agpcs::${name} ALIAS agpcs_${name})
-  set_target_properties(agpcs_${name} PROPERTIES AGPCS_FOLDER ${arg_FOLDER} EXPORT_NAME ${name})
-  agpcs_target_defaults(agpcs_${name} VISIBILITY PUBLIC DEPS ${arg_DEPS} PRIVATE_DEPS ${arg_PRIVATE_DEPS})
-  target_compile_features(agpcs_${name} INTERFACE cxx_std_17)
-  target_include_directories(agpcs_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-  set(installed_headers "${PROJECT_SOURCE_DIR}/${arg_FOLDER}/include")
-  if(EXISTS "${installed_headers}")
-    target_include_directories(agpcs_${name} PUBLIC $<BUILD_INTERFACE:${installed_headers}>)
-  endif()
+  agpcs_target_of(${name} target)
+  string(REGEX REPLACE "^agpcs_" "" export_name ${target})
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(agpcs::${export_name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES AGPCS_ROOM ${arg_ROOM} EXPORT_NAME ${export_name})
+  agpcs_target_defaults(${target} VISIBILITY PUBLIC DEPS ${arg_DEPS} PRIVATE_DEPS ${arg_PRIVATE_DEPS})
+  target_compile_features(${target} INTERFACE cxx_std_17)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  cmake_path(GET arg_ROOM PARENT_PATH folder)
+  foreach(headers IN ITEMS "${PROJECT_SOURCE_DIR}/${arg_ROOM}/include" "${PROJECT_SOURCE_DIR}/${folder}/include")
+    if(EXISTS "${headers}")
+      target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${headers}>)
+    endif()
+  endforeach()
   set_property(GLOBAL APPEND PROPERTY AGPCS_LIBRARIES ${name})
   if(arg_INSTALL)
-    agpcs_install_library(${name} ${arg_FOLDER})
+    agpcs_install_library(${export_name})
   endif()
 endfunction()
 
-# agpcs_tool(<command> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...])
+# agpcs_package(<name> LIBRARIES <library>...)
+#
+# Declares agpcs::<name>, which stands for those installed libraries together.
+function(agpcs_package name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBRARIES")
+  agpcs_reject_unknown("agpcs_package(${name})" ${arg_UNPARSED_ARGUMENTS})
+  add_library(agpcs_${name} INTERFACE)
+  add_library(agpcs::${name} ALIAS agpcs_${name})
+  set_target_properties(agpcs_${name} PROPERTIES AGPCS_ROOM ${name} EXPORT_NAME ${name})
+  foreach(library IN LISTS arg_LIBRARIES)
+    agpcs_target_of(${library} target)
+    target_link_libraries(agpcs_${name} INTERFACE ${target})
+  endforeach()
+  agpcs_install_library(${name})
+endfunction()
+
+# agpcs_tool(<command> ROOM <room> SOURCES <file>... [DEPS <library>...] [PRIVATE_DEPS <target>...])
 #
 # Declares a command, which is built as bin/<command> and installed.
 function(agpcs_tool name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;PRIVATE_DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "ROOM" "SOURCES;DEPS;PRIVATE_DEPS")
   agpcs_reject_unknown("agpcs_tool(${name})" ${arg_UNPARSED_ARGUMENTS})
-  agpcs_check_arrows(${name} tools ${arg_DEPS})
+  if(NOT arg_ROOM)
+    message(FATAL_ERROR "agpcs_tool(${name}): ROOM is missing")
+  endif()
+  agpcs_check_arrows(${name} ${arg_ROOM} ${arg_DEPS})
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -174,7 +262,7 @@ function(agpcs_test name)
   list(JOIN arg_LABELS "-" label)  # one label: ctest -L takes a part of it, too
 
   add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests" UNITY_BUILD OFF)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   agpcs_target_defaults(${name} VISIBILITY PRIVATE DEPS ${arg_DEPS}
     PRIVATE_DEPS ${arg_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
@@ -193,12 +281,12 @@ function(agpcs_test name)
     PROPERTIES LABELS "${label}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
 endfunction()
 
-# Compiles the headers that most tests include, tests/precompiled.h, once for all of them. No source counts on it: with
+# Compiles the headers that most tests include, tests/support/precompiled.h, once for all of them. No source counts on it: with
 # CMAKE_DISABLE_PRECOMPILE_HEADERS all compile alike.
 function(agpcs_precompile_test_headers name)
-  set(header "${PROJECT_SOURCE_DIR}/tests/precompiled.h")
+  set(header "${PROJECT_SOURCE_DIR}/tests/support/precompiled.h")
   if(NOT TARGET agpcs_test_headers)  # an executable: GCC takes a precompiled header only with its own flags (-fPIE)
-    add_executable(agpcs_test_headers EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/precompiled.cc")
+    add_executable(agpcs_test_headers EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/support/precompiled.cc")
     target_include_directories(agpcs_test_headers PRIVATE "${PROJECT_SOURCE_DIR}")
     agpcs_target_defaults(agpcs_test_headers PRIVATE_DEPS GTest::gmock GTest::gtest_main)
     target_compile_options(agpcs_test_headers PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -3,12 +3,14 @@
 # Each has an imported target, which its owner folder names in PRIVATE_DEPS:
 #
 #   fmt::fmt, Threads::Threads                            any folder
+#   xxhash.h (AGPCS_XXHASH_INCLUDE)                       runtime/support, private: its library needs nothing to be linked
 #   ONNX::ONNX, protobuf::libprotobuf, yaml-cpp           frontend
 #   Eigen3::Eigen                                         cost_model
 #   METIS::METIS                                          planner
 #   Gloo::Gloo, Torch::Torch, NCCL::NCCL, CUDA::cudart    runtime, each in a library of its own
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
+#   nlohmann_json::nlohmann_json                          tools/common: the others include its tools/common/json.h
 #   pybind11                                              tools (the Python package)
 include_guard(GLOBAL)
 
@@ -42,6 +44,11 @@ endmacro()
 
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
+find_path(AGPCS_XXHASH_INCLUDE xxhash.h)
+mark_as_advanced(AGPCS_XXHASH_INCLUDE)
+if(NOT AGPCS_XXHASH_INCLUDE)
+  message(FATAL_ERROR "xxhash.h is not found: install libxxhash-dev (tools/install_deps.sh), or set AGPCS_XXHASH_INCLUDE")
+endif()
 
 if(AGPCS_BUILD_COMPILER)
   find_package(ONNX MODULE REQUIRED)
@@ -49,6 +56,7 @@ if(AGPCS_BUILD_COMPILER)
   find_package(Eigen3 REQUIRED NO_MODULE)
   find_package(METIS REQUIRED)
   find_package(CLI11 REQUIRED)
+  find_package(nlohmann_json 3.10 REQUIRED)
 endif()
 
 agpcs_find_feature(TORCH Torch)
@@ -56,9 +64,15 @@ agpcs_find_feature(GLOO Gloo)
 agpcs_find_feature(CUDA CUDAToolkit NCCL)
 
 if(AGPCS_BUILD_TESTS)
-  find_package(GTest REQUIRED)
+  find_package(GTest QUIET)
+  if(NOT GTest_FOUND)
+    message(FATAL_ERROR "GoogleTest is not found: run tools/install_deps.sh --tests, or configure with -DAGPCS_BUILD_TESTS=OFF")
+  endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   include(GoogleTest)
+  # ONNX's own tests of its operators; tests that run them are skipped where the folder is absent.
+  execute_process(COMMAND bash "${PROJECT_SOURCE_DIR}/tools/onnx/onnx.sh" node-tests
+    OUTPUT_VARIABLE AGPCS_ONNX_NODE_TESTS OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
 
 # The Python that has torch, for tests that compare with it: the first one, or the system's. Empty where neither has.

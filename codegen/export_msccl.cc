@@ -13,17 +13,17 @@
 namespace agpcs {
 namespace {
 
-// Of microsoft/msccl, src/include/msccl.h.
+// Limits from microsoft/msccl, src/include/msccl.h.
 constexpr std::size_t kMostSteps = 256, kMostBlocks = 216;
 constexpr int kMostBlocksAChannel = 32;
 constexpr long long kMostBytes = 1LL << 35;
 
-/// A step of a thread block, and the one that it waits for: -1, none.
+/// A step of a thread block, and the step that it waits for (-1: it waits for none).
 struct Step {
   std::string_view type;
   int chunk = 0;
-  int block = -1, step = -1;  // that it waits for
-  bool awaited = false;       // by another
+  int block = -1, step = -1;  // the step that it waits for
+  bool awaited = false;       // another step waits for this one
 };
 
 struct Block {
@@ -31,7 +31,7 @@ struct Block {
   std::vector<Step> steps;
 };
 
-/// What one member does.
+/// The thread blocks of one member.
 class Gpu {
  public:
   Gpu(const PlanFlow& flow, int members, int member) : flow_(flow), members_(members) {
@@ -54,7 +54,8 @@ class Gpu {
     int block = -1, step = -1;
   };
 
-  // A sender and its receiver take the same channel, neither more than half of its blocks there.
+  // A sender and its receiver use the same channel. On a channel, at most half of a GPU's blocks
+  // send, and at most half receive.
   int channel_of(int from, int to) const {
     return ((to - from + members_) % members_ - 1) / (kMostBlocksAChannel / 2);
   }
@@ -76,8 +77,9 @@ class Gpu {
     }
   }
 
-  // Whatever touches a chunk follows what was received of it before; what is gathered follows the
-  // send of the part that it replaces, too. `leads`: the next one follows this step.
+  // Appends a step to `block`. A step that touches a chunk waits for the last step that received
+  // into it; a gather also waits for the send of the part that it replaces. If `leads`, the next
+  // step on the chunk waits for this one.
   void add(int block, std::string_view type, int chunk, bool leads) {
     Place& last = last_[static_cast<std::size_t>(chunk)];
     std::vector<Step>& steps = blocks_[static_cast<std::size_t>(block)].steps;
@@ -95,8 +97,8 @@ class Gpu {
   const PlanFlow& flow_;
   const int members_;
   std::vector<Block> blocks_;
-  std::map<int, int> send_, recv_;  // by peer: the block
-  std::vector<Place> last_;         // by chunk: the step that the next one waits for
+  std::map<int, int> send_, recv_;  // the block, by peer
+  std::vector<Place> last_;         // by chunk: the step that the next step on it waits for
 };
 
 Status check_limits(const std::vector<Block>& blocks, int member) {

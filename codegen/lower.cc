@@ -2,7 +2,9 @@
 #include "codegen/lower.h"
 
 #include "codegen/stage_program.h"
-#include "ir/plan_graph.h"
+#include "ir/strategy/plan_graph.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -14,7 +16,7 @@
 namespace agpcs {
 namespace {
 
-/// Ranks follow the cluster's device order.
+/// Numbers the ranks in the cluster's device order.
 std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& strategy, Ranks with) {
   std::map<DeviceId, int> ranks;
   for (DeviceId id = 0; id < cluster.device_count() && with == Ranks::kAll; ++id) ranks[id] = 0;
@@ -45,7 +47,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
   return stages;
 }
 
-/// A stage for those of `ranks` that no stage has; none where all have work.
+/// Adds a stage with those of `ranks` that no stage has, unless all have work.
 void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<DeviceId, int> ranks,
                     Plan& plan) {
   for (const StageSpec& spec : strategy.stages) {
@@ -64,7 +66,7 @@ void add_idle_stage(const Cluster& cluster, const Strategy& strategy, std::map<D
   plan.programs.push_back({index, {{{Opcode::kReport, -1, -1}, {}}}});
 }
 
-/// Needs: the bucket is not empty, its parameters have one type.
+/// Needs: the bucket is not empty, and its parameters have one type.
 Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::size_t index,
                                 const Training& training) {
   PlanBucket lowered;
@@ -98,6 +100,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.model_digest = digest_of(print_graph(graph));
   plan.dims = graph.dims;
   plan.frozen = graph.frozen;
+  plan.trained = graph.trained;
   plan.cluster = cluster.name;
   plan.cluster_digest = digest_of(print_cluster(cluster));
   plan.training = training;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/stage_program.h"
 
-#include "ir/plan_lookup.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,20 +12,21 @@
 namespace agpcs {
 namespace {
 
-/// How many micro-batches of gradients may wait to be sent before the next backward waits for them.
+/// The number of micro-batches whose gradients may wait to be sent before the next backward waits
+/// for them.
 constexpr int kOutgoing = 2;
 
-/// A message of this stage: made by one pass, needed by the same pass of another stage.
+/// A message of this stage: one pass makes it, and the same pass of another stage needs it.
 struct Message {
   int needed = 0;    // when its consumer starts, by the timetable
   int made = 0;      // when its producer ends
   int producer = 0;  // stage
-  int turn = 0;      // among what the producer's pass makes
+  int turn = 0;      // position among the messages that the producer's pass makes
   std::size_t pass =
-      0;  // index in this stage's order: the consumer of a receive, else the producer
+      0;  // index in this stage's order: the consumer of a receive, the producer of a send
   InstructionId id;
 
-  /// All stages order their messages so.
+  /// The order in which all stages post their messages.
   bool operator<(const Message& other) const {
     return std::tie(needed, made, producer, turn) <
            std::tie(other.needed, other.made, other.producer, other.turn);
@@ -87,13 +88,13 @@ class ProgramWriter {
             id};
   }
 
-  /// When the consumer of a message starts.
+  /// Returns when the consumer of a message starts.
   int needed(const InstructionId& id, Opcode pass) const {
     const Cut& c = cut(id.object);
     return timetable_.end_of(pass == Opcode::kForward ? c.to : c.from, pass, id.micro_batch) - 1;
   }
 
-  /// Receives what order_[i] needs, once order_[i - 2] is done.
+  /// Posts the receives that order_[i] needs. They start when order_[i - 2] has finished.
   void post_receives(std::size_t i) {
     for (; received_ < receives_.size() && receives_[received_].pass <= i; ++received_) {
       std::vector<InstructionId> after;
@@ -102,15 +103,16 @@ class ProgramWriter {
     }
   }
 
-  /// Sends what has been made once order_[i] is done, up to the first message that has not.
+  /// Posts the sends of what has been made when order_[i] is done, up to the first message that has
+  /// not been made.
   void post_sends(std::size_t i) {
     for (; sent_ < sends_.size() && sends_[sent_].pass <= i; ++sent_) {
       add(sends_[sent_].id, {order_[sends_[sent_].pass]});
     }
   }
 
-  /// Activations come from the earliest stage first, gradients from the latest: the order in which
-  /// they are made.
+  /// Returns the receives of a pass. Activations come from the earliest stage first, gradients from
+  /// the latest: that is the order in which they are made.
   std::vector<InstructionId> received_for(const InstructionId& compute) const {
     std::vector<InstructionId> received;
     if (compute.opcode == Opcode::kForward) {
@@ -124,7 +126,8 @@ class ProgramWriter {
     return received;
   }
 
-  /// Activations go to the nearest stage first, gradients to the latest: it waits for them first.
+  /// Returns the sends of a pass. Activations go to the nearest stage first, gradients to the
+  /// latest, because that stage waits for them first.
   std::vector<InstructionId> sent_by(const InstructionId& compute) const {
     std::vector<InstructionId> sent;
     if (compute.opcode == Opcode::kForward) {
@@ -139,14 +142,15 @@ class ProgramWriter {
     return sent;
   }
 
-  /// What a compute instruction waits for: what it receives; and, so that buffers stay few, before
-  /// a backward pass, what was sent long enough ago.
+  /// Returns what a compute instruction waits for: its receives, and, before a backward pass, sends
+  /// from long enough ago, so that few buffers are in use.
   std::vector<InstructionId> waited_for(std::size_t i) const {
     const InstructionId& compute = order_[i];
     std::vector<InstructionId> after = received_for(compute);
     if (compute.opcode == Opcode::kForward) return after;
     const int start = timetable_.ends(stage_)[i] - 1;
-    for (const int c : out_) {  // a gradient that came back says that its activation was sent
+    for (const int c :
+         out_) {  // where a gradient comes back, it proves that the activation was sent
       if (!has_gradient(cut(c))) add_sent(c, Opcode::kForward, compute.micro_batch, start, after);
     }
     for (auto it = in_.rbegin(); it != in_.rend(); ++it) {
@@ -175,7 +179,7 @@ class ProgramWriter {
       if (plan_.buckets[static_cast<std::size_t>(b)].stage != stage_) continue;
       const InstructionId all_reduce = {Opcode::kAllReduce, b, -1};
       add(all_reduce, {{Opcode::kGradients, b, last_backward.micro_batch}});
-      reduced = {all_reduce};  // the collective stream is in order: the last one stands for all
+      reduced = {all_reduce};  // the collective stream is in order, so the last one stands for all
     }
     add({Opcode::kUpdate, -1, -1}, std::move(reduced));
     add({Opcode::kReport, -1, -1}, {last_backward});
@@ -185,9 +189,9 @@ class ProgramWriter {
   const Timetable& timetable_;
   int stage_;
   const std::vector<InstructionId>& order_;
-  std::vector<Message> receives_, sends_;  // as they are needed
-  std::size_t received_ = 0, sent_ = 0;    // how many are posted
-  std::vector<int> in_, out_;              // cuts, by the other stage ascending
+  std::vector<Message> receives_, sends_;  // in the order in which they are needed
+  std::size_t received_ = 0, sent_ = 0;    // number of messages posted
+  std::vector<int> in_, out_;              // cuts, ascending by the other stage
   Program program_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instruction program of one pipeline stage.
+// Writes the instruction program of one pipeline stage.
 #pragma once
 
 #include "codegen/timetable.h"
@@ -8,23 +8,23 @@
 
 namespace agpcs {
 
-/// The program of stage `stage` of `plan`, which has stages, cuts, buckets, schedule and
-/// micro-batches; `timetable` is the plan's.
+/// Returns the program of stage `stage` of `plan`. Needs: `plan` has stages, cuts, buckets,
+/// schedule and micro-batches; `timetable` belongs to it.
 ///
 /// 1F1B: stage s of S runs min(M, S - s - 1) forwards, then alternates forward and backward, then
 /// drains, so that it holds the activations of at most S - s micro-batches. GPipe: all forwards,
 /// then all backwards. Micro-batches go in ascending order.
 ///
-/// Messages: both ends post them in the order in which the timetable's passes need them (ties to
-/// what is made earlier). What a compute instruction needs is received while the compute
-/// instruction before it runs, and no earlier; a tensor that skips stages is held back by its
-/// producer until then. At most kOutgoing micro-batches of outgoing gradients wait for their
-/// consumer, or as many as the timetable has on their way.
-/// No rank waits forever, even when a transfer waits for both ends: by the timetable everything
-/// waits only for what is earlier.
+/// Messages: both ends post them in the order in which the timetable's passes need them; of two
+/// that are needed at the same time, the one made earlier comes first. A stage receives the inputs
+/// of a compute instruction while the compute instruction before it runs, and no earlier; until
+/// then, the producer holds back a tensor that skips stages. At most kOutgoing micro-batches of
+/// outgoing gradients wait for their consumer, or as many as the timetable has in transit. No rank
+/// waits forever, even when a transfer waits for both ends: everything waits only for what the
+/// timetable has earlier.
 ///
-/// Gives: instructions in an order in which each comes after everything in its `after`.
-/// Cost: O(micro-batches x cuts of the stage, sorted, + buckets).
+/// Gives: an order of instructions in which each comes after everything in its `after`. Cost:
+/// O(micro-batches x cuts of the stage, sorted, + buckets).
 Program stage_program(const Plan& plan, const Timetable& timetable, int stage);
 
 }  // namespace agpcs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/timetable.h"
 
-#include "ir/check.h"
-#include "ir/plan_lookup.h"
+#include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -55,7 +55,7 @@ int Timetable::end_of(int stage, Opcode pass, int micro_batch) const {
   return passes_[static_cast<std::size_t>(row * micro_batches_ + micro_batch)];
 }
 
-/// When everything that the pass needs from other stages is there, or kNotYet.
+/// Returns when everything that the pass needs from other stages exists, or kNotYet.
 int Timetable::earliest_start(int stage, const InstructionId& id) const {
   int start = 0;
   const auto& needed = id.opcode == Opcode::kForward ? earlier_ : later_;
@@ -67,7 +67,7 @@ int Timetable::earliest_start(int stage, const InstructionId& id) const {
   return start;
 }
 
-/// Computes what `stage` can; returns whether that was anything.
+/// Computes all passes of `stage` that can run by now; returns false if it computed none.
 bool Timetable::advance(int stage) {
   std::vector<int>& done = ends_[static_cast<std::size_t>(stage)];
   const std::size_t before = done.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timetable: when each stage would compute each micro-batch if every pass took one unit of time and
-// messages took none. All stages order their transfers by it, so that they agree.
+// messages took no time. All stages order their transfers by it, so that they agree.
 #pragma once
 
 #include <agpcs/plan.h>
@@ -11,17 +11,17 @@ namespace agpcs {
 
 class Timetable {
  public:
-  /// Needs: stages, cuts, schedule and number of micro-batches of `plan`.
-  /// Cost: O(stages x micro-batches x cuts of a stage).
+  /// Needs: `plan` has stages, cuts, schedule and number of micro-batches. Cost: O(stages x
+  /// micro-batches x cuts of a stage).
   explicit Timetable(const Plan& plan);
 
-  /// Forwards and backwards of a stage in the order of the plan's schedule.
+  /// Returns the forwards and backwards of a stage in the order of the plan's schedule.
   const std::vector<InstructionId>& order(int stage) const {
     return orders_[static_cast<std::size_t>(stage)];
   }
-  /// When order(stage)[index] ends, from 1; grows with the index.
+  /// Returns when each order(stage)[index] ends; ends ascend and are at least 1.
   const std::vector<int>& ends(int stage) const { return ends_[static_cast<std::size_t>(stage)]; }
-  /// When the forward or backward of a micro-batch ends in a stage.
+  /// Returns when the forward or backward pass of a micro-batch ends in a stage.
   int end_of(int stage, Opcode pass, int micro_batch) const;
 
  private:
@@ -29,8 +29,8 @@ class Timetable {
   int earliest_start(int stage, const InstructionId& id) const;
 
   int micro_batches_;
-  std::vector<std::vector<int>> earlier_;  // by stage: those whose tensors it reads
-  std::vector<std::vector<int>> later_;    // by stage: those whose gradients it reads
+  std::vector<std::vector<int>> earlier_;  // by stage: the stages whose tensors it reads
+  std::vector<std::vector<int>> later_;    // by stage: the stages whose gradients it reads
   std::vector<std::vector<InstructionId>> orders_;
   std::vector<std::vector<int>> ends_;
   std::vector<int> passes_;  // [(stage x 2 + is backward) x micro-batches + micro-batch]: end, or 0

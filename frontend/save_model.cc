@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/save_model.h"
 
-#include "frontend/onnx_dense.h"
-#include "frontend/onnx_model.h"
-#include "frontend/onnx_tensor.h"
-#include "ir/read_file.h"
+#include "frontend/onnx/dense.h"
+#include "frontend/onnx/functions.h"
+#include "frontend/onnx/model.h"
+#include "frontend/onnx/tensor.h"
+#include "ir/base/read_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,12 +22,12 @@ namespace agpcs {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace frontend;  // NOLINT: all of it is about ONNX files
+using namespace frontend;  // NOLINT: everything here concerns ONNX files
 using onnx::TensorProto;
 
 constexpr int kFreeInitializers = 4;  // first IR version whose initializers need not be inputs
 
-// As the imported graph names it, but for a number that tells equal names apart.
+// Returns the name that the imported graph has, except for a number that tells equal names apart.
 std::string graph_name(std::string name) {
   for (char& c : name) {
     const auto byte = static_cast<unsigned char>(c);
@@ -37,13 +38,25 @@ std::string graph_name(std::string name) {
 
 int onnx_type_of(DType type) {
   int number = TensorProto::FLOAT;
-  while (dtype_of(number) != type) ++number;  // each has one, below bfloat16's
+  while (dtype_of(number) != type) ++number;  // every type has one, below bfloat16's number
   return number;
 }
 
 bool is_generator(const onnx::NodeProto& node) {
   return domain_of(node).empty() && node.output_size() == 1 &&
          (node.op_type() == "Constant" || node.op_type() == "ConstantOfShape");
+}
+
+// Tells whether the main graph has a stored tensor of each name. The others are in functions.
+bool has_all(const onnx::ModelProto& proto, const std::vector<TrainedTensor>& trained) {
+  std::unordered_set<std::string> names;
+  for (const TensorProto& tensor : proto.graph().initializer())
+    names.insert(graph_name(tensor.name()));
+  for (const onnx::NodeProto& node : proto.graph().node()) {
+    if (is_generator(node)) names.insert(graph_name(node.output(0)));
+  }
+  return std::all_of(trained.begin(), trained.end(),
+                     [&](const TrainedTensor& tensor) { return names.count(tensor.name) != 0; });
 }
 
 class ModelSaver {
@@ -178,7 +191,7 @@ class ModelSaver {
     moved_.insert(&tensor);
   }
 
-  // Constants that were the shapes of what is removed, and nothing else.
+  // Adds Constants whose only use was as a shape of the removed generators.
   void add_their_shapes() {
     std::unordered_map<std::string, int> uses;
     for (const onnx::NodeProto& node : graph().node()) {
@@ -227,14 +240,14 @@ class ModelSaver {
     }
   }
 
-  // A tensor that is not trained, and whose value lies beside the original model.
+  // Moves the value of a tensor that is not trained from the original model's file.
   void copy(TensorProto& tensor) {
     const auto data = external_data_of(tensor, folder_);
     if (!data.ok()) return error(tensor.name(), data.status().message());
     const fs::path source = fs::path(folder_) / data->location;
     const auto file = InputFile::open(source.string(), kExternalDataNoun);
     if (!file.ok() || file->size() < data->offset + data->length) {
-      if (used_.count(tensor.name()) == 0) return;  // as little there as before
+      if (used_.count(tensor.name()) == 0) return;  // unused: the original lacks it, too
       return error(tensor.name(), fmt::format("its value is in '{}', which {}", source.string(),
                                               file.ok() ? "is too short" : "cannot be read"));
     }
@@ -246,7 +259,7 @@ class ModelSaver {
   onnx::ModelProto proto_;
   Diagnostics diag_;
   std::string folder_, data_file_;
-  std::unordered_map<std::string, Place> places_;  // by the graph's name
+  std::unordered_map<std::string, Place> places_;  // by the name in the graph
   std::unordered_set<std::string> used_;
   std::unordered_set<const TensorProto*> moved_;
   std::vector<int> generators_;  // nodes to remove
@@ -263,6 +276,7 @@ Result<SavedModel> lay_out_model(const std::string& path, std::vector<TrainedTen
   try {
     AGPCS_TRY(onnx::ModelProto proto, decode_model(bytes, path));
     std::string().swap(bytes);
+    if (!has_all(proto, trained)) AGPCS_RETURN_IF_ERROR(inline_functions(proto, path));
     return ModelSaver(std::move(proto), path, parent.empty() ? "." : parent.string(), data_file)
         .run(std::move(trained));
   } catch (const std::exception& e) {  // ONNX's library and protobuf throw

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/better_batch.h"
 
-#include "ir/graph.h"
-#include "planner/shares.h"
+#include "ir/graph/graph.h"
+#include "planner/problem/micro_batches.h"
 
 #include <algorithm>
 #include <memory>
@@ -12,9 +12,9 @@
 namespace agpcs {
 namespace {
 
-/// More micro-batches than that are hardly ever wanted for themselves.
+/// More micro-batches than this are hardly ever wanted for themselves.
 constexpr std::int64_t kMostWanted = 64;
-/// Of a sample's seconds: what is less is not worth another batch.
+/// A saving of less than this part of a sample's seconds is not worth another batch.
 constexpr double kWorthIt = 0.1;
 
 }  // namespace

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/choose_flows.h"
 
-#include "cost_model/flow_exchange.h"
-#include "cost_model/link_model.h"
-#include "cost_model/topology_of_cluster.h"
-#include "ir/at.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_method.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/network/link_model.h"
+#include "cost_model/network/topology_of_cluster.h"
+#include "ir/base/at.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/method.h"
 
 #include <algorithm>
 #include <array>
@@ -22,17 +22,17 @@
 namespace agpcs {
 namespace {
 
-/// A step must get shorter by this part, or a bucket's sum when alone.
+/// A step, or the sum of a bucket when alone, must get shorter by this part.
 constexpr double kGain = 1e-3;
-/// The search is left out where another method comes that near to the bound.
+/// The search is left out if another method comes this near to the bound.
 constexpr double kNearBound = 1.02;
-/// Chunks are cut into two parts at least where that helps, and into no more than this, or than
-/// makes so many sub-chunks in all.
+/// Chunks may be cut into kMostParts parts, or fewer so that there are at most kMostSubChunks
+/// sub-chunks in all; two parts are always allowed.
 constexpr int kMostParts = 8, kMostSubChunks = 32;
-/// Of a stage's buckets, and of all, so many are tried one by one.
+/// The most buckets tried one by one, in a stage and in all.
 constexpr std::size_t kMostTried = 16;
 constexpr int kMostTriedInAll = 32;
-/// Those of `flow_methods` that are asked, as far as there are: at once, and where it may help.
+/// The methods of `flow_methods` that are used: always, and where it may help.
 constexpr std::array<std::string_view, 4> kInstant = {"parameter_server", "hamiltonian", "trees",
                                                       "greedy"};
 constexpr std::array<std::string_view, 1> kSearch = {"search"};
@@ -44,7 +44,7 @@ constexpr std::array<std::pair<std::string_view, AllReduceChoice>, 5> kChoices =
     {"flow", AllReduceChoice::kFlow},
 }};
 
-/// What a bucket could be reduced by.
+/// A flow by which a bucket could be reduced.
 struct Offer {
   std::size_t bucket = 0;
   int flow = 0;  // index into the stage's schedules
@@ -111,8 +111,8 @@ class FlowChooser {
                        [&](const Bucket& bucket) { return bucket.stage == stage; });
   }
 
-  /// For the network between a stage's devices; the search is asked where it may help, or with
-  /// `any`.
+  /// Returns the schedules for the network between a stage's devices. It runs the search where that
+  /// may help, or with `any`.
   KnownSchedules& schedules(int stage, bool any) {
     const ClusterTopology network =
         topology_of(problem_.cluster, grouped_.stages[at(stage)].devices);
@@ -132,8 +132,9 @@ class FlowChooser {
     FlowOptions flow_options;
     flow_options.seed = options_.seed;
     flow_options.effort = options_.effort;
-    flow_options.barrier = false;  // ranks know none between phases
-    // Small pieces fill the links of few devices sooner; of many devices chunks are small already.
+    flow_options.barrier = false;  // ranks have no barrier between phases
+    // Small pieces fill the links of few devices sooner; with many devices chunks are small
+    // already.
     flow_options.max_sub_chunks = std::clamp(kMostSubChunks / network.servers, 2, kMostParts);
     flow_options.interrupted = options_.interrupted;
     const double bound = flow_bound(network).overlapped_rounds(flow_options.max_sub_chunks);
@@ -152,7 +153,7 @@ class FlowChooser {
     known.fastest.clear();
   }
 
-  /// Whether a schedule at the bound would sum some bucket faster than it is summed now.
+  /// Returns whether a schedule at the bound would sum some bucket faster than it is summed now.
   bool may_help(int stage, KnownSchedules& known) const {
     std::set<std::int64_t> tried;
     for (const Bucket& bucket : grouped_.buckets) {
@@ -164,7 +165,7 @@ class FlowChooser {
     return false;
   }
 
-  /// The flow that sums `bytes` fastest when alone, and its seconds; -1: there is none.
+  /// Returns the flow that sums `bytes` fastest when alone, and its seconds; -1 if there is none.
   std::pair<int, double> fastest(int stage, std::int64_t bytes, KnownSchedules& known) const {
     const auto [entry, added] =
         known.fastest.try_emplace(bytes, -1, std::numeric_limits<double>::infinity());
@@ -195,7 +196,8 @@ class FlowChooser {
     return lone_seconds(problem_.cluster, exchange);
   }
 
-  /// The fastest of those known when alone; with `any`, however slow.
+  /// Offers the bucket the known flow that is fastest when alone, if it is faster than what the
+  /// bucket has or, with `any`, however slow it is.
   void offer(std::size_t b, KnownSchedules& known, bool any, std::vector<Offer>& offers) const {
     const Bucket& bucket = grouped_.buckets[b];
     const std::int64_t bytes = bytes_of(bucket);
@@ -247,7 +249,7 @@ class FlowChooser {
         continue;
       }
       if (offers.size() == 1) break;
-      Strategy without = grouped_;  // is it needed?
+      Strategy without = grouped_;  // without the offer: is it needed?
       Bucket& bucket = without.buckets[offers[i].bucket];
       bucket = before.buckets[offers[i].bucket];
       if (bucket.flow >= 0) continue;
@@ -262,9 +264,9 @@ class FlowChooser {
   Evaluator& evaluator_;
   const FlowChoiceOptions& options_;
   KnownFlows& known_;
-  Strategy grouped_;    // so far
-  double seconds_ = 0;  // of its step
-  int tried_ = 0;       // buckets, one by one
+  Strategy grouped_;    // the strategy so far
+  double seconds_ = 0;  // step of that strategy
+  int tried_ = 0;       // number of buckets tried one by one
 };
 
 AllReduce algorithm_of(AllReduceChoice choice) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// choose_flows: all-reduces along schedules made for the network between a stage's devices, where a
-// simulated step is shorter by them.
+// choose_flows: gives a strategy all-reduces along schedules made for the network between a stage's
+// devices, if they shorten the simulated step.
 #pragma once
 
-#include "ir/strategy.h"
-#include "planner/evaluator.h"
-#include "planner/problem.h"
+#include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/problem.h"
 
 #include <agpcs/types.h>
 
@@ -20,54 +20,56 @@
 
 namespace agpcs {
 
-/// How all-reduces are chosen: `kAuto` the fastest of all, or one algorithm for all buckets.
+/// How all-reduces are chosen: with `kAuto` the fastest of all, otherwise one algorithm for all
+/// buckets.
 enum class AllReduceChoice : std::uint8_t { kAuto, kRing, kHierarchical, kTree, kFlow };
-/// "auto", "ring", "hierarchical", "tree", "flow"; nothing for another word.
+/// Returns the choice named "auto", "ring", "hierarchical", "tree" or "flow"; nothing for another
+/// word.
 std::optional<AllReduceChoice> all_reduce_choice_named(std::string_view name);
 
 struct FlowChoiceOptions {
   AllReduceChoice choice = AllReduceChoice::kAuto;
   std::uint64_t seed = 0;
   const std::atomic<bool>* interrupted = nullptr;  ///< true: buckets keep what they have
-  std::int64_t effort = 0;                         ///< of the methods (`FlowOptions`)
+  std::int64_t effort = 0;                         ///< effort of the methods (`FlowOptions`)
 };
 
-/// Schedules for a network between devices.
+/// The schedules for a network between devices.
 struct KnownSchedules {
-  std::vector<PlanFlow> flows;  ///< no two alike; of stage 0
-  double at_best = 1;           ///< rounds that the bound leaves possible, of the fewest found
+  std::vector<PlanFlow> flows;  ///< no two alike; they name stage 0
+  double at_best = 1;           ///< rounds that the bound allows / rounds of the best schedule
   bool searched = false;
-  /// By bytes: the flow that sums them soonest when alone, and its seconds.
+  /// By bytes: the flow that sums them fastest when alone, and its seconds.
   std::map<std::int64_t, std::pair<int, double>> fastest;
 };
 
-/// What schedules and their seconds depend on, so that groups of devices in networks that are alike
-/// share them: nodes, ends and units of links, routes; bandwidths and latencies.
+/// What schedules and their seconds depend on: nodes, ends and units of links, routes; bandwidths
+/// and latencies. Groups of devices in equal networks share their schedules.
 struct NetworkKey {
   std::vector<std::int64_t> topology;
   std::vector<double> links;
   auto operator<=>(const NetworkKey&) const = default;
 };
-/// Schedules made so far.
+/// The schedules made so far.
 using KnownFlows = std::map<NetworkKey, KnownSchedules>;
 
-/// Groups of so many devices are scheduled.
+/// Groups of at least and at most this many devices are scheduled.
 inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 
-/// The strategy with the all-reduces of `choice`, its buckets as they are or, where it has none, as
-/// the problem groups them.
-/// - `kAuto`: for each stage the methods of `flow_methods` that are instant, and the search where a
-///   schedule at the bound would beat what a bucket has, make schedules for
-///   the topology of its devices, each in several orders (`plan_flows_of`); a bucket is offered the
-///   one that sums it fastest when alone, if that is faster than what it has. All buckets of a
-///   stage take their offers if the simulated step gets shorter by 0.1% or more, else single ones,
-///   large ones first; what the step does not need is given back. Unless a bucket takes one, the
+/// Returns the strategy with the all-reduces of `choice`. Its buckets stay as they are; if it has
+/// none, the problem groups them.
+/// * `kAuto`: for each stage, the instant ones of `flow_methods` make schedules for the topology of
+///   its devices, each in several orders (`plan_flows_of`). The search does so, too, where a
+///   schedule at the bound would beat what a bucket has. A bucket is offered the schedule that sums
+///   it fastest when alone, if that is faster than what it has. All buckets of a stage take their
+///   offers if that shortens the simulated step by 0.1% or more; otherwise single buckets do, large
+///   ones first. What the step does not need is given back. If no bucket takes an offer, the
 ///   strategy comes back unchanged.
-/// - another: every bucket is reduced so, whatever it takes; by `kFlow` where there is a schedule
-///   (kLeastFlowDevices to kMostFlowDevices devices), the others keep what they have.
+/// * another choice: every bucket is reduced by that algorithm, however long it takes. With
+///   `kFlow`, buckets without a schedule (it needs kLeastFlowDevices to kMostFlowDevices devices)
+///   keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.
-/// Cost: that of the methods for each network that is unlike the others, an evaluation a stage, and
-/// up to 34 more.
+/// Cost: that of the methods for each different network, an evaluation a stage, and up to 34 more.
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
                       const FlowChoiceOptions& options, KnownFlows& known);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/replan.h"
 
-#include "ir/at.h"
-#include "planner/dqn_plugin.h"
-#include "planner/evaluate.h"
+#include "ir/base/at.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/learn/dqn_plugin.h"
 #include "planner/plan_problem.h"
-#include "planner/strategy_moves.h"
-#include "planner/strategy_of_plan.h"
+#include "planner/problem/strategy_of_plan.h"
+#include "planner/refine/moves.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kPartOfBudget = 4;
 constexpr std::int64_t kLeastBudget = 100;
 
-/// The plan without devices that the cluster has not; whether any was missing.
+/// Takes devices that the cluster does not have out of the plan. Returns whether there were any.
 bool leave_out_missing(const Cluster& cluster, Plan& plan) {
   bool missing = false;
   for (PlanStage& stage : plan.stages) {
@@ -36,7 +36,7 @@ bool leave_out_missing(const Cluster& cluster, Plan& plan) {
   return missing;
 }
 
-/// As searches know strategies: without flows, which `choose_flows` makes anew.
+/// Makes the strategy one that searches know: without flows, which `choose_flows` makes anew.
 void leave_out_flows(Strategy& strategy) {
   strategy.flows.clear();
   for (Bucket& bucket : strategy.buckets) {
@@ -45,7 +45,7 @@ void leave_out_flows(Strategy& strategy) {
   }
 }
 
-/// Cuts where blocks end: moves keep blocks whole.
+/// Moves cuts to where blocks end, as moves keep blocks whole.
 void cut_between_blocks(const BlockGraph& blocks, Strategy& strategy) {
   const std::vector<int> stages = stage_of_blocks(blocks, strategy);
   for (std::size_t b = 0; b < stages.size(); ++b) {
@@ -58,7 +58,7 @@ void cut_between_blocks(const BlockGraph& blocks, Strategy& strategy) {
   }
 }
 
-/// Strategies near one another, each once and valid.
+/// Collects strategies near one another, each once and only valid ones.
 class Starts {
  public:
   explicit Starts(const Problem& problem) : problem_(problem), moves_(problem) {}
@@ -70,35 +70,35 @@ class Starts {
     if (valid.ok()) found_.push_back(strategy);
   }
 
-  /// With the shares of each stage by speed.
+  /// Adds the strategy with the shares of each stage by speed.
   void add_balanced(Strategy strategy) {
     for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
-      if (auto changed = moved(strategy, MoveKind::kRebalance, stage, 0)) strategy = *changed;
+      const SetShares by_speed{stage, ShareRule::kBySpeed};
+      if (auto changed = moves_.apply(strategy, strategy, by_speed)) strategy = *changed;
     }
     add(strategy);
   }
 
-  /// With all cuts anew: stages where they are, rotated either way, reversed.
+  /// Adds the strategy with all cuts anew: with stages where they are, rotated either way, and
+  /// reversed.
   void add_recut(const Strategy& strategy) {
     if (strategy.stages.size() < 2) return;
-    for (int order = 0; order < 4; ++order) {
-      if (const auto changed = moved(strategy, MoveKind::kRecut, order, 0)) add(*changed);
+    for (const GroupOrder order : {GroupOrder::kKept, GroupOrder::kRotatedLeft,
+                                   GroupOrder::kRotatedRight, GroupOrder::kReversed}) {
+      const Recut anew{order, CutRule::kBySpeed};
+      if (const auto changed = moves_.apply(strategy, strategy, anew)) add(*changed);
     }
   }
 
   std::vector<Strategy> take() { return std::move(found_); }
 
  private:
-  std::optional<Strategy> moved(const Strategy& strategy, MoveKind kind, int a, int b) {
-    return moves_.apply(strategy, strategy, {static_cast<int>(kind), a, b, 0, 0});
-  }
-
   const Problem& problem_;
   StrategyMoves moves_;
   std::vector<Strategy> found_;
 };
 
-/// The running plan's step on the problem's hardware; infinite: it cannot run there.
+/// Returns the running plan's step on the problem's hardware; infinite if it cannot run there.
 Result<double> running_seconds(const Problem& problem, Plan running) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   if (leave_out_missing(problem.cluster, running)) return kNever;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// replan: a better plan for hardware that changed, from the plan that runs.
+// replan: finds a better plan for hardware that changed, starting from the plan that runs.
 #pragma once
 
 #include "planner/choose_flows.h"
-#include "planner/problem.h"
+#include "planner/problem/problem.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -20,27 +20,27 @@ struct ReplanOptions {
   double least_gain = 0.03;  ///< part of the running plan's step that a better one must save
   std::int64_t budget = 0;   ///< evaluations of the search; 0: a quarter of `default_budget`
   AllReduceChoice all_reduce = AllReduceChoice::kAuto;
-  const std::atomic<bool>* interrupted = nullptr;  ///< true: ends soon, with no plan
+  const std::atomic<bool>* interrupted = nullptr;  ///< true: it ends soon, with no plan
 };
 
 struct Replanned {
   Evaluated best;
-  /// A step of the running plan on the problem's hardware; infinite where it cannot run there,
+  /// The step of the running plan on the problem's hardware; infinite if it cannot run there,
   /// because devices are gone or memory does not suffice.
   double running_step_seconds = 0;
 };
 
-/// Strategies near the running plan for the problem's hardware: as it is; with shares by the
-/// devices' speed now; also with its stages cut anew, where they are, rotated and reversed. Devices
-/// that the cluster has no more are left out of it; none where a stage has none left.
-/// Cost: that of a few moves (strategy_moves.h).
+/// Returns strategies near the running plan for the problem's hardware: the plan as it is; with
+/// shares by the devices' speed now; with its stages cut anew, where they are, rotated and
+/// reversed. Devices that the cluster no longer has are left out. Returns none if a stage has no
+/// device left. Cost: a few moves (planner/refine/moves.h).
 std::vector<Strategy> warm_starts(const Problem& problem, const Plan& running);
 
-/// The best plan found on the problem's hardware: the search begins from `warm_starts` and from the
-/// best seeds, as that of `plan_problem` does. Nothing where it saves less than `least_gain`. Same
-/// problem, plan and seed: same plan. Needs: `running` is for the problem's graph and training.
-/// To have a plan for exactly the devices of the cluster, some of them idle perhaps, set
-/// ProblemOptions::ranks.
+/// Returns the best plan found on the problem's hardware. The search begins from `warm_starts` and
+/// from the best seeds, as that of `plan_problem` does. Returns nothing if the plan saves less than
+/// `least_gain`. Same problem, plan and seed: same plan. Needs: `running` is for the problem's
+/// graph and training. To plan for exactly the devices of the cluster, perhaps with some of them
+/// idle, set ProblemOptions::ranks.
 Result<std::optional<Replanned>> replan(const Problem& problem, const Plan& running,
                                         const ReplanOptions& options);
 

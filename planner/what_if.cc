@@ -2,23 +2,28 @@
 #include "planner/what_if.h"
 
 #include "codegen/lower.h"
-#include "ir/at.h"
-#include "ir/units.h"
-#include "planner/evaluate.h"
-#include "planner/group_gradients.h"
-#include "planner/shares.h"
+#include "ir/base/at.h"
+#include "ir/base/units.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/refine/moves.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-/// Of stages, and of buckets alone, no more are changed one by one.
+/// The most stages, and the most single buckets, that are changed one by one.
 constexpr std::size_t kMostTried = 16;
 /// Devices whose times differ by less than this part are equally slow.
 constexpr double kAsSlow = 0.02;
@@ -26,7 +31,7 @@ constexpr double kAsSlow = 0.02;
 class PlanChanges {
  public:
   PlanChanges(const Problem& problem, const Strategy& strategy, double step_seconds)
-      : problem_(problem), now_(strategy), step_(step_seconds) {
+      : problem_(problem), now_(strategy), step_(step_seconds), moves_(problem) {
     const auto stages = static_cast<int>(strategy.stages.size());
     for (std::vector<OpId>& ops : ops_of_stages(strategy.stage_of, stages)) {
       timers_.emplace_back(problem, std::move(ops));
@@ -46,6 +51,26 @@ class PlanChanges {
   }
 
  private:
+  /// Returns the plan's strategy after `moves`, or nothing if one of them is impossible. Its
+  /// buckets stay, so that only the moves change something.
+  std::optional<Strategy> after(const std::vector<StrategyMove>& moves) {
+    Strategy strategy = now_;
+    for (const StrategyMove& move : moves) {
+      std::optional<Strategy> changed = moves_.apply(strategy, strategy, move);
+      if (!changed) return changed;
+      strategy = std::move(*changed);
+      if (strategy.buckets.empty()) strategy.buckets = now_.buckets;
+    }
+    return strategy;
+  }
+
+  /// Makes the moves, if they are possible, and simulates.
+  Status attempt(std::string_view family, const std::vector<StrategyMove>& moves,
+                 std::string change) {
+    std::optional<Strategy> strategy = after(moves);
+    return strategy ? attempt(family, std::move(*strategy), std::move(change)) : Status();
+  }
+
   /// Simulates a strategy and keeps it if it is the best of its family so far.
   Status attempt(std::string_view family, Strategy strategy, std::string change) {
     fit_flows(strategy);
@@ -93,31 +118,11 @@ class PlanChanges {
     }
     counts.erase(now_.micro_batches);
     for (const std::int64_t count : counts) {
-      Strategy strategy = now_;
-      strategy.micro_batches = count;
-      for (StageSpec& spec : strategy.stages) scale_shares(spec, problem_.training.batch / count);
       AGPCS_RETURN_IF_ERROR(attempt(
-          "micro-batches", strategy,
+          "micro-batches", {SetMicroBatches{count, true}},
           fmt::format("{} instead of {}", plural(count, "micro-batch", "es"), now_.micro_batches)));
     }
     return {};
-  }
-
-  /// The same proportions for `samples` samples; devices left without one go.
-  static void scale_shares(StageSpec& spec, std::int64_t samples) {
-    take_shares(spec, largest_remainder(
-                          samples, std::vector<double>(spec.shares.begin(), spec.shares.end())));
-  }
-
-  static void take_shares(StageSpec& spec, const std::vector<std::int64_t>& shares) {
-    StageSpec taken;
-    taken.recompute = spec.recompute;
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      if (shares[i] == 0) continue;
-      taken.devices.push_back(spec.devices[i]);
-      taken.shares.push_back(shares[i]);
-    }
-    spec = std::move(taken);
   }
 
   Status change_buckets() {
@@ -158,23 +163,25 @@ class PlanChanges {
       const AllReduce present = now_.buckets[reduced[i]].algorithm;
       for (const AllReduce algorithm : kAllReduces) {
         if (algorithm == present) continue;
-        Strategy strategy = now_;
-        strategy.buckets[reduced[i]].algorithm = algorithm;
+        const auto bucket = static_cast<int>(reduced[i]);
         AGPCS_RETURN_IF_ERROR(
-            attempt("all-reduce", strategy,
+            attempt("all-reduce", {SetAlgorithm{now_.buckets[reduced[i]].stage, bucket, algorithm}},
                     fmt::format("bucket b{} reduced by {} instead of {}", reduced[i],
                                 name_of(algorithm), name_of(present))));
       }
     }
     for (const AllReduce algorithm : kAllReduces) {
-      Strategy strategy = now_;
       int changed = 0;
+      std::set<int> stages;
       for (const std::size_t b : reduced) {
-        changed += strategy.buckets[b].algorithm == algorithm ? 0 : 1;
-        strategy.buckets[b].algorithm = algorithm;
+        changed += now_.buckets[b].algorithm == algorithm ? 0 : 1;
+        stages.insert(now_.buckets[b].stage);
       }
       if (changed < 2) continue;
-      AGPCS_RETURN_IF_ERROR(attempt("all-reduce", strategy,
+      std::vector<StrategyMove> moves;
+      for (const int stage : stages)
+        moves.emplace_back(SetAlgorithm{stage, kAllBuckets, algorithm});
+      AGPCS_RETURN_IF_ERROR(attempt("all-reduce", moves,
                                     fmt::format("all buckets reduced by {}", name_of(algorithm))));
     }
     return {};
@@ -186,7 +193,8 @@ class PlanChanges {
                                       spec.shares[replica]);
   }
 
-  /// The replicas of a stage that compute longest, all that are about as slow as the slowest.
+  /// Returns the replicas of a stage that compute longest: all that are about as slow as the
+  /// slowest.
   std::vector<std::size_t> slowest(int stage) {
     const std::size_t count = now_.stages[at(stage)].devices.size();
     double most = 0;
@@ -212,47 +220,60 @@ class PlanChanges {
         for (const std::size_t i : slow) weights[i] *= 1 - part;
         AGPCS_RETURN_IF_ERROR(attempt_shares(stage, slow, weights));
       }
-      StageSpec balanced =
-          balanced_stage(problem_, timers_[at(stage)], spec.devices, micro_batch());
-      if (balanced.shares == spec.shares || balanced.devices != spec.devices) continue;
-      AGPCS_RETURN_IF_ERROR(
-          attempt_stage("shares", stage, balanced, "shares in proportion to the devices' speed"));
+      const SetShares by_speed{stage, ShareRule::kBySpeed};
+      const std::optional<Strategy> balanced = after({by_speed});
+      if (!balanced || balanced->stages[at(stage)].devices != spec.devices) continue;
+      AGPCS_RETURN_IF_ERROR(attempt(
+          "shares", *balanced, in_stage(stage) + "shares in proportion to the devices' speed"));
     }
     return {};
   }
 
-  /// Fewer samples for the slow ones.
+  /// Gives the slow devices fewer samples.
   Status attempt_shares(int stage, const std::vector<std::size_t>& slow,
                         const std::vector<double>& weights) {
-    StageSpec spec = now_.stages[at(stage)];
+    const StageSpec& spec = now_.stages[at(stage)];
     const std::vector<std::int64_t> shares = largest_remainder(micro_batch(), weights);
-    if (shares == spec.shares) return {};
     std::int64_t moved = 0;
     for (const std::size_t i : slow) moved += spec.shares[i] - shares[i];
-    take_shares(spec, shares);
     if (moved <= 0) return {};
     const std::string others =
         slow.size() == 1 ? "" : fmt::format(" and {} more as slow", slow.size() - 1);
-    return attempt_stage("shares", stage, spec,
-                         fmt::format("{} of each micro-batch moved away from {}{}",
-                                     plural(moved, "sample"), device(stage, slow.front()), others));
+    return attempt("shares", moves_to(stage, shares),
+                   fmt::format("{}{} of each micro-batch moved away from {}{}", in_stage(stage),
+                               plural(moved, "sample"), device(stage, slow.front()), others));
   }
 
-  Status attempt_stage(std::string_view family, int stage, const StageSpec& spec,
-                       const std::string& change) {
-    Strategy strategy = now_;
-    const bool recompute = strategy.stages[at(stage)].recompute;
-    strategy.stages[at(stage)] = spec;
-    strategy.stages[at(stage)].recompute = recompute;
-    const std::string where = now_.stages.size() == 1 ? "" : fmt::format("s{}: ", stage);
-    return attempt(family, strategy, where + change);
+  /// Returns the moves that make the shares of a stage `shares`.
+  std::vector<StrategyMove> moves_to(int stage, const std::vector<std::int64_t>& shares) const {
+    const StageSpec& spec = now_.stages[at(stage)];
+    std::vector<std::int64_t> gains;
+    for (std::size_t i = 0; i < shares.size(); ++i) gains.push_back(shares[i] - spec.shares[i]);
+    std::vector<StrategyMove> moves;
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < gains.size(); ++from) {
+      while (gains[from] < 0) {
+        while (gains[to] <= 0) ++to;
+        const std::int64_t samples = std::min(-gains[from], gains[to]);
+        moves.emplace_back(MoveSamples{stage, spec.devices[from], spec.devices[to], samples});
+        gains[from] += samples;
+        gains[to] -= samples;
+      }
+    }
+    return moves;
+  }
+
+  /// Returns "s1: ", or nothing if there is one stage.
+  std::string in_stage(int stage) const {
+    return now_.stages.size() == 1 ? "" : fmt::format("s{}: ", stage);
   }
 
   Status leave_out_devices() {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       const StageSpec& spec = now_.stages[at(stage)];
       if (spec.devices.size() < 2) continue;
-      // The least speed, not the longest time: shares may make up for it.
+      // The slowest is the device of least speed, not of longest time, as shares may make up for
+      // it.
       std::size_t slow = 0;
       const auto speed = [&](std::size_t i) {
         return static_cast<double>(spec.shares[i]) / seconds(stage, i);
@@ -260,41 +281,33 @@ class PlanChanges {
       for (std::size_t i = 1; i < spec.devices.size(); ++i) {
         if (speed(i) < speed(slow)) slow = i;
       }
-      const Device& one = problem_.cluster.devices[at(spec.devices[slow])];
-      AGPCS_RETURN_IF_ERROR(attempt_without(stage, device(stage, slow), [&](const Device& d) {
-        return d.host == one.host && d.index == one.index;
-      }));
-      AGPCS_RETURN_IF_ERROR(attempt_without(stage,
-                                            "host " + problem_.cluster.hosts[at(one.host)].name,
-                                            [&](const Device& d) { return d.host == one.host; }));
-      AGPCS_RETURN_IF_ERROR(attempt_without(stage,
-                                            "kind " + problem_.cluster.kinds[at(one.kind)].name,
-                                            [&](const Device& d) { return d.kind == one.kind; }));
+      const DeviceId one = spec.devices[slow];
+      const Device& of = problem_.cluster.devices[at(one)];
+      const std::string host = problem_.cluster.hosts[at(of.host)].name;
+      const std::string kind = problem_.cluster.kinds[at(of.kind)].name;
+      AGPCS_RETURN_IF_ERROR(leave_out(stage, {one, DeviceUnit::kAlone}, device(stage, slow)));
+      AGPCS_RETURN_IF_ERROR(leave_out(stage, {one, DeviceUnit::kHost}, "host " + host));
+      AGPCS_RETURN_IF_ERROR(leave_out(stage, {one, DeviceUnit::kKind}, "kind " + kind));
     }
     return {};
   }
 
-  template <typename Left>
-  Status attempt_without(int stage, const std::string& name, Left left_out) {
-    std::vector<DeviceId> rest;
-    for (const DeviceId device : now_.stages[at(stage)].devices) {
-      if (!left_out(problem_.cluster.devices[at(device)])) rest.push_back(device);
-    }
-    if (rest.empty() || static_cast<std::int64_t>(rest.size()) > micro_batch()) return {};
-    const StageSpec spec = balanced_stage(problem_, timers_[at(stage)], rest, micro_batch());
-    if (spec.devices != rest) return {};  // it leaves out more than asked for
-    const std::size_t gone = now_.stages[at(stage)].devices.size() - rest.size();
-    const std::string devices = gone == 1 ? "" : fmt::format(" ({} devices)", gone);
-    return attempt_stage("devices", stage, spec, fmt::format("without {}{}", name, devices));
+  Status leave_out(int stage, const MoveDevices& move, const std::string& name) {
+    const std::vector<DeviceId>& devices = now_.stages[at(stage)].devices;
+    const std::size_t gone = moving_devices(problem_.cluster, devices, move).size();
+    const std::optional<Strategy> changed = after({move});
+    if (!changed) return {};
+    const bool more = changed->stages[at(stage)].devices.size() + gone < devices.size();
+    if (more) return {};  // devices would be left out for which nobody asked
+    const std::string text = gone == 1 ? "" : fmt::format(" ({} devices)", gone);
+    return attempt("devices", *changed, fmt::format("{}without {}{}", in_stage(stage), name, text));
   }
 
   Status change_recompute() {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
-      StageSpec spec = now_.stages[at(stage)];
-      Strategy strategy = now_;
-      strategy.stages[at(stage)].recompute = !spec.recompute;
+      const StageSpec& spec = now_.stages[at(stage)];
       AGPCS_RETURN_IF_ERROR(
-          attempt("recompute", strategy,
+          attempt("recompute", {SetRecompute{stage, !spec.recompute}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
     }
@@ -303,16 +316,16 @@ class PlanChanges {
 
   Status change_schedule() {
     if (now_.stages.size() < 2 && now_.micro_batches < 2) return {};
-    Strategy strategy = now_;
-    strategy.schedule = now_.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
-    return attempt("schedule", strategy,
-                   fmt::format("schedule {} instead of {}", name_of(strategy.schedule),
-                               name_of(now_.schedule)));
+    const Schedule other = now_.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
+    return attempt(
+        "schedule", {SetSchedule{other}},
+        fmt::format("schedule {} instead of {}", name_of(other), name_of(now_.schedule)));
   }
 
   const Problem& problem_;
   const Strategy& now_;
   double step_;
+  StrategyMoves moves_;
   std::vector<StageTimer> timers_;  // by stage
   WhatIfs found_;
 };

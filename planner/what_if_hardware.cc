@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/drifted_cluster.h"
-#include "ir/at.h"
+#include "cost_model/explain/drifted_cluster.h"
+#include "ir/base/at.h"
 #include "planner/what_if.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kFaster = 1.1;
 constexpr double kTwice = 2;
-/// Gains that differ by less are alike.
+/// Gains that differ by less than this are alike.
 constexpr double kNoBetter = 1e-3;
 
 void launch_for_free(Cluster& cluster) {
@@ -86,10 +86,10 @@ class HardwareChanges {
     return {};
   }
 
-  /// Links by what they belong to, as far as the plan uses any of them.
+  /// Returns links by what they belong to, as far as the plan uses any of them.
   std::map<std::string, std::vector<LinkId>> used_groups() const {
     const Cluster& cluster = problem_.cluster;
-    std::map<LinkId, std::string> owner;  // of ports
+    std::map<LinkId, std::string> owner;  // owners of ports
     for (const Device& device : cluster.devices) {
       const std::string name = "interconnect of " + cluster.hosts[at(device.host)].name;
       owner[device.out] = owner[device.in] = name;
@@ -106,7 +106,7 @@ class HardwareChanges {
     return groups;
   }
 
-  /// "NIC of a" for "a nic out", "cable a -> b" and back for "a -> b".
+  /// Returns "NIC of a" for "a nic out", "cable a -> b" for "a -> b" and for the way back.
   std::string name_of_group(LinkId link) const {
     const std::string& name = problem_.cluster.links[at(link)].name;
     for (const char* end : {" nic out", " nic in"}) {
@@ -137,7 +137,7 @@ class HardwareChanges {
     return {};
   }
 
-  /// All of a sort twice as fast is no news where one of them alone does as well.
+  /// Drops the last change, all of a sort twice as fast, if one of them alone gains as much.
   void drop_last_if_no_better_than(const std::vector<std::string>& families) {
     const double gain = found_.changes.back().gain;
     for (const WhatIf& change : found_.changes) {

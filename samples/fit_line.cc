@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replays a plan with an executor of our own: fits y = slope * x + offset, every rank a thread.
-// The plan says which samples a rank takes and when gradients are summed; the executor says what a
-// forward and a backward pass are.
+// Replays a plan with an executor of our own: it fits y = slope * x + offset, and every rank is a
+// thread. The plan says which samples a rank takes and when gradients are summed; the executor says
+// what a forward and a backward pass compute.
 #include <agpcs/executor.h>
 #include <agpcs/loopback.h>
 #include <agpcs/plan.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-/// Computes a plan of one stage with one bucket: the gradients of slope and offset.
+/// Computes plans with one stage and one bucket: the gradients of slope and offset.
 class LineExecutor : public agpcs::Executor {
  public:
   agpcs::Status prepare(const agpcs::Plan& plan, int rank) override {

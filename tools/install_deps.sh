@@ -1,25 +1,46 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what AGPCS builds with, from Debian's packages. Says so in one line when everything is there already.
+# Installs what AGPCS builds with: Debian's packages and, beside them, ONNX's library, which it builds once (tools/onnx).
+# Says so in two lines when everything is there already. Nothing else in AGPCS downloads.
 # CUDA and NCCL are optional and not installed here: the build uses them where it finds them.
+#
+#   tools/install_deps.sh [--tests]     --tests: also what the tests, the benchmarks and the Python package need
 set -euo pipefail
 
 packages=(
-  cmake ninja-build ccache g++ clang-format
-  libfmt-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev
-  libonnx-dev libprotobuf-dev protobuf-compiler libonnx-testdata
+  cmake ninja-build ccache g++
+  libfmt-dev libxxhash-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev nlohmann-json3-dev
+  libprotobuf-dev protobuf-compiler python3 python3-venv  # what ONNX is built with
   libtorch-dev libgloo-dev
   libopenblas0-openmp  # what LibTorch multiplies by; without it that is the reference BLAS, 25 times as slow
+)
+packages_of_tests=(
+  clang-format
   libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
-  python3 python3-torch python3-onnx python3-numpy
+  python3-torch python3-onnx python3-numpy python3-jsonschema
   python3-dev pybind11-dev  # the Python package
   clang libclang-rt-14-dev  # libFuzzer: tests/fuzz
-  openmpi-bin  # tests/faults/launchers.py
+  openmpi-bin  # tests/system/faults/launchers.py
+  locales      # tests/system/locale makes one with decimal commas
 )
+onnx=(install)
+case "${1-}" in
+  "") ;;
+  --tests)
+    onnx+=(--tests)
+    packages+=("${packages_of_tests[@]}")
+    ;;
+  *)
+    echo "install_deps.sh: error: unknown option '$1'" >&2
+    echo "  hint: tools/install_deps.sh [--tests]" >&2
+    exit 2
+    ;;
+esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install_deps.sh: error: this is not a Debian system; install these packages' equivalents yourself:" >&2
   printf '  %s\n' "${packages[@]}" >&2
+  echo "  then build ONNX: tools/onnx/onnx.sh ${onnx[*]}" >&2
   exit 1
 fi
 
@@ -30,17 +51,18 @@ for package in "${packages[@]}"; do
 done
 if [ ${#missing[@]} -eq 0 ]; then
   echo "install_deps.sh: all ${#packages[@]} packages are installed"
-  exit 0
+else
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "install_deps.sh: error: run as root, or install sudo; missing: ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "install_deps.sh: installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 fi
 
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-  if ! command -v sudo >/dev/null; then
-    echo "install_deps.sh: error: run as root, or install sudo; missing: ${missing[*]}" >&2
-    exit 1
-  fi
-  as_root=(sudo)
-fi
-echo "install_deps.sh: installing ${missing[*]}"
-"${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+"$(dirname "$0")/onnx/onnx.sh" "${onnx[@]}"

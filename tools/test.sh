@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/install_deps.sh
+tools/install_deps.sh --tests
 
 # One compilation may take a gigabyte (the build itself bounds those that take more).
 jobs=$(nproc)
@@ -16,7 +16,7 @@ memory_gib=$(awk '/^MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
 
 # Objects that both presets have are compiled alike, and once, where there is ccache.
 for preset in runtime-only release; do
-  cmake --preset "$preset" "$@"
+  cmake --preset "$preset" -DAGPCS_BUILD_TESTS=ON "$@"
   cmake --build --preset "$preset" --parallel "$jobs"
 done
 

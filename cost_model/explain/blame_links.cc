@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/blame_links.h"
+#include "cost_model/explain/blame_links.h"
 
-#include "ir/at.h"
-#include "ir/median.h"
+#include "ir/base/at.h"
+#include "ir/base/median.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,15 +15,16 @@
 namespace agpcs {
 namespace {
 
-/// How figures of links make that of a route.
+/// The rule that combines the figures of links to the figure of their route.
 enum class Along { kSlowest, kSum };
 
 struct Route {
   std::vector<LinkId> links;
-  double wanted = 0;  ///< what was measured, in the model's terms
+  double wanted = 0;  ///< what was measured, in the unit of the links' figures
 };
 
-/// "x nic" of "x nic out"; "a -> b" of "b -> a", ends in order; else the name.
+/// Returns what a link's name has in common with links that change together: "x nic" for "x nic
+/// out"; "a -> b" for "b -> a" (ends sorted); otherwise the name.
 std::string owner_of(const Link& link) {
   const std::string& name = link.name;
   for (const std::string_view end : {" out", " in"}) {
@@ -36,7 +37,7 @@ std::string owner_of(const Link& link) {
   return a + " -> " + b;
 }
 
-/// What may have changed: links that would change together.
+/// Returns the sets of links that may change together.
 std::vector<std::vector<LinkId>> resources_of(const Cluster& cluster) {
   std::map<std::string, std::vector<LinkId>> by_owner;
   std::vector<std::vector<LinkId>> resources;
@@ -60,7 +61,7 @@ std::vector<std::vector<LinkId>> resources_of(const Cluster& cluster) {
 
 bool alike(double a, double b, double same) { return a <= same * b && b <= same * a; }
 
-/// Finds new figures of links that give routes what was measured.
+/// Finds new figures of links that give routes the values measured.
 class Explanation {
  public:
   Explanation(std::vector<double> figures, std::vector<Route> routes, Along along, double same)
@@ -74,7 +75,7 @@ class Explanation {
 
   std::vector<double> find(const std::vector<std::vector<LinkId>>& resources) {
     if (along_ == Along::kSlowest) speed_up();
-    // Every change explains a route more than before, so this ends.
+    // A change is meant to explain at least one more route, so as many as routes are enough.
     for (std::size_t i = 0; i < routes_.size(); ++i) {
       Change best;
       for (const std::vector<LinkId>& links : resources) try_resource(links, best);
@@ -89,11 +90,12 @@ class Explanation {
     const std::vector<LinkId>* links = nullptr;
     double factor = 1;
     int score = 0;
-    /// How large it is: of the logarithm, so that halves and doubles are equal.
+    /// Returns the size of the change on a logarithmic scale, so that halving and doubling are
+    /// equal.
     double size() const { return std::abs(std::log(factor)); }
   };
 
-  /// What route takes, with `links` (ascending) `factor` times slower.
+  /// Returns what the route takes when `links` (ascending) are `factor` times slower.
   double taken(const Route& route, const std::vector<LinkId>& links, double factor) const {
     double sum = 0, most = 0;
     for (const LinkId link : route.links) {
@@ -105,7 +107,7 @@ class Explanation {
     return along_ == Along::kSum ? sum : most;
   }
 
-  /// The factor of `links` with which the route takes what is wanted; 0: none.
+  /// Returns the factor of `links` with which the route takes what was measured; 0: no factor does.
   double factor_for(const Route& route, const std::vector<LinkId>& links) const {
     double own = 0, others = 0;
     for (const LinkId link : route.links) {
@@ -145,7 +147,7 @@ class Explanation {
   void try_change(const std::vector<LinkId>& links, double factor,
                   const std::vector<std::size_t>& crossing, Change& best) const {
     Change change{&links, factor, 0};
-    std::vector<double> factors;  // of the routes that it explains
+    std::vector<double> factors;  // one for each route that the change explains
     for (const std::size_t r : crossing) {
       const Route& route = routes_[r];
       const bool before = alike(taken(route, {}, 1), route.wanted, same_);
@@ -174,7 +176,8 @@ class Explanation {
   std::vector<std::vector<std::size_t>> routes_of_;  // by link
 };
 
-/// New figures of links over `figures`; `factor(route)`: what was measured of it.
+/// Returns the new figures of links, starting from `figures`. `factor(route)` is what was measured
+/// of the route, as a multiple.
 template <typename Factor>
 std::vector<double> explained(const Cluster& cluster, const std::vector<RouteDrift>& drifts,
                               const std::vector<double>& figures, Along along, double same,

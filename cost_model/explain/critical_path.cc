@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/critical_path.h"
+#include "cost_model/explain/critical_path.h"
 
-#include "cost_model/link_model.h"
-#include "ir/at.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <map>
@@ -13,7 +13,7 @@
 namespace agpcs {
 namespace {
 
-/// Walks from the step's end to its start.
+/// Walks along the path from the step's end to its start.
 class PathFinder {
  public:
   explicit PathFinder(const StepWaits& waits) : waits_(waits) {
@@ -29,7 +29,7 @@ class PathFinder {
   }
 
  private:
-  /// The last instruction of those of the lowest rank that end with the step.
+  /// Returns the instruction that ends with the step: of the lowest rank, the last one.
   int last_event() const {
     int last = 0;
     for (int i = 0; i < waits_.event_count(); ++i) {
@@ -40,8 +40,8 @@ class PathFinder {
     return last;
   }
 
-  /// Adds `event`, on which the path is until `until`; returns the one before it (-1: none), and
-  /// sets `until` to when that one let go.
+  /// Adds `event`, on which the path is until `until`. Returns the event before it on the path (-1:
+  /// there is none), and sets `until` to the time when that event released this one.
   int add(int event, double& until) {
     const int holder = last_to_come(event);
     if (holder != event) {
@@ -62,7 +62,7 @@ class PathFinder {
     steps_.push_back({e.rank, e.instruction, e.start, e.end, since, until, reason});
   }
 
-  /// Who came last to the meeting that made `event` end when it did.
+  /// Returns the participant that came last to the meeting that determined the end of `event`.
   int last_to_come(int event) const {
     int last = event;
     double start = -1;
@@ -84,7 +84,7 @@ class PathFinder {
   std::vector<PathStep> steps_;
 };
 
-/// Sums the path by what it spends its time on.
+/// Sums the path's time by sort.
 class PathSorter {
  public:
   PathSorter(const Plan& plan, const StepModel& model, const Cluster& cluster)
@@ -117,19 +117,19 @@ class PathSorter {
   void add_communication(const PathStep& step, double seconds) {
     const InstructionId& id = step.instruction;
     const double latency = std::min(seconds, alone(step).latency);
-    // Rounding leaves differences in the last digits.
+    // Rounding leaves differences in the last digits, which are not sharing.
     const double more = seconds - alone(step).seconds;
     const double sharing = more > kSame * step.until ? more : 0;
     seconds_[{PathSort::kLatency, 0}] += latency;
     seconds_[{PathSort::kSharing, 0}] += sharing;
     const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
     const PathSort sort = transfer ? PathSort::kTransfer : PathSort::kReduce;
-    const bool report = id.opcode == Opcode::kReport;  // a few bytes
+    const bool report = id.opcode == Opcode::kReport;  // has only a few bytes
     seconds_[{report ? PathSort::kLatency : sort, report ? 0 : id.object}] +=
         std::max(0.0, seconds - latency - sharing);
   }
 
-  /// What an instruction that communicates takes with all links to itself.
+  /// The times of a communicating instruction that has all links to itself.
   struct Alone {
     double overhead = 0, latency = 0, seconds = 0;
   };
@@ -138,7 +138,7 @@ class PathSorter {
     return cluster_.kind_of(model_.ranks[at(rank)].device).message_overhead;
   }
 
-  /// Of its slowest exchange.
+  /// Returns the times of the instruction's slowest exchange.
   const Alone& alone(const PathStep& step) {
     const InstructionId& id = step.instruction;
     const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
@@ -191,7 +191,7 @@ class PathSorter {
   std::map<std::tuple<int, Opcode, int>, Alone> alone_;
 };
 
-/// From the step's end back: the latest time at which each instruction may end.
+/// Finds the latest time at which each instruction may end, from the step's end back.
 class SlackFinder {
  public:
   SlackFinder(const StepWaits& waits, double step)
@@ -221,13 +221,13 @@ class SlackFinder {
     }
     slack_[at(event)] = slack > kSame * step_ ? slack : 0;
     waits_.for_each_wait(event, [&](const Wait& wait) {
-      // Gradients come so long before the end of their backward pass.
+      // A bucket's gradients are ready this long before the end of their backward pass.
       const double before = waits_.event(wait.event).end - wait.time;
       latest_[at(wait.event)] = std::min(latest_[at(wait.event)], begin + before);
     });
   }
 
-  /// The earliest of what its participants allow; all of them are known by now.
+  /// Returns the earliest of the latest ends of the participants, which are all known by now.
   double latest_end(int meeting) {
     const auto [entry, added] = known_.try_emplace(meeting, step_);
     if (!added) return entry->second;
@@ -239,9 +239,9 @@ class SlackFinder {
 
   const StepWaits& waits_;
   double step_;
-  std::vector<double> latest_;  // by event: its latest end
+  std::vector<double> latest_;  // the latest end, by event
   std::vector<double> slack_;
-  std::map<int, double> known_;  // by meeting
+  std::map<int, double> known_;  // the latest end, by meeting
 };
 
 }  // namespace

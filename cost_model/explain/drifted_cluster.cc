@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/drifted_cluster.h"
+#include "cost_model/explain/drifted_cluster.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ void slow_down(PassFit& fit, double factor) {
   fit.per_byte *= factor;
 }
 
-/// A kind for devices that take `factor` times as long as those of `kind`.
+/// Adds a kind for devices that take `factor` times as long as those of `kind`.
 int add_slower_kind(Cluster& cluster, int kind, double factor) {
   cluster.kinds.push_back(DeviceKind(cluster.kinds[at(kind)]));
   DeviceKind& own = cluster.kinds.back();
@@ -36,7 +36,7 @@ int add_slower_kind(Cluster& cluster, int kind, double factor) {
   return static_cast<int>(cluster.kinds.size()) - 1;
 }
 
-/// Numbers of what is left, in order; -1: gone.
+/// Returns the new number of each item that is left, in order; -1 for those that are gone.
 std::vector<int> renumbered(std::size_t count, const std::set<int>& gone) {
   std::vector<int> numbers(count, -1);
   int next = 0;
@@ -46,7 +46,7 @@ std::vector<int> renumbered(std::size_t count, const std::set<int>& gone) {
   return numbers;
 }
 
-/// Takes hosts without devices out.
+/// Removes hosts that have no devices.
 void drop_empty_hosts(Cluster& cluster) {
   const std::size_t before = cluster.hosts.size();
   std::set<int> empty;

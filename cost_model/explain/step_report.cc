@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_report.h"
+#include "cost_model/explain/step_report.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
-#include "ir/memory.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "ir/strategy/memory.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ bool computes(const TimelineEvent& event) {
   return stream_of(event.instruction.opcode) == StreamKind::kCompute;
 }
 
-/// The part of the report for what held up a pass that was free to start only after `wait`.
+/// Returns the part of the report that counts the time during which `wait` held up a pass.
 double& reason_of(const StepWaits& waits, const Wait& wait, DeviceReport& report) {
   if (wait.event < 0) return report.other;
   switch (waits.event(wait.event).instruction.opcode) {
@@ -49,7 +49,7 @@ void add_times(const StepWaits& waits, int rank, double step, DeviceReport& repo
 void add_memory(const StepWaits& waits, int rank, const std::vector<MemoryStep>& steps,
                 DeviceReport& report) {
   auto step = steps.begin();
-  // Before its first pass as after the last one of the step before.
+  // Before the first pass, the memory is what the step before left after its last one.
   if (!steps.empty()) report.memory.push_back({0, steps.back().after});
   for (int i = waits.rank_begin(rank); i < waits.rank_end(rank); ++i) {
     const TimelineEvent& event = waits.event(i);
@@ -62,12 +62,12 @@ void add_memory(const StepWaits& waits, int rank, const std::vector<MemoryStep>&
   }
 }
 
-/// Adds up what crosses each link while something moves.
+/// Sums what crosses each link over time.
 class LinkLoads {
  public:
   explicit LinkLoads(std::size_t links) : changes_(links) {}
 
-  /// The bytes of `exchange` move evenly from the end of its latency to `end`.
+  /// Adds the bytes of `exchange`, which move evenly from the end of its latency to `end`.
   void add(const Exchange& exchange, double start, double end) {
     start += latency_of(exchange);
     if (start >= end) return;
@@ -91,7 +91,7 @@ class LinkLoads {
     int moving = 0;
     for (const LoadPoint& change : changes) {
       moving += change.rate > 0 ? 1 : -1;
-      rate = moving == 0 ? 0 : rate + change.rate;  // no rounding left over
+      rate = moving == 0 ? 0 : rate + change.rate;  // drops what rounding left over
       if (load.empty() || load.back().time != change.time) load.push_back({change.time, 0});
       load.back().rate = rate;
     }
@@ -99,7 +99,7 @@ class LinkLoads {
   }
 
  private:
-  std::vector<std::vector<LoadPoint>> changes_;  // by link: start or end of something, its rate
+  std::vector<std::vector<LoadPoint>> changes_;  // by link: starts and ends of exchanges
 };
 
 LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& model,

@@ -2,10 +2,10 @@
 // Step report: where a simulated step's time, bytes and memory go, by device and link.
 #pragma once
 
-#include "cost_model/simulator.h"
-#include "cost_model/step_waits.h"
-#include "ir/cluster.h"
-#include "ir/graph.h"
+#include "cost_model/explain/step_waits.h"
+#include "cost_model/step/simulator.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -22,16 +22,18 @@ struct MemoryPoint {
   std::int64_t bytes = 0;
 };
 
-/// What a device does in a step; computing and the reasons to be idle add up to the step.
+/// The time of a device in a step, in seconds. The parts (computing, reasons to be idle, finished)
+/// add up to the step.
 struct DeviceReport {
   double compute = 0;
   double activations = 0;  ///< idle: the next pass waits for activations to be received
-  double gradients = 0;    ///< for gradients of its outputs
-  double all_reduce = 0;   ///< the update waits for gradients to be summed
-  double sends = 0;        ///< a pass waits until something has been sent
-  double other = 0;        ///< nothing that the plan names
-  double finished = 0;     ///< all its computing is done
-  /// Ascending times; the largest is the peak of `peak_memory`. Begins as the step before ended.
+  double gradients = 0;    ///< idle: the next pass waits for gradients of the stage's outputs
+  double all_reduce = 0;   ///< idle: the update waits for gradients to be summed
+  double sends = 0;        ///< idle: a pass waits until a message has been sent
+  double other = 0;        ///< idle for a reason that the plan does not name
+  double finished = 0;     ///< idle: all its computing is done
+  /// Ascending times; the largest value is the peak of `peak_memory`. It begins with what the step
+  /// before left.
   std::vector<MemoryPoint> memory;
 };
 
@@ -44,7 +46,8 @@ struct LoadPoint {
 struct LinkReport {
   std::int64_t bytes = 0;
   double utilization = 0;  ///< mean over the step: bytes / (bandwidth x step)
-  /// Ascending times. What moves together counts with its mean rate, from the end of its latency.
+  /// Ascending times. Bytes that move together count with their mean rate, from the end of their
+  /// latency.
   std::vector<LoadPoint> load;
 };
 
@@ -57,10 +60,5 @@ struct StepAnalysis {
 Result<StepAnalysis> step_report(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                  const StepModel& model, const Estimate& estimate,
                                  const StepWaits& waits);
-
-/// `chrome_trace` with counters: the memory in use on each rank, and the load of each link that
-/// carries anything, in percent of its bandwidth.
-std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimate& estimate,
-                         const StepAnalysis& report);
 
 }  // namespace agpcs

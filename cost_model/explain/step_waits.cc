@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_waits.h"
+#include "cost_model/explain/step_waits.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@ std::uint64_t key_of(const InstructionId& id) {
          part(id.micro_batch);
 }
 
-/// The instruction of which both ends of a transfer, or all members of a report, are a part.
+/// Returns a key that both ends of a transfer share, and all members of a report.
 std::tuple<int, Opcode, int, int> group_of(int stage, const InstructionId& id) {
   const Opcode opcode = id.opcode == Opcode::kRecv           ? Opcode::kSend
                         : id.opcode == Opcode::kRecvGradient ? Opcode::kSendGradient
@@ -110,7 +110,7 @@ int StepWaits::find(int rank, InstructionId id) const {
   return rank_begin(rank) + found->second;
 }
 
-/// As if the pass was slowed evenly.
+/// Assumes that the pass was slowed evenly.
 double StepWaits::gradients_at(int backward, int bucket) const {
   const TimelineEvent& pass = event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
@@ -122,7 +122,7 @@ double StepWaits::gradients_at(int backward, int bucket) const {
 Wait StepWaits::last_wait(int event) const {
   Wait last;
   for_each_wait(event, [&](const Wait& wait) {
-    // The stream's comes first.
+    // The wait for the stream comes first, so it wins ties.
     if (last.event < 0 || wait.time > last.time + kSame * step_) last = wait;
   });
   return last;
@@ -167,7 +167,8 @@ void StepWaits::add_collective(InstructionId id, const std::vector<int>& ranks) 
   if (!events.empty()) add_meeting(std::move(events));
 }
 
-/// Instructions of the programs that are one, whatever the rank, and what waits for them.
+/// Instructions of several programs that run as one (the ends of transfers, the members of a
+/// report), and the nodes that wait for them.
 struct StepWaits::Node {
   std::vector<std::pair<int, int>> instructions;  // stage, index
   std::vector<int> next;
@@ -205,7 +206,7 @@ std::vector<std::vector<int>> StepWaits::in_order() const {
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
     if (nodes[at(i)].waits == 0) order.push_back(i);
   }
-  for (std::size_t i = 0; i < order.size(); ++i) {  // grows while it is walked
+  for (std::size_t i = 0; i < order.size(); ++i) {  // `order` grows while it is walked
     for (const int next : nodes[at(order[i])].next) {
       if (--nodes[at(next)].waits == 0) order.push_back(next);
     }

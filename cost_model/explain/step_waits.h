@@ -2,9 +2,9 @@
 // StepWaits: what every instruction of a simulated step waited for, and until when.
 #pragma once
 
-#include "cost_model/simulator.h"
-#include "cost_model/step_model.h"
-#include "ir/at.h"
+#include "cost_model/step/model.h"
+#include "cost_model/step/simulator.h"
+#include "ir/base/at.h"
 
 #include <agpcs/plan.h>
 
@@ -15,12 +15,12 @@
 
 namespace agpcs {
 
-/// Of the step: times that differ by less are one.
+/// Times that differ by less than this fraction of the step count as equal.
 inline constexpr double kSame = 1e-9;
 
-/// Why an instruction could not start before another one.
+/// The reason why an instruction could not start earlier.
 enum class WaitReason : std::uint8_t {
-  kStart,      ///< it waited for nothing: the step began
+  kStart,      ///< nothing: the step began
   kStream,     ///< its predecessor in its stream
   kAfter,      ///< an instruction of its `after`
   kGradients,  ///< the last gradient of a bucket, during a backward pass
@@ -29,32 +29,33 @@ enum class WaitReason : std::uint8_t {
 };
 std::string_view name_of(WaitReason reason);
 
-/// Something that an instruction waited for on its own rank.
+/// An instruction on the same rank that an instruction waited for.
 struct Wait {
-  int event = -1;  ///< of this one; -1: nothing
+  int event = -1;  ///< the instruction waited for; -1: it waited for nothing
   WaitReason reason = WaitReason::kStart;
-  double time = 0;  ///< when it was over, seconds
+  double time = 0;  ///< when the wait was over, seconds
 };
 
 /// A transfer between two ranks or a collective.
 struct WaitMeeting {
-  std::vector<int> events;  ///< that take part
-  double start = 0;         ///< when the last of them was there
-  double end = 0;           ///< of a transfer among several of one instruction: at the latest
+  std::vector<int> events;  ///< the events that take part
+  double start = 0;         ///< when the last of them was ready
+  double end = 0;  ///< for one of several transfers of an instruction: the latest possible end
 };
 
-/// Instructions are numbered by rank, then by their place in the program ("event"). Derived from
-/// the plan's programs and the times in the estimate's timeline alone, so it holds for any
-/// simulator that follows the execution model of agpcs/plan.h.
+/// The waits of a simulated step. An "event" is an instruction on a rank; events are numbered by
+/// rank, then by place in the program. The waits are derived from the plan's programs and the
+/// timeline's times alone, so they hold for any simulator that follows the execution model of
+/// agpcs/plan.h.
 class StepWaits {
  public:
-  /// Needs: the estimate of `plan` with its timeline, and the plan's model; all outlive this.
-  /// Cost: O(instructions x ranks of their stage).
+  /// Needs: the estimate of `plan` with its timeline, and the plan's model; all three outlive this
+  /// object. Cost: O(instructions x ranks of their stage).
   StepWaits(const Plan& plan, const StepModel& model, const Estimate& estimate);
 
   int event_count() const { return static_cast<int>(events_.size()); }
   const TimelineEvent& event(int event) const { return *events_[at(event)]; }
-  /// The event of an instruction of `rank`.
+  /// Returns the event of an instruction of `rank`.
   int find(int rank, InstructionId id) const;
   int rank_begin(int rank) const { return first_of_rank_[at(rank)]; }
   int rank_end(int rank) const { return first_of_rank_[at(rank) + 1]; }
@@ -70,17 +71,17 @@ class StepWaits {
       f(Wait{before, wait.reason, time});
     }
   }
-  /// The wait that was over last; ties (to a billionth of the step) go to the stream.
+  /// Returns the wait that was over last; ties (to a billionth of the step) go to the stream.
   Wait last_wait(int event) const;
-  /// When nothing on its own rank held `event` back any more.
+  /// Returns the time from which nothing on its own rank held `event` back.
   double arrival(int event) const { return arrivals_[at(event)]; }
 
   const std::vector<WaitMeeting>& meetings() const { return meetings_; }
-  /// The transfers or the collective of `event`, as indices into `meetings`.
+  /// Returns the transfers or the collective of `event`, as indices into `meetings`.
   const std::vector<int>& meetings_of(int event) const { return meetings_of_[at(event)]; }
 
-  /// All events in an order in which each comes after what it waits for. Events of one group are
-  /// one instruction on all ranks of its stage, and the other ends of such transfers.
+  /// Returns all events in an order in which each comes after what it waits for. A group is one
+  /// instruction on all ranks of its stage, together with the other ends of its transfers.
   std::vector<std::vector<int>> in_order() const;
 
  private:
@@ -110,7 +111,7 @@ class StepWaits {
   double step_ = 0;
   std::vector<Index> index_;                                  // by stage
   std::vector<std::vector<std::vector<ProgramWait>>> waits_;  // by stage, instruction
-  std::vector<int> first_of_rank_;                            // one more than ranks
+  std::vector<int> first_of_rank_;                            // one entry more than ranks
   std::vector<const TimelineEvent*> events_;
   std::vector<double> arrivals_;
   std::vector<WaitMeeting> meetings_;

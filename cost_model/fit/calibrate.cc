@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/calibrate.h"
+#include "cost_model/fit/calibrate.h"
 
-#include "cost_model/calibrate_parts.h"
-#include "cost_model/cost_table.h"
-#include "cost_model/robust_fit.h"
-#include "ir/check.h"
+#include "cost_model/fit/calibrate_parts.h"
+#include "cost_model/fit/robust_fit.h"
+#include "cost_model/step/cost_table.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ void FitLog::add(const std::string& file, std::string what,
   }
   std::sort(errors.begin(), errors.end());
   const std::size_t count = errors.size();
-  // To a millionth: beyond it, errors are the machine's arithmetic.
+  // Errors are rounded to a millionth; smaller differences come from the machine's arithmetic.
   const auto rounded = [](double error) { return std::round(error * 1e6) / 1e6; };
   report.median_error = rounded((errors[(count - 1) / 2] + errors[count / 2]) / 2);
   report.worst_error = rounded(errors.back());
@@ -40,16 +40,17 @@ void FitLog::add(const std::string& file, std::string what,
 
 namespace {
 
-/// Fewer sizes than coefficients say nothing of how time depends on size.
+/// Measurements of fewer sizes than coefficients do not show how time depends on size.
 constexpr std::size_t kFewestSizes = 3;
-/// A warning names that many fits at most.
+/// The most fits that a warning names.
 constexpr std::size_t kNamedFits = 6;
 
 enum class Pass : std::uint8_t { kForward, kBackward };
 
 std::string_view name_of(Pass pass) { return pass == Pass::kForward ? "forward" : "backward"; }
 
-/// An observation for every point of `pass` that took time and has work, of the classes wanted.
+/// Returns an observation for every point of `pass` that took time and has work, for the classes
+/// wanted.
 std::vector<Observation> observations_of(const DeviceProfile& device, Pass pass,
                                          const std::function<bool(OpClass)>& wanted) {
   std::vector<Observation> observations;
@@ -78,8 +79,8 @@ PassFit pass_fit(const RobustFit& fit, bool fitted) {
   return {fitted, fit.coefficients[0], fit.coefficients[1], fit.coefficients[2]};
 }
 
-/// Fits one pass of every class to a kind's measurements; of a class with too few by all classes
-/// that are bound alike, or else by all.
+/// Fits one pass of every class to a kind's measurements. A class with too few measurements takes
+/// the fit of all classes with the same bound, or else of all classes.
 class PassFits {
  public:
   PassFits(const DeviceProfile& device, Pass pass, const std::string& file, FitLog& log)
@@ -112,8 +113,8 @@ class PassFits {
   FitLog& log_;
 };
 
-/// What a step of `optimizer` takes by the fit of elementwise operators, which it is made of. Tells
-/// tensors from elements where measurements do not: those of one model.
+/// Returns what a step of `optimizer` takes by the fit of elementwise operators, which it consists
+/// of. It separates tensors from elements where measurements do not (those of one model).
 std::pair<double, double> update_by_elementwise(const DeviceProfile& device, const KindFit& kind,
                                                 const std::string& optimizer) {
   const PassFit& fit = kind.classes[static_cast<std::size_t>(OpClass::kElementwise)].forward;
@@ -195,7 +196,8 @@ Status calibrate_kind(const Cluster& cluster, DeviceKind& kind, FitLog& log) {
   return {};
 }
 
-/// One warning a file: the fits that count and do not explain their measurements, the worst first.
+/// Returns one warning for each file: the fits that count and do not explain their measurements,
+/// the worst first.
 std::string warnings_of(const FitLog& log) {
   std::map<std::string, std::vector<const FitReport*>> unexplained;
   for (std::size_t i = 0; i < log.reports.size(); ++i) {

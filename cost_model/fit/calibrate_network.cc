@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/calibrate_parts.h"
-#include "cost_model/link_model.h"
-#include "ir/check.h"
+#include "cost_model/fit/calibrate_parts.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -16,11 +16,11 @@
 namespace agpcs {
 namespace {
 
-/// Latencies below this are told from 0 by no clock: errors of theirs count as if they were it.
+/// No clock tells latencies below this from 0; their errors are relative to this value.
 constexpr double kLeastLatency = 1e-7;
-/// Bytes that make a message longer by less than this part are hidden by its latency.
+/// If bytes make a message longer by less than this fraction, its latency hides them.
 constexpr double kLeastGrowth = 1e-3;
-/// Bytes never take less than this part of what the links say.
+/// Bytes never take less than this fraction of what the links say.
 constexpr double kLeastStretch = 0.1;
 
 struct LinkFigures {
@@ -36,8 +36,8 @@ std::vector<Observation> observations_of(const MeasuredPath& path) {
   return observations;
 }
 
-/// One of the two coefficients from a third of the observations, sorted by value: the first one
-/// from the shortest, the second one from the longest, the other being known.
+/// Fits one of the two coefficients, with the other known, to a third of the observations sorted by
+/// value: the first coefficient to the shortest, the second to the longest.
 double fit_end(const std::vector<Observation>& sorted, std::size_t which, double other) {
   const auto third = static_cast<std::ptrdiff_t>((sorted.size() + 2) / 3);
   std::vector<Observation> end(which == 0 ? sorted.begin() : sorted.end() - third,
@@ -50,10 +50,10 @@ double fit_end(const std::vector<Observation>& sorted, std::size_t which, double
   return fit_robustly(end).coefficients.front();
 }
 
-/// What comes once a message and what comes by the byte, of observations in terms of both: the
-/// latter from the longest third, the former from the shortest. Real networks are no straight line
-/// in between (a few packets may pass a rate limit unhindered), and one fit to all would be wrong
-/// at both ends.
+/// Fits the part of the time that comes once a message and the part that grows with the bytes, of
+/// observations in terms of both: the second from the longest third, the first from the shortest
+/// third. Real networks are not a straight line in between (a rate limit may let a few packets pass
+/// unhindered), so one fit to all would be wrong at both ends.
 RobustFit fit_messages(std::vector<Observation> observations) {
   weigh_by_time(observations);
   RobustFit fit = fit_robustly(observations);
@@ -64,7 +64,7 @@ RobustFit fit_messages(std::vector<Observation> observations) {
   return fit;
 }
 
-/// Latency and bandwidth of a whole path.
+/// Fits latency and bandwidth of a whole path.
 Result<LinkFigures> fit_path(const MeasuredPath& path, const std::string& file) {
   const bool sizes = path.points.size() > 1 && path.points.front().bytes < path.points.back().bytes;
   const std::vector<double> line =
@@ -90,7 +90,7 @@ std::vector<std::string> link_names(const Profile& profile) {
   return names;
 }
 
-/// The links' latencies, by `names`, from those of whole paths.
+/// Returns the links' latencies, in the order of `names`, from those of whole paths.
 std::vector<double> link_latencies(const Profile& profile, const std::vector<LinkFigures>& paths,
                                    const std::vector<std::string>& names) {
   std::vector<Observation> observations;
@@ -108,7 +108,7 @@ std::vector<double> link_latencies(const Profile& profile, const std::vector<Lin
   return fit_robustly(observations).coefficients;
 }
 
-/// How well the links' figures explain the messages over each path.
+/// Reports how well the links' figures explain the messages over each path.
 void report_paths(const Profile& profile, const FiguresByName& figures, FitLog& log) {
   for (const MeasuredPath& path : profile.paths) {
     LinkFigures whole{0, std::numeric_limits<double>::infinity()};
@@ -143,8 +143,8 @@ Result<FiguresByName> link_figures(const Profile& profile, FitLog& log) {
   return figures;
 }
 
-/// All-reduces of `algorithm` over devices of the cluster, with the steps and the seconds of bytes
-/// that the links say.
+/// Returns the measured all-reduces of `algorithm` over devices of the cluster, with the steps and
+/// the seconds of bytes that follow from the links.
 std::vector<Observation> observations_of(const Cluster& cluster, const Profile& profile,
                                          AllReduce algorithm) {
   std::vector<Observation> observations;
@@ -217,7 +217,7 @@ Status calibrate_collectives(Cluster& cluster, FitLog& log) {
     fits[static_cast<std::size_t>(algorithm)] =
         CollectiveFit{fit.coefficients[0], kLeastStretch + fit.coefficients[1]};
   }
-  // An algorithm without measurements takes those of the first that has some.
+  // An algorithm without measurements takes the figures of the first that has some.
   const auto known =
       std::find_if(fits.begin(), fits.end(), [](const auto& fit) { return fit.has_value(); });
   if (known == fits.end()) return no_collectives(cluster, profile);

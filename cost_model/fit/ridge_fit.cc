@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/ridge_fit.h"
+#include "cost_model/fit/ridge_fit.h"
 
 #include <Eigen/Cholesky>
 

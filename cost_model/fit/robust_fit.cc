@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/robust_fit.h"
+#include "cost_model/fit/robust_fit.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
+#include "ir/base/significant_digits.h"
 
 #include <Eigen/QR>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 namespace agpcs {
 namespace {
@@ -21,11 +21,11 @@ constexpr int kAbsoluteRounds = 30;
 constexpr int kTukeyRounds = 50;
 constexpr double kTukey = 4.685;
 constexpr double kMedianOfNormal = 0.6745;  // median absolute deviation / standard deviation
-/// Errors of half a percent are no worse than none: no clock is that good.
+/// Errors below half a percent count as this: no clock is more accurate.
 constexpr double kLeastScale = 0.005;
 constexpr double kRankTolerance = 1e-10;
 
-/// min |a x - b| under x >= 0, of all such x (nearly) the shortest.
+/// Minimizes |a x - b| under x >= 0; of all minimal x, it returns (nearly) the shortest.
 class NonNegative {
  public:
   NonNegative(const MatrixXd& a, const VectorXd& b)
@@ -38,7 +38,7 @@ class NonNegative {
       x_[j] = std::max(0.0, x_[j]);
       is_free(j) = x_[j] > 0;
     }
-    // Every round lowers |a x - b|; the bound is for rounding errors.
+    // Every round lowers |a x - b|. The limit guards against rounding errors.
     for (Index round = 0; round < 10 + 3 * a_.cols(); ++round) {
       descend();
       if (!set_one_free()) break;
@@ -49,7 +49,7 @@ class NonNegative {
  private:
   char& is_free(Index j) { return free_[static_cast<std::size_t>(j)]; }
 
-  /// The unconstrained solution over the free columns, the shortest one; 0 for the others.
+  /// Returns the shortest unconstrained solution over the free columns; the other columns are 0.
   VectorXd least_squares() {
     std::vector<Index> columns;
     for (Index j = 0; j < a_.cols(); ++j) {
@@ -71,7 +71,7 @@ class NonNegative {
     return x;
   }
 
-  /// Goes to the least squares over the free columns, fixing those that would become negative.
+  /// Moves to the least squares over the free columns, and fixes those that would become negative.
   void descend() {
     for (;;) {
       const VectorXd target = least_squares();
@@ -95,7 +95,7 @@ class NonNegative {
     }
   }
 
-  /// The column along which |a x - b| falls most; false when there is none.
+  /// Frees the column along which |a x - b| falls most; returns false when no column lowers it.
   bool set_one_free() {
     const VectorXd slope = a_.transpose() * (b_ - a_ * x_);
     Index best = -1;
@@ -112,10 +112,11 @@ class NonNegative {
   const MatrixXd& a_;
   const VectorXd& b_;
   VectorXd x_;
-  std::vector<char> free_;  // by column; the others are 0
+  std::vector<char> free_;  // by column; columns that are not free are 0
 };
 
-/// The observations as rows of errors relative to their values, their columns of length one.
+/// The observations as rows of errors relative to their values; every column is scaled to length
+/// one.
 struct System {
   MatrixXd a;
   VectorXd b;
@@ -151,8 +152,8 @@ VectorXd solve(const System& system, const VectorXd& weights) {
   return NonNegative(a, b).solve();
 }
 
-/// Of the errors' spread: their median, less as many of the smallest as coefficients can bring to
-/// nothing.
+/// Returns the scale of the errors: their median, after leaving out as many of the smallest as
+/// coefficients can bring to 0.
 double scale_of(const VectorXd& errors, const VectorXd& x) {
   std::vector<double> sorted(errors.data(), errors.data() + errors.size());
   for (double& error : sorted) error = std::abs(error);
@@ -164,8 +165,8 @@ double scale_of(const VectorXd& errors, const VectorXd& x) {
   return std::max(median / kMedianOfNormal, kLeastScale);
 }
 
-/// Nine significant digits: what differs beyond is the machine's arithmetic.
-double rounded(double value) { return std::strtod(fmt::format("{:.9g}", value).c_str(), nullptr); }
+/// Rounds to nine significant digits; smaller differences come from the machine's arithmetic.
+double rounded(double value) { return to_significant(value, 9); }
 
 }  // namespace
 

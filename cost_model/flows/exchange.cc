@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_exchange.h"
+#include "cost_model/flows/exchange.h"
 
-#include "cost_model/flow_time.h"
-#include "ir/at.h"
+#include "cost_model/flows/time.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace agpcs {
 namespace {
 
-/// Equal times, reached by different sums.
-constexpr double kSameTime = 1e-9;
+/// Relative difference of equal times that different sums have reached.
+constexpr double kSoonerBy = 1e-9;
 
-/// Adds the messages of one phase's round to `flow`; moves `next` behind them.
+/// Adds the messages of one phase's round to `flow`, and moves `next` past them.
 void add_step(const FlowSchedule& schedule, const std::vector<Workload>& phase, bool gathers,
               std::int32_t round, std::size_t& next, PlanFlow& flow) {
   FlowStep step;
@@ -32,8 +32,8 @@ void add_step(const FlowSchedule& schedule, const std::vector<Workload>& phase, 
   if (!step.messages.empty()) flow.steps.push_back(std::move(step));
 }
 
-/// How often messages cross each link, and which devices they leave and reach, in one flow of a
-/// message's bytes. What all have in common goes into the bytes.
+/// Returns one flow that crosses each link as often as messages do, with the devices that messages
+/// leave and reach. The greatest common divisor of the counts multiplies the bytes instead.
 Flow crossings(const FlowSchedule& schedule, const std::vector<DeviceId>& devices,
                std::int64_t bytes) {
   std::vector<std::int64_t> count(schedule.routes.size());
@@ -56,7 +56,7 @@ Flow crossings(const FlowSchedule& schedule, const std::vector<DeviceId>& device
   return flow;
 }
 
-/// The ways in which ranks may go through rounds. Needs: `as_replayed`.
+/// Returns the ways in which ranks may go through rounds. Needs: `as_replayed`.
 std::vector<FlowOverheads> ways_of(const FlowSchedule& schedule) {
   std::vector<FlowOverheads> ways(2);
   ways.back().order = FlowOrder::kRounds;
@@ -100,7 +100,7 @@ std::vector<PlanFlow> plan_flows_of(const FlowSchedule& schedule) {
   return flows;
 }
 
-bool is_sooner(double seconds, double than) { return seconds < (1 - kSameTime) * than; }
+bool is_sooner(double seconds, double than) { return seconds < (1 - kSoonerBy) * than; }
 
 std::vector<TimedReplay> replay_seconds(std::span<const Link> links, const FlowSchedule& schedule,
                                         std::int64_t bytes) {
@@ -126,7 +126,7 @@ FlowSchedule as_replayed(FlowSchedule schedule) {
   const PlanFlow flow = plan_flow_of(schedule);
   const std::vector<int> rounds = rounds_of(flow);
   for (const bool gathers : {false, true}) {
-    std::size_t step = 0, left = 0;  // the next step, and messages of the one before
+    std::size_t step = 0, left = 0;  // the next step, and the messages left of the step before it
     for (Workload& workload : gathers ? schedule.all_gather : schedule.reduce_scatter) {
       while (left == 0) {
         if (flow.steps[step].gathers == gathers) left = flow.steps[step].messages.size();
@@ -187,8 +187,8 @@ Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& de
   const double seconds = schedule_seconds(cluster.links, schedule, bytes, overheads);
   const double of_bytes =
       static_cast<double>(all.bytes) / fair_rates(phase.flows, cluster.links).front();
-  // Messages of a byte take their latencies, one after the other where they wait for each other;
-  // with more bytes a part of that passes while others move.
+  // Messages of one byte take their latencies, one after the other where they wait for each other.
+  // With more bytes, a part of these latencies passes while other messages move.
   const double latency = schedule_seconds(cluster.links, schedule, 1, overheads);
   phase.latency = std::clamp(seconds - of_bytes, 0.0, latency);
   all.stretch = (seconds - phase.latency) / of_bytes;

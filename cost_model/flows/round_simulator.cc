@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/round_simulator.h"
+#include "cost_model/flows/round_simulator.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 namespace agpcs {
 namespace {
 
-/// Servers from the owner outward, each after the one that `route_of` joins it to; short where some
-/// are not joined.
+/// Returns the servers from the owner outward, each after the server that `route_of` joins it to.
+/// Servers that are not joined are missing.
 std::vector<int> order_from(const FlowForest& forest, const std::vector<std::int32_t>& route_of,
                             int owner, bool up) {
   std::vector<std::vector<int>> children(static_cast<std::size_t>(forest.servers));
@@ -100,7 +100,7 @@ RoundSimulator::RoundSimulator(const Topology& topology, const FlowForest& fores
   }
 }
 
-// Children, and from the leaves inward how much hangs on each job.
+// Finds the children, and, from the leaves inward, how many jobs depend on each job.
 void RoundSimulator::measure_tree(const FlowTree& tree) {
   const int owner = tree.chunk / forest_.sub_chunks;
   const auto route = [&](std::int32_t r) -> const FlowRoute& {
@@ -171,7 +171,8 @@ Workload RoundSimulator::send(std::size_t index_in_ready) {
 }
 
 void RoundSimulator::moved(std::int32_t chunk, std::int32_t server, std::int32_t before) {
-  // The lists of children that wait: of a sender whose workload arrived, all are ready already.
+  // Updates the lists of waiting children; once a sender's workload has arrived, all its children
+  // are ready already.
   for (std::int32_t* at = &first_down_[cell(chunk, before)]; *at >= 0;
        at = &next_down_[cell(chunk, *at)]) {
     if (*at != server) continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_schedule.h"
+#include "cost_model/flows/schedule.h"
 
-#include "ir/check.h"
-#include "ir/rng.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
 
 #include <fmt/format.h>
 
@@ -120,7 +120,7 @@ class ScheduleVerifier {
                          (gather ? ": its owner has it already" : ": its owner does not send it"));
   }
 
-  // Both phases, round by round.
+  // Checks both phases, round by round.
   Status verify_loads() const {
     std::vector<std::int64_t> load(topology_.links.size(), 0);
     std::size_t at[2] = {0, 0};
@@ -160,8 +160,8 @@ class ScheduleVerifier {
     return static_cast<std::size_t>(chunk) * servers_ + static_cast<std::size_t>(server);
   }
 
-  // By sub-chunk and server: the round in which the server's sum left it, then the one after which
-  // the server has the whole sum.
+  // By sub-chunk and server: `left` is the round in which the server's sum left it, `has` the round
+  // after which the server has the whole sum.
   Status verify_prefixes() const {
     const std::size_t cells = servers_ * static_cast<std::size_t>(chunks_);
     std::vector<std::int32_t> left(cells, -1), has(cells, -1);
@@ -187,8 +187,8 @@ class ScheduleVerifier {
     return verify_everywhere(has, true);
   }
 
-  // Workloads of a round are in order of sub-chunk and route, not of the tree: a sender that got
-  // its copy in the same round shows by its round.
+  // Workloads of a round are sorted by sub-chunk and route, not along the tree. A sender that got
+  // its copy in the same round is therefore detected by its round.
   Status verify_gathered(const Workload& w, std::vector<std::int32_t>& has) const {
     const auto [from, to] = std::pair(route(w).from, route(w).to);
     const std::int32_t since = has[cell(w.chunk, from)];
@@ -279,7 +279,7 @@ class Numbers {
   std::size_t chunks_;
   std::vector<std::uint64_t> values_;  // [servers x chunks], sums modulo 2^64
   std::vector<std::uint64_t> sums_;    // [chunks]
-  std::vector<std::uint64_t> sent_;    // in the round
+  std::vector<std::uint64_t> sent_;    // values sent in the round
 };
 
 }  // namespace

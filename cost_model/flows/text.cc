@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_text.h"
+#include "cost_model/flows/text.h"
 
-#include "ir/check.h"
-#include "ir/diagnostics.h"
+#include "ir/base/check.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ constexpr int kMostSubChunks = 1024;
 
 using Out = std::back_insert_iterator<std::string>;
 
-/// Names of the nodes on each route, with blanks between.
+/// Returns the names of the nodes on each route, separated by blanks.
 std::vector<std::string> route_texts(const Topology& topology, const FlowSchedule& schedule) {
   std::vector<std::string> texts;
   texts.reserve(schedule.routes.size());
@@ -107,7 +107,7 @@ class Reader {
   enum class Expected : std::uint8_t { kFormat, kTopology, kSubChunks, kMessages };
 
   void error(SourceRange where, std::string message, std::string hint = {}) {
-    // The source is copied: only where there is something to say.
+    // Copying the source takes time, so it is copied only when there is an error.
     if (!diagnostics_) diagnostics_.emplace(file_, std::string(text_));
     diagnostics_->error(where, std::move(message), std::move(hint));
   }
@@ -189,7 +189,7 @@ class Reader {
     (gather ? schedule_.all_gather : schedule_.reduce_scatter).push_back({*chunk, *route, round_});
   }
 
-  /// "s3:1", the owner and the sub-chunk.
+  /// Reads "s3:1": the owner and the sub-chunk.
   std::optional<int> read_chunk(const Word& word) {
     const std::size_t colon = std::min(word.text.rfind(':'), word.text.size());
     const std::string_view part = word.text.substr(std::min(colon + 1, word.text.size()));
@@ -248,8 +248,8 @@ class Reader {
   const std::string& file_;
   const Topology& topology_;
   std::map<std::string_view, int> node_of_;
-  std::vector<std::map<int, int>> links_of_;  // by node: link by the node that it leads to
-  std::map<std::vector<int>, int> routes_;    // by nodes
+  std::vector<std::map<int, int>> links_of_;  // by node, then by the node that the link leads to
+  std::map<std::vector<int>, int> routes_;    // by their nodes
   FlowSchedule schedule_;
   Expected expected_ = Expected::kFormat;
   int round_ = -1;

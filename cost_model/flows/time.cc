@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_time.h"
+#include "cost_model/flows/time.h"
 
-#include "cost_model/event_queue.h"
-#include "cost_model/flow_calendar.h"
-#include "cost_model/flow_turns.h"
-#include "cost_model/network.h"
-#include "ir/at.h"
-#include "ir/check.h"
+#include "cost_model/flows/turns.h"
+#include "cost_model/network/event_queue.h"
+#include "cost_model/network/flow_calendar.h"
+#include "cost_model/network/network.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -17,13 +17,14 @@
 namespace agpcs {
 namespace {
 
-/// A message may end earlier than it would by this part of its own time, together with one that
-/// ends: where many share links their ends lie close, and rates are computed anew after every end.
+/// Lets a message end earlier by up to this fraction of its own time, together with another one
+/// that ends. Where many messages share links, their ends are close together, and rates are
+/// recomputed after every end.
 constexpr double kEarly = 1e-3;
-/// Equal times, reached by different sums.
-constexpr double kSameTime = 1e-12;
+/// Relative difference of equal times that different sums have reached.
+constexpr double kSameMoment = 1e-12;
 
-/// Sub-chunks times servers.
+/// Returns the number of pairs of a sub-chunk and a server.
 std::size_t slots_of(const FlowSchedule& schedule) {
   return static_cast<std::size_t>(schedule.servers) * static_cast<std::size_t>(schedule.servers) *
          static_cast<std::size_t>(schedule.sub_chunks);
@@ -33,13 +34,13 @@ std::size_t workloads_of(const FlowSchedule& schedule) {
   return schedule.reduce_scatter.size() + schedule.all_gather.size();
 }
 
-double latency_of(std::span<const Link> links, const FlowRoute& route) {
+double route_latency(std::span<const Link> links, const FlowRoute& route) {
   double latency = 0;
   for (const int link : route.links) latency += links[static_cast<std::size_t>(link)].latency;
   return latency;
 }
 
-/// The messages of a schedule in virtual time.
+/// Plays the messages of a schedule in virtual time.
 class MessageRun {
  public:
   MessageRun(std::span<const Link> links, const FlowSchedule& schedule, std::int64_t bytes,
@@ -65,7 +66,8 @@ class MessageRun {
     }
     for (std::size_t i = 0; i < words_.size(); ++i) {
       words_[i] += turns_.closed(messages_.size() + i);
-      if (i % 2 == 0) open(messages_.size() + i);  // it waits for its turn alone
+      if (i % 2 == 0)
+        open(messages_.size() + i);  // the first part of a signal waits for its turn only
     }
     while (!doors_.empty() || !ends_.empty()) {
       const double door = doors_.empty() ? kNever : doors_.top().time;
@@ -86,7 +88,7 @@ class MessageRun {
   struct Message {
     Workload workload;
     bool gather = false;
-    int waits = 1;  // for what it carries, or its latency to pass, and its turns
+    int waits = 1;  // open conditions: its data (or the latency to pass), and its turns
     bool left = false;
   };
 
@@ -104,11 +106,11 @@ class MessageRun {
         flow.lone_rate = std::min(flow.lone_rate, links[static_cast<std::size_t>(link)].bandwidth);
       }
       flows_.push_back(std::move(flow));
-      latencies_.push_back(agpcs::latency_of(links, route));
+      latencies_.push_back(route_latency(links, route));
     }
   }
 
-  /// By round; of one round the reduce-scatter's first.
+  /// Sorts the messages by round; within a round, those of the reduce-scatter come first.
   void add_messages() {
     messages_.reserve(workloads_of(schedule_));
     auto reduce = schedule_.reduce_scatter.begin();
@@ -135,8 +137,9 @@ class MessageRun {
     }
   }
 
-  /// Of a round, the words come before the messages. Each has two parts, numbered after the
-  /// messages: it leaves the server that is waited for, then it is there.
+  /// Gives turns to signals ("words") and messages; within a round, signals come first. A signal
+  /// has two parts, numbered after the messages: it leaves the server that is waited for, then it
+  /// has arrived.
   void take_turns_by_server() {
     std::size_t word = 0;
     for (std::size_t i = 0; i < messages_.size(); ++i) {
@@ -151,7 +154,7 @@ class MessageRun {
     }
   }
 
-  /// The all-gather's messages by chunk and sender, in their order.
+  /// Indexes the all-gather's messages by chunk and sender, in their order.
   void add_gathers() {
     first_gather_.assign(slots_of(schedule_) + 1, 0);
     for (const Message& message : messages_) {
@@ -181,27 +184,28 @@ class MessageRun {
     return static_cast<int>(&message - messages_.data());
   }
 
-  /// Whether it waits for no message at all.
+  /// Returns true when the message waits for no other message.
   bool is_ready(const Message& message) const {
     const int sender = route_of(message).from;
     if (missing_[slot(message, sender)] > 0) return false;
     return !message.gather || schedule_.owner_of(message.workload.chunk) == sender;
   }
 
-  /// Its data is there. Unless it first waits for its turn, its latency begins to pass.
+  /// Notes that the message's data is complete. Unless the message first waits for its turn, its
+  /// latency begins to pass.
   void leave(const Message& message) {
     const double wait = in_rounds() ? 0 : overheads_.message + latency_of(message);
     doors_.push({now_ + wait, static_cast<std::uint64_t>(number_of(message)), 0});
   }
 
-  /// One more of what a message or a part of a word waits for is over.
+  /// Closes one more condition of a message or of a part of a signal.
   void open(std::size_t item) {
     const double wait = in_rounds() ? 0 : overheads_.message;
     doors_.push({now_ + wait, static_cast<std::uint64_t>(item), 0});
   }
 
   void pass_doors() {
-    const double until = now_ * (1 + kSameTime);
+    const double until = now_ * (1 + kSameMoment);
     while (!doors_.empty() && doors_.top().time <= until) {
       const std::size_t item = doors_.top().order;
       doors_.pop();
@@ -233,7 +237,7 @@ class MessageRun {
     doors_.push({now_ + wait, static_cast<std::uint64_t>(item + 1), 0});
   }
 
-  /// Whoever waits for this item's turn to be over may have its own.
+  /// Ends the item's turn, and opens the turns that waited for it.
   void go(std::size_t item) {
     opened_.clear();
     turns_.go(item, opened_);
@@ -244,7 +248,7 @@ class MessageRun {
     while (!ends_.empty()) {
       const FlowEnd end = ends_.top();
       double& began = began_[static_cast<std::size_t>(end.slot)];
-      if (end.time - now_ > kEarly * (end.time - began) + kSameTime * now_) return;
+      if (end.time - now_ > kEarly * (end.time - began) + kSameMoment * now_) return;
       ends_.pop();
       began = kNotYet;
       arrive(messages_[static_cast<std::size_t>(network_.finish(end))]);
@@ -284,28 +288,29 @@ class MessageRun {
   std::vector<Flow> flows_;        // by route
   std::vector<double> latencies_;  // by route
   std::vector<Message> messages_;
-  // By chunk, then server: what it still must receive in the reduce-scatter, and what it then
-  // sends.
+  // By chunk, then server: the number of messages that it still must receive in the reduce-scatter,
+  // and the message that it then sends.
   std::vector<int> missing_, reduce_;
-  std::vector<std::size_t> first_gather_;  // by chunk, then server: in gathers_
+  std::vector<std::size_t> first_gather_;  // by chunk, then server: index in gathers_
   std::vector<int> gathers_;
-  std::vector<int> words_;  // by part of a word: what it waits for
+  std::vector<int> words_;  // by part of a signal: number of open conditions
   FlowTurns turns_ = {0, 0};
   std::vector<int> opened_;
   EventQueue doors_;  // a message's latency has passed, or its turn has come
   FlowCalendar ends_;
   std::vector<FlowEnd> moved_;
   std::vector<double> began_;  // by the network's slot
-  double now_ = 0, over_ = 0;  // `over_`: the last message has arrived
+  double now_ = 0, over_ = 0;  // `over_`: when the last message arrived
   std::size_t arrived_ = 0;
 };
 
-/// Workloads that each link carries in one round.
+/// The workloads that each link carries in one round.
 class RoundLoad {
  public:
   RoundLoad(std::span<const Link> links, const FlowSchedule& schedule)
       : links_(links), schedule_(schedule), load_(links.size()) {
-    for (const FlowRoute& route : schedule.routes) latencies_.push_back(latency_of(links, route));
+    for (const FlowRoute& route : schedule.routes)
+      latencies_.push_back(route_latency(links, route));
   }
 
   void add(const Workload& workload) {
@@ -317,7 +322,7 @@ class RoundLoad {
     }
   }
 
-  /// Seconds of the round; the next one begins.
+  /// Returns the seconds of the round, and starts the next one.
   double take(double bytes) {
     double seconds = 0;
     for (const std::size_t link : used_) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlowTurns: which messages may go, where messages pass gates step by step.
+// FlowTurns: decides which messages may go, where messages pass gates step by step.
 #pragma once
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <array>
 #include <cstddef>
@@ -10,14 +10,16 @@
 
 namespace agpcs {
 
-/// Each message passes up to two gates, in a step of each. The messages of a step may go at once,
-/// but not before those of the gate's earlier steps have gone.
+/// Gates that messages pass in steps. Each message passes up to two gates, and belongs to one step
+/// of each. The messages of one step may go at the same time, but only after all messages of the
+/// gate's earlier steps have gone.
 class FlowTurns {
  public:
   FlowTurns(std::size_t gates, std::size_t messages)
       : last_(gates, -1), first_(gates, -1), of_(messages, {-1, -1}), closed_(messages, 0) {}
 
-  /// Messages come in the order of steps; `step` is any number that does not descend at a gate.
+  /// Adds a message to a step of a gate. Messages come in the order of steps; `step` is any number
+  /// that does not descend at a gate.
   void add(std::size_t message, std::size_t gate, int step) {
     int& last = last_[gate];
     if (last == -1 || steps_[at(last)].number != step) {
@@ -33,10 +35,11 @@ class FlowTurns {
     if (last != first_[gate]) ++closed_[message];
   }
 
-  /// At how many of its gates it is not a message's turn yet.
+  /// Returns the number of the message's gates at which it is not its turn yet.
   int closed(std::size_t message) const { return closed_[message]; }
 
-  /// A message has gone: appends those whose turn has come at one more gate, once for each.
+  /// Notes that a message has gone. Appends the messages whose turn has come at one more gate, once
+  /// for each such gate.
   void go(std::size_t message, std::vector<int>& opened) {
     for (const int step : of_[message]) {
       if (step == -1 || --steps_[at(step)].left > 0 || steps_[at(step)].next == -1) continue;
@@ -47,12 +50,12 @@ class FlowTurns {
 
  private:
   struct Step {
-    int number = 0, left = 0, next = -1;  // `left`: messages that have not gone
+    int number = 0, left = 0, next = -1;  // `left`: number of messages that have not gone
     std::vector<int> messages;
   };
   std::vector<int> last_, first_;       // by gate: steps
   std::vector<std::array<int, 2>> of_;  // by message: steps
-  std::vector<int> closed_;             // by message, at the start
+  std::vector<int> closed_;             // by message: gates closed at the start
   std::vector<Step> steps_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_waits.h"
+#include "cost_model/flows/waits.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -47,14 +47,15 @@ class WaitFinder {
   }
 
  private:
-  /// The servers at the ends of the messages that were on a link last, and when.
+  /// The ends of the messages that used a link in the last round with a use, and in the one before
+  /// that.
   struct LinkUse {
     std::int32_t round = -1;
     std::vector<std::pair<int, int>> ends, before;
     std::int32_t round_before = -1;
   };
 
-  /// All rounds of `other` below this are over, as `server` knows.
+  /// Returns the round of `other` up to which, as `server` knows, all earlier rounds are over.
   std::int32_t& known(int server, int other) { return known_[at(server) * servers_ + at(other)]; }
 
   void play(std::int32_t round, const std::vector<const FlowRoute*>& routes) {
@@ -65,7 +66,7 @@ class WaitFinder {
       for (const int link : route->links) wait_for_link(round, *route, last_[at(link)]);
     }
     std::sort(waits_.begin() + static_cast<std::ptrdiff_t>(first), waits_.end());
-    // Who has sent or received knows that the other end had begun the round.
+    // An end that has sent or received knows that the other end had begun the round.
     begun_ = known_;
     for (const FlowRoute* route : routes) {
       learn(route->from, route->to);
@@ -90,7 +91,8 @@ class WaitFinder {
     }
   }
 
-  /// What `other` knew when it began the round, its own part among it.
+  /// Adds to the knowledge of `server` what `other` knew when it began the round, including its own
+  /// progress.
   void learn(int server, int other) {
     for (std::size_t i = 0; i < servers_; ++i) {
       std::int32_t& mine = known_[at(server) * servers_ + i];
@@ -100,7 +102,7 @@ class WaitFinder {
 
   const FlowSchedule& schedule_;
   const std::size_t servers_;
-  std::vector<std::int32_t> known_, begun_;  // by server, then the other
+  std::vector<std::int32_t> known_, begun_;  // by server that knows, then the other server
   std::vector<LinkUse> last_;                // by link
   std::vector<RoundWait> waits_;
 };

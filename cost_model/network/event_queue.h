@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventQueue: what happens next in virtual time. A heap of four children that keeps its memory.
+// EventQueue: the next events in virtual time, as a heap with four children a node that keeps its
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 namespace agpcs {
 
-/// Events come by time; at one time by `order`, which their maker chooses.
+/// An event. Events are ordered by time; events of one time by `order`, which their maker chooses.
 struct StepEvent {
   double time = 0;
   std::uint64_t order = 0;

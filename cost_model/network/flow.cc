@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow.h"
+#include "cost_model/network/flow.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 namespace agpcs {
 namespace {
 
-/// The rate of a flow that still grows.
+/// Marks a flow whose rate still grows.
 constexpr double kGrowing = -1;
 
 }  // namespace

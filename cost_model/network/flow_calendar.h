@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlowCalendar: when each flow in progress ends. Ends move whenever rates change, in place, so that
-// none is void.
+// FlowCalendar: when each flow in progress ends. When rates change, it moves the ends in place, so
+// that it holds no outdated ends.
 #pragma once
 
-#include "cost_model/network.h"
+#include "cost_model/network/network.h"
 
 #include <cstddef>
 #include <vector>
 
 namespace agpcs {
 
-/// A heap by time, then slot, that knows where each slot is.
+/// A heap by time, then slot, that knows the place of each slot.
 class FlowCalendar {
  public:
   bool empty() const { return heap_.empty(); }
@@ -20,7 +20,7 @@ class FlowCalendar {
     heap_.clear();
   }
 
-  /// Adds the end of the flow in its slot, or moves it.
+  /// Adds or moves the end of the flow in its slot.
   void set(const FlowEnd& end) {
     const auto slot = static_cast<std::size_t>(end.slot);
     if (place_.size() <= slot) place_.resize(slot + 1, kAbsent);
@@ -68,7 +68,7 @@ class FlowCalendar {
   }
 
   std::vector<FlowEnd> heap_;
-  std::vector<std::size_t> place_;  // by slot: in heap_, or kAbsent
+  std::vector<std::size_t> place_;  // by slot: index in heap_, or kAbsent
 };
 
 }  // namespace agpcs

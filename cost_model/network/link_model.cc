@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/link_model.h"
+#include "cost_model/network/link_model.h"
 
-#include "cost_model/tree_phase.h"
-#include "ir/check.h"
+#include "cost_model/network/tree_phase.h"
+#include "ir/base/check.h"
 
 #include <agpcs/plan.h>
 
@@ -43,7 +43,7 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
   return phase;
 }
 
-/// The devices by host, hosts and devices in order of appearance.
+/// Groups the devices by host, hosts and devices in order of appearance.
 std::vector<std::vector<DeviceId>> by_host(const Cluster& cluster,
                                            const std::vector<DeviceId>& devices) {
   std::vector<std::vector<DeviceId>> groups;
@@ -62,7 +62,8 @@ std::vector<std::vector<DeviceId>> by_host(const Cluster& cluster,
 
 enum class Direction : std::uint8_t { kToFirst, kFromFirst };
 
-/// The bytes once over every hop of every host's chain: reduce to or broadcast from its first.
+/// Returns the phase in which the bytes cross every hop of every host's chain once: a reduce to its
+/// first device, or a broadcast from it.
 Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& hosts,
              const CollectiveFit& fit, Direction direction, std::int64_t bytes) {
   Phase phase;
@@ -103,7 +104,7 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
   return exchange;
 }
 
-/// Seconds until all of `flows` are done: rates change whenever one ends.
+/// Returns the seconds until all of `flows` are done; rates change whenever one ends.
 double seconds_of(const Cluster& cluster, std::vector<Flow> flows) {
   std::vector<double> left;
   left.reserve(flows.size());

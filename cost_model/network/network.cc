@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/network.h"
+#include "cost_model/network/network.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <limits>
@@ -33,7 +33,7 @@ void Network::clear() {
   for (const LinkId link : changed_) on(link).reached = false;
   changed_.clear();
   started_.clear();
-  used_ = given_;  // parts are numbered anew: ties must not depend on runs before
+  used_ = given_;  // parts are numbered anew, because ties must not depend on earlier runs
   for (Shares& shares : shares_) {
     shares.factor = 1;
     shares.parts.clear();
@@ -70,7 +70,7 @@ void Network::start(const Flow& flow, std::int64_t bytes, int owner, double now)
   started_.push_back(slot);
 }
 
-/// The link that stands for a device's part of a link.
+/// Returns the link that stands for a device's part of a link.
 LinkId Network::part_of(const LinkShare& share) {
   const auto device = static_cast<std::size_t>(share.device);
   if (shares_.size() <= device) shares_.resize(device + 1);
@@ -186,9 +186,9 @@ void Network::reach_links_of(const Active& active) {
   for (const LinkId link : active.links()) reach(link);
 }
 
-/// From the changed links to the flows on them, to all links of those flows, and so on.
+/// Goes from the changed links to the flows on them, to all links of those flows, and so on.
 void Network::collect_reached() {
-  for (std::size_t i = 0; i < changed_.size(); ++i) {  // grows while it is walked
+  for (std::size_t i = 0; i < changed_.size(); ++i) {  // changed_ grows while it is walked
     OnLink& link = on(changed_[i]);
     link.left = link.bandwidth;
     link.growing = static_cast<int>(link.slots.size());
@@ -201,8 +201,8 @@ void Network::collect_reached() {
   }
 }
 
-/// Of the links that were reached the one whose flows can grow least, a tie to the lowest; kNone
-/// when none is left. Drops links that no growing flow crosses.
+/// Returns the reached link whose flows can grow least (ties: the lowest), or kNone when no such
+/// link is left. It drops links that no growing flow crosses.
 LinkId Network::tightest() {
   LinkId best = kNone;
   std::size_t kept = 0;
@@ -223,13 +223,13 @@ LinkId Network::tightest() {
   return best;
 }
 
-/// Progressive filling of the links that were reached, as in FairSharing.
+/// Shares the reached links by progressive filling, as FairSharing does.
 void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
   for (LinkId full = tightest(); full != kNone; full = tightest()) {
     const double rate = on(full).left / on(full).growing;
     for (const int slot : on(full).slots) {
       Active& active = slots_[static_cast<std::size_t>(slot)];
-      if (!active.reached) continue;  // its rate is known
+      if (!active.reached) continue;  // its rate is already known
       active.reached = false;
       for (const LinkId link : active.links()) {
         on(link).left -= rate;
@@ -240,7 +240,8 @@ void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
   }
 }
 
-/// No other flow crosses its links: a flow's crossings of a link are neighbours there.
+/// Returns true when no other flow crosses the flow's links. The crossings of one flow are
+/// neighbours in a link's list.
 bool Network::is_alone(int slot) const {
   const std::span<const LinkId> links = slots_[static_cast<std::size_t>(slot)].links();
   return std::all_of(links.begin(), links.end(), [&](LinkId link) {
@@ -253,13 +254,13 @@ double Network::lone_rate(int slot) const {
   const Active& active = slots_[static_cast<std::size_t>(slot)];
   if (active.flow->lone_rate > 0 && !scaled_) return active.flow->lone_rate;
   double least = kUnbounded;
-  for (const LinkId id : active.links()) {  // it is alone: all crossings are its own
+  for (const LinkId id : active.links()) {  // the flow is alone, so all crossings are its own
     least = std::min(least, on(id).bandwidth / static_cast<int>(on(id).slots.size()));
   }
   return least;
 }
 
-/// From now on the flow in `slot` has `rate`.
+/// Sets the rate of the flow in `slot` from now on.
 void Network::give(int slot, double rate, double now, std::vector<FlowEnd>& ends) {
   Active& active = slots_[static_cast<std::size_t>(slot)];
   if (rate == active.rate) return;

@@ -2,7 +2,7 @@
 // Network: flows in progress in virtual time, sharing links max-min fairly.
 #pragma once
 
-#include "cost_model/flow.h"
+#include "cost_model/network/flow.h"
 
 #include <cstddef>
 #include <span>
@@ -11,77 +11,79 @@
 
 namespace agpcs {
 
-/// When a flow ends if nothing else changes; void once `Network::is_current` says no.
+/// The end of a flow if nothing else changes. It is void once `Network::is_current` returns false.
 struct FlowEnd {
   double time = 0;
   int slot = 0;
   int version = 0;
 };
 
-/// Between `start`, `finish` and `settle` calls the caller does not go back in time.
+/// The flows in progress. Between calls of `start`, `finish` and `settle`, the caller does not go
+/// back in time.
 class Network {
  public:
   explicit Network(std::span<const Link> links);
 
-  /// As it was made; watched devices stay watched.
+  /// Restores the state after construction; watched devices stay watched.
   void clear();
 
-  /// Puts a flow on its links; `owner` is given back when it ends. Needs: bytes and links; `flow`
-  /// outlives its run.
+  /// Puts a flow on its links; `finish` returns `owner` when it ends. Needs: the flow has bytes and
+  /// links; `flow` outlives its run.
   void start(const Flow& flow, int owner, double now) { start(flow, flow.bytes, owner, now); }
-  /// The same with other bytes than the flow's.
+  /// Does the same with another number of bytes than the flow's.
   void start(const Flow& flow, std::int64_t bytes, int owner, double now);
   /// Takes a flow off its links at its end, and returns its owner.
   int finish(const FlowEnd& end);
   bool is_current(const FlowEnd& end) const;
 
-  /// From the next `settle` on, the link has `factor` of its bandwidth.
+  /// Gives the link `factor` of its bandwidth, from the next `settle` on.
   void scale(LinkId link, double factor);
 
-  /// From the next `settle` on, `device` has `factor` of what its flows cross behind its ports
+  /// Gives `device`, from the next `settle` on, `factor` of what its flows cross behind its ports
   /// (`Flow::shares`): of each such link, all its flows together have at most that part.
   void scale_shares(DeviceId device, double factor);
 
-  /// Keeps an account of the bytes that flow to and from a device. Before any flow starts.
+  /// Keeps account of the bytes that flow to and from a device. Needs: no flow has started.
   void watch(DeviceId device);
   bool watches() const { return !devices_.empty(); }
-  /// Bytes/s sent and received by a watched device.
+  /// Returns the bytes/s that a watched device sends and receives.
   double rate_of(DeviceId device) const;
-  /// Puts the watched devices whose rate may have changed since the last call into `devices`.
+  /// Moves the watched devices whose rate may have changed since the last call to `devices`.
   void take_touched(std::vector<DeviceId>& devices);
 
-  /// Shares bandwidth anew among the flows that starts and finishes since the last call reach over
-  /// common links, and appends the ends that moved to `ends`. Cost: that of `fair_rates` for those
-  /// flows alone.
+  /// Shares bandwidth anew after the starts and finishes since the last call, among the flows that
+  /// they affect over common links, and appends the ends that moved to `ends`. Cost: that of
+  /// `fair_rates` for those flows alone.
   void settle(double now, std::vector<FlowEnd>& ends);
 
  private:
   struct Active {
     const Flow* flow = nullptr;
-    const LinkId *first_link = nullptr, *last_link = nullptr;  // of the flow, then its shares
-    std::vector<LinkId> with_shares;                           // they, if it has any
+    const LinkId *first_link = nullptr, *last_link = nullptr;  // the flow's links, then its shares
+    std::vector<LinkId> with_shares;  // these links, if the flow has shares
     std::span<const LinkId> links() const { return {first_link, last_link}; }
     int owner = 0;
     double left = 0;   // bytes, at `since`
     double since = 0;  // seconds
-    double rate = 0;   // bytes/s since then
-    int version = 0;   // of its end
+    double rate = 0;   // bytes/s since `since`
+    int version = 0;   // version of its end
     bool reached = false;
   };
   struct OnLink {
-    std::vector<int> slots;  // once a crossing
+    std::vector<int> slots;  // once for each crossing
     double bandwidth = 0;    // scaled
     double full_bandwidth = 0;
     double left = 0;       // while sharing: bandwidth that is not taken yet
     int growing = 0;       // while sharing: crossings of flows whose rate still grows
-    bool reached = false;  // it is in changed_
+    bool reached = false;  // the link is in changed_
   };
   struct Watched {
     bool watched = false;
-    bool touched = false;    // it is in touched_
-    std::vector<int> slots;  // once a hop end
+    bool touched = false;    // the device is in touched_
+    std::vector<int> slots;  // once for each end of a hop
   };
-  /// Parts of links that a device may have: links of their own, above those that are given.
+  /// The parts of links that a device may have. A part is a link of its own, numbered above the
+  /// links given.
   struct Shares {
     double factor = 1;
     std::vector<std::pair<LinkId, LinkId>> parts;  // a link, and the device's part of it
@@ -103,15 +105,15 @@ class Network {
   OnLink& on(LinkId link) { return links_[static_cast<std::size_t>(link)]; }
   const OnLink& on(LinkId link) const { return links_[static_cast<std::size_t>(link)]; }
 
-  std::vector<OnLink> links_;  // first those that are given, then parts
+  std::vector<OnLink> links_;  // the links given, then the parts
   std::size_t given_ = 0, used_ = 0;
-  std::vector<Shares> shares_;  // by device, as far as some flow has any
-  bool scaled_ = false;         // some link is
+  std::vector<Shares> shares_;  // by device, up to the last whose flows have shares
+  bool scaled_ = false;         // at least one link is scaled
   std::vector<Active> slots_;
   std::vector<int> free_slots_;
   std::vector<int> started_;      // slots, since the last settle
   std::vector<LinkId> changed_;   // links where flows met others since the last settle
-  std::vector<Watched> devices_;  // empty: none is watched
+  std::vector<Watched> devices_;  // empty: no device is watched
   std::vector<DeviceId> touched_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/topology_of_cluster.h"
+#include "cost_model/network/topology_of_cluster.h"
 
-#include "ir/check.h"
-#include "ir/disjoint_sets.h"
+#include "ir/base/check.h"
+#include "ir/base/disjoint_sets.h"
 
 #include <fmt/format.h>
 
@@ -18,23 +18,23 @@
 namespace agpcs {
 namespace {
 
-constexpr int kMostUnits = 8;  // of the slowest link
+constexpr int kMostUnits = 8;  // units of the slowest link
 constexpr std::string_view kArrow = " -> ", kNicOut = " nic out", kNicIn = " nic in";
 
-/// "x" of "x nic out" for `end` " nic out"; empty for another name.
+/// Returns "x" for the name "x nic out" and `end` " nic out"; empty for another name.
 std::string_view before(std::string_view name, std::string_view end) {
   const bool ends = name.size() > end.size() && name.substr(name.size() - end.size()) == end;
   return ends ? name.substr(0, name.size() - end.size()) : "";
 }
 
-/// "x" and "y" of "x -> y"; empty for another name.
+/// Returns "x" and "y" for the name "x -> y"; empty for another name.
 std::pair<std::string_view, std::string_view> ends_of(std::string_view name) {
   const std::size_t arrow = name.find(kArrow);
   if (arrow == std::string_view::npos) return {};
   return {name.substr(0, arrow), name.substr(arrow + kArrow.size())};
 }
 
-/// Finds the nodes of a cluster's network as the routes between some devices show them.
+/// Finds the nodes of a cluster's network from the routes between the devices.
 class NodeFinder {
  public:
   NodeFinder(const Cluster& cluster, std::span<const DeviceId> devices)
@@ -56,7 +56,7 @@ class NodeFinder {
   }
 
  private:
-  // Places: servers, then every link's tail and head.
+  // Places are numbered: servers, then the tail and the head of every link.
   std::size_t tail(LinkId link) const {
     return devices_.size() + 2 * static_cast<std::size_t>(link);
   }
@@ -87,7 +87,7 @@ class NodeFinder {
   }
 
   void join_named() {
-    std::map<std::string_view, std::size_t> cables, nics;  // by name: a place
+    std::map<std::string_view, std::size_t> cables, nics;  // a place, by name
     const auto join = [&](auto& named, std::string_view name, std::size_t place) {
       if (!name.empty()) places_.join(named.emplace(name, place).first->second, place);
     };
@@ -153,7 +153,7 @@ class NodeFinder {
       give(topology, node_of(head(device.out)),
            cluster_.hosts[static_cast<std::size_t>(device.host)].name);
     }
-    std::map<int, std::set<std::string>> plugged;  // NICs by node
+    std::map<int, std::set<std::string>> plugged;  // names of NICs, by node
     for (LinkId id = 0; id < static_cast<LinkId>(cluster_.links.size()); ++id) {
       if (!used(id)) continue;
       const auto [from, to] = ends_of(link_of(id).name);
@@ -172,7 +172,8 @@ class NodeFinder {
     }
   }
 
-  /// Names a node that has no name yet; where another one has that name, "NAME:nic" or "NAME:2".
+  /// Names a node that has no name yet. If another node has that name, the node becomes "NAME:nic"
+  /// or "NAME:2".
   void give(Topology& topology, int node, const std::string& name) {
     std::string& own = topology.node_names[static_cast<std::size_t>(node)];
     if (!own.empty()) return;
@@ -184,10 +185,10 @@ class NodeFinder {
 
   const Cluster& cluster_;
   std::span<const DeviceId> devices_;
-  DisjointSets<std::size_t> places_;  // sets: those that are one node
+  DisjointSets<std::size_t> places_;  // each set is one node
   std::vector<bool> used_;            // by link
-  std::map<std::size_t, int> nodes_;  // by the number of a set of places
-  std::set<std::string> names_;       // given
+  std::map<std::size_t, int> nodes_;  // by the number of its set of places
+  std::set<std::string> names_;       // names in use
 };
 
 double loss_of(std::span<const double> bandwidths, double unit) {

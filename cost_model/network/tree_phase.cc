@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/tree_phase.h"
+#include "cost_model/network/tree_phase.h"
 
-#include "ir/reduction_tree.h"
+#include "ir/plan/reduction_tree.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 namespace agpcs {
 namespace {
 
-/// Pieces on their way up (or down) the tree: for each member, the way between it and the root.
+/// The ways of pieces up (or down) the tree: for each member, the way between it and the root.
 class TreeWays {
  public:
   enum class Heading : std::uint8_t { kUp, kDown };
@@ -23,7 +23,7 @@ class TreeWays {
   }
 
   double latency() const { return latency_; }
-  /// Seconds that a byte takes over the longest way, beyond latency.
+  /// Returns the seconds that a byte takes over the longest way, apart from latency.
   double seconds_per_byte() const { return seconds_per_byte_; }
   void add_to(Flow& flow) const {
     flow.links.insert(flow.links.end(), flow_.links.begin(), flow_.links.end());
@@ -36,7 +36,7 @@ class TreeWays {
     double latency = 0, seconds_per_byte = 0;
   };
 
-  // A link to or from both children serves one piece of each.
+  // A link that leads to or from both children carries one piece of each.
   void add_children(const ReductionTree& tree, int parent) {
     const std::array<int, 2>& children = tree.members[static_cast<std::size_t>(parent)].children;
     std::array<std::vector<LinkId>, 2> routes;
@@ -79,7 +79,7 @@ class TreeWays {
   double latency_ = 0, seconds_per_byte_ = 0;
 };
 
-/// Seconds for a byte on each hop of a flow that has all links to itself.
+/// Returns the seconds for a byte on each hop of a flow that has all links to itself.
 double lone_seconds_per_byte(const Cluster& cluster, const Flow& flow) {
   std::vector<int> crossings(cluster.links.size());
   for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
@@ -93,7 +93,7 @@ double lone_seconds_per_byte(const Cluster& cluster, const Flow& flow) {
 }  // namespace
 
 // The last piece is down when the first one has been up and down and the others have followed it,
-// each as much later as a piece takes on the slowest link.
+// each later by the time of a piece on the slowest link.
 Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes) {
   std::vector<int> hosts;
@@ -113,7 +113,8 @@ Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
   up.add_to(flow);
   down.add_to(flow);
   const auto pieces = static_cast<double>(tree_pieces(bytes));
-  // In times of a piece. Hops of several ways may share a cable, which no piece passes faster.
+  // Counted in times of a piece. Hops of several ways may share a cable, which no piece passes
+  // faster.
   const double first = std::max(1.0, (up.seconds_per_byte() + down.seconds_per_byte()) /
                                          lone_seconds_per_byte(cluster, flow));
   flow.stretch = fit.stretch * (first + pieces - 1) / pieces;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one phase of the all-reduce algorithm `tree`.
+// The single phase of the all-reduce algorithm `tree`.
 #pragma once
 
-#include "cost_model/link_model.h"
-#include "ir/cluster.h"
+#include "cost_model/network/link_model.h"
+#include "ir/cluster/cluster.h"
 
 #include <cstdint>
 #include <vector>
 
 namespace agpcs {
 
-/// `all_reduce` (cost_model/link_model.h) of two devices or more by tree. Cost: O(devices + links).
+/// Returns the phase of `all_reduce` (cost_model/network/link_model.h) over two devices or more by
+/// tree. Cost: O(devices + links).
 Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/cost_table.h"
+#include "cost_model/step/cost_table.h"
 
-#include "ir/check.h"
-#include "ir/diagnostics.h"
-#include "ir/op_signature.h"
+#include "ir/base/check.h"
+#include "ir/base/diagnostics.h"
+#include "ir/graph/op_signature.h"
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
 
@@ -38,13 +39,16 @@ Status check_efficiencies(const DeviceKind& kind) {
   return {};
 }
 
-Status no_peak(const DeviceKind& kind, const std::string& precision) {
+Status no_peak(const DeviceKind& kind, Precision precision) {
   std::string has;
-  for (const auto& [name, flops] : kind.peak_flops) has += (has.empty() ? "" : ", ") + name;
+  for (const auto& [known, flops] : kind.peak_flops) {
+    has += fmt::format("{}{}", has.empty() ? "" : ", ", name_of(known));
+  }
+  const std::string_view wanted = name_of(precision);
   return invalid_input(
       fmt::format("device kind '{}' has no peak for precision '{}'; it has: {}\n"
                   "  hint: add {} to its peak, or train in a precision that every kind has",
-                  kind.name, precision, has.empty() ? "none" : has, precision));
+                  kind.name, wanted, has.empty() ? "none" : has, wanted));
 }
 
 OpCost sum(const OpCost& a, double factor, const OpCost& b) {
@@ -57,7 +61,7 @@ bool equal(const OpCost& a, const OpCost& b) {
          a.forward_bytes == b.forward_bytes && a.backward_bytes == b.backward_bytes;
 }
 
-/// Seconds of a pass with work.
+/// Returns the seconds of a pass that has work.
 double seconds_of(const PassFit& fit, double flops, double bytes) {
   return fit.overhead + flops * fit.per_flop + bytes * fit.per_byte;
 }
@@ -72,15 +76,15 @@ Status not_covered(const DeviceKind& kind, const Profile& profile, const Graph& 
       device.models.empty() ? "no model" : fmt::format("{}", fmt::join(device.models, ", "))));
 }
 
-Status other_precision(const DeviceKind& kind, const Profile& profile, const std::string& has,
-                       const std::string& wanted) {
+Status other_precision(const DeviceKind& kind, const Profile& profile, std::string_view has,
+                       std::string_view wanted) {
   return invalid_input(
       fmt::format("{}: error: device '{}' of kind '{}' was profiled in {}, the training is in {}\n"
                   "  hint: profile in {}, or train in {}",
                   profile.file, kind.profile.entry, kind.name, has, wanted, wanted, has));
 }
 
-/// Whether `calibrate` has seen the kind: some class takes some time.
+/// Returns true when `calibrate` has processed the kind: at least one class takes time.
 bool is_calibrated(const KindFit& fit) {
   return std::any_of(fit.classes.begin(), fit.classes.end(), [](const KindFit::Class& c) {
     return c.forward.overhead + c.forward.per_flop + c.forward.per_byte > 0;
@@ -93,28 +97,30 @@ bool bound_by_arithmetic(OpClass op_class) {
   return op_class == OpClass::kConvolution || op_class == OpClass::kMatmul;
 }
 
-double update_bytes(std::string_view optimizer, std::string_view precision) {
-  const bool half = precision == "fp16" || precision == "bf16";
+double update_bytes(std::string_view optimizer, Precision precision) {
+  const bool half = size_of(entry_of(kPrecisions, precision).held) == 2;
   const double parameter = half ? 4 + 4 + 2 : 4 + 4;
   const double gradient = half ? 2 : 4;
-  const double state = optimizer == "adam" ? 2 * (4 + 4) : optimizer == "sgd" ? 0 : 4 + 4;
-  return parameter + gradient + state;
+  for (const OptimizerVariant& variant : kOptimizerVariants) {
+    if (variant.name == optimizer) return parameter + gradient + variant.state_tensors * (4 + 4);
+  }
+  AGPCS_CHECK(false, "optimizer '{}'", optimizer);
 }
 
-// Where the defaults come from. Products: the largest reach 90% of a V100's peak with cuBLAS; those
-// of a layer are smaller, and their gradients less regular. Convolutions: chosen such that
+// Sources of the defaults. Matrix products: the largest reach 90% of a V100's peak with cuBLAS;
+// those of a layer are smaller, and their gradients less regular. Convolutions: chosen such that
 // ResNet-50 trains as fast as NVIDIA publishes (DeepLearningExamples, PyTorch ResNet-50 v1.5, one
 // GPU: V100 fp32 367 and mixed 1200 images/s, A100 tf32 938 and mixed 2470), which a test holds to
 // 15%; tensor cores reach a smaller part of a far higher peak, tf32 in particular. Memory:
 // streaming kernels reach 83% of a V100's 900 GB/s (Jia et al., "Dissecting the NVIDIA Volta GPU
 // Architecture via Microbenchmarking", 2018); a class that reads twice, reduces or strides gets
-// less, one that gathers rows least.
-double default_efficiency(OpClass op_class, std::string_view precision) {
+// less, and one that gathers rows gets least.
+double default_efficiency(OpClass op_class, Precision precision) {
   switch (op_class) {
     case OpClass::kConvolution:
-      return precision == "fp32" ? 0.80 : precision == "tf32" ? 0.25 : 0.40;
+      return precision == Precision::kFp32 ? 0.80 : precision == Precision::kTf32 ? 0.25 : 0.40;
     case OpClass::kMatmul:
-      return precision == "fp32" ? 0.80 : 0.55;
+      return precision == Precision::kFp32 ? 0.80 : 0.55;
     case OpClass::kElementwise:
       return 0.80;
     case OpClass::kNormalization:
@@ -132,7 +138,7 @@ double default_efficiency(OpClass op_class, std::string_view precision) {
   AGPCS_CHECK(false, "operator class {}", static_cast<int>(op_class));
 }
 
-CostTable::Roofline CostTable::roofline_of(const DeviceKind& kind, const std::string& precision) {
+CostTable::Roofline CostTable::roofline_of(const DeviceKind& kind, Precision precision) {
   Roofline roofline;
   roofline.launch_overhead = kind.launch_overhead;
   for (int i = 0; i < kOpClassCount; ++i) {
@@ -198,7 +204,7 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
   AGPCS_CHECK(device != nullptr && is_calibrated(from.fit), "kind '{}' is not calibrated",
               from.name);
   if (device->precision != precision_) {
-    return other_precision(from, profile, device->precision, precision_);
+    return other_precision(from, profile, name_of(device->precision), name_of(precision_));
   }
   kind.profiled = true;
   kind.classes = from.fit.classes;
@@ -270,8 +276,8 @@ CostTable::Work CostTable::work_of(OpId op) const {
   const OpCost one = cost(1);
   work.per_sample = sum(cost(2), -1, one);
   work.fixed = sum(one, -1, work.per_sample);
-  // Costs are sums and products of extents: small integers in doubles, so a straight line through
-  // the first two points meets the others exactly, or the cost is not on a line.
+  // Costs are sums and products of extents, which are small integers in doubles. A straight line
+  // through the first two points therefore meets the others exactly, or the cost is not a line.
   work.affine = equal(cost(3), sum(work.fixed, 3, work.per_sample)) &&
                 equal(cost(64), sum(work.fixed, 64, work.per_sample));
   return work;
@@ -319,7 +325,7 @@ OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
   return estimate(of, op, samples);
 }
 
-/// Whether its cost is a line in the samples, with neither part negative.
+/// Returns true when the operator's cost is a line in the samples without negative parts.
 bool CostTable::rises(OpId op) const {
   const Work& work = work_[static_cast<std::size_t>(op)];
   const auto positive = [](const OpCost& cost) {
@@ -329,8 +335,8 @@ bool CostTable::rises(OpId op) const {
   return work.affine && positive(work.fixed) && positive(work.per_sample);
 }
 
-// A pass of n samples takes overhead + r(n), r the larger of lines (or one line, a fit) that are
-// not negative at 0. So r(n) / n does not rise with n: r(n) >= n r(most) / most.
+// A pass of n samples takes overhead + r(n), where r is the larger of lines (or one line, a fit)
+// that are not negative at 0. So r(n) / n does not rise with n: r(n) >= n r(most) / most.
 OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
   const Kind& of = used_kind(kind);
   const auto index = static_cast<std::size_t>(op);
@@ -355,9 +361,9 @@ OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
   return floor;
 }
 
-// Measured: passes of n_i samples take at least n_i x least each; and at least fixed + per_sample x
-// n_i, of which there is one or more. Else r(n) / n and overhead / n do not rise with n, so that
-// one pass of all samples is the cheapest.
+// Measured operators: passes of n_i samples take at least n_i x least each, and at least fixed +
+// per_sample x n_i, with one or more passes. Others: r(n) / n and overhead / n do not rise with n,
+// so one pass of all samples is the cheapest.
 OpSeconds CostTable::least_seconds(int kind, OpId op, std::int64_t samples,
                                    std::int64_t most) const {
   const Kind& of = used_kind(kind);

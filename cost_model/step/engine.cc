@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_engine.h"
+#include "cost_model/step/engine.h"
 
-#include "cost_model/step_stuck.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <tuple>
+#include <vector>
 
 namespace agpcs {
 
@@ -42,7 +43,7 @@ bool StepEngine::next_is_flow_end() const {
          (end.time == event.time && order_of(EventKind::kFlowEnd, end.slot, 0) < event.order);
 }
 
-/// Handles what comes next at this time; false when nothing does.
+/// Handles the next event at this time; returns false when there is no such event.
 bool StepEngine::handle_next() {
   if (events_.empty() && flow_ends_.empty()) return false;
   if (next_is_flow_end()) {
@@ -90,7 +91,7 @@ bool StepEngine::all_done() const {
   return std::all_of(waits_.begin(), waits_.end(), [](int waits) { return waits == kDone; });
 }
 
-/// At one time: by kind, then rank, then index.
+/// Adds an event. Events of one time are ordered by kind, then rank, then index.
 void StepEngine::push(double time, EventKind kind, int rank, int index, int version) {
   events_.push({time, order_of(kind, rank, index), version});
 }
@@ -117,7 +118,7 @@ void StepEngine::handle(const StepEvent& event) {
       start_flows(rank);
       break;
     case EventKind::kFlowEnd:
-      break;  // in flow_ends_
+      break;  // these events are in flow_ends_
     case EventKind::kBegun:
       start_phase(rank);
       break;
@@ -128,7 +129,7 @@ void StepEngine::satisfy(int rank, int index) {
   if (--waits_of(rank)[index] == 0) ready_.push_back({rank, index});
 }
 
-/// Begins what nothing holds back any more; what it ends at once may free more.
+/// Begins the instructions that wait for nothing any more; those that end at once may add others.
 void StepEngine::begin_ready() {
   for (std::size_t i = 0; i < ready_.size(); ++i) {
     const Ready next = ready_[i];
@@ -200,7 +201,8 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   push(now_ + (lead + seconds), EventKind::kComputed, rank, index,
        computations_[at(rank)].version());
   if (instruction.release == instruction.release_end) return;
-  while (state.release < state.release_end) announce_release(rank);  // of a pass that just ended
+  while (state.release < state.release_end)
+    announce_release(rank);  // releases of a pass that has just ended
   state.release = instruction.release;
   state.release_end = instruction.release_end;
   state.release_base = now_;
@@ -210,8 +212,8 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   while (!in_order && state.release < state.release_end);
 }
 
-/// Puts the next gradients of the rank's backward pass on the calendar, if there are more. One at a
-/// time where they come in order, so that the calendar stays short.
+/// Puts the next gradients of the rank's backward pass on the calendar, if there are more. Where
+/// they come in order, they are put there one at a time, so that the calendar stays short.
 void StepEngine::announce_release(int rank) {
   Rank& state = ranks_[at(rank)];
   if (state.release == state.release_end) return;
@@ -268,7 +270,7 @@ void StepEngine::end_computation(int rank, int index) {
   finish(rank, index);
 }
 
-/// How fast a rank computes while messages come and go.
+/// Returns how fast a rank computes while messages come and go.
 double StepEngine::speed_of(int rank) const {
   const DeviceId device = step_->ranks[at(rank)].device;
   return std::max(0.0, 1 - effects_[at(device)].slowdown * network_.rate_of(device));
@@ -283,7 +285,8 @@ void StepEngine::retime_computations() {
   }
 }
 
-/// While a device computes, its ports may carry less, and it may have less of what is behind them.
+/// Scales ports: while a device computes, its ports may carry less, and it may have less of the
+/// links behind them.
 void StepEngine::scale_ports() {
   for (const int rank : ports_) {
     const DeviceId id = step_->ranks[at(rank)].device;
@@ -304,7 +307,7 @@ void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction
     finish(rank, state.running[stream]);
     return;
   }
-  state.start[stream] = -1;  // until the first of them moves, the start is not known
+  state.start[stream] = -1;  // the start is unknown until the first of them moves
   for (const int channel : channels) {
     const int object = channel * step_->micro_batches + instruction.id.micro_batch;
     if (++arrivals_[at(object)] == 2) start_exchange(object);
@@ -326,7 +329,7 @@ void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instructi
   if (++arrivals_[at(object)] == members) start_exchange(object);
 }
 
-/// Calls `f(rank, stream)` for everyone who takes part. `object`: an index into arrivals_.
+/// Calls `f(rank, stream)` for every participant. `object` is an index into arrivals_.
 template <typename F>
 void StepEngine::for_each_participant(int object, F f) const {
   const int bucket = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
@@ -435,7 +438,7 @@ void StepEngine::settle() {
   if (network_.watches()) retime_computations();
 }
 
-/// Adds the time since the rank's last change to what it spent on exposed communication.
+/// Adds the time since the rank's last change to its exposed communication.
 void StepEngine::account(int rank) {
   Rank& state = ranks_[at(rank)];
   if (!state.computing && state.moving > 0) {
@@ -452,13 +455,31 @@ void StepEngine::sort_timeline() {
                    [&](const auto& a, const auto& b) { return key(a) < key(b); });
 }
 
+namespace {
+
+/// Names the first instruction, by rank and place in its program, that never ended.
+Status unfinished(const Plan& plan, const StepModel& model, const StepEngine& engine) {
+  for (int rank = 0; rank < static_cast<int>(model.ranks.size()); ++rank) {
+    const int stage = model.ranks[at(rank)].stage;
+    const std::vector<StepInstruction>& program = model.programs[at(stage)];
+    for (int i = 0; i < static_cast<int>(program.size()); ++i) {
+      if (engine.is_done(rank, i)) continue;
+      return internal_error(fmt::format("the plan cannot finish: on rank {}, {} never ends", rank,
+                                        title_of(plan, stage, program[at(i)].id)));
+    }
+  }
+  return internal_error("the plan cannot finish");
+}
+
+}  // namespace
+
 Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
                                bool timeline) {
   std::vector<PrecedenceGraph> programs;
   FlatStep step;
   flatten(plan, model, programs, step);
   StepEngine engine(cluster);
-  if (!engine.run(step, {true, timeline})) return stuck_error(plan, model, engine);
+  if (!engine.run(step, {true, timeline})) return unfinished(plan, model, engine);
   return std::move(engine.result());
 }
 

@@ -2,14 +2,14 @@
 // The event loop of the simulator: runs a step in virtual time.
 #pragma once
 
-#include "cost_model/event_queue.h"
-#include "cost_model/flat_step.h"
-#include "cost_model/flow_calendar.h"
-#include "cost_model/network.h"
-#include "cost_model/running_computation.h"
-#include "cost_model/simulator.h"
-#include "cost_model/step_model.h"
-#include "ir/at.h"
+#include "cost_model/network/event_queue.h"
+#include "cost_model/network/flow_calendar.h"
+#include "cost_model/network/network.h"
+#include "cost_model/step/flat_step.h"
+#include "cost_model/step/model.h"
+#include "cost_model/step/running_computation.h"
+#include "cost_model/step/simulator.h"
+#include "ir/base/at.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -20,14 +20,17 @@
 
 namespace agpcs {
 
+/// The figures of one rank in a step.
 struct RankRun {
   double compute_seconds = 0;
   double exposed_communication = 0;
   std::int64_t bytes_sent = 0;
-  /// In all-reduces, and in sends, each from when its ends were there; with `StepDetail::bytes`.
+  /// The time in all-reduces and in sends. Each counts from the moment when all its ranks are
+  /// ready. Only with `StepDetail::bytes`.
   double all_reduce_seconds = 0, send_seconds = 0;
 };
 
+/// The figures of a step.
 struct StepRun {
   double seconds = 0;
   std::vector<RankRun> ranks;
@@ -35,56 +38,53 @@ struct StepRun {
   std::vector<TimelineEvent> timeline;  ///< by start, rank, stream
 };
 
-/// What is counted besides time.
+/// The quantities that a run counts besides time.
 struct StepDetail {
-  bool bytes = false;  ///< by rank and link, and the seconds that they take
+  bool bytes = false;  ///< bytes by rank and link, and the seconds that they take
   bool timeline = false;
 };
 
-/// Runs one step after another without allocation, as long as they do not grow. Results do not
-/// depend on what ran before. Not for concurrent use. Refers to `cluster`.
+/// Runs one step after another without allocation, as long as steps do not grow. Results do not
+/// depend on earlier runs. Refers to `cluster`. Not for concurrent use.
 class StepEngine {
  public:
   explicit StepEngine(const Cluster& cluster);
 
-  /// False when instructions wait for each other or for one that never comes.
+  /// Runs a step. Returns false when instructions wait for each other or for one that never comes.
   /// Cost: O(events x log events), plus bandwidth sharing among the flows that meet.
   bool run(const FlatStep& step, StepDetail detail = {});
-  /// Of the last run.
+  /// Returns the result of the last run.
   const StepRun& result() const { return run_; }
   StepRun& result() { return run_; }
   bool is_done(int rank, int instruction) const { return waits_of(rank)[instruction] == kDone; }
-  /// The instruction at the head of a stream, or -1.
-  int running(int rank, StreamKind stream) const {
-    return ranks_[at(rank)].running[at(static_cast<int>(stream))];
-  }
 
  private:
   static constexpr int kDone = -1;
   enum class EventKind : std::uint8_t {
     kComputed,   // rank's running computation ends; index: instruction
-    kGradients,  // a bucket of rank has its last gradient; index: instruction that waits for it
-    kFlowing,    // an exchange's phase has its latency behind it; rank: exchange
+    kGradients,  // a bucket of rank gets its last gradient; index: the instruction that waits for
+                 // it
+    kFlowing,    // the latency of an exchange's phase has passed; rank: exchange
     kFlowEnd,    // a flow ends; rank: slot
-    kBegun,      // an exchange has the message overhead of its ends behind it; rank: exchange
+    kBegun,      // the message overhead of an exchange's ends has passed; rank: exchange
   };
   struct Rank {
     bool computing = false;
-    bool begun = false;                // it has computed
-    int moving = 0;                    // transfers and collectives of this rank that run
-    double since = 0;                  // of computing and moving
-    int first_wait = 0;                // in waits_
-    int release = 0, release_end = 0;  // in its program: not announced yet, in order of time
-    double release_base = 0, release_lead = 0;                     // their times count from the sum
-    std::array<int, kStreamKindCount> running = {-1, -1, -1, -1};  // instruction; -1: none
-    std::array<int, kStreamKindCount> pending = {};                // its meetings that did not end
+    bool begun = false;                // the rank has computed in this step
+    int moving = 0;                    // number of the rank's transfers and collectives in progress
+    double since = 0;                  // when `computing` or `moving` last changed
+    int first_wait = 0;                // index in waits_
+    int release = 0, release_end = 0;  // releases not announced yet, ascending by time
+    double release_base = 0, release_lead = 0;  // times of releases count from the sum of both
+    std::array<int, kStreamKindCount> running = {-1, -1, -1, -1};  // instruction; -1: empty
+    std::array<int, kStreamKindCount> pending = {};  // number of its meetings that have not ended
     std::array<double, kStreamKindCount> start = {};
   };
-  /// What a device's kind does to its ranks.
+  /// The effects of a device's kind on its ranks: o, c and f of `simulate` (simulator.h).
   struct Effects {
     double overhead = 0, slowdown = 0, port_factor = 1;
   };
-  /// A transfer or collective on its way: where it stands in its phases.
+  /// A transfer or collective in progress, and the phase that it is in.
   struct RunningExchange {
     const Exchange* exchange = nullptr;
     std::int64_t bytes = FlatChannel::kOf;
@@ -146,7 +146,7 @@ class StepEngine {
   std::vector<int> rank_of_;      // by device
   std::vector<Rank> ranks_;
   std::vector<int> waits_;     // by rank, then instruction; kDone after its end
-  std::vector<int> arrivals_;  // channels by micro-batch, then buckets, last the report
+  std::vector<int> arrivals_;  // channels by micro-batch, then buckets, then the report
   double now_ = 0;
   EventQueue events_;
   FlowCalendar flow_ends_;
@@ -154,14 +154,14 @@ class StepEngine {
   std::vector<RunningExchange> exchanges_;
   std::vector<int> free_exchanges_;
   std::vector<FlowEnd> ends_;
-  std::vector<RunningComputation> computations_;  // by rank, of those that messages slow
+  std::vector<RunningComputation> computations_;  // by rank; used for ranks that messages slow
   std::vector<int> ports_;                        // ranks that began or ended computing
   std::vector<DeviceId> touched_;
   StepRun run_;
 };
 
-/// Runs `model` once. Errors: kInternal when instructions wait for each other or for one that never
-/// comes; names them.
+/// Runs `model` once. Errors (kInternal): instructions wait for each other or for one that never
+/// comes; the message names them.
 Result<StepRun> run_step_model(const Plan& plan, const StepModel& model, const Cluster& cluster,
                                bool timeline);
 

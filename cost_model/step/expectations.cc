@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/simulator.h"
-#include "ir/check.h"
-#include "ir/units.h"
+#include "cost_model/step/simulator.h"
+#include "ir/base/check.h"
+#include "ir/base/units.h"
 
 namespace agpcs {
 namespace {
 
-/// In the order of `expectation_names`.
+/// Returns the values in the order of `expectation_names`.
 std::vector<double> expected_values(const Plan& plan, const Estimate& estimate) {
   std::vector<double> values = {estimate.step_seconds, estimate.samples_per_second};
   for (std::size_t s = 0; s < estimate.stages.size(); ++s) {
@@ -25,7 +25,7 @@ std::vector<double> expected_values(const Plan& plan, const Estimate& estimate) 
   return values;
 }
 
-/// The value that the plan's text will have.
+/// Returns the value that the plan's text will have.
 double rounded(double value, std::string_view unit) {
   const std::string text = figure(value, unit);
   const std::optional<double> read = read_figure(text, unit);

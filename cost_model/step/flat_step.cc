@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flat_step.h"
+#include "cost_model/step/flat_step.h"
 
-#include "cost_model/step_model.h"
+#include "cost_model/step/model.h"
 
 #include <cstddef>
 
@@ -63,7 +63,7 @@ void FlatStep::add_end(const std::vector<std::vector<int>>& by_replica, std::siz
   end_first_.push_back(static_cast<int>(end_channels_.size()));
 }
 
-/// Counts, then places: channels by replica, ascending in each.
+/// Counts the channels of each replica, then places them, ascending in each replica.
 void FlatStep::add_end(int first, int replicas, bool sending) {
   end_base_.push_back(static_cast<int>(end_first_.size()));
   const std::size_t base = end_first_.size();
@@ -127,7 +127,7 @@ void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGra
   step.collectives.push_back(&model.report);
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
     const Cut& cut = plan.cuts[end / 4];
-    const bool producer = end % 4 == 0 || end % 4 == 3;  // it sends, and receives the gradient
+    const bool producer = end % 4 == 0 || end % 4 == 3;  // sends, and receives the gradient
     const int stage = producer ? cut.from : cut.to;
     step.add_end(model.channel_ends[end],
                  plan.stages[static_cast<std::size_t>(stage)].ranks.size());

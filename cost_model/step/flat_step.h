@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatStep: a step as the engine runs it, in flat arrays that keep their memory from one step to
-// the next. What it refers to must outlive it.
+// FlatStep: a step in the form that the engine runs, in flat arrays that keep their memory from one
+// step to the next. Everything it refers to must outlive it.
 #pragma once
 
-#include "cost_model/link_model.h"
+#include "cost_model/network/link_model.h"
 
 #include <agpcs/plan.h>
 
@@ -16,13 +16,13 @@ namespace agpcs {
 struct StepInstruction;
 struct StepModel;
 
-/// The instructions of a stage and which must end before which: edges and counts, in flat arrays.
+/// The instructions of a stage and their order constraints (edges and counts), in flat arrays.
 struct PrecedenceGraph {
   struct Instruction {
     InstructionId id;
     StreamKind stream = StreamKind::kCompute;
     int next = 0, next_end = 0;        ///< in `PrecedenceGraph::next`: who waits for its end
-    int release = 0, release_end = 0;  ///< in `PrecedenceGraph::releases`
+    int release = 0, release_end = 0;  ///< range in `PrecedenceGraph::releases`
   };
   /// `instruction` waits for the gradients of `bucket`, which this backward completes.
   struct Release {
@@ -32,13 +32,13 @@ struct PrecedenceGraph {
   std::vector<Instruction> instructions;
   std::vector<int> next;
   std::vector<Release> releases;
-  std::vector<int> waits;   ///< by instruction: for how many ends and gradients it waits
+  std::vector<int> waits;   ///< by instruction: number of ends and gradients that it waits for
   std::vector<int> starts;  ///< instructions that wait for nothing
 };
 
 PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps);
 
-/// Seconds of computations; ranks with equal ones share them.
+/// Seconds of computations. Ranks with equal times share an entry.
 struct FlatTimes {
   double begin = 0, forward = 0, backward = 0, update = 0;
 };
@@ -46,15 +46,15 @@ struct FlatTimes {
 struct FlatRank {
   const PrecedenceGraph* program = nullptr;
   int stage = 0;
-  int replica = 0;  ///< of the stage
+  int replica = 0;  ///< index in its stage
   DeviceId device = 0;
-  int times = 0;  ///< in FlatStep::times
+  int times = 0;  ///< index in FlatStep::times
 };
 
 /// All tensors of a cut from one rank to another, in one direction.
 struct FlatChannel {
   int from = 0, to = 0;      ///< ranks
-  std::int64_t bytes = kOf;  ///< of its flow; kOf: as its exchange says
+  std::int64_t bytes = kOf;  ///< bytes of its flow; kOf: those of its exchange
   const Exchange* exchange = nullptr;
   static constexpr std::int64_t kOf = -1;
 };
@@ -63,15 +63,15 @@ struct FlatStep {
   int micro_batches = 1;
   std::vector<FlatRank> ranks;
   std::vector<FlatTimes> times;
-  std::vector<double> gradients;  ///< [times x buckets + bucket]: from backward's start
+  std::vector<double> gradients;  ///< [times x buckets + bucket]: seconds since backward began
   std::vector<FlatChannel> channels;
-  std::vector<const Exchange*> collectives;  ///< by bucket; last the report
+  std::vector<const Exchange*> collectives;  ///< by bucket, then the report
   std::vector<int> stage_of_bucket;
-  std::vector<int> stage_first;    ///< by stage, and one more: in `stage_members`
+  std::vector<int> stage_first;    ///< by stage, and one more: index in `stage_members`
   std::vector<int> stage_members;  ///< ranks, by stage, ascending
 
   std::size_t bucket_count() const { return stage_of_bucket.size(); }
-  /// Channels that rank's `id`, a send or receive, waits for.
+  /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
     const auto base = static_cast<std::size_t>(end_base_[end_index(id.object, id.opcode)]);
     const std::size_t at = base + static_cast<std::size_t>(rank.replica);
@@ -81,10 +81,11 @@ struct FlatStep {
 
   void clear();
   void clear_ends();
-  /// The next of the ends (of cuts in order: send, receive, send gradient, receive gradient).
+  /// Adds the next end. Each cut has four ends, in this order: send, receive, send gradient,
+  /// receive gradient.
   void add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas);
-  /// A send and its receive: channels from `first` on, by sender and then by receiver. `senders`,
-  /// `receivers`: how many replicas these stages have.
+  /// Adds the two ends of a send and its receive. Their channels start at `first`, sorted by
+  /// sender, then receiver. `senders` and `receivers` are the numbers of replicas of these stages.
   void add_ends(int first, int senders, int receivers);
 
  private:
@@ -94,12 +95,13 @@ struct FlatStep {
   }
   void add_end(int first, int replicas, bool sending);
 
-  std::vector<int> end_base_;   // [cut x 4 + opcode - kSend]: in end_first_
-  std::vector<int> end_first_;  // by replica, and one more: in end_channels_
+  std::vector<int> end_base_;   // [cut x 4 + opcode - kSend]: index in end_first_
+  std::vector<int> end_first_;  // by replica, and one more: index in end_channels_
   std::vector<int> end_channels_;
 };
 
-/// Writes `model` in flat form. `programs` receives what the result refers to, besides `model`.
+/// Writes `model` in flat form to `step`. `programs` receives the data that `step` refers to,
+/// besides `model`.
 void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGraph>& programs,
              FlatStep& step);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_model.h"
+#include "cost_model/step/model.h"
 
-#include "cost_model/flow_exchange.h"
-#include "cost_model/step_times.h"
-#include "ir/check.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/step/times.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ int channel_end_index(int cut, Opcode opcode) {
 
 auto key_of(const InstructionId& id) { return std::tuple(id.opcode, id.object, id.micro_batch); }
 
-/// Finds instructions of a program by what they are.
+/// Finds instructions of a program by their id.
 class InstructionIndex {
  public:
   explicit InstructionIndex(const Program& program) {
@@ -31,7 +31,7 @@ class InstructionIndex {
     }
     std::sort(sorted_.begin(), sorted_.end());
   }
-  /// -1: the program lacks it.
+  /// Returns the index of the instruction, or -1 if the program lacks it.
   int find(const InstructionId& id) const {
     const auto at = std::lower_bound(sorted_.begin(), sorted_.end(), std::pair(key_of(id), 0));
     return at != sorted_.end() && at->first == key_of(id) ? at->second : -1;
@@ -41,7 +41,7 @@ class InstructionIndex {
   std::vector<std::pair<decltype(key_of({})), int>> sorted_;
 };
 
-/// Adds to `before` that instruction `index` waits for `id`.
+/// Records that instruction `index` waits for `id`, at the instruction that `id` is part of.
 Status add_wait(const InstructionId& id, int index, const InstructionIndex& index_of,
                 std::vector<StepInstruction>& steps) {
   const bool gradients = id.opcode == Opcode::kGradients;
@@ -89,7 +89,7 @@ Result<std::vector<StepInstruction>> steps_of(const Program& program) {
 
 namespace {
 
-/// Channels of one cut in one direction, and who waits for them.
+/// Builds the channels of cuts, and the lists of the channels that each end waits for.
 class ChannelBuilder {
  public:
   ChannelBuilder(const Plan& plan, const Cluster& cluster, StepModel& model)
@@ -170,7 +170,7 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
     devices[static_cast<std::size_t>(rank.stage)].push_back(rank.device);
     all.push_back(rank.device);
   }
-  std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // the first bucket of flow and bytes
+  std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // first bucket by flow and bytes
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
     const std::vector<DeviceId>& group = devices[static_cast<std::size_t>(bucket.stage)];

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepModel: a plan with everything the simulator needs resolved: who waits for whom, how long each
-// computation takes on each rank, and what each transfer and collective puts on which links.
+// StepModel: a plan with everything resolved that the simulator needs: which instruction waits for
+// which, how long each computation takes on each rank, and what each transfer and collective puts
+// on which links.
 #pragma once
 
-#include "cost_model/cost_table.h"
-#include "cost_model/link_model.h"
-#include "ir/cluster.h"
-#include "ir/graph.h"
+#include "cost_model/network/link_model.h"
+#include "cost_model/step/cost_table.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -17,13 +18,15 @@
 
 namespace agpcs {
 
-/// An instruction by its index in its program.
+/// An instruction with its dependences as indices into its program.
 struct StepInstruction {
   InstructionId id;
   StreamKind stream = StreamKind::kCompute;
-  int waits = 0;          ///< for how many ends and gradients it waits
-  std::vector<int> next;  ///< who waits for its end: the next in its stream, and every `after`
-  /// Who waits for a bucket's gradients, which this backward completes before its end.
+  int waits = 0;          ///< number of ends and gradients that it waits for
+  std::vector<int> next;  ///< instructions that wait for its end: the next in its stream, and every
+                          ///< one with it in `after`
+  /// `instruction` waits for the gradients of `bucket`, which this backward completes before its
+  /// end.
   struct Release {
     int bucket = 0;
     int instruction = 0;
@@ -55,8 +58,8 @@ struct StepModel {
   std::vector<std::vector<StepInstruction>> programs;  ///< by stage
   std::vector<StepRank> ranks;
   std::vector<Channel> channels;
-  /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: channels that such an
-  /// instruction waits for.
+  /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: the channels that this
+  /// instruction of the replica waits for.
   std::vector<std::vector<std::vector<int>>> channel_ends;
   std::vector<Exchange> all_reduces;  ///< by bucket
   Exchange report;
@@ -65,15 +68,17 @@ struct StepModel {
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
 };
 
-/// The instructions of `program`, resolved. Errors: an `after` that names no instruction.
+/// Resolves the instructions of `program`. Errors: an `after` that names no instruction.
 Result<std::vector<StepInstruction>> steps_of(const Program& program);
 
-/// Needs: a plan that verifies. Errors: a device or operator that is not there, an `after` that
-/// names no instruction. Cost: O(instructions + operators x different shares + transfers).
+/// Makes the model of a plan that verifies. Errors: a device or operator that does not exist, an
+/// `after` that names no instruction. Cost: O(instructions + operators x different shares +
+/// transfers).
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
                                   const CostTable& costs);
 
-/// "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0", "report".
+/// Returns a title for people: "forward s0 mb 3", "send c0 mb 3", "all_reduce b1", "update s0",
+/// "report".
 std::string title_of(const Plan& plan, int stage, InstructionId id);
 
 }  // namespace agpcs

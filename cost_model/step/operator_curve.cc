@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/operator_curve.h"
+#include "cost_model/step/operator_curve.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,19 +17,20 @@ OpSeconds slope_of(const Point& a, const Point& b) {
           (b.seconds.backward - a.seconds.backward) / samples};
 }
 
-/// Never falling, and not below what is proportional to the samples before `at`.
+/// Limits a slope before the first point: it does not fall, and the line stays at or above
+/// proportion to the samples before `at`.
 double slope_before(double slope, double seconds, std::int64_t at) {
   return std::clamp(slope, 0.0, seconds / static_cast<double>(at));
 }
 
-/// Lowers `low` to `other` where that is less.
+/// Lowers each part of `low` to that of `other` where that is less.
 void lower(OpSeconds& low, const OpSeconds& other) {
   low.forward = std::min(low.forward, other.forward);
   low.backward = std::min(low.backward, other.backward);
 }
 
-/// The line of a pass that rises as the curve does from its first to its last end and lies under
-/// all of `ends`; where that is below 0 for no samples, the steepest line from 0 under them.
+/// Sets the line of a pass that has the curve's slope from its first to its last end and lies under
+/// all of `ends`. If that line is below 0 at no samples, sets the steepest line from 0 under them.
 void set_line(const std::vector<std::pair<double, double>>& ends, double least, double& fixed,
               double& per_sample) {
   const auto& [first, low] = ends.front();
@@ -75,8 +76,8 @@ OpSeconds OperatorCurve::at(std::int64_t samples) const {
           line.base.backward + line.slope.backward * on};
 }
 
-// On a straight line (a + b n) / n rises or falls all the way, so that its least is at an end; so
-// is that of the difference of two lines.
+// On a straight line, (a + b n) / n rises or falls all the way, so its least value is at an end.
+// The same holds for the difference of two lines.
 OpFloor OperatorCurve::floor(std::int64_t most) const {
   std::vector<std::pair<double, double>> forward, backward;  // samples, seconds
   const auto add = [&](std::int64_t samples) {

@@ -14,17 +14,19 @@ struct OpSeconds {
   double sum() const { return forward + backward; }
 };
 
-/// What the seconds of an operator are never below for 1 to some number of samples: those for each
-/// sample, and those of n samples as a line, fixed + per_sample x n. Neither falls with n.
+/// Lower bounds of the seconds of an operator for 1 to some number of samples: `least_per_sample`
+/// bounds seconds / samples, and fixed + per_sample x n bounds the seconds of n samples. Neither
+/// falls with n.
 struct OpFloor {
   OpSeconds least_per_sample;
   OpSeconds fixed, per_sample;
 };
 
-/// Straight lines through the points: exact at each, linear in between. Beyond the last, on from
-/// the last two, never falling. Before the first, back from the first two, but never less than in
-/// proportion to the samples: an operator on fewer samples takes no less for each. Seconds that
-/// were not measured at any point stay 0.
+/// Straight lines through measured points: exact at each point, linear between points. Beyond the
+/// last point, the line through the last two continues, but never falls. Before the first point,
+/// the line through the first two continues backwards, but not below proportion to the samples,
+/// because an operator on fewer samples does not take less for each. Seconds that were not measured
+/// at any point stay 0.
 class OperatorCurve {
  public:
   struct Point {
@@ -36,11 +38,11 @@ class OperatorCurve {
 
   /// Cost: O(log points).
   OpSeconds at(std::int64_t samples) const;
-  /// For 1 to `most` samples. Cost: O(points).
+  /// Returns the lower bounds for 1 to `most` samples. Cost: O(points).
   OpFloor floor(std::int64_t most) const;
 
  private:
-  /// From `from` samples on: base + slope x (samples - origin).
+  /// The line that holds from `from` samples on: base + slope x (samples - origin).
   struct Line {
     std::int64_t from = 0, origin = 0;
     OpSeconds base, slope;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunningComputation: what a rank computes right now, in virtual time. Messages to and from the
-// device may slow it, so that its ends move.
+// RunningComputation: what a rank computes at the moment, in virtual time. Messages to and from the
+// device may slow it, which moves its ends.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace agpcs {
 
 class RunningComputation {
  public:
-  /// `work`: seconds at full speed. It advances at `speed`, 0 to 1.
+  /// Starts a computation of `work` seconds at full speed. It advances at `speed`, 0 to 1.
   void start(int instruction, double now, double work, double speed) {
     instruction_ = instruction;
     begun_ = since_ = now;
@@ -19,17 +19,19 @@ class RunningComputation {
     steady_ = speed == 1;
     gradients_.clear();
   }
-  /// `instruction` waits for gradients that are there after `work` seconds at full speed.
+  /// Adds gradients that `instruction` waits for; they are ready after `work` seconds at full
+  /// speed.
   void add_gradients(int instruction, double work) { gradients_.push_back({instruction, work}); }
-  /// The gradients that `instruction` waits for are there.
+  /// Notes that the gradients that `instruction` waits for are ready.
   void reached(int instruction) {
     const auto found = std::find_if(gradients_.begin(), gradients_.end(), [&](const Gradients& g) {
       return g.instruction == instruction;
     });
-    if (found != gradients_.end()) gradients_.erase(found);  // else the computation is over
+    if (found != gradients_.end()) gradients_.erase(found);  // if absent, the computation is over
   }
 
-  /// From now on it advances at `speed`. True when that makes the announced ends void.
+  /// Lets the computation advance at `speed` from now on. Returns true when that makes the
+  /// announced ends void.
   bool set_speed(double now, double speed) {
     if (speed == speed_) return false;
     const double done = speed_ * (now - since_);
@@ -42,7 +44,7 @@ class RunningComputation {
     return true;
   }
 
-  /// Calls `f(time, instruction, is gradients)` for each end; not at all at speed 0.
+  /// Calls `f(time, instruction, is gradients)` for each end; at speed 0, it makes no call.
   template <typename F>
   void for_each_end(F f) const {
     if (speed_ == 0) return;
@@ -52,7 +54,7 @@ class RunningComputation {
   bool is_current(int version) const { return version == version_; }
   int version() const { return version_; }
 
-  /// How long it has taken.
+  /// Returns how long the computation has taken.
   double finish(double now) const { return steady_ ? work_ : now - begun_; }
 
  private:
@@ -62,9 +64,9 @@ class RunningComputation {
   };
   int instruction_ = -1;
   double begun_ = 0, work_ = 0;
-  double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work, at `since_`
+  double since_ = 0, left_ = 0, speed_ = 1;  // left_: seconds of work that were left at `since_`
   bool steady_ = true;                       // at full speed all the time
-  int version_ = 0;                          // of its ends
+  int version_ = 0;                          // version of its ends
   std::vector<Gradients> gradients_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/simulator.h"
+#include "cost_model/step/simulator.h"
 
-#include "cost_model/step_engine.h"
-#include "cost_model/step_model.h"
+#include "cost_model/step/engine.h"
+#include "cost_model/step/model.h"
 
 #include <algorithm>
 

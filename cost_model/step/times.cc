@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_times.h"
+#include "cost_model/step/times.h"
 
-#include "ir/memory.h"
+#include "ir/strategy/memory.h"
 
 #include <fmt/format.h>
 
@@ -13,11 +13,11 @@
 namespace agpcs {
 namespace {
 
-/// What the times of a stage depend on, whatever the device.
+/// The work of a stage: everything its times depend on, apart from the device.
 struct StageWork {
   std::vector<OpId> ops;                       // ascending
-  std::int64_t elements = 0, tensors = 0;      // of its parameters
-  std::vector<std::pair<int, OpId>> releases;  // bucket, operator with its last gradient
+  std::int64_t elements = 0, tensors = 0;      // sizes of its parameters
+  std::vector<std::pair<int, OpId>> releases;  // bucket, operator of its last gradient
 };
 
 using ParameterIds = std::unordered_map<std::string_view, TensorId>;
@@ -31,8 +31,9 @@ ParameterIds parameter_ids(const Graph& graph) {
   return ids;
 }
 
-/// Backward goes from the last operator to the first, so a parameter has its last gradient at its
-/// first consumer, and a bucket at the first of those.
+/// Returns the operator whose backward completes a bucket. Backward goes from the last operator to
+/// the first, so a parameter gets its last gradient at its first consumer, and a bucket at the
+/// first of these.
 Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const ParameterIds& ids) {
   OpId first = static_cast<OpId>(graph.ops.size());
   for (const BucketMember& member : bucket.members) {
@@ -60,7 +61,7 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
     stage.elements += bucket.elements();
     stage.tensors += static_cast<std::int64_t>(bucket.members.size());
   }
-  // In the order in which backward reaches them.
+  // Sorts releases in the order in which backward reaches them.
   for (StageWork& stage : work) {
     std::stable_sort(stage.releases.begin(), stage.releases.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long each rank computes: the cost table summed over the operators of its stage.
+// Computes how long each rank computes: the cost table summed over the operators of its stage.
 #pragma once
 
-#include "cost_model/step_model.h"
+#include "cost_model/step/model.h"
 
 namespace agpcs {
 
-/// Fills the `times` of the model's ranks, whose stages and devices are known. Equal kinds with
-/// equal shares are summed once.
+/// Fills the `times` of the model's ranks, whose stages and devices are known. Ranks with equal
+/// kinds and equal shares are summed once.
 Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
                  const CostTable& costs, StepModel& model);
 

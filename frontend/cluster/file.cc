@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_file.h"
+#include "frontend/cluster/file.h"
 
-#include "frontend/cluster_network.h"
-#include "frontend/cluster_profile.h"
-#include "frontend/cluster_training.h"
-#include "frontend/cluster_yaml.h"
-#include "ir/op_table.h"
+#include "frontend/cluster/catalog/catalog.h"
+#include "frontend/cluster/network.h"
+#include "frontend/cluster/profile.h"
+#include "frontend/cluster/training.h"
+#include "frontend/cluster/yaml.h"
+#include "ir/graph/op_table.h"
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
 
@@ -19,19 +21,23 @@
 namespace agpcs {
 namespace {
 
-constexpr FileKind kClusterFile = {"cluster file", "docs/cluster_yaml.md"};
+constexpr FileKind kClusterFile = {"cluster file", "docs/reference/cluster_yaml.md"};
 constexpr std::int64_t kMostDevicesPerHost = 256;
 constexpr std::size_t kMostHosts = 1024;
-// What a host's devices are joined by when the file does not say: PCIe 3.0 x16 as it is measured.
+// The default interconnect of a host's devices: PCIe 3.0 x16 with its measured figures.
 constexpr double kDefaultInterconnectBandwidth = 12e9;
 constexpr double kDefaultInterconnectLatency = 5e-6;
 constexpr double kDefaultNicLatency = 20e-6;
 
-/// Reads the whole file; what is wrong lands in `diagnostics`, and reading goes on.
+/// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
 class ClusterReader {
  public:
-  ClusterReader(const ReadProfile& read, const std::string& file, Diagnostics& diagnostics)
-      : diagnostics_(diagnostics), profiles_(read, file, cluster, diagnostics) {}
+  /// `precision` is that of the training if the file says none.
+  ClusterReader(const ReadProfile& read, const std::string& file, Precision precision,
+                Diagnostics& diagnostics)
+      : diagnostics_(diagnostics), profiles_(read, file, cluster, diagnostics) {
+    training.precision = precision;
+  }
 
   void read(const YAML::Node& root) {
     const YamlMap map(root, "cluster file",
@@ -41,11 +47,19 @@ class ClusterReader {
     const YAML::Node* const network = map.find("network");
     read_profiles(map.find("profile"), network);
     cluster.name = map.name("name").value_or("cluster");
-    if (const YAML::Node* kinds = map.require("device_kinds")) read_kinds(*kinds);
+    if (const YAML::Node* kinds = map.find("device_kinds")) {
+      read_kinds(*kinds);
+    } else if (map.find("hosts") == nullptr) {
+      map.require("device_kinds");  // hosts may have kinds of the catalog alone
+    }
     if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
     read_network(network ? *network : YAML::Node(), nics_, profiles_, cluster, diagnostics_);
+    training.loss.by_shape = true;  // unless the file names a loss
     if (const YAML::Node* node = map.find("training")) {
+      const Precision unsaid = training.precision;
       training = read_training(*node, diagnostics_);
+      says_precision = node->IsMap() && (*node)["precision"].IsDefined();
+      if (!says_precision) training.precision = unsaid;
     }
     check_kinds();
     profiles_.finish();
@@ -53,13 +67,15 @@ class ClusterReader {
 
   Cluster cluster;
   Training training;
+  bool says_precision = false;
 
  private:
   using LinkItem = ClusterProfiles::LinkItem;
   struct KindPlace {
     SourceRange name, peak, profile;
     bool used = false;
-    std::string measured_in = {};  // its profile's precision
+    bool wrong_hardware = false;                // an error has been reported
+    std::optional<Precision> measured_in = {};  // its profile's precision
   };
 
   void read_profiles(const YAML::Node* defaults, const YAML::Node* network) {
@@ -85,15 +101,26 @@ class ClusterReader {
   }
 
   void read_kind(const YamlMap::Entry& entry) {
-    const YamlMap map(
-        entry.value, fmt::format("device kind '{}'", entry.key),
-        {"memory", "memory_bandwidth", "peak", "launch_overhead", "efficiency", "profile"},
-        diagnostics_);
+    const AcceleratorKind* hardware = catalog().find_accelerator(entry.key);
+    const SourceRange name = range_of(entry.key_node);
+    if (hardware != nullptr && entry.value.IsNull()) {
+      add_kind(*hardware, name);
+      return;
+    }
+    const YamlMap map(entry.value, fmt::format("device kind '{}'", entry.key),
+                      {"hardware", "memory", "memory_bandwidth", "peak", "launch_overhead",
+                       "efficiency", "profile"},
+                      diagnostics_);
     DeviceKind kind;
     kind.name = entry.key;
-    const SourceRange name = range_of(entry.key_node);
     KindPlace place = {name, name, name};
     if (entry.value.IsMap()) {
+      if (const YAML::Node* node = map.find("hardware")) {
+        place.peak = range_of(*node);
+        hardware = read_hardware(*node);
+        place.wrong_hardware = hardware == nullptr;
+      }
+      if (hardware != nullptr) take_figures(*hardware, kind);
       read_figures(map, kind, place);
       kind.launch_overhead =
           map.quantity("launch_overhead", QuantityKind::kSeconds, Sign::kNotNegative)
@@ -106,27 +133,64 @@ class ClusterReader {
     kind_places_.push_back(place);
   }
 
+  // Adds a kind that is called like an accelerator and has its figures.
+  int add_kind(const AcceleratorKind& hardware, const SourceRange& where) {
+    DeviceKind kind;
+    kind.name = hardware.name;
+    take_figures(hardware, kind);
+    KindPlace place = {where, where, where};
+    if (const DeviceProfile* const device = profiles_.refer(std::nullopt, kind)) {
+      place.measured_in = device->precision;
+    }
+    cluster.kinds.push_back(std::move(kind));
+    kind_places_.push_back(std::move(place));
+    return static_cast<int>(cluster.kinds.size()) - 1;
+  }
+
+  const AcceleratorKind* read_hardware(const YAML::Node& node) {
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    const AcceleratorKind* const hardware = catalog().find_accelerator(text);
+    if (hardware != nullptr) return hardware;
+    const std::string hint = did_you_mean_of_catalog(text, catalog().accelerator_names());
+    diagnostics_.error(range_of(node), fmt::format("unknown hardware {}", describe(node)),
+                       hint.empty() ? "agpcs-plan kinds lists all" : hint);
+    return nullptr;
+  }
+
+  static void take_figures(const AcceleratorKind& hardware, DeviceKind& kind) {
+    kind.memory_bytes = std::llround(hardware.memory);
+    kind.memory_bandwidth = hardware.memory_bandwidth;
+    for (const auto& [precision, flops] : hardware.peak) {
+      if (const auto known = value_named(kPrecisions, precision)) kind.peak_flops[*known] = flops;
+    }
+  }
+
+  // Reads the figures of the file, which come before those that the kind has already.
   void read_figures(const YamlMap& map, DeviceKind& kind, KindPlace& place) {
-    map.require("memory");
-    const double bytes = map.quantity("memory", QuantityKind::kBytes, Sign::kPositive).value_or(0);
-    kind.memory_bytes = std::llround(std::min(bytes, 0x1p60));
+    if (kind.memory_bytes == 0 && !place.wrong_hardware) map.require("memory");
+    if (const auto bytes = map.quantity("memory", QuantityKind::kBytes, Sign::kPositive)) {
+      kind.memory_bytes = std::llround(std::min(*bytes, 0x1p60));
+    }
     kind.memory_bandwidth =
         map.quantity("memory_bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
-            .value_or(0);
+            .value_or(kind.memory_bandwidth);
     if (const YAML::Node* peak = map.find("peak")) {
       place.peak = range_of(*peak);
       read_peak(*peak, map.what(), kind);
     }
-    if (!refer(map, kind, place)) return;
+    const bool has_bandwidth = kind.memory_bandwidth > 0;
+    if (!refer(map, kind, place) || place.wrong_hardware) return;
     for (const char* key : {"memory_bandwidth", "peak"}) {
-      if (map.find(key) != nullptr) continue;
+      const bool has = key == std::string_view("peak") ? !kind.peak_flops.empty() : has_bandwidth;
+      if (has || map.find(key) != nullptr) continue;
       profiles_.lacks(map.what(), map.where(), key,
                       fmt::format("operators of a device '{}'",
                                   kind.profile.given() ? kind.profile.entry : kind.name));
     }
   }
 
-  // Whether figures are needed: nothing was measured that they could come from.
+  // Returns whether the file must give the kind's figures itself, because no measurement yields
+  // them.
   bool refer(const YamlMap& map, DeviceKind& kind, KindPlace& place) {
     std::optional<ClusterProfiles::Given> given;
     if (const YAML::Node* profile = map.find("profile")) {
@@ -141,7 +205,7 @@ class ClusterReader {
     return rate == 0;
   }
 
-  // Bytes a second, of the forward passes.
+  // Returns the best rate of the forward passes, in bytes/s.
   static double best_rate(const DeviceProfile& device) {
     double best = 0;
     for (const MeasuredOperator& op : device.operators) {
@@ -154,11 +218,12 @@ class ClusterReader {
   }
 
   void read_peak(const YAML::Node& node, const std::string& of, DeviceKind& kind) {
-    const YamlMap map(node, fmt::format("peak of {}", of), precisions(), diagnostics_);
+    const YamlMap map(node, fmt::format("peak of {}", of), names_in(kPrecisions), diagnostics_);
     for (const YamlMap::Entry& entry : map.entries()) {
       const std::optional<double> flops =
           map.quantity(entry.key, QuantityKind::kFlops, Sign::kPositive);
-      if (flops) kind.peak_flops[entry.key] = *flops;
+      const std::optional<Precision> precision = value_named(kPrecisions, entry.key);
+      if (flops && precision) kind.peak_flops[*precision] = *flops;
     }
   }
 
@@ -225,7 +290,7 @@ class ClusterReader {
                        fmt::format("the first is in line {}", first->second));
   }
 
-  // One group of equal devices, or a list of groups.
+  // Reads one group of equal devices, or a list of groups.
   void read_devices(const YAML::Node& node, const std::string& host) {
     if (!node.IsSequence()) return read_device_group(node, host);
     for (const YAML::Node& group : node) read_device_group(group, host);
@@ -234,26 +299,49 @@ class ClusterReader {
   void read_device_group(const YAML::Node& node, const std::string& host) {
     const YamlMap map(node, fmt::format("devices of {}", host), {"kind", "count"}, diagnostics_);
     if (map.entries().empty()) return;
-    std::vector<std::string> names;
-    for (const DeviceKind& kind : cluster.kinds) names.push_back(kind.name);
-    map.require("kind");
-    const std::optional<std::string> name = map.choice("kind", "device kind", "kinds", names);
+    const std::optional<int> kind = read_kind_name(map);
     const std::optional<std::int64_t> count =
         map.find("count") ? map.integer("count", 1, kMostDevicesPerHost) : 1;
-    if (!name || !count) return;
-    const auto kind =
-        static_cast<int>(std::find(names.begin(), names.end(), *name) - names.begin());
-    kind_places_[static_cast<std::size_t>(kind)].used = true;
+    if (!kind || !count) return;
+    kind_places_[static_cast<std::size_t>(*kind)].used = true;
     const auto host_index = static_cast<int>(cluster.hosts.size()) - 1;
     const Host& owner = cluster.hosts.back();
     for (std::int64_t i = 0; i < *count; ++i) {
       const int index = cluster.device_count() - owner.first_device;
-      cluster.devices.push_back({host_index, index, kind, -1, -1});
+      cluster.devices.push_back({host_index, index, *kind, -1, -1});
     }
   }
 
-  // Adds "<of> <direction>". Half of a latency is charged at each end, so that two ends have the
-  // latency of the file.
+  // Returns the kind that a group of devices names. One of the catalog needs no entry in
+  // device_kinds.
+  std::optional<int> read_kind_name(const YamlMap& map) {
+    const YAML::Node* const node = map.require("kind");
+    if (node == nullptr) return std::nullopt;
+    const std::string text = node->IsScalar() ? node->Scalar() : "";
+    std::vector<std::string> names;
+    for (const DeviceKind& kind : cluster.kinds) names.push_back(kind.name);
+    const auto found = std::find(names.begin(), names.end(), text);
+    if (found != names.end()) return static_cast<int>(found - names.begin());
+    if (const AcceleratorKind* const hardware = catalog().find_accelerator(text)) {
+      return add_kind(*hardware, range_of(*node));
+    }
+    diagnostics_.error(range_of(*node), fmt::format("unknown device kind {}", describe(*node)),
+                       hint_of_kind(text, names));
+    return std::nullopt;
+  }
+
+  // Kinds of the file come before those of the catalog.
+  static std::string hint_of_kind(const std::string& text, const std::vector<std::string>& names) {
+    if (nearest(text, names).empty()) {
+      const std::string hint = did_you_mean_of_catalog(text, catalog().accelerator_names());
+      if (!hint.empty()) return hint;
+    }
+    return names.empty() ? "describe it in device_kinds, or take one that agpcs-plan kinds lists"
+                         : did_you_mean(text, names, "kinds");
+  }
+
+  // Adds link "<of> <direction>". Each end has half of the latency, so that two ends together have
+  // the latency that the file gives.
   LinkId add_port(LinkItem& item, const std::string& of, const std::string& entry,
                   const char* direction) {
     return profiles_.add_link(item, fmt::format("{} {}", of, direction),
@@ -295,36 +383,65 @@ class ClusterReader {
     nics_.back().in = add_port(item, name + " nic", entry, "in");
   }
 
+  // Reads a name, or a map.
   LinkItem read_port(const YAML::Node& node, const std::string& what, Link port) {
+    port.bandwidth = 0;
+    if (node.IsScalar()) {
+      const bool known = read_link_kind(node, port);
+      return {port, std::nullopt, what, range_of(node), !known};
+    }
     const YamlMap map(node, what, {"kind", "bandwidth", "latency", "profile"}, diagnostics_);
     if (!node.IsMap()) return {port, std::nullopt, what, map.where(), true};
-    port.kind = map.choice("kind", "link kind", "kinds", kLinkKinds).value_or(port.kind);
-    return profiles_.read_link(map, port);
+    const YAML::Node* const kind = map.find("kind");
+    const bool known = kind == nullptr || read_link_kind(*kind, port);
+    LinkItem item = profiles_.read_link(map, port);
+    item.failed = !known;
+    return item;
+  }
+
+  // Takes a kind of link, with the figures of the network if the catalog has one of that name.
+  bool read_link_kind(const YAML::Node& node, Link& port) {
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    const bool is_class = std::find(kLinkKinds.begin(), kLinkKinds.end(), text) != kLinkKinds.end();
+    if (is_class || catalog().find_network(text) != nullptr) {
+      take_network(text, port);
+      return true;
+    }
+    std::vector<std::string> all = kLinkKinds;
+    for (const std::string& name : catalog().network_names()) all.push_back(name);
+    const std::string close = nearest(text, all);
+    const bool of_catalog = !close.empty() && catalog().find_network(close) != nullptr;
+    diagnostics_.error(range_of(node), fmt::format("unknown link kind {}", describe(node)),
+                       of_catalog ? fmt::format("did you mean '{}'?", close)
+                                  : did_you_mean(text, kLinkKinds, "kinds"));
+    return false;
   }
 
   void check_kinds() {
     for (std::size_t i = 0; i < cluster.kinds.size(); ++i) {
       const DeviceKind& kind = cluster.kinds[i];
       if (!kind_places_[i].used) {
-        if (!diagnostics_.ok()) continue;  // a host with an error may be the one that has them
+        // A host with an error may be the one that has these devices.
+        if (!diagnostics_.ok()) continue;
         diagnostics_.warning(kind_places_[i].name,
                              fmt::format("no host has devices of kind '{}'", kind.name));
-      } else if (const std::string& measured = kind_places_[i].measured_in;
-                 !measured.empty() && measured != training.precision) {
-        diagnostics_.error(
-            kind_places_[i].profile,
-            fmt::format("device kind '{}' was measured in {}, but the training is "
-                        "in {}",
-                        kind.name, measured, training.precision),
-            fmt::format("profile it in {}, or train in {}", training.precision, measured));
+      } else if (const std::optional<Precision> measured = kind_places_[i].measured_in;
+                 measured && *measured != training.precision) {
+        diagnostics_.error(kind_places_[i].profile,
+                           fmt::format("device kind '{}' was measured in {}, but the training is "
+                                       "in {}",
+                                       kind.name, name_of(*measured), name_of(training.precision)),
+                           fmt::format("profile it in {}, or train in {}",
+                                       name_of(training.precision), name_of(*measured)));
       } else if (!kind.peak_flops.empty() && !kind.peak_flops.contains(training.precision)) {
         std::vector<std::string> has;
-        for (const auto& [precision, flops] : kind.peak_flops) has.push_back(precision);
+        for (const auto& [precision, flops] : kind.peak_flops) has.emplace_back(name_of(precision));
         diagnostics_.error(
             kind_places_[i].peak,
             fmt::format("device kind '{}' has no peak for precision '{}', only for {}", kind.name,
-                        training.precision, fmt::join(has, ", ")),
-            fmt::format("add its {} peak, or choose another precision", training.precision));
+                        name_of(training.precision), fmt::join(has, ", ")),
+            fmt::format("add its {} peak, or choose another precision",
+                        name_of(training.precision)));
       }
     }
   }
@@ -341,10 +458,10 @@ class ClusterReader {
 }  // namespace
 
 Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file,
-                                  const ReadProfile& read) {
+                                  const ReadProfile& read, Precision precision) {
   const std::string source(text);
   Diagnostics diagnostics(file, source);
-  ClusterReader reader(read, file, diagnostics);
+  ClusterReader reader(read, file, precision, diagnostics);
   try {
     if (const auto root = load_yaml(source, kClusterFile, diagnostics)) reader.read(*root);
   } catch (const YAML::Exception& exception) {
@@ -352,12 +469,13 @@ Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file
   }
   AGPCS_RETURN_IF_ERROR(diagnostics.status());
   AGPCS_RETURN_IF_ERROR(verify_cluster(reader.cluster));
-  return ClusterFile{std::move(reader.cluster), std::move(reader.training), diagnostics.warnings()};
+  return ClusterFile{std::move(reader.cluster), std::move(reader.training), reader.says_precision,
+                     diagnostics.warnings()};
 }
 
-Result<ClusterFile> read_cluster(const std::string& path) {
+Result<ClusterFile> read_cluster(const std::string& path, Precision precision) {
   AGPCS_TRY(const std::string text, read_text(path, kClusterFile));
-  return parse_cluster(text, path);
+  return parse_cluster(text, path, read_profile, precision);
 }
 
 }  // namespace agpcs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/generated_network.h"
+#include "frontend/cluster/generated_network.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 namespace agpcs {
 namespace {
 
-// Around what a status of `make_topology` says.
+// The separators around the error in a status of `make_topology`.
 constexpr std::string_view kError = ": error: ", kHint = "\n  hint: ";
 
 const TopologyFamily& family_of(std::string_view name) {
@@ -22,7 +22,7 @@ const TopologyFamily& family_of(std::string_view name) {
   return *found;
 }
 
-/// "a", "b", "c" of "a,b[,c]".
+/// Returns "a", "b", "c" for "a,b[,c]".
 std::vector<std::string> parameters_of(const TopologyFamily& family) {
   std::vector<std::string> names(1);
   for (const char c : family.parameters) {
@@ -32,7 +32,8 @@ std::vector<std::string> parameters_of(const TopologyFamily& family) {
   return names;
 }
 
-/// "bcube:4,1,seed=3", and how a message names it: "bcube of n 4, k 1".
+/// A topology as `make_topology` reads it ("bcube:4,1,seed=3") and as a message names it ("bcube of
+/// n 4, k 1").
 struct Request {
   std::string spec, text;
 };
@@ -42,7 +43,7 @@ std::optional<Request> read_request(const YamlMap& map, const TopologyFamily& fa
   std::vector<std::string> words, texts;
   const std::vector<std::string> names = parameters_of(family);
   bool ok = true;
-  std::size_t given = names.size();  // up to the last one
+  std::size_t given = names.size();  // one past the last parameter given
   while (given > static_cast<std::size_t>(family.least) && map.find(names[given - 1]) == nullptr) {
     --given;
   }
@@ -73,7 +74,8 @@ std::optional<Request> read_request(const YamlMap& map, const TopologyFamily& fa
                  fmt::format("{}{}{}", family.name, of, fmt::join(texts, ", "))};
 }
 
-/// Reports an error of `make_topology`, "topology 'SPEC': error: WHAT\n  hint: HINT", at its place.
+/// Reports an error of `make_topology`, "topology 'SPEC': error: WHAT\n  hint: HINT", at its place
+/// in the file.
 void report(const Status& status, const Request& request, const YamlMap& map,
             Diagnostics& diagnostics) {
   std::string_view text = status.message();

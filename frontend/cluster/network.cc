@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_network.h"
+#include "frontend/cluster/network.h"
 
-#include "frontend/cluster_yaml.h"
-#include "frontend/generated_network.h"
+#include "frontend/cluster/catalog/catalog.h"
+#include "frontend/cluster/generated_network.h"
+#include "frontend/cluster/yaml.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,7 @@ namespace agpcs {
 namespace {
 
 constexpr double kDefaultLatency = 20e-6;
-constexpr int kMostUnreached = 5;  // pairs of hosts that are reported
+constexpr int kMostUnreached = 5;  // most pairs of hosts that are reported
 
 std::vector<std::string> topologies() {
   std::vector<std::string> names = {"switch", "links"};
@@ -82,13 +83,12 @@ class NetworkReader {
     const std::string family = cluster_.topology;
     const YamlMap map(node, fmt::format("network '{}'", family), network_keys(family),
                       diagnostics_);
-    ClusterProfiles::LinkItem item = {Link(), std::nullopt, map.what(), map.where()};
-    item.like.kind = map.name("kind").value_or("ethernet");
+    ClusterProfiles::LinkItem item = {cable_of(map), std::nullopt, map.what(), map.where()};
     item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
-                              .value_or(map.find("bandwidth") == nullptr ? 0 : 1);
+                              .value_or(map.find("bandwidth") == nullptr ? item.like.bandwidth : 1);
     item.like.latency = map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative)
-                            .value_or(kDefaultLatency);
-    if (!diagnostics_.ok()) return;  // of the hosts, or the keys
+                            .value_or(item.like.latency);
+    if (!diagnostics_.ok()) return;  // the hosts or the keys have errors
     const std::optional<Topology> topology =
         read_generated_network(map, family, nodes_, diagnostics_);
     if (!topology) return;
@@ -100,6 +100,14 @@ class NetworkReader {
       add_link(item, link.from, link.to, "");
     }
     if (diagnostics_.ok()) route_links();
+  }
+
+  // Returns a link of the kind that `map` names, with the defaults of its figures.
+  static Link cable_of(const YamlMap& map) {
+    Link link;
+    link.latency = kDefaultLatency;
+    take_network(map.name("kind").value_or("ethernet"), link);
+    return link;
   }
 
   void read_switches(const YAML::Node& node) {
@@ -137,10 +145,7 @@ class NetworkReader {
     if (map.entries().empty()) return;
     const std::optional<int> from = read_node(map, "from");
     const std::optional<int> to = read_node(map, "to");
-    Link link;
-    link.kind = map.name("kind").value_or("ethernet");
-    link.latency = kDefaultLatency;
-    ClusterProfiles::LinkItem item = profiles_.read_link(map, link);
+    ClusterProfiles::LinkItem item = profiles_.read_link(map, cable_of(map));
     const std::optional<std::string> one_way =
         map.choice("one_way", "answer", "answers", {"true", "false"});
     if (!from || !to) return;
@@ -153,7 +158,7 @@ class NetworkReader {
     if (one_way.value_or("false") == "false") add_link(item, *to, *from, reversed(entry));
   }
 
-  // "b -> a" of "a -> b".
+  // Returns "b -> a" for "a -> b".
   static std::string reversed(const std::string& name) {
     const std::size_t arrow = name.find(" -> ");
     return arrow == std::string::npos ? name
@@ -171,7 +176,7 @@ class NetworkReader {
     return std::nullopt;
   }
 
-  // `entry`: its name in the item's profile; empty: its own.
+  // Adds a link. `entry` is its name in the item's profile; if empty, the link's own name is taken.
   void add_link(ClusterProfiles::LinkItem& item, int from, int to, const std::string& entry) {
     const std::string name = fmt::format("{} -> {}", nodes_[static_cast<std::size_t>(from)],
                                          nodes_[static_cast<std::size_t>(to)]);
@@ -206,14 +211,14 @@ class NetworkReader {
   void route_links() {
     cluster_.host_routes.assign(hosts() * hosts(), {});
     std::vector<std::vector<std::pair<int, LinkId>>> neighbours(nodes_.size());
-    for (const auto& [ends, link] : edges_) {  // by from, then to: neighbours lie in id order
+    for (const auto& [ends, link] : edges_) {  // in order of (from, to): neighbours are in id order
       neighbours[static_cast<std::size_t>(ends.first)].emplace_back(ends.second, link);
     }
     if (!check_ports()) return;
     for (std::size_t from = 0; from < hosts(); ++from) route_from(from, neighbours);
   }
 
-  // Whether every host is at some link's end.
+  // Checks that every host is at an end of some link.
   bool check_ports() {
     std::vector<bool> joined(nodes_.size(), false);
     for (const auto& [ends, link] : edges_) {
@@ -230,7 +235,8 @@ class NetworkReader {
     return all;
   }
 
-  // Breadth first, neighbours in id order: the first path found is the one that is wanted.
+  // Searches breadth first with neighbours in id order, so that the first path found is the wanted
+  // one.
   void route_from(std::size_t from,
                   const std::vector<std::vector<std::pair<int, LinkId>>>& neighbours) {
     std::vector<std::pair<int, LinkId>> came_by(nodes_.size(), {-1, -1});
@@ -277,10 +283,18 @@ class NetworkReader {
   SourceRange where_;
   int unreached_ = 0;
   std::vector<std::string> nodes_;               // hosts, then switches
-  std::map<std::pair<int, int>, LinkId> edges_;  // by from, to
+  std::map<std::pair<int, int>, LinkId> edges_;  // by (from, to)
 };
 
 }  // namespace
+
+void take_network(const std::string& kind, Link& link) {
+  link.kind = kind;
+  const NetworkKind* const network = catalog().find_network(kind);
+  if (network == nullptr) return;
+  link.bandwidth = network->bandwidth;
+  if (network->latency >= 0) link.latency = network->latency;
+}
 
 void read_network(const YAML::Node& node, const std::vector<NicPorts>& nics,
                   ClusterProfiles& profiles, Cluster& cluster, Diagnostics& diagnostics) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_profile.h"
+#include "frontend/cluster/profile.h"
 
-#include "frontend/cluster_yaml.h"
+#include "frontend/cluster/yaml.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace agpcs {
 namespace {
 
-// "did you mean ...", or that there is nothing to choose from.
+// Returns "did you mean ...", or a note that there is nothing to choose from.
 std::string choices(std::string_view name, const std::vector<std::string>& all,
                     std::string_view plural) {
   return all.empty() ? fmt::format("it has no {}", plural)
@@ -132,7 +132,7 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
 ClusterProfiles::LinkItem ClusterProfiles::read_link(const YamlMap& map, const Link& like) {
   LinkItem item = {like, std::nullopt, map.what(), map.where()};
   item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
-                            .value_or(map.find("bandwidth") == nullptr ? 0 : 1);
+                            .value_or(map.find("bandwidth") == nullptr ? like.bandwidth : 1);
   item.like.latency =
       map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative).value_or(like.latency);
   if (const YAML::Node* profile = map.find("profile")) item.given = read(*profile);
@@ -162,7 +162,7 @@ void ClusterProfiles::refer(LinkItem& item, const std::string& entry, Link& link
   if (item.given->index != -1) refer(item.given->index, entry, link);
   if (link.profile.given() || item.failed) return;
   item.failed = true;
-  if (item.given->index == -1) return;  // reported when it was read
+  if (item.given->index == -1) return;  // the error was reported when the file was read
   std::vector<std::string> names;
   for (const auto& [name, rate] : links_[static_cast<std::size_t>(item.given->index)]) {
     names.push_back(name);

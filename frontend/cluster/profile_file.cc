@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/profile_file.h"
+#include "frontend/cluster/profile_file.h"
 
-#include "frontend/cluster_training.h"
-#include "frontend/cluster_yaml.h"
-#include "ir/op_table.h"
+#include "frontend/cluster/training.h"
+#include "frontend/cluster/yaml.h"
+#include "ir/graph/op_table.h"
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +14,7 @@
 namespace agpcs {
 namespace {
 
-constexpr FileKind kProfileFile = {"profile", "docs/profile_yaml.md"};
+constexpr FileKind kProfileFile = {"profile", "docs/reference/profile_yaml.md"};
 constexpr std::int64_t kMost = std::int64_t{1} << 60;
 constexpr char kWhatProfilesAre[] = "a profile starts with 'profile: 1'; agpcs-profile writes it";
 
@@ -35,7 +36,7 @@ const std::vector<std::string>& algorithm_names() {
   return names;
 }
 
-/// Reads the whole file; what is wrong lands in `diagnostics`, and reading goes on.
+/// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
 class ProfileReader {
  public:
   explicit ProfileReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
@@ -65,7 +66,7 @@ class ProfileReader {
   }
 
  private:
-  /// What was there already, and in which line.
+  /// The items read so far, each with its line.
   using Seen = std::map<std::string, int>;
 
   bool is_profile(const YAML::Node& root) {
@@ -102,7 +103,7 @@ class ProfileReader {
         "measurements were changed after they were written: measure again, or restore the file");
   }
 
-  // Calls read(item) for the items of a list.
+  // Calls read(item) for each item of a list.
   template <typename Read>
   void each(const YamlMap& map, const char* key, Read read) {
     const YAML::Node* const node = map.find(key);
@@ -123,7 +124,7 @@ class ProfileReader {
     return false;
   }
 
-  // A text, maybe with blanks; nothing after an error, or where the key is absent.
+  // Returns a text, which may have blanks. Returns nullopt after an error or if the key is absent.
   std::optional<std::string> text(const YamlMap& map, const char* key) {
     const YAML::Node* const node = map.find(key);
     if (node == nullptr) return std::nullopt;
@@ -176,8 +177,8 @@ class ProfileReader {
     device.hardware = read_facts(map, "hardware");
     device.software = read_facts(map, "software");
     map.require("precision");
-    device.precision =
-        map.choice("precision", "precision", "precisions", precisions()).value_or("fp32");
+    device.precision = map.choice_of(kPrecisions, "precision", "precision", "precisions")
+                           .value_or(device.precision);
     device.models = texts(map, "models");
     device.message_overhead =
         map.quantity("message_overhead", QuantityKind::kSeconds, Sign::kNotNegative).value_or(0);
@@ -225,7 +226,10 @@ class ProfileReader {
         diagnostics_);
     if (!node.IsMap()) return;
     MeasuredUpdate update;
-    update.optimizer = required_text(map, "optimizer");
+    map.require("optimizer");
+    update.optimizer =
+        map.choice("optimizer", "optimizer", "optimizers", names_in(kOptimizerVariants))
+            .value_or("");
     update.elements = required_integer(map, "elements");
     update.tensors = required_integer(map, "tensors");
     update.update = measured(map, "update", "update_spread", Sign::kNotNegative);
@@ -248,7 +252,8 @@ class ProfileReader {
     for (int i = 0; i < kOpClassCount; ++i) {
       if (name == name_of(static_cast<OpClass>(i))) op.op_class = static_cast<OpClass>(i);
     }
-    // The type alone: the line says which one, and a signature fills a line of its own.
+    // Names the type alone: the message's line says which operator it is, and a signature fills a
+    // line of its own.
     const std::string what = fmt::format(
         "'{}'", op.signature.substr(0, std::min<std::size_t>(op.signature.find('('), 80)));
     Seen samples;
@@ -259,7 +264,7 @@ class ProfileReader {
     }
   }
 
-  // Calls read(point) for what was measured, which must be something.
+  // Calls read(point) for each measured point. There must be at least one.
   template <typename Read>
   void each_point(const YamlMap& map, const std::string& what, Read read) {
     const YAML::Node* const points = map.require("points");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a profile as YAML that profile_file.cc reads back figure by figure.
-#include "frontend/cluster_units.h"
-#include "frontend/profile_file.h"
+// Writes a profile as YAML. profile_file.cc reads back every figure exactly.
+#include "frontend/cluster/profile_file.h"
+#include "frontend/cluster/units.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// What YAML reads as that text wherever it stands, within [] and {}, too.
+// Tells whether YAML reads the unquoted text as itself everywhere, also within [] and {}.
 bool is_plain(std::string_view text) {
   if (text.empty() || !is_alphanumeric(text.front()) || text.back() == ' ') return false;
   for (const std::string_view null : {"null", "Null", "NULL"}) {
@@ -77,7 +77,8 @@ void print_update(const MeasuredUpdate& u, std::string& text) {
 
 void print_device(const DeviceProfile& device, std::string& text) {
   fmt::format_to(Out(text), "  {}:\n    hardware: {}\n    software: {}\n    precision: {}\n",
-                 scalar(device.name), map(device.hardware), map(device.software), device.precision);
+                 scalar(device.name), map(device.hardware), map(device.software),
+                 name_of(device.precision));
   fmt::format_to(Out(text), "    models: {}\n    message_overhead: {}\n", list(device.models),
                  print_seconds(device.message_overhead));
   fmt::format_to(

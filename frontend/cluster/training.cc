@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_training.h"
+#include "frontend/cluster/training.h"
 
-#include "frontend/cluster_yaml.h"
+#include "frontend/cluster/yaml.h"
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,9 +13,6 @@
 
 namespace agpcs {
 namespace {
-
-const std::vector<std::string> kLossKinds = {"softmax_cross_entropy", "mse", "output"};
-const std::vector<std::string> kOptimizerKinds = {"sgd", "adam"};
 
 class TrainingReader {
  public:
@@ -25,10 +24,11 @@ class TrainingReader {
                       diagnostics_);
     Training training;
     training.batch = map.integer("batch", 1, std::int64_t{1} << 32).value_or(0);
-    training.precision =
-        map.choice("precision", "precision", "precisions", precisions()).value_or("fp32");
+    training.precision = map.choice_of(kPrecisions, "precision", "precision", "precisions")
+                             .value_or(training.precision);
     training.statistics_every = map.integer("statistics_every", 0, std::int64_t{1} << 32)
                                     .value_or(training.statistics_every);
+    training.loss.by_shape = true;
     if (const YAML::Node* loss = map.find("loss")) training.loss = read_loss(map, *loss);
     if (const YAML::Node* optimizer = map.find("optimizer")) {
       training.optimizer = read_optimizer(map, *optimizer);
@@ -40,17 +40,51 @@ class TrainingReader {
   Loss read_loss(const YamlMap& training, const YAML::Node& node) {
     Loss loss;
     if (!node.IsMap()) {
-      loss.kind = training.choice("loss", "loss", "losses", kLossKinds).value_or(loss.kind);
+      loss.kind = training.choice_of(kLosses, "loss", "loss", "losses").value_or(loss.kind);
     } else {
-      const YamlMap map(node, "loss", {"kind", "outputs"}, diagnostics_);
-      loss.kind = map.choice("kind", "loss", "losses", kLossKinds).value_or(loss.kind);
+      const YamlMap map(
+          node, "loss",
+          {"kind", "outputs", "ignore_index", "label_smoothing", "class_axis", "next_token"},
+          diagnostics_);
+      loss.kind = map.choice_of(kLosses, "kind", "loss", "losses").value_or(loss.kind);
+      loss.by_shape = map.find("kind") == nullptr;
       if (const YAML::Node* outputs = map.find("outputs")) read_outputs(*outputs, loss);
+      read_labels(map, loss);
     }
-    if (loss.kind == "output" && loss.outputs.size() != 1) {
-      diagnostics_.error(range_of(node), "loss 'output' needs the name of one scalar output",
-                         "write loss: {kind: output, outputs: [name]}");
+    if (loss.kind == LossKind::kOutput && loss.outputs.size() != 1) {
+      diagnostics_.error(
+          range_of(node),
+          fmt::format("loss '{}' needs the name of one scalar output", name_of(loss.kind)),
+          fmt::format("write loss: {{kind: {}, outputs: [name]}}", name_of(loss.kind)));
     }
     return loss;
+  }
+
+  /// Reads what a loss says about its labels.
+  void read_labels(const YamlMap& map, Loss& loss) {
+    constexpr std::int64_t kMostLabel = std::int64_t{1} << 31;
+    loss.ignore_index = map.integer("ignore_index", -kMostLabel, kMostLabel);
+    loss.label_smoothing = fraction(map, "label_smoothing").value_or(0);
+    if (const auto axis = map.integer("class_axis", -1, 1)) {
+      loss.class_axis = static_cast<int>(*axis);
+      if (*axis == 0) {
+        diagnostics_.error(range_of(*map.find("class_axis")), "axis 0 has the samples, not classes",
+                           "class_axis is 1, or -1 for the last axis");
+      }
+    }
+    if (const YAML::Node* tokens = map.find("next_token")) {
+      if (tokens->IsScalar()) {
+        loss.next_token = tokens->Scalar();
+      } else {
+        diagnostics_.error(range_of(*tokens),
+                           fmt::format("'next_token' must be the name of an input, or auto, is {}",
+                                       describe(*tokens)));
+      }
+    }
+    if (entry_of(kLosses, loss.kind).takes_labels || !has_label_options(loss)) return;
+    diagnostics_.error(map.where(), fmt::format("loss '{}' has no labels", name_of(loss.kind)),
+                       "ignore_index, label_smoothing, class_axis and next_token are of "
+                       "softmax_cross_entropy");
   }
 
   void read_outputs(const YAML::Node& node, Loss& loss) {
@@ -76,17 +110,17 @@ class TrainingReader {
     Optimizer o;
     if (!node.IsMap()) {
       o.kind =
-          training.choice("optimizer", "optimizer", "optimizers", kOptimizerKinds).value_or(o.kind);
-      o.learning_rate = default_learning_rate(o.kind);
+          training.choice_of(kOptimizers, "optimizer", "optimizer", "optimizers").value_or(o.kind);
+      o.learning_rate = entry_of(kOptimizers, o.kind).learning_rate;
       return o;
     }
     const YamlMap map(node, "optimizer",
                       {"kind", "learning_rate", "momentum", "weight_decay", "betas", "epsilon"},
                       diagnostics_);
-    o.kind = map.choice("kind", "optimizer", "optimizers", kOptimizerKinds).value_or(o.kind);
-    reject_foreign_keys(map, o.kind);
-    o.learning_rate =
-        map.number("learning_rate", Sign::kPositive).value_or(default_learning_rate(o.kind));
+    o.kind = map.choice_of(kOptimizers, "kind", "optimizer", "optimizers").value_or(o.kind);
+    const OptimizerEntry& entry = entry_of(kOptimizers, o.kind);
+    reject_foreign_keys(map, entry);
+    o.learning_rate = map.number("learning_rate", Sign::kPositive).value_or(entry.learning_rate);
     o.momentum = fraction(map, "momentum").value_or(o.momentum);
     o.weight_decay = map.number("weight_decay", Sign::kNotNegative).value_or(o.weight_decay);
     o.epsilon = map.number("epsilon", Sign::kPositive).value_or(o.epsilon);
@@ -94,19 +128,23 @@ class TrainingReader {
     return o;
   }
 
-  static double default_learning_rate(const std::string& kind) {
-    return kind == "adam" ? 0.001 : Optimizer().learning_rate;
+  static bool has_key(const OptimizerEntry& optimizer, std::string_view key) {
+    const auto& keys = optimizer.yaml_keys;
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
 
-  void reject_foreign_keys(const YamlMap& map, const std::string& kind) {
-    const std::array<const char*, 2> foreign = kind == "adam"
-                                                   ? std::array<const char*, 2>{"momentum", ""}
-                                                   : std::array<const char*, 2>{"betas", "epsilon"};
+  /// Reports settings that other optimizers have, and `optimizer` has not.
+  void reject_foreign_keys(const YamlMap& map, const OptimizerEntry& optimizer) {
     for (const YamlMap::Entry& entry : map.entries()) {
-      if (std::find(foreign.begin(), foreign.end(), entry.key) == foreign.end()) continue;
-      diagnostics_.error(range_of(entry.key_node),
-                         fmt::format("optimizer '{}' has no '{}'", kind, entry.key),
-                         kind == "adam" ? "adam takes betas and epsilon" : "sgd takes momentum");
+      const bool foreign =
+          !has_key(optimizer, entry.key) &&
+          std::any_of(kOptimizers.begin(), kOptimizers.end(),
+                      [&](const OptimizerEntry& other) { return has_key(other, entry.key); });
+      if (!foreign) continue;
+      diagnostics_.error(
+          range_of(entry.key_node),
+          fmt::format("optimizer '{}' has no '{}'", optimizer.name, entry.key),
+          fmt::format("{} takes {}", optimizer.name, fmt::join(optimizer.yaml_keys, " and ")));
     }
   }
 
@@ -139,11 +177,6 @@ class TrainingReader {
 };
 
 }  // namespace
-
-const std::vector<std::string>& precisions() {
-  static const std::vector<std::string> names = {"fp32", "tf32", "fp16", "bf16"};
-  return names;
-}
 
 Training read_training(const YAML::Node& node, Diagnostics& diagnostics) {
   return TrainingReader(diagnostics).read(node);

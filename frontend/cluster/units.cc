@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_units.h"
+#include "frontend/cluster/units.h"
 
-#include "ir/check.h"
-#include "ir/diagnostics.h"
+#include "ir/base/check.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,8 @@ namespace {
 struct Unit {
   std::string_view name;
   double scale;
-  int exponent = 0;    // further factor of ten: below 1 a scale would not be exact
-  bool listed = true;  // in hints; the others are further spellings
+  int exponent = 0;    // further factor 10^exponent: a scale below 1 would not be exact
+  bool listed = true;  // shown in hints; the others are further spellings
 };
 
 constexpr Unit kBytes[] = {{"B", 1},        {"kB", 1e3},     {"MB", 1e6},
@@ -44,6 +44,8 @@ constexpr Unit kFlops[] = {{"FLOPS", 1},
                            {"GFLOP/s", 1e9, 0, false},
                            {"TFLOP/s", 1e12, 0, false},
                            {"PFLOP/s", 1e15, 0, false}};
+constexpr Unit kHertz[] = {{"MHz", 1e6}, {"GHz", 1e9}};
+constexpr Unit kWatts[] = {{"W", 1}};
 
 struct QuantityInfo {
   std::span<const Unit> units;
@@ -59,12 +61,16 @@ QuantityInfo info_of(QuantityKind quantity) {
     case QuantityKind::kSeconds:
       return {kSeconds, "time", "15us"};
     case QuantityKind::kFlops:
+      return {kFlops, "speed", "15.7TFLOPS"};
+    case QuantityKind::kHertz:
+      return {kHertz, "clock", "1530MHz"};
+    case QuantityKind::kWatts:
       break;
   }
-  return {kFlops, "speed", "15.7TFLOPS"};
+  return {kWatts, "power", "300W"};
 }
 
-// "Gb/s" and "Gbps" are read as bits by some and as bytes by others.
+// Asks back for units such as "Gb/s" and "Gbps", which some read as bits and others as bytes.
 std::string bits_or_bytes(std::string_view unit) {
   for (const std::string_view tail : {"b/s", "bps", "Bps", "B"}) {
     if (unit.size() <= tail.size() || !unit.ends_with(tail)) continue;
@@ -87,7 +93,7 @@ ParsedQuantity unknown_unit(std::string_view unit, QuantityKind quantity) {
   return {0, fmt::format("unknown unit '{}' of a {}", unit, info_of(quantity).noun), hint};
 }
 
-// "+3", "-06"
+// Parses a decimal exponent such as "+3" or "-06".
 int exponent_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   int value = 0;
@@ -95,17 +101,17 @@ int exponent_of(std::string_view text) {
   return value;
 }
 
-// `number`, which from_chars read as `value`, times 10^exponent: rounded once, not twice.
+// Returns `number`, which from_chars read as `value`, times 10^exponent, rounded once, not twice.
 double shifted(std::string_view number, double value, int exponent) {
   if (exponent == 0) return value;
   const std::size_t e = std::min(number.find_first_of("eE"), number.size());
   const int own = e < number.size() ? exponent_of(number.substr(e + 1)) : 0;
-  double result = 0;  // stays so where it underflows
+  double result = 0;  // stays 0 on underflow
   parse_number(fmt::format("{}e{}", number.substr(0, e), own + exponent), result);
   return result;
 }
 
-// The digits with a decimal point after `whole` of them.
+// Returns the digits with a decimal point after the first `whole` of them.
 std::string with_point(const std::string& digits, int whole) {
   const int count = static_cast<int>(digits.size());
   if (whole <= 0) return "0." + std::string(static_cast<std::size_t>(-whole), '0') + digits;

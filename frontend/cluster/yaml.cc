@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_yaml.h"
+#include "frontend/cluster/yaml.h"
 
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -13,25 +13,26 @@
 namespace agpcs {
 namespace {
 
-constexpr std::int64_t kMostBytes = 16 << 20;  // small maps take 150 times as much in memory
+// yaml-cpp takes 150 times as much memory for small maps.
+constexpr std::int64_t kMostBytes = 16 << 20;
 
 SourceRange range_of(const YAML::Mark& mark, std::size_t length) {
   if (mark.is_null()) return {};
   return {mark.line + 1, mark.column + 1, static_cast<int>(std::max<std::size_t>(length, 1))};
 }
 
-// Whether hardware can be like that: a time below an hour; bytes, bandwidths and speeds from 1 to
-// 1e24. Figures outside are mistakes, and would make times infinite.
+// Tells whether hardware can have such a figure: a time below an hour; bytes, bandwidths and speeds
+// from 1 to 1e24. A figure outside is a mistake and would make times infinite.
 bool is_credible(double value, QuantityKind quantity) {
   return quantity == QuantityKind::kSeconds ? value < 3600 : value >= 1 && value <= 1e24;
 }
 
-// yaml-cpp's messages are sentences of their own: "end of map not found".
+// Reports an error of yaml-cpp. Its messages are sentences of their own: "end of map not found".
 void report_syntax(const YAML::Exception& exception, Diagnostics& diagnostics) {
   diagnostics.error(range_of(exception.mark, 1), "bad YAML: " + exception.msg);
 }
 
-// Where the documents of a text begin.
+// Collects where the documents of a text begin.
 class DocumentStarts final : public YAML::EventHandler {
  public:
   const std::vector<YAML::Mark>& marks() const { return marks_; }
@@ -52,8 +53,9 @@ class DocumentStarts final : public YAML::EventHandler {
   std::vector<YAML::Mark> marks_;
 };
 
-// Of something that begins no value, a stray ',' say, yaml-cpp makes empty documents without end:
-// `YAML::LoadAll` never returns. Throws as it would for other mistakes.
+// Throws if two documents begin at the same place. At a character that cannot begin a value, such
+// as a stray ',', yaml-cpp makes empty documents without end, and `YAML::LoadAll` never returns.
+// The exception is of the type that yaml-cpp throws for other mistakes.
 void check_progress(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);

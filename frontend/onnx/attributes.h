@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attributes of a node by name.
+// Looks up the attributes of a node by name.
 #pragma once
 
-#include <onnx/onnx_pb.h>
+#include "frontend/onnx/proto.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace agpcs::frontend {
 
-/// Nullptr when absent.
+/// Returns nullptr if the attribute is absent.
 inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node,
                                                   std::string_view name) {
   for (const onnx::AttributeProto& attribute : node.attribute()) {

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_build.h"
+#include "frontend/onnx/build.h"
 
-#include "frontend/onnx_tensor.h"
-#include "ir/check.h"
-#include "ir/op_table.h"
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/metadata.h"
+#include "frontend/onnx/shapes/rows.h"
+#include "frontend/onnx/tensor.h"
+#include "ir/base/check.h"
+#include "ir/graph/op_table.h"
 
 #include <fmt/format.h>
 #include <onnx/defs/schema.h>
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace agpcs::frontend {
@@ -18,7 +23,7 @@ namespace {
 
 using onnx::NodeProto;
 
-/// Names end up in line-oriented text: no blanks, no control characters, and each only once.
+/// Makes names fit for line-oriented text: without blanks and control characters, each unique.
 class NameSet {
  public:
   std::string unique(std::string name) {
@@ -63,42 +68,6 @@ std::optional<Attribute> attribute_of(const onnx::AttributeProto& a) {
   }
 }
 
-template <typename T>
-void append_bytes(std::vector<std::byte>& bytes, T value) {
-  const std::size_t at = bytes.size();
-  bytes.resize(at + sizeof(T));
-  std::memcpy(bytes.data() + at, &value, sizeof(T));
-}
-
-/// The inverse of dense_of(): elements as bytes.
-std::vector<std::byte> bytes_of(const Dense& dense, DType type) {
-  std::vector<std::byte> bytes;
-  for (const double value : dense.floats) {
-    if (type == DType::kFp64) {
-      append_bytes(bytes, value);
-    } else {
-      append_bytes(bytes, static_cast<float>(value));
-    }
-  }
-  for (const std::int64_t value : dense.ints) {
-    switch (size_of(type)) {
-      case 8:
-        append_bytes(bytes, value);
-        break;
-      case 4:
-        append_bytes(bytes, static_cast<std::int32_t>(value));
-        break;
-      case 2:
-        append_bytes(bytes, static_cast<std::int16_t>(value));
-        break;
-      default:
-        append_bytes(bytes, static_cast<std::int8_t>(value));
-        break;
-    }
-  }
-  return bytes;
-}
-
 Constant constant_of(const Probed& value, DType type) {
   Constant constant;
   if (value.uniform()) {
@@ -132,6 +101,8 @@ class GraphBuilder {
     graph_.dims.assign(bindings.values.begin(), bindings.values.end());
     graph_.frozen.assign(roles_.frozen.begin(), roles_.frozen.end());
     std::sort(graph_.frozen.begin(), graph_.frozen.end());
+    graph_.trained.assign(roles_.trained.begin(), roles_.trained.end());
+    std::sort(graph_.trained.begin(), graph_.trained.end());
     resolve_aliases();
     mark_live();
     for (const onnx::ValueInfoProto* input : model_.inputs) {
@@ -152,7 +123,7 @@ class GraphBuilder {
  private:
   Fate fate(int index) const { return probed_.fates[static_cast<std::size_t>(index)]; }
 
-  /// The value that `name` stands for.
+  /// Returns the value that `name` stands for.
   std::string_view resolve(std::string_view name) const {
     const auto it = aliases_.find(name);
     return it != aliases_.end() ? it->second : name;
@@ -165,6 +136,13 @@ class GraphBuilder {
       if (fate(index) != Fate::kKept) continue;
       for (const std::string& output : node.output()) makers_[output] = index;
     }
+  }
+
+  /// Tells whether a node reads numbers that follow the batch instead of its input.
+  bool reads_numbers(int index, int input) const {
+    if (input == 1 && probed_.targets.count(index) != 0) return true;
+    const auto follow = probed_.follows.find({index, input});
+    return follow != probed_.follows.end() && follow->second.way != Follow::Way::kRepeat;
   }
 
   void mark_live() {
@@ -182,7 +160,7 @@ class GraphBuilder {
       open.pop_back();
       const NodeProto& node = model_.node(index);
       for (int i = 0; i < node.input_size(); ++i) {
-        if (i == 1 && probed_.targets.count(index) != 0) continue;
+        if (reads_numbers(index, i)) continue;
         need(node.input(i));
       }
     }
@@ -218,7 +196,8 @@ class GraphBuilder {
     return static_cast<TensorId>(graph_.tensors.size()) - 1;
   }
 
-  /// The tensor of a value that an operator or the graph's caller reads.
+  /// Returns the tensor of a value that an operator or the graph's caller reads; adds it if
+  /// necessary.
   TensorId read(std::string_view name) {
     if (name.empty()) return kNone;
     name = resolve(name);
@@ -235,7 +214,7 @@ class GraphBuilder {
 
   void store(TensorId id, const onnx::TensorProto& proto) {
     Tensor& tensor = graph_.tensor(id);
-    if (!dtype_of(proto.data_type())) return;  // reported
+    if (!dtype_of(proto.data_type())) return;  // an error has been reported
     const auto report = [&](const Status& status) {
       diag_.error_at(fmt::format("tensor '{}'", tensor.name), status.message());
     };
@@ -277,20 +256,14 @@ class GraphBuilder {
     op.domain = domain_of(node);
     op.version = model_.opsets.at(op.domain);
     const std::string first = node.output_size() > 0 ? node.output(0) : "";
-    op.name =
-        op_names_.unique(node.name().empty() ? fmt::format("{}_{}", op.type, first) : node.name());
-    for (int i = 0; i < node.input_size(); ++i) {
-      const auto target = i == 1 ? probed_.targets.find(index) : probed_.targets.end();
-      op.inputs.push_back(
-          target == probed_.targets.end()
-              ? read(node.input(i))
-              : add_tensor(first + ".shape", TensorKind::kConstant, target->second));
-    }
+    op.name = op_names_.unique(name_of_op(node, first));
+    for (int i = 0; i < node.input_size(); ++i) op.inputs.push_back(read_input(index, i));
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (std::optional<Attribute> value = attribute_of(attribute)) {
         op.attributes[attribute.name()] = std::move(*value);
       }
     }
+    keep_generated_type(node, op);
     const int written_version = op.version;
     const std::string note = train(op, first);
     if (!note.empty() && notes_.insert(note).second) {
@@ -303,7 +276,160 @@ class GraphBuilder {
     graph_.ops.push_back(std::move(op));
   }
 
-  /// kNone for an optional output that nothing reads.
+  /// Adds attribute `dtype` to a ConstantOfShape whose value does not tell its type as a number.
+  static void keep_generated_type(const NodeProto& node, Op& op) {
+    const onnx::AttributeProto* value = find_attribute(node, "value");
+    if (op.type != "ConstantOfShape" || !op.domain.empty() || value == nullptr) return;
+    const int type = value->t().data_type();
+    if (type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::INT64) return;
+    op.attributes["dtype"] = std::int64_t{type};
+  }
+
+  /// Returns a node's name, behind the module that computes it where the file says that:
+  /// "layers.3.attn/linear_5".
+  static std::string name_of_op(const NodeProto& node, const std::string& first_output) {
+    if (node.name().empty()) return fmt::format("{}_{}", node.op_type(), first_output);
+    const NodeOrigin origin = origin_of(node);
+    if (!origin.known) return node.name();
+    constexpr std::string_view kPrefix = "node_";  // PyTorch's
+    std::string name = node.name();
+    if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+    return origin.module.empty() ? name : origin.module + "/" + name;
+  }
+
+  /// Returns what a node reads as its input `i`: the tensor of the file, or what follows the batch
+  /// instead.
+  TensorId read_input(int index, int i) {
+    const NodeProto& node = model_.node(index);
+    const std::string first = node.output_size() > 0 ? node.output(0) : "";
+    if (const auto target = probed_.targets.find(index);
+        i == 1 && target != probed_.targets.end()) {
+      return add_tensor(first + ".shape", TensorKind::kConstant, target->second);
+    }
+    const auto found = probed_.follows.find({index, i});
+    if (found == probed_.follows.end()) return read(node.input(i));
+    const Follow& follow = found->second;
+    const std::string name = i == 1 ? first + ".shape" : fmt::format("{}.input{}", first, i);
+    switch (follow.way) {
+      case Follow::Way::kNumbers:
+        return add_tensor(name, TensorKind::kConstant, follow.value);
+      case Follow::Way::kCount:
+        return add_count(name, follow);
+      case Follow::Way::kRepeat:
+        return add_repeat(node.input(i), follow);
+    }
+    return kNone;
+  }
+
+  /// Adds an operator with one output of the same name.
+  TensorId add_made(const std::string& name, const char* type, std::vector<TensorId> inputs,
+                    DType dtype, Shape shape) {
+    Tensor out;
+    out.name = tensor_names_.unique(name);
+    out.type = dtype;
+    out.shape = std::move(shape);
+    Op op;
+    op.name = op_names_.unique(fmt::format("{}_{}", type, out.name));
+    op.type = type;
+    op.version = model_.opsets.at("");
+    op.inputs = std::move(inputs);
+    graph_.tensors.push_back(std::move(out));
+    op.outputs = {static_cast<TensorId>(graph_.tensors.size()) - 1};
+    graph_.ops.push_back(std::move(op));
+    return graph_.ops.back().outputs.front();
+  }
+
+  /// Adds int64 numbers that may grow with the samples.
+  TensorId add_numbers(const std::string& name, const Shape& numbers, bool scalar = false) {
+    Tensor tensor;
+    tensor.name = tensor_names_.unique(name);
+    tensor.type = DType::kInt64;
+    tensor.kind = TensorKind::kConstant;
+    if (!scalar) tensor.shape = {{static_cast<std::int64_t>(numbers.size()), 0}};
+    Dense base = int64_vector({});
+    for (const Extent& number : numbers) {
+      base.ints.push_back(number.fixed);
+      tensor.constant.per_sample.push_back(number.per_sample);
+    }
+    tensor.constant.bytes = bytes_of(base, DType::kInt64);
+    if (!depends_on_batch(numbers)) tensor.constant.per_sample.clear();
+    graph_.tensors.push_back(std::move(tensor));
+    return static_cast<TensorId>(graph_.tensors.size()) - 1;
+  }
+
+  /// Adds numbers that count the samples along an axis, beside numbers that are the same in all
+  /// rows: the first row, plus the number of the sample where the second row differs from it.
+  TensorId add_count(const std::string& name, const Follow& follow) {
+    const Shape shape = *fit_shape(follow.value);
+    const auto axis = static_cast<std::size_t>(follow.axis);
+    const TensorId start = add_numbers(name + ".start", {{0, 0}}, true);
+    const TensorId limit = add_numbers(name + ".limit", {{0, 1}}, true);
+    const TensorId step = add_numbers(name + ".step", {{1, 0}}, true);
+    TensorId counted =
+        add_made(name + ".count", "Range", {start, limit, step}, DType::kInt64, {{0, 1}});
+    if (shape.size() > 1) {
+      Shape column(shape.size(), Extent{1, 0});
+      column[axis] = {0, 1};
+      counted = add_made(name + ".column", "Reshape",
+                         {counted, add_numbers(name + ".extents", column)}, DType::kInt64, column);
+    }
+    const std::vector<std::int64_t>&first = follow.first.ints, &rise = follow.rise.ints;
+    const bool plain = std::count(first.begin(), first.end(), 0) == std::ssize(first) &&
+                       std::count(rise.begin(), rise.end(), 1) == std::ssize(rise);
+    if (plain) return counted;
+    const TensorId rises = add_tensor(name + ".rise", TensorKind::kConstant, Probed{{follow.rise}});
+    const TensorId base =
+        add_tensor(name + ".first", TensorKind::kConstant, Probed{{follow.first}});
+    const TensorId risen = add_made(name + ".risen", "Mul", {counted, rises}, DType::kInt64, shape);
+    return add_made(name, "Add", {base, risen}, DType::kInt64, shape);
+  }
+
+  /// Adds what repeats the rows of one sample, of which the file has a copy for each sample of the
+  /// export. All readers share it.
+  TensorId add_repeat(const std::string& input, const Follow& follow) {
+    const std::string_view source = resolve(input);
+    const auto key = std::make_tuple(source, follow.axis, follow.broadcasts);
+    if (const auto known = repeated_.find(key); known != repeated_.end()) return known->second;
+    const Shape shape = *fit_shape(follow.value);
+    const auto axis = static_cast<std::size_t>(follow.axis);
+    TensorId rows = first_rows(source, axis, follow.period);
+    const std::string name = std::string(source) + ".repeated";
+    const DType type = graph_.tensor(rows).type;
+    if (!follow.broadcasts && follow.period == 1) {
+      const TensorId extents = add_numbers(name + ".shape", shape);
+      rows = add_made(name, "Expand", {rows, extents}, type, shape);
+    } else if (!follow.broadcasts) {
+      Shape repeats(shape.size(), Extent{1, 0});
+      repeats[axis] = {0, 1};
+      const TensorId numbers = add_numbers(name + ".repeats", repeats);
+      rows = add_made(name, "Tile", {rows, numbers}, type, shape);
+    }
+    return repeated_[key] = rows;
+  }
+
+  /// Returns the first `count` rows of a constant along `axis`: the constant itself if it has no
+  /// more.
+  TensorId first_rows(std::string_view source, std::size_t axis, std::int64_t count) {
+    const auto key = std::make_tuple(source, static_cast<int>(axis), count);
+    if (const auto known = rows_.find(key); known != rows_.end()) return known->second;
+    const bool is_new = ids_.count(source) == 0;
+    const TensorId whole = read(source);
+    TensorId part = whole;
+    if (graph_.tensor(whole).shape[axis].fixed != count) {
+      if (is_new) {
+        ids_.erase(source);  // another reader may need all rows
+      } else {
+        Tensor copy = graph_.tensor(whole);
+        copy.name = tensor_names_.unique(std::string(source) + ".rows");
+        graph_.tensors.push_back(std::move(copy));
+        part = static_cast<TensorId>(graph_.tensors.size()) - 1;
+      }
+      keep_rows(graph_.tensor(part), axis, count);
+    }
+    return rows_[key] = part;
+  }
+
+  /// Adds output `i`; returns kNone for an optional output that nothing reads.
   TensorId output(const NodeProto& node, int opset, int i) {
     const std::string& name = node.output(i);
     if (name.empty()) return kNone;
@@ -352,11 +478,15 @@ class GraphBuilder {
   Graph graph_;
   NameSet tensor_names_, op_names_;
   std::unordered_map<std::string_view, std::string_view> aliases_;
-  std::unordered_map<std::string_view, int> makers_;  ///< of kept nodes' outputs
+  std::unordered_map<std::string_view, int> makers_;  ///< kept nodes by their outputs
   std::unordered_map<std::string_view, TensorId> ids_;
   std::unordered_set<std::string_view> read_;
   std::unordered_set<int> live_;
   std::set<std::string> notes_;
+  /// What was added for constants that follow the batch: by source, axis and number of rows, and by
+  /// source, axis and whether the reader broadcasts.
+  std::map<std::tuple<std::string_view, int, std::int64_t>, TensorId> rows_;
+  std::map<std::tuple<std::string_view, int, bool>, TensorId> repeated_;
 };
 
 }  // namespace

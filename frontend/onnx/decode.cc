@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From bytes to a ModelProto, with errors that say what is wrong with the file.
-#include "frontend/onnx_model.h"
+// Decodes bytes into a ModelProto. Errors say what is wrong with the file.
+#include "frontend/onnx/model.h"
 
 #include <fmt/format.h>
 #include <onnx/defs/parser.h>
@@ -71,12 +71,13 @@ Result<onnx::ModelProto> decode_binary(const std::string& bytes, const std::stri
   }
   onnx::ModelProto proto;
   const bool decoded = proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  // Other data may happen to decode, as fields that a model does not have.
+  // Other data may decode by chance, but only as fields that a model does not have.
   if (!decoded || (!proto.has_graph() && !proto.has_ir_version())) return not_a_model(bytes, file);
   return proto;
 }
 
-/// "[ParseError at position (line: 2 column: 15)]\nError context: ...\nmessage" as a diagnostic.
+/// Turns "[ParseError at position (line: 2 column: 15)]\nError context: ...\nmessage" into a
+/// diagnostic.
 Status parse_error(const std::string& text, const std::string& file, const std::string& message) {
   SourceRange where;
   const std::size_t at = message.find("(line: ");
@@ -97,7 +98,7 @@ Result<onnx::ModelProto> decode_text(const std::string& text, const std::string&
   try {
     const auto status = parser.Parse(proto);
     if (!status.IsOK()) return parse_error(text, file, status.ErrorMessage());
-  } catch (const std::exception&) {  // std::stoll and its kin inside the parser
+  } catch (const std::exception&) {  // std::stoll and the like throw inside the parser
     return parse_error(text, file, parser.GetCurrentPos() + "\na number is out of range");
   }
   return proto;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_dense.h"
+#include "frontend/onnx/dense.h"
 
-#include "frontend/onnx_tensor.h"
+#include "frontend/onnx/tensor.h"
 
 #include <algorithm>
 #include <cstring>
@@ -163,6 +163,45 @@ Dense dense_of(const TensorProto& tensor) {
   decode(*bytes, dense);
   dense.known = true;
   return dense;
+}
+
+namespace {
+
+template <typename T>
+void append_bytes(std::vector<std::byte>& bytes, T value) {
+  const std::size_t at = bytes.size();
+  bytes.resize(at + sizeof(T));
+  std::memcpy(bytes.data() + at, &value, sizeof(T));
+}
+
+}  // namespace
+
+std::vector<std::byte> bytes_of(const Dense& dense, DType type) {
+  std::vector<std::byte> bytes;
+  for (const double value : dense.floats) {
+    if (type == DType::kFp64) {
+      append_bytes(bytes, value);
+    } else {
+      append_bytes(bytes, static_cast<float>(value));
+    }
+  }
+  for (const std::int64_t value : dense.ints) {
+    switch (size_of(type)) {
+      case 8:
+        append_bytes(bytes, value);
+        break;
+      case 4:
+        append_bytes(bytes, static_cast<std::int32_t>(value));
+        break;
+      case 2:
+        append_bytes(bytes, static_cast<std::int16_t>(value));
+        break;
+      default:
+        append_bytes(bytes, static_cast<std::int8_t>(value));
+        break;
+    }
+  }
+  return bytes;
 }
 
 TensorProto proto_of(const Dense& dense) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tensors with their elements, as the importer evaluates shape arithmetic on them.
+// Small tensors with their elements. The importer evaluates shape arithmetic on them.
 #pragma once
 
-#include "ir/graph.h"
-
-#include <onnx/onnx_pb.h>
+#include "frontend/onnx/proto.h"
+#include "ir/graph/graph.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -16,16 +16,16 @@ namespace agpcs::frontend {
 using Dims = std::vector<std::int64_t>;
 
 /// Numbers of samples at which shapes and values are evaluated. Extents are fitted to the first two
-/// and checked with the third. Primes that are unlikely extents, so that nothing is equal,
+/// and checked with the third. All are primes and unlikely extents, so that nothing is equal,
 /// divisible or broadcast by coincidence.
 inline constexpr std::array<std::int64_t, 3> kProbes = {1009, 10007, 37};
 inline constexpr std::size_t kProbeCount = kProbes.size();
 
-/// A tensor with more elements than this is not evaluated but left to the operator that makes it.
+/// A tensor with more elements than this is not evaluated; the operator that makes it stays.
 inline constexpr std::int64_t kFoldLimit = std::int64_t{1} << 16;
 
-/// A tensor at one probe. Elements, when known, are in `ints` (integers and bool) or `floats`
-/// (floating types), row-major.
+/// A tensor at one probe. If its elements are known, they are in `ints` (integers and bool) or
+/// `floats` (floating types), row-major.
 struct Dense {
   int type = onnx::TensorProto::UNDEFINED;
   Dims dims;
@@ -38,9 +38,9 @@ struct Dense {
   friend bool operator==(const Dense&, const Dense&) = default;
 };
 
-/// A tensor at every probe; one element serves all probes when nothing depends on the samples.
+/// A tensor at every probe. One element serves all probes if nothing depends on the samples.
 struct Probed {
-  std::vector<Dense> at;  ///< none (nothing is known of it), one, or kProbeCount
+  std::vector<Dense> at;  ///< none (nothing is known), one, or kProbeCount
   bool shaped() const { return !at.empty(); }
   bool uniform() const { return at.size() == 1; }
   bool known() const;  ///< the elements are known at every probe
@@ -48,32 +48,37 @@ struct Probed {
   const Dense& operator[](std::size_t probe) const { return at[uniform() ? 0 : probe]; }
 };
 
-/// From one Dense or one per probe; equal ones become one.
+/// Makes a Probed from one Dense, or from one Dense per probe; equal ones become one.
 Probed probed(std::vector<Dense> at);
 
-/// Fits `fixed + per_sample x samples` to one number per probe; nullopt when no whole numbers fit.
+/// Fits `fixed + per_sample x samples` to one number per probe. Returns nullopt if no whole numbers
+/// fit.
 std::optional<Extent> fit_extent(const std::array<std::int64_t, kProbeCount>& values);
-/// The dims as extents; nullopt when ranks differ or an extent does not fit.
+/// Returns the dims as extents, or nullopt if ranks differ or an extent does not fit.
 std::optional<Shape> fit_shape(const Probed& tensor);
 
-/// Product of `dims`, or nullopt when negative, or more than 2^48.
+/// Returns the product of `dims`, or nullopt if a dim is negative or the product exceeds 2^48.
 std::optional<std::int64_t> element_count(const Dims& dims);
 
-/// Whether elements of ONNX type `type` are evaluated (not strings, complex, 8-bit floats, ...).
+/// Tells whether elements of ONNX type `type` are evaluated (not strings, complex, 8-bit floats,
+/// ...).
 bool is_evaluated_type(int type);
 bool is_floating_type(int type);
 
-/// The value of an inline tensor of at most kFoldLimit elements; not `known` when it is larger,
-/// external, of a type that is not evaluated, or malformed.
+/// Returns the value of an inline tensor of at most kFoldLimit elements. The value is not `known`
+/// if the tensor is larger, external, malformed, or of a type that is not evaluated.
 Dense dense_of(const onnx::TensorProto& tensor);
 
-/// The inverse, for ONNX's shape rules.
+/// Returns the elements as bytes, as a graph's constant holds them.
+std::vector<std::byte> bytes_of(const Dense& dense, DType type);
+
+/// Does the inverse of `dense_of`, for ONNX's shape rules.
 onnx::TensorProto proto_of(const Dense& dense);
 
-/// An int64 vector of rank 1.
+/// Returns an int64 vector of rank 1.
 Dense int64_vector(std::vector<std::int64_t> values);
 
-/// `value` fits into integers of ONNX type `type`.
+/// Tells whether `value` fits into integers of ONNX type `type`.
 bool fits(std::int64_t value, int type);
 
 }  // namespace agpcs::frontend

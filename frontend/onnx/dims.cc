@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_dims.h"
+#include "frontend/onnx/dims.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +13,15 @@ namespace agpcs::frontend {
 namespace {
 
 using Dimension = onnx::TensorShapeProto::Dimension;
+
+void report_unbound(const std::string& place, const std::string& name, int axis,
+                    const DimBindings& bindings, Diagnostics& diag) {
+  diag.error_at(place, fmt::format("dimension '{}' (axis {}) has no value", name, axis),
+                fmt::format("bind it: --dim {}=NUMBER{}", name,
+                            axis == 0 && bindings.batch != name
+                                ? fmt::format(" (the batch is '{}')", bindings.batch)
+                                : ""));
+}
 
 class DimBinder {
  public:
@@ -55,8 +65,9 @@ class DimBinder {
     }
   }
 
-  /// The batch: the dimension asked for, else the first symbolic axis 0, else axis 0 as it is.
-  /// False: there is none of the name asked for.
+  /// Chooses the batch: the requested dimension, else the first symbolic axis 0, else axis 0 as it
+  /// is. A symbolic axis 0 that --dim binds counts only if no other input has an unbound one.
+  /// Returns false if no input has the requested dimension.
   bool choose_batch() {
     if (!options_.batch_dim.empty()) {
       bindings_.batch = options_.batch_dim;
@@ -77,16 +88,33 @@ class DimBinder {
       return true;
     }
     if (options_.as_written) return true;
-    for (const onnx::ValueInfoProto* input : model_.inputs) {
-      const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
-      if (shape.dim_size() == 0) continue;
-      bindings_.fixed_batch = shape.dim(0).dim_value();
-      break;
-    }
+    bindings_.fixed_batch = choose_fixed();
     return true;
   }
 
-  /// Another input has an axis 0 that is symbolic and not bound.
+  /// Returns the fixed batch: the extent of the first output's axis 0 if inputs have it there, too,
+  /// else the commonest extent of the inputs' axes 0, where 1 counts least.
+  std::int64_t choose_fixed() const {
+    const auto front = [](const onnx::ValueInfoProto& value) {
+      const onnx::TensorShapeProto& shape = value.type().tensor_type().shape();
+      return shape.dim_size() > 0 ? shape.dim(0).dim_value() : 0;
+    };
+    const std::int64_t made = front(model_.graph().output(0));
+    std::int64_t best = 0;
+    std::pair<bool, std::ptrdiff_t> best_rank;
+    for (const onnx::ValueInfoProto* input : model_.inputs) {
+      const std::int64_t extent = front(*input);
+      if (extent <= 0) continue;
+      if (extent == made) return made;
+      const auto count = std::count_if(model_.inputs.begin(), model_.inputs.end(),
+                                       [&](const auto* other) { return front(*other) == extent; });
+      const std::pair<bool, std::ptrdiff_t> rank{extent > 1, count};
+      if (best == 0 || rank > best_rank) best = extent, best_rank = rank;
+    }
+    return best;
+  }
+
+  /// Tells whether another input has an axis 0 that is symbolic and not bound.
   bool has_other_batch(const std::string& bound) const {
     return std::any_of(model_.inputs.begin(), model_.inputs.end(), [&](const auto* input) {
       const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
@@ -129,23 +157,16 @@ class DimBinder {
       return;
     }
     const std::string& name = dim.dim_param();
-    if (name == bindings_.batch && (axis == 0 || !name.empty())) {
+    if (name == bindings_.batch) {
       if (axis != 0) {
         diag_.error_at(place, fmt::format("the batch '{}' is axis {} of it", name, axis),
                        "samples are split along axis 0; transpose the input in the model");
       }
       return;
     }
-    if (name.empty()) {
-      return diag_.error_at(place, fmt::format("axis {} has neither a name nor an extent", axis),
-                            "export the model with that dimension fixed or named");
-    }
     if (bindings_.values.count(name) != 0 || !reported_.insert(name).second) return;
-    diag_.error_at(place, fmt::format("dimension '{}' (axis {}) has no value", name, axis),
-                   fmt::format("bind it: --dim {}=NUMBER{}", name,
-                               axis == 0 && bindings_.batch != name
-                                   ? fmt::format(" (the batch is '{}')", bindings_.batch)
-                                   : ""));
+    if (axis == 0 && !bindings_.batch.empty()) return bindings_.open.push_back(name);
+    report_unbound(place, name, axis, bindings_, diag_);
   }
 
   const Model& model_;
@@ -157,8 +178,34 @@ class DimBinder {
 
 }  // namespace
 
+void name_axes(onnx::ModelProto& proto) {
+  if (!proto.has_graph()) return;
+  for (onnx::ValueInfoProto& input : *proto.mutable_graph()->mutable_input()) {
+    if (!input.type().has_tensor_type() || !input.type().tensor_type().has_shape()) continue;
+    auto& shape = *input.mutable_type()->mutable_tensor_type()->mutable_shape();
+    for (int axis = 0; axis < shape.dim_size(); ++axis) {
+      Dimension& dim = *shape.mutable_dim(axis);
+      const bool known = dim.has_dim_value() ? dim.dim_value() != -1 : !dim.dim_param().empty();
+      if (!known) dim.set_dim_param(fmt::format("{}[{}]", input.name(), axis));
+    }
+  }
+}
+
+bool is_given_name(std::string_view dim) { return dim.ends_with(']'); }
+
 Result<DimBindings> bind_dims(const Model& model, const ImportOptions& options, Diagnostics& diag) {
   return DimBinder(model, options, diag).run();
+}
+
+void report_open(const Model& model, const DimBindings& bindings, Diagnostics& diag) {
+  for (const std::string& name : bindings.open) {
+    for (const onnx::ValueInfoProto* input : model.inputs) {
+      const onnx::TensorShapeProto& shape = input->type().tensor_type().shape();
+      if (shape.dim_size() == 0 || shape.dim(0).dim_param() != name) continue;
+      report_unbound(fmt::format("input '{}'", input->name()), name, 0, bindings, diag);
+      break;
+    }
+  }
 }
 
 std::optional<Dims> dims_at_probe(const onnx::TypeProto& type, const DimBindings& bindings,
@@ -167,11 +214,14 @@ std::optional<Dims> dims_at_probe(const onnx::TypeProto& type, const DimBindings
   Dims dims;
   for (const Dimension& dim : type.tensor_type().shape().dim()) {
     const bool first = dims.empty();
-    if (dim.has_dim_value()) {
-      const bool is_batch =
+    const bool is_batch = dim.dim_param().empty() ? first && is_given_name(bindings.batch)
+                                                  : dim.dim_param() == bindings.batch ||
+                                                        bindings.equal.count(dim.dim_param()) != 0;
+    if (dim.has_dim_value() && dim.dim_value() >= 0) {
+      const bool is_fixed_batch =
           first && bindings.fixed_batch > 0 && dim.dim_value() == bindings.fixed_batch;
-      dims.push_back(is_batch ? samples : dim.dim_value());
-    } else if (dim.dim_param() == bindings.batch && (!dim.dim_param().empty() || first)) {
+      dims.push_back(is_fixed_batch ? samples : dim.dim_value());
+    } else if (is_batch) {
       dims.push_back(samples);
     } else if (const auto it = bindings.values.find(dim.dim_param()); it != bindings.values.end()) {
       dims.push_back(it->second);

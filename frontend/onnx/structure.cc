@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, order and operator sets of a model's main graph.
-#include "frontend/onnx_model.h"
+// Checks names, order and operator sets of a model's main graph.
+#include "frontend/onnx/metadata.h"
+#include "frontend/onnx/model.h"
 
 #include <fmt/format.h>
+#include <onnx/defs/schema.h>
 
 #include <algorithm>
 #include <functional>
 #include <queue>
+#include <set>
 #include <utility>
 
 namespace agpcs::frontend {
+
+int newest_opset() {
+  return onnx::OpSchemaRegistry::DomainToVersionRange::Instance().LastReleaseVersionMap().at("");
+}
 
 std::string domain_of(const onnx::NodeProto& node) {
   return node.domain() == "ai.onnx" ? "" : node.domain();
@@ -17,9 +24,14 @@ std::string domain_of(const onnx::NodeProto& node) {
 
 std::string label_of(const Model& model, int index) {
   const onnx::NodeProto& node = model.node(index);
-  if (!node.name().empty()) return fmt::format("node {} '{}'", index, node.name());
   const std::string output = node.output_size() > 0 ? node.output(0) : "";
-  return fmt::format("node {} ({} of '{}')", index, node.op_type(), output);
+  std::string label = node.name().empty()
+                          ? fmt::format("node {} ({} of '{}')", index, node.op_type(), output)
+                          : fmt::format("node {} '{}'", index, node.name());
+  const NodeOrigin origin = origin_of(node);
+  if (!origin.module.empty()) label += " in " + origin.module;
+  if (!origin.source.empty()) label += fmt::format(" ({})", origin.source);
+  return label;
 }
 
 namespace {
@@ -35,6 +47,7 @@ class StructureChecker {
     for (int i = 0; i < graph().node_size(); ++i) collect_outputs(i);
     check_outputs();
     for (int i = 0; i < graph().node_size(); ++i) check_reads(i);
+    report_absent();
     if (!diag_.ok()) return diag_.status();
     mark_needed();
     for (int i = 0; i < graph().node_size(); ++i) {
@@ -59,11 +72,11 @@ class StructureChecker {
     if (proto.opset_import_size() == 0) {
       return diag_.error({}, "the model imports no operator set", "the file may be truncated");
     }
-    if (onnx_opset != model_.opsets.end() && onnx_opset->second > kNewestOpset) {
+    if (onnx_opset != model_.opsets.end() && onnx_opset->second > newest_opset()) {
       diag_.error({},
                   fmt::format("the model is in opset {}, the newest known here is {}",
-                              onnx_opset->second, kNewestOpset),
-                  "export it at opset 17");
+                              onnx_opset->second, newest_opset()),
+                  fmt::format("export it at opset {}", newest_opset()));
     }
     if (graph().output_size() == 0) diag_.error({}, "the graph has no outputs");
   }
@@ -127,7 +140,7 @@ class StructureChecker {
     }
   }
 
-  /// To a node an empty name is an input or output that it leaves out.
+  /// Checks that a value has a name. For a node, an empty name means an omitted input or output.
   bool has_name(std::string_view what, const std::string& name) {
     if (name.empty())
       diag_.error({}, fmt::format("{} has no name", what), "the file may be damaged");
@@ -164,12 +177,28 @@ class StructureChecker {
   void check_reads(int index) {
     for (const std::string& input : model_.node(index).input()) {
       if (input.empty() || makers_.count(input) != 0) continue;
+      if (model_.origins.owner(input)) {
+        absent_.insert(input);
+        continue;
+      }
       diag_.error_at(label_of(model_, index),
                      fmt::format("it reads '{}', which no node makes and which is no input or "
                                  "initializer",
                                  input),
                      suggestion(input));
     }
+  }
+
+  /// Reports parameters and buffers of the module that the file lists, but does not have.
+  void report_absent() {
+    if (absent_.empty()) return;
+    diag_.error({},
+                fmt::format("the file was saved without its initializers: {} that it reads {} not "
+                            "in it, not even with a shape ('{}'{})",
+                            absent_.size(), absent_.size() == 1 ? "is" : "are", *absent_.begin(),
+                            absent_.size() == 1 ? "" : ", ..."),
+                "save it with them, or export by agpcs.torch.export, which writes shapes without "
+                "values if the module has none");
   }
 
   std::string suggestion(const std::string& name) const {
@@ -208,13 +237,6 @@ class StructureChecker {
                             fmt::format("control flow ({}) is not supported", type),
                             "export the model by tracing, with fixed branches and loop counts");
     }
-    for (const onnx::FunctionProto& function : model_.proto->functions()) {
-      if (function.name() != type || function.domain() != node.domain()) continue;
-      return diag_.error_at(
-          label_of(model_, index),
-          fmt::format("local function '{}.{}' is not supported", function.domain(), type),
-          "inline it: onnx.inliner.inline_local_functions(model)");
-    }
     if (model_.opsets.count(domain) == 0) {
       diag_.error_at(label_of(model_, index),
                      fmt::format("operator {} is in domain '{}', which the model does not import",
@@ -222,7 +244,7 @@ class StructureChecker {
     }
   }
 
-  /// Kahn's algorithm; a heap keeps the file's order where it is free.
+  /// Sorts by Kahn's algorithm. A heap keeps the file's order among nodes that are ready.
   void sort() {
     const std::size_t count = needed_.size();
     std::vector<int> waiting(count, 0);
@@ -252,7 +274,7 @@ class StructureChecker {
   void report_cycle(const std::vector<int>& waiting) {
     const auto stuck = std::find_if(waiting.begin(), waiting.end(), [](int w) { return w > 0; });
     if (stuck == waiting.end()) return;
-    // Walk back along makers that are stuck, too, until a node comes twice.
+    // Walk back along makers that are also stuck, until a node comes up twice.
     std::vector<int> path{static_cast<int>(stuck - waiting.begin())};
     std::vector<bool> seen(waiting.size());
     while (!seen[static_cast<std::size_t>(path.back())]) {
@@ -270,11 +292,12 @@ class StructureChecker {
     diag_.error({}, fmt::format("the graph has a cycle: {}{}", names, label_of(model_, *first)));
   }
 
-  static constexpr int kGiven = -1;  ///< made by no node
+  static constexpr int kGiven = -1;  ///< no node makes it
   Model model_;
   Diagnostics& diag_;
   std::unordered_map<std::string_view, int> makers_;
   std::vector<bool> needed_;
+  std::set<std::string> absent_;
 };
 
 }  // namespace

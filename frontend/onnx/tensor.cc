@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_tensor.h"
+#include "frontend/onnx/tensor.h"
 
-#include "frontend/onnx_dense.h"
-#include "ir/read_file.h"
+#include "frontend/onnx/dense.h"
+#include "ir/base/read_file.h"
 
 #include <fmt/format.h>
 
@@ -91,7 +91,7 @@ std::vector<std::byte> typed_bytes(const TensorProto& tensor, DType type) {
   return {};
 }
 
-/// Bytes that type and dims call for, or an error.
+/// Returns the number of bytes that type and dims require, or an error.
 Result<std::int64_t> expected_bytes(const TensorProto& tensor) {
   const std::optional<DType> type = dtype_of(tensor.data_type());
   if (!type) {
@@ -133,11 +133,12 @@ Result<std::int64_t> number(const std::string& key, const std::string& text) {
   return value;
 }
 
-/// `path` or its nearest existing ancestor lies in `folder`, all symbolic links followed.
+/// Tells whether `path`, or its nearest existing ancestor, lies in `folder` after all symbolic
+/// links are followed.
 bool stays_inside(const fs::path& folder, const fs::path& path) {
   std::error_code error;
   const fs::path root = fs::canonical(folder.empty() ? fs::path(".") : folder, error);
-  if (error) return true;  // no folder, so no link in it
+  if (error) return true;  // the folder does not exist, so it has no links
   const fs::path real = fs::weakly_canonical(root / path, error);
   if (error) return false;
   const fs::path relative = real.lexically_relative(root);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_build.h"
+#include "frontend/onnx/build.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_words.h"
+#include "frontend/onnx/words.h"
 
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 
@@ -17,10 +17,10 @@ namespace {
 struct WordAttribute {
   std::string_view types;  ///< operators, separated by spaces
   std::string_view name;
-  std::string_view words;  ///< of every opset, separated by spaces
+  std::string_view words;  ///< words of all opsets, separated by spaces
 };
 
-// From ONNX's Operators.md and Changelog.md, opsets 1 to 23.
+// From ONNX's Operators.md and Changelog.md, opsets 1 to 28.
 constexpr WordAttribute kAttributes[] = {
     {"AveragePool Conv ConvTranspose LpPool MaxPool", "auto_pad",
      "NOTSET SAME_UPPER SAME_LOWER VALID"},
@@ -36,11 +36,12 @@ constexpr WordAttribute kAttributes[] = {
     {"GridSample", "padding_mode", "zeros border reflection"},
     {"GRU LSTM RNN", "direction", "forward reverse bidirectional"},
     {"BitShift", "direction", "LEFT RIGHT"},
-    {"DepthToSpace", "mode", "DCR CRD"},
+    {"DepthToSpace SpaceToDepth", "mode", "DCR CRD"},
     {"Gelu", "approximate", "none tanh"},
     {"NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", "reduction", "none sum mean"},
     {"ScatterElements ScatterND", "reduction", "none add mul max min"},
     {"RoiAlign", "mode", "avg max"},
+    {"TensorScatter", "mode", "linear circular"},
     {"RoiAlign", "coordinate_transformation_mode", "half_pixel output_half_pixel"},
 };
 constexpr WordAttribute kActivations = {
@@ -60,7 +61,7 @@ bool has(std::string_view words, std::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// Names of activations are the same in any case.
+/// Returns the text in lower case: names of activations ignore case.
 std::string lower(std::string text) {
   for (char& c : text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// at: ids and counts as places in vectors.
+// at: converts ids and counts to indices of vectors.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace agpcs {
 
-/// `index`, which is not negative, for a container's [].
+/// Converts `index`, which is not negative, to the type that a container's [] takes.
 constexpr std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +10,7 @@ void check_failed(const char* file, int line, const char* condition, const std::
   fmt::print(stderr, "agpcs: bug: {}:{}: {}: {}\n", file, line, condition, message);
   std::fflush(nullptr);
 #ifdef AGPCS_FUZZ
-  std::abort();  // what a fuzzer sees and keeps
+  std::abort();  // a fuzzer detects and reports an abort
 #else
   std::_Exit(70);
 #endif

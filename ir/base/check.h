@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AGPCS_CHECK: an invariant of ours. A failure is our bug: it prints and aborts with exit code 70.
+// AGPCS_CHECK: an invariant of our own code. A failure is our bug: it prints a message and aborts
+// with exit code 70.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kWidest = 160;  // of a quoted source line, in bytes
+constexpr std::size_t kWidest = 160;  // widest part of a source line that is quoted, in bytes
 constexpr std::string_view kIndent = "    ";
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
@@ -19,7 +21,7 @@ std::size_t characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
 }
 
-// Source text may be anything: what would disturb a terminal is shown as a blank or '?'.
+// Source text may contain any byte. What would disturb a terminal is shown as a blank or '?'.
 std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -29,7 +31,8 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-// The part of `line` to quote: without leading blanks, and not much more than what is underlined.
+// Returns the part of `line` to quote: without leading blanks, and little more than what is
+// underlined.
 std::pair<std::size_t, std::size_t> quoted_range(std::string_view line, std::size_t at) {
   std::size_t first = std::min(line.find_first_not_of(" \t"), at);
   if (at - first > kWidest / 2) {
@@ -44,7 +47,7 @@ std::pair<std::size_t, std::size_t> quoted_range(std::string_view line, std::siz
   return {first, last};
 }
 
-// The source line and, below it, the caret; both end in LF.
+// Returns the source line and, below it, the caret; both end in LF.
 std::string quote(std::string_view line, const SourceRange& where) {
   const std::size_t at =
       std::min(static_cast<std::size_t>(std::max(where.column, 1) - 1), line.size());
@@ -68,10 +71,63 @@ std::vector<std::string> lines_of(const std::string& source) {
   return lines;
 }
 
+constexpr std::size_t kMostOfKind = 20;  // messages of one kind that are shown
+
+// Returns "..." for what is in quotes or brackets and for each number. Messages that are alike then
+// are of one kind.
+std::string kind_of(std::string_view message) {
+  std::string kind;
+  char until = 0;  // what ends the part being left out
+  for (const char c : message) {
+    const bool digit = c >= '0' && c <= '9';
+    if (until != 0) {
+      if (c != until) continue;
+      kind += c;
+      until = 0;
+    } else if (c == '\'' || c == '[') {
+      kind += fmt::format("{}...", c);
+      until = c == '[' ? ']' : c;
+    } else if (!digit) {
+      kind += c;
+    } else if (!kind.ends_with("...")) {
+      kind += "...";
+    }
+  }
+  return kind;
+}
+
+// Returns "error: message" of an entry's text, which begins with file and place.
+std::string_view said_in(std::string_view text, bool is_error) {
+  text = text.substr(0, text.find('\n'));
+  const std::size_t at = text.find(is_error ? ": error: " : ": warning: ");
+  return at == std::string_view::npos ? text : text.substr(at + 2);
+}
+
+// Returns the texts of the wanted entries, one a line; of each kind the first, and how many more.
+template <typename Entry, typename F>
+std::string joined(const std::string& file, const std::vector<Entry>& entries, const F& is_wanted) {
+  std::string text;
+  const auto add_line = [&](const std::string& line) { text += (text.empty() ? "" : "\n") + line; };
+  std::map<std::string, std::size_t> counts;
+  std::vector<std::string> left_out;  // kinds of which not all are shown
+  for (const Entry& entry : entries) {
+    if (!is_wanted(entry)) continue;
+    std::string kind = kind_of(said_in(entry.text, entry.is_error));
+    const std::size_t count = ++counts[kind];
+    if (count <= kMostOfKind) add_line(entry.text);
+    if (count == kMostOfKind + 1) left_out.push_back(std::move(kind));
+  }
+  for (const std::string& kind : left_out) {
+    add_line(
+        fmt::format("{}: and {} more of this kind: {}", file, counts[kind] - kMostOfKind, kind));
+  }
+  return text;
+}
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; letter case
-// does not count.
+// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a`
+// into `b`; letter case does not count.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
@@ -133,17 +189,11 @@ void Diagnostics::add(bool is_error, const std::string& place, SourceRange where
 }
 
 std::string Diagnostics::text() const {
-  std::string text;
-  for (const Entry& entry : entries_) text += (text.empty() ? "" : "\n") + entry.text;
-  return text;
+  return joined(file_, entries_, [](const Entry&) { return true; });
 }
 
 std::string Diagnostics::warnings() const {
-  std::string text;
-  for (const Entry& entry : entries_) {
-    if (!entry.is_error) text += (text.empty() ? "" : "\n") + entry.text;
-  }
-  return text;
+  return joined(file_, entries_, [](const Entry& entry) { return !entry.is_error; });
 }
 
 Status Diagnostics::status() const { return ok() ? Status() : invalid_input(text()); }

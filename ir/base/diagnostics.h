@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Diagnostics: user errors with file, line, column, caret and hint, collected and printed once.
+// Diagnostics: user errors with file, line, column, caret and hint. They are collected, then
+// printed once.
 #pragma once
 
 #include <agpcs/status.h>
@@ -19,7 +20,8 @@ struct SourceRange {
   int length = 1;
 };
 
-/// Collects errors and warnings of one input. Lower case, no full stop, both values.
+/// Collects errors and warnings of one input. A message is in lower case, has no full stop, and
+/// names both the value found and the values expected.
 ///
 ///     cluster.yaml:14:11: error: unknown link kind 'nvlnik'
 ///         kind: nvlnik
@@ -27,25 +29,25 @@ struct SourceRange {
 ///       hint: did you mean 'nvlink'? kinds: nvlink, pcie, ib, tcp
 class Diagnostics {
  public:
-  /// `source` is the text that carets point into; empty for a binary input.
+  /// `source` is the text that carets point into; it is empty for a binary input.
   explicit Diagnostics(std::string file, std::string source = {});
 
   void error(SourceRange where, std::string message, std::string hint = {});
   void warning(SourceRange where, std::string message, std::string hint = {});
-  /// For inputs without lines: "model.onnx: node 42 'fc1/MatMul': error: ...".
+  /// Reports about an input that has no lines: "model.onnx: node 42 'fc1/MatMul': error: ...".
   void error_at(std::string_view what, std::string message, std::string hint = {});
   void warning_at(std::string_view what, std::string message, std::string hint = {});
 
-  /// Errors of another input that this one needs, as they are.
+  /// Adds the errors of another input that this one needs, unchanged.
   void include(const Status& failure);
 
   bool ok() const { return errors_ == 0; }
   std::size_t error_count() const { return errors_; }
-  /// All messages in order of report, ready to print.
+  /// Returns the messages in their order, ready to print: of each kind 20, and how many more.
   std::string text() const;
-  /// Warnings alone, for a command that goes on.
+  /// Returns the warnings alone, for a command that continues.
   std::string warnings() const;
-  /// Ok, or kInvalidInput with `text()`.
+  /// Returns ok, or kInvalidInput with `text()`.
   Status status() const;
 
  private:
@@ -62,11 +64,12 @@ class Diagnostics {
   std::size_t errors_ = 0;
 };
 
-/// The candidate with the least edit distance to `word`, or "" when none is near enough
-/// (distance at most max(1, length / 3)).
+/// Returns the candidate with the least edit distance to `word`, or "" when no candidate is near
+/// enough (distance at most max(1, length / 3)).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
-/// "did you mean 'nvlink'? kinds: nvlink, pcie" or, with nothing near, "kinds: nvlink, pcie".
+/// Returns "did you mean 'nvlink'? kinds: nvlink, pcie", or "kinds: nvlink, pcie" when no candidate
+/// is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view plural);
 

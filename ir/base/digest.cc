@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4), so that the lean runtime needs no cryptography library for digests. Where
-// the processor has instructions for it they are used: checkpoints have gigabytes.
-#include "ir/sha256.h"
+// SHA-256 (FIPS 180-4), so that the lean runtime needs no cryptography library for digests. It uses
+// the processor's instructions for SHA-256 where they exist, because checkpoints have gigabytes.
+#include "ir/base/sha256.h"
 
-#include <agpcs/plan.h>
+#include <agpcs/digest.h>
 
 #include <algorithm>
 #include <array>
@@ -75,7 +75,7 @@ bool has_sha() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kSha) != 0;
 }
 
-// Intel's SHA extensions: two rounds an instruction, on the state as ABEF and CDGH.
+// Uses Intel's SHA extensions: two rounds an instruction, on the state as ABEF and CDGH.
 __attribute__((target("sha,ssse3,sse4.1"))) void absorb_by_instruction(State& state,
                                                                        const char* blocks,
                                                                        std::size_t count) {

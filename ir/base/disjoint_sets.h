@@ -8,8 +8,8 @@
 
 namespace agpcs {
 
-/// Disjoint sets of 0, 1, ..., count - 1 that only ever grow; a set is named by its least member.
-/// `Id`: an integer.
+/// A partition of 0, 1, ..., count - 1 into disjoint sets, which can be joined but never split. The
+/// least member of a set names it. `Id` is an integer type.
 template <typename Id = int>
 class DisjointSets {
  public:
@@ -20,7 +20,7 @@ class DisjointSets {
     while (parent(id) != id) id = parent(id) = parent(parent(id));
     return id;
   }
-  /// False when they were one already.
+  /// Joins the sets of `a` and `b`. Returns false when they already were one set.
   bool join(Id a, Id b) {
     a = find(a);
     b = find(b);

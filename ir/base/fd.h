@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fd: a file descriptor with an owner.
+// Fd: a file descriptor that has an owner.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace agpcs {
 
-/// A file descriptor that closes itself. -1: none.
+/// A file descriptor that closes itself; -1 stands for no descriptor.
 class Fd {
  public:
   Fd() = default;

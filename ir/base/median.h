@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace agpcs {
 
-/// Of an even number of values the mean of the middle two. Needs: some.
+/// Returns the median; for an even number of values, the mean of the middle two. Needs: at least
+/// one value.
 inline double median(std::vector<double> values) {
   AGPCS_CHECK(!values.empty(), "median of nothing");
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

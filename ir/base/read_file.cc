@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 enum class Pipes { kRead, kRefuse };
 
-// What there is at a path or behind a descriptor.
+// The system's description of a path or a descriptor.
 struct Found {
   struct stat info {};
   struct statfs system {};
@@ -27,7 +27,7 @@ Status unreadable(const std::string& path, int error) {
       fmt::format("{}: error: cannot be read: {}", path, std::generic_category().message(error)));
 }
 
-// Regular files by their looks, whose size is 0 whatever they hold.
+// Names the file system of files that look regular but whose size is 0 whatever they contain.
 const char* made_by_kernel(const struct statfs& system) {
   switch (static_cast<unsigned long>(system.f_type)) {
     case PROC_SUPER_MAGIC:
@@ -48,7 +48,7 @@ const char* made_by_kernel(const struct statfs& system) {
   }
 }
 
-// "a directory"; nullptr: it can be read.
+// Returns what makes the file unreadable ("a directory"), or nullptr if it can be read.
 const char* obstacle(const Found& found, Pipes pipes) {
   const mode_t mode = found.info.st_mode;
   if (S_ISREG(mode)) return made_by_kernel(found.system);
@@ -69,11 +69,12 @@ Status check(const std::string& path, const Found& found, std::string_view noun,
 
 struct Opened {
   Fd fd;
-  std::int64_t size = 0;  // 0: unknown, of a pipe
+  std::int64_t size = 0;  // 0: unknown, because it is a pipe
 };
 
-// Looks before it opens, since opening a device may already do something and opening a pipe waits
-// for its writer; and after that, as another may be there by then.
+// Checks the file before opening it, because opening a device may already have an effect and
+// opening a pipe waits for its writer. It checks again afterwards, because another file may have
+// taken the path by then.
 Result<Opened> open_input(const std::string& path, std::string_view noun, Pipes pipes) {
   Found found;
   if (stat(path.c_str(), &found.info) != 0 || statfs(path.c_str(), &found.system) != 0) {
@@ -100,14 +101,14 @@ Status too_long(const std::string& path, std::int64_t bytes, bool more, const In
                                    kind.hint.empty() ? "" : "\n  hint: ", kind.hint));
 }
 
-// To the end, whatever `size` says: it is where to begin. Files that a network or a program serves
-// may say 0.
+// Reads to the end of the file. `size` only says how much memory to begin with, because files that
+// a network or a program serves may report size 0.
 Result<std::string> read_to_end(int fd, const std::string& path, std::int64_t size,
                                 const InputKind& kind) {
   if (size > kind.most_bytes) return too_long(path, size, false, kind);
   constexpr std::size_t kLeast = std::size_t{1} << 16;
-  const auto most =
-      static_cast<std::size_t>(kind.most_bytes) + 1;  // one more shows that it goes on
+  const auto most = static_cast<std::size_t>(kind.most_bytes) +
+                    1;  // one byte more shows that the file is too long
   std::string text(std::min(std::max(static_cast<std::size_t>(size) + 1, kLeast), most), '\0');
   std::size_t have = 0;
   while (true) {

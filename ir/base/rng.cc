@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 namespace agpcs {
 namespace {
 
-// Finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 std::uint64_t mix(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
@@ -23,7 +23,7 @@ std::uint64_t Rng::next() {
 }
 
 std::uint64_t Rng::below(std::uint64_t bound) {
-  const std::uint64_t threshold = (0 - bound) % bound;  // 2^64 mod bound: reject the uneven head
+  const std::uint64_t threshold = (0 - bound) % bound;  // 2^64 mod bound: rejects the uneven part
   for (;;) {
     const std::uint64_t word = next();
     if (word >= threshold) return word % bound;

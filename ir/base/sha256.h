@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sha256: the digest of bytes that come one piece after the other.
+// Sha256: the digest of bytes that arrive in pieces.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace agpcs {
 class Sha256 {
  public:
   void update(const void* data, std::size_t bytes);
-  /// "sha256:" and 64 hexadecimal digits, of all bytes so far.
+  /// Returns "sha256:" and 64 hexadecimal digits for all bytes so far.
   std::string digest() const;
 
  private:
@@ -25,8 +25,8 @@ class Sha256 {
   std::uint64_t bytes_ = 0;
 };
 
-/// `digest_of` (<agpcs/plan.h>) without the processor's own instructions for whole blocks, for
-/// tests.
+/// Computes `digest_of` (<agpcs/digest.h>) without the processor's own instructions for whole
+/// blocks, for tests.
 std::string portable_digest_of(std::string_view text);
 
 }  // namespace agpcs

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/base/all_values.h"
+
 #include <agpcs/types.h>
 
+#include <algorithm>
 #include <array>
 
 namespace agpcs {
@@ -12,7 +15,7 @@ struct DTypeEntry {
   std::size_t bytes;
   bool floating;
 };
-constexpr std::array<DTypeEntry, 10> kDTypes = {{
+constexpr std::array<DTypeEntry, 10> kEntries = {{
     {DType::kFp32, "fp32", 4, true},
     {DType::kFp16, "fp16", 2, true},
     {DType::kBf16, "bf16", 2, true},
@@ -25,7 +28,7 @@ constexpr std::array<DTypeEntry, 10> kDTypes = {{
     {DType::kBool, "bool", 1, false},
 }};
 
-const DTypeEntry& entry_of(DType type) { return kDTypes[static_cast<std::size_t>(type)]; }
+const DTypeEntry& entry_of(DType type) { return kEntries[static_cast<std::size_t>(type)]; }
 
 }  // namespace
 
@@ -38,15 +41,10 @@ DType travelling_type(DType held, std::optional<DType> wire_type) {
 }
 
 bool is_wire_type(std::optional<DType> type) {
-  return type == DType::kFp16 || type == DType::kBf16;
+  return type && std::find(kWireTypes.begin(), kWireTypes.end(), *type) != kWireTypes.end();
 }
 
-std::optional<DType> dtype_named(std::string_view name) {
-  for (const DTypeEntry& entry : kDTypes) {
-    if (entry.name == name) return entry.type;
-  }
-  return std::nullopt;
-}
+std::optional<DType> dtype_named(std::string_view name) { return one_named(kDTypes, name); }
 
 std::string_view name_of(AllReduce algorithm) {
   constexpr std::array<std::string_view, 4> kNames = {"ring", "hierarchical", "tree", "flow"};
@@ -54,10 +52,7 @@ std::string_view name_of(AllReduce algorithm) {
 }
 
 std::optional<AllReduce> all_reduce_named(std::string_view name) {
-  for (const AllReduce algorithm : kAllReduces) {
-    if (name_of(algorithm) == name) return algorithm;
-  }
-  return std::nullopt;
+  return one_named(kAllReduces, name);
 }
 
 std::string_view name_of(Schedule schedule) {
@@ -65,10 +60,7 @@ std::string_view name_of(Schedule schedule) {
 }
 
 std::optional<Schedule> schedule_named(std::string_view name) {
-  for (const Schedule schedule : {Schedule::k1F1B, Schedule::kGPipe}) {
-    if (name_of(schedule) == name) return schedule;
-  }
-  return std::nullopt;
+  return one_named(kSchedules, name);
 }
 
 }  // namespace agpcs

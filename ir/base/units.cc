@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/units.h"
+#include "ir/base/units.h"
 
 #include <fmt/format.h>
 
@@ -27,11 +27,11 @@ constexpr std::array<Prefix, 9> kPrefixes = {{
     {12, "T"},
 }};
 
-/// Whether figures in `unit` carry a prefix, and the least one that makes sense.
+/// Return whether figures in `unit` carry a prefix, and the smallest prefix that makes sense.
 bool has_prefix(std::string_view unit) { return unit == "s" || unit == "B"; }
 int least_exponent(std::string_view unit) { return unit == "B" ? 0 : kPrefixes.front().exponent; }
 
-/// Three significant digits d1 d2 d3 of a positive value and the decimal exponent of d1.
+/// The three significant digits d1 d2 d3 of a positive value and the decimal exponent of d1.
 struct Rounded {
   std::string digits;
   int exponent = 0;
@@ -42,7 +42,7 @@ Rounded round_to_three(double value) {
   return {text.substr(0, 1) + text.substr(2, 2), std::atoi(text.c_str() + text.find('e') + 1)};
 }
 
-/// The digits with the decimal point `exponent` places after the first digit.
+/// Writes the digits with the decimal point `exponent` places after the first digit.
 std::string place_point(const std::string& digits, int exponent) {
   if (exponent < 0)
     return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
   fmt::format_to(Out(text), "kind {} memory={} memory-bandwidth={} launch-overhead={}", kind.name,
                  kind.memory_bytes, kind.memory_bandwidth, kind.launch_overhead);
   for (const auto& [precision, flops] : kind.peak_flops) {
-    fmt::format_to(Out(text), " peak-{}={}", precision, flops);
+    fmt::format_to(Out(text), " peak-{}={}", name_of(precision), flops);
   }
   for (const auto& [op_class, fraction] : kind.efficiency) {
     fmt::format_to(Out(text), " efficiency-{}={}", op_class, fraction);
@@ -47,7 +47,7 @@ void print_link(const Cluster& cluster, const Link& link, std::string& text) {
   text += '\n';
 }
 
-// Nothing where all-reduces take what their messages take.
+// Prints nothing where all-reduces cost no more than their messages.
 void print_collectives(const Cluster& cluster, std::string& text) {
   if (cluster.collectives_profile.given()) {
     fmt::format_to(Out(text), "collectives {}\n", print_ref(cluster, cluster.collectives_profile));

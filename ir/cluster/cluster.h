@@ -2,10 +2,10 @@
 // Cluster: devices, directed links, and the route between any two devices.
 #pragma once
 
-#include "ir/profile.h"
+#include "ir/cluster/profile.h"
 
-#include <agpcs/plan.h>
 #include <agpcs/status.h>
+#include <agpcs/training.h>
 
 #include <array>
 #include <cstdint>
@@ -21,42 +21,49 @@ using LinkId = int;
 
 /// The measurements that figures come from: an entry of one of the cluster's profiles.
 struct ProfileRef {
-  int profile = -1;   ///< index into Cluster::profiles; -1: none, the figures are as they are given
-  std::string entry;  ///< the device kind in it; a link's name in it
+  int profile =
+      -1;  ///< index into Cluster::profiles; -1: no profile, the figures are those of the file
+  std::string entry;  ///< the device kind, or the link's name, in that profile
   bool given() const { return profile >= 0; }
 };
 
-/// Seconds of one pass of an operator, fitted: overhead + FLOPs x per_flop + bytes x per_byte.
+/// The fitted seconds of one pass of an operator: overhead + FLOPs x per_flop + bytes x per_byte.
 struct PassFit {
-  bool fitted = false;  ///< false: too little was measured of the class, so that this is the fit of
-                        ///< all classes that are bound alike, by arithmetic or by memory
+  bool fitted = false;  ///< false: the class has too few measurements, and this is the fit of all
+                        ///< classes with the same bound (arithmetic or memory)
   double overhead = 0, per_flop = 0, per_byte = 0;
 };
 
-/// Seconds of an optimizer's step, fitted: tensors x per_tensor + elements x per_element.
+/// The fitted seconds of an optimizer's step: tensors x per_tensor + elements x per_element.
 struct UpdateFit {
   std::string optimizer;  ///< `optimizer_name`
   double per_tensor = 0, per_element = 0;
 };
 
-/// What `calibrate` fitted to a kind's profile.
+/// The fits of `calibrate` to the profile of a device kind.
 struct KindFit {
   struct Class {
     PassFit forward, backward;
   };
   std::array<Class, kOpClassCount> classes;  ///< by OpClass
-  std::vector<UpdateFit> updates;            ///< by optimizer; empty: none was measured
+  std::vector<UpdateFit> updates;            ///< by optimizer; empty: no optimizer was measured
   double begin_per_element = 0;              ///< seconds
 };
 
-/// A kind of device: datasheet figures, or measured ones where `profile` is given.
+/// Orders precisions by name, as digests and messages have them.
+struct ByName {
+  bool operator()(Precision a, Precision b) const { return name_of(a) < name_of(b); }
+};
+
+/// A kind of device. Its figures are the datasheet's, or measured ones where `profile` is given.
 struct DeviceKind {
   std::string name;
   std::int64_t memory_bytes = 0;
-  double memory_bandwidth = 0;               ///< bytes/s
-  std::map<std::string, double> peak_flops;  ///< by precision: "fp32", "tf32", "fp16", "bf16"
-  double launch_overhead = 5e-6;             ///< seconds per operator
-  /// Fraction of peak reached by operator class name (`name_of(OpClass)`); absent: the default.
+  double memory_bandwidth = 0;  ///< bytes/s
+  std::map<Precision, double, ByName> peak_flops;
+  double launch_overhead = 5e-6;  ///< seconds per operator
+  /// The fraction of the peak that operators of a class reach, by class name (`name_of(OpClass)`).
+  /// A class that is absent has the default.
   std::map<std::string, double> efficiency;
 
   ProfileRef profile;
@@ -69,7 +76,7 @@ struct Device {
   int host = 0;
   int index = 0;             ///< within the host
   int kind = 0;              ///< index into Cluster::kinds
-  LinkId out = -1, in = -1;  ///< its ports on the host's interconnect
+  LinkId out = -1, in = -1;  ///< the device's ports on the host's interconnect
 };
 
 struct Host {
@@ -78,7 +85,7 @@ struct Host {
   int device_count = 0;
 };
 
-/// A directed link: every transfer whose route has it shares its bandwidth.
+/// A directed link. All transfers whose routes contain it share its bandwidth.
 struct Link {
   std::string name;      ///< "volta/0 out", "volta nic out", "a -> b"
   std::string kind;      ///< nvlink, pcie, ib, tcp, ethernet, ...
@@ -87,10 +94,10 @@ struct Link {
   ProfileRef profile;
 };
 
-/// What an all-reduce algorithm takes beyond its messages.
+/// The costs of an all-reduce algorithm beyond its messages.
 struct CollectiveFit {
-  double step_overhead = 0;  ///< seconds added to each of its steps
-  double stretch = 1;        ///< its bytes take that many times what the links' bandwidth says
+  double step_overhead = 0;  ///< seconds added to each step of the algorithm
+  double stretch = 1;  ///< how many times longer its bytes take than the links' bandwidths say
 };
 
 struct Cluster {
@@ -99,28 +106,30 @@ struct Cluster {
   std::vector<Host> hosts;
   std::vector<Device> devices;
   std::vector<Link> links;
-  std::string topology;  ///< "switch", "links" or what was generated: "bcube:4,1"
+  std::string
+      topology;  ///< "switch", "links" or the specification it was generated from: "bcube:4,1"
 
-  std::vector<Profile> profiles;   ///< that kinds, links and algorithms refer to
-  ProfileRef collectives_profile;  ///< without an entry: all of its collectives
+  std::vector<Profile> profiles;   ///< the profiles that kinds, links and algorithms refer to
+  ProfileRef collectives_profile;  ///< has no entry: it means all collectives of the profile
   std::array<CollectiveFit, kAllReduceCount> collectives;  ///< by AllReduce
 
-  /// host_routes[a * hosts + b]: links from host a to host b in order (NICs included); empty for a
-  /// == b.
+  /// host_routes[a * hosts + b] has the links from host a to host b in order, NICs included; it is
+  /// empty for a == b.
   std::vector<std::vector<LinkId>> host_routes;
 
   int device_count() const { return static_cast<int>(devices.size()); }
-  /// Links from one device to another in order: out port, host route if hosts differ, in port.
-  /// Empty for from == to. Cost: O(length).
+  /// Returns the links from one device to another in order: out port, host route if the hosts
+  /// differ, in port. The route from a device to itself is empty. Cost: O(length).
   std::vector<LinkId> route(DeviceId from, DeviceId to) const;
   const DeviceKind& kind_of(DeviceId device) const;
   std::string device_name(DeviceId device) const;     ///< "volta/0"
   DeviceId find_device(std::string_view name) const;  ///< kNone (-1) when absent
 };
 
-/// Text with all figures, kinds and links, for the digest and `verify`. What was measured is named
-/// by the profile's digest and the entry in place of the figures that `calibrate` sets, so that the
-/// text before and after it is the same; a kind's datasheet figures are always in it.
+/// Prints all figures, kinds and links, for the digest and for `verify`. Where figures were
+/// measured, the text names the profile's digest and the entry instead of the figures that
+/// `calibrate` sets, so that `calibrate` does not change the text. It always contains a kind's
+/// datasheet figures.
 std::string print_cluster(const Cluster& cluster);
 Status verify_cluster(const Cluster& cluster);
 

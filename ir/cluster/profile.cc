@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/profile.h"
+#include "ir/cluster/profile.h"
 
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
+#include "ir/plan/choices.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -15,10 +18,10 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-// The software that no digest covers: profiles from before it was named keep theirs.
+// The software that no digest covers, so that profiles that do not name it keep their digests.
 constexpr std::string_view kBlas = "blas";
 
-// What a list is sorted by; no two of its items have the same.
+// The key that a list is sorted by; all items of a list have different keys.
 auto key_of(const std::string& text) { return std::string_view(text); }
 auto key_of(const DeviceProfile& device) { return std::string_view(device.name); }
 auto key_of(const MeasuredOperator& op) { return std::string_view(op.signature); }
@@ -80,7 +83,7 @@ void print_operator(const MeasuredOperator& op, std::string& text) {
 }
 
 void print_device(const DeviceProfile& device, std::string& text) {
-  fmt::format_to(Out(text), "device {} precision={}\n", device.name, device.precision);
+  fmt::format_to(Out(text), "device {} precision={}\n", device.name, name_of(device.precision));
   for (const auto& [name, value] : device.hardware) {
     fmt::format_to(Out(text), "hardware {}={}\n", name, value);
   }
@@ -164,7 +167,7 @@ class ProfileVerifier {
       for (const auto& [name, value] : facts) check_text(name + value, what);
     }
     for (const std::string& model : device.models) check_text(model, what);
-    check_text(device.name + device.precision, what);
+    check_text(device.name, what);
     check_order(device.models, fmt::format("models of {}", what));
     check_order(device.operators, fmt::format("operators of {}", what));
     check_order(device.updates, fmt::format("updates of {}", what));
@@ -220,14 +223,14 @@ Measured merged(const Measured& a, const Measured& b) {
   return {mean, std::max({a.spread, b.spread, apart})};
 }
 
-/// A figure that one of them did not measure is the other's.
+/// Merges a figure. If one side has not measured it, the other side's value counts.
 double merged(double a, double b, double not_measured) {
   if (a == not_measured) return b;
   return b == not_measured ? a : (a + b) / 2;
 }
 
-/// What only `from` has is added to `into`; for what both have, calls combine(ours, theirs).
-/// Needs: both sorted. `into` is not sorted afterwards.
+/// Adds to `into` the items that only `from` has; for items that both have, calls combine(ours,
+/// theirs). Needs: both are sorted. `into` is not sorted afterwards.
 template <typename T, typename Combine>
 void merge_lists(std::vector<T>& into, const std::vector<T>& from, Combine combine) {
   const auto ours = static_cast<std::ptrdiff_t>(into.size());
@@ -274,7 +277,8 @@ class ProfileMerger {
     const std::string what = fmt::format("device '{}'", a.name);
     const std::string rename = "give one of the two another name";
     if (a.precision != b.precision) {
-      return differ(what, "has another precision", a.precision, b.precision, rename);
+      return differ(what, "has another precision", std::string(name_of(a.precision)),
+                    std::string(name_of(b.precision)), rename);
     }
     if (a.hardware != b.hardware) {
       return differ(what, "is other hardware", text_of(a.hardware), text_of(b.hardware), rename);
@@ -311,7 +315,7 @@ class ProfileMerger {
     merge_lists(a, b, [](auto& x, const auto& y) { x.time = merged(x.time, y.time); });
   }
 
-  // Of other software all versions are named: "1.13.1, 2.0.0".
+  // Merges software: all versions are listed, "1.13.1, 2.0.0".
   static void merge_software(Facts& a, const Facts& b) {
     for (const auto& [name, value] : b) {
       const auto at = std::find_if(a.begin(), a.end(),
@@ -345,7 +349,7 @@ const DeviceProfile* Profile::find_device(std::string_view name) const {
 }
 
 std::string optimizer_name(const Optimizer& optimizer) {
-  return optimizer.kind == "sgd" && optimizer.momentum != 0 ? "sgd momentum" : optimizer.kind;
+  return std::string(variant_of(optimizer).name);
 }
 
 std::string print_measurements(const Profile& profile) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/topology.h"
+#include "ir/cluster/topology.h"
 
-#include "ir/check.h"
-#include "ir/diagnostics.h"
-#include "ir/rng.h"
+#include "ir/base/check.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/rng.h"
 
 #include <fmt/format.h>
 
@@ -97,7 +97,7 @@ Result<Spec> read_spec(std::string_view spec) {
   return read;
 }
 
-/// Numbers of the cables, each the index of its first link; the twin follows it.
+/// Returns the cables, each as the index of its first link; the link back follows it.
 std::vector<int> cables_of(const Topology& topology) {
   std::vector<int> cables;
   for (int l = 0; l + 1 < static_cast<int>(topology.links.size()); ++l) {
@@ -108,7 +108,7 @@ std::vector<int> cables_of(const Topology& topology) {
   return cables;
 }
 
-using Adjacency = std::vector<std::vector<int>>;  // by node: nodes
+using Adjacency = std::vector<std::vector<int>>;  // by node: its neighbours
 
 Adjacency adjacency_of(const Topology& topology, bool back) {
   Adjacency adjacency(static_cast<std::size_t>(topology.nodes()));
@@ -119,7 +119,7 @@ Adjacency adjacency_of(const Topology& topology, bool back) {
   return adjacency;
 }
 
-/// The first server that server 0 cannot reach along `adjacency`; -1: it reaches all.
+/// Returns the first server that server 0 cannot reach along `adjacency`; -1: it reaches all.
 int unreached_server(const Topology& topology, const Adjacency& adjacency) {
   std::vector<bool> seen(static_cast<std::size_t>(topology.nodes()), false);
   std::deque<int> queue = {0};

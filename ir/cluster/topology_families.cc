@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generators of topologies. Each numbers servers and switches as its source does.
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "ir/topology.h"
+// Generators of topologies. Each numbers servers and switches as its source paper does.
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "ir/cluster/topology.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Parameters = std::vector<std::int64_t>;
 
-/// The product of `factors`, or of the first ones that already exceed what is accepted.
+/// Returns the product of `factors`, or of the first of them that already exceed kMaxServers.
 std::int64_t bounded_product(const Parameters& factors) {
   std::int64_t product = 1;
   for (const std::int64_t factor : factors) {
@@ -48,8 +48,8 @@ void add_cable(Topology& topology, std::int64_t a, std::int64_t b, std::int64_t 
   topology.links.push_back({static_cast<int>(b), static_cast<int>(a), capacity});
 }
 
-/// BCube(n, k) (Guo et al., SIGCOMM 2009): n^(k + 1) servers, their numbers k + 1 digits to base n;
-/// the switch of level l joins the n servers whose numbers differ in digit l only.
+/// Makes BCube(n, k) (Guo et al., SIGCOMM 2009): n^(k + 1) servers, whose numbers have k + 1 digits
+/// to base n; a switch of level l joins the n servers whose numbers differ in digit l only.
 Result<Topology> make_bcube(const Parameters& parameters, std::uint64_t) {
   const std::int64_t n = parameters[0], k = parameters[1];
   if (n < 2) return invalid_input("a switch must have at least 2 servers");
@@ -68,12 +68,12 @@ Result<Topology> make_bcube(const Parameters& parameters, std::uint64_t) {
   return topology;
 }
 
-/// DCell(n, l) (Guo et al., SIGCOMM 2008, section 2.2): a DCell of level 0 is n servers and a
-/// switch; one of level l is (servers of level l - 1) + 1 DCells of level l - 1, and server j - 1
-/// of part i is joined to server i of part j, for i < j.
+/// Joins the parts of DCell(n, l) (Guo et al., SIGCOMM 2008, section 2.2). A DCell of level 0 is n
+/// servers and a switch. A DCell of level l consists of (servers of level l - 1) + 1 DCells of
+/// level l - 1, where server j - 1 of part i is joined to server i of part j, for i < j.
 void join_parts(Topology& topology, std::int64_t first, std::int64_t servers, std::int64_t n) {
   if (servers == n) return;
-  std::int64_t below = n;  // servers of a part
+  std::int64_t below = n;  // servers of one part
   while (below * (below + 1) < servers) below *= below + 1;
   for (std::int64_t part = 0; part <= below; ++part) {
     join_parts(topology, first + part * below, below, n);
@@ -100,9 +100,9 @@ Result<Topology> make_dcell(const Parameters& parameters, std::uint64_t) {
   return topology;
 }
 
-/// One draw of a graph in which every switch has `degree` cables to others, no two to the same: the
-/// pairing model, with pairs that would be loops or doubles swapped with others. Empty: it got
-/// stuck.
+/// Draws a graph in which every switch has `degree` cables, each to another switch. It uses the
+/// pairing model, and swaps pairs that would be loops or repeats with others. The result is empty
+/// if it cannot finish.
 std::vector<std::pair<int, int>> draw_regular_graph(int switches, int degree, Rng& rng) {
   std::vector<int> ends;
   for (int w = 0; w < switches; ++w) ends.insert(ends.end(), static_cast<std::size_t>(degree), w);
@@ -130,8 +130,9 @@ std::vector<std::pair<int, int>> draw_regular_graph(int switches, int degree, Rn
   return cables;
 }
 
-/// Jellyfish (Singla et al., NSDI 2012): a random regular graph of switches with a server each. The
-/// third parameter: how many cables join switches; those above it are taken away, drawn.
+/// Makes Jellyfish (Singla et al., NSDI 2012): a random regular graph of switches with a server
+/// each. The third parameter is the number of cables between switches; surplus cables are removed
+/// at random.
 Result<Topology> make_jellyfish(const Parameters& parameters, std::uint64_t seed) {
   const std::int64_t servers = parameters[0], degree = parameters[1];
   AGPCS_RETURN_IF_ERROR(check_servers(servers));
@@ -167,8 +168,8 @@ Result<Topology> make_jellyfish(const Parameters& parameters, std::uint64_t seed
   return invalid_input("no connected graph was found");
 }
 
-/// Fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods of k/2 edge and k/2
-/// aggregation switches, (k/2)^2 core switches, k/2 servers an edge switch.
+/// Makes a fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods of k/2 edge and k/2
+/// aggregation switches, (k/2)^2 core switches, k/2 servers on each edge switch.
 Result<Topology> make_fat_tree(const Parameters& parameters, std::uint64_t) {
   const std::int64_t k = parameters[0], half = k / 2;
   if (k % 2 != 0) return invalid_input(fmt::format("switches of {} ports; k must be even", k));
@@ -189,8 +190,8 @@ Result<Topology> make_fat_tree(const Parameters& parameters, std::uint64_t) {
   return topology;
 }
 
-/// Servers on a grid of two or three dimensions that closes on itself, joined to their neighbours.
-/// A dimension of 2 has one cable, one of 1 has none.
+/// Makes a torus: servers on a grid of two or three dimensions that closes on itself, joined to
+/// their neighbours. A dimension of size 2 has one cable, and one of size 1 has none.
 Result<Topology> make_torus(const Parameters& parameters, std::uint64_t) {
   const std::int64_t servers = bounded_product(parameters);
   AGPCS_RETURN_IF_ERROR(check_servers(servers));
@@ -214,8 +215,8 @@ Result<Topology> make_switch(const Parameters& parameters, std::uint64_t) {
   return topology;
 }
 
-/// Hosts of several devices as DGX machines have: a fast switch inside each host, a network card of
-/// capacity 1 a device, one switch between the hosts.
+/// Makes hosts of several devices like DGX machines: a fast switch inside each host, a network card
+/// of capacity 1 for each device, and one switch between the hosts.
 Result<Topology> make_dgx(const Parameters& parameters, std::uint64_t) {
   const std::int64_t hosts = parameters[0], devices = parameters[1];
   const std::int64_t ratio = parameters.size() > 2 ? parameters[2] : 12;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 

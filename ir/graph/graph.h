@@ -31,18 +31,23 @@ using Shape = std::vector<Extent>;
 std::vector<std::int64_t> dims_at(const Shape& shape, std::int64_t samples);
 std::int64_t elements_at(const Shape& shape, std::int64_t samples);
 bool depends_on_batch(const Shape& shape);
-/// "[n,3,224,224]", n the number of samples.
+/// Prints a shape as "[n,3,224,224]", where n is the number of samples.
 std::string shape_text(const Shape& shape);
+struct Tensor;
+/// Prints element type and shape as "fp32[n,64]".
+std::string type_text(const Tensor& t);
 
-/// A tensor known when planning, row-major, little-endian. Integers may grow with the batch (a
-/// Reshape target such as [samples, 128, 12, 64]): element i is ints[i] + per_sample[i] x samples.
+/// A tensor whose value is known when planning, row-major, little-endian. Integers may grow with
+/// the batch (a Reshape target such as [samples, 128, 12, 64]): element i is ints[i] +
+/// per_sample[i] x samples.
 struct Constant {
   std::vector<std::byte> bytes;  ///< payload for samples = 0; empty when `value` is external
   std::vector<std::int64_t> per_sample;  ///< int64 only; empty = independent of the batch
   std::vector<std::int64_t> ints_at(std::int64_t samples) const;  ///< of an int64 constant
 };
 
-/// Where an initializer's bytes lie when they were not read: relative to the model's folder.
+/// The place of an initializer's bytes that were not read; `location` is relative to the
+/// model's folder.
 struct ExternalData {
   std::string location;
   std::int64_t offset = 0, length = 0;
@@ -51,9 +56,10 @@ struct ExternalData {
 enum class TensorKind : std::uint8_t {
   kInput,       ///< fed at every step: data, labels
   kParameter,   ///< trained
-  kState,       ///< kept over steps, not trained by gradient (batch norm's running statistics)
+  kState,       ///< kept from step to step, but not trained by gradients (batch norm's running
+                ///< statistics)
   kConstant,    ///< value in `constant`
-  kActivation,  ///< made by an operator
+  kActivation,  ///< output of an operator
 };
 
 struct Tensor {
@@ -63,10 +69,11 @@ struct Tensor {
   TensorKind kind = TensorKind::kActivation;
   OpId producer = kNone;
   std::vector<OpId> consumers;  ///< ascending, each once
-  /// A gradient flows to it: floating, depends on a parameter, and the loss depends on it
-  /// (set by `derive_backward`).
+  /// A gradient flows to the tensor: it is floating, it depends on a parameter, and the loss
+  /// depends on it (set by `derive_backward`).
   bool needs_gradient = false;
-  /// A kConstant that would be a parameter: its value decides nothing that is planned.
+  /// A kConstant that was a parameter before --freeze, or that the file says is a buffer; no
+  /// planning decision depends on its value.
   bool frozen = false;
   Constant constant;      ///< kConstant; and kParameter/kState whose value the file carries
   ExternalData external;  ///< kParameter/kState whose value is in another file; location "" = none
@@ -92,17 +99,20 @@ struct Op {
 };
 
 struct Graph {
-  std::string name;               ///< that the file gives its graph: part of the text form
-  std::string title;              ///< what people call the model: its file's stem; empty: `name`
+  std::string name;   ///< the name that the file gives its graph; part of the text form
+  std::string title;  ///< the name that people use for the model: its file's stem; if empty, `name`
   std::vector<Op> ops;            ///< in topological order; OpId is the index
   std::vector<Tensor> tensors;    ///< TensorId is the index
   std::vector<TensorId> inputs;   ///< kInput tensors in the file's order, then those the loss adds
   std::vector<TensorId> outputs;  ///< the model's outputs
   TensorId loss = kNone;          ///< the scalar that is minimized; set by `attach_loss`
   std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings used, sorted
-  std::vector<std::string> frozen;  ///< the file's names of weights that --freeze holds, sorted
+  std::vector<std::string>
+      frozen;  ///< names in the file of the weights that --freeze holds, sorted
+  std::vector<std::string>
+      trained;  ///< names in the file of the constants that --train trains, sorted
 
-  /// The model's name in plans, reports and messages. No digest covers it.
+  /// Returns the model's name in plans, reports and messages. No digest covers it.
   const std::string& called() const { return title.empty() ? name : title; }
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
   Tensor& tensor(TensorId id) { return tensors[static_cast<std::size_t>(id)]; }
@@ -111,7 +121,7 @@ struct Graph {
   TensorId find_tensor(std::string_view name) const;  ///< kNone when absent; linear
   OpId find_op(std::string_view name) const;          ///< kNone when absent; linear
 
-  /// Parameters in order of first use.
+  /// Returns the parameters in order of first use.
   std::vector<TensorId> parameters() const;
   std::int64_t parameter_elements() const;
 };
@@ -123,9 +133,9 @@ void link_graph(Graph& graph);
 /// extents not negative, inputs and constants without producer.
 Status verify_graph(const Graph& graph);
 
-/// The graph's text form: one line a tensor that is not an activation, one line an operator.
-/// Weights' values do not appear, so a model with and without its weights has one text. The plan's
-/// `model digest` is `digest_of` this text.
+/// Prints the graph's text form: one line for each tensor that is not an activation, one for each
+/// operator. The text does not contain values of weights, so a model has the same text with and
+/// without its weights. The plan's `model digest` is `digest_of` this text.
 std::string print_graph(const Graph& graph);
 
 }  // namespace agpcs

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/op_signature.h"
+#include "ir/graph/op_signature.h"
 
-#include "ir/op_table_rules.h"
+#include "ir/graph/op_table_rules.h"
 
-#include <agpcs/plan.h>
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -16,10 +16,10 @@
 namespace agpcs {
 namespace {
 
-/// Constants of more elements appear by their digest.
+/// Constants of more elements appear as their digest.
 constexpr std::size_t kWrittenOut = 16;
 
-/// Without line breaks: control characters, quotes and backslashes as "\x0a".
+/// Quotes a text without line breaks: control characters, quotes and backslashes become "\x0a".
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -57,8 +57,9 @@ std::string integers_text(const Constant& constant) {
   return fixed.size() <= kWrittenOut ? text : short_digest(text);
 }
 
-/// What a constant decides of its operator's work: every integer (axes, shapes, indices) and truth
-/// value, and a single floating number (an exponent, a ratio), but no table of floating numbers.
+/// Returns the part of a constant that its operator's work depends on: every integer (axes, shapes,
+/// indices) and truth value, and a single floating number (an exponent, a ratio), but no table of
+/// floating numbers.
 std::string constant_text(const Tensor& t) {
   const std::vector<std::byte>& bytes = t.constant.bytes;
   if (bytes.empty()) return "";
@@ -75,11 +76,7 @@ std::string constant_text(const Tensor& t) {
   return elements <= kWrittenOut ? text : "=" + short_digest(text);
 }
 
-std::string type_text(const Tensor& t) {
-  return fmt::format("{}{}", name_of(t.type), shape_text(t.shape));
-}
-
-/// An input that the operator has once before is "#1" after that input's position.
+/// Prints an input. One that repeats an earlier input is "#1", with that input's position.
 std::string input_text(const OpAt& at, std::size_t i) {
   const Tensor* tensor = at.input(i);
   if (tensor == nullptr) return "-";
@@ -103,7 +100,7 @@ std::string output_text(const OpAt& at, std::size_t i) {
 }  // namespace
 
 std::string op_signature(const Graph& graph, OpId op) {
-  const OpAt at{graph, graph.op(op), 1, "fp32"};
+  const OpAt at{graph, graph.op(op), 1, Precision::kFp32};
   std::vector<std::string> inputs, outputs, attributes;
   for (std::size_t i = 0; i < at.op.inputs.size(); ++i) inputs.push_back(input_text(at, i));
   for (std::size_t i = 0; i < at.op.outputs.size(); ++i) outputs.push_back(output_text(at, i));

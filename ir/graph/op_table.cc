@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of ONNX operators. FLOPs count a multiply-add as two, add, multiply, divide and compare
-// as one, exp, log, sin, tanh, erf, square roots and powers as four.
-#include "ir/check.h"
-#include "ir/op_table_rules.h"
+// The table of ONNX operators. A multiply-add counts as two FLOPs; add, multiply, divide and
+// compare as one; exp, log, sin, tanh, erf, square roots and powers as four.
+#include "ir/base/check.h"
+#include "ir/graph/op_table_rules.h"
 
 #include <fmt/format.h>
 
@@ -47,6 +47,10 @@ constexpr KeepRule kLrn{rules::keep_lrn, "input; 3 temporaries of its size"};
 constexpr KeepRule kCentered{rules::keep_copy, "centered input"};
 constexpr KeepRule kInputAndCopy{rules::keep_input_and_copy, "input; a temporary of its size"};
 constexpr KeepRule kCrossEntropy{rules::keep_cross_entropy, "labels, log softmax"};
+constexpr KeepRule kAttention{rules::keep_attention,
+                              "queries, keys, values, softmax; with a soft cap, tanh"};
+constexpr KeepRule kRotary{rules::keep_rotary, "cosines and sines"};
+constexpr KeepRule kSwiglu{rules::keep_swiglu, "inputs; a temporary of the first's size"};
 constexpr KeepRule kNll{rules::keep_nll, "input, labels"};
 
 constexpr BackwardRule kPassed{};
@@ -55,7 +59,7 @@ constexpr BackwardRule per_output(double factor) { return {Basis::kOutput, facto
 constexpr BackwardRule per_input(double factor) { return {Basis::kInput, factor}; }
 constexpr BackwardRule forward_times(double factor) { return {Basis::kForward, factor}; }
 
-/// `factor` FLOPs per element of the input, for operators whose output has another size.
+/// Returns `factor` FLOPs per element of the input, for operators whose output has another size.
 template <int factor>
 constexpr FlopsRule input_flops(std::string_view text) {
   return {0, rules::per_input<factor>, text};
@@ -76,10 +80,14 @@ constexpr FlopsRule kDet{0, rules::det_flops, "2/3 x extent^3"};
 constexpr FlopsRule kTopKFlops{0, rules::top_k_flops, "inputs x (1 + log2 k) / outputs"};
 constexpr FlopsRule kResize{0, rules::resize_flops,
                             "nearest 0, linear 3, cubic 7 per spatial axis"};
+constexpr FlopsRule kAttentionFlops{
+    0, rules::attention_flops,
+    "keys x (2 x head sizes of queries and values + 8) / head size of values"};
 constexpr FlopsRule kOnePerInput = input_flops<1>("inputs / outputs");
 constexpr FlopsRule kTwoPerInput = input_flops<2>("2 x inputs / outputs");
 constexpr FlopsRule kSixPerInput = input_flops<6>("6 x inputs / outputs");
-constexpr FlopsRule kEightPerInput = input_flops<8>("8 x inputs / outputs");
+constexpr FlopsRule kCrossEntropyFlops{0, rules::cross_entropy_flops,
+                                       "8 x inputs / outputs, 9 x with label smoothing"};
 
 constexpr InputSet inputs(std::initializer_list<unsigned> indices) {
   InputSet set = 0;
@@ -89,11 +97,21 @@ constexpr InputSet inputs(std::initializer_list<unsigned> indices) {
 constexpr InputSet kTwo = inputs({0, 1});
 constexpr InputSet kNorm = inputs({0, 1, 2});
 
-/// One input decides each output element: a gradient flows to the first input alone.
-constexpr OpInfo map(std::string_view type, double forward, double backward, KeepRule keep) {
-  return {type, kElementwise, kFirst, {forward}, per_output(backward), keep, Traffic::kAll};
+constexpr InputRoles weights(InputSet set) { return {set}; }
+constexpr InputRoles computed_weights(InputSet set) { return {set, true}; }
+constexpr InputRoles kScaleAndShift = weights(inputs({1, 2}));
+constexpr InputRoles kFilters = computed_weights(inputs({1, 2}));
+constexpr InputRoles kCells = computed_weights(inputs({1, 2, 3}));
+constexpr InputRoles kBatchNormInputs{inputs({1, 2}), false, inputs({3, 4})};
+constexpr InputRoles kSameElements{kNoInput, false, kNoInput, true};
+
+/// Makes the row of an operator in which one input decides each output element; a gradient flows to
+/// the first input alone.
+constexpr OpInfo map(std::string_view type, double forward, double backward, KeepRule keep,
+                     InputRoles roles = {}) {
+  return {type, kElementwise, kFirst, {forward}, per_output(backward), keep, Traffic::kAll, roles};
 }
-/// Elementwise without a gradient.
+/// Makes the row of an elementwise operator without a gradient.
 constexpr OpInfo test(std::string_view type, double forward) {
   return {type, kElementwise, kNoInput, {forward}, kPassed, kNothing, Traffic::kAll};
 }
@@ -101,22 +119,32 @@ constexpr OpInfo reduction(std::string_view type, FlopsRule forward, double back
                            KeepRule keep) {
   return {type, kReduction, kFirst, forward, per_input(backward), keep, Traffic::kAll};
 }
-constexpr OpInfo move(std::string_view type, InputSet gradients, Traffic traffic = Traffic::kAll) {
-  return {type, kDataMovement, gradients, {}, kPassed, kNothing, traffic};
+constexpr OpInfo move(std::string_view type, InputSet gradients, Traffic traffic = Traffic::kAll,
+                      InputRoles roles = {}) {
+  return {type, kDataMovement, gradients, {}, kPassed, kNothing, traffic, roles};
 }
-constexpr OpInfo view(std::string_view type, InputSet gradients = kFirst) {
-  return {type, kView, gradients, {}, kPassed, kNothing, Traffic::kFree};
+constexpr OpInfo view(std::string_view type) {
+  return {type, kView, kFirst, {}, kPassed, kNothing, Traffic::kFree, kSameElements};
+}
+/// Makes the row of an operator that reads the shape of its input alone.
+constexpr OpInfo measure(std::string_view type) {
+  return {type, kView, kNoInput, {}, kPassed, kNothing, Traffic::kFree};
 }
 constexpr OpInfo make(std::string_view type, double forward) {
   return {type, kDataMovement, kNoInput, {forward}, kPassed, kNothing, Traffic::kWrites};
 }
 
-constexpr OpInfo kOutsideTable{"",          kElementwise, kEvery, {1}, per_output(1),
-                               kEveryInput, Traffic::kAll};
+/// Makes the row of an operator of which the table knows the inputs, but no costs.
+constexpr OpInfo without_costs(std::string_view type, InputSet gradients, InputRoles roles = {}) {
+  return {type,        kElementwise,  gradients, {1},  per_output(1),
+          kEveryInput, Traffic::kAll, roles,     false};
+}
+constexpr OpInfo kOutsideTable = without_costs("", kEvery);
 
 // clang-format off
-// Sorted by name. Columns: type, class, inputs that get a gradient, forward FLOPs per output
-// element, backward FLOPs, what is kept, traffic.
+// Sorted by name. Columns: type, class, inputs that get a gradient (those that ONNX calls
+// differentiable, but for eight: tests/frontend/onnx/differentiable_inputs_test.cc), forward FLOPs
+// per output element, backward FLOPs, what is kept, traffic, roles of inputs.
 constexpr OpInfo kTable[] = {
     map("Abs", 1, 1, kInput),
     map("Acos", 4, 7, kInput),
@@ -129,32 +157,40 @@ constexpr OpInfo kTable[] = {
     map("Asinh", 4, 7, kInput),
     map("Atan", 4, 4, kInput),
     map("Atanh", 4, 4, kInput),
+    {"Attention", kMatmul, inputs({0, 1, 2, 3, 4, 5}), kAttentionFlops, forward_times(2), kAttention,
+     Traffic::kScores},
     {"AveragePool", kPooling, kFirst, kKernel, forward_times(1), kInput},
-    {"BatchNormalization", kNormalization, kNorm, kBatchNormFlops, per_input(11), kBatchNorm},
+    {"BatchNormalization", kNormalization, kNorm, kBatchNormFlops, per_input(11), kBatchNorm,
+     Traffic::kAll, kBatchNormInputs},
     make("Bernoulli", 3),
     test("BitShift", 1),
     test("BitwiseAnd", 1),
     test("BitwiseNot", 1),
     test("BitwiseOr", 1),
     test("BitwiseXor", 1),
-    map("Cast", 1, 1, kNothing),
-    map("CastLike", 1, 1, kNothing),
-    map("Ceil", 1, 0, kNothing),
+    map("Cast", 1, 1, kNothing, kSameElements),
+    map("CastLike", 1, 1, kNothing, kSameElements),
+    test("Ceil", 1),
     map("Celu", 8, 8, kInput),
     map("Clip", 2, 2, kInput),
     {"Compress", kEmbedding, kFirst, {}, kPassed, kIndices, Traffic::kSelected},
     {"Concat", kDataMovement, kEvery, {}, kPassed, kNothing},
     make("ConstantOfShape", 0),
-    {"Conv", kConvolution, kNorm, kConv, kContraction, kFactors},
-    {"ConvTranspose", kConvolution, kNorm, kConvTranspose, kContraction, kFactors},
+    {"Conv", kConvolution, kNorm, kConv, kContraction, kFactors, Traffic::kAll, kFilters},
+    {"ConvTranspose", kConvolution, kNorm, kConvTranspose, kContraction, kFactors, Traffic::kAll,
+     kFilters},
     map("Cos", 4, 6, kInput),
     map("Cosh", 4, 5, kInput),
+    {"CumProd", kReduction, kFirst, {1}, per_input(4), kInputAndOutput},
     {"CumSum", kReduction, kFirst, {1}, per_input(1), kNothing},
+    without_costs("DeformConv", kEvery, computed_weights(inputs({1, 3}))),
     move("DepthToSpace", kFirst),
+    without_costs("DequantizeLinear", kFirst),
     {"Det", kMatmul, kFirst, kDet, forward_times(2), kInputAndCopy},
     {"Div", kElementwise, kTwo, {1}, per_output(2), kDivision},
     map("Dropout", 3, 2, kMask),
-    {"Einsum", kMatmul, kEvery, kEinsum, {Basis::kAllOperands}, kOperands},
+    {"Einsum", kMatmul, kEvery, kEinsum, {Basis::kAllOperands}, kOperands, Traffic::kAll,
+     computed_weights(kEvery)},
     map("Elu", 6, 6, kInput),
     test("Equal", 1),
     map("Erf", 4, 7, kInput),
@@ -162,32 +198,36 @@ constexpr OpInfo kTable[] = {
     {"Expand", kDataMovement, kFirst, {}, per_output(1), kNothing},
     make("EyeLike", 0),
     view("Flatten"),
-    map("Floor", 1, 0, kNothing),
+    test("Floor", 1),
     {"GRU", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<5>, "input; 5 values per output element"}},
-    {"Gather", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
+     {rules::keep_recurrent<5>, "input; 5 values per output element"}, Traffic::kAll, kCells},
+    {"Gather", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected, weights(kFirst)},
     {"GatherElements", kEmbedding, kFirst, {}, per_output(1), kGatherElements, Traffic::kSelected},
     {"GatherND", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
     map("Gelu", 8, 14, kInput),
-    {"Gemm", kMatmul, kNorm, kGemm, kContraction, kFactors},
+    {"Gemm", kMatmul, kNorm, kGemm, kContraction, kFactors, Traffic::kAll, computed_weights(kNorm)},
     {"GlobalAveragePool", kPooling, kFirst, kOnePerInput, per_input(1), kMeanInput},
     {"GlobalLpPool", kPooling, kFirst, kSixPerInput, per_input(6), kInputAndOutput},
     {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(2), kInputAndOutput},
     test("Greater", 1),
     test("GreaterOrEqual", 1),
     {"GridSample", kEmbedding, kTwo, {8}, per_output(10), kEveryInput},
-    {"GroupNormalization", kNormalization, kNorm, {8}, per_input(11), kGroupNorm},
+    {"GroupNormalization", kNormalization, kNorm, {8}, per_input(11), kGroupNorm, Traffic::kAll,
+     kScaleAndShift},
     map("HardSigmoid", 4, 3, kInput),
     map("HardSwish", 5, 5, kInput),
     {"Hardmax", kSoftmax, kNoInput, {2}},
     view("Identity"),
-    {"InstanceNormalization", kNormalization, kNorm, {8}, per_input(11), kInstanceNorm},
+    {"InstanceNormalization", kNormalization, kNorm, {8}, per_input(11), kInstanceNorm, Traffic::kAll,
+     kScaleAndShift},
     test("IsInf", 1),
     test("IsNaN", 1),
     {"LRN", kNormalization, kFirst, kLrnFlops, forward_times(2), kLrn},
     {"LSTM", kMatmul, inputs({0, 1, 2, 3, 5, 6, 7}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<6>, "input; 6 values per output element"}},
-    {"LayerNormalization", kNormalization, kNorm, {8}, per_input(11), kLayerNorm},
+     {rules::keep_recurrent<6>, "input; 6 values per output element"}, Traffic::kAll,
+     computed_weights(inputs({1, 2, 3, 7}))},
+    {"LayerNormalization", kNormalization, kNorm, {8}, per_input(11), kLayerNorm, Traffic::kAll,
+     kScaleAndShift},
     map("LeakyRelu", 2, 2, kInput),
     test("Less", 1),
     test("LessOrEqual", 1),
@@ -195,7 +235,8 @@ constexpr OpInfo kTable[] = {
     {"LogSoftmax", kSoftmax, kFirst, {8}, per_input(7), kOutput},
     {"LpNormalization", kNormalization, kFirst, {3}, per_input(6), kInputAndOutput},
     {"LpPool", kPooling, kFirst, kLpKernel, forward_times(1), kLpPool},
-    {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kFactors},
+    {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kFactors, Traffic::kAll,
+     computed_weights(kTwo)},
     {"Max", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
     {"MaxPool", kPooling, kFirst, kKernel, per_output(1), kPoolIndices},
     {"MaxUnpool", kPooling, kFirst, {}, kPassed, kIndices},
@@ -208,16 +249,20 @@ constexpr OpInfo kTable[] = {
     make("Multinomial", 4),
     map("Neg", 1, 1, kNothing),
     {"NegativeLogLikelihoodLoss", kSoftmax, kFirst, kTwoPerInput, per_input(1), kNll},
+    without_costs("NonMaxSuppression", kNoInput),
     {"NonZero", kReduction, kNoInput, kOnePerInput},
     test("Not", 1),
     {"OneHot", kEmbedding, kNoInput, {}, kPassed, kNothing, Traffic::kWrites},
     test("Or", 1),
-    {"PRelu", kElementwise, kTwo, {2}, per_output(2), kEveryInput},
+    {"PRelu", kElementwise, kTwo, {2}, per_output(2), kEveryInput, Traffic::kAll,
+     computed_weights(inputs({1}))},
     move("Pad", kFirst),
     {"Pow", kElementwise, kTwo, {4}, per_output(6), kPower},
-    {"RMSNormalization", kNormalization, kTwo, {5}, per_input(8), kRmsNorm},
+    without_costs("QuantizeLinear", kFirst),
+    {"RMSNormalization", kNormalization, kTwo, {5}, per_input(8), kRmsNorm, Traffic::kAll,
+     weights(inputs({1}))},
     {"RNN", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<1>, "input; 1 value per output element"}},
+     {rules::keep_recurrent<1>, "input; 1 value per output element"}, Traffic::kAll, kCells},
     make("RandomNormal", 8),
     make("RandomNormalLike", 8),
     make("RandomUniform", 3),
@@ -238,21 +283,22 @@ constexpr OpInfo kTable[] = {
     view("Reshape"),
     {"Resize", kDataMovement, kFirst, kResize, forward_times(1), kNothing},
     move("ReverseSequence", kFirst),
-    map("Round", 1, 0, kNothing),
+    {"RotaryEmbedding", kElementwise, kFirst, {3}, per_output(3), kRotary},
+    test("Round", 1),
     {"Scatter", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     {"ScatterElements", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     {"ScatterND", kEmbedding, inputs({0, 2}), {}, kPassed, kIndices},
     map("Selu", 6, 6, kInput),
-    view("Shape", kNoInput),
+    measure("Shape"),
     map("Shrink", 3, 2, kInput),
     map("Sigmoid", 6, 3, kOutput),
-    map("Sign", 1, 0, kNothing),
+    test("Sign", 1),
     map("Sin", 4, 5, kInput),
     map("Sinh", 4, 5, kInput),
-    view("Size", kNoInput),
+    measure("Size"),
     move("Slice", kFirst, Traffic::kSelected),
     {"Softmax", kSoftmax, kFirst, {8}, per_input(4), kOutput},
-    {"SoftmaxCrossEntropyLoss", kSoftmax, kFirst, kEightPerInput, per_input(6), kCrossEntropy},
+    {"SoftmaxCrossEntropyLoss", kSoftmax, kFirst, kCrossEntropyFlops, per_input(6), kCrossEntropy},
     map("Softplus", 9, 6, kInput),
     map("Softsign", 3, 5, kInputAndCopy),
     move("SpaceToDepth", kFirst),
@@ -261,13 +307,15 @@ constexpr OpInfo kTable[] = {
     view("Squeeze"),
     {"Sub", kElementwise, kTwo, {1}, kPassed, kNothing},
     {"Sum", kElementwise, kEvery, kVariadic, kPassed, kNothing},
+    {"SwiGLU", kElementwise, kTwo, {8}, per_output(6), kSwiglu},
     map("Swish", 7, 9, kInput),
     map("Tan", 4, 3, kOutput),
     map("Tanh", 4, 3, kOutput),
+    move("TensorScatter", kTwo),
     map("ThresholdedRelu", 1, 1, kInput),
     {"Tile", kDataMovement, kFirst, {}, per_output(1), kNothing},
     {"TopK", kReduction, kFirst, kTopKFlops, per_output(1), kTopK},
-    move("Transpose", kFirst),
+    move("Transpose", kFirst, Traffic::kAll, kSameElements),
     move("Trilu", kFirst),
     view("Unsqueeze"),
     {"Upsample", kDataMovement, kFirst, kResize, forward_times(1), kNothing},
@@ -276,6 +324,12 @@ constexpr OpInfo kTable[] = {
 };
 // clang-format on
 static_assert(std::ranges::is_sorted(kTable, {}, &OpInfo::type));
+
+const OpInfo& row_of(std::string_view domain, std::string_view type) {
+  if (!domain.empty() && domain != "ai.onnx") return kOutsideTable;
+  const auto* row = std::ranges::lower_bound(kTable, type, {}, &OpInfo::type);
+  return row != std::end(kTable) && row->type == type ? *row : kOutsideTable;
+}
 
 std::string backward_text(const BackwardRule& rule) {
   const bool per_element = rule.basis == Basis::kOutput || rule.basis == Basis::kInput;
@@ -304,6 +358,8 @@ std::string traffic_text(Traffic traffic) {
       return "2 x output, indices";
     case Traffic::kWrites:
       return "outputs";
+    case Traffic::kScores:
+      return "inputs, outputs, 8 x scores";
     case Traffic::kFree:
       return "none";
   }
@@ -339,21 +395,24 @@ std::string_view name_of(OpClass op_class) {
 }
 
 const OpInfo* find_op_info(std::string_view domain, std::string_view type) {
-  if (!domain.empty() && domain != "ai.onnx") return nullptr;
-  const auto* row = std::ranges::lower_bound(kTable, type, {}, &OpInfo::type);
-  return row != std::end(kTable) && row->type == type ? row : nullptr;
+  const OpInfo& row = row_of(domain, type);
+  return row.has_costs ? &row : nullptr;
 }
 
-const OpInfo& op_info_of(const Op& op) {
-  const OpInfo* info = find_op_info(op.domain, op.type);
-  return info != nullptr ? *info : kOutsideTable;
+const OpInfo& op_info_of(const Op& op) { return row_of(op.domain, op.type); }
+
+const InputRoles& input_roles(std::string_view domain, std::string_view type) {
+  return row_of(domain, type).roles;
 }
 
 OpClass class_of(const Op& op) { return op_info_of(op).op_class; }
 
 bool passes_gradient(const Op& op, std::size_t input) {
-  const InputSet set = op_info_of(op).gradients;
-  return set == kEvery || (input < 32 && (set >> input & 1) != 0);
+  return has_input(op_info_of(op).gradients, input);
+}
+
+bool passes_gradient(std::string_view domain, std::string_view type, std::size_t input) {
+  return has_input(row_of(domain, type).gradients, input);
 }
 
 std::string print_op_table() {
@@ -361,6 +420,7 @@ std::string print_op_table() {
       "| operator | class | FLOPs per output element | backward FLOPs | bytes moved | kept |\n"
       "| --- | --- | --- | --- | --- | --- |\n";
   for (const OpInfo& row : kTable) {
+    if (!row.has_costs) continue;
     const std::string flops =
         row.flops.of != nullptr ? std::string(row.flops.text) : fmt::to_string(row.flops.constant);
     fmt::format_to(std::back_inserter(text), "| {} | {} | {} | {} | {} | {} |\n", row.type,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Costs and kept activations of an operator, by the rules of its row.
-#include "ir/op_table_rules.h"
+// Computes costs and kept activations of an operator by the rules of its row.
+#include "ir/graph/op_table_rules.h"
+#include "ir/plan/choices.h"
 
 #include <algorithm>
 #include <string_view>
@@ -11,7 +12,7 @@ namespace {
 
 using Basis = BackwardRule::Basis;
 
-/// Number of inputs, counted with repetition, of `tensor`'s consumers that return it a gradient.
+/// Returns how many inputs of consumers of `tensor`, counted with repetition, return it a gradient.
 int gradient_uses(const OpAt& at, TensorId tensor) {
   int uses = 0;
   for (const OpId consumer : at.graph.tensor(tensor).consumers) {
@@ -32,7 +33,8 @@ int gradient_sums(const OpAt& at, TensorId tensor) {
 
 namespace {
 
-/// Sums of the gradients that come back from several consumers: an add per element and further use.
+/// Adds the cost of summing the gradients that several consumers return: an addition for each
+/// element and each use after the first.
 void add_gradient_sums(const OpAt& at, OpCost& cost) {
   for (const TensorId id : at.op.outputs) {
     if (id == kNone) continue;
@@ -42,7 +44,7 @@ void add_gradient_sums(const OpAt& at, OpCost& cost) {
   }
 }
 
-/// An elementwise input that was broadcast: its gradient is a sum over the output.
+/// Returns true for an elementwise input that was broadcast; its gradient is a sum over the output.
 bool is_broadcast(const OpAt& at, const OpInfo& info, std::size_t i) {
   return info.op_class == OpClass::kElementwise &&
          at.elements(at.input(i)) < at.elements(at.first_output());
@@ -76,7 +78,7 @@ double backward_flops(const OpAt& at, const OpInfo& info, double forward) {
     case Basis::kForward:
       return info.backward.factor * forward;
     case Basis::kInput:
-      return info.backward.factor * at.elements(at.input(0));
+      return (info.backward.factor + (smooths_labels(at.op) ? 1 : 0)) * at.elements(at.input(0));
     case Basis::kOutput:
     case Basis::kPassed:
       return per_output_backward(at, info);
@@ -84,7 +86,7 @@ double backward_flops(const OpAt& at, const OpInfo& info, double forward) {
   return 0;
 }
 
-/// Bytes of the inputs, each tensor once.
+/// Returns the bytes of the inputs, each tensor once.
 double input_bytes(const OpAt& at, std::size_t from) {
   double bytes = 0;
   const auto& inputs = at.op.inputs;
@@ -102,10 +104,20 @@ double output_bytes(const OpAt& at) {
   return bytes;
 }
 
+/// Returns the bytes of an attention's scores.
+double score_bytes(const OpAt& at) {
+  if (at.input(0) == nullptr) return 0;
+  return rules::attention_scores(at) *
+         static_cast<double>(element_bytes(at.input(0)->type, at.precision));
+}
+
 double forward_bytes(const OpAt& at, const OpInfo& info) {
   switch (info.traffic) {
     case Traffic::kAll:
       return input_bytes(at, 0) + output_bytes(at);
+    case Traffic::kScores:  // written by the product, then read and written by scale, mask and
+                            // softmax, and read by the second product
+      return input_bytes(at, 0) + output_bytes(at) + 8 * score_bytes(at);
     case Traffic::kSelected:
       return input_bytes(at, 1) + 2 * output_bytes(at);
     case Traffic::kWrites:
@@ -116,14 +128,15 @@ double forward_bytes(const OpAt& at, const OpInfo& info) {
   return 0;
 }
 
-/// Kept tensors as the row says: with parameters, views and repetitions.
+/// Returns the kept tensors as the row names them: with parameters, views and repetitions.
 Kept raw_kept(const OpAt& at, const OpInfo& info) {
   Kept kept;
   if (info.keep.add != nullptr && at.needs_any_gradient()) info.keep.add(at, kept);
   return kept;
 }
 
-/// Each gradient of an operand reads the output's gradient and the other operand anew.
+/// Returns the bytes of a contraction's backward pass: the gradient of each operand reads the
+/// output's gradient and the other operand again.
 double contraction_backward_bytes(const OpAt& at) {
   const double operands = at.bytes(at.input(0)) + at.bytes(at.input(1));
   double bytes = 0;
@@ -134,13 +147,15 @@ double contraction_backward_bytes(const OpAt& at) {
   return bytes;
 }
 
-/// A gradient that is passed on as it is: no work unless it is summed over a broadcast.
+/// Returns true for a gradient that is passed on unchanged; it costs nothing unless it is summed
+/// over a broadcast.
 bool is_passed_on(const OpAt& at, const OpInfo& info, std::size_t i) {
   return info.backward.basis == Basis::kPassed && info.op_class == OpClass::kElementwise &&
          !is_broadcast(at, info, i);
 }
 
-/// One pass: reads the outputs' gradients and what is kept, writes the inputs' gradients.
+/// Returns the bytes of a backward pass that reads the outputs' gradients and what is kept, and
+/// writes the inputs' gradients.
 double pass_backward_bytes(const OpAt& at, const OpInfo& info) {
   double bytes = 0;
   for (std::size_t i = 0; i < at.op.inputs.size(); ++i) {
@@ -158,7 +173,9 @@ double pass_backward_bytes(const OpAt& at, const OpInfo& info) {
 double backward_bytes(const OpAt& at, const OpInfo& info) {
   if (info.traffic == Traffic::kFree) return 0;
   if (info.backward.basis == Basis::kContraction) return contraction_backward_bytes(at);
-  return pass_backward_bytes(at, info);
+  // The gradients of softmax and scale are written and read twice, like the scores before.
+  const double steps = info.traffic == Traffic::kScores ? 6 * score_bytes(at) : 0;
+  return pass_backward_bytes(at, info) + steps;
 }
 
 bool stays_anyway(const Tensor& tensor) {
@@ -168,9 +185,9 @@ bool stays_anyway(const Tensor& tensor) {
 
 }  // namespace
 
-std::size_t element_bytes(DType type, std::string_view precision) {
-  const bool half = precision == "fp16" || precision == "bf16";
-  return half && is_floating(type) ? 2 : size_of(type);
+std::size_t element_bytes(DType type, Precision precision) {
+  const std::size_t held = size_of(entry_of(kPrecisions, precision).held);
+  return held == 2 && is_floating(type) ? held : size_of(type);
 }
 
 TensorId storage_of(const Graph& graph, TensorId tensor) {
@@ -182,7 +199,7 @@ TensorId storage_of(const Graph& graph, TensorId tensor) {
   return tensor;
 }
 
-OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, std::string_view precision) {
+OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
   const OpAt at{graph, graph.op(op), samples, precision};
   const OpInfo& info = op_info_of(at.op);
   OpCost cost;
@@ -197,8 +214,7 @@ OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, std::string_vi
   return cost;
 }
 
-Kept kept_for_backward(const Graph& graph, OpId op, std::int64_t samples,
-                       std::string_view precision) {
+Kept kept_for_backward(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
   const OpAt at{graph, graph.op(op), samples, precision};
   const Kept raw = raw_kept(at, op_info_of(at.op));
   Kept kept;

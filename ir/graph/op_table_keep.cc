@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keep rules of the operator table: what PyTorch's autograd saves (tools/autograd/derivatives.yaml
-// of PyTorch) for each operator, or for the operators that it is composed of there.
-#include "ir/op_table_rules.h"
+// Keep rules of the operator table. They say what PyTorch's autograd saves
+// (tools/autograd/derivatives.yaml of PyTorch) for each operator, or for the operators that PyTorch
+// composes it of.
+#include "ir/graph/op_table_rules.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,12 +24,12 @@ void add_output(const OpAt& at, std::size_t i, Kept& kept) {
 
 void add_extra(double bytes, Kept& kept) { kept.extra_bytes += static_cast<std::int64_t>(bytes); }
 
-/// Bytes of `copies` tensors like the first input.
+/// Keeps the bytes of `copies` tensors that are as large as the first input.
 void add_copies(const OpAt& at, double copies, Kept& kept) {
   add_extra(copies * at.bytes(at.input(0)), kept);
 }
 
-/// Operand i where the gradient of another of the first `count` needs it.
+/// Keeps operand i if the gradient of another one of the first `count` operands needs it.
 void add_factors(const OpAt& at, std::size_t count, Kept& kept) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = 0; j < count; ++j) {
@@ -126,7 +127,7 @@ void keep_group_norm(const OpAt& at, Kept& kept) {
   add_extra(2 * kStatisticBytes * at.extent(at.input(0), 0) * groups, kept);
 }
 
-/// x / (k + alpha x average of squares)^beta: the squares, the sum and the power.
+/// For x / (k + alpha x average of squares)^beta, keeps the squares, the sum and the power.
 void keep_lrn(const OpAt& at, Kept& kept) {
   add_input(at, 0, kept);
   add_copies(at, 3, kept);
@@ -139,9 +140,11 @@ void keep_input_and_copy(const OpAt& at, Kept& kept) {
   add_copies(at, 1, kept);
 }
 
-/// Log softmax of the logits: the second output where the model has one.
+/// Keeps the log softmax of the logits, which is the second output where the model has one. With
+/// smoothing, it also keeps which labels count.
 void keep_cross_entropy(const OpAt& at, Kept& kept) {
   add_input(at, 1, kept);
+  if (smooths_labels(at.op)) add_extra(kMaskBytes * at.elements(at.input(1)), kept);
   if (at.output(1) != nullptr) {
     add_output(at, 1, kept);
   } else {
@@ -152,6 +155,33 @@ void keep_cross_entropy(const OpAt& at, Kept& kept) {
 void keep_nll(const OpAt& at, Kept& kept) {
   add_input(at, 0, kept);
   add_input(at, 1, kept);
+}
+
+/// Keeps queries, keys, values and the softmax; with a soft cap, the tanh of the scores too.
+void keep_attention(const OpAt& at, Kept& kept) {
+  for (std::size_t i = 0; i < 3; ++i) add_input(at, i, kept);
+  if (at.input(0) == nullptr) return;
+  const double copies = at.op.float_attribute("softcap", 0) > 0 ? 2 : 1;
+  const auto width = static_cast<double>(element_bytes(at.input(0)->type, at.precision));
+  add_extra(copies * attention_scores(at) * width, kept);
+}
+
+/// Keeps cosines and sines: the inputs, or what is looked up in them by position.
+void keep_rotary(const OpAt& at, Kept& kept) {
+  if (at.input(3) == nullptr) {
+    add_input(at, 1, kept);
+    add_input(at, 2, kept);
+    return;
+  }
+  if (at.input(1) == nullptr) return;
+  const auto width = static_cast<double>(element_bytes(at.input(1)->type, at.precision));
+  add_extra(2 * at.elements(at.input(3)) * at.extent(at.input(1), -1) * width, kept);
+}
+
+void keep_swiglu(const OpAt& at, Kept& kept) {
+  add_input(at, 0, kept);
+  add_input(at, 1, kept);
+  if (at.needs_gradient(1)) add_copies(at, 1, kept);
 }
 
 }  // namespace agpcs::rules

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FLOPs rules of the operator table: those that are not a constant per output element.
-#include "ir/op_table_rules.h"
+// FLOPs rules of the operator table that are not a constant per output element.
+#include "ir/graph/op_table_rules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -105,7 +105,7 @@ bool is_view(const Graph& graph, const Op& op) {
 namespace rules {
 namespace {
 
-/// Product of the extents from axis `from` on.
+/// Returns the product of the extents from axis `from` on.
 double extents_from(const OpAt& at, const Tensor* tensor, int from) {
   double product = 1;
   if (tensor == nullptr) return product;
@@ -142,8 +142,8 @@ double gemm_flops(const OpAt& at) {
 
 double matmul_flops(const OpAt& at) { return 2 * at.extent(at.input(0), -1); }
 
-/// Every combination of index values costs a multiply-add (or, for one operand, an add). Axes under
-/// an ellipsis count as far as the output has them.
+/// Counts a multiply-add (or, for one operand, an addition) for every combination of index values.
+/// Axes under an ellipsis count as far as the output has them.
 double einsum_flops(const OpAt& at) {
   std::string equation = at.op.string_attribute("equation", "");
   std::erase(equation, ' ');
@@ -175,7 +175,7 @@ double einsum_flops(const OpAt& at) {
   return summed * static_cast<double>(std::max<std::size_t>(1, operand + 1));
 }
 
-/// Each time step multiplies by the whole of W and R.
+/// Counts a product with the whole of W and R for each time step.
 double recurrent_flops(const OpAt& at) {
   const double out = at.elements(at.first_output());
   const double steps = at.extent(at.input(0), 0) * at.extent(at.input(0), 1);
@@ -191,13 +191,13 @@ double lrn_flops(const OpAt& at) {
   return 2 * static_cast<double>(at.op.int_attribute("size", 1)) + 7;
 }
 
-/// Computes statistics in training mode alone, which five outputs meant before opset 14.
+/// Counts statistics only in training mode, which five outputs meant before opset 14.
 double batch_norm_flops(const OpAt& at) {
   const bool five_outputs = at.op.version < 14 && at.op.outputs.size() == 5;
   return at.op.int_attribute("training_mode", five_outputs ? 1 : 0) != 0 ? 8 : 2;
 }
 
-/// An LU factorization.
+/// Counts an LU factorization.
 double det_flops(const OpAt& at) { return 2.0 / 3 * std::pow(at.extent(at.input(0), -1), 3); }
 
 double variadic_flops(const OpAt& at) {
@@ -211,7 +211,7 @@ double top_k_flops(const OpAt& at) {
   return out > 0 ? at.elements(at.input(0)) * (1 + std::ceil(std::log2(k))) / out : 0;
 }
 
-/// Interpolates along each spatial axis: 3 for linear, 7 for cubic.
+/// Counts an interpolation along each spatial axis: 3 FLOPs for linear, 7 for cubic.
 double resize_flops(const OpAt& at) {
   const std::string mode = at.op.string_attribute("mode", "nearest");
   const Tensor* out = at.output(0);
@@ -219,6 +219,32 @@ double resize_flops(const OpAt& at) {
       out == nullptr ? 0 : std::max(0.0, static_cast<double>(out->shape.size()) - 2);
   if (mode == "linear") return 3 * axes;
   return mode == "cubic" ? 7 * axes : 0;
+}
+
+double cross_entropy_flops(const OpAt& at) {
+  return smooths_labels(at.op) ? per_input<9>(at) : per_input<8>(at);
+}
+
+double attention_scores(const OpAt& at) {
+  const Tensor *q = at.input(0), *k = at.input(1);
+  if (q == nullptr || k == nullptr) return 0;
+  const bool joined = q->shape.size() == 3;  // [batch, sequence, heads x head size]
+  const double heads =
+      joined ? static_cast<double>(at.op.int_attribute("q_num_heads", 1)) : at.extent(q, 1);
+  const double past = at.input(4) != nullptr ? at.extent(at.input(4), 2) : 0;
+  const double keys = at.extent(k, joined ? 1 : 2) + past;
+  return at.extent(q, 0) * heads * at.extent(q, joined ? 1 : 2) * keys;
+}
+
+/// Counts both products and, for each score, a softmax.
+double attention_flops(const OpAt& at) {
+  const double out = at.elements(at.first_output());
+  if (out <= 0) return 0;
+  const Tensor* q = at.input(0);
+  const bool joined = q != nullptr && q->shape.size() == 3;
+  const auto heads = static_cast<double>(joined ? at.op.int_attribute("q_num_heads", 1) : 1);
+  const double head_sizes = (at.extent(q, -1) + at.extent(at.first_output(), -1)) / heads;
+  return attention_scores(at) * (2 * head_sizes + 8) / out;
 }
 
 }  // namespace rules

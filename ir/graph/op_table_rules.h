@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of the operator table: what a row says, and the rules that rows refer to.
-// Internal to ir/op_table*.cc.
+// The vocabulary of the operator table: the columns of a row, and the rules that rows refer to.
+// Internal to ir/graph/op_table*.cc.
 #pragma once
 
-#include "ir/op_table.h"
+#include "ir/graph/op_table.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,40 +11,41 @@
 
 namespace agpcs {
 
-/// An operator at a number of samples: what the rules look at.
+/// An operator at a number of samples, as the rules see it.
 struct OpAt {
   const Graph& graph;
   const Op& op;
   std::int64_t samples = 1;
-  std::string_view precision;
+  Precision precision = Precision::kFp32;
 
-  const Tensor* input(std::size_t i) const;   ///< nullptr: absent
-  const Tensor* output(std::size_t i) const;  ///< nullptr: absent
-  const Tensor* first_output() const;         ///< the first that is present; its size is LayerSize
+  const Tensor* input(std::size_t i) const;   ///< nullptr: the input is absent
+  const Tensor* output(std::size_t i) const;  ///< nullptr: the output is absent
+  const Tensor* first_output() const;  ///< the first output that is present; its size is LayerSize
   double elements(const Tensor* tensor) const;
   double bytes(const Tensor* tensor) const;
-  /// Extent of an axis, negative from the end; 1 where the tensor or the axis is absent.
+  /// Returns the extent of an axis, which counts from the end if negative; 1 if the tensor or the
+  /// axis is absent.
   double extent(const Tensor* tensor, int axis) const;
-  /// A gradient must be computed for input i.
+  /// Returns true when a gradient must be computed for input i.
   bool needs_gradient(std::size_t i) const;
   bool needs_any_gradient() const;
 };
 
 /// FLOPs of the forward pass per output element (Formula 1's OperationComplexity).
 struct FlopsRule {
-  double constant = 0;  ///< used when there is no `of`
+  double constant = 0;  ///< used when `of` is null
   double (*of)(const OpAt&) = nullptr;
-  std::string_view text = {};  ///< of `of`; a constant speaks for itself
+  std::string_view text = {};  ///< describes `of`; a constant needs no text
 };
 
 /// FLOPs of the backward pass.
 struct BackwardRule {
   enum class Basis : std::uint8_t {
     kPassed,       ///< the gradient is passed on as it is, moved, or summed over a broadcast
-    kContraction,  ///< as much as forward for each of the first two inputs' gradients, one per
+    kContraction,  ///< forward FLOPs for the gradient of each of the first two inputs, one per
                    ///< output element for a bias
-    kAllOperands,  ///< as much as forward for each gradient
-    kForward,      ///< `factor` times forward
+    kAllOperands,  ///< forward FLOPs for each gradient
+    kForward,      ///< `factor` times forward FLOPs
     kOutput,       ///< `factor` per output element and gradient
     kInput,        ///< `factor` per element of the first input
   };
@@ -52,45 +53,48 @@ struct BackwardRule {
   double factor = 0;
 };
 
-/// What is kept for the backward pass; called only when a gradient is needed.
+/// The rule for what an operator keeps for the backward pass. `add` is called only when a gradient
+/// is needed.
 struct KeepRule {
-  void (*add)(const OpAt&, Kept&) = nullptr;  ///< nullptr: nothing
+  void (*add)(const OpAt&, Kept&) = nullptr;  ///< nullptr: keeps nothing
   std::string_view text = "nothing";
 };
 
 /// Bytes moved by the forward pass.
 enum class Traffic : std::uint8_t {
   kAll,       ///< reads its inputs, writes its outputs
-  kSelected,  ///< reads of its data only as much as it writes; reads its other inputs
+  kSelected,  ///< reads of its data input only as much as it writes, and reads its other inputs
   kWrites,    ///< writes its outputs
+  kScores,    ///< kAll, and every step of an attention writes and reads its scores
   kFree,
 };
 
-/// Set of inputs that a gradient flows to, by bit.
-using InputSet = std::uint32_t;
-inline constexpr InputSet kNoInput = 0;
-inline constexpr InputSet kFirst = 1;
-inline constexpr InputSet kEvery = ~InputSet{0};
-
-/// A row of the table. All rows are of ONNX's own domain.
+/// A row of the table. All rows belong to ONNX's own domain.
 struct OpInfo {
   std::string_view type;
   OpClass op_class = OpClass::kElementwise;
-  InputSet gradients = kEvery;
+  InputSet gradients = kEvery;  ///< the inputs that a gradient flows to
   FlopsRule flops = {};
   BackwardRule backward = {};
   KeepRule keep = {};
   Traffic traffic = Traffic::kAll;
+  InputRoles roles = {};
+  bool has_costs = true;  ///< false: the costs are those of an operator outside the table
 };
 
-/// The row of `op`, or the one that stands for every operator outside the table.
+/// Returns the row of `op`, or the row that stands for every operator outside the table.
 const OpInfo& op_info_of(const Op& op);
 double forward_flops(const OpInfo& info, const OpAt& at);
-/// The first output shares the first input's memory: Reshape and its like, Dropout in evaluation
-/// mode, Pad by nothing, and Transpose of a parameter, which products read as it lies.
+/// Returns true when the first output shares the first input's memory: Reshape and the like,
+/// Dropout in evaluation mode, Pad by nothing, and Transpose of a parameter, which matrix products
+/// read in place.
 bool is_view(const Graph& graph, const Op& op);
-/// How many additions sum up the gradients that the consumers of `tensor`, an output, return.
+/// Returns how many additions sum the gradients that the consumers of `tensor`, an output, return.
 int gradient_sums(const OpAt& at, TensorId tensor);
+
+/// Returns true for a cross entropy that spreads a part of each label over all classes. It sums the
+/// logarithms of each row.
+inline bool smooths_labels(const Op& op) { return op.float_attribute("label_smoothing", 0) != 0; }
 
 namespace rules {
 
@@ -108,7 +112,11 @@ double variadic_flops(const OpAt& at);
 double det_flops(const OpAt& at);
 double top_k_flops(const OpAt& at);
 double resize_flops(const OpAt& at);
-/// `factor` FLOPs per element of the first input.
+double cross_entropy_flops(const OpAt& at);
+double attention_flops(const OpAt& at);
+/// Returns how many scores an attention has: a number for each head, query and key.
+double attention_scores(const OpAt& at);
+/// Returns `factor` FLOPs per element of the first input, as FLOPs per output element.
 template <int factor>
 double per_input(const OpAt& at) {
   const double out = at.elements(at.first_output());
@@ -140,7 +148,11 @@ void keep_copy(const OpAt& at, Kept& kept);
 void keep_input_and_copy(const OpAt& at, Kept& kept);
 void keep_cross_entropy(const OpAt& at, Kept& kept);
 void keep_nll(const OpAt& at, Kept& kept);
-/// The recurrent layer's input, output and `factor` values per output element: gates and cells.
+void keep_attention(const OpAt& at, Kept& kept);
+void keep_rotary(const OpAt& at, Kept& kept);
+void keep_swiglu(const OpAt& at, Kept& kept);
+/// Keeps the recurrent layer's input, its output and `factor` values per output element (gates and
+/// cells).
 template <int factor>
 void keep_recurrent(const OpAt& at, Kept& kept) {
   keep_input(at, kept);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <fmt/format.h>
 
@@ -34,13 +34,10 @@ std::string extent_text(const Extent& e) {
   return text;
 }
 
-std::string type_text(const Tensor& t) {
-  return fmt::format("{}{}", name_of(t.type), shape_text(t.shape));
-}
-
-/// Integers and fp32 scalars as numbers, everything else as raw bytes: the digest sees every value.
-/// A value in another file does not appear, so that reading it changes no digest.
-std::string constant_text(const Tensor& t) {
+/// Prints integers and fp32 scalars as numbers, and everything else as raw bytes, so that the
+/// digest covers every value. A value in another file does not appear, so that reading it changes
+/// no digest.
+std::string value_text(const Tensor& t) {
   if (!t.external.location.empty()) return "external";
   if (t.type == DType::kInt64) {
     const std::vector<std::int64_t> base = t.constant.ints_at(0);
@@ -109,6 +106,10 @@ std::string shape_text(const Shape& shape) {
   return text + "]";
 }
 
+std::string type_text(const Tensor& t) {
+  return fmt::format("{}{}", name_of(t.type), shape_text(t.shape));
+}
+
 std::string print_graph(const Graph& graph) {
   std::string text = fmt::format("graph {}\n", graph.name);
   for (const auto& [name, value] : graph.dims)
@@ -116,7 +117,7 @@ std::string print_graph(const Graph& graph) {
   for (const Tensor& t : graph.tensors) {
     if (t.kind == TensorKind::kActivation) continue;
     fmt::format_to(Out(text), "{} {} {}", kind_name(t.kind), t.name, type_text(t));
-    if (t.kind == TensorKind::kConstant) text += " " + (t.frozen ? "frozen" : constant_text(t));
+    if (t.kind == TensorKind::kConstant) text += " " + (t.frozen ? "frozen" : value_text(t));
     text += '\n';
   }
   for (const Op& op : graph.ops) print_op(graph, op, text);

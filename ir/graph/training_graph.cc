@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// derive_backward: which operators the loss depends on, and to which tensors a gradient flows.
-#include "ir/training_graph.h"
+// derive_backward: finds the operators that the loss depends on, and the tensors to which a
+// gradient flows.
+#include "ir/graph/training_graph.h"
 
-#include "ir/check.h"
-#include "ir/op_table.h"
+#include "ir/base/check.h"
+#include "ir/graph/op_table.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +32,7 @@ bool any_in(const std::vector<TensorId>& ids, const IdSet& set) {
   return std::any_of(ids.begin(), ids.end(), [&](TensorId id) { return set.has(id); });
 }
 
-/// Operators that the loss depends on, by whatever path.
+/// Returns the operators that the loss depends on along any path.
 IdSet needed_ops(const Graph& graph) {
   IdSet ops(graph.ops.size());
   IdSet tensors(graph.tensors.size());
@@ -46,7 +47,7 @@ IdSet needed_ops(const Graph& graph) {
   return ops;
 }
 
-/// Removes every operator outside `needed`, and every tensor that then belongs to no operator.
+/// Removes every operator outside `needed`, and every tensor that then has no operator.
 Graph without_others(Graph graph, const IdSet& needed) {
   std::vector<Op> ops;
   IdSet used(graph.tensors.size());
@@ -85,7 +86,7 @@ Graph without_others(Graph graph, const IdSet& needed) {
   return graph;
 }
 
-/// Tensors whose value depends on a parameter along a path that passes gradients.
+/// Returns the tensors whose value depends on a parameter along a path that passes gradients.
 IdSet depends_on_parameters(const Graph& graph) {
   IdSet found(graph.tensors.size());
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
@@ -103,7 +104,7 @@ IdSet depends_on_parameters(const Graph& graph) {
   return found;
 }
 
-/// Tensors that the loss's gradient reaches.
+/// Returns the tensors that the loss's gradient reaches.
 IdSet reached_by_gradient(const Graph& graph) {
   IdSet found(graph.tensors.size());
   found.add(graph.loss);
@@ -119,7 +120,7 @@ IdSet reached_by_gradient(const Graph& graph) {
   return found;
 }
 
-/// The first operator after `tensor` that no gradient passes back from to it.
+/// Names the first operator after `tensor` that passes no gradient back to it.
 std::string where_gradient_stops(const Graph& graph, TensorId tensor, const IdSet& reached) {
   const auto& consumers = graph.tensor(tensor).consumers;
   for (const OpId id : consumers) {
@@ -157,14 +158,14 @@ Status check_parameters(const Graph& graph, const IdSet& reached) {
   return {};
 }
 
-/// "node 'fc' (Gemm)"; of an input its name.
+/// Returns "node 'fc' (Gemm)", or the name of an input.
 std::string maker_of(const Graph& graph, const Tensor& tensor) {
   if (tensor.producer == kNone) return fmt::format("input '{}'", tensor.name);
   const Op& op = graph.op(tensor.producer);
   return fmt::format("node '{}' ({}): its output '{}'", op.name, op.type, tensor.name);
 }
 
-/// A step computes with tensors that have elements.
+/// Checks that all tensors that a step computes with have elements.
 Status check_elements(const Graph& graph) {
   for (const Tensor& tensor : graph.tensors) {
     const bool constant = tensor.kind == TensorKind::kConstant || tensor.kind == TensorKind::kState;

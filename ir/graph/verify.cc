@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 namespace agpcs {
 namespace {
 
-/// Collects the first violated invariant; later ones are usually its consequences.
+/// Reports the first violated invariant only; later ones are usually its consequences.
 class GraphVerifier {
  public:
   explicit GraphVerifier(const Graph& graph) : graph_(graph), made_(graph.tensors.size()) {}
@@ -20,12 +20,12 @@ class GraphVerifier {
     for (const TensorId id : graph_.inputs) check_reference(id, "a graph input");
     for (const TensorId id : graph_.outputs) check_reference(id, "a graph output");
     if (graph_.loss != kNone) check_reference(graph_.loss, "the loss");
-    return problem_.empty() ? Status() : internal_error("graph: " + problem_);
+    return fault_.empty() ? Status() : internal_error("graph: " + fault_);
   }
 
  private:
-  void fail(std::string problem) {
-    if (problem_.empty()) problem_ = std::move(problem);
+  void fail(std::string fault) {
+    if (fault_.empty()) fault_ = std::move(fault);
   }
   bool in_range(TensorId id) const {
     return id >= 0 && id < static_cast<TensorId>(graph_.tensors.size());
@@ -77,7 +77,7 @@ class GraphVerifier {
   const Graph& graph_;
   std::vector<bool> made_;
   std::set<std::string_view> op_names_;
-  std::string problem_;
+  std::string fault_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_flow.h"
+#include "ir/plan/flow.h"
 
-#include "ir/plan_text.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ class StepReader {
   }
 
  private:
-  // "9>1,10>2"
+  // Reads "9>1,10>2".
   void read_waits(std::vector<FlowWait>& waits) {
     for (const std::string_view word : split_outside_quotes(in_.value("after"), ',')) {
       const std::size_t arrow = word.find('>');
@@ -51,7 +51,7 @@ class StepReader {
     }
   }
 
-  // "0>1:3.0,3.1"
+  // Reads "0>1:3.0,3.1".
   void read_pair(std::vector<FlowMessage>& messages) {
     const std::string_view word = in_.word("a message such as 0>1:3");
     if (!in_.ok()) return;
@@ -77,7 +77,7 @@ class StepReader {
     return 0;
   }
 
-  // "3" or "3.1"
+  // Reads "3" or "3.1".
   int chunk_of(std::string_view word, std::string_view text) {
     const std::size_t dot = text.find('.');
     const int owner = member(word, text.substr(0, dot));
@@ -116,7 +116,7 @@ std::optional<FlowOrder> flow_order_named(std::string_view name) {
 
 std::vector<int> rounds_of(const PlanFlow& flow) {
   std::vector<int> rounds;
-  std::set<std::pair<int, int>> came;  // in the step before, of the reduce-scatter: member, chunk
+  std::set<std::pair<int, int>> came;  // received in the reduce-scatter step before: member, chunk
   for (const FlowStep& step : flow.steps) {
     const bool joins =
         step.gathers && step.after.empty() && !came.empty() &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_instruction.h"
+#include "ir/plan/instruction.h"
 
-#include "ir/plan_text.h"
-#include "ir/units.h"
+#include "ir/base/units.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of a plan's text that stand for themselves: an instruction, an expectation.
+// Readers of the lines of a plan's text that stand for themselves: an instruction, an expectation.
 #pragma once
 
-#include "ir/diagnostics.h"
-#include "ir/plan_lines.h"
+#include "ir/base/diagnostics.h"
+#include "ir/plan/lines.h"
 
 #include <agpcs/plan.h>
 
@@ -12,10 +12,10 @@
 
 namespace agpcs {
 
-/// "  send c0 mb=1 after=forward:1". What is wrong with it is reported.
+/// Reads "  send c0 mb=1 after=forward:1". Errors go to `diagnostics`.
 Instruction read_instruction(const PlanLine& line, Diagnostics& diagnostics,
                              std::int64_t micro_batches);
-/// "  forward s0 120us". Nothing where it is wrong, which is reported.
+/// Reads "  forward s0 120us". If the line is wrong, reports it and returns nothing.
 std::optional<Expectation> read_expectation(const PlanLine& line, Diagnostics& diagnostics);
 
 }  // namespace agpcs

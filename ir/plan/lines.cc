@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lines.h"
+#include "ir/plan/lines.h"
 
-#include "ir/plan_text.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ bool read_number(std::string_view text, Number& value) {
   return error == std::errc() && rest == end;
 }
 
-/// "s12" -> 12.
+/// Reads "s12" as 12.
 int read_reference(std::string_view text, char letter) {
   int index = 0;
   if (text.size() < 2 || text.front() != letter || !read_number(text.substr(1), index)) return -1;

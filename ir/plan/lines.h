@@ -2,7 +2,7 @@
 // Lines of a plan's text: tokens with columns, read in a fixed order of words and keys.
 #pragma once
 
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct PlanToken {
 struct PlanLine {
   int number = 0;  ///< from 1
   std::string_view text;
-  bool indented = false;          ///< belongs to the line before it that is not
+  bool indented = false;          ///< belongs to the last line before it that is not indented
   std::vector<PlanToken> tokens;  ///< at least one
   std::string_view keyword() const { return tokens.front().text; }
 };
@@ -30,24 +30,24 @@ struct PlanLine {
 /// and a missing last line end.
 std::vector<PlanLine> split_plan_lines(std::string_view text, Diagnostics& diagnostics);
 
-/// Reads one line after its keyword: words, then `key=value` in the order given. The first error
-/// silences the rest of the line; from then on defaults are returned.
+/// Reads one line after its keyword: words, then `key=value` pairs in a fixed order. After the
+/// first error, the reader reports no other error of the line and returns defaults.
 class PlanLineReader {
  public:
-  /// `keys`: all keys that the line has, for messages.
+  /// `keys` are all keys that the line may have; messages list them.
   PlanLineReader(const PlanLine& line, Diagnostics& diagnostics, std::vector<std::string> keys)
       : line_(line), diagnostics_(diagnostics), keys_(std::move(keys)) {}
 
   bool ok() const { return !failed_; }
   bool at_end() const { return next_ == line_.tokens.size(); }
-  /// The next token as it is; `what` names it in messages.
+  /// Reads the next token as it is; `what` names it in messages.
   std::string_view word(std::string_view what);
-  /// The next token as a name, unquoted.
+  /// Reads the next token as a name and unquotes it.
   std::string name(std::string_view what);
-  /// "s12" -> 12 for letter 's'; -1 when wrong.
+  /// Reads "s12" as 12 for letter 's'; returns -1 when the token is wrong.
   int reference(char letter, std::string_view what);
 
-  /// True when the next token is `key`=...; for keys that may be left out.
+  /// Returns true when the next token is `key`=...; for keys that may be left out.
   bool next_is(std::string_view key) const;
   std::string_view value(const std::string& key);
   std::string name_value(const std::string& key);
@@ -56,10 +56,10 @@ class PlanLineReader {
   double number_value(const std::string& key);
   bool yes_no_value(const std::string& key);
   int reference_value(const std::string& key, char letter);
-  /// Reports what is left over.
+  /// Reports tokens that are left over.
   void finish();
 
-  /// Reports `message` about the token read last.
+  /// Reports `message` at the token read last.
   void fail(std::string message, std::string hint = {});
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lookup.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -32,6 +32,29 @@ const Expectation* find_expectation(const Plan& plan, std::string_view name) {
 double expected(const Plan& plan, std::string_view name) {
   const Expectation* found = find_expectation(plan, name);
   return found == nullptr ? 0 : found->value;
+}
+
+int world_group(const Plan& plan) { return static_cast<int>(plan.stages.size()); }
+
+std::string device_of_rank(const Plan& plan, int rank) {
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      if (stage.ranks[i] == rank) return stage.devices[i];
+    }
+  }
+  return {};
+}
+
+std::vector<int> hosts_of_ranks(const Plan& plan) {
+  std::vector<std::string> names;
+  std::vector<int> hosts;
+  for (const std::string& device : devices_of_ranks(plan)) {
+    const std::string host = device.substr(0, device.rfind('/'));
+    const auto it = std::find(names.begin(), names.end(), host);
+    hosts.push_back(static_cast<int>(it - names.begin()));
+    if (it == names.end()) names.push_back(host);
+  }
+  return hosts;
 }
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_text.h"
+#include "ir/plan/text.h"
 
 #include <cstddef>
 #include <limits>
@@ -7,7 +7,7 @@
 namespace agpcs {
 namespace {
 
-/// "3" or, with a letter, "b3"; -1 for anything else.
+/// Reads "3" or, with a letter, "b3"; returns -1 for anything else.
 int parse_index(std::string_view text, char letter) {
   if (letter != '\0') {
     if (text.empty() || text.front() != letter) return -1;

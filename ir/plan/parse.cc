@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammar of docs/plan_format.md. What a plan means is checked by `find_problems`; that its
-// text is the one and only spelling of it, by printing it again.
-#include "ir/diagnostics.h"
-#include "ir/plan_flow.h"
-#include "ir/plan_instruction.h"
-#include "ir/plan_lines.h"
-#include "ir/plan_text.h"
-#include "ir/plan_verify.h"
+// The grammar of docs/reference/plan_format.md. `find_faults` checks what a plan means; printing
+// the plan again checks that its text is the only spelling of it.
+#include "ir/base/all_values.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/named.h"
+#include "ir/plan/choices.h"
+#include "ir/plan/flow.h"
+#include "ir/plan/instruction.h"
+#include "ir/plan/lines.h"
+#include "ir/plan/text.h"
+#include "ir/plan/verify.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/version.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -54,7 +58,7 @@ class PlanParser {
   }
 
  private:
-  /// The version rule: the first two lines look like this in every version of the format.
+  /// Checks the version. The first two lines have the same form in every version of the format.
   Status check_first_line() {
     const std::string_view first = text_.substr(0, text_.find('\n'));
     if (first.substr(0, kMagic.size()) != kMagic) {
@@ -75,7 +79,7 @@ class PlanParser {
     return diagnostics_.status();
   }
 
-  /// Which AGPCS wrote the plan, from the second line of any version.
+  /// Returns which AGPCS wrote the plan, from the second line of any version.
   std::string writer() const {
     const std::size_t at = text_.find(kWriter);
     if (at == std::string_view::npos || at != text_.find('\n')) return "another program";
@@ -85,7 +89,8 @@ class PlanParser {
 
   const PlanLine* peek() const { return next_ < lines_.size() ? &lines_[next_] : nullptr; }
 
-  /// The next line if it is `keyword`; else reports it, and skips a line that was meant to be.
+  /// Returns the next line if it is `keyword`. Otherwise reports it, and skips a line that was
+  /// meant to be `keyword`.
   const PlanLine* expect_line(const std::string& keyword) {
     const PlanLine* line = peek();
     if (line == nullptr) {
@@ -108,7 +113,7 @@ class PlanParser {
     return {line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())};
   }
 
-  /// The next item of the section that is being read; null at its end.
+  /// Returns the next item of the section that is being read; null at its end.
   const PlanLine* next_item(const std::string& keyword) {
     while (peek() != nullptr && peek()->indented) {
       const PlanLine* line = &lines_[next_++];
@@ -166,6 +171,23 @@ class PlanParser {
       plan_.frozen.push_back(reader.name("a weight"));
       reader.finish();
     }
+    while (const PlanLine* item = next_item("trained")) {
+      PlanLineReader reader(*item, diagnostics_, {});
+      plan_.trained.push_back(reader.name("a weight"));
+      reader.finish();
+    }
+  }
+
+  /// Returns the value of `table` that `text` names, or reports that there is none.
+  template <typename Table>
+  static auto choice(PlanLineReader& in, std::string_view text, const Table& table,
+                     std::string_view noun, std::string_view plural) {
+    const auto value = value_named(table, text);
+    if (!value) {
+      in.fail(fmt::format("unknown {} '{}'", noun, text),
+              did_you_mean(text, names_in(table), plural));
+    }
+    return value.value_or(table[0].value);
   }
 
   void parse_training(const PlanLine& line) {
@@ -179,15 +201,17 @@ class PlanParser {
       plan_.schedule = *named;
     } else {
       in.fail(fmt::format("unknown schedule '{}'", schedule),
-              did_you_mean(schedule, {"1f1b", "gpipe"}, "schedules"));
+              did_you_mean(schedule, names_of(kSchedules), "schedules"));
     }
-    plan_.training.precision = in.name_value("precision");
+    plan_.training.precision =
+        choice(in, in.value("precision"), kPrecisions, "precision", "precisions");
     plan_.training.statistics_every = in.integer_value("statistics-every");
     if (in.next_is("wire-type")) {
       const std::string_view text = in.value("wire-type");
-      plan_.training.wire_type = dtype_named(text);
-      if (!is_wire_type(plan_.training.wire_type)) {
-        in.fail(fmt::format("unknown wire type '{}'", text), "wire types: fp16, bf16");
+      plan_.training.wire_type = one_named(kWireTypes, text);
+      if (!plan_.training.wire_type) {
+        in.fail(fmt::format("unknown wire type '{}'", text),
+                fmt::format("wire types: {}", fmt::join(names_of(kWireTypes), ", ")));
       }
     }
     in.finish();
@@ -195,7 +219,7 @@ class PlanParser {
 
   void parse_loss(const PlanLine& line) {
     PlanLineReader in(line, diagnostics_, {});
-    plan_.training.loss.kind = in.name("a kind of loss");
+    plan_.training.loss.kind = choice(in, in.word("a kind of loss"), kLosses, "loss", "losses");
     while (in.ok() && !in.at_end()) {
       const std::string_view token = in.word("an output and its weight");
       const std::vector<std::string_view> parts = split_outside_quotes(token, '=');
@@ -207,23 +231,39 @@ class PlanParser {
       }
       plan_.training.loss.outputs.emplace_back(*output, *weight);
     }
+    if (const PlanLine* item = next_item("labels")) parse_labels(*item);
+  }
+
+  void parse_labels(const PlanLine& line) {
+    Loss& loss = plan_.training.loss;
+    PlanLineReader in(line, diagnostics_,
+                      {"ignore-index", "smoothing", "class-axis", "next-token"});
+    if (in.next_is("ignore-index")) loss.ignore_index = in.integer_value("ignore-index");
+    if (in.next_is("smoothing")) loss.label_smoothing = in.number_value("smoothing");
+    if (in.next_is("class-axis")) {
+      const std::int64_t axis = in.integer_value("class-axis");
+      if (axis != 1 && axis != -1)
+        in.fail(fmt::format("class-axis is {}", axis), "1, or -1 for the last axis");
+      loss.class_axis = static_cast<int>(axis);
+    }
+    if (in.next_is("next-token")) loss.next_token = in.name_value("next-token");
+    in.finish();
   }
 
   void parse_optimizer(const PlanLine& line) {
     Optimizer& o = plan_.training.optimizer;
-    const bool adam = line.tokens.size() > 1 && line.tokens[1].text == "adam";
-    using Keys = std::vector<std::string>;
-    PlanLineReader in(line, diagnostics_,
-                      adam ? Keys{"learning-rate", "beta1", "beta2", "epsilon", "weight-decay"}
-                           : Keys{"learning-rate", "momentum", "weight-decay"});
-    o.kind = in.name("a kind of optimizer");
+    if (line.tokens.size() > 1) {
+      o.kind = value_named(kOptimizers, line.tokens[1].text).value_or(o.kind);
+    }
+    const OptimizerEntry& entry = entry_of(kOptimizers, o.kind);
+    std::vector<std::string> keys = {"learning-rate"};
+    for (const OptimizerSetting& setting : entry.settings) keys.emplace_back(setting.name);
+    keys.emplace_back("weight-decay");
+    PlanLineReader in(line, diagnostics_, keys);
+    o.kind = choice(in, in.word("a kind of optimizer"), kOptimizers, "optimizer", "optimizers");
     o.learning_rate = in.number_value("learning-rate");
-    if (adam) {
-      o.beta1 = in.number_value("beta1");
-      o.beta2 = in.number_value("beta2");
-      o.epsilon = in.number_value("epsilon");
-    } else {
-      o.momentum = in.number_value("momentum");
+    for (const OptimizerSetting& setting : entry.settings) {
+      o.*setting.value = in.number_value(std::string(setting.name));
     }
     o.weight_decay = in.number_value("weight-decay");
     in.finish();
@@ -239,7 +279,7 @@ class PlanParser {
       if (line->indented || section == kSections.size()) {
         diagnostics_.error(keyword_range(*line), fmt::format("unknown line '{}'", line->keyword()),
                            did_you_mean(line->keyword(), kSections, "sections"));
-        while (next_item("") != nullptr) continue;  // one message for the section
+        while (next_item("") != nullptr) continue;  // one message is enough for the section
         continue;
       }
       if (section < reached || (expect_seen && line->keyword() == "expect")) {
@@ -275,7 +315,7 @@ class PlanParser {
     list = std::move(*parsed);
   }
 
-  /// Reports a section whose items do not add up to what its first line says.
+  /// Reports a section whose items do not add up to the total in its first line.
   void check_total(const PlanLine& line, std::string_view what, std::int64_t stated,
                    std::int64_t found) {
     if (!diagnostics_.ok() || stated == found) return;
@@ -332,10 +372,7 @@ class PlanParser {
       type = *named;
     } else {
       in.fail(fmt::format("unknown type '{}'", text),
-              did_you_mean(text,
-                           {"fp32", "fp16", "bf16", "fp64", "int64", "int32", "int16", "int8",
-                            "uint8", "bool"},
-                           "types"));
+              did_you_mean(text, names_of(kDTypes), "types"));
     }
   }
 
@@ -379,7 +416,7 @@ class PlanParser {
       in.fail(fmt::format("stage s{} of {} stages", flow.stage, plan_.stages.size()));
     }
     while (const PlanLine* item = next_item("")) {
-      if (!in.ok()) continue;  // what its lines mean is not known
+      if (!in.ok()) continue;  // the meaning of its lines is unknown
       flow.steps.push_back(parse_flow_step(*item, diagnostics_, flow.sub_chunks,
                                            plan_.stages[static_cast<std::size_t>(flow.stage)]));
     }
@@ -388,7 +425,7 @@ class PlanParser {
     plan_.flows.push_back(std::move(flow));
   }
 
-  /// "ring", or "flow:f0".
+  /// Reads "ring" or "flow:f0".
   static void read_algorithm(PlanLineReader& in, PlanBucket& bucket) {
     constexpr std::string_view kFlow = "flow:f";
     const std::string_view text = in.value("algorithm");
@@ -452,19 +489,20 @@ class PlanParser {
   }
 
   void verify() {
-    for (const PlanProblem& problem : find_problems(plan_)) {
+    for (const PlanFault& fault : find_faults(plan_)) {
       const auto it = lines_of_.find(
-          {static_cast<std::size_t>(problem.stage), static_cast<std::size_t>(problem.instruction)});
-      const bool known = problem.instruction >= 0 && it != lines_of_.end();
+          {static_cast<std::size_t>(fault.stage), static_cast<std::size_t>(fault.instruction)});
+      const bool known = fault.instruction >= 0 && it != lines_of_.end();
       const SourceRange where = known
                                     ? SourceRange{it->second->number, it->second->tokens[0].column,
                                                   static_cast<int>(it->second->text.size()) - 2}
                                     : SourceRange{};
-      diagnostics_.error(where, problem.message, problem.hint);
+      diagnostics_.error(where, fault.message, fault.hint);
     }
   }
 
-  /// One plan has one text: what differs from it is refused, so that nothing is silently ignored.
+  /// Checks that the text is the one that the plan prints. Any difference is refused, so that
+  /// nothing is silently ignored.
   void check_spelling() {
     const std::string expected = print_plan(plan_);
     if (expected == text_) return;
@@ -483,8 +521,8 @@ class PlanParser {
   std::string_view text_;
   Diagnostics diagnostics_;
   std::vector<PlanLine> lines_;
-  std::size_t next_ = 1;  // the first line is read by itself
-  std::map<std::pair<std::size_t, std::size_t>, const PlanLine*> lines_of_;  // instructions
+  std::size_t next_ = 1;  // the first line is read separately
+  std::map<std::pair<std::size_t, std::size_t>, const PlanLine*> lines_of_;  // of instructions
   Plan plan_;
 };
 

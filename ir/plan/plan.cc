@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lookup.h"
+#include "ir/plan/lookup.h"
 
 #include <agpcs/plan.h>
 
@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 10> kOpcodeNames = {
     "forward",       "backward",   "send",   "recv",   "send_gradient",
     "recv_gradient", "all_reduce", "update", "report", "gradients"};
 
-/// Position of `rank` in `stage`, or -1.
+/// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
   const auto it = std::find(stage.ranks.begin(), stage.ranks.end(), rank);
   return it == stage.ranks.end() ? -1 : static_cast<int>(it - stage.ranks.begin());
@@ -26,7 +26,7 @@ struct Rows {
   std::int64_t begin = 0, end = 0;
 };
 
-/// The rows of a micro-batch that each replica takes.
+/// Returns the rows of a micro-batch that each replica takes.
 std::vector<Rows> rows_of(const PlanStage& stage) {
   std::vector<Rows> rows;
   std::int64_t begin = 0;
@@ -37,7 +37,7 @@ std::vector<Rows> rows_of(const PlanStage& stage) {
   return rows;
 }
 
-/// Peers that hold some of the rows of replica `own`.
+/// Adds the peers that hold some of the rows of replica `own`.
 void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& there,
                  std::vector<Transfer>& out) {
   const Rows mine = rows_of(here)[static_cast<std::size_t>(own)];
@@ -49,7 +49,8 @@ void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& th
   }
 }
 
-/// Consumer j takes the tensor from producer j mod producers.
+/// Adds the peers for a tensor that is not batched: consumer j takes it from producer j mod
+/// producers.
 void add_whole(int tensor, bool producer, int own, const PlanStage& there, std::size_t producers,
                std::vector<Transfer>& out) {
   const auto index = static_cast<std::size_t>(own);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_flow.h"
-#include "ir/plan_text.h"
-#include "ir/units.h"
+#include "ir/base/units.h"
+#include "ir/plan/choices.h"
+#include "ir/plan/flow.h"
+#include "ir/plan/text.h"
 
 #include <agpcs/plan.h>
 
@@ -45,6 +46,7 @@ class PlanPrinter {
     add("model name={} dims={} digest={}\n", quoted(plan_.model), dims_text(),
         quoted(plan_.model_digest));
     for (const std::string& name : plan_.frozen) add("  frozen {}\n", quoted(name));
+    for (const std::string& name : plan_.trained) add("  trained {}\n", quoted(name));
     add("cluster name={} digest={}\n", quoted(plan_.cluster), quoted(plan_.cluster_digest));
   }
 
@@ -59,18 +61,25 @@ class PlanPrinter {
   void print_training() {
     const Training& t = plan_.training;
     add("training batch={} micro-batches={} schedule={} precision={} statistics-every={}", t.batch,
-        plan_.micro_batches, name_of(plan_.schedule), quoted(t.precision), t.statistics_every);
+        plan_.micro_batches, name_of(plan_.schedule), name_of(t.precision), t.statistics_every);
     if (t.wire_type) add(" wire-type={}", name_of(*t.wire_type));
-    add("\nloss {}", quoted(t.loss.kind));
+    add("\nloss {}", name_of(t.loss.kind));
     for (const auto& [output, weight] : t.loss.outputs) add(" {}={}", quoted(output), weight);
+    if (has_label_options(t.loss)) print_labels(t.loss);
     const Optimizer& o = t.optimizer;
-    add("\noptimizer {} learning-rate={}", quoted(o.kind), o.learning_rate);
-    if (o.kind == "adam") {
-      add(" beta1={} beta2={} epsilon={}", o.beta1, o.beta2, o.epsilon);
-    } else {
-      add(" momentum={}", o.momentum);
+    add("\noptimizer {} learning-rate={}", name_of(o.kind), o.learning_rate);
+    for (const OptimizerSetting& setting : entry_of(kOptimizers, o.kind).settings) {
+      add(" {}={}", setting.name, o.*setting.value);
     }
     add(" weight-decay={}\n", o.weight_decay);
+  }
+
+  void print_labels(const Loss& loss) {
+    text_ += "\n  labels";
+    if (loss.ignore_index) add(" ignore-index={}", *loss.ignore_index);
+    if (loss.label_smoothing != 0) add(" smoothing={}", loss.label_smoothing);
+    if (loss.class_axis != 0) add(" class-axis={}", loss.class_axis);
+    if (!loss.next_token.empty()) add(" next-token={}", quoted(loss.next_token));
   }
 
   void print_stage(const PlanStage& stage) {

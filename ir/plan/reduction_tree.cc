@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/reduction_tree.h"
+#include "ir/plan/reduction_tree.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace agpcs {
 namespace {
 
-/// The members of each host, hosts and members in order of appearance.
+/// Returns the members of each host, hosts and members in order of appearance.
 std::vector<std::vector<int>> by_host(std::span<const int> host_of_member) {
   std::vector<std::vector<int>> hosts;
   std::map<int, std::size_t> known;

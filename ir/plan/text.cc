@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_text.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,8 @@
 namespace agpcs {
 namespace {
 
-/// A list in a plan never names more than this many ranks: a wrong digit is refused, not allocated.
+/// The most ranks that a list in a plan may name, so that a wrong digit is refused and does not
+/// allocate memory.
 constexpr std::int64_t kLongestList = 1 << 20;
 
 template <typename Item>
@@ -33,7 +34,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-/// A rank, or the number of a device on its host, as plans are printed with it: 7, not 07.
+/// Parses a rank, or the number of a device on its host, in the form that plans print: 7, not 07.
 std::optional<std::int64_t> parse_index(std::string_view text) {
   const std::optional<std::int64_t> index = parse_integer(text);
   if (!index || *index < 0 || *index > std::numeric_limits<int>::max()) return {};
@@ -42,7 +43,7 @@ std::optional<std::int64_t> parse_index(std::string_view text) {
 
 struct Device {
   std::string_view host;
-  std::int64_t index = -1;  ///< -1: the name has another form, and joins no run
+  std::int64_t index = -1;  ///< -1: the name has another form, and belongs to no run
 };
 
 Device split_device(std::string_view name) {
@@ -53,7 +54,7 @@ Device split_device(std::string_view name) {
   return {name.substr(0, slash), *index};
 }
 
-/// "7" or "3-7".
+/// Parses "7" or "3-7".
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_run(std::string_view text) {
   const std::size_t dash = text.find('-');
   const std::optional<std::int64_t> first = parse_index(text.substr(0, dash));

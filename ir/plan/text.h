@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small parts of the plan's text form that printer and parser share (docs/plan_format.md).
+// The small parts of the plan's text form that printer and parser share
+// (docs/reference/plan_format.md).
 #pragma once
 
 #include <agpcs/plan.h>
@@ -12,36 +13,37 @@
 
 namespace agpcs {
 
-/// A name as one token: itself, or quoted when it holds a space, a quote, a backslash, '=' or ','
-/// or a control character, or is empty.
+/// Returns a name as one token: itself, or quoted when it is empty or contains a space, a quote, a
+/// backslash, '=', ',' or a control character.
 std::string quoted(std::string_view name);
-/// The name that `quoted` wrote; nothing for a malformed token.
+/// Returns the name that `quoted` wrote; nothing for a malformed token.
 std::optional<std::string> unquoted(std::string_view token);
 /// Splits at `separator` outside quotes. Parts may be empty.
 std::vector<std::string_view> split_outside_quotes(std::string_view text, char separator);
 
-/// "0-3,6": ascending integers as runs.
+/// Print and parse "0-3,6": ascending integers as runs.
 std::string print_ranks(const std::vector<int>& ranks);
 std::optional<std::vector<int>> parse_ranks(std::string_view text);
-/// "volta/0-3,ampere/0": devices as runs of indices of one host.
+/// Print and parse "volta/0-3,ampere/0": devices as runs of indices of one host.
 std::string print_devices(const std::vector<std::string>& devices);
 std::optional<std::vector<std::string>> parse_devices(std::string_view text);
-/// "16x4,20": equal neighbours as value x count.
+/// Print and parse "16x4,20": equal neighbours as value x count.
 std::string print_samples(const std::vector<std::int64_t>& samples);
 std::optional<std::vector<std::int64_t>> parse_samples(std::string_view text);
 
-/// A whole decimal integer, no sign but '-', in range.
+/// Parses a whole decimal integer that is in range; the only sign allowed is '-'.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-/// A finite number.
+/// Parses a finite number.
 std::optional<double> parse_number(std::string_view text);
 
-/// The opcode of that name, kGradients among them.
+/// Returns the opcode of that name; kGradients is included.
 std::optional<Opcode> opcode_named(std::string_view name);
-/// The letter of the objects that instructions of `opcode` name: 'c' for cuts, 'b' for buckets, 0
-/// for none.
+/// Returns the letter of the objects that instructions of `opcode` name: 'c' for cuts, 'b' for
+/// buckets, 0 when they name no object.
 char object_letter(Opcode opcode);
 bool has_micro_batch(Opcode opcode);
-/// Reads `name_of(InstructionId)`: "recv_gradient:c1:3", "gradients:b0:7", "forward:0", "update".
+/// Parses what `name_of(InstructionId)` prints: "recv_gradient:c1:3", "gradients:b0:7",
+/// "forward:0", "update".
 std::optional<InstructionId> parse_instruction_id(std::string_view text);
 
 }  // namespace agpcs

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_verify.h"
+#include "ir/plan/verify.h"
+
+#include "ir/base/all_values.h"
+#include "ir/base/named.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,18 +19,9 @@
 namespace agpcs {
 namespace {
 
-/// Larger figures are mistakes; below it no sum or product here overflows.
+/// Larger figures are mistakes. Below this limit, no sum or product here overflows.
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
-constexpr std::size_t kMostProblems = 20;
-
-constexpr std::array<std::string_view, 4> kPrecisions = {"fp32", "tf32", "fp16", "bf16"};
-constexpr std::array<std::string_view, 3> kLosses = {"softmax_cross_entropy", "mse", "output"};
-constexpr std::array<std::string_view, 2> kOptimizers = {"sgd", "adam"};
-
-template <typename List>
-bool contains(const List& list, std::string_view item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
+constexpr std::size_t kMostFaults = 20;
 
 constexpr std::string_view kDigestPrefix = "sha256:";
 
@@ -39,7 +33,7 @@ bool is_digest(std::string_view text) {
 
 class StructureChecker {
  public:
-  StructureChecker(const Plan& plan, PlanProblems& problems) : plan_(plan), problems_(problems) {}
+  StructureChecker(const Plan& plan, PlanFaults& faults) : plan_(plan), faults_(faults) {}
 
   void run() {
     check_header();
@@ -47,17 +41,17 @@ class StructureChecker {
     check_optimizer();
     if (plan_.stages.empty()) fail("no stages", "a plan has at least one stage");
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) check_stage(i);
-    if (problems_.empty()) check_ranks();
+    if (faults_.empty()) check_ranks();
     for (std::size_t i = 0; i < plan_.cuts.size(); ++i) check_cut(i);
     for (std::size_t i = 0; i < plan_.flows.size(); ++i) check_flow(i);
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) check_bucket(i);
     check_wire_type();
-    if (problems_.empty()) check_expectations();
+    if (faults_.empty()) check_expectations();
   }
 
  private:
   void fail(std::string message, std::string hint = {}) {
-    problems_.push_back({std::move(message), std::move(hint)});
+    faults_.push_back({std::move(message), std::move(hint)});
   }
 
   void check_header() {
@@ -77,11 +71,15 @@ class StructureChecker {
              "dims are sorted, each once");
       }
     }
-    for (std::size_t i = 1; i < plan_.frozen.size(); ++i) {
-      const std::string& name = plan_.frozen[i];
-      if (plan_.frozen[i - 1] < name) continue;
-      fail(fmt::format("frozen '{}' comes after '{}'", name, plan_.frozen[i - 1]),
-           "frozen weights are sorted, each once");
+    check_weights("frozen", plan_.frozen);
+    check_weights("trained", plan_.trained);
+  }
+
+  void check_weights(const char* what, const std::vector<std::string>& names) {
+    for (std::size_t i = 1; i < names.size(); ++i) {
+      if (names[i - 1] < names[i]) continue;
+      fail(fmt::format("{} '{}' comes after '{}'", what, names[i], names[i - 1]),
+           fmt::format("{} weights are sorted, each once", what));
     }
   }
 
@@ -99,27 +97,26 @@ class StructureChecker {
       fail(fmt::format("batch {} does not divide into {} micro-batches", t.batch,
                        plan_.micro_batches));
     }
-    if (!contains(kPrecisions, t.precision)) {
-      fail(fmt::format("unknown precision '{}'", t.precision),
-           fmt::format("precisions: {}", fmt::join(kPrecisions, ", ")));
-    }
-    if (!contains(kLosses, t.loss.kind)) {
-      fail(fmt::format("unknown loss '{}'", t.loss.kind),
-           fmt::format("losses: {}", fmt::join(kLosses, ", ")));
-    }
+    check_loss(t.loss);
+  }
+
+  void check_loss(const Loss& loss) {
     std::set<std::string_view> outputs;
-    for (const auto& [output, weight] : t.loss.outputs) {
+    for (const auto& [output, weight] : loss.outputs) {
       if (!std::isfinite(weight)) fail(fmt::format("loss weight of '{}' is {}", output, weight));
       if (!outputs.insert(output).second) fail(fmt::format("loss names '{}' twice", output));
+    }
+    if (!entry_of(kLosses, loss.kind).takes_labels && has_label_options(loss)) {
+      fail(fmt::format("loss {} has labels", name_of(loss.kind)),
+           "labels are of softmax_cross_entropy");
+    }
+    if (!(loss.label_smoothing >= 0 && loss.label_smoothing < 1)) {
+      fail(fmt::format("loss's smoothing is {}, not in [0, 1)", loss.label_smoothing));
     }
   }
 
   void check_optimizer() {
     const Optimizer& o = plan_.training.optimizer;
-    if (!contains(kOptimizers, o.kind)) {
-      fail(fmt::format("unknown optimizer '{}'", o.kind),
-           fmt::format("optimizers: {}", fmt::join(kOptimizers, ", ")));
-    }
     const auto within = [&](const char* name, double value, double below) {
       if (!(value >= 0 && value < below)) {
         fail(fmt::format("optimizer's {} is {}, not in [0, {})", name, value, below));
@@ -219,7 +216,7 @@ class StructureChecker {
       }
     }
     const int count = plan_.rank_count();
-    if (!problems_.empty() ||
+    if (!faults_.empty() ||
         (stage_of.begin()->first == 0 && stage_of.rbegin()->first == count - 1)) {
       return;
     }
@@ -342,7 +339,8 @@ class StructureChecker {
     const std::optional<DType> wire = plan_.training.wire_type;
     if (!wire) return;
     if (!is_wire_type(wire)) {
-      return fail(fmt::format("wire type {}", name_of(*wire)), "wire types: fp16, bf16");
+      return fail(fmt::format("wire type {}", name_of(*wire)),
+                  fmt::format("wire types: {}", fmt::join(names_of(kWireTypes), ", ")));
     }
     const bool rounds = std::any_of(plan_.buckets.begin(), plan_.buckets.end(),
                                     [](const auto& b) { return b.type == DType::kFp32; });
@@ -359,7 +357,7 @@ class StructureChecker {
       const std::string expected = i < names.size() ? names[i] : "nothing";
       if (found != expected) {
         return fail(fmt::format("expect has '{}' where '{}' is expected", found, expected),
-                    "expectations are complete and in the order of docs/plan_format.md");
+                    "expectations are complete and in the order of docs/reference/plan_format.md");
       }
       const Expectation& e = plan_.expect[i];
       if (!(e.value >= 0 && std::isfinite(e.value)) || e.unit != expectation_unit(e.name)) {
@@ -369,36 +367,34 @@ class StructureChecker {
   }
 
   const Plan& plan_;
-  PlanProblems& problems_;
+  PlanFaults& faults_;
   std::map<std::string_view, std::pair<const Cut*, const CutTensor*>> tensors_;
   std::map<std::string_view, std::string_view> bucket_of_;
 };
 
 }  // namespace
 
-void check_structure(const Plan& plan, PlanProblems& problems) {
-  StructureChecker(plan, problems).run();
-}
+void check_structure(const Plan& plan, PlanFaults& faults) { StructureChecker(plan, faults).run(); }
 
-PlanProblems find_problems(const Plan& plan) {
-  PlanProblems problems;
+PlanFaults find_faults(const Plan& plan) {
+  PlanFaults faults;
   for (const auto check : {check_structure, check_programs, check_progress}) {
-    if (problems.empty()) check(plan, problems);
+    if (faults.empty()) check(plan, faults);
   }
-  if (problems.size() > kMostProblems) {
-    const std::size_t more = problems.size() - kMostProblems;
-    problems.resize(kMostProblems);
-    problems.push_back({fmt::format("{} more problems", more), ""});
+  if (faults.size() > kMostFaults) {
+    const std::size_t more = faults.size() - kMostFaults;
+    faults.resize(kMostFaults);
+    faults.push_back({fmt::format("{} more problems", more), ""});
   }
-  return problems;
+  return faults;
 }
 
 Status verify_plan(const Plan& plan) {
   std::string text;
-  for (const PlanProblem& problem : find_problems(plan)) {
+  for (const PlanFault& fault : find_faults(plan)) {
     if (!text.empty()) text += '\n';
-    text += "plan: error: " + problem.message;
-    if (!problem.hint.empty()) text += "\n  hint: " + problem.hint;
+    text += "plan: error: " + fault.message;
+    if (!fault.hint.empty()) text += "\n  hint: " + fault.hint;
   }
   return text.empty() ? Status() : invalid_input(std::move(text));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a plan's flow an all-reduce.
-#include "ir/at.h"
-#include "ir/plan_flow.h"
+// Checks that a plan's flow is an all-reduce.
+#include "ir/base/at.h"
+#include "ir/plan/flow.h"
 
 #include <agpcs/plan.h>
 
@@ -15,7 +15,7 @@
 namespace agpcs {
 namespace {
 
-/// Plays a flow step by step. What a step brings counts from the next step on.
+/// Plays a flow step by step. What a step delivers counts from the next step on.
 class FlowChecker {
  public:
   FlowChecker(const PlanFlow& flow, int members) : flow_(flow), members_(members) {}
@@ -25,7 +25,7 @@ class FlowChecker {
     if (flow_.sub_chunks < 1 || flow_.sub_chunks > kMaxSubChunks) {
       return fail("has {} sub-chunks, not 1 to {}", flow_.sub_chunks, kMaxSubChunks);
     }
-    // Before memory is taken: far fewer messages than places are a mistake.
+    // Checked before memory is allocated: far fewer messages than places are a mistake.
     const std::int64_t places = std::int64_t{members_} * members_ * flow_.sub_chunks;
     if (places > 4 * (flow_.message_count() + 1000)) {
       return fail("has {} messages; {} members with {} sub-chunks each need {}",
@@ -43,10 +43,10 @@ class FlowChecker {
   }
 
  private:
-  /// A chunk at a member.
+  /// The state of a sub-chunk at a member.
   struct Place {
-    int awaited = 0;     // messages of the reduce-scatter that are still to come
-    bool sent = false;   // in the reduce-scatter
+    int awaited = 0;     // messages of the reduce-scatter that have not come yet
+    bool sent = false;   // sent in the reduce-scatter
     bool whole = false;  // it holds the sum of all
   };
 
@@ -65,8 +65,8 @@ class FlowChecker {
 
   static bool within(int value, int below) { return value >= 0 && value < below; }
 
-  /// A member that is waited for sends its word before it begins the round, so that all have it
-  /// once all are through with the rounds before.
+  /// Checks waits. A member that others wait for signals before it begins the round, so all have
+  /// the signal once all have finished the rounds before; hence waits cannot block.
   Status check_waits(const FlowStep& step) const {
     if (!step.after.empty() && flow_.order != FlowOrder::kRounds) {
       return fail("step {} has waits; its order is {}, only that of {} has them", step_ + 1,
@@ -92,8 +92,8 @@ class FlowChecker {
     return {};
   }
 
-  /// What members and chunks there are, and the order of messages; and how often each place is
-  /// added to.
+  /// Checks the numbers of members and chunks and the order of messages, and counts how often
+  /// something is added to each place.
   Status count_arrivals() {
     for (step_ = 0; step_ < flow_.steps.size(); ++step_) {
       const FlowStep& step = flow_.steps[step_];
@@ -142,8 +142,9 @@ class FlowChecker {
     return {};
   }
 
-  /// Each member but the owner has sent its part once, after all that came to it, towards others
-  /// that had not: the ways are a tree, and lead to the owner.
+  /// Checks that each member but the owner has sent its part once. It did so after it had received
+  /// everything, and to members that had not sent yet, so the messages form a tree that leads to
+  /// the owner.
   Status check_end() {
     for (int chunk = 0; chunk < members_ * flow_.sub_chunks; ++chunk) {
       for (int member = 0; member < members_; ++member) {

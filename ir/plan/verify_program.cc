@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program alone. "Happens before" is decided with vector clocks over the four in-order streams:
+// Checks one program alone. Vector clocks over the four in-order streams decide "happens before":
 // clock[s] counts how many instructions of stream s have surely finished when an instruction
 // starts.
-#include "ir/plan_lookup.h"
-#include "ir/plan_verify.h"
+#include "ir/plan/lookup.h"
+#include "ir/plan/verify.h"
 
 #include <fmt/format.h>
 
@@ -31,15 +31,15 @@ std::size_t stream_index(const InstructionId& id) {
 
 class ProgramChecker {
  public:
-  ProgramChecker(const Plan& plan, const Program& program, PlanProblems& problems)
+  ProgramChecker(const Plan& plan, const Program& program, PlanFaults& faults)
       : plan_(plan),
         program_(program),
         stage_(plan.stages[static_cast<std::size_t>(program.stage)]),
         micro_batches_(static_cast<int>(plan.micro_batches)),
-        problems_(problems) {}
+        faults_(faults) {}
 
   void run() {
-    const std::size_t before = problems_.size();
+    const std::size_t before = faults_.size();
     const std::size_t least = stage_.idle() ? 1 : 2 * static_cast<std::size_t>(plan_.micro_batches);
     if (program_.instructions.size() < least) {
       return fail(-1, fmt::format("{} instructions are too few for {} micro-batches",
@@ -48,21 +48,21 @@ class ProgramChecker {
     expect_instructions();
     place_instructions();
     find_missing();
-    if (problems_.size() > before) return;
+    if (faults_.size() > before) return;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) run_clock(i);
-    if (problems_.size() > before) return;
+    if (faults_.size() > before) return;
     for (std::size_t i = 0; i < program_.instructions.size(); ++i) check_inputs(i);
     check_end();
   }
 
  private:
   void fail(int instruction, const std::string& message, std::string hint = {}) {
-    problems_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
-                         program_.stage, instruction});
+    faults_.push_back({fmt::format("program {}: {}", stage_.name, message), std::move(hint),
+                       program_.stage, instruction});
   }
   const InstructionId& id(std::size_t index) const { return program_.instructions[index].id; }
 
-  /// What this stage's program must consist of.
+  /// Finds the instructions that this stage's program must consist of.
   void expect_instructions() {
     for (int c = 0; c < static_cast<int>(plan_.cuts.size()); ++c) {
       const Cut& cut = plan_.cuts[static_cast<std::size_t>(c)];
@@ -105,7 +105,7 @@ class ProgramChecker {
     }
   }
 
-  /// "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2"
+  /// Returns "stage s1 has 4 micro-batches, receives c0, sends c1, reduces b2".
   std::string needs_text() const {
     if (stage_.idle()) return fmt::format("stage {} has no operators, only 'report'", stage_.name);
     std::string text = fmt::format("stage {} has {} micro-batches", stage_.name, micro_batches_);
@@ -125,7 +125,7 @@ class ProgramChecker {
     }
   }
 
-  /// Fills start_[i] from the stream's predecessor and from `after`.
+  /// Computes start_[i] from the stream's predecessor and from `after`.
   void run_clock(std::size_t i) {
     const std::size_t stream = stream_index(id(i));
     Clock clock = last_[stream];
@@ -148,7 +148,8 @@ class ProgramChecker {
     in_stream_.push_back(count_[stream]);
   }
 
-  /// Replayers post messages and collectives from the compute stream, once what they need is there.
+  /// Checks what a message or collective waits for: replayers post them from the compute stream
+  /// once what they need exists.
   void check_kind(std::size_t i, const InstructionId& dependency) {
     if (stream_of(id(i).opcode) == StreamKind::kCompute) return;
     const StreamKind kind = stream_of(dependency.opcode);
@@ -158,7 +159,8 @@ class ProgramChecker {
          "messages and collectives wait for computations and gradients only");
   }
 
-  /// What has surely finished once `dependency` has happened; nullptr if it cannot be waited for.
+  /// Returns what has surely finished once `dependency` has happened; nullptr if nothing can wait
+  /// for it.
   const Clock* clock_after(std::size_t i, const InstructionId& dependency) {
     InstructionId target = dependency;
     if (dependency.opcode == Opcode::kGradients) {
@@ -180,11 +182,13 @@ class ProgramChecker {
            "an instruction waits only for earlier ones of its program");
       return nullptr;
     }
-    // A bucket's last gradient comes while its backward runs: what the backward waited for is done.
+    // A bucket's last gradient comes while its backward runs, so only what the backward waited for
+    // is done.
     return dependency.opcode == Opcode::kGradients ? &start_[it->second] : &end_[it->second];
   }
 
-  /// The event that bucket `bucket` of this stage is complete; object -1 if it is of another stage.
+  /// Returns the event that completes bucket `bucket` of this stage; its object is -1 if the bucket
+  /// belongs to another stage.
   InstructionId gradients_of(int bucket) const {
     int last = -1;
     for (const Instruction& instruction : program_.instructions) {
@@ -273,31 +277,31 @@ class ProgramChecker {
   const Program& program_;
   const PlanStage& stage_;
   int micro_batches_;
-  PlanProblems& problems_;
-  std::vector<int> in_, out_;                             // cuts
-  std::map<InstructionId, bool, ById> expected_;          // and whether the program has it
-  std::map<InstructionId, std::size_t, ById> position_;   // in the program
+  PlanFaults& faults_;
+  std::vector<int> in_, out_;                             // indices of cuts
+  std::map<InstructionId, bool, ById> expected_;          // true: the program has it
+  std::map<InstructionId, std::size_t, ById> position_;   // position in the program
   std::vector<Clock> start_, end_;                        // by position
-  std::vector<std::size_t> in_stream_;                    // by position: how many-th of its stream
+  std::vector<std::size_t> in_stream_;                    // by position: index in its stream
   std::array<Clock, kStreamKindCount> last_ = {};         // end of each stream so far
   std::array<std::size_t, kStreamKindCount> count_ = {};  // instructions of each stream so far
 };
 
 }  // namespace
 
-void check_programs(const Plan& plan, PlanProblems& problems) {
+void check_programs(const Plan& plan, PlanFaults& faults) {
   for (std::size_t i = 0; i < plan.stages.size() || i < plan.programs.size(); ++i) {
     if (i >= plan.programs.size() || plan.programs[i].stage != static_cast<int>(i)) {
-      problems.push_back(
+      faults.push_back(
           {fmt::format("program {} of {} is not that of stage s{}", i + 1, plan.programs.size(), i),
            "each stage has one program, in stage order"});
       return;
     }
     if (i >= plan.stages.size()) {
-      problems.push_back({fmt::format("program {} has no stage", i + 1), ""});
+      faults.push_back({fmt::format("program {} has no stage", i + 1), ""});
       return;
     }
-    ProgramChecker(plan, plan.programs[i], problems).run();
+    ProgramChecker(plan, plan.programs[i], faults).run();
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All programs together: the graph of what waits for what has no cycle.
+// Checks all programs together: the graph of waits has no cycle.
 //
-// Ranks of a stage run one program, so that one node stands for an instruction on all of them: a
-// cycle among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and
-// so are all ends of `report`: rendezvous, the strictest way to carry them out. `issue` nodes stand
-// for a rank that walks through its program with one thread.
-#include "ir/plan_verify.h"
+// Ranks of a stage run one program, so one node stands for an instruction on all of them: a cycle
+// among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
+// all ends of `report`. That is rendezvous, the strictest way to carry them out. `issue` nodes
+// stand for a rank that walks through its program with one thread.
+#include "ir/plan/verify.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ class ProgressChecker {
     for (const Program& program : plan.programs) add_program(program);
   }
 
-  /// A message that spells out a cycle; empty when there is none.
+  /// Returns a message that spells out a cycle; empty when the graph has no cycle.
   std::string run() {
     std::vector<std::size_t> waits_for(nodes_.size());
     for (const Node& node : nodes_) {
@@ -58,7 +58,7 @@ class ProgressChecker {
   }
   void add_edge(std::size_t first, std::size_t then) { nodes_[first].next.push_back(then); }
 
-  /// The node of an instruction; one for both ends of a transfer, one for all of a report.
+  /// Returns the node of an instruction: one for both ends of a transfer, one for all of a report.
   std::size_t node_of(int stage, const InstructionId& id) {
     InstructionId key = id;
     int owner = stage;
@@ -100,7 +100,8 @@ class ProgressChecker {
     }
   }
 
-  /// Every node that is left waits for another one that is left: walk back until one repeats.
+  /// Spells out a cycle. Every node that is left waits for another one that is left, so walking
+  /// back reaches one that repeats.
   std::string spell_cycle(const std::vector<std::size_t>& waits_for) const {
     std::vector<std::size_t> cause(nodes_.size());
     for (std::size_t i = nodes_.size(); i-- > 0;) {
@@ -124,11 +125,11 @@ class ProgressChecker {
 
 }  // namespace
 
-void check_progress(const Plan& plan, PlanProblems& problems) {
+void check_progress(const Plan& plan, PlanFaults& faults) {
   const std::string cycle = ProgressChecker(plan).run();
   if (cycle.empty()) return;
-  problems.push_back({"the ranks would wait for each other forever: " + cycle,
-                      "receives and sends of both stages must come in one order"});
+  faults.push_back({"the ranks would wait for each other forever: " + cycle,
+                    "receives and sends of both stages must come in one order"});
 }
 
 }  // namespace agpcs

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/memory.h"
+#include "ir/strategy/memory.h"
 
-#include "ir/program_memory.h"
-#include "ir/stage_memory.h"
+#include "ir/strategy/program_memory.h"
+#include "ir/strategy/stage_memory.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -17,7 +19,7 @@
 namespace agpcs {
 namespace {
 
-/// `PlanStage::operators` as OpIds.
+/// Converts `PlanStage::operators` to OpIds.
 class OperatorResolver {
  public:
   explicit OperatorResolver(const Graph& graph)
@@ -94,7 +96,7 @@ Result<std::vector<std::vector<OpId>>> operators_of_stages(const Plan& plan, con
 
 namespace {
 
-/// `of(program, stage memory)` of each rank; of equal replicas once.
+/// Returns `of(program, stage memory)` of each rank; equal replicas are computed once.
 template <typename T, typename Of>
 Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
   AGPCS_TRY(const auto stages, operators_of_stages(plan, graph));

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan against the model and the cluster that it was made for.
-#include "ir/memory.h"
-#include "ir/plan_graph.h"
-#include "ir/plan_lookup.h"
-#include "ir/stage_memory.h"
-#include "ir/strategy.h"
-#include "ir/units.h"
+// Checks a plan against the model and the cluster that it was made for.
+#include "ir/strategy/plan_against.h"
+
+#include "ir/base/units.h"
+#include "ir/plan/lookup.h"
+#include "ir/strategy/memory.h"
+#include "ir/strategy/plan_graph.h"
+#include "ir/strategy/stage_memory.h"
+#include "ir/strategy/strategy.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -24,7 +28,7 @@ Status fail(fmt::format_string<Args...> format, Args&&... args) {
   return invalid_input("plan: error: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Digest, and devices in the cluster's order: rank numbers follow it.
+/// Checks the digest, and that the devices come in the cluster's order, which rank numbers follow.
 Status check_cluster(const Plan& plan, const Cluster& cluster) {
   const std::string digest = digest_of(print_cluster(cluster));
   if (digest != plan.cluster_digest) {
@@ -129,7 +133,7 @@ Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int
   return fail("the gradient of '{}' is in no bucket", unplaced.begin()->first);
 }
 
-/// "parameters 1.00GB, gradients 1.00GB, ...": what is not zero.
+/// Returns "parameters 1.00GB, gradients 1.00GB, ...": the parts that are not zero.
 std::string parts_of(const MemoryUse& use) {
   const std::pair<const char*, std::int64_t> parts[] = {
       {"parameters", use.parameters},   {"gradients", use.gradients}, {"optimizer", use.optimizer},
@@ -142,7 +146,7 @@ std::string parts_of(const MemoryUse& use) {
   return text;
 }
 
-/// Of a stage's operators the one that needs most memory by itself.
+/// Returns the one of a stage's operators that needs most memory by itself.
 NeediestParts neediest_operator(const Plan& plan, const Graph& graph,
                                 const std::vector<OpId>& ops) {
   std::vector<std::vector<OpId>> units;
@@ -155,7 +159,7 @@ std::string or_less_state(const MemoryUse& use) {
   return use.optimizer > 0 ? ", or an optimizer with less state" : "";
 }
 
-/// What would make the plan fit, by what takes the memory.
+/// Returns what would make the plan fit; it depends on what takes the memory.
 std::string remedy(const Plan& plan, const PlanStage& stage, std::int64_t samples,
                    const MemoryUse& use, std::int64_t memory) {
   const std::int64_t resident = use.parameters + use.gradients + use.optimizer;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_graph.h"
+#include "ir/strategy/plan_graph.h"
+
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +11,7 @@
 
 namespace agpcs {
 
-CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
+CutTensor cut_tensor(const Tensor& tensor, Precision precision) {
   CutTensor cut;
   cut.name = tensor.name;
   cut.type = held_type(tensor.type, precision);
@@ -21,15 +23,12 @@ CutTensor cut_tensor(const Tensor& tensor, std::string_view precision) {
   return cut;
 }
 
-DType held_type(DType type, std::string_view precision) {
-  if (type != DType::kFp32) return type;
-  if (precision == "fp16") return DType::kFp16;
-  if (precision == "bf16") return DType::kBf16;
-  return type;
+DType held_type(DType type, Precision precision) {
+  return type == DType::kFp32 ? entry_of(kPrecisions, precision).held : type;
 }
 
 std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
-                              std::string_view precision) {
+                              Precision precision) {
   std::map<std::pair<int, int>, std::vector<CutTensor>> tensors;
   for_each_crossing(graph, stage_of, [&](int from, int to, TensorId id) {
     tensors[{from, to}].push_back(cut_tensor(graph.tensor(id), precision));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an assignment of operators to stages implies: cuts, runs, owners of parameters. `lower`
-// writes it into plans, `verify_plan_against` compares plans with it.
+// The consequences of assigning operators to stages: cuts, runs, owners of parameters. `lower`
+// writes it into plans; `verify_plan_against` compares plans with it.
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 
@@ -12,16 +12,16 @@
 
 namespace agpcs {
 
-/// The type in which a tensor of `type` is held, sent and differentiated under `precision`:
-/// fp32 becomes fp16 or bf16 in those precisions, everything else stays.
-DType held_type(DType type, std::string_view precision);
+/// Returns the type in which a tensor of `type` is held, sent and differentiated under `precision`:
+/// fp32 becomes fp16 or bf16 in those precisions; every other type stays.
+DType held_type(DType type, Precision precision);
 
-/// `tensor` as a cut has it.
-CutTensor cut_tensor(const Tensor& tensor, std::string_view precision);
+/// Returns `tensor` in the form that a cut has.
+CutTensor cut_tensor(const Tensor& tensor, Precision precision);
 
-/// Calls `f(from, to, tensor)` for each tensor that an operator of stage `from` makes and one of
-/// another stage `to` reads: in operator order, of a tensor by `to`, each pair once. Needs:
-/// `stage_of` by OpId. Cost: O(edges).
+/// Calls `f(from, to, tensor)` for each tensor that an operator of stage `from` makes and an
+/// operator of another stage `to` reads. The calls come in operator order, for one tensor by `to`,
+/// once for each pair. Needs: `stage_of` by OpId. Cost: O(edges).
 template <typename F>
 void for_each_crossing(const Graph& graph, const std::vector<int>& stage_of, F f) {
   const auto stage = [&](OpId op) { return stage_of[static_cast<std::size_t>(op)]; };
@@ -29,7 +29,7 @@ void for_each_crossing(const Graph& graph, const std::vector<int>& stage_of, F f
     for (const TensorId id : graph.op(op).outputs) {
       if (id == kNone) continue;
       const std::vector<OpId>& consumers = graph.tensor(id).consumers;
-      for (int last = kNone;;) {  // readers ascending
+      for (int last = kNone;;) {  // reading stages, ascending
         int next = kNone;
         for (const OpId consumer : consumers) {
           const int reader = stage(consumer);
@@ -45,18 +45,19 @@ void for_each_crossing(const Graph& graph, const std::vector<int>& stage_of, F f
   }
 }
 
-/// All cuts, by (from, to): for each pair of stages the tensors that an operator of `from` makes
-/// and an operator of the later stage `to` reads, in operator order. Model inputs, parameters,
-/// states and constants are not cut: every rank has its own. Needs: `stage_of` by OpId, edges never
-/// go back. Cost: O(edges log edges).
+/// Returns all cuts, by (from, to): for each pair of stages the tensors that an operator of `from`
+/// makes and an operator of the later stage `to` reads, in operator order. Model inputs,
+/// parameters, states and constants are not cut, because every rank has its own. Needs: `stage_of`
+/// by OpId; edges never go back. Cost: O(edges log edges).
 std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_of,
-                              std::string_view precision);
+                              Precision precision);
 
-/// The operators of `stage` as runs of consecutive operators.
+/// Returns the operators of `stage` as runs of consecutive operators.
 std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<int>& stage_of,
                                           int stage);
 
-/// The stage of each tensor's first consumer, by TensorId; kNone where nothing reads it.
+/// Returns the stage of each tensor's first consumer, by TensorId; kNone for a tensor that no
+/// operator reads.
 std::vector<int> first_use_stage(const Graph& graph, const std::vector<int>& stage_of);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/program_memory.h"
+#include "ir/strategy/program_memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -77,7 +77,8 @@ void ProgramMemory::find_positions(const Program& program) {
   }
 }
 
-/// The slot before which `id` has surely not started, as far as compute instructions say.
+/// Returns the first slot in which an instruction that waits for `after` may start, as far as its
+/// compute instructions tell.
 int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
   int slot = 0;
   for (const InstructionId& id : after) {
@@ -87,7 +88,8 @@ int ProgramMemory::earliest(const std::vector<InstructionId>& after) const {
   return slot;
 }
 
-/// Cuts of one micro-batch are received together: the micro-batch counts from its first receive.
+/// Finds when receives occupy memory. A micro-batch's cuts are received together, so the
+/// micro-batch counts from its first receive.
 void ProgramMemory::find_receives(const Program& program) {
   std::map<std::pair<Opcode, int>, int> first;
   int slot = 0;
@@ -98,7 +100,7 @@ void ProgramMemory::find_receives(const Program& program) {
     first.emplace(std::pair(id.opcode, id.micro_batch), slot);
   }
   for (const auto& [key, at] : first) {
-    if (key.first == Opcode::kRecv) {  // its forward pass takes them over
+    if (key.first == Opcode::kRecv) {  // from its forward pass on, the pass counts them
       occupy(&Slot::received, at, forward_.at(key.second));
     } else {
       occupy(&Slot::gradients_received, at, backward_.at(key.second) + 1);
@@ -106,8 +108,8 @@ void ProgramMemory::find_receives(const Program& program) {
   }
 }
 
-/// How many sends have surely left when `instruction` starts: it waits for a send, or for the
-/// gradient that comes back for it.
+/// Returns the number of sends that have surely left when `instruction` starts, because it waits
+/// for a send, or for the gradient that comes back for it.
 std::size_t ProgramMemory::left_before(const Instruction& instruction, const Places& places) {
   std::size_t left = 0;
   for (const InstructionId& id : instruction.after) {
@@ -120,8 +122,8 @@ std::size_t ProgramMemory::left_before(const Instruction& instruction, const Pla
 
 void ProgramMemory::find_sends(const Program& program) {
   Places places;
-  std::map<std::pair<Opcode, int>, std::size_t> last;  // send of a micro-batch
-  std::vector<std::size_t> left;                       // by slot
+  std::map<std::pair<Opcode, int>, std::size_t> last;  // a micro-batch's last send, counted from 1
+  std::vector<std::size_t> left;  // by slot: number of sends that have surely left
   std::size_t count = 0, so_far = 0;
   for (const Instruction& instruction : program.instructions) {
     const InstructionId& id = instruction.id;
@@ -136,7 +138,7 @@ void ProgramMemory::find_sends(const Program& program) {
   for (const auto& [key, place] : last) {
     const auto end = std::lower_bound(left.begin(), left.end(), place) - left.begin();
     const Counter counter = key.first == Opcode::kSend ? &Slot::sent : &Slot::gradients_sent;
-    // Until its backward pass is over, `in_flight` or the pass's own peak has it.
+    // Until the end of its backward pass, `in_flight` or the peak of that pass includes it.
     occupy(counter, backward_.at(key.second) + 1, static_cast<int>(end));
   }
 }

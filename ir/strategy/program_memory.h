@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory over the compute instructions of one program, in units of what a micro-batch holds.
+// Memory over the compute instructions of one program, counted in what one micro-batch holds.
 #pragma once
 
-#include "ir/memory.h"
-#include "ir/stage_memory.h"
+#include "ir/strategy/memory.h"
+#include "ir/strategy/stage_memory.h"
 
 #include <agpcs/plan.h>
 
@@ -15,24 +15,25 @@
 
 namespace agpcs {
 
-/// A transfer's buffer counts from the first compute instruction during which it may run to the
-/// last one before which it has surely ended.
+/// The memory states of one program. The buffer of a transfer counts from the first compute
+/// instruction during which the transfer may run to the last one before which it has surely ended.
 class ProgramMemory {
  public:
   /// Cost: O(instructions + micro-batches x those in flight).
   explicit ProgramMemory(const Program& program);
 
-  /// The peak for a replica; the first one when there are several. Cost: O(compute instructions).
+  /// Returns the peak for a replica; of several equal peaks, the first. Cost: O(compute
+  /// instructions).
   MemoryUse peak(const StageMemory& m) const;
-  /// `peak(m).total()`. Cost: O(different states of memory), which are few.
+  /// Returns `peak(m).total()`. Cost: O(different states of memory), which are few.
   std::int64_t peak_bytes(const StageMemory& m) const;
   std::vector<MemoryStep> steps(const StageMemory& m) const;
 
  private:
-  /// What is there while one compute instruction runs: numbers of micro-batches.
+  /// The contents of memory while one compute instruction runs, as numbers of micro-batches.
   struct Slot {
     InstructionId id;
-    int others = 0;  // between their passes, this instruction's own one not counted
+    int others = 0;  // micro-batches between their passes, without this instruction's own
     int received = 0, sent = 0, gradients_received = 0, gradients_sent = 0;
   };
   using Counter = int Slot::*;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors are counted by the storage they share (`storage_of`): a Reshape costs nothing.
-#include "ir/stage_memory.h"
+// Tensors are counted by the storage they share (`storage_of`), so a Reshape costs no memory.
+#include "ir/strategy/stage_memory.h"
 
-#include "ir/at.h"
-#include "ir/op_table.h"
-#include "ir/plan_graph.h"
+#include "ir/base/at.h"
+#include "ir/graph/op_table.h"
+#include "ir/plan/choices.h"
+#include "ir/strategy/plan_graph.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace agpcs {
 namespace {
 
 constexpr std::int64_t kFp32Bytes = 4;
-/// Numbers of samples whose sizes are remembered.
+/// The most numbers of samples whose sizes are remembered.
 constexpr std::size_t kMostSizes = 64;
 
 }  // namespace
@@ -26,8 +27,7 @@ StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
     tensors_[at(id)].root = storage_of(graph, id);
   }
-  const Optimizer& o = training.optimizer;
-  optimizer_slots_ = o.kind == "adam" ? 2 : o.momentum != 0 ? 1 : 0;
+  optimizer_slots_ = variant_of(training.optimizer).state_tensors;
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     const std::vector<TensorId>& inputs = graph.op(op).inputs;
     ops_[at(op)].gradient = gradients_.size();
@@ -170,7 +170,7 @@ void StageMemoryModel::keep(TensorId root, OpId op) {
   kept_.push_back(root);
 }
 
-/// With recomputation a micro-batch keeps what it received, and nothing else.
+/// Applies recomputation: a micro-batch keeps what it received, and nothing else.
 void StageMemoryModel::keep_received_only() {
   for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
   kept_.clear();
@@ -178,7 +178,7 @@ void StageMemoryModel::keep_received_only() {
   for (const TensorId id : received_) keep(id, parts_->ops.front());
 }
 
-/// What a micro-batch holds between its passes: kept, and sent.
+/// Returns what a micro-batch holds between its passes: what is kept, and what is sent.
 std::int64_t StageMemoryModel::held_bytes() const {
   std::int64_t sum = 0;
   for (const TensorId id : kept_) sum += bytes(id);
@@ -210,8 +210,8 @@ std::int64_t StageMemoryModel::forward_peak() {
   return std::max(peak, live);
 }
 
-/// Adds the gradients that `op`'s backward makes for activations to `live`. Returns the bytes of
-/// those for parameters, which go into their buckets at once.
+/// Adds the gradients that the backward pass of `op` makes for activations to `live`. Returns the
+/// bytes of its gradients of parameters, which go into their buckets at once.
 std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
   std::int64_t passing = 0;
   for (std::size_t i = ops_[at(op)].gradient; i < ops_[at(op)].gradient_end; ++i) {
@@ -253,7 +253,7 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
 
 std::int64_t StageMemoryModel::take_freed(OpId op) { return std::exchange(ops_[at(op)].freed, 0); }
 
-/// Leaves nothing of this stage behind.
+/// Resets all state of this stage.
 void StageMemoryModel::forget() {
   for (const TensorId id : kept_) tensors_[at(id)].first_keeper = kNone;
   for (const TensorId id : received_) tensors_[at(id)].received = false;
@@ -276,7 +276,8 @@ void StageMemoryModel::forget() {
 
 namespace {
 
-/// The operators `ops` alone, recomputed: what no stage that has them can do without.
+/// Returns parts that consist of the operators `ops` alone, recomputed: the least memory of any
+/// stage that has them.
 StageParts parts_alone(const Graph& graph, const Training& training, std::vector<OpId> ops) {
   StageParts parts;
   parts.recompute = true;

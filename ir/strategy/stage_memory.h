@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of one replica of a pipeline stage: what stays, what a micro-batch adds, how high its
-// passes peak.
+// The bytes of one replica of a pipeline stage: what stays, what a micro-batch adds, and how high
+// its passes peak.
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 
@@ -20,69 +20,70 @@ struct StageMemory {
   std::int64_t optimizer = 0;
   std::int64_t inputs = 0;  ///< model inputs of the whole step
 
-  std::int64_t in_flight = 0;      ///< held by a micro-batch between its passes
-  std::int64_t forward_peak = 0;   ///< of a micro-batch in its forward pass, `in_flight` with it
-  std::int64_t backward_peak = 0;  ///< the same of its backward pass
-  std::int64_t received = 0;       ///< activations that a micro-batch receives
-  std::int64_t received_and_free = 0;  ///< of these, what `in_flight` does not hold
-  std::int64_t sent = 0;  ///< activations that a micro-batch sends; `in_flight` has them
+  std::int64_t in_flight = 0;      ///< held by one micro-batch between its passes
+  std::int64_t forward_peak = 0;   ///< of one micro-batch in its forward pass, with `in_flight`
+  std::int64_t backward_peak = 0;  ///< of one micro-batch in its backward pass, with `in_flight`
+  std::int64_t received = 0;       ///< activations that one micro-batch receives
+  std::int64_t received_and_free = 0;  ///< the part of `received` that `in_flight` does not hold
+  std::int64_t sent = 0;  ///< activations that one micro-batch sends; `in_flight` includes them
   std::int64_t gradients_received = 0;
   std::int64_t gradients_sent = 0;
 };
 
-/// What the memory of a stage depends on.
+/// The properties of a stage that its memory depends on.
 struct StageParts {
   std::vector<OpId> ops;  ///< ascending
-  /// A tensor that comes from or goes to another stage; once for each of those.
+  /// A tensor that comes from or goes to another stage, once for each such stage.
   struct Crossing {
     TensorId tensor = kNone;
     bool gradient = false;  ///< its gradient travels back
   };
   std::vector<Crossing> received, sent;
-  /// Bytes of its buckets, and of those that they travel in where that is another type and the
-  /// stage has several ranks.
+  /// The bytes of its buckets. If gradients travel in another type and the stage has several ranks,
+  /// the buffers that travel are included.
   std::int64_t gradients = 0;
   std::int64_t micro_batches = 1;
   bool recompute = false;
 };
 
-/// Of a stage of `plan`, whose operators are `ops`.
+/// Returns the parts of a stage of `plan` whose operators are `ops`.
 StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::vector<OpId> ops);
 
-/// Of parts that cannot be divided, the ones that need most memory by themselves.
+/// The unit, among units that cannot be divided, that needs most memory on its own.
 struct NeediestParts {
   std::size_t index = 0;
-  std::int64_t bytes = 0;  ///< on any device that runs them, with one sample at a time
+  std::int64_t bytes = 0;  ///< on any device that runs it, with one sample at a time
 };
-/// Needs: `units` is not empty. Cost: O(operators + edges).
+/// Finds the neediest of `units`. Needs: `units` is not empty. Cost: O(operators + edges).
 NeediestParts neediest(const Graph& graph, const Training& training,
                        const std::vector<std::vector<OpId>>& units);
 
-/// The memory of stages of one graph. Keeps what does not depend on the stage, and its memory.
-/// Refers to both; needs a graph with its backward derived. Not for concurrent use.
+/// Computes the memory of stages of one graph. It keeps what does not depend on the stage, and its
+/// buffers, from call to call. It refers to both arguments, needs a graph with its backward
+/// derived, and is not for concurrent use.
 class StageMemoryModel {
  public:
   /// Cost: O(operators + edges).
   StageMemoryModel(const Graph& graph, const Training& training);
-  /// For `samples` samples of each micro-batch. Cost: O(operators of the stage and their edges);
-  /// O(tensors) for a number of samples that is new.
+  /// Returns the memory for `samples` samples of each micro-batch. Cost: O(operators of the stage
+  /// and their edges), and O(tensors) for a number of samples that is new.
   StageMemory of(const StageParts& parts, std::int64_t samples);
 
  private:
-  /// Of a stage's run; `root` for good.
+  /// State of a tensor for the stage at hand; only `root` stays from stage to stage.
   struct OfTensor {
-    TensorId root = kNone;      // whose storage it shares; the others are of the root
-    OpId first_keeper = kNone;  // the first that keeps it for its backward pass
-    OpId last_reader = kNone;   // or its producer
+    TensorId root = kNone;      // whose storage it shares; the other fields describe the root
+    OpId first_keeper = kNone;  // the first operator that keeps it for its backward pass
+    OpId last_reader = kNone;   // the last operator that reads it, or its producer
     std::int64_t gradient = 0;  // bytes of its gradient
     bool seen = false, received = false, sent = false, has_gradient = false;
   };
   struct OfOp {
-    std::size_t gradient = 0, gradient_end = 0;  // in gradients_, for good
-    std::int64_t extra = 0;                      // what it keeps besides tensors
-    std::int64_t freed = 0;                      // bytes that its end frees
+    std::size_t gradient = 0, gradient_end = 0;  // range in gradients_; never changes
+    std::int64_t extra = 0;                      // bytes that it keeps besides tensors
+    std::int64_t freed = 0;                      // bytes that are freed when it ends
   };
-  /// What an operator keeps for its backward pass.
+  /// The memory that an operator keeps for its backward pass.
   struct OpKept {
     bool known = false;
     std::vector<TensorId> roots;  // activations
@@ -90,7 +91,7 @@ class StageMemoryModel {
   };
   struct Sizes {
     std::vector<std::int64_t> bytes;  // by TensorId
-    std::vector<OpKept> kept;         // by OpId, as far as asked for
+    std::vector<OpKept> kept;         // by OpId, computed on demand
   };
 
   Sizes& sizes_for(std::int64_t samples);
@@ -115,13 +116,13 @@ class StageMemoryModel {
   std::vector<OfTensor> tensors_;
   std::vector<OfOp> ops_;
   std::vector<TensorId> gradients_;                // inputs that gradients flow to, by operator
-  std::unordered_map<std::int64_t, Sizes> known_;  // by samples
+  std::unordered_map<std::int64_t, Sizes> known_;  // by number of samples
 
-  // Of the stage at hand.
+  // State of the stage at hand.
   const StageParts* parts_ = nullptr;
   Sizes* sizes_ = nullptr;
   std::int64_t samples_ = 0;
-  std::vector<TensorId> kept_, received_, sent_, with_gradient_;  // roots, each once
+  std::vector<TensorId> kept_, received_, sent_, with_gradient_;  // root tensors, each once
   StageMemory memory_;
 };
 

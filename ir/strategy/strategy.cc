@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/strategy.h"
+#include "ir/strategy/strategy.h"
 
 #include <fmt/format.h>
 
@@ -181,7 +181,7 @@ class StrategyVerifier {
   std::vector<bool> can_cross_;  // by TensorId
 };
 
-/// Each row is of one sample.
+/// Returns true when each row belongs to one sample.
 bool has_rows(const Shape& shape) {
   return !shape.empty() && shape.front() == Extent{0, 1} &&
          !depends_on_batch(Shape(shape.begin() + 1, shape.end()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategy: what the planner decides (design section 4). `lower` turns it into a Plan.
+// Strategy: what the planner decides. `lower` turns it into a Plan.
 #pragma once
 
-#include "ir/cluster.h"
-#include "ir/graph.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -23,7 +23,7 @@ struct StageSpec {
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
 
-/// Gradients reduced together, in the order in which they lie in the buffer.
+/// Gradients that are reduced together, in the order in which they lie in the buffer.
 struct Bucket {
   int stage = 0;
   AllReduce algorithm = AllReduce::kRing;
@@ -38,27 +38,31 @@ struct Strategy {
   std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<Bucket> buckets;  ///< in all-reduce order; empty until gradients are grouped
-  std::vector<PlanFlow> flows;  ///< that buckets name; their own names do not count
+  std::vector<PlanFlow> flows;  ///< the flows that buckets name; their own names do not matter
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 
-/// Checks a strategy against its problem: every op in a stage, edges never go back, no stage empty,
-/// devices exist and serve one stage, shares sum to batch / micro_batches in every stage, operators
-/// that share a parameter share a stage, tensors that cross stages can (`can_cross`), and, when
-/// there are buckets, each parameter of a stage is in exactly one of its buckets, and flows sum
-/// (`verify_flow`), are of their buckets' stages and all of use.
+/// Checks a strategy against its problem:
+/// - every operator is in a stage, edges never go back, no stage is empty;
+/// - devices exist and serve one stage each;
+/// - shares sum to batch / micro_batches in every stage;
+/// - operators that share a parameter share a stage;
+/// - tensors that cross stages may do so (`can_cross`);
+/// - if there are buckets, each parameter of a stage is in exactly one bucket of that stage;
+/// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used.
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 
-/// By TensorId: whether a stage boundary may cut the tensor. Either its axis 0 is the batch axis
-/// {0, 1} and no other extent depends on the batch, so that replicas exchange rows; or it does not
-/// depend on the samples at all, neither in shape nor in value: a mean over the samples of one
-/// replica is not what a replica with other samples needs. Cost: O(operators + edges).
+/// Returns, by TensorId, whether a stage boundary may cut the tensor. It may in two cases. Either
+/// axis 0 of the tensor is the batch axis {0, 1} and no other extent depends on the batch, so that
+/// replicas exchange rows. Or the tensor does not depend on the samples at all, neither in shape
+/// nor in value: a replica with other samples cannot use a mean over the samples of one replica.
+/// Cost: O(operators + edges).
 std::vector<bool> can_cross(const Graph& graph);
 
-/// After changes to stages or buckets: buckets whose flow is none for their stage any more are
-/// reduced by a ring, those by other algorithms name no flow, flows that serve no bucket are
-/// dropped.
+/// Repairs the flows after stages or buckets have changed: a bucket whose flow no longer fits its
+/// stage is reduced by a ring, buckets with other algorithms name no flow, and flows that serve no
+/// bucket are dropped.
 void fit_flows(Strategy& strategy);
 
 std::string print_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster);

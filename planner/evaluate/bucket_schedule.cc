@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/bucket_schedule.h"
+#include "planner/evaluate/bucket_schedule.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 using bucket_schedule::Ends;
 using bucket_schedule::Starts;
 
-/// Positions that a look-back may still use, by ascending key: the least is at the front.
+/// Positions that a look-back may still use, by ascending key, so that the least is at the front.
 class Window {
  public:
   explicit Window(std::size_t most) { entries_.reserve(most); }
@@ -38,11 +38,12 @@ class Window {
   std::size_t front_ = 0;
 };
 
-/// One layer in linear time. T does not fall with bytes, so `before` does not fall with i: leaving
-/// out the last gradient never makes a grouping end later. Let p be the last position at which the
-/// channel is free when gradient i is ready. Earlier ones start at the same time with more bytes,
-/// so only p counts of those. Later ones j end at before(j) + a + b (S(i) - S(j)) on a line (a, b),
-/// where S is the sum of bytes: least where before(j) - b S(j) is.
+/// Computes one layer in linear time. T does not fall with bytes, so `before` does not fall with i:
+/// leaving out the last gradient never makes a grouping end later. Let p be the last position at
+/// which the channel is free when gradient i is ready. Earlier positions start at the same time
+/// with more bytes, so only p counts of those. A later position j ends at before(j) + a + b (S(i) -
+/// S(j)) on a line (a, b), where S is the sum of bytes, so the best j has the least before(j) - b
+/// S(j).
 class LinearLayer {
  public:
   LinearLayer(std::span<const ReadyGradient> gradients, std::span<const CostLine> lines)
@@ -54,7 +55,7 @@ class LinearLayer {
   void operator()(const Ends& before, Ends& after, Starts& starts) {
     for (Window& window : windows_) window.clear();
     int free = -1;  // p
-    int first = 0;  // of the run of gradients of this type
+    int first = 0;  // first gradient in the run of this type
     for (int i = 1; i <= static_cast<int>(gradients_.size()); ++i) {
       const ReadyGradient& gradient = gradients_[at(i - 1)];
       if (i > 1 && gradient.type != gradients_[at(i - 2)].type) first = i - 1;
@@ -72,7 +73,7 @@ class LinearLayer {
 
  private:
   void add(int position, double end) {
-    if (std::isinf(end)) return;  // unreachable, or the start, which is always free
+    if (std::isinf(end)) return;  // unreachable, or the start, at which the channel is always free
     for (std::size_t l = 0; l < lines_.size(); ++l) {
       windows_[l].push(position,
                        end - lines_[l].per_byte * static_cast<double>(sums_[at(position)]));

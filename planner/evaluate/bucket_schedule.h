@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients are reduced together, for one channel that carries one all-reduce at a time in
-// backward order: an all-reduce starts when its last gradient is ready and the channel is free.
+// Chooses which gradients are reduced together, for one channel that carries one all-reduce at a
+// time in backward order. An all-reduce starts when its last gradient is ready and the channel is
+// free.
 //
-// Exact dynamic programming. Let f(i) be the earliest time at which the channel has carried the
-// first i gradients, r(i) when gradient i is ready, T the seconds of an all-reduce. Then
-//   f(0) = -infinity,  f(i) = min over j < i of max(f(j), r(i)) + T(bytes of gradients j+1..i),
-// since the end of a grouping never falls when a prefix ends later. docs/grouping.md has more.
+// It uses exact dynamic programming. Let f(i) be the earliest time at which the channel has carried
+// the first i gradients, r(i) the time at which gradient i is ready, and T the seconds of an
+// all-reduce:
+//   f(0) = -infinity,  f(i) = min over j < i of max(f(j), r(i)) + T(bytes of gradients j+1..i).
+// This is exact, since a grouping never ends earlier when a prefix of it ends later. See
+// docs/design/grouping.md.
 #pragma once
 
 #include <algorithm>
@@ -18,39 +21,39 @@
 
 namespace agpcs {
 
-/// In backward order: `ready` never falls.
+/// Gradients come in backward order: `ready` never falls.
 struct ReadyGradient {
   double ready = 0;  ///< seconds, from any zero
   std::int64_t bytes = 0;
   int type = 0;  ///< only equal types share a bucket
 };
 
-/// Seconds of an all-reduce: seconds + per_byte x bytes, neither negative.
+/// The seconds of an all-reduce as a line: seconds + per_byte x bytes, neither negative.
 struct CostLine {
   double seconds = 0, per_byte = 0;
   double of(std::int64_t bytes) const { return seconds + per_byte * static_cast<double>(bytes); }
 };
 
-/// The least of `lines`, which are at least one.
+/// Returns the least of `lines`. Needs: there is at least one.
 inline double seconds_of(std::span<const CostLine> lines, std::int64_t bytes) {
   double least = std::numeric_limits<double>::infinity();
   for (const CostLine& line : lines) least = std::min(least, line.of(bytes));
   return least;
 }
 
-/// Gradients by bucket, in order.
+/// The number of gradients in each bucket, in order.
 using BucketCounts = std::vector<int>;
 
-/// The grouping whose last all-reduce ends first; of those that do, one with the fewest buckets
-/// (sought among up to 64 of them; beyond, as the recursion finds it). Where T is one line, fewest
-/// buckets also keep the channel busy for the shortest time.
-/// The all-reduce takes the least of `lines`, by the best algorithm for its size.
-/// Cost: O(gradients x lines x buckets): look-back ends where the channel is free before the
-/// gradient is ready, and what lies between is kept as the minimum of a sliding window.
+/// Returns the grouping whose last all-reduce ends first, and among those one with the fewest
+/// buckets. It looks for the fewest among groupings of up to 64 buckets; beyond, it returns what
+/// the recursion finds. If T is one line, the fewest buckets also keep the channel busy for the
+/// shortest time. An all-reduce takes the least of `lines`, that is, it uses the best algorithm for
+/// its size. Cost: O(gradients x lines x buckets), because the look-back ends where the channel is
+/// free before the gradient is ready, and a sliding window keeps the minimum of what lies between.
 BucketCounts schedule_buckets(std::span<const ReadyGradient> gradients,
                               std::span<const CostLine> lines);
 
-/// When the last all-reduce ends. `seconds`: of an all-reduce by its bytes.
+/// Returns when the last all-reduce ends. `seconds(bytes)`: the seconds of an all-reduce.
 template <typename Seconds>
 double end_of_buckets(std::span<const ReadyGradient> gradients, const BucketCounts& counts,
                       const Seconds& seconds) {
@@ -68,12 +71,13 @@ namespace bucket_schedule {
 
 inline constexpr int kMostLayers = 64;
 
-/// `before[i]`: the earliest end of the first i gradients in all-reduces so far.
+/// `before[i]`: the earliest end of the first i gradients in the all-reduces so far.
 using Ends = std::vector<double>;
 using Starts = std::vector<int>;  // by i: the first gradient of its last bucket
 
-/// Runs `layer(before, after, starts)`, which adds one bucket, first with after = before (any
-/// number of buckets), then one bucket at a time until the end is as early.
+/// Runs `layer(before, after, starts)`, which adds one bucket. The first run has after = before, so
+/// it uses any number of buckets. The further runs add one bucket at a time until the end is as
+/// early.
 template <typename Layer>
 BucketCounts solve(std::size_t gradients, const Layer& layer) {
   if (gradients == 0) return {};
@@ -115,7 +119,8 @@ BucketCounts solve(std::size_t gradients, const Layer& layer) {
 
 }  // namespace bucket_schedule
 
-/// As above, for any T, as `seconds(bytes)`. Cost: O(gradients^2 x buckets).
+/// Does the same as `schedule_buckets` for any T, given as `seconds(bytes)`. Cost: O(gradients^2 x
+/// buckets).
 template <typename Seconds>
 BucketCounts schedule_buckets_of(std::span<const ReadyGradient> gradients, const Seconds& seconds) {
   using bucket_schedule::Ends;

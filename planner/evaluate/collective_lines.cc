@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/collective_lines.h"
+#include "planner/evaluate/collective_lines.h"
 
-#include "cost_model/link_model.h"
+#include "cost_model/network/link_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kSizes[] = {0, std::int64_t{1} << 16, std::int64_t{1} << 20,
                                    std::int64_t{1} << 30};
 
-/// Equal but for rounding at every size that matters.
+/// Returns whether the lines are equal, but for rounding, at every size that matters.
 bool same(const CostLine& a, const CostLine& b) {
   const auto near = [&](std::int64_t bytes) {
     return std::abs(a.of(bytes) - b.of(bytes)) <= 1e-4 * b.of(bytes);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate.h"
+#include "planner/evaluate/evaluate.h"
 
 #include "codegen/lower.h"
-#include "ir/memory.h"
-#include "ir/stage_memory.h"
-#include "ir/units.h"
-#include "planner/group_gradients.h"
+#include "ir/base/units.h"
+#include "ir/plan/choices.h"
+#include "ir/strategy/memory.h"
+#include "ir/strategy/stage_memory.h"
+#include "planner/evaluate/group_gradients.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +20,8 @@
 namespace agpcs {
 namespace {
 
-/// What fits on no device even if it is divided as far as can be; empty where there is nothing.
+/// Returns what fits on no device even if the model is divided as far as possible, or an empty
+/// text.
 std::string too_large_for_all(const Problem& problem) {
   std::vector<std::vector<OpId>> units;
   for (const Block& block : problem.blocks.blocks) units.push_back(block.ops);
@@ -41,11 +43,11 @@ std::string too_large_for_all(const Problem& problem) {
       byte_figure(largest));
 }
 
-/// What would help most, the cheapest remedy for the largest part first. `divides`: every part of
-/// the model fits on some device, so that more of them, or fewer samples, can help.
+/// Returns what would help most, the cheapest remedy for the largest part first. `divides`: every
+/// part of the model fits on some device, so that more devices or fewer samples can help.
 std::string remedy(const Problem& problem, const MemoryUse& use, bool divides) {
   const std::int64_t weights = use.parameters + use.gradients + use.optimizer;
-  const bool half = problem.training.precision == "fp16" || problem.training.precision == "bf16";
+  const bool half = size_of(entry_of(kPrecisions, problem.training.precision).held) == 2;
   const bool of_weights = use.activations + use.transfers + use.workspace <= weights;
   std::vector<std::string_view> help;
   if (divides && of_weights) help.push_back("more devices, so that each holds fewer parameters");
@@ -54,7 +56,7 @@ std::string remedy(const Problem& problem, const MemoryUse& use, bool divides) {
                        ? "more micro-batches (--micro-batches), a smaller batch"
                        : "a smaller batch");
   }
-  if (of_weights && problem.training.optimizer.kind == "adam") {
+  if (of_weights && problem.training.optimizer.kind == OptimizerKind::kAdam) {
     help.push_back("optimizer sgd, which keeps less state than adam");
   }
   if (!half) help.push_back("precision fp16 or bf16");
@@ -82,7 +84,7 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
   AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
   MemoryFit worst;
   bool first = true;
-  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {  // idle ranks need none
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {  // idle ranks need no memory
     for (std::size_t i = 0; i < plan.stages[s].ranks.size(); ++i) {
       MemoryFit fit;
       fit.rank = plan.stages[s].ranks[i];

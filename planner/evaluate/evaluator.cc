@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluator.h"
+#include "planner/evaluate/evaluator.h"
 
-#include "cost_model/flat_step.h"
-#include "cost_model/step_engine.h"
-#include "ir/at.h"
-#include "ir/check.h"
-#include "planner/evaluator_groups.h"
-#include "planner/evaluator_programs.h"
-#include "planner/evaluator_stages.h"
+#include "cost_model/step/engine.h"
+#include "cost_model/step/flat_step.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/evaluate/evaluator_groups.h"
+#include "planner/evaluate/evaluator_programs.h"
+#include "planner/evaluate/evaluator_stages.h"
 
 #include <algorithm>
 #include <limits>
@@ -55,7 +55,7 @@ class Evaluator::Impl {
   Strategy grouped(Strategy strategy) {
     load(strategy);
     std::vector<Bucket> buckets;
-    std::vector<std::size_t> next(strategy.stages.size());  // parameter, by stage
+    std::vector<std::size_t> next(strategy.stages.size());  // next parameter, by stage
     for (const BucketNow& now : buckets_) {
       Bucket bucket = {now.stage, now.algorithm, {}};
       if (now.flow != nullptr) {
@@ -80,12 +80,12 @@ class Evaluator::Impl {
 
  private:
   struct BucketNow {
-    std::int64_t bytes = 0;  // that travel
+    std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
     int stage = 0;
-    int first = 0;  // in StageInfo::firsts: of its last gradient
+    int first = 0;  // index in StageInfo::firsts for its last gradient
     AllReduce algorithm = AllReduce::kRing;
-    const PlanFlow* flow = nullptr;  // with `kFlow`
+    const PlanFlow* flow = nullptr;  // if the algorithm is `kFlow`
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
@@ -97,7 +97,7 @@ class Evaluator::Impl {
   StageInfo& info(int stage) const { return *partition_->stages[at(stage)]; }
   int stage_count() const { return static_cast<int>(strategy_->stages.size()); }
 
-  /// Looks everything up that does not depend on shares.
+  /// Looks up everything that does not depend on shares.
   void load(const Strategy& strategy) {
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
@@ -123,7 +123,7 @@ class Evaluator::Impl {
     find_equals();
   }
 
-  /// What `most_lacking` needs: a program's memory does not depend on its buckets.
+  /// Loads what `most_lacking` needs. A program's memory does not depend on its buckets.
   void load_memory(const Strategy& strategy) {
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
@@ -189,10 +189,10 @@ class Evaluator::Impl {
     }
   }
 
-  /// Ranks follow the device order, as in `lower`.
+  /// Sets the ranks, which follow the order of devices, as in `lower`.
   void add_ranks() {
     std::fill(rank_of_.begin(), rank_of_.end(), FlatRank());
-    std::size_t next = 0;  // in equals_of_
+    std::size_t next = 0;  // index in equals_of_
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::vector<DeviceId>& devices = spec(stage).devices;
       for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -238,16 +238,17 @@ class Evaluator::Impl {
     }
   }
 
-  /// Of one cut in one direction, by sender, then receiver: `transfers`, summed over the tensors.
+  /// Adds the channels of one cut in one direction, by sender, then receiver: those of `transfers`,
+  /// summed over the tensors.
   void add_channels(int from, int to, const CutBytes& bytes, bool forward) {
     const StageSpec& senders = spec(from);
     const StageSpec& receivers = spec(to);
     const int first = static_cast<int>(step_.channels.size());
     const std::size_t producers = (forward ? senders : receivers).devices.size();
-    std::int64_t begin = 0;  // of the sender's rows
+    std::int64_t begin = 0;  // first of the sender's rows
     for (std::size_t i = 0; i < senders.devices.size() && (bytes.rows || bytes.whole); ++i) {
       const std::int64_t end = begin + senders.shares[i];
-      std::int64_t other = 0;  // begin of the receiver's rows
+      std::int64_t other = 0;  // first of the receiver's rows
       for (std::size_t j = 0; j < receivers.devices.size(); ++j) {
         const std::int64_t rows =
             std::min(end, other + receivers.shares[j]) - std::max(begin, other);
@@ -298,11 +299,11 @@ class Evaluator::Impl {
   StageTable stages_;
   GroupTable groups_;
   ProgramTable program_table_{ProgramTable::Of::kStep};
-  ProgramTable memory_table_{ProgramTable::Of::kMemory};  // without buckets
+  ProgramTable memory_table_{ProgramTable::Of::kMemory};  // programs without buckets
   StepEngine engine_;
   FlatStep step_;
 
-  // Of the strategy at hand.
+  // These describe the current strategy.
   const Strategy* strategy_ = nullptr;
   const PartitionInfo* partition_ = nullptr;
   const PipelinePrograms* programs_ = nullptr;
@@ -311,7 +312,7 @@ class Evaluator::Impl {
   GroupInfo* everybody_ = nullptr;
   std::vector<BucketNow> buckets_;
   std::vector<Equals> equals_;                    // by stage
-  std::vector<int> equals_of_;                    // by stage, then replica: in equals_
+  std::vector<int> equals_of_;                    // by stage, then replica: index in equals_
   std::vector<FlatRank> rank_of_;                 // by device
   std::vector<int> numbers_;                      // rank by device
   std::vector<DeviceId> used_;                    // devices, by rank

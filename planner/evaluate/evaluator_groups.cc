@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluator_groups.h"
+#include "planner/evaluate/evaluator_groups.h"
 
-#include "cost_model/flow_exchange.h"
-#include "cost_model/step_model.h"
-#include "planner/collective_lines.h"
-#include "planner/group_gradients.h"
-#include "planner/hash.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/step/model.h"
+#include "planner/evaluate/collective_lines.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/hash.h"
 
 #include <span>
 #include <utility>
@@ -13,8 +13,8 @@
 namespace agpcs {
 namespace {
 
-/// Bytes, about, that are remembered before all are forgotten.
-constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
+/// About the most bytes that are remembered; beyond, all are forgotten.
+constexpr std::size_t kMostGroupBytes = std::size_t{1} << 28;
 
 std::size_t bytes_of(const Exchange& exchange) {
   std::size_t bytes = sizeof(Exchange);
@@ -29,7 +29,7 @@ std::size_t bytes_of(const Exchange& exchange) {
 }  // namespace
 
 bool GroupTable::forget_if_many() {
-  if (remembered_ < kMostRemembered) return false;
+  if (remembered_ < kMostGroupBytes) return false;
   groups_.clear();
   transfers_.clear();
   remembered_ = 0;

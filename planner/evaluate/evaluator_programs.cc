@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluator_programs.h"
+#include "planner/evaluate/evaluator_programs.h"
 
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
-#include "cost_model/step_model.h"
-#include "ir/check.h"
-#include "planner/hash.h"
+#include "cost_model/step/model.h"
+#include "ir/base/check.h"
+#include "planner/problem/hash.h"
 
 #include <utility>
 
 namespace agpcs {
 namespace {
 
-/// Instructions that are remembered before all programs are forgotten.
-constexpr std::size_t kMostRemembered = std::size_t{1} << 21;
+/// The most instructions that are remembered; beyond, all programs are forgotten.
+constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.clear();
@@ -30,7 +30,7 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   }
 }
 
-/// Everything of a plan that `Timetable` and `stage_program` read.
+/// Returns a plan with everything that `Timetable` and `stage_program` read.
 Plan plan_of(const PipelineShape& shape) {
   Plan plan;
   plan.micro_batches = shape.micro_batches;
@@ -67,7 +67,7 @@ const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
   for (auto it = begin; it != end; ++it) {
     if (it->second->key == key_) return *(last_ = it->second.get());
   }
-  if (remembered_ > kMostRemembered) {
+  if (remembered_ > kMostInstructions) {
     known_.clear();
     remembered_ = 0;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluator_stages.h"
+#include "planner/evaluate/evaluator_stages.h"
 
-#include "ir/at.h"
-#include "ir/plan_graph.h"
-#include "planner/hash.h"
+#include "ir/base/at.h"
+#include "ir/strategy/plan_graph.h"
+#include "planner/problem/hash.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,10 +12,10 @@
 namespace agpcs {
 namespace {
 
-/// Bytes, about, that are remembered before all are forgotten.
-constexpr std::size_t kMostRemembered = std::size_t{1} << 28;
+/// About the most bytes that are remembered; beyond, all are forgotten.
+constexpr std::size_t kMostStageBytes = std::size_t{1} << 28;
 
-/// Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
+/// Packs a key. Samples are at most kMostSamples, micro-batches at most kMostMicroBatches.
 std::uint64_t key_of(std::int64_t samples, std::int64_t other, bool flag) {
   return static_cast<std::uint64_t>(samples) << 32 | static_cast<std::uint64_t>(other) << 1 |
          static_cast<std::uint64_t>(flag);
@@ -27,8 +27,8 @@ bool equal(const std::vector<StageParts::Crossing>& a, const std::vector<StagePa
   });
 }
 
-/// The bytes of a tensor of a cut: of a row, or of the whole.
-void add_bytes(const Tensor& tensor, const std::string& precision, CutBytes& bytes) {
+/// Adds the bytes of a tensor of a cut: those of a row, or of the whole tensor.
+void add_bytes(const Tensor& tensor, Precision precision, CutBytes& bytes) {
   const CutTensor cut = cut_tensor(tensor, precision);
   const std::int64_t size = cut.elements_per_row() * static_cast<std::int64_t>(size_of(cut.type));
   (cut.batched ? bytes.rows : bytes.whole) = true;
@@ -71,9 +71,9 @@ const PartitionInfo& StageTable::partition(const std::vector<int>& stage_of, std
   return *(last_ = added->second.get());
 }
 
-/// Between evaluations, so that nothing refers to what is forgotten.
+/// Runs between evaluations, so that nothing refers to what it forgets.
 void StageTable::forget_if_many() {
-  if (remembered_ < kMostRemembered) return;
+  if (remembered_ < kMostStageBytes) return;
   last_ = nullptr;
   partitions_.clear();
   stages_.clear();
@@ -124,7 +124,7 @@ StageInfo* StageTable::intern(StageParts parts) {
   return stages_.emplace(hash, std::move(stage))->second.get();
 }
 
-/// First completed gradient first, as `group_gradients` has them.
+/// Adds the parameters, the first completed gradient first, as `group_gradients` orders them.
 void StageTable::add_parameters(StageInfo& stage) const {
   std::vector<int> own;
   for (const OpId op : stage.parts.ops) {
@@ -242,7 +242,7 @@ const StageSeconds& StageTable::seconds(StageInfo& stage, int kind, std::int64_t
       .first->second;
 }
 
-/// The sums of `add_times`, in its order.
+/// Computes the sums of `add_times`, in its order.
 StageSeconds StageTable::make_seconds(const StageInfo& stage, const OpTimes& times,
                                       bool recompute) const {
   StageSeconds seconds;

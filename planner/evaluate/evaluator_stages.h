@@ -3,10 +3,10 @@
 // seconds, memory. Everything is worked out once and looked up afterwards.
 #pragma once
 
-#include "ir/stage_memory.h"
-#include "ir/strategy.h"
-#include "planner/bucket_schedule.h"
-#include "planner/problem.h"
+#include "ir/strategy/stage_memory.h"
+#include "ir/strategy/strategy.h"
+#include "planner/evaluate/bucket_schedule.h"
+#include "planner/problem/problem.h"
 
 #include <array>
 #include <cstddef>
@@ -19,83 +19,90 @@
 
 namespace agpcs {
 
-/// Seconds of one micro-batch on a stage.
+/// The seconds of one micro-batch on a stage.
 struct StageSeconds {
   double forward = 0, backward = 0;
-  /// By `StageInfo::firsts`: from the start of backward until that operator's gradients are there.
+  /// By `StageInfo::firsts`: seconds from the start of backward until that operator's gradients are
+  /// ready.
   std::vector<double> gradients;
 };
 
 /// A set of operators with what it sends and receives.
 struct StageInfo {
-  StageParts parts;  ///< but for gradients, micro_batches and recompute
+  StageParts parts;  ///< all but gradients, micro_batches and recompute
   struct Parameter {
     TensorId id = kNone;
     OpId first = kNone;  ///< its first consumer, whose backward completes its gradient
     GradientSize gradient;
   };
-  std::vector<Parameter> parameters;  ///< trained, in the order in which backward completes them
-  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< of all their gradients
+  std::vector<Parameter> parameters;               ///< trained ones, as backward completes them
+  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< sums over all their gradients
   std::vector<OpId> firsts;                        ///< their first consumers, descending, each once
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
-    std::int64_t bytes = 0;  ///< that travel
+    std::int64_t bytes = 0;  ///< bytes that travel
     std::int64_t elements = 0, tensors = 0;
-    int first = 0;  ///< in `firsts`: of its last gradient
+    int first = 0;  ///< index in `firsts` of the operator that completes its last gradient
   };
   using Groups = std::vector<Group>;
-  std::map<std::int64_t, Groups> packed;  ///< by most bytes
-  /// By kind, samples and recompute of the slowest replica, and the group's number.
+  std::map<std::int64_t, Groups> packed;  ///< by the most bytes of a bucket
+  /// By kind, samples and recompute of the slowest replica, and the device group's number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, Groups> scheduled;
 
   std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
-  /// By samples, micro-batches, recompute; of a stage of one device, then of one of several.
+  /// By samples, micro-batches and recompute. [0]: of a stage of one device, [1]: of one of
+  /// several.
   std::array<std::unordered_map<std::uint64_t, StageMemory>, 2> memory;
 
-  /// Index in `firsts`. Needs: it is there.
+  /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
 };
 
-/// Bytes of the tensors from one stage to another, in one direction.
+/// Bytes of the tensors from one stage to another, in one direction. A tensor whose axis 0 is the
+/// batch goes by rows, one for each sample: a replica receives the rows of its samples only.
 struct CutBytes {
-  bool rows = false;           ///< some tensor has rows
-  std::int64_t row_bytes = 0;  ///< of all of those
+  bool rows = false;           ///< some tensor goes by rows
+  std::int64_t row_bytes = 0;  ///< bytes of one row, summed over those tensors
   bool whole = false;          ///< some tensor goes as a whole to each consumer
   std::int64_t whole_bytes = 0;
 };
 
+/// The tensors between two stages: activations forward, their gradients back.
 struct CutInfo {
-  int from = 0, to = 0;
+  int from = 0, to = 0;  ///< stages
   CutBytes forward, back;
   bool has_gradient() const { return back.rows || back.whole; }
 };
 
+/// A partition of the graph into stages.
 struct PartitionInfo {
   std::vector<int> stage_of;
   std::vector<StageInfo*> stages;
   std::vector<CutInfo> cuts;  ///< by (from, to)
 };
 
+/// Looks up partitions and stages, or works them out. Refers to `problem`.
 class StageTable {
  public:
   explicit StageTable(const Problem& problem);
 
-  /// Cost: O(operators); O(edges log) when it is new.
+  /// Returns the partition. Cost: O(operators); O(edges log) if the partition is new.
   const PartitionInfo& partition(const std::vector<int>& stage_of, std::size_t stages);
-  /// Of a trained parameter.
+  /// Returns what is known of a trained parameter.
   const StageInfo::Parameter& parameter(TensorId id) const {
     return parameters_[static_cast<std::size_t>(parameter_of_[static_cast<std::size_t>(id)])];
   }
   const StageSeconds& seconds(StageInfo& stage, int kind, std::int64_t samples, bool recompute);
-  /// Of one of the replicas of `spec`, with so many samples of a micro-batch.
+  /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
   const StageMemory& memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
                             std::int64_t micro_batches, bool recompute);
 
-  /// Buckets of at most `bucket_bytes`, first completed gradient first; a larger gradient has its
-  /// own, and gradients of different types do not share one.
+  /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
+  /// larger gradient has a bucket of its own, and gradients of different types do not share one.
   const StageInfo::Groups& packed(StageInfo& stage, std::int64_t bucket_bytes);
-  /// The buckets of `schedule_buckets`, for gradients as the slowest replica's last backward
-  /// completes them, and all-reduces that take what `lines` say. `number` names `lines`.
+  /// Returns the buckets of `schedule_buckets`, for gradients as the slowest replica's last
+  /// backward completes them, and for all-reduces that take what `lines` say. `number` identifies
+  /// `lines`.
   const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec,
                                      const std::vector<CostLine>& lines, std::uint64_t number);
 
@@ -113,12 +120,12 @@ class StageTable {
   const Problem& problem_;
   StageMemoryModel memory_model_;
   std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
-  std::vector<int> parameter_of_;                 // by TensorId: in parameters_; -1: none
+  std::vector<int> parameter_of_;                 // by TensorId: index in `parameters_`, or -1
   const PartitionInfo* last_ = nullptr;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<PartitionInfo>> partitions_;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<StageInfo>> stages_;
   std::unordered_map<std::uint64_t, OpTimes> times_;  // by kind and samples
-  std::size_t remembered_ = 0;                        // bytes in all of these, about
+  std::size_t remembered_ = 0;                        // about how many bytes all of these take
 };
 
 }  // namespace agpcs

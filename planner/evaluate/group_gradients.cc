@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/group_gradients.h"
+#include "planner/evaluate/group_gradients.h"
 
-#include "cost_model/link_model.h"
-#include "ir/at.h"
-#include "ir/check.h"
-#include "planner/collective_lines.h"
-#include "planner/evaluator_stages.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/evaluate/collective_lines.h"
+#include "planner/evaluate/evaluator_stages.h"
 
 #include <limits>
 #include <set>
@@ -21,7 +21,7 @@ AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& 
   AllReduce best = AllReduce::kRing;
   double least = std::numeric_limits<double>::infinity();
   for (const AllReduce algorithm : kAllReduces) {
-    if (algorithm == AllReduce::kHierarchical && !two_levels) continue;  // a slower or equal ring
+    if (algorithm == AllReduce::kHierarchical && !two_levels) continue;  // a ring is not slower
     const double seconds = lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes));
     if (seconds >= least) continue;
     best = algorithm;

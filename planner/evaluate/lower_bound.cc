@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/lower_bound.h"
+#include "planner/evaluate/lower_bound.h"
 
-#include "ir/at.h"
-#include "ir/plan_graph.h"
-#include "ir/stage_memory.h"
-#include "planner/shares.h"
+#include "ir/base/at.h"
+#include "ir/strategy/plan_graph.h"
+#include "ir/strategy/stage_memory.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -12,14 +13,16 @@
 #include <map>
 #include <numeric>
 
-// One device computes at one time, transfers and overlap only lengthen that, and recomputation only
-// adds to it: so all bounds here are of computations, and of messages that must follow one another.
+// One device computes one thing at a time; transfers and overlap only lengthen a step, and
+// recomputation only adds to it. So all bounds here count computations, and messages that must
+// follow one another.
 
 namespace agpcs {
 namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
-/// What rounding may add to sums of seconds in another order than the engine's.
+/// The most that rounding may change when sums of seconds are formed in another order than the
+/// engine's.
 constexpr double kRounding = 1e-9;
 
 void raise(LowerBound& bound, double seconds, std::string_view reason) {
@@ -30,18 +33,18 @@ void lower(LowerBound& bound, const LowerBound& way) {
   if (way.seconds < bound.seconds) bound = way;
 }
 
-/// What is trained: updated at least once.
+/// All trained parameters: those that are updated at least once.
 struct Trained {
   std::int64_t elements = 0, tensors = 0, held_bytes = 0;
-  std::int64_t bytes = 0;                         // that travel
-  OpId first = std::numeric_limits<OpId>::max();  // consumer: its gradient is the last
-  std::int64_t last_bytes = 0;                    // of that gradient, which travel
+  std::int64_t bytes = 0;                         // bytes that travel
+  OpId first = std::numeric_limits<OpId>::max();  // the first consumer, whose gradient is the last
+  std::int64_t last_bytes = 0;                    // bytes of that gradient that travel
 };
 
-/// Latencies and bandwidths that no message is better than.
+/// A latency and a bandwidth that no message beats.
 struct Wires {
   double latency = 0;    // from one device to another
-  double bandwidth = 0;  // of the bytes that leave or enter one of two partners, the slower
+  double bandwidth = 0;  // for the bytes that leave or enter one of two partners, the slower one
 };
 
 class Bounder {
@@ -73,10 +76,10 @@ class Bounder {
   }
 
  private:
-  /// Seconds of all operators on one device.
+  /// The seconds of all operators on one device.
   struct Sum {
     double forward = 0, backward = 0;
-    double tail = 0;  // of `backward`, after the last gradient
+    double tail = 0;  // part of `backward` after the last gradient
   };
   using Seconds = double (*)(const Sum&, double micro_batches);
 
@@ -98,8 +101,8 @@ class Bounder {
 
   // --- Several stages, with any number of devices.
 
-  /// The work bound falls with fewer micro-batches, so once it alone is no better than what was
-  /// found, more of them are no better either.
+  /// Bounds strategies of several stages. The work bound falls with fewer micro-batches. So once it
+  /// alone is no better than what was found, more micro-batches are no better either.
   LowerBound several_stages() {
     LowerBound best{kForever, "work"};
     if (problem_.cluster.device_count() < 2 || problem_.graph.ops.size() < 2) return best;
@@ -118,8 +121,8 @@ class Bounder {
     return best;
   }
 
-  /// Every sample of every operator is computed on some device, for which it takes at least the
-  /// least seconds for each sample among passes of as many as a micro-batch has.
+  /// Sets floors: every sample of every operator is computed on some device. There it takes at
+  /// least the least seconds a sample among passes of up to `most` samples, a micro-batch.
   void set_floors(std::int64_t most) {
     const auto ops = static_cast<OpId>(problem_.graph.ops.size());
     floors_.clear();
@@ -133,8 +136,8 @@ class Bounder {
     }
   }
 
-  /// Every parameter's gradient is zeroed and its update made on at least one device: further items
-  /// of the work, at the same prices.
+  /// Prices the updates: for every parameter, at least one device zeroes the gradient and makes the
+  /// update. These are further items of the work, at the same prices.
   double price_updates() const {
     double total = 0;
     for (const std::int64_t elements : parameters_) {
@@ -149,9 +152,10 @@ class Bounder {
     return total;
   }
 
-  /// A pass of an operator on a micro-batch of `samples` samples, on average over the samples: the
-  /// replica that has n of them takes a + b n or more, so the average is at least the least a (+ b,
-  /// as n >= 1), and sum n (a + b n) / samples >= a + samples / sum(1 / b) (Cauchy, Schwarz).
+  /// Bounds a pass of an operator on a micro-batch of `samples` samples, on average over the
+  /// samples. The replica that has n of them takes a + b n or more, so the average is at least the
+  /// least a (+ b, as n >= 1), and sum n (a + b n) / samples >= a + samples / sum(1 / b) (Cauchy,
+  /// Schwarz).
   double pass(OpId op, std::int64_t samples, double OpSeconds::*which) const {
     double one = kForever, fixed = kForever, speed = 0;
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
@@ -164,10 +168,10 @@ class Bounder {
     return std::max(one, fixed + static_cast<double>(samples) / speed);
   }
 
-  /// A sample's rows go forward along a path, operator after operator (those of a stage run one
-  /// after another, and a stage waits for the replica that has the row), and its gradients back
-  /// along another that starts where the first ends. Averages of a path's operators over the
-  /// samples add up, and some sample takes no less than the average.
+  /// Bounds the latency. A sample's rows go forward along a path, operator after operator: those of
+  /// a stage run one after another, and a stage waits for the replica that has the row. The
+  /// sample's gradients go back along another path that starts where the first ends. The averages
+  /// of a path's operators over the samples add up, and some sample takes no less than the average.
   double longest_path(std::int64_t samples) {
     const Graph& graph = problem_.graph;
     if (crossing_.empty()) crossing_ = can_cross(graph);
@@ -191,7 +195,7 @@ class Bounder {
     return longest;
   }
 
-  /// An operator belongs to one stage, whose devices share whole samples.
+  /// Bounds the granularity: an operator belongs to one stage, whose devices share whole samples.
   double heaviest_operator() {
     const auto ops = static_cast<OpId>(problem_.graph.ops.size());
     OpId heaviest = 0;
@@ -211,7 +215,7 @@ class Bounder {
 
   // --- One stage.
 
-  /// Devices by kind that hold the parameters of all operators.
+  /// Counts, by kind, the devices that can hold the parameters of all operators, `needed` bytes.
   std::vector<int> count_devices(DeviceId first, DeviceId end, std::int64_t needed = 0) const {
     std::vector<int> counts(problem_.cluster.kinds.size());
     for (DeviceId id = first; id < end; ++id) {
@@ -221,7 +225,7 @@ class Bounder {
     return counts;
   }
 
-  /// On every device, alone or not: without what gradients are rounded to.
+  /// Returns the bytes that every device holds, alone or not, so without rounded gradients.
   std::int64_t resident_bytes() const {
     StageParts parts;
     parts.ops = all_ops(problem_);
@@ -242,7 +246,7 @@ class Bounder {
       alone[at(kind)] = 1;
       lower(best, replicas(alone, nullptr));
     }
-    std::map<std::vector<int>, Wires> hosts;  // equal hosts once, with the best wires
+    std::map<std::vector<int>, Wires> hosts;  // equal hosts appear once, with the best wires
     for (const Host& host : cluster.hosts) {
       const std::vector<int> counts =
           count_devices(host.first_device, host.first_device + host.device_count, needed);
@@ -260,13 +264,15 @@ class Bounder {
     return best;
   }
 
-  /// One stage on these devices or some of them; on at least two when there are wires.
+  /// Bounds strategies of one stage on these devices or some of them; on at least two if there are
+  /// wires.
   ///
-  /// All of a stage's replicas take part in each of its exchanges, after its gradients are there.
-  /// A sum over two devices or more needs a message there and one back, and takes each gradient's
-  /// bytes out of and into each device (and host, where there are two): so no less than their bytes
-  /// at the bandwidth of the slower of two. The first begins after all but the last micro-batch's
-  /// backward pass, the last after the gradient of the first operator with a parameter.
+  /// All of a stage's replicas take part in each of its exchanges, after its gradients are there. A
+  /// sum over two devices or more needs a message there and one back. It takes each gradient's
+  /// bytes out of and into each device (and host, if there are two), so it takes no less than these
+  /// bytes at the bandwidth of the slower of two. The first sum begins after the backward passes of
+  /// all but the last micro-batch, the last one after the gradient of the first operator with a
+  /// parameter.
   LowerBound replicas(const std::vector<int>& counts, const Wires* wires) {
     double update = kForever;
     for (const int kind : kinds_) update = std::min(update, update_of(kind));
@@ -313,13 +319,14 @@ class Bounder {
     return sum;
   }
 
-  /// The least time in which `counts` devices of each kind take a micro-batch's samples, whole
-  /// ones, when n samples take seconds(kind, n), which does not fall with n. By bisection: too
-  /// short a time, in which they take fewer; `enough_` where that is too short.
+  /// Returns the least time in which `counts` devices of each kind take a micro-batch's samples,
+  /// whole ones, if n samples take seconds(kind, n), which does not fall with n. The bisection
+  /// returns its lower end, a time in which they take fewer; or `enough_` if even that is too
+  /// short.
   template <typename F>
   double spread(const std::vector<int>& counts, F seconds) const {
     const auto taken = [&](int kind, double time) {
-      std::int64_t low = 0, high = samples_ + 1;  // takes `low`, not `high`
+      std::int64_t low = 0, high = samples_ + 1;  // the kind takes `low`, not `high`
       while (high - low > 1) {
         const std::int64_t middle = low + (high - low) / 2;
         (seconds(kind, middle) <= time ? low : high) = middle;
@@ -406,14 +413,14 @@ class Bounder {
   const Problem& problem_;
   const std::int64_t batch_;
   const CostTable& costs_;
-  std::vector<std::int64_t> numbers_;     // of micro-batches, ascending
-  std::int64_t samples_ = 1;              // of the largest micro-batch
-  std::vector<int> kinds_;                // that devices are of
-  std::vector<std::int64_t> parameters_;  // trained: elements
+  std::vector<std::int64_t> numbers_;     // numbers of micro-batches, ascending
+  std::int64_t samples_ = 1;              // samples of the largest micro-batch
+  std::vector<int> kinds_;                // the kinds of the devices
+  std::vector<std::int64_t> parameters_;  // elements of each trained parameter
   Trained trained_;
-  double enough_ = kForever;  // a way that takes as long as another does not decide
+  double enough_ = kForever;  // the best so far: a way that takes as long does not decide
   double stretch_ = 1;
-  SpreadWork work_;              // of the operators, on `kinds_`
+  SpreadWork work_;              // the work of the operators, on `kinds_`
   std::vector<double> prices_;   // of `kinds_`
   std::vector<OpFloor> floors_;  // by operator, then kind
   std::vector<bool> crossing_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/rough_fit.h"
+#include "planner/evaluate/rough_fit.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 namespace agpcs {
 namespace {
 
-constexpr double kRidge = 10;  // samples against which the first ones count
-constexpr double kMost = 2;    // factors that are believed: up to this, and 1 / this
+constexpr double kRidge = 10;  // the ridge weighs as much as this many samples
+constexpr double kMost = 2;    // factors are believed between 1 / this and this
 constexpr std::size_t kTerms = 6;
 
 std::array<double, kTerms> terms_of(const RoughStep& rough) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/rough_step.h"
+#include "planner/evaluate/rough_step.h"
 
-#include "cost_model/link_model.h"
-#include "ir/at.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
+#include "planner/problem/stage_timer.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,10 +15,10 @@
 namespace agpcs {
 namespace {
 
-/// Devices of groups whose all-reduces are remembered.
-constexpr std::size_t kMostRemembered = std::size_t{1} << 24;
+/// The most devices in remembered groups; beyond, all of their all-reduces are forgotten.
+constexpr std::size_t kMostGroupedDevices = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
-/// About so many pieces of a stage's gradients may be summed in buckets of their own.
+/// About how many pieces of a stage's gradients may be summed in buckets of their own.
 constexpr double kPieces = 10;
 
 }  // namespace
@@ -33,14 +34,15 @@ double RoughModel::Line::at(double bytes) const {
                                              : fixed_if_large + per_byte_if_large * bytes;
 }
 
-/// The seconds of the busiest.
+/// Returns the seconds of the busiest lane.
 double RoughModel::Lanes::most() const {
   double most = 0;
   for (const std::size_t lane : busy) most = std::max(most, seconds[lane]);
   return most;
 }
 
-/// The seconds of the busiest; all go to `into`, where given, times `factor`.
+/// Empties the lanes and returns the seconds of the busiest. All seconds go to `into`, if given,
+/// times `factor`.
 double RoughModel::Lanes::empty(Lanes* into, double factor) {
   const double busiest = most();
   for (const std::size_t lane : busy) {
@@ -110,7 +112,7 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
   return rough;
 }
 
-/// Seconds until the last backward pass ends, as far as stages know.
+/// Returns the seconds until the last backward pass ends, as far as stages know.
 double RoughModel::passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                                   const Messages& messages) const {
   const std::int64_t all = strategy.micro_batches;
@@ -121,12 +123,12 @@ double RoughModel::passes_of_1f1b(const Strategy& strategy, const std::vector<Pa
     const auto in_flight = static_cast<std::int64_t>(passes.size() - s);
     const double before = longest - messages.way[s];
     slowest = std::max(slowest, both);
-    // It computes all of them, and waits for the first to come back but for the forward passes that
-    // it can make meanwhile.
+    // The stage computes all of them. It waits for the first to come back, except for the forward
+    // passes that it can make meanwhile.
     const auto meanwhile = static_cast<double>(std::min(in_flight, all) - 1);
     const double waits = std::max(0.0, messages.way[s] - both - meanwhile * forward);
     end = std::max(end, before + static_cast<double>(all) * both + waits);
-    // One can begin when the one that is `in_flight` before it has come back.
+    // A micro-batch can begin when the one `in_flight` before it has come back.
     const auto rounds = static_cast<double>((all - 1) / in_flight);
     const auto rest = static_cast<double>((all - 1) % in_flight);
     end = std::max(end, longest + rounds * messages.later_way[s] + rest * slowest);
@@ -137,7 +139,7 @@ double RoughModel::passes_of_1f1b(const Strategy& strategy, const std::vector<Pa
   return end;
 }
 
-/// By stage.
+/// Returns the passes of each stage.
 std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
                                                     const std::vector<StageTimer*>& timers,
                                                     RoughStep& rough) {
@@ -163,7 +165,7 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
   return passes;
 }
 
-/// By stage.
+/// Returns the reduction of each stage.
 std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strategy,
                                                           const std::vector<Passes>& passes) {
   std::vector<Reduction> all(passes.size());
@@ -196,8 +198,9 @@ std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strate
   return all;
 }
 
-/// Seconds after the last backward pass began: of the best buckets of consecutive pieces, each of
-/// which begins when its pieces are made and the bucket before it is summed.
+/// Returns when the sums end, in seconds after the last backward pass began. It uses the best
+/// buckets of consecutive pieces. A bucket begins when its pieces are made and the bucket before it
+/// is summed.
 double RoughModel::end_of_sums(const Reduction& reduction) {
   std::vector<double> ends = {0};  // when the first 0, 1, 2, ... pieces are summed
   for (std::size_t last = 0; last < reduction.pieces.size(); ++last) {
@@ -212,7 +215,8 @@ double RoughModel::end_of_sums(const Reduction& reduction) {
   return ends.back();
 }
 
-/// Seconds that the last micro-batch's gradient waits for those before it at the slowest stage.
+/// Returns how many seconds the last micro-batch's gradient waits for those before it at the
+/// slowest stage.
 double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                            const std::vector<double>& way, const RoughStep& rough) {
   if (strategy.schedule == Schedule::kGPipe) return 0;
@@ -250,7 +254,7 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& pas
   rough.late = std::max(rough.late, cut_.empty() - hidden + report);
 }
 
-/// An all-reduce of `bytes` that takes `seconds` when alone.
+/// Loads the links with an all-reduce of `bytes` that takes `seconds` when alone.
 void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds) {
   const auto n = static_cast<double>(devices.size());
   for (std::size_t i = 0; devices.size() > 1 && i < devices.size(); ++i) {
@@ -260,7 +264,7 @@ void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, d
   forward_.empty(&cut_, most > 0 ? seconds / most : 0);
 }
 
-/// Loads the lanes.
+/// Loads the lanes with all cuts and returns the messages' seconds.
 RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
                                            const std::vector<Passes>& passes) {
   const auto samples = static_cast<double>(problem_.training.batch / strategy.micro_batches);
@@ -285,9 +289,9 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   return messages;
 }
 
-/// Bytes of a sample that each cut carries, one way: each tensor once.
+/// Returns the bytes of a sample that each cut carries, one way; each tensor counts once.
 std::map<std::pair<int, int>, double> RoughModel::cuts_of(const Strategy& strategy) {
-  std::vector<const Net*> last(strategy.stages.size());  // that a stage reads
+  std::vector<const Net*> last(strategy.stages.size());  // the last net that a stage read
   std::map<std::pair<int, int>, double> cuts;
   for (const Net& net : nets_) {
     const int from = stage_of_block_[at(net.from)];
@@ -300,8 +304,8 @@ std::map<std::pair<int, int>, double> RoughModel::cuts_of(const Strategy& strate
   return cuts;
 }
 
-/// `bytes` go from each replica to those that have the same samples, and as many `back`. Seconds
-/// without other cuts.
+/// Loads a cut: `bytes` go from each replica to those that have the same samples, and as many
+/// `back`. Returns the seconds without other cuts.
 RoughModel::Seconds RoughModel::load_cut(const Strategy& strategy, int from, int to, double bytes,
                                          Lanes& back) {
   const StageSpec &senders = strategy.stages[at(from)], &receivers = strategy.stages[at(to)];
@@ -356,9 +360,9 @@ RoughModel::Passed RoughModel::load_route(DeviceId from, DeviceId to, double byt
   return passed;
 }
 
-/// Keeps memory bounded.
+/// Keeps memory bounded: forgets what is remembered if it is much.
 void RoughModel::forget_if_many() {
-  if (remembered_ <= kMostRemembered) return;
+  if (remembered_ <= kMostGroupedDevices) return;
   reduces_.clear();
   reports_.clear();
   remembered_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoughStep: what a step of a strategy takes by formula, without simulating it: what seeders and
-// searches look at before they decide what is worth an evaluation.
+// RoughStep: the time of a strategy's step by formula, without a simulation. Seeders and searches
+// look at it before they decide what is worth an evaluation.
 #pragma once
 
-#include "planner/problem.h"
-#include "planner/shares.h"
+#include "planner/problem/problem.h"
+#include "planner/problem/stage_timer.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,92 +14,96 @@
 
 namespace agpcs {
 
-/// Seconds.
+/// The parts of a step's time, in seconds. A micro-batch's way is its forward passes to the last
+/// stage and its backward passes back to the first, with the messages between.
 struct RoughStep {
-  double seconds = 0;                           ///< of the step
+  double seconds = 0;                           ///< the whole step
   double slowest_stage = 0, sum_of_stages = 0;  ///< of one micro-batch
-  double longest_way = 0;                       ///< of one micro-batch, to the last stage and back
-  double slowest_cut = 0;  ///< of one micro-batch, all cuts: the busiest link, sender or receiver
-  double late = 0;  ///< of all-reduces, the loss's sum and updates, beyond the last backward pass
-  double reduces = 0;  ///< of all-reduces, the stage that has most of them
+  double longest_way = 0;                       ///< of one micro-batch
+  double slowest_cut = 0;  ///< of one micro-batch over all cuts: the busiest link, sender or
+                           ///< receiver
+  double late = 0;     ///< all-reduces, the loss's sum and updates, beyond the last backward pass
+  double reduces = 0;  ///< all-reduces of the stage that spends most on them
   double busy = 0;     ///< computing, summed over devices
-  int bottleneck = 0;  ///< the slowest stage
+  int bottleneck = 0;  ///< the number of the slowest stage
 };
 
-/// Gradients of a block, or of a stage.
+/// The gradients of a block, or of a stage.
 struct GradientSum {
-  std::int64_t bytes = 0;  ///< that travel
+  std::int64_t bytes = 0;  ///< bytes that travel
   std::int64_t elements = 0, tensors = 0;
-  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< in memory (GradientSize)
+  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< bytes in memory (GradientSize)
 };
 
-/// Not for concurrent use. Refers to `problem`.
+/// Computes rough steps. Not for concurrent use. Refers to `problem`.
 class RoughModel {
  public:
   explicit RoughModel(const Problem& problem);
   const Problem& problem() const { return problem_; }
 
-  /// A step takes the longest way of a micro-batch through stages and cuts and back, then the pace
-  /// for each other micro-batch, then what all-reduces and updates take beyond the last backward
-  /// pass.
+  /// Returns the rough step. A step takes the longest way of a micro-batch through stages and cuts
+  /// and back, then the pace for each other micro-batch, then what all-reduces and updates take
+  /// beyond the last backward pass.
   /// * The pace is that of the busiest link, sender or receiver: a stage sends, and receives, for
-  /// one
-  ///   cut after another, as in the plan's streams. With GPipe, which passes forward and then back,
-  ///   it is that of each pass for itself, and no less than the slowest stage's. With 1F1B a stage
-  ///   computes one micro-batch after the other, waits for one to come back before it lets another
-  ///   in, and for the messages of a pass, which are received after the pass before.
+  ///   one cut after another, as in the plan's streams. GPipe runs all forward passes and then all
+  ///   backward passes, so each of the two has its own pace, no less than that of the slowest
+  ///   stage. With 1F1B, a stage computes one micro-batch after the other. It waits for one to come
+  ///   back before it lets another in, and for the messages of a pass, which it receives after the
+  ///   pass before.
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
-  ///   by the fastest algorithm; those of all stages share links, as rings do. A later stage ends
-  ///   before the first one by the backward part, two thirds, of the way between. The loss is
-  ///   summed over all devices when the last gradients are.
-  /// The strategy's buckets change nothing. `timers`: by stage, of its operators.
+  ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
+  ///   stage ends before the first one by the backward part, two thirds, of the way between. The
+  ///   loss is summed over all devices together with the last gradients.
+  /// The strategy's buckets change nothing. `timers`: by stage, for its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
   RoughStep step(const Strategy& strategy, const std::vector<StageTimer*>& timers);
 
  private:
-  /// Seconds of the slowest device of a stage with one micro-batch.
+  /// The seconds of the slowest device of a stage with one micro-batch.
   struct Passes {
     double forward = 0, backward = 0, both = 0;
   };
-  /// By stage, seconds with one micro-batch. All replicas send at once on the first way; later some
-  /// do, which is taken as the mean of all at once and of each alone.
+  /// Seconds with one micro-batch, by stage. On the first way all replicas send at once. Later only
+  /// some do, which is taken as the mean of all at once and of each alone.
   struct Messages {
     std::vector<double> way, later_way;     // to the last stage and back
-    std::vector<double> forward, backward;  // received for a pass, later
+    std::vector<double> forward, backward;  // receiving for a pass, later
   };
   struct Seconds {
     double first = 0, later = 0;  // all messages of a cut, one way
   };
   struct Passed {
-    double latency = 0, seconds = 0;  // of a route; at the pace of its slowest link
+    double latency = 0, seconds = 0;  // latency of a route; seconds at the pace of its slowest link
   };
-  /// Seconds of an all-reduce, as two lines.
+  /// The seconds of an all-reduce, as two lines.
   struct Line {
     double fixed = 0, per_byte = 0;
     double fixed_if_large = 0, per_byte_if_large = 0;
     double at(double bytes) const;
   };
-  /// Gradients that are made one after the other, the last `made` seconds after the pass began.
+  /// Gradients that are made one after the other, the last of them `made` seconds after the pass
+  /// began.
   struct Piece {
     double made = 0, bytes = 0;
   };
-  /// A stage's gradients.
+  /// The gradients of a stage and the cost of summing them.
   struct Reduction {
     GradientSum gradients;
     Line line;
-    double of_blocks = 0;  // `backward_of_`, its blocks
+    double of_blocks = 0;  // sum of `backward_of_` over its blocks
     std::vector<Piece> pieces;
   };
-  /// Tensors of one block that the same other blocks read.
+  /// The tensors of one block that the same other blocks read.
   struct Net {
     int from = 0;
     std::vector<int> to;
-    double bytes = 0;  // of a sample, one way
+    double bytes = 0;  // bytes of one sample, one way
   };
-  /// Seconds that links, then stages as senders, then as receivers are busy with a micro-batch.
+  /// Seconds that links, then stages as senders, then stages as receivers are busy with a
+  /// micro-batch.
   struct Lanes {
     std::vector<double> seconds;
-    std::vector<std::size_t> busy;  // those with seconds
+    std::vector<std::size_t> busy;  // lanes with seconds
     void add(std::size_t lane, double more);
     double most() const;
     double empty(Lanes* into = nullptr, double factor = 1);
@@ -126,21 +130,21 @@ class RoughModel {
 
   const Problem& problem_;
   std::vector<GradientSum> gradients_;  // by block
-  std::vector<double> backward_of_;     // by block: seconds, on the first device
+  std::vector<double> backward_of_;     // by block: seconds of backward on the first device
   std::vector<OpId> first_op_;          // by block
-  std::vector<int> stage_of_block_;     // of the strategy at hand
+  std::vector<int> stage_of_block_;     // for the current strategy
   std::vector<Net> nets_;
   Lanes cut_, forward_, backward_;  // empty between steps
   std::map<std::vector<DeviceId>, Line> reduces_;
   std::map<std::vector<DeviceId>, double> reports_;
-  std::size_t remembered_ = 0;  // devices in both
+  std::size_t remembered_ = 0;  // number of devices in both
 };
 
-/// Seconds of the fastest algorithm for summing `bytes` over `devices` when alone.
+/// Returns the seconds of the fastest algorithm that sums `bytes` over `devices` when alone.
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
 
-/// By block.
+/// Returns the gradients of each block.
 std::vector<GradientSum> gradients_of_blocks(const Problem& problem);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/lower_bound.h"
+#include "planner/evaluate/lower_bound.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,10 +9,10 @@ namespace agpcs {
 namespace {
 
 constexpr int kSweeps = 3;
-constexpr int kSections = 48;  // golden sections: 1e-10 of the interval
+constexpr int kSections = 48;  // golden sections: down to 1e-10 of the interval
 
-/// Shares the money that kinds `a` and `b` have, prices x devices, so that the work's price is
-/// largest: a concave function of one number.
+/// Divides the money of kinds `a` and `b`, prices x devices, such that the work's price is largest.
+/// The price is a concave function of one number.
 void share_money(const SpreadWork& work, std::size_t a, std::size_t b,
                  std::vector<double>& prices) {
   const double money = prices[a] * work.devices[a] + prices[b] * work.devices[b];
@@ -56,8 +56,8 @@ double price_work(const SpreadWork& work, const std::vector<double>& prices) {
   return total;
 }
 
-// Starts where all kinds are paid alike for all of the work. Any prices give a bound; that of three
-// kinds or more may fall short of the best, as two at a time are changed.
+// Starts where all kinds are paid alike for all of the work. Any prices give a bound. For three
+// kinds or more the result may fall short of the best, as only two prices change at a time.
 std::vector<double> price_kinds(const SpreadWork& work) {
   const std::size_t kinds = work.devices.size();
   std::vector<double> totals(kinds);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_bound.h"
+#include "planner/flows/bound.h"
 
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "planner/flow_forests.h"
-#include "planner/max_flow.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/max_flow.h"
+#include "planner/flows/trees/forests.h"
 
 #include <fmt/format.h>
 
@@ -29,10 +29,10 @@ bool operator<(const FlowRatio& a, const FlowRatio& b) {
   return static_cast<FlowAmount>(a.chunks) * b.units < static_cast<FlowAmount>(b.chunks) * a.units;
 }
 
-/// A ratio and what it is of: for a cut, the servers that chunks enter.
+/// A ratio and where it comes from: for a cut, the servers that chunks enter.
 struct Finding {
   FlowRatio value;
-  std::vector<int> inside;  // servers; none: all hops over all links
+  std::vector<int> inside;  // servers; if empty, the ratio is of all hops over all links
 };
 
 FlowAmount entering(const Topology& topology, const std::vector<bool>& inside) {
@@ -45,7 +45,7 @@ FlowAmount entering(const Topology& topology, const std::vector<bool>& inside) {
   return units;
 }
 
-/// By server: the units that lead into it.
+/// Returns, by server, the units that lead into it.
 std::vector<FlowAmount> port_units(const Topology& topology) {
   std::vector<FlowAmount> units(static_cast<std::size_t>(topology.servers), 0);
   for (const Topology::Link& link : topology.links) {
@@ -60,13 +60,13 @@ Finding worst_port(const Topology& topology) {
   return {ratio(topology.servers - 1, *least), {static_cast<int>(least - units.begin())}};
 }
 
-/// By server: links of the shortest hop into it, from any other.
+/// Returns, by server, the links of the shortest hop into it from any other server.
 std::vector<std::int64_t> nearest_hops(const Topology& topology) {
   std::vector<std::vector<int>> before(static_cast<std::size_t>(topology.nodes()));
   for (const Topology::Link& link : topology.links) {
     before[static_cast<std::size_t>(link.to)].push_back(link.from);
   }
-  // Links from the nearest server to each switch, all servers at once.
+  // `far`: links from the nearest server to each node, for all servers at once.
   std::vector<std::int64_t> far(before.size(), 0);
   std::vector<int> level;
   std::vector<std::vector<int>> after(before.size());
@@ -103,7 +103,8 @@ FlowAmount total_units(const Topology& topology) {
   return units;
 }
 
-/// Every server gets every other one's chunk by a hop that is at least as long as its shortest.
+/// Bounds by hops: every server gets every other one's chunk by a hop at least as long as its
+/// shortest.
 Finding all_hops(const Topology& topology) {
   const std::vector<std::int64_t> hops = nearest_hops(topology);
   const auto links = std::accumulate(hops.begin(), hops.end(), FlowAmount{0});
@@ -111,9 +112,9 @@ Finding all_hops(const Topology& topology) {
 }
 
 /// Makes `worst` the worst of all cuts. For a ratio p/q of a cut found so far, every server is
-/// given q, links carry p times their units, and q x servers must flow into every server; where it
-/// does not, the minimum cut has a larger ratio (Newton's method on the ratio). A server that was
-/// looked at may be taken as a source from then on: cuts with it inside are not worse.
+/// given q, links carry p times their units, and q x servers must flow into every server. Where it
+/// does not, the minimum cut has a larger ratio (Newton's method on the ratio). Once a server was
+/// looked at, it may be a source: cuts with it inside are not worse.
 void find_worst_cut(const Topology& topology, Finding& worst) {
   MaxFlow network(topology.nodes() + 1);
   const int giver = topology.nodes();
@@ -131,7 +132,7 @@ void find_worst_cut(const Topology& topology, Finding& worst) {
   set_ratio();
   std::vector<int> sinks(static_cast<std::size_t>(topology.servers));
   std::iota(sinks.begin(), sinks.end(), 0);
-  Rng rng = Rng(0).fork("sinks");  // spread, so that sources are near soon
+  Rng rng = Rng(0).fork("sinks");  // in random order, so that sources are soon near
   shuffle(sinks, rng);
   for (const int sink : sinks) {
     for (;;) {
@@ -160,7 +161,7 @@ Finding worst_of_phase(const Topology& topology, bool exact_cuts) {
   return worst.value < hops.value ? hops : worst;
 }
 
-/// The ratio with what its cut holds.
+/// Returns the ratio with the figures of its cut.
 FlowRatio cut_of(const Topology& topology, const Finding& finding) {
   FlowRatio cut = finding.value;
   cut.inside = static_cast<std::int64_t>(finding.inside.size());
@@ -187,7 +188,7 @@ std::string text(const Topology& topology, const Finding& finding, bool sends) {
                      static_cast<std::int64_t>(units));
 }
 
-/// The parts that links of at least `units` units join; by node.
+/// Returns, by node, the part that it is in: links of at least `units` units join parts.
 std::vector<int> parts_of(const Topology& topology, std::int64_t units) {
   std::vector<int> part(static_cast<std::size_t>(topology.nodes()));
   std::iota(part.begin(), part.end(), 0);
@@ -209,9 +210,9 @@ std::vector<int> parts_of(const Topology& topology, std::int64_t units) {
   return part;
 }
 
-/// Of m disjoint parts that hold all servers, all but the owner's send each chunk out once and get
-/// it once: 2 x servers x (m - 1) entries (and as many exits) of parts. A part whose number is that
-/// of no server has none.
+/// Returns the ratio of m disjoint parts that hold all servers. All parts but the owner's send each
+/// chunk out once and get it once: 2 x servers x (m - 1) entries (and as many exits) of parts. A
+/// part whose number is that of no server has none.
 FlowRatio entries_of_parts(const Topology& topology, const std::vector<int>& part) {
   std::vector<bool> counts(static_cast<std::size_t>(topology.nodes()), false);
   FlowAmount parts = 0;
@@ -232,7 +233,7 @@ FlowRatio entries_of_parts(const Topology& topology, const std::vector<int>& par
   return ratio(2 * static_cast<FlowAmount>(topology.servers) * (parts - 1), std::min(in, out));
 }
 
-/// The same cut, but all chunks enter it, those of the servers inside, too.
+/// Returns the ratio of the same cut if all chunks enter it, also those of the servers inside.
 FlowRatio with_own_chunks(const Topology& topology, const Finding& finding) {
   if (finding.inside.empty()) return finding.value;
   const FlowAmount entering = topology.servers - static_cast<int>(finding.inside.size());
@@ -240,8 +241,8 @@ FlowRatio with_own_chunks(const Topology& topology, const Finding& finding) {
                entering * finding.value.units);
 }
 
-/// What both phases need together. Into a set of servers come the chunks of the others (gathered)
-/// and its own (reduced): all of them, over the units that lead in.
+/// Returns what both phases need together. Into a set of servers come the chunks of the others
+/// (gathered) and its own (reduced): all of them, over the units that lead in.
 FlowRatio both_phases(const Topology& topology, bool symmetric) {
   const Topology turned = symmetric ? Topology{} : reversed(topology);
   FlowRatio worst;

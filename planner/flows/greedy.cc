@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_greedy.h"
+#include "planner/flows/greedy.h"
 
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "planner/flow_methods.h"
-#include "planner/hops.h"
-#include "planner/list_schedule.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
 
 #include <fmt/format.h>
 
@@ -18,11 +18,11 @@
 namespace agpcs {
 namespace {
 
-constexpr int kAllHops = 1024;  // servers up to which all hops are looked at
-constexpr int kNearHops = 64;   // of each server, above that
+constexpr int kAllHops = 1024;  // most servers for which all hops are looked at
+constexpr int kNearHops = 64;   // hops of each server, for more servers
 
-/// One all-gather, round by round: the sub-chunk that the fewest servers have goes first, over its
-/// shortest hop that fits to a server that lacks it.
+/// Makes one all-gather, round by round. The sub-chunk that the fewest servers have goes first,
+/// over its shortest hop that fits to a server that lacks it.
 class RarestFirst {
  public:
   RarestFirst(const Topology& topology, const std::vector<FlowRoute>& hops, int sub_chunks, Rng rng)
@@ -44,7 +44,7 @@ class RarestFirst {
     start_chunks();
   }
 
-  /// None: a round passed in which nothing could be sent.
+  /// Returns nothing if nothing could be sent in some round.
   std::optional<FlowSchedule> run() {
     while (!unfinished_.empty()) {
       const std::size_t before = schedule_.all_gather.size();
@@ -60,10 +60,10 @@ class RarestFirst {
     std::vector<std::int32_t> holders,
         lackers;  // servers; what arrives in this round is in neither
     std::vector<std::int32_t> arriving;
-    std::vector<bool> has;  // by server, or arriving there
+    std::vector<bool> has;  // by server: it has the chunk, or the chunk is arriving there
   };
 
-  // By links, those of equal ones as drawn.
+  // Sorts hops by number of links; equal ones are in drawn order.
   void shuffle_equal(std::vector<std::int32_t>& of_server) {
     shuffle(of_server, rng_);
     std::stable_sort(of_server.begin(), of_server.end(), [&](std::int32_t a, std::int32_t b) {
@@ -89,7 +89,7 @@ class RarestFirst {
   void play_round() {
     open_links();
     shuffle(unfinished_, rng_);
-    // By how many servers have it; a chunk that was sent moves on by one.
+    // Groups chunks by how many servers have them; a chunk that was sent moves on by one.
     std::vector<std::vector<std::int32_t>> by_count(servers_ + 1);
     for (const std::int32_t c : unfinished_) {
       by_count[chunks_[static_cast<std::size_t>(c)].holders.size()].push_back(c);
@@ -128,8 +128,8 @@ class RarestFirst {
     open_in_ = open_out_;
   }
 
-  // Looks from the side that has fewer servers: those that have it or lack it, or those that still
-  // have units to send or to receive.
+  // Sends the sub-chunk once, if it can. Looks from the side with fewer servers: those that have it
+  // or lack it, or those that still have units to send or to receive.
   bool send(std::int32_t c) {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
     const auto& senders = chunk.holders.size() <= open_out_.size() ? chunk.holders : open_out_;
@@ -195,8 +195,8 @@ class RarestFirst {
   std::vector<Chunk> chunks_;
   std::vector<std::int32_t> unfinished_;
   std::int32_t round_ = 0;
-  std::vector<std::int64_t> left_;                // by link: units in this round
-  std::vector<std::int64_t> port_out_, port_in_;  // by server: the same of all its links
+  std::vector<std::int64_t> left_;                // by link: units left in this round
+  std::vector<std::int64_t> port_out_, port_in_;  // by server: units left on all its links
   std::vector<std::int32_t> open_out_, open_in_;  // servers with such units
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/hops.h"
+#include "planner/flows/hops.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace agpcs {
 namespace {
 
-/// Breadth first from one server over switches, and the shortest ways back to it.
+/// Searches breadth first from one server over switches, and finds the shortest ways back to it.
 class Reach {
  public:
   explicit Reach(const Topology& topology)
@@ -23,8 +23,8 @@ class Reach {
     }
   }
 
-  /// Servers reached from `from`, near ones first, then by number; at least `nearest` of them, and
-  /// all that are as near as the last.
+  /// Returns servers reached from `from`, near ones first, then by number. There are at least
+  /// `nearest` of them, and all that are as near as the last.
   std::vector<int> servers_from(int from, std::size_t nearest) {
     std::fill(distance_.begin(), distance_.end(), -1);
     for (std::vector<int>& links : before_) links.clear();
@@ -42,7 +42,7 @@ class Reach {
     return reached;
   }
 
-  /// A shortest way to `to`; `draw` chooses among several.
+  /// Returns a shortest way to `to`; `draw` chooses among several.
   FlowRoute way(int from, int to, std::uint64_t draw) const {
     FlowRoute route = {from, to, {}};
     for (int at = to; at != from;) {
@@ -76,7 +76,7 @@ class Reach {
 
   const Topology& topology_;
   std::vector<std::vector<int>> out_;     // by node: links
-  std::vector<int> distance_;             // by node; -1: not reached
+  std::vector<int> distance_;             // by node; -1 if it was not reached
   std::vector<std::vector<int>> before_;  // by node: last links of shortest ways
 };
 

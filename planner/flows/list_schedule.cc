@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/list_schedule.h"
+#include "planner/flows/list_schedule.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -57,7 +57,7 @@ class ListScheduler {
            (job.down ? 1 : 0);
   }
 
-  // Those that became ready since the last round lie at the end.
+  // Takes the jobs that became ready since the last round, which lie at the end.
   void take_new_jobs() {
     const auto ready = simulator_.ready();
     const auto before = static_cast<std::ptrdiff_t>(queue_.size());
@@ -96,7 +96,7 @@ class ListScheduler {
       const auto place = place_[cell(queue_[i].job)];
       expect(simulator_.route_of(queue_[i].job), -1);
       simulator_.send(static_cast<std::size_t>(place));
-      // The last one took its place.
+      // The last ready job took its place.
       const auto ready = simulator_.ready();
       if (static_cast<std::size_t>(place) < ready.size()) {
         place_[cell(ready[static_cast<std::size_t>(place)])] = place;
@@ -118,7 +118,7 @@ class ListScheduler {
   std::size_t known_ = 0;              // jobs of ready() that are in the queue
 };
 
-/// Units that links carry, by round.
+/// The units that links carry in each round.
 class LinkCalendar {
  public:
   explicit LinkCalendar(const Topology& topology)
@@ -157,7 +157,7 @@ FlowSchedule list_schedule(const Topology& topology, const FlowForest& forest, b
 FlowSchedule without_barrier(const Topology& topology, FlowSchedule schedule) {
   const auto servers = static_cast<std::size_t>(schedule.servers);
   LinkCalendar calendar(topology);
-  // By sub-chunk and server: the first round in which the server can send the whole sum on.
+  // By sub-chunk and server: the first round in which the server can send the whole sum.
   std::vector<std::int32_t> from_round(
       servers * servers * static_cast<std::size_t>(schedule.sub_chunks), 0);
   const auto cell = [&](std::int32_t chunk, int server) -> std::int32_t& {

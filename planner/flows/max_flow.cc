@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/max_flow.h"
+#include "planner/flows/max_flow.h"
 
 #include <algorithm>
 
@@ -53,8 +53,8 @@ void MaxFlow::forget() {
   used_.clear();
 }
 
-// Breadth first from the sink against the arcs, up to the level of the nearest sources. Whether
-// there is one.
+// Sets levels breadth first from the sink against the arcs, up to the level of the nearest sources.
+// Returns whether there is a source.
 bool MaxFlow::mark_levels(int sink) {
   for (const int node : seen_) level_[static_cast<std::size_t>(node)] = -1;
   seen_ = {sink};
@@ -77,7 +77,7 @@ bool MaxFlow::mark_levels(int sink) {
   return last >= 0;
 }
 
-// What can come to `node` from sources along falling levels.
+// Pushes what sources can send to `node` along falling levels, and returns how much it is.
 FlowAmount MaxFlow::push(int node, FlowAmount wanted) {
   const auto at = static_cast<std::size_t>(node);
   if (source_[at]) return wanted;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_method.h"
+#include "planner/flows/method.h"
 
-#include "ir/diagnostics.h"
-#include "planner/flow_methods.h"
+#include "ir/base/diagnostics.h"
+#include "planner/flows/methods.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_packing.h"
+#include "planner/flows/packing.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,7 +12,7 @@ namespace agpcs {
 namespace {
 
 constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::max();
-constexpr std::uint64_t kOneInMakesItWorse = 200;  // shuffles: may make one more missing
+constexpr std::uint64_t kOneInMakesItWorse = 200;  // one in so many shuffles may miss one more
 
 }  // namespace
 
@@ -51,7 +51,7 @@ FlowPacking::FlowPacking(const Topology& topology, std::span<const FlowRoute> ho
   }
 }
 
-// How easily a server could get a sub-chunk later: how many have it, and how near they are.
+// Returns how easily a server could get a sub-chunk later: how many have it, and how near they are.
 std::int64_t FlowPacking::plenty(int server, int chunk) const {
   if (!filling_) return copies_[at(chunk)];
   return 1000 * copies_[at(chunk)] / topology_.servers +
@@ -111,7 +111,7 @@ bool FlowPacking::has_room(int server, int round) {
   return std::any_of(links.begin(), links.end(), [&](int l) { return free(round, l) > 0; });
 }
 
-// One of `chunks` for `server` in `round`, the rarest that some hop can bring.
+// Puts the rarest of `chunks` that some hop can bring to `server` in `round`.
 bool FlowPacking::insert_at(int server, int round, std::span<const int> chunks, Rng& rng) {
   const std::vector<std::int32_t>& hops = hops_into_[at(server)];
   const std::size_t first_hop = rng.below(hops.size()), first = rng.below(chunks.size());
@@ -166,7 +166,7 @@ void FlowPacking::fill(Rng& rng) {
   filling_ = false;
 }
 
-// A sub-chunk that some server lacks, and others that this server gets meanwhile.
+// Chooses a sub-chunk that some server lacks, and others that this server gets meanwhile.
 std::vector<int> FlowPacking::choose(Rng& rng) const {
   std::vector<std::pair<int, int>> lacks;
   for (int c = 0; c < chunks_; ++c) {

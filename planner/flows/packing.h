@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlowPacking: an all-gather packed into a given number of rounds, by pulling sub-chunks out and
-// putting them back into free units of links.
+// FlowPacking: packs an all-gather into a given number of rounds. It pulls sub-chunks out and puts
+// them back into free units of links.
 #pragma once
 
-#include "cost_model/flow_schedule.h"
-#include "ir/rng.h"
-#include "ir/topology.h"
+#include "cost_model/flows/schedule.h"
+#include "ir/base/rng.h"
+#include "ir/cluster/topology.h"
 
 #include <cstdint>
 #include <span>
@@ -15,24 +15,25 @@ namespace agpcs {
 
 class FlowPacking {
  public:
-  /// Empty: every sub-chunk is with its owner only. `topology` and `hops` outlive it.
-  /// Memory: O(rounds x links + servers^2 x sub-chunks).
+  /// Makes an empty packing: only its owner has a sub-chunk. `topology` outlives it. Memory:
+  /// O(rounds x links + servers^2 x sub-chunks).
   FlowPacking(const Topology& topology, std::span<const FlowRoute> hops, int sub_chunks,
               int rounds);
 
-  /// Servers that still lack a sub-chunk, summed over all sub-chunks. 0: packed.
+  /// Returns the number of servers that still lack a sub-chunk, summed over all sub-chunks. 0:
+  /// packed.
   std::int64_t missing() const { return missing_; }
 
-  /// Pulls a few sub-chunks out, one of them with servers that lack it, and puts them back in a
-  /// drawn order; takes that back where more is missing than before and a draw does not allow it.
+  /// Pulls a few sub-chunks out, at least one of which some server lacks, and puts them back in a
+  /// drawn order. If more is missing than before, takes that back, unless a draw allows it.
   void shuffle(Rng& rng);
 
-  /// Spreads all sub-chunks as far as there are free units, rarest first, round by round.
+  /// Spreads all sub-chunks as far as there are free units, the rarest first, round by round.
   void fill(Rng& rng);
 
   FlowSchedule all_gather() const;
 
-  /// Hops and units looked at so far: what a search may count in place of time.
+  /// Returns the hops and units looked at so far: a search may count these instead of time.
   std::int64_t work() const { return work_; }
 
  private:
@@ -67,13 +68,13 @@ class FlowPacking {
   std::vector<std::vector<std::int32_t>> hops_into_;  // by server
   std::vector<std::vector<int>> links_into_;          // by server
   std::vector<std::int64_t> free_;                    // by round, link: units
-  std::vector<std::int32_t> round_;  // by server, chunk: arrival; kMissing; -1 at the owner
+  std::vector<std::int32_t> round_;  // by server, chunk: round, kMissing; owner: -1
   std::vector<std::int32_t> hop_;    // by server, chunk
   std::vector<int> copies_;          // by chunk: servers that have it
 
-  // While filling only.
+  // These are for filling only.
   bool filling_ = false;
-  std::vector<std::int64_t> weight_;                    // by hop: units a round that it could carry
+  std::vector<std::int64_t> weight_;                    // by hop: units a round that it can carry
   std::vector<std::vector<std::int32_t>> hops_out_of_;  // by server
   std::vector<std::int64_t> near_;  // by server, chunk: weight of hops from servers that have it
   std::vector<std::int64_t> all_near_;  // by server: weight of all hops

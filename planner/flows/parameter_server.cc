@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_methods.h"
-#include "planner/list_schedule.h"
+#include "ir/base/rng.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/trees/forests.h"
 
 namespace agpcs {
 

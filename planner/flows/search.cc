@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search: a proven bound first, then schedules that are there at once, then packing towards the
+// The search: proves a bound first, then makes schedules that take no time, then packs towards the
 // bound.
-#include "planner/balanced_forest.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_greedy.h"
-#include "planner/flow_groups.h"
-#include "planner/flow_methods.h"
-#include "planner/flow_packing.h"
-#include "planner/flow_pendants.h"
-#include "planner/flow_rings.h"
-#include "planner/flow_spread.h"
-#include "planner/hops.h"
-#include "planner/list_schedule.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/greedy.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/packing.h"
+#include "planner/flows/rings/groups.h"
+#include "planner/flows/rings/pendants.h"
+#include "planner/flows/rings/rings.h"
+#include "planner/flows/spread.h"
+#include "planner/flows/trees/balanced_forest.h"
+#include "planner/flows/trees/forests.h"
 
 #include <fmt/format.h>
 
@@ -28,15 +28,15 @@ namespace agpcs {
 namespace {
 
 constexpr int kRingTries = 8, kQuickRingTries = 1;  // the latter without effort
-constexpr int kMostPacked = 128;                    // servers
-constexpr int kMostCut = 400;                       // servers for which greedy cuts chunks
-// Of one attempt (FlowPacking::work): a workload, and at most in all.
+constexpr int kMostPacked = 128;                    // most servers for which it packs
+constexpr int kMostCut = 400;                       // most servers for which greedy cuts chunks
+// The work of one attempt (FlowPacking::work): for each workload, and the most in all.
 constexpr std::int64_t kPackingWork = 200'000, kMostPackingWork = 400'000'000;
-constexpr int kPatience = 8;    // an attempt ends after that part of its work without progress
-constexpr int kQuickPart = 32;  // first attempts take that part of it
-constexpr double kNear = 1.01;  // times the bound: good enough where packing is out of reach
+constexpr int kPatience = 8;          // an attempt ends after 1 / this of its work without progress
+constexpr int kQuickPart = 32;        // first attempts take 1 / this of the work
+constexpr double kNear = 1.01;        // times the bound: good enough where packing is out of reach
 constexpr int kThoroughAttempts = 3;  // numbers of rounds, and times that each is tried
-constexpr int kNearHops = 16;         // of a server, that packing looks at
+constexpr int kNearHops = 16;         // hops of a server at which packing looks
 constexpr int kAlternatives = 2;
 constexpr int kSweeps = 24;  // of balancing trees
 
@@ -59,7 +59,7 @@ class GatherSearch {
   }
 
  private:
-  /// Rounds of whole chunks that no schedule of at most K sub-chunks undercuts.
+  /// Returns the rounds of whole chunks that no schedule of at most K sub-chunks beats.
   double goal() const {
     double least = rounds(1, bound_.sub_rounds(1));
     for (int k = 2; k <= options_.max_sub_chunks; ++k) {
@@ -97,7 +97,7 @@ class GatherSearch {
     if (forest) consider(spread(topology_, *forest));
   }
 
-  /// Trees that are scheduled downward only: upward ones go the same way back in time.
+  /// Tries trees that are scheduled downward only; upward ones go the same way back in time.
   void try_groups() {
     for (int k = options_.max_sub_chunks; k >= 1 && !done(); --k) {
       for (const FlowForest& forest : group_forests(topology_, k, rng_.fork("groups"))) {
@@ -106,7 +106,8 @@ class GatherSearch {
     }
   }
 
-  /// Where nothing better is there. Chunks of many servers whole: cutting them gains little.
+  /// Tries greedy if there is nothing better. Chunks of many servers stay whole: cutting them gains
+  /// little.
   Status try_greedy() {
     const int most = topology_.servers <= kMostCut ? options_.max_sub_chunks : 1;
     for (int k = 1; k <= most; ++k) {
@@ -121,8 +122,8 @@ class GatherSearch {
                         topology_.servers)};
   }
 
-  /// With little work each until one is packed, in steps that grow; then with more work, below
-  /// that.
+  /// Attempts with little work each until one is packed, in growing steps. Then attempts fewer
+  /// rounds with more work.
   void pack() {
     const std::vector<FlowRoute> hops = shortest_hops(topology_, kNearHops, kAlternatives);
     Rng rng = rng_.fork("packing");
@@ -139,9 +140,9 @@ class GatherSearch {
     }
   }
 
-  /// Rounds and K that would be better than the best, the fewest rounds first, then the fewest
-  /// sub-chunks. `growth`: of the distance to the bound, the part by which a step is longer than 1;
-  /// 0: all.
+  /// Returns the rounds and K that would be better than the best, the fewest rounds first, then the
+  /// fewest sub-chunks. A step is longer than 1 by the distance to the bound / `growth`; with 0 all
+  /// steps are 1.
   std::vector<std::pair<std::int64_t, int>> attempts(int growth) const {
     std::vector<std::pair<std::int64_t, int>> attempts;
     for (int k = 1; k <= options_.max_sub_chunks; ++k) {
@@ -157,7 +158,7 @@ class GatherSearch {
     return attempts;
   }
 
-  /// Whether it was packed.
+  /// Returns whether it was packed.
   bool attempt(const std::vector<FlowRoute>& hops, int sub_chunks, int sub_rounds, int part,
                Rng& rng) {
     FlowPacking packing(topology_, hops, sub_chunks, sub_rounds);
@@ -184,7 +185,7 @@ class GatherSearch {
   std::optional<FlowSchedule> best_;
 };
 
-/// Every sub-chunk in `parts`, each round in as many.
+/// Cuts every sub-chunk into `parts`, and each round into as many.
 FlowSchedule cut_finer(const FlowSchedule& all_gather, int parts) {
   FlowSchedule result = {
       all_gather.servers, all_gather.sub_chunks * parts, all_gather.routes, {}, {}};
@@ -197,7 +198,8 @@ FlowSchedule cut_finer(const FlowSchedule& all_gather, int parts) {
   return result;
 }
 
-/// The best without a barrier: `schedule` moved together, or trees that suit both phases at once.
+/// Returns the best schedule without a barrier: `schedule` moved together, or trees that suit both
+/// phases at once.
 FlowSchedule overlapped(const Topology& topology, FlowSchedule schedule,
                         const FlowOptions& options) {
   FlowSchedule best = without_barrier(topology, std::move(schedule));

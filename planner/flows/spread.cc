@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_spread.h"
+#include "planner/flows/spread.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -64,7 +64,7 @@ class Spreader {
     return forest_.trees[at(job.chunk)].down[at(job.server)];
   }
 
-  // Children of every server, and the longest chain from it on, leaves first.
+  // Finds the children of every server and the longest chain from it on, leaves first.
   void measure(const FlowTree& tree) {
     for (int s = 0; s < forest_.servers; ++s) {
       if (tree.down[at(s)] < 0) continue;
@@ -111,9 +111,9 @@ class Spreader {
   const Topology& topology_;
   const FlowForest& forest_;
   std::vector<std::int32_t> first_, next_;  // by sub-chunk and server: children
-  std::vector<std::int32_t> height_;        // by sub-chunk and server: of the workload to it
+  std::vector<std::int32_t> height_;        // by sub-chunk and server: height of the workload to it
   std::vector<Job> ready_, added_;
-  std::vector<std::int64_t> left_;  // by link: units in this round
+  std::vector<std::int64_t> left_;  // by link: units left in this round
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libagpcs_dqn.so exports (dqn_plugin.h).
-#include "planner/dqn_plugin.h"
+// The functions that libagpcs_dqn.so exports (dqn_plugin.h).
+#include "planner/learn/dqn_plugin.h"
 
 extern "C" __attribute__((visibility("default"))) agpcs::DqnTrainer* agpcs_dqn_trainer(
     const char* abi, const agpcs::DqnOptions* options, const agpcs::QNetwork* start,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn_plugin.h"
+#include "planner/learn/dqn_plugin.h"
 
 #include <agpcs/version.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn_replay.h"
+#include "planner/learn/dqn_replay.h"
 
 #include <utility>
 

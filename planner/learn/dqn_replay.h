@@ -2,8 +2,8 @@
 // Replay memory of the DQN (Lin 1992; Mnih et al., Nature 2015) with n-step returns (Sutton 1988).
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/search_point.h"
+#include "ir/base/rng.h"
+#include "planner/refine/search_point.h"
 
 #include <cstddef>
 #include <deque>
@@ -12,21 +12,21 @@
 
 namespace agpcs {
 
-/// A move, and what came of it.
+/// A move and its consequences.
 struct Transition {
-  Features chosen = {};        ///< of the move
-  double reward = 0;           ///< discounted sum over the n steps from there
-  double discount = 0;         ///< of the value n steps on: discount^n
-  std::vector<Features> next;  ///< of the moves to choose from n steps on; none: the end
+  Features chosen = {};        ///< features of the move
+  double reward = 0;           ///< discounted sum over n steps, from this one on
+  double discount = 0;         ///< factor of the value n steps on: discount^n
+  std::vector<Features> next;  ///< features of the moves n steps on; empty at the end
 };
 
-/// The last `capacity` transitions.
+/// The memory of the last `capacity` transitions.
 class Replay {
  public:
   explicit Replay(std::size_t capacity) : capacity_(capacity) {}
   std::size_t size() const { return ring_.size(); }
   void add(Transition transition);
-  /// `count` of them, with repetition. Needs: size() > 0.
+  /// Draws `count` transitions, with repetition. Needs: size() > 0.
   std::vector<const Transition*> sample(std::size_t count, Rng& rng) const;
 
  private:
@@ -38,10 +38,10 @@ class Replay {
 class NStep {
  public:
   NStep(int n, double discount, Replay& replay) : n_(n), discount_(discount), replay_(replay) {}
-  /// The moves to choose from at the next state. Completes the move n steps ago.
+  /// Gives the moves to choose from at the next state. Completes the move n steps ago.
   void arrive(std::span<const Features> moves);
   void step(const Features& chosen, double reward);
-  /// The episode is over where it arrived last; completes all moves.
+  /// Ends the episode at the state where it arrived last; completes all moves.
   void finish();
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn_trainer.h"
+#include "planner/learn/dqn_trainer.h"
 
-#include "ir/check.h"
-#include "planner/dqn_replay.h"
-#include "planner/torch_perceptron.h"
-#include "planner/untrained_network.h"
+#include "ir/base/check.h"
+#include "planner/learn/dqn_replay.h"
+#include "planner/learn/torch_perceptron.h"
+#include "planner/learn/untrained_network.h"
 
 #include <torch/torch.h>
 
@@ -20,13 +20,12 @@
 namespace agpcs {
 namespace {
 
-constexpr double kMostGradient = 1;  // norm; gradients are clipped to it
-// A feature counts as 1 where it is as large as 9 of 10 of its values that are not 0.
+// A feature counts as 1 if it is as large as this part of its values that are not 0.
 constexpr double kScaleQuantile = 0.9;
 constexpr float kLeastScale = 0.25F, kMostScale = 20;
 
-/// How large each feature is. A mean is not taken off: most features are 0 in most moves, and a
-/// network whose inputs are 0 is fast (QNetwork::value).
+/// Measures how large each feature is. The mean is not subtracted: most features are 0 in most
+/// moves, and a network whose inputs are 0 is fast (QNetwork::value).
 class FeatureScale {
  public:
   void see(std::span<const Features> moves) {
@@ -128,7 +127,7 @@ class TorchDqnTrainer final : public DqnTrainer {
   }
 
   std::size_t choose(std::span<const Features> features, double epsilon, Rng& rng) const {
-    // Both are drawn every time, so that what a network learns moves no later draw.
+    // Both are drawn every time, so that what a network learns does not change later draws.
     const bool explores = rng.uniform() < epsilon;
     const std::size_t any = rng.below(features.size());
     if (explores) return any;
@@ -138,7 +137,7 @@ class TorchDqnTrainer final : public DqnTrainer {
     return static_cast<std::size_t>(std::max_element(q, q + features.size()) - q);
   }
 
-  /// Makes the move; returns Formula 2 there.
+  /// Makes the move and returns Formula 2 at its end.
   double go(SearchPoint& point, const Move& move, SearchBudget& budget, double& best_cost) const {
     Outcome outcome;
     point.evaluate({&move, 1}, {&outcome, 1});
@@ -162,7 +161,7 @@ class TorchDqnTrainer final : public DqnTrainer {
     update_target();
   }
 
-  /// One gradient step; returns its loss.
+  /// Makes one gradient step and returns its loss.
   double train(Rng& rng) {
     const auto batch = replay_.sample(static_cast<std::size_t>(options_.batch), rng);
     std::vector<Features> chosen(batch.size());
@@ -177,8 +176,8 @@ class TorchDqnTrainer final : public DqnTrainer {
     return loss.item<double>();
   }
 
-  /// Reward and discounted value n steps on: of the move that is best by the online network, by
-  /// the target network (double Q).
+  /// Returns the targets: the reward plus the discounted value n steps on. The online network
+  /// chooses the best move there, and the target network values it (double Q).
   std::vector<float> targets(std::span<const Transition* const> batch) const {
     const torch::NoGradGuard guard;
     std::vector<Features> all;
@@ -212,7 +211,7 @@ class TorchDqnTrainer final : public DqnTrainer {
   }
 
   DqnOptions options_;
-  int scale_steps_;  // how many more steps say how large features are
+  int scale_steps_;  // further steps that measure how large features are
   FeatureScale measured_;
   Replay replay_;
   torch::Tensor mean_, scale_;

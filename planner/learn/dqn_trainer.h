@@ -4,10 +4,10 @@
 // episodes of all problems train one network.
 #pragma once
 
-#include "planner/dqn.h"
-#include "planner/q_network.h"
-#include "planner/refiner.h"
-#include "planner/search_point.h"
+#include "planner/refine/dqn.h"
+#include "planner/refine/q_network.h"
+#include "planner/refine/refiner.h"
+#include "planner/refine/search_point.h"
 
 #include <cstdint>
 #include <memory>
@@ -17,16 +17,17 @@ namespace agpcs {
 class DqnTrainer {
  public:
   virtual ~DqnTrainer() = default;
-  /// One episode from where `point` stands: epsilon-greedy moves, a gradient step after each once
-  /// the replay memory holds a batch. Keeps (`SearchPoint::keep`) what is better than `best_cost`,
-  /// and lowers it. Spends one evaluation a step; ends early with the budget.
+  /// Runs one episode from where `point` stands: epsilon-greedy moves, with a gradient step after
+  /// each once the replay memory holds a batch. Keeps (`SearchPoint::keep`) what is better than
+  /// `best_cost`, and lowers `best_cost`. Spends one evaluation a step; ends early when the budget
+  /// is used up.
   virtual EpisodeLog run_episode(SearchPoint& point, SearchBudget& budget, double& best_cost,
                                  Rng rng) = 0;
   virtual QNetwork network() const = 0;
 };
 
-/// `start`: weights to go on from; null: random ones from `seed`. One thread, so that the same
-/// episodes give the same network.
+/// Makes a trainer. `start`: the weights to go on from; null: random ones from `seed`. It uses one
+/// thread, so that the same episodes give the same network.
 std::unique_ptr<DqnTrainer> make_dqn_trainer(const DqnOptions& options, const QNetwork* start,
                                              std::uint64_t seed);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_episode.h"
+#include "planner/learn/flow_episode.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,15 +12,15 @@
 namespace agpcs {
 namespace {
 
-constexpr double kDoneReward = 10;       // (4)
-constexpr double kSelectedWeight = 0.1;  // (3)
+constexpr double kDoneReward = 10;       // in (4)
+constexpr double kSelectedWeight = 0.1;  // in (3)
 
-/// Log of 1 / (1 + exp(-value)).
+/// Returns the log of 1 / (1 + exp(-value)).
 double log_sigmoid(double value) {
   return value >= 0 ? -std::log1p(std::exp(-value)) : value - std::log1p(std::exp(value));
 }
 
-/// Log of the sum of exp(value) over the choices of a step.
+/// Returns the log of the sum of exp(value) over the choices of a step.
 template <typename Value>
 double log_sum(std::span<const int> choices, const Value& value) {
   double most = value(choices.front());
@@ -30,7 +30,7 @@ double log_sum(std::span<const int> choices, const Value& value) {
   return most + std::log(sum);
 }
 
-/// One episode as it is drawn.
+/// Draws one episode.
 class Drawing {
  public:
   Drawing(const Topology& topology, const FlowForest& forest, FlowPhases phases,
@@ -57,7 +57,7 @@ class Drawing {
       if (!by_trees) draw_workloads();
       environment_.fill_idle();
       const int sent = environment_.end_round();
-      double reward = sent / workloads;  // (5) of every step, and the first part of (3)
+      double reward = sent / workloads;  // (5) over all steps, and the first part of (3)
       if (by_trees) {
         reward += kSelectedWeight * selected / trees;
         reward += environment_.done() ? kDoneReward : -trees / workloads;  // (4)
@@ -76,7 +76,7 @@ class Drawing {
     return static_cast<int>(values_.size()) - 1;
   }
 
-  /// Returns how many it selected.
+  /// Draws trees and returns how many it selected.
   int draw_trees() {
     std::vector<float> rows;
     environment_.describe_trees(rows);
@@ -118,7 +118,7 @@ class Drawing {
     }
   }
 
-  /// Which of `open` is drawn; books the step.
+  /// Draws one of `open`, books the step, and returns which it is.
   std::size_t draw(const std::vector<std::size_t>& open) {
     FlowEpisode::Step step = {environment_.round(), static_cast<int>(episode_.choices.size()),
                               static_cast<int>(open.size()), 0, 0};
@@ -147,7 +147,7 @@ class Drawing {
   std::vector<std::uint8_t> selected_;
 };
 
-/// The loss of a step and how it changes with the log of the step's probability.
+/// Returns the loss of a step, and its derivative by the log of the step's probability.
 std::pair<double, double> clipped(double chance, double before, double advantage, double clip) {
   const double ratio = std::exp(std::clamp(chance - before, -20.0, 20.0));
   const bool flat = (advantage > 0 && ratio > 1 + clip) || (advantage < 0 && ratio < 1 - clip);

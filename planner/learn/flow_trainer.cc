@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_trainer.h"
+#include "planner/learn/flow_trainer.h"
 
-#include "ir/check.h"
-#include "planner/torch_perceptron.h"
+#include "ir/base/check.h"
+#include "planner/learn/torch_perceptron.h"
 
 #include <torch/torch.h>
 
@@ -15,9 +15,7 @@
 namespace agpcs {
 namespace {
 
-constexpr double kMostGradient = 1;  // norm; gradients are clipped to it
-
-/// A network of the policy, its parameters as tensors, and their optimizer.
+/// A network of the policy, with its parameters as tensors and their optimizer.
 class Learner {
  public:
   Learner(Perceptron& network, double learning_rate)
@@ -49,7 +47,7 @@ class Learner {
   torch::optim::Adam adam_;
 };
 
-/// mean <- keep x mean + (1 - keep) x now, of every weight.
+/// Sets mean <- keep x mean + (1 - keep) x now, for every weight.
 void average(Perceptron& mean, const Perceptron& now, double keep) {
   const auto mix = [&](float& of, float with) {
     of = static_cast<float>(keep * double{of} + (1 - keep) * double{with});
@@ -116,7 +114,7 @@ class TorchFlowTrainer final : public FlowTrainer {
     return log;
   }
 
-  /// One gradient step on all episodes.
+  /// Makes one gradient step on all episodes.
   FlowLoss learn(Learner& learner, std::vector<FlowEpisode>& episodes,
                  const std::vector<std::vector<double>>& advantages) const {
     std::size_t steps = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Perceptron as LibTorch trains it. Included by trainers only.
+// A Perceptron as LibTorch trains it. Only trainers include this file.
 #pragma once
 
-#include "planner/perceptron.h"
-#include "planner/torch_products.h"
+#include "planner/learn/torch_products.h"
+#include "planner/policy/perceptron.h"
 
 #include <torch/torch.h>
 
@@ -11,6 +11,9 @@
 #include <vector>
 
 namespace agpcs {
+
+/// Trainers clip gradients to this norm.
+inline constexpr double kMostGradient = 1;
 
 inline torch::Tensor tensor_of(std::span<const float> numbers) {
   return torch::tensor(at::ArrayRef<float>(numbers.data(), numbers.size()));
@@ -25,7 +28,7 @@ inline std::vector<float> numbers_of(const torch::Tensor& tensor) {
 struct Layers {
   torch::Tensor hidden, bias, output, output_bias;
 
-  /// Of `network`, as leaves that gradients are taken of.
+  /// Returns the parameters of `network`, as leaves for which gradients are computed.
   static Layers of(const Perceptron& network) {
     Layers layers = {tensor_of(network.hidden).view({network.units(), network.features()}),
                      tensor_of(network.bias), tensor_of(network.output),
@@ -33,7 +36,7 @@ struct Layers {
     for (torch::Tensor& parameter : layers.all()) parameter.requires_grad_();
     return layers;
   }
-  /// [rows x features] -> [rows]
+  /// Computes [rows x features] -> [rows].
   torch::Tensor forward(const torch::Tensor& x) const {
     return weighted_rows(linear_rows(x, hidden, bias).relu(), output) + output_bias;
   }

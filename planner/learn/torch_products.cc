@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/torch_products.h"
+#include "planner/learn/torch_products.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,12 +29,12 @@ class Rows {
 using InRows = Rows<const float>;
 using OutRows = Rows<float>;
 
-/// sums += factor x row. The sums do not wait for each other.
+/// Adds sums += factor x row. The sums do not wait for each other.
 void add_scaled(float factor, std::span<const float> row, std::span<float> sums) {
   for (std::size_t i = 0; i < row.size(); ++i) sums[i] += factor * row[i];
 }
 
-/// [rows x n], [rows x m] -> [n x m]: a' b.
+/// Computes [rows x n], [rows x m] -> [n x m]: a' b.
 Tensor transposed_product(const Tensor& a, const Tensor& b) {
   const std::int64_t rows = a.size(0), n = a.size(1), m = b.size(1);
   const Tensor result = torch::zeros({n, m});

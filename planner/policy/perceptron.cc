@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/perceptron.h"
+#include "planner/policy/perceptron.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ double Perceptron::value(std::span<const float> features) const {
     std::array<double, kTogether> sums{};
     for (std::size_t u = 0; u < count; ++u) sums[u] = bias[first + u];
     for (std::size_t f = 0; f < inputs; ++f) {
-      if (x[f] == 0) continue;  // most features are, in most moves of the planner's search
+      if (x[f] == 0) continue;  // most features are 0 in most moves of the planner's search
       for (std::size_t u = 0; u < count; ++u) sums[u] += x[f] * double{rows[u * inputs + f]};
     }
     for (std::size_t u = 0; u < count; ++u) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perceptron: one hidden layer, in plain double arithmetic, so that a policy decides the same on
-// every machine; LibTorch trains it (dqn_trainer.h, flow_trainer.h).
+// Perceptron: a network with one hidden layer, in plain double arithmetic, so that a policy decides
+// the same on every machine. LibTorch trains it (planner/learn).
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@ namespace agpcs {
 /// The most features that a network may have.
 inline constexpr std::size_t kMostFeatures = 64;
 
-/// value = output . max(0, hidden x (features - mean) x scale + bias) + output_bias.
+/// A network: value = output . max(0, hidden x (features - mean) x scale + bias) + output_bias.
 struct Perceptron {
-  std::vector<float> mean, scale;  ///< [features], of the features it was trained on
+  std::vector<float> mean, scale;  ///< [features], from the features that it was trained on
   std::vector<float> hidden;       ///< [units x features], row-major
   std::vector<float> bias;         ///< [units]
   std::vector<float> output;       ///< [units]
@@ -23,18 +23,19 @@ struct Perceptron {
 
   int features() const { return static_cast<int>(mean.size()); }
   int units() const { return static_cast<int>(bias.size()); }
-  /// Needs: as many features as the network has.
+  /// Returns the value. Needs: as many features as the network has.
   double value(std::span<const float> features) const;
 };
 
-/// The same value, bit by bit, for networks that are asked often: weights lie as they are used.
+/// Computes the same value, bit by bit, for networks that are asked often: weights lie in the order
+/// in which they are used.
 class FastPerceptron {
  public:
   explicit FastPerceptron(const Perceptron& network);
   double value(std::span<const float> features) const;
 
  private:
-  static constexpr std::size_t kTogether = 8;  // units
+  static constexpr std::size_t kTogether = 8;  // units computed together
   struct Block {
     std::array<double, kTogether> bias{}, output{};
     std::vector<std::array<double, kTogether>> hidden;  // by feature

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/policy_text.h"
+#include "planner/policy/policy_text.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ bool PolicyReader::fail(std::string message, std::string hint) {
   return false;
 }
 
-/// Goes to the next line, which begins with `key` and a space; what follows is in `rest_`.
+/// Goes to the next line, which begins with `key` and a space; the rest goes to `rest_`.
 bool PolicyReader::next(std::string_view key) {
   if (failed_) return false;
   ++number_;
@@ -57,7 +57,7 @@ bool PolicyReader::next(std::string_view key) {
   rest_ = line_.substr(std::min(line_.size(), word.size() + 1));
   if (word == key) return true;
   return fail(fmt::format("'{}' where '{}' is expected", word.substr(0, 40), key),
-              number_ == 1 ? "no policy of AGPCS, see docs/policy.md" : "");
+              number_ == 1 ? "no policy of AGPCS, see docs/design/policy.md" : "");
 }
 
 bool PolicyReader::read_integer(std::string_view key, int least, int most, int& value) {

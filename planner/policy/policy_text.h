@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of policy files (docs/policy.md): what both formats share.
+// The text of policy files (docs/design/policy.md), as far as both formats share it.
 #pragma once
 
-#include "ir/diagnostics.h"
-#include "planner/perceptron.h"
+#include "ir/base/diagnostics.h"
+#include "planner/policy/perceptron.h"
 
 #include <agpcs/status.h>
 
@@ -14,22 +14,22 @@
 
 namespace agpcs {
 
-/// `features`, `units`, then one line a row, each number the shortest that reads back as the same
-/// float.
+/// Prints `features`, `units`, then one line a row. Each number is the shortest that reads back as
+/// the same float.
 std::string print_perceptron(const Perceptron& network);
 
-/// Reads a policy line by line. The first error ends it: then every call returns false.
+/// Reads a policy line by line. After the first error every call returns false.
 class PolicyReader {
  public:
   PolicyReader(std::string_view text, std::string_view file);
 
-  /// The first two lines: `magic` and its version, `made-by`.
+  /// Reads the first two lines: `magic` with its version, then `made-by`.
   bool read_head(std::string_view magic, int version, std::string& made_by);
-  /// A line that says `key word`.
+  /// Reads a line that says `key word`.
   bool read_word(std::string_view key, std::string_view word);
-  /// `judged`: what the network judges, in the plural: "moves".
+  /// Reads a network. `judged`: what the network judges, in the plural, such as "moves".
   bool read_perceptron(int features, std::string_view judged, Perceptron& network);
-  /// Nothing may follow `last`.
+  /// Reads the last line, `last`. Nothing may follow it.
   bool read_end(std::string_view last);
 
   Status status() { return diagnostics_.ok() ? Status() : diagnostics_.status(); }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/blocks.h"
+#include "planner/problem/blocks.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
-#include "ir/disjoint_sets.h"
-#include "ir/op_table.h"
-#include "ir/strategy.h"
-#include "planner/join_neighbours.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "ir/base/disjoint_sets.h"
+#include "ir/graph/op_table.h"
+#include "ir/strategy/strategy.h"
+#include "planner/problem/join_neighbours.h"
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ void make_unique(Neighbours& lists) {
   }
 }
 
-/// Edges between sets, by the sets' names.
+/// Returns the edges between sets, by the sets' names.
 Neighbours successors_of_sets(const Graph& graph, OpSets& sets) {
   Neighbours next(graph.ops.size());
   for (const Tensor& tensor : graph.tensors) {
@@ -46,7 +46,8 @@ Neighbours successors_of_sets(const Graph& graph, OpSets& sets) {
   return next;
 }
 
-/// Tarjan's strongly connected components with an own stack (graphs may be deep); joins each.
+/// Finds strongly connected components with Tarjan's algorithm and joins each. It keeps its own
+/// stack, because graphs may be deep.
 class CycleJoiner {
  public:
   CycleJoiner(const Neighbours& next, OpSets& sets)
@@ -132,10 +133,10 @@ void join_views(const Graph& graph, OpSets& sets) {
   }
 }
 
-/// Blocks from sets: numbered in topological order, with weights and edges.
+/// Makes blocks from sets: numbers them in topological order, and adds weights and edges.
 class BlockMaker {
  public:
-  BlockMaker(const Graph& graph, std::int64_t samples, std::string_view precision)
+  BlockMaker(const Graph& graph, std::int64_t samples, Precision precision)
       : graph_(graph), samples_(samples), precision_(precision) {
     flops_.reserve(graph.ops.size());
     for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
@@ -220,7 +221,7 @@ class BlockMaker {
 
   const Graph& graph_;
   std::int64_t samples_;
-  std::string_view precision_;
+  Precision precision_;
   std::vector<double> flops_;
 };
 
@@ -237,7 +238,7 @@ bool join_chains(const BlockGraph& graph, double most_flops, OpSets& sets) {
     in_bytes[at(edge.to)] += edge.bytes;
   }
   bool any = false;
-  std::vector<double> flops(count), before(count);  // of the joined block that ends here
+  std::vector<double> flops(count), before(count);  // of the joined block that ends at this block
   for (std::size_t i = 0; i < count; ++i) {
     flops[i] = graph.blocks[i].flops;
     before[i] = in[i] > 0 ? in_bytes[i] : std::numeric_limits<double>::infinity();
@@ -267,13 +268,13 @@ std::vector<double> parameter_bytes(const Graph& graph, const BlockGraph& blocks
   return bytes;
 }
 
-/// Joins neighbours, the lightest first, until there are `options.most_blocks`.
+/// Joins neighbours, the lightest first, until at most `options.most_blocks` are left.
 BlockGraph coarsen(const Graph& graph, const BlockMaker& maker, BlockGraph blocks, double flops,
                    const BlockOptions& options, OpSets& sets) {
   const std::vector<int> first_window = windows_of(blocks, options.least_blocks_per_chain);
   std::vector<int> window_of_op;
   for (const int block : blocks.block_of) window_of_op.push_back(first_window[at(block)]);
-  int part = 8;  // of what a block may weigh at most
+  int part = 8;  // blocks may weigh 1 / part of the most that they may weigh in the end
   while (blocks.size() > options.most_blocks) {
     JoinLimits limits;
     limits.parameter_bytes = parameter_bytes(graph, blocks);
@@ -302,7 +303,7 @@ BlockGraph coarsen(const Graph& graph, const BlockMaker& maker, BlockGraph block
 
 }  // namespace
 
-BlockGraph make_blocks(const Graph& graph, std::int64_t samples, std::string_view precision,
+BlockGraph make_blocks(const Graph& graph, std::int64_t samples, Precision precision,
                        const BlockOptions& options) {
   OpSets sets(graph.ops.size());
   join_what_must_stay_together(graph, sets);

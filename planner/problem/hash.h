@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hashes of the evaluator's tables, which compare keys as a whole where hashes meet.
+// Hashes for the evaluator's tables. The tables compare whole keys when hashes are equal.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
 }
 
 inline std::uint64_t hash_of(const std::vector<int>& numbers) {
-  std::uint64_t hash = mix(0x243f6a8885a308d3ULL, numbers.size());  // no number cancels a size
+  std::uint64_t hash = mix(0x243f6a8885a308d3ULL, numbers.size());  // the size counts, too
   for (const int number : numbers) hash = mix(hash, static_cast<std::uint64_t>(number));
   return hash;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/join_neighbours.h"
+#include "planner/problem/join_neighbours.h"
 
-#include "ir/at.h"
-#include "planner/blocks.h"
+#include "ir/base/at.h"
+#include "planner/problem/blocks.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,7 +20,7 @@ class PairChooser {
         partner_(at(graph.size()), -1),
         out_(at(graph.size())),
         in_(at(graph.size())) {
-    for (const BlockEdge& edge : graph.edges) {  // by from, and from < to
+    for (const BlockEdge& edge : graph.edges) {  // edges ascend by `from`, and from < to
       level_[at(edge.to)] = std::max(level_[at(edge.to)], level_[at(edge.from)] + 1);
       out_[at(edge.from)].push_back(edge.to);
       in_[at(edge.to)].push_back(edge.from);
@@ -90,7 +90,7 @@ std::vector<int> windows_of(const BlockGraph& graph, int windows) {
   double total = 0, before = 0;
   for (const Block& block : graph.blocks) total += block.flops;
   std::vector<bool> begins(at(graph.size()));
-  int part = 0, best = -1;  // the cheapest cut of the part
+  int part = 0, best = -1;  // `best`: the cheapest cut of this part
   for (int i = 1; i < graph.size() && total > 0; ++i) {
     before += graph.blocks[at(i - 1)].flops;
     const int here = static_cast<int>(before / total * windows + 0.5);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/problem.h"
+#include "planner/problem/problem.h"
 
-#include "ir/plan_graph.h"
+#include "ir/strategy/plan_graph.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace agpcs {
 
 namespace {
 
-/// A wire type is for fp32 gradients: there have to be some.
+/// Refuses a wire type without an fp32 gradient, since only those are rounded for the wire.
 Status check_wire_type(const Problem& problem) {
   const Training& training = problem.training;
   if (!training.wire_type) return {};
@@ -24,7 +24,7 @@ Status check_wire_type(const Problem& problem) {
   return {StatusCode::kUsage,
           fmt::format("wire type {}, but no gradients are fp32, in precision {}\n  hint: without "
                       "--wire-type gradients travel as they are",
-                      name_of(*training.wire_type), training.precision)};
+                      name_of(*training.wire_type), name_of(training.precision))};
 }
 
 }  // namespace

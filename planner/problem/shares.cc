@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/shares.h"
+#include "planner/problem/shares.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ int kind_of(const Problem& problem, DeviceId device) {
   return problem.cluster.devices[at(device)].kind;
 }
 
-/// Samples per second at `shares`; a device without samples is judged by one.
+/// Returns samples per second at `shares`. A device without samples is judged by one sample.
 std::vector<double> speeds(const Problem& problem, StageTimer& timer,
                            const std::vector<DeviceId>& devices,
                            const std::vector<std::int64_t>& shares) {
@@ -29,7 +29,7 @@ std::vector<double> speeds(const Problem& problem, StageTimer& timer,
   return result;
 }
 
-/// Moves single samples from the slowest device as long as that makes the slowest one faster.
+/// Moves single samples away from the slowest device as long as that makes the slowest one faster.
 class Leveller {
  public:
   Leveller(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
@@ -98,37 +98,6 @@ std::vector<std::int64_t> largest_remainder(std::int64_t total,
   return shares;
 }
 
-std::vector<std::int64_t> divisors(std::int64_t n) {
-  std::vector<std::int64_t> low, high;
-  for (std::int64_t d = 1; d * d <= n; ++d) {
-    if (n % d != 0) continue;
-    low.push_back(d);
-    if (d != n / d) high.push_back(n / d);
-  }
-  low.insert(low.end(), high.rbegin(), high.rend());
-  return low;
-}
-
-std::vector<std::int64_t> micro_batch_numbers(std::int64_t batch) {
-  std::vector<std::int64_t> numbers = divisors(batch);
-  std::erase_if(numbers, [](std::int64_t number) { return number > kMostMicroBatches; });
-  return numbers;
-}
-
-StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops)
-    : problem_(&problem), ops_(std::move(ops)) {}
-
-const StageTimer::Seconds& StageTimer::both(int kind, std::int64_t samples) {
-  const auto [entry, added] = known_.emplace(std::pair(kind, samples), Seconds());
-  if (!added) return entry->second;
-  for (const OpId op : ops_) {
-    const OpSeconds s = problem_->costs.seconds(kind, op, samples);
-    entry->second.sum += s.forward + s.backward;
-    entry->second.forward += s.forward;
-  }
-  return entry->second;
-}
-
 StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
                          const std::vector<DeviceId>& devices, std::int64_t samples) {
   const std::int64_t even =
@@ -152,7 +121,7 @@ std::optional<StageSpec> balanced_stage_within(const Problem& problem, StageTime
                                                std::int64_t samples,
                                                const std::vector<std::int64_t>& most) {
   std::map<DeviceId, std::int64_t> most_of, share_of;
-  std::vector<DeviceId> open;  // devices that are not known to take their most
+  std::vector<DeviceId> open;  // devices that are not known to take the most that they may
   for (std::size_t i = 0; i < devices.size(); ++i) {
     most_of[devices[i]] = most[i];
     if (most[i] > 0) open.push_back(devices[i]);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/stage_timers.h"
+#include "planner/problem/stage_timers.h"
 
-#include "planner/hash.h"
+#include "planner/problem/hash.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StageTimers: seconds of stages, remembered over many strategies.
+// StageTimers: the timers of stages, remembered over many strategies.
 #pragma once
 
-#include "planner/problem.h"
-#include "planner/shares.h"
+#include "planner/problem/problem.h"
+#include "planner/problem/stage_timer.h"
 
 #include <cstdint>
 #include <memory>
@@ -12,14 +12,15 @@
 
 namespace agpcs {
 
-/// Not for concurrent use. Refers to `problem`.
+/// One timer for each set of operators. Not for concurrent use. Refers to `problem`.
 class StageTimers {
  public:
   explicit StageTimers(const Problem& problem) : problem_(problem) {}
-  /// One for each stage; they live until `forget_if_many`.
+  /// Returns one timer for each stage. They live until `forget_if_many`.
   std::vector<StageTimer*> of(const Strategy& strategy);
   StageTimer& of(std::vector<OpId> ops);
-  /// Keeps memory bounded: call it when no timer is in use.
+  /// Forgets all timers if they hold many operators, so that memory stays bounded. Needs: no timer
+  /// is in use.
   void forget_if_many();
 
  private:
@@ -29,7 +30,7 @@ class StageTimers {
   };
   const Problem& problem_;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<Known>> known_;
-  std::size_t remembered_ = 0;  // operators
+  std::size_t remembered_ = 0;  // number of operators in `known_`
 };
 
 }  // namespace agpcs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/strategy_of_plan.h"
+#include "planner/problem/strategy_of_plan.h"
 
-#include "ir/memory.h"
+#include "ir/strategy/memory.h"
 
 #include <fmt/format.h>
 

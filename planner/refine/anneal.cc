@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated annealing (Kirkpatrick, Gelatt and Vecchi, 1983) with reheats, after a cold search from
-// every start. Chosen on training problems (refiner_bench --training 77 --problems 28): kHot of
-// 0.001, 0.005, 0.02 and 0.03; 0, 0.3, 0.5 and 0.8 of the budget for the starts. With walks, each
-// round begins with climbs, which are cold, from where walks in imagination end.
-#include "planner/imagined_walk.h"
-#include "planner/refine_walk.h"
-#include "planner/refiner.h"
+// every start. The parameters were chosen on training problems (refiner_bench --training 77
+// --problems 28): kHot among 0.001, 0.005, 0.02 and 0.03; the part of the budget for the starts
+// among 0, 0.3, 0.5 and 0.8. With walks, each round begins with climbs, which are cold, from where
+// imagined walks end.
+#include "planner/refine/imagined_walk.h"
+#include "planner/refine/refiner.h"
+#include "planner/refine/walk.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -16,24 +17,23 @@ namespace agpcs {
 namespace {
 
 constexpr double kHot =
-    0.005;                   // temperatures: worsening, relative to the cost, taken with odds 1/e
+    0.005;  // first temperature: the worsening, relative to the cost, with odds 1/e
 constexpr int kLevels = 64;  // from kHot, each kCooling of the one before: the last is kHot / 500
 constexpr double kCooling = 0.907467;  // 500^(-1 / 64)
 
-// Of the budget, one in so many evaluations is for the starts; with walks, chosen on the same
-// problems (and 2, and 0.7 of each round for walks).
+// One in so many evaluations of the budget is for the starts. The value with walks was chosen on
+// the same problems (2 was tried too, and 0.7 of each round for walks).
 constexpr int kStartsPart = 2, kStartsPartWithWalks = 4;
-constexpr int kWalksPart = 2;  // of a round, one in so many is for walks then
+constexpr int kWalksPart = 2;  // with walks, one in so many evaluations of a round is for them
 
-/// A round cools from `level` to the last one while the budget falls to what is left after `until`
-/// of it.
+/// A round, which ends after part `until` of the budget. It cools from `level` to the last level.
 struct Round {
   double until;
   int level;
 };
 constexpr Round kRounds[] = {{0.5, 0}, {0.75, 16}, {1, 24}};
 
-/// A draw from the exponential distribution with mean 1, by comparisons alone (von Neumann, 1951),
+/// Draws from the exponential distribution with mean 1, by comparisons alone (von Neumann, 1951),
 /// so that no library's logarithm decides.
 double exponential(Rng& rng) {
   for (int whole = 0;; ++whole) {
@@ -48,7 +48,8 @@ double exponential(Rng& rng) {
   }
 }
 
-/// How much worse `to` is than `from`, relative to `from`; of broken solutions what they break.
+/// Returns how much worse `to` is than `from`, relative to `from`. For broken solutions it compares
+/// how much they break.
 double worsening(double from, double to) {
   if (to <= from) return 0;
   const bool broken = from >= kBroken;
@@ -117,7 +118,7 @@ class AnnealRefiner final : public Refiner {
     return result;
   }
 
-  /// False where there is no move.
+  /// Tries a move. Returns false if there is none.
   static bool step(RefineWalk& walk, double temperature, Rng& rng) {
     const std::vector<Move> move = walk.move_of_any_kind(rng);
     if (move.empty()) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of planner/default.policy. CMake writes the source that holds it
-// (planner/default_policy.cmake).
+// The text of planner/refine/default.policy. CMake writes the source that holds it
+// (planner/policy/embed.cmake).
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn.h"
+#include "planner/refine/dqn.h"
 
 #include <fmt/format.h>
 

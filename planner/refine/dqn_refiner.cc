@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// DQN: the policy proposes, a local search finishes. From each start the search climbs: it lists
-// moves, asks the network for their values, and evaluates them from the most promising on, a few at
-// a time, until one of those improves; where the best of the list do not, it is at the top. The
-// rest of the budget goes to rounds, each from the best place, of three sorts in turns:
-// * Climbs from where a walk in imagination ends (imagined_walk.h). Where that end is not worth a
-//   climb, the next walk. Where a space has no formula, the next sort.
-// * Iterated local search (Lourenco, Martin and Stuetzle, 2003): a few moves away, drawn whatever
-//   they are worth, and a climb from there, again and again; back where the new top is no better.
+// DQN: the policy proposes, a local search finishes. The search climbs from each start. A climb
+// lists moves, asks the network for their values, and evaluates them from the most promising on, a
+// few at a time, until one of these improves. If the best of the list do not improve, the climb
+// ends. The rest of the budget goes to rounds of three sorts in turns. Each round begins at the
+// best place:
+// * Imagined walks: climbs from where an imagined walk ends (imagined_walk.h). If that end is not
+//   worth a climb, the next walk follows. If the space has no formula, the round is one of the next
+//   sort.
+// * Iterated local search (Lourenco, Martin and Stuetzle, 2003): takes a few random moves, climbs
+//   from there, and repeats. If the end of the climb is no better, it goes back.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
-//   logarithms, the same on every machine: of a few moves listed, one is drawn that the network
-//   ranks high, and a place worse by less than a random part of the threshold is taken, too. The
-//   threshold falls; a climb ends the round.
-// Nothing but the end depends on the budget: a larger one begins like a smaller, and ends no worse.
-#include "planner/dqn.h"
-#include "planner/dqn_trainer.h"
-#include "planner/imagined_walk.h"
-#include "planner/refiner.h"
+//   logarithms, so it is the same on every machine: draws one of a few listed moves, with
+//   preference for those that the network ranks high, and takes it even if the place is worse by
+//   less than a random part of the threshold. The threshold falls, and a climb ends the round.
+// Only the end depends on the budget: a search with a larger budget begins like one with a smaller,
+// and ends no worse.
+#include "planner/refine/dqn.h"
+#include "planner/refine/imagined_walk.h"
+#include "planner/refine/refiner.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -30,18 +32,18 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kChoices = 64;  // moves that a climb lists and values at a time
-constexpr std::size_t kAtATime = 4;   // of them, evaluated at a time
+constexpr std::size_t kAtATime = 4;   // of these, moves evaluated at a time
 constexpr double kLeast = 1e-9;       // a relative gain that counts
 
-constexpr std::size_t kDraw = 12;    // moves from which a step of annealing draws one
-constexpr double kThreshold = 0.06;  // the first of a round, relative to the cost
-constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations, from the starts
+constexpr std::size_t kDraw = 12;    // moves from which a step of threshold accepting draws one
+constexpr double kThreshold = 0.06;  // first threshold of a round, relative to the cost
+constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations of the climbs from starts
 
 class DqnSearch {
  public:
-  /// `lambda`: of the rewards in the log. `episode`: number of the first one there.
+  /// `lambda`: for the rewards in the log. `episode`: the number of the first episode there.
   DqnSearch(QNetwork policy, SearchPoint& point, SearchBudget& budget, Rng rng, double lambda,
-            std::int64_t episode = 0)
+            std::int64_t episode)
       : policy_(std::move(policy)),
         point_(point),
         budget_(budget),
@@ -59,12 +61,12 @@ class DqnSearch {
       climb(start == 0 ? kFirstClimb : kOtherClimb);
       log();
     }
-    for (std::int64_t length = kFirstRound; turn(length);) length *= 2;  // a round of the turn
+    for (std::int64_t length = kFirstRound; turn(length);) length *= 2;  // of each round
     point_.go_back();
   }
 
  private:
-  /// Keeps the place where it stands if it is the best.
+  /// Keeps the current place if it is the best.
   void note() {
     const double cost = point_.outcome().cost;
     if (cost >= best_) return;
@@ -72,10 +74,10 @@ class DqnSearch {
     point_.keep();
   }
 
-  /// A round of each sort. False where the budget, or all moves, are used up.
+  /// Runs a round of each sort. Returns false when the budget, or all moves, are used up.
   bool turn(std::int64_t length) {
     for (void (DqnSearch::*const round)(std::int64_t) :
-         {&DqnSearch::dream, &DqnSearch::hop, &DqnSearch::wander}) {
+         {&DqnSearch::imagined_walks, &DqnSearch::local_search, &DqnSearch::threshold_accepting}) {
       const std::int64_t before = budget_.made();
       point_.go_back();
       (this->*round)(length);
@@ -85,10 +87,10 @@ class DqnSearch {
     return true;
   }
 
-  /// A climb from a start, or a round, is an episode.
+  /// Logs an episode: a climb from a start, or a round.
   void log() { budget_.log({episode_++, 0, 0, reward_of(point_.outcome(), lambda_), best_}); }
 
-  /// Moves from here, the most valuable first.
+  /// Returns moves from here, the most valuable first.
   std::vector<Move> proposals(std::size_t most) {
     std::vector<Move> moves = point_.moves(most, rng_);
     features_.resize(moves.size());
@@ -115,9 +117,9 @@ class DqnSearch {
     climb(std::min(climb_of_round(length), end - budget_.made()));
   }
 
-  /// Takes the best of the first few moves among which one improves.
+  /// Takes the best of the first few moves among which one improves. Returns false if none does.
   bool step(const std::vector<Move>& moves) {
-    const bool broken = point_.outcome().cost >= kBroken;  // then nothing else counts
+    const bool broken = point_.outcome().cost >= kBroken;  // if it is, nothing else counts
     const std::size_t last = broken ? moves.size() : std::min(moves.size(), kClimbPatience);
     for (std::size_t first = 0; first < last; first += kAtATime) {
       const std::size_t count =
@@ -138,34 +140,34 @@ class DqnSearch {
     return false;
   }
 
-  /// A round of iterated local search.
-  void hop(std::int64_t length) {
+  /// Runs a round of iterated local search.
+  void local_search(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
     while (budget_.left() > 0 && budget_.made() < end) {
       const std::int64_t before = budget_.made();
-      for (std::uint64_t i = 1 + rng_.below(3); i > 0 && budget_.left() > 0; --i) leap();
+      for (std::uint64_t i = 1 + rng_.below(3); i > 0 && budget_.left() > 0; --i) random_move();
       climb_in_round(length, end);
       if (point_.outcome().cost > best_) point_.go_back();
       if (budget_.made() == before) return;
     }
   }
 
-  /// A round of climbs that begin where a walk in imagination ends.
-  void dream(std::int64_t length) {
+  /// Runs a round of climbs that begin where imagined walks end.
+  void imagined_walks(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
     for (int i = 0; budget_.left() > 0 && budget_.made() < end; ++i) {
-      if (i == kWalksOfARound) return hop(end - budget_.made());
+      if (i == kWalksOfARound) return local_search(end - budget_.made());
       const WalkEnd walked = walk_in_imagination(point_, budget_, best_, rng_);
-      if (walked == WalkEnd::kNoFormula) return hop(end - budget_.made());
-      if (walked == WalkEnd::kNone) return;
+      if (walked == WalkEnd::kNoFormula) return local_search(end - budget_.made());
+      if (walked == WalkEnd::kNoMove) return;
       note();
       if (point_.outcome().cost <= kWorthAClimb * best_) climb_in_round(length, end);
       if (point_.outcome().cost > best_) point_.go_back();
     }
   }
 
-  /// Takes any move, unless it breaks what was whole.
-  void leap() {
+  /// Takes a random move, unless it breaks what is whole.
+  void random_move() {
     const std::vector<Move> moves = point_.moves(kChoices, rng_);
     if (moves.empty()) return;
     const Move move = moves[rng_.below(moves.size())];
@@ -177,20 +179,20 @@ class DqnSearch {
     note();
   }
 
-  /// A round of threshold accepting.
-  void wander(std::int64_t length) {
+  /// Runs a round of threshold accepting.
+  void threshold_accepting(std::int64_t length) {
     const std::int64_t first = budget_.made(), end = first + length;
     const std::int64_t cold = end - length / 5;
     while (budget_.left() > 0 && budget_.made() < cold) {
       const double done = static_cast<double>(budget_.made() - first) / static_cast<double>(length);
       const double left = 1 - done;
-      if (!walk(kThreshold * left * left * left)) break;
+      if (!threshold_step(kThreshold * left * left * left)) break;
     }
     climb(end - budget_.made());
   }
 
-  /// One move that the policy ranks high among a few. False where there is none.
-  bool walk(double threshold) {
+  /// Tries a move that the policy ranks high among a few. Returns false if there is none.
+  bool threshold_step(double threshold) {
     const std::vector<Move> moves = proposals(kDraw);
     if (moves.empty()) return false;
     const double u = rng_.uniform();
@@ -201,7 +203,7 @@ class DqnSearch {
     budget_.spend(1, std::min(best_, outcome.cost));
     const double here = point_.outcome().cost;
     const double most = here * (1 + threshold * rng_.uniform());
-    if (outcome.cost > (here < kBroken ? most : here)) return true;  // what is broken only mends
+    if (outcome.cost > (here < kBroken ? most : here)) return true;  // what is broken must mend
     point_.take(move);
     note();
     return true;
@@ -224,44 +226,18 @@ class DqnRefiner : public Refiner {
   explicit DqnRefiner(QNetwork policy) : policy_(std::move(policy)) {}
   std::string_view name() const override { return "dqn"; }
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
-    DqnSearch(policy_, point, budget, rng, DqnOptions().lambda).run();
+    DqnSearch(policy_, point, budget, rng, DqnOptions().lambda, 0).run();
   }
 
  private:
   QNetwork policy_;
 };
 
-class LearningRefiner : public Refiner {
- public:
-  LearningRefiner(std::unique_ptr<DqnTrainer> trainer, std::int64_t episodes, double lambda)
-      : trainer_(std::move(trainer)), episodes_(episodes), lambda_(lambda) {}
-  std::string_view name() const override { return "dqn"; }
-  void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
-    double best = point.outcome().cost;
-    point.keep();
-    Rng episodes = rng.fork("episodes");
-    std::int64_t next = 0;
-    for (std::int64_t e = 0; e < episodes_ && budget.left() > 0; ++e) {
-      point.go_to_start(static_cast<int>(e % point.starts()));
-      const EpisodeLog log = trainer_->run_episode(point, budget, best, Rng(episodes.next()));
-      next = log.episode + 1;
-      budget.log(log);
-    }
-    point.go_back();
-    DqnSearch(trainer_->network(), point, budget, rng.fork("search"), lambda_, next).run();
-  }
-
- private:
-  std::unique_ptr<DqnTrainer> trainer_;
-  std::int64_t episodes_;
-  double lambda_;
-};
-
 }  // namespace
 
-std::unique_ptr<Refiner> make_learning_refiner(std::unique_ptr<DqnTrainer> trainer,
-                                               std::int64_t episodes, double lambda) {
-  return std::make_unique<LearningRefiner>(std::move(trainer), episodes, lambda);
+void search_with_policy(const QNetwork& policy, SearchPoint& point, SearchBudget& budget, Rng rng,
+                        double lambda, std::int64_t first_episode) {
+  DqnSearch(policy, point, budget, rng, lambda, first_episode).run();
 }
 
 std::unique_ptr<Refiner> make_dqn_refiner(const QNetwork& policy) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/strategy_features.h"
+#include "planner/refine/features.h"
 
-#include "cost_model/link_model.h"
-#include "ir/at.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace agpcs {
 namespace {
 
-/// Features are no larger than that.
+/// The largest absolute value of a feature.
 constexpr double kMost = 4;
 
 class FeatureWriter {
@@ -20,65 +20,99 @@ class FeatureWriter {
     features_[at(static_cast<int>(feature))] =
         static_cast<float>(std::clamp(std::isfinite(value) ? value : kMost, -kMost, kMost));
   }
-  void set_kind(int kind) { features_[at(static_cast<int>(Feature::kFirstKind) + kind)] = 1; }
+  void set_kind(std::size_t kind) {
+    features_[at(static_cast<int>(Feature::kFirstKind)) + kind] = 1;
+  }
   const Features& features() const { return features_; }
 
  private:
   Features features_ = {};
 };
 
-/// Whether a move changes that stage; every stage where it is about the whole. Moves of a block and
-/// of buckets count as changing none.
-bool touches(const Move& move, const Strategy& strategy, int stage) {
-  const auto has = [&](DeviceId device) {
-    const std::vector<DeviceId>& devices = strategy.stages[at(stage)].devices;
-    return std::binary_search(devices.begin(), devices.end(), device);
-  };
-  switch (static_cast<MoveKind>(move.kind)) {
-    case MoveKind::kShift:
-    case MoveKind::kMerge:
-      return stage == move.a || stage == move.a + 1;
-    case MoveKind::kSplit:
-    case MoveKind::kShares:
-    case MoveKind::kRebalance:
-      return stage == move.a;
-    case MoveKind::kRecompute:
-      return move.a < 0 || stage == move.a;
-    case MoveKind::kMoveDevices:
-      return stage == move.b || has(move.a);
-    case MoveKind::kSwapDevices:
-      return has(move.a) || has(move.b);
-    case MoveKind::kSwapGroups:
-      return stage == move.a || stage == move.b;
-    case MoveKind::kMicroBatches:
-    case MoveKind::kRecut:
-    case MoveKind::kRestage:
-    case MoveKind::kSchedule:
-      return true;
-    default:
-      return false;
-  }
-}
+/// Says of a move whether it changes a stage.
+class Touches {
+ public:
+  Touches(const Strategy& strategy, int stage) : strategy_(strategy), stage_(stage) {}
 
-/// How much a move moves, of what there is.
-double moved(const Move& move, const Strategy& strategy) {
-  switch (static_cast<MoveKind>(move.kind)) {
-    case MoveKind::kShift:
-      return move.c == 0 ? 0.05 : 1.0 / (1 << (4 - move.c));
-    case MoveKind::kMoveDevices:
-      return move.c == 0 ? 0.1 : 0.5 * move.c;
-    case MoveKind::kShares:
-      return static_cast<double>(move.d) /
-             static_cast<double>(strategy.stages[at(move.a)].shares[at(move.b)]);
-    case MoveKind::kRestage:
-      return std::log2(static_cast<double>(move.a) / static_cast<double>(strategy.stages.size()));
-    case MoveKind::kMicroBatches:
-      return std::log2(static_cast<double>(move.a) / static_cast<double>(strategy.micro_batches)) /
-             2;
-    default:
-      return 0;
+  bool operator()(const ShiftCut& move) const { return is_or_follows(move.stage); }
+  bool operator()(const MergeStages& move) const { return is_or_follows(move.stage); }
+  bool operator()(const SplitStage& move) const { return stage_ == move.stage; }
+  bool operator()(const MoveSamples& move) const { return stage_ == move.stage; }
+  bool operator()(const SetShares& move) const { return stage_ == move.stage; }
+  bool operator()(const SetRecompute& move) const {
+    return move.stage == kAllStages || stage_ == move.stage;
   }
-}
+  bool operator()(const MoveDevices& move) const { return stage_ == move.to || has(move.device); }
+  bool operator()(const SwapDevices& move) const { return has(move.first) || has(move.second); }
+  bool operator()(const SwapGroups& move) const {
+    return stage_ == move.first || stage_ == move.second;
+  }
+  // Moves of the whole strategy change every stage.
+  bool operator()(const SetMicroBatches& /*move*/) const { return true; }
+  bool operator()(const SetSchedule& /*move*/) const { return true; }
+  bool operator()(const Recut& /*move*/) const { return true; }
+  bool operator()(const Restage& /*move*/) const { return true; }
+  // Policies were trained with these as moves that change no stage.
+  bool operator()(const MoveBlock& /*move*/) const { return false; }
+  bool operator()(const MergeBuckets& /*move*/) const { return false; }
+  bool operator()(const SplitBucket& /*move*/) const { return false; }
+  bool operator()(const SwapBuckets& /*move*/) const { return false; }
+  bool operator()(const SetAlgorithm& /*move*/) const { return false; }
+
+ private:
+  bool is_or_follows(int stage) const { return stage_ == stage || stage_ == stage + 1; }
+  bool has(DeviceId device) const {
+    const std::vector<DeviceId>& devices = strategy_.stages[at(stage_)].devices;
+    return std::binary_search(devices.begin(), devices.end(), device);
+  }
+
+  const Strategy& strategy_;
+  int stage_;
+};
+
+/// Says how much a move moves, as a part of what there is.
+class Moved {
+ public:
+  explicit Moved(const Strategy& strategy) : strategy_(strategy) {}
+
+  double operator()(const ShiftCut& move) const {
+    return move.amount == ShiftCut::Amount::kOneBlock ? 0.05 : part_of(move.amount);
+  }
+  double operator()(const MoveDevices& move) const {
+    switch (move.unit) {
+      case DeviceUnit::kAlone:
+        return 0.1;
+      case DeviceUnit::kKindOnHost:
+      case DeviceUnit::kHost:
+        return 0.5;
+      case DeviceUnit::kKind:
+        return 1;
+    }
+    return 0;
+  }
+  double operator()(const MoveSamples& move) const {
+    const StageSpec& spec = strategy_.stages[at(move.stage)];
+    const auto from = std::lower_bound(spec.devices.begin(), spec.devices.end(), move.from);
+    const auto replica = static_cast<std::size_t>(from - spec.devices.begin());
+    return static_cast<double>(move.samples) / static_cast<double>(spec.shares[replica]);
+  }
+  double operator()(const Restage& move) const {
+    return std::log2(static_cast<double>(move.stages) /
+                     static_cast<double>(strategy_.stages.size()));
+  }
+  double operator()(const SetMicroBatches& move) const {
+    return std::log2(static_cast<double>(move.count) /
+                     static_cast<double>(strategy_.micro_batches)) /
+           2;
+  }
+  template <typename M>
+  double operator()(const M& /*move*/) const {
+    return 0;
+  }
+
+ private:
+  const Strategy& strategy_;
+};
 
 double kinds_in_use(const Cluster& cluster, const Strategy& strategy) {
   std::set<int> kinds;
@@ -154,7 +188,7 @@ ProblemFeatures::ProblemFeatures(const Problem& problem) {
 
 Features features_of(const Problem& problem, const ProblemFeatures& fixed,
                      const StrategyView& before, double step_seconds, double exposed,
-                     const Move& move, const StrategyView& after) {
+                     const StrategyMove& move, const StrategyView& after) {
   FeatureWriter out;
   write_state(problem, fixed, before, step_seconds, exposed, out);
   const RoughStep& was = before.rough;
@@ -162,7 +196,7 @@ Features features_of(const Problem& problem, const ProblemFeatures& fixed,
   const auto m_was = static_cast<double>(before.strategy->micro_batches);
   const auto m_is = static_cast<double>(after.strategy->micro_batches);
   const double step = was.seconds;
-  out.set_kind(move.kind);
+  out.set_kind(move.index());
   out.set(Feature::kRoughChange, (is.seconds - was.seconds) / step);
   out.set(Feature::kSlowestStage, (is.slowest_stage * m_is - was.slowest_stage * m_was) / step);
   out.set(Feature::kFill, (is.longest_way - was.longest_way) / step);
@@ -173,8 +207,9 @@ Features features_of(const Problem& problem, const ProblemFeatures& fixed,
   out.set(Feature::kLackingChange, static_cast<double>(std::max<std::int64_t>(after.lacking, 0) -
                                                        std::max<std::int64_t>(before.lacking, 0)) /
                                        fixed.least_memory);
-  out.set(Feature::kTouchesBottleneck, touches(move, *before.strategy, was.bottleneck) ? 1 : 0);
-  out.set(Feature::kMoved, moved(move, *before.strategy));
+  out.set(Feature::kTouchesBottleneck,
+          std::visit(Touches(*before.strategy, was.bottleneck), move) ? 1 : 0);
+  out.set(Feature::kMoved, std::visit(Moved(*before.strategy), move));
   return out.features();
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Iterated local search (Lourenco, Martin and Stutzle, 2003): hill climbing to a local optimum, a
-// random disturbance of the best one, and so on. With walks, what it spends on that it spends again
-// on climbs from where walks in imagination end, in turns.
-#include "planner/imagined_walk.h"
-#include "planner/refine_walk.h"
-#include "planner/refiner.h"
+// Iterated local search (Lourenco, Martin and Stutzle, 2003): climbs to a local optimum, disturbs
+// the best solution at random, climbs again, and so on. With walks, it takes turns: it spends as
+// much on climbs from where imagined walks end as it spent on the rest since the last turn.
+#include "planner/refine/imagined_walk.h"
+#include "planner/refine/refiner.h"
+#include "planner/refine/walk.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +13,10 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kBatch = 8;      // moves of which the best is taken
+constexpr std::size_t kBatch = 8;      // moves of which it takes the best
 constexpr std::size_t kPatience = 12;  // batches without a better move before a local optimum
 constexpr std::uint64_t kShake = 4;    // most moves of a disturbance
-constexpr int kStartEvery = 4;         // every that many restarts from another start
+constexpr int kStartEvery = 4;         // one in so many restarts is from another start
 
 class GreedyRefiner final : public Refiner {
  public:
@@ -26,7 +26,7 @@ class GreedyRefiner final : public Refiner {
   void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const override {
     RefineWalk walk(point, budget);
     int start = 1;
-    std::int64_t turn = 0;  // evaluations when it began
+    std::int64_t turn = 0;  // evaluations made when it began
     for (std::int64_t round = 0; !walk.done(); ++round) {
       const std::int64_t made = budget.made();
       if (round > 0 && round % kStartEvery == 0 && start < walk.starts()) {
@@ -47,13 +47,13 @@ class GreedyRefiner final : public Refiner {
   }
 
  private:
-  /// Where a climb ends.
+  /// The limits at which a climb ends.
   struct Limits {
-    std::int64_t made;     // evaluations, in all
+    std::int64_t made;     // evaluations made in all
     std::size_t failures;  // batches in vain
   };
 
-  /// Takes the best of each batch while it is better than where it stands.
+  /// Takes the best of each batch as long as it is better than the current solution.
   static void climb(RefineWalk& walk, const SearchBudget& budget, const Limits& limits, Rng& rng) {
     for (std::size_t failures = 0;
          failures < limits.failures && budget.made() < limits.made && !walk.done();) {
@@ -66,13 +66,13 @@ class GreedyRefiner final : public Refiner {
         walk.take(moves[least], outcomes[least].cost);
         failures = 0;
       } else {
-        if (moves.size() < batch) return;  // these were all
+        if (moves.size() < batch) return;  // these were all moves
         ++failures;
       }
     }
   }
 
-  /// Up to kShake moves that break nothing that is not broken.
+  /// Takes up to kShake moves, none of which breaks what is whole.
   static void shake(RefineWalk& walk, Rng& rng) {
     const std::uint64_t count = 1 + rng.below(kShake);
     for (std::uint64_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/imagined_walk.h"
+#include "planner/refine/imagined_walk.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,11 +9,11 @@ namespace agpcs {
 namespace {
 
 constexpr std::int64_t kSteps = 2000;
-constexpr std::size_t kSome = 8;        // moves listed at a time
-constexpr double kThreshold = 0.06;     // the first, relative to the cost
-constexpr std::uint64_t kFromHere = 4;  // one walk of so many begins where the point stands
+constexpr std::size_t kSome = 8;          // moves listed at a time
+constexpr double kFirstThreshold = 0.06;  // the first threshold, relative to the cost
+constexpr std::uint64_t kFromHere = 4;    // one in so many walks begins where the point stands
 
-/// False where there is no move.
+/// Walks the imagined point. Returns false if there is no move.
 bool walk(SearchPoint& imagined, const SearchBudget& budget, Rng& rng) {
   Outcome outcome;
   for (std::int64_t step = 0; step < kSteps && budget.left() > 0;) {
@@ -22,7 +22,8 @@ bool walk(SearchPoint& imagined, const SearchBudget& budget, Rng& rng) {
     for (const Move& move : moves) {
       if (++step > kSteps) break;
       const double left = 1 - static_cast<double>(step) / static_cast<double>(kSteps);
-      const double most = imagined.outcome().cost * (1 + kThreshold * left * left * rng.uniform());
+      const double most =
+          imagined.outcome().cost * (1 + kFirstThreshold * left * left * rng.uniform());
       imagined.look_at(most);
       imagined.evaluate({&move, 1}, {&outcome, 1});
       if (outcome.cost > most) continue;
@@ -41,7 +42,7 @@ WalkEnd walk_in_imagination(SearchPoint& point, SearchBudget& budget, double bes
   }
   SearchPoint* const imagined = point.imagine();
   if (imagined == nullptr) return WalkEnd::kNoFormula;
-  if (!walk(*imagined, budget, rng) || budget.left() <= 0) return WalkEnd::kNone;
+  if (!walk(*imagined, budget, rng) || budget.left() <= 0) return WalkEnd::kNoMove;
   point.go_to_imagined();
   budget.spend(1, std::min(best, point.outcome().cost));
   return WalkEnd::kReached;

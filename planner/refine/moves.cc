@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/strategy_moves.h"
+#include "planner/refine/moves.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -13,18 +14,12 @@
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, kMoveKindCount> kNames = {
-    "shift",        "move-block",   "merge",           "split",     "move-devices",
-    "swap-devices", "swap-groups",  "shares",          "rebalance", "micro-batches",
-    "schedule",     "recompute",    "recut",           "restage",   "merge-buckets",
-    "split-bucket", "swap-buckets", "bucket-algorithm"};
-
 void set_stages(const BlockGraph& blocks, const std::vector<int>& stage_of_block,
                 Strategy& strategy) {
   strategy.stage_of = stage_of_ops(blocks, stage_of_block);
 }
 
-/// Blocks of a stage, in topological order.
+/// Returns the blocks of a stage, in topological order.
 std::vector<int> blocks_of(const std::vector<int>& stage_of_block, int stage) {
   std::vector<int> blocks;
   for (std::size_t b = 0; b < stage_of_block.size(); ++b) {
@@ -49,45 +44,43 @@ void remove_device(std::vector<DeviceId>& devices, DeviceId device) {
   devices.erase(std::remove(devices.begin(), devices.end(), device), devices.end());
 }
 
-std::optional<Strategy> merge_buckets(Strategy strategy, const Move& move) {
-  Bucket& into = strategy.buckets[at(move.a)];
-  Bucket& from = strategy.buckets[at(move.b)];
-  into.parameters.insert(into.parameters.end(), from.parameters.begin(), from.parameters.end());
-  strategy.buckets.erase(strategy.buckets.begin() + move.b);
-  return strategy;
-}
-
-std::optional<Strategy> split_bucket(Strategy strategy, const Move& move) {
-  Bucket& bucket = strategy.buckets[at(move.a)];
-  Bucket second = bucket;
-  second.parameters.assign(bucket.parameters.begin() + move.b, bucket.parameters.end());
-  bucket.parameters.resize(at(move.b));
-  strategy.buckets.insert(strategy.buckets.begin() + move.a + 1, std::move(second));
-  return strategy;
-}
-
-std::optional<Strategy> change_algorithm(Strategy strategy, const Move& move) {
-  const auto algorithm = static_cast<AllReduce>(move.b);
-  for (std::size_t i = 0; i < strategy.buckets.size(); ++i) {
-    Bucket& bucket = strategy.buckets[i];
-    if (static_cast<int>(i) == move.a || bucket.stage == -1 - move.a) bucket.algorithm = algorithm;
+/// Returns whether `device`, which is in the same stage, goes with `move.device`.
+bool goes_along(const Cluster& cluster, DeviceId device, const MoveDevices& move) {
+  const Device &chosen = cluster.devices[at(move.device)], &other = cluster.devices[at(device)];
+  switch (move.unit) {
+    case DeviceUnit::kAlone:
+      return device == move.device;
+    case DeviceUnit::kKindOnHost:
+      return other.kind == chosen.kind && other.host == chosen.host;
+    case DeviceUnit::kKind:
+      return other.kind == chosen.kind;
+    case DeviceUnit::kHost:
+      return other.host == chosen.host;
   }
-  return strategy;
+  return false;
 }
 
-/// `changed`, unless it is `strategy` but for its buckets.
-std::optional<Strategy> unless_same(std::optional<Strategy> changed, const Strategy& strategy) {
-  if (!changed) return changed;
-  const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
-    return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute;
-  };
-  const bool same = changed->stage_of == strategy.stage_of &&
-                    std::equal(changed->stages.begin(), changed->stages.end(),
-                               strategy.stages.begin(), strategy.stages.end(), same_spec);
-  return same ? std::nullopt : changed;
+/// Returns the place of `device` in its stage.
+std::size_t replica_of(const StageSpec& spec, DeviceId device) {
+  const auto found = std::lower_bound(spec.devices.begin(), spec.devices.end(), device);
+  AGPCS_CHECK(found != spec.devices.end() && *found == device, "device {} of another stage",
+              device);
+  return static_cast<std::size_t>(found - spec.devices.begin());
 }
 
-/// Parts of `devices`: those for which `is_first` holds, and the others.
+/// Leaves out the devices without a sample.
+void leave_out_idle(StageSpec& spec) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    if (spec.shares[i] == 0) continue;
+    spec.devices[kept] = spec.devices[i];
+    spec.shares[kept++] = spec.shares[i];
+  }
+  spec.devices.resize(kept);
+  spec.shares.resize(kept);
+}
+
+/// Divides `devices` into those for which `is_first` holds, and the others.
 template <typename F>
 std::pair<std::vector<DeviceId>, std::vector<DeviceId>> divided(
     const std::vector<DeviceId>& devices, F is_first) {
@@ -99,8 +92,6 @@ std::pair<std::vector<DeviceId>, std::vector<DeviceId>> divided(
 }
 
 }  // namespace
-
-std::string_view name_of(MoveKind kind) { return kNames[at(static_cast<int>(kind))]; }
 
 std::vector<int> stage_of_blocks(const BlockGraph& blocks, const Strategy& strategy) {
   std::vector<int> stages;
@@ -128,6 +119,15 @@ std::vector<std::pair<std::vector<DeviceId>, std::vector<DeviceId>>> ways_to_div
   add([&](std::size_t i) { return device(i).kind == device(0).kind; });
   add([&](std::size_t i) { return i + 1 < devices.size(); });
   return ways;
+}
+
+std::vector<DeviceId> moving_devices(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                                     const MoveDevices& move) {
+  std::vector<DeviceId> moving;
+  for (const DeviceId device : devices) {
+    if (goes_along(cluster, device, move)) moving.push_back(device);
+  }
+  return moving;
 }
 
 std::vector<DeviceId> used_devices(const Strategy& strategy) {
@@ -179,53 +179,21 @@ StrategyMoves::StrategyMoves(const Problem& problem)
 }
 
 std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Strategy& grouped,
-                                             const Move& move) {
+                                             const StrategyMove& move) {
   timers_.forget_if_many();
-  switch (static_cast<MoveKind>(move.kind)) {
-    case MoveKind::kShift:
-      return shift(strategy, move);
-    case MoveKind::kMoveBlock:
-      return move_block(strategy, move);
-    case MoveKind::kMerge:
-      return merge(strategy, move);
-    case MoveKind::kSplit:
-      return split(strategy, move);
-    case MoveKind::kMoveDevices:
-      return unless_same(move_devices(strategy, move), strategy);
-    case MoveKind::kSwapDevices:
-      return swap_devices(strategy, move);
-    case MoveKind::kSwapGroups:
-      return swap_groups(strategy, move);
-    case MoveKind::kShares:
-      return move_shares(strategy, move);
-    case MoveKind::kRebalance:
-      return rebalance(strategy, move);
-    case MoveKind::kMicroBatches:
-      return change_micro_batches(strategy, move);
-    case MoveKind::kSchedule: {
-      Strategy changed = strategy;
-      changed.schedule = strategy.schedule == Schedule::k1F1B ? Schedule::kGPipe : Schedule::k1F1B;
-      return changed;
-    }
-    case MoveKind::kRecompute:
-      return change_recompute(strategy, move);
-    case MoveKind::kRecut:
-      return unless_same(recut(strategy, move), strategy);
-    case MoveKind::kRestage:
-      return unless_same(restage(strategy, move), strategy);
-    case MoveKind::kMergeBuckets:
-      return merge_buckets(grouped, move);
-    case MoveKind::kSplitBucket:
-      return split_bucket(grouped, move);
-    case MoveKind::kSwapBuckets: {
-      Strategy changed = grouped;
-      std::swap(changed.buckets[at(move.a)], changed.buckets[at(move.b)]);
-      return changed;
-    }
-    case MoveKind::kBucketAlgorithm:
-      return change_algorithm(grouped, move);
-  }
-  AGPCS_CHECK(false, "move of kind {}", move.kind);
+  const Strategy& from = changes_buckets(move) ? grouped : strategy;
+  return std::visit([&](const auto& one) { return result_of(from, one); }, move);
+}
+
+StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strategy& strategy) {
+  if (!changed) return changed;
+  const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
+    return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute;
+  };
+  const bool same = changed->stage_of == strategy.stage_of &&
+                    std::equal(changed->stages.begin(), changed->stages.end(),
+                               strategy.stages.begin(), strategy.stages.end(), same_spec);
+  return same ? std::nullopt : changed;
 }
 
 void StrategyMoves::balance(Strategy& strategy, int stage, std::vector<OpId> ops) {
@@ -243,48 +211,50 @@ StrategyMoves::Changed StrategyMoves::balanced(Strategy strategy, const std::vec
   return strategy;
 }
 
-StrategyMoves::Changed StrategyMoves::shift(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const ShiftCut& move) {
   std::vector<int> stage_of = stage_of_blocks(problem_.blocks, strategy);
-  const int from = move.b == 0 ? move.a : move.a + 1;
+  const bool on = move.to == Neighbour::kNext;
+  const int from = on ? move.stage : move.stage + 1;
   std::vector<int> blocks = blocks_of(stage_of, from);
   if (blocks.size() < 2) return std::nullopt;
-  if (move.b == 0) std::reverse(blocks.begin(), blocks.end());
+  if (on) std::reverse(blocks.begin(), blocks.end());
   double total = 0, moved = 0;
   for (const int block : blocks) total += problem_.blocks.blocks[at(block)].flops;
-  const double wanted = move.c == 0 ? 0 : total / static_cast<double>(1 << (4 - move.c));
+  const double wanted = total * part_of(move.amount);
   for (std::size_t i = 0; i + 1 < blocks.size() && (i == 0 || moved < wanted); ++i) {
-    stage_of[at(blocks[i])] = move.b == 0 ? move.a + 1 : move.a;
+    stage_of[at(blocks[i])] = on ? move.stage + 1 : move.stage;
     moved += problem_.blocks.blocks[at(blocks[i])].flops;
   }
   Strategy changed = strategy;
   set_stages(problem_.blocks, stage_of, changed);
-  return balanced(std::move(changed), {move.a, move.a + 1});
+  return balanced(std::move(changed), {move.stage, move.stage + 1});
 }
 
-StrategyMoves::Changed StrategyMoves::move_block(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const MoveBlock& move) {
   std::vector<int> stage_of = stage_of_blocks(problem_.blocks, strategy);
-  const int from = stage_of[at(move.a)];
-  const int to = from + move.b;
+  const bool on = move.to == Neighbour::kNext;
+  const int from = stage_of[at(move.block)];
+  const int to = on ? from + 1 : from - 1;
   if (to < 0 || to >= static_cast<int>(strategy.stages.size())) return std::nullopt;
-  for (const int other : move.b > 0 ? next_[at(move.a)] : previous_[at(move.a)]) {
-    if (move.b > 0 ? stage_of[at(other)] < to : stage_of[at(other)] > to) return std::nullopt;
+  for (const int other : on ? next_[at(move.block)] : previous_[at(move.block)]) {
+    if (on ? stage_of[at(other)] < to : stage_of[at(other)] > to) return std::nullopt;
   }
   if (std::count(stage_of.begin(), stage_of.end(), from) < 2) return std::nullopt;
-  stage_of[at(move.a)] = to;
+  stage_of[at(move.block)] = to;
   Strategy changed = strategy;
   set_stages(problem_.blocks, stage_of, changed);
   return balanced(std::move(changed), {from, to});
 }
 
-StrategyMoves::Changed StrategyMoves::merge(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const MergeStages& move) {
   Strategy changed = strategy;
-  StageSpec& into = changed.stages[at(move.a)];
-  const StageSpec& from = strategy.stages[at(move.a + 1)];
+  StageSpec& into = changed.stages[at(move.stage)];
+  const StageSpec& from = strategy.stages[at(move.stage + 1)];
   for (const DeviceId device : from.devices) add_device(into.devices, device);
   into.recompute = into.recompute || from.recompute;
-  changed.stages.erase(changed.stages.begin() + move.a + 1);
-  for (int& stage : changed.stage_of) stage -= stage > move.a ? 1 : 0;
-  return balanced(std::move(changed), {move.a});
+  changed.stages.erase(changed.stages.begin() + move.stage + 1);
+  for (int& stage : changed.stage_of) stage -= stage > move.stage ? 1 : 0;
+  return balanced(std::move(changed), {move.stage});
 }
 
 double StrategyMoves::speed_of(const std::vector<DeviceId>& devices) const {
@@ -293,13 +263,14 @@ double StrategyMoves::speed_of(const std::vector<DeviceId>& devices) const {
   return speed;
 }
 
-/// What a cut before `block` adds to being off by a fraction of the work: dear cuts are avoided.
+/// Returns what a cut before `block` adds to the part of the work by which it is off: expensive
+/// cuts are avoided.
 double StrategyMoves::cut_penalty(int block) const {
   return dearest_cut_ > 0 ? 0.05 * problem_.blocks.cut_bytes[at(block)] / dearest_cut_ : 0;
 }
 
-/// How many of `blocks` come first, so that each group has work in proportion to its speed; nearby
-/// the cheapest cut.
+/// Returns how many of `blocks` come first, so that each group has work in proportion to its speed.
+/// It prefers the cheapest cut nearby.
 int StrategyMoves::cut_for(const std::vector<int>& blocks, const std::vector<DeviceId>& first,
                            const std::vector<DeviceId>& second) const {
   double total = 0, before = 0;
@@ -319,58 +290,50 @@ int StrategyMoves::cut_for(const std::vector<int>& blocks, const std::vector<Dev
   return best;
 }
 
-StrategyMoves::Changed StrategyMoves::split(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SplitStage& move) {
   std::vector<int> stage_of = stage_of_blocks(problem_.blocks, strategy);
-  const std::vector<int> blocks = blocks_of(stage_of, move.a);
+  const std::vector<int> blocks = blocks_of(stage_of, move.stage);
   if (blocks.size() < 2) return std::nullopt;
-  const StageSpec& spec = strategy.stages[at(move.a)];
+  const StageSpec& spec = strategy.stages[at(move.stage)];
   auto ways = ways_to_divide(problem_.cluster, spec.devices);
   std::vector<DeviceId> unused = unused_devices(problem_.cluster, strategy);
   if (!unused.empty()) ways.emplace_back(spec.devices, std::move(unused));
-  if (move.b >= static_cast<int>(ways.size())) return std::nullopt;
-  auto [first, second] = ways[at(move.b)];
-  if (move.c == 1) std::swap(first, second);
+  if (move.way >= static_cast<int>(ways.size())) return std::nullopt;
+  auto [first, second] = ways[at(move.way)];
+  if (move.swapped) std::swap(first, second);
   const int cut = cut_for(blocks, first, second);
-  for (int& stage : stage_of) stage += stage > move.a ? 1 : 0;
-  for (std::size_t i = at(cut); i < blocks.size(); ++i) stage_of[at(blocks[i])] = move.a + 1;
+  for (int& stage : stage_of) stage += stage > move.stage ? 1 : 0;
+  for (std::size_t i = at(cut); i < blocks.size(); ++i) stage_of[at(blocks[i])] = move.stage + 1;
   Strategy changed = strategy;
   set_stages(problem_.blocks, stage_of, changed);
-  changed.stages[at(move.a)].devices = std::move(first);
+  changed.stages[at(move.stage)].devices = std::move(first);
   StageSpec added;
   added.devices = std::move(second);
   added.recompute = spec.recompute;
-  changed.stages.insert(changed.stages.begin() + move.a + 1, std::move(added));
-  return balanced(std::move(changed), {move.a, move.a + 1});
+  changed.stages.insert(changed.stages.begin() + move.stage + 1, std::move(added));
+  return balanced(std::move(changed), {move.stage, move.stage + 1});
 }
 
-StrategyMoves::Changed StrategyMoves::move_devices(const Strategy& strategy, const Move& move) {
-  const int from = stage_of_device(strategy, move.a);
-  if (from == move.b) return std::nullopt;
-  const Device& chosen = problem_.cluster.devices[at(move.a)];
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const MoveDevices& move) {
+  const int from = stage_of_device(strategy, move.device);
+  if (from == move.to) return std::nullopt;
   const std::vector<DeviceId> unused = unused_devices(problem_.cluster, strategy);
   const std::vector<DeviceId>& source = from < 0 ? unused : strategy.stages[at(from)].devices;
-  std::vector<DeviceId> moving;
-  for (const DeviceId device : source) {
-    const Device& other = problem_.cluster.devices[at(device)];
-    const bool goes = move.c == 0   ? device == move.a
-                      : move.c == 1 ? other.kind == chosen.kind && other.host == chosen.host
-                                    : other.kind == chosen.kind;
-    if (goes) moving.push_back(device);
-  }
+  const std::vector<DeviceId> moving = moving_devices(problem_.cluster, source, move);
   if (from >= 0 && moving.size() == source.size()) return std::nullopt;
   Strategy changed = strategy;
   std::vector<int> stages;
   for (const DeviceId device : moving) {
     if (from >= 0) remove_device(changed.stages[at(from)].devices, device);
-    if (move.b >= 0) add_device(changed.stages[at(move.b)].devices, device);
+    if (move.to >= 0) add_device(changed.stages[at(move.to)].devices, device);
   }
   if (from >= 0) stages.push_back(from);
-  if (move.b >= 0) stages.push_back(move.b);
-  return balanced(std::move(changed), stages);
+  if (move.to >= 0) stages.push_back(move.to);
+  return unless_same(balanced(std::move(changed), stages), strategy);
 }
 
-StrategyMoves::Changed StrategyMoves::swap_devices(const Strategy& strategy, const Move& move) {
-  const int a = stage_of_device(strategy, move.a), b = stage_of_device(strategy, move.b);
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SwapDevices& move) {
+  const int a = stage_of_device(strategy, move.first), b = stage_of_device(strategy, move.second);
   if (a == b) return std::nullopt;
   Strategy changed = strategy;
   std::vector<int> stages;
@@ -380,33 +343,35 @@ StrategyMoves::Changed StrategyMoves::swap_devices(const Strategy& strategy, con
     add_device(changed.stages[at(stage)].devices, comes);
     stages.push_back(stage);
   };
-  exchange(a, move.a, move.b);
-  exchange(b, move.b, move.a);
+  exchange(a, move.first, move.second);
+  exchange(b, move.second, move.first);
   return balanced(std::move(changed), stages);
 }
 
-StrategyMoves::Changed StrategyMoves::swap_groups(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SwapGroups& move) {
   Strategy changed = strategy;
-  std::swap(changed.stages[at(move.a)].devices, changed.stages[at(move.b)].devices);
-  return balanced(std::move(changed), {move.a, move.b});
+  std::swap(changed.stages[at(move.first)].devices, changed.stages[at(move.second)].devices);
+  return balanced(std::move(changed), {move.first, move.second});
 }
 
-StrategyMoves::Changed StrategyMoves::move_shares(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const MoveSamples& move) {
   Strategy changed = strategy;
-  StageSpec& spec = changed.stages[at(move.a)];
-  if (spec.shares[at(move.b)] <= move.d) return std::nullopt;
-  spec.shares[at(move.b)] -= move.d;
-  spec.shares[at(move.c)] += move.d;
+  StageSpec& spec = changed.stages[at(move.stage)];
+  const std::size_t from = replica_of(spec, move.from);
+  if (spec.shares[from] < move.samples) return std::nullopt;
+  spec.shares[from] -= move.samples;
+  spec.shares[replica_of(spec, move.to)] += move.samples;
+  leave_out_idle(spec);
   return changed;
 }
 
-StrategyMoves::Changed StrategyMoves::rebalance(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetShares& move) {
   Strategy changed = strategy;
-  StageSpec& spec = changed.stages[at(move.a)];
+  StageSpec& spec = changed.stages[at(move.stage)];
   const StageSpec before = spec;
-  if (move.b == 0) {
+  if (move.rule == ShareRule::kBySpeed) {
     auto ops = ops_of_stages(changed.stage_of, static_cast<int>(changed.stages.size()));
-    balance(changed, move.a, std::move(ops[at(move.a)]));
+    balance(changed, move.stage, std::move(ops[at(move.stage)]));
   } else {
     spec = equal_stage(before.devices, problem_.training.batch / strategy.micro_batches);
     spec.recompute = before.recompute;
@@ -416,26 +381,76 @@ StrategyMoves::Changed StrategyMoves::rebalance(const Strategy& strategy, const 
   return changed;
 }
 
-StrategyMoves::Changed StrategyMoves::change_micro_batches(const Strategy& strategy,
-                                                           const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy,
+                                                const SetMicroBatches& move) {
   Strategy changed = strategy;
-  changed.micro_batches = move.a;
+  changed.micro_batches = move.count;
+  if (move.in_proportion) {
+    for (StageSpec& spec : changed.stages) {
+      spec.shares = largest_remainder(problem_.training.batch / move.count,
+                                      std::vector<double>(spec.shares.begin(), spec.shares.end()));
+      leave_out_idle(spec);
+    }
+    return changed;
+  }
   std::vector<int> all(strategy.stages.size());
   std::iota(all.begin(), all.end(), 0);
   return balanced(std::move(changed), all);
 }
 
-StrategyMoves::Changed StrategyMoves::change_recompute(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetSchedule& move) {
+  if (move.schedule == strategy.schedule) return std::nullopt;
+  Strategy changed = strategy;
+  changed.schedule = move.schedule;
+  return changed;
+}
+
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy,
+                                                const SetRecompute& move) {
   Strategy changed = strategy;
   bool any = false;
   for (std::size_t s = 0; s < changed.stages.size(); ++s) {
-    bool& recompute = changed.stages[s].recompute;
-    const bool was = recompute;
-    if (move.a < 0) recompute = move.b == 1;
-    if (static_cast<int>(s) == move.a) recompute = !recompute;
-    any = any || recompute != was;
+    if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
+    any = any || changed.stages[s].recompute != move.recompute;
+    changed.stages[s].recompute = move.recompute;
   }
   if (!any) return std::nullopt;
+  return changed;
+}
+
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const MergeBuckets& move) {
+  Strategy changed = grouped;
+  Bucket& into = changed.buckets[at(move.into)];
+  const Bucket& from = changed.buckets[at(move.from)];
+  into.parameters.insert(into.parameters.end(), from.parameters.begin(), from.parameters.end());
+  changed.buckets.erase(changed.buckets.begin() + move.from);
+  return changed;
+}
+
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const SplitBucket& move) {
+  Strategy changed = grouped;
+  Bucket& bucket = changed.buckets[at(move.bucket)];
+  Bucket second = bucket;
+  second.parameters.assign(bucket.parameters.begin() + move.gradient, bucket.parameters.end());
+  bucket.parameters.resize(at(move.gradient));
+  changed.buckets.insert(changed.buckets.begin() + move.bucket + 1, std::move(second));
+  return changed;
+}
+
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const SwapBuckets& move) {
+  Strategy changed = grouped;
+  std::swap(changed.buckets[at(move.first)], changed.buckets[at(move.second)]);
+  return changed;
+}
+
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const SetAlgorithm& move) {
+  Strategy changed = grouped;
+  for (std::size_t i = 0; i < changed.buckets.size(); ++i) {
+    Bucket& bucket = changed.buckets[i];
+    const bool meant = move.bucket == kAllBuckets ? bucket.stage == move.stage
+                                                  : move.bucket == static_cast<int>(i);
+    if (meant) bucket.algorithm = move.algorithm;
+  }
   return changed;
 }
 

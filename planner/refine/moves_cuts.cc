@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves that cut the whole graph anew.
-#include "ir/at.h"
-#include "planner/strategy_moves.h"
+#include "ir/base/at.h"
+#include "planner/refine/moves.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,13 +10,14 @@
 
 namespace agpcs {
 
-/// Stages of consecutive blocks for `groups`, with work in proportion to what each has of speed, or
-/// parameters in proportion to memory.
+/// Makes stages of consecutive blocks for `groups`, with work in proportion to their speed, or
+/// parameters in proportion to their memory.
 StrategyMoves::Changed StrategyMoves::with_groups(const Strategy& strategy,
                                                   std::vector<std::vector<DeviceId>> groups,
-                                                  bool by_memory) {
+                                                  CutRule rule) {
   const int stages = static_cast<int>(groups.size()), count = problem_.blocks.size();
   if (stages > count) return std::nullopt;
+  const bool by_memory = rule == CutRule::kByMemory;
   std::vector<double> has;
   for (const std::vector<DeviceId>& group : groups) {
     double memory = 0;
@@ -62,34 +63,44 @@ StrategyMoves::Changed StrategyMoves::with_groups(const Strategy& strategy,
   return balanced(std::move(changed), all);
 }
 
-StrategyMoves::Changed StrategyMoves::recut(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const Recut& move) {
   std::vector<std::vector<DeviceId>> groups;
   for (const StageSpec& spec : strategy.stages) groups.push_back(spec.devices);
-  if (move.a == 1) std::rotate(groups.begin(), groups.begin() + 1, groups.end());
-  if (move.a == 2) std::rotate(groups.begin(), groups.end() - 1, groups.end());
-  if (move.a == 3) std::reverse(groups.begin(), groups.end());
-  return with_groups(strategy, std::move(groups), move.b == 1);
+  switch (move.order) {
+    case GroupOrder::kKept:
+      break;
+    case GroupOrder::kRotatedLeft:
+      std::rotate(groups.begin(), groups.begin() + 1, groups.end());
+      break;
+    case GroupOrder::kRotatedRight:
+      std::rotate(groups.begin(), groups.end() - 1, groups.end());
+      break;
+    case GroupOrder::kReversed:
+      std::reverse(groups.begin(), groups.end());
+      break;
+  }
+  return unless_same(with_groups(strategy, std::move(groups), move.rule), strategy);
 }
 
-StrategyMoves::Changed StrategyMoves::restage(const Strategy& strategy, const Move& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const Restage& move) {
   std::vector<DeviceId> devices = used_devices(strategy);
-  if (move.d == 1) {
+  if (move.all_devices) {
     devices.resize(problem_.cluster.devices.size());
     std::iota(devices.begin(), devices.end(), 0);
   }
-  if (move.b == 1) std::reverse(devices.begin(), devices.end());
-  if (move.b == 2) {
+  if (move.order == DeviceOrder::kReversed) std::reverse(devices.begin(), devices.end());
+  if (move.order == DeviceOrder::kFastestFirst) {
     std::stable_sort(devices.begin(), devices.end(),
                      [&](DeviceId a, DeviceId b) { return speeds_[at(a)] > speeds_[at(b)]; });
   }
-  const std::size_t stages = at(move.a);
+  const std::size_t stages = at(move.stages);
   if (stages > devices.size()) return std::nullopt;
   std::vector<std::vector<DeviceId>> groups(stages);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     groups[i * stages / devices.size()].push_back(devices[i]);
   }
   for (std::vector<DeviceId>& group : groups) std::sort(group.begin(), group.end());
-  return with_groups(strategy, std::move(groups), move.c == 1);
+  return unless_same(with_groups(strategy, std::move(groups), move.rule), strategy);
 }
 
 }  // namespace agpcs

@@ -1,23 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The moves from a strategy. Devices that a stage cannot tell apart (equal kind, host and samples)
-// are represented by the first of them, so that the moves are few on large clusters.
-#include "ir/at.h"
-#include "planner/candidates.h"
-#include "planner/strategy_moves.h"
+// Lists the moves from a strategy. The first of several devices that a stage cannot tell apart
+// (equal kind, host and samples) stands for all of them, so that there are few moves on large
+// clusters.
+#include "ir/base/at.h"
+#include "planner/refine/moves.h"
+#include "planner/seed/candidates.h"
 
 #include <algorithm>
 #include <array>
 #include <set>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace agpcs {
 namespace {
 
-/// Of one kind at most, before some are drawn: keeps listing cheap on the largest problems.
+/// The most moves of one kind from which some are drawn. It keeps listing cheap on the largest
+/// problems.
 constexpr std::size_t kMostOfAKind = 4096;
-/// Devices or classes of them that are told apart in one stage.
+/// The most devices, or classes of devices, that are told apart in one stage.
 constexpr std::size_t kMostClasses = 64;
+
+constexpr std::array kAmounts = {ShiftCut::Amount::kOneBlock, ShiftCut::Amount::kEighth,
+                                 ShiftCut::Amount::kQuarter, ShiftCut::Amount::kHalf};
+constexpr std::array kUnits = {DeviceUnit::kAlone, DeviceUnit::kKindOnHost, DeviceUnit::kKind};
+constexpr std::array kCutRules = {CutRule::kBySpeed, CutRule::kByMemory};
+constexpr std::array kDeviceOrders = {DeviceOrder::kOfCluster, DeviceOrder::kReversed,
+                                      DeviceOrder::kFastestFirst};
+
+/// A list for each kind, of that type alone: there are thousands of moves, of which few are drawn.
+template <typename V>
+struct ListsOf;
+template <typename... M>
+struct ListsOf<std::variant<M...>> {
+  using Type = std::tuple<std::vector<M>...>;
+};
+using MoveLists = ListsOf<StrategyMove>::Type;
 
 class MoveLister {
  public:
@@ -31,8 +52,7 @@ class MoveLister {
         previous_(previous),
         stages_(static_cast<int>(strategy.stages.size())) {}
 
-  std::array<std::vector<Move>, kMoveKindCount> run(
-      const std::vector<std::int64_t>& micro_batches) {
+  MoveLists run(const std::vector<std::int64_t>& micro_batches) {
     list_boundaries();
     list_blocks();
     list_devices();
@@ -43,15 +63,16 @@ class MoveLister {
   }
 
  private:
-  void add(MoveKind kind, int a = 0, int b = 0, int c = 0, int d = 0) {
-    std::vector<Move>& list = moves_[at(static_cast<int>(kind))];
-    if (list.size() < kMostOfAKind) list.push_back({static_cast<int>(kind), a, b, c, d});
+  template <typename M>
+  void add(const M& move) {
+    if (!is_full<M>()) std::get<std::vector<M>>(moves_).push_back(move);
   }
 
-  bool is_full(MoveKind kind) const {
-    return moves_[at(static_cast<int>(kind))].size() == kMostOfAKind;
+  template <typename M>
+  bool is_full() const {
+    return std::get<std::vector<M>>(moves_).size() == kMostOfAKind;
   }
-  /// A plan that is long, and longer than the one at hand.
+  /// Returns whether a plan would be long, and longer than the current one.
   bool is_too_long(int stages, std::int64_t micro_batches) const {
     return is_long(stages, micro_batches) && stages * micro_batches > stages_ * s_.micro_batches;
   }
@@ -63,24 +84,24 @@ class MoveLister {
     const bool may_split = !is_too_long(stages_ + 1, s_.micro_batches);
     for (int s = 0; s < stages_; ++s) {
       if (s + 1 < stages_) {
-        for (int direction = 0; direction < 2; ++direction) {
-          if (blocks[at(s + direction)] < 2) continue;
-          for (int amount = 0; amount < 4; ++amount) add(MoveKind::kShift, s, direction, amount);
+        for (const Neighbour to : {Neighbour::kNext, Neighbour::kPrevious}) {
+          if (blocks[at(to == Neighbour::kNext ? s : s + 1)] < 2) continue;
+          for (const auto amount : kAmounts) add(ShiftCut{s, to, amount});
         }
-        add(MoveKind::kMerge, s);
+        add(MergeStages{s});
       }
-      for (int other = s + 1; other < stages_; ++other) add(MoveKind::kSwapGroups, s, other);
+      for (int other = s + 1; other < stages_; ++other) add(SwapGroups{s, other});
       if (blocks[at(s)] < 2) continue;
       const auto& devices = s_.stages[at(s)].devices;
       const int ways = static_cast<int>(ways_to_divide(problem_.cluster, devices).size());
       for (int way = 0; may_split && way < ways + (some_unused ? 1 : 0); ++way) {
-        add(MoveKind::kSplit, s, way, 0);
-        add(MoveKind::kSplit, s, way, 1);
+        add(SplitStage{s, way, false});
+        add(SplitStage{s, way, true});
       }
     }
   }
 
-  /// Blocks that may leave their stage, but for the one that a shift by one block moves.
+  /// Lists blocks that may leave their stage, except the one that a shift by one block moves.
   void list_blocks() {
     if (stages_ < 2) return;
     const std::vector<int> stage_of = stage_of_blocks(problem_.blocks, s_);
@@ -98,15 +119,15 @@ class MoveLister {
                            [&](int other) { return sign * stage_of[at(other)] > sign * stage; });
       };
       if (stage + 1 < stages_ && b != last[at(stage)] && leaves(next_[at(b)], 1)) {
-        add(MoveKind::kMoveBlock, b, 1);
+        add(MoveBlock{b, Neighbour::kNext});
       }
       if (stage > 0 && b != first[at(stage)] && leaves(previous_[at(b)], -1)) {
-        add(MoveKind::kMoveBlock, b, -1);
+        add(MoveBlock{b, Neighbour::kPrevious});
       }
     }
   }
 
-  /// The first device of each class of `sources_[stage]`.
+  /// Returns the first device of each class of `sources_[stage]`.
   std::vector<DeviceId> classes_of(int stage) const {
     std::set<std::pair<int, int>> seen;
     std::vector<DeviceId> firsts;
@@ -124,25 +145,25 @@ class MoveLister {
     std::vector<std::vector<DeviceId>> classes;
     for (int s = 0; s <= stages_; ++s) classes.push_back(classes_of(s));
     for (int from = 0; from <= stages_; ++from) {
-      for (int to = -1; to < stages_; ++to) {
+      for (int to = kNoStage; to < stages_; ++to) {
         const bool from_none = from == stages_;
-        if (from == to || (from_none && to < 0) || is_full(MoveKind::kMoveDevices)) continue;
+        if (from == to || (from_none && to == kNoStage) || is_full<MoveDevices>()) continue;
         for (const DeviceId device : classes[at(from)]) {
           add_device_moves(device, from, to);
         }
       }
-      for (int other = from + 1; other <= stages_ && !is_full(MoveKind::kSwapDevices); ++other) {
+      for (int other = from + 1; other <= stages_ && !is_full<SwapDevices>(); ++other) {
         add_swaps(classes[at(from)], classes[at(other)]);
       }
     }
   }
 
-  /// Of `device` alone, with its like on its host, with its like on all hosts: each set of devices
-  /// once, and never all that a stage has.
+  /// Adds moves of `device` alone, with its like on its host, and with its like on all hosts: each
+  /// set of devices once, and never all that a stage has.
   void add_device_moves(DeviceId device, int from, int to) {
     const std::vector<DeviceId>& source = sources_[at(from)];
     const Device& moved = problem_.cluster.devices[at(device)];
-    std::array<std::size_t, 3> count = {1, 0, 0};
+    std::array<std::size_t, kUnits.size()> count = {1, 0, 0};
     bool first_of_kind = true;
     for (const DeviceId id : source) {
       const Device& other = problem_.cluster.devices[at(id)];
@@ -151,11 +172,11 @@ class MoveLister {
       ++count[2];
       if (other.host == moved.host) ++count[1];
     }
-    for (int unit = 0; unit < 3; ++unit) {
-      if (from < stages_ && count[at(unit)] == source.size()) continue;
-      if (unit > 0 && count[at(unit)] == count[at(unit - 1)]) continue;
-      if (unit == 2 && !first_of_kind) continue;
-      add(MoveKind::kMoveDevices, device, to, unit);
+    for (std::size_t i = 0; i < kUnits.size(); ++i) {
+      if (from < stages_ && count[i] == source.size()) continue;
+      if (i > 0 && count[i] == count[i - 1]) continue;
+      if (kUnits[i] == DeviceUnit::kKind && !first_of_kind) continue;
+      add(MoveDevices{device, kUnits[i], to});
     }
   }
 
@@ -165,7 +186,7 @@ class MoveLister {
         const Device &first = problem_.cluster.devices[at(x)],
                      &second = problem_.cluster.devices[at(y)];
         const bool alike = first.host == second.host && first.kind == second.kind;
-        if (!alike) add(MoveKind::kSwapDevices, x, y);
+        if (!alike) add(SwapDevices{x, y});
       }
     }
   }
@@ -181,26 +202,30 @@ class MoveLister {
           replicas.push_back(static_cast<int>(i));
         }
       }
-      // Equal devices with equal shares may still differ by one sample: a class gives to its like.
+      // Equal devices with equal shares may still differ by one sample, so a class gives to its
+      // like.
       if (replicas.size() == 1 && spec.devices.size() > 1) replicas.push_back(1);
       for (const int from : replicas) {
         for (const int to : replicas) {
-          if (from != to) add_shares(s, from, to, spec.shares[at(from)]);
+          if (from != to) add_shares(s, from, to);
         }
       }
       if (spec.devices.size() > 1) {
-        add(MoveKind::kRebalance, s, 0);
-        add(MoveKind::kRebalance, s, 1);
+        add(SetShares{s, ShareRule::kBySpeed});
+        add(SetShares{s, ShareRule::kEqual});
       }
     }
   }
 
-  void add_shares(int stage, int from, int to, std::int64_t samples) {
-    int last = 0;
+  /// Adds moves of one sample and of parts of those that replica `from` has.
+  void add_shares(int stage, int from, int to) {
+    const StageSpec& spec = s_.stages[at(stage)];
+    const std::int64_t samples = spec.shares[at(from)];
+    std::int64_t last = 0;
     for (const std::int64_t amount : {std::int64_t{1}, samples / 16, samples / 4}) {
       if (amount <= last || amount >= samples) continue;
-      last = static_cast<int>(amount);
-      add(MoveKind::kShares, stage, from, to, last);
+      last = amount;
+      add(MoveSamples{stage, spec.devices[at(from)], spec.devices[at(to)], amount});
     }
   }
 
@@ -211,37 +236,45 @@ class MoveLister {
     for (const std::ptrdiff_t step : {-2, -1, 1, 2}) {
       if (position + step < 0 || position + step >= count) continue;
       const std::int64_t number = micro_batches[static_cast<std::size_t>(position + step)];
-      if (!is_too_long(stages_, number)) add(MoveKind::kMicroBatches, static_cast<int>(number));
+      if (!is_too_long(stages_, number)) add(SetMicroBatches{number});
     }
-    if (stages_ > 1 && s_.micro_batches > 1) add(MoveKind::kSchedule);
-    for (int s = 0; s < stages_; ++s) add(MoveKind::kRecompute, s);
+    if (stages_ > 1 && s_.micro_batches > 1) {
+      const bool is_1f1b = s_.schedule == Schedule::k1F1B;
+      add(SetSchedule{is_1f1b ? Schedule::kGPipe : Schedule::k1F1B});
+    }
+    for (int s = 0; s < stages_; ++s) add(SetRecompute{s, !s_.stages[at(s)].recompute});
     const auto recomputing = std::count_if(s_.stages.begin(), s_.stages.end(),
                                            [](const StageSpec& spec) { return spec.recompute; });
-    if (stages_ > 1 && recomputing > 0) add(MoveKind::kRecompute, -1, 0);
-    if (stages_ > 1 && recomputing < stages_) add(MoveKind::kRecompute, -1, 1);
+    if (stages_ > 1 && recomputing > 0) add(SetRecompute{kAllStages, false});
+    if (stages_ > 1 && recomputing < stages_) add(SetRecompute{kAllStages, true});
     list_arrangements();
   }
 
   void list_arrangements() {
-    for (int weight = 0; weight < 2 && stages_ > 1; ++weight) {
-      for (int order = 0; order < 4; ++order) {
-        const bool again = order > stages_ || (order == 3 && stages_ == 2);  // as with fewer turns
-        if (!again) add(MoveKind::kRecut, order, weight);
-      }
+    for (const CutRule rule : kCutRules) {
+      if (stages_ < 2) break;
+      add(Recut{GroupOrder::kKept, rule});
+      add(Recut{GroupOrder::kRotatedLeft, rule});
+      add(Recut{GroupOrder::kRotatedRight, rule});
+      if (stages_ > 2) add(Recut{GroupOrder::kReversed, rule});  // two are reversed when rotated
     }
     const int used = static_cast<int>(used_devices(s_).size());
     const int all = problem_.cluster.device_count();
     const int most = std::min(all, problem_.blocks.size());
     for (int stages = 1; stages <= most && !is_too_long(stages, s_.micro_batches); stages *= 2) {
-      for (const int of_all : {0, 1}) {
-        if (of_all == 1 ? used == all : stages > used) continue;
-        for (int order = 0; order < (stages > 1 ? 3 : 1); ++order) {
-          for (int weight = 0; weight < (stages > 1 ? 2 : 1); ++weight) {
-            add(MoveKind::kRestage, stages, order, weight, of_all);
-          }
+      for (const bool of_all : {false, true}) {
+        if (of_all ? used == all : stages > used) continue;
+        if (stages == 1) {
+          add(Restage{1, DeviceOrder::kOfCluster, CutRule::kBySpeed, of_all});
+          continue;
         }
-        if (stages == 2 && (of_all == 1 ? all : used) > 2 && problem_.blocks.size() > 2) {
-          for (int order = 0; order < 3; ++order) add(MoveKind::kRestage, 3, order, 0, of_all);
+        for (const DeviceOrder order : kDeviceOrders) {
+          for (const CutRule rule : kCutRules) add(Restage{stages, order, rule, of_all});
+        }
+        if (stages == 2 && (of_all ? all : used) > 2 && problem_.blocks.size() > 2) {
+          for (const DeviceOrder order : kDeviceOrders) {
+            add(Restage{3, order, CutRule::kBySpeed, of_all});
+          }
         }
       }
     }
@@ -249,7 +282,7 @@ class MoveLister {
 
   void list_buckets() {
     std::vector<int> before(at(stages_), -1);  // the last bucket of each stage so far
-    std::vector<std::multiset<AllReduce>> used(at(stages_));  // by stage that is reduced
+    std::vector<std::multiset<AllReduce>> used(at(stages_));  // algorithms by stage
     for (int b = 0; b < static_cast<int>(grouped_.buckets.size()); ++b) {
       const Bucket& bucket = grouped_.buckets[at(b)];
       if (s_.stages[at(bucket.stage)].devices.size() < 2) continue;
@@ -257,23 +290,22 @@ class MoveLister {
       int& previous = before[at(bucket.stage)];
       if (previous >= 0) {
         if (can_merge(grouped_.buckets[at(previous)], bucket)) {
-          add(MoveKind::kMergeBuckets, previous, b);
+          add(MergeBuckets{previous, b});
         }
-        add(MoveKind::kSwapBuckets, previous, b);
+        add(SwapBuckets{previous, b});
       }
       previous = b;
       add_splits(b, static_cast<int>(bucket.parameters.size()));
       for (const AllReduce algorithm : kAllReduces) {
-        if (algorithm == bucket.algorithm) continue;
-        add(MoveKind::kBucketAlgorithm, b, static_cast<int>(algorithm));
+        if (algorithm != bucket.algorithm) add(SetAlgorithm{bucket.stage, b, algorithm});
       }
     }
     for (int stage = 0; stage < stages_; ++stage) {
       const std::multiset<AllReduce>& algorithms = used[at(stage)];
-      if (algorithms.size() < 2) continue;  // one bucket: listed above
+      if (algorithms.size() < 2) continue;  // with one bucket it is listed above
       for (const AllReduce algorithm : kAllReduces) {
         if (algorithms.count(algorithm) == algorithms.size()) continue;
-        add(MoveKind::kBucketAlgorithm, -1 - stage, static_cast<int>(algorithm));
+        add(SetAlgorithm{stage, kAllBuckets, algorithm});
       }
     }
   }
@@ -290,7 +322,7 @@ class MoveLister {
     for (const int place : {1, gradients / 4, gradients / 2, 3 * gradients / 4, gradients - 1}) {
       if (place <= last || place >= gradients) continue;
       last = place;
-      add(MoveKind::kSplitBucket, bucket, place);
+      add(SplitBucket{bucket, place});
     }
   }
 
@@ -300,34 +332,34 @@ class MoveLister {
   const std::vector<std::vector<int>>& next_;
   const std::vector<std::vector<int>>& previous_;
   int stages_;
-  std::vector<std::vector<DeviceId>> sources_;  // devices by stage; the last: of no stage
-  std::array<std::vector<Move>, kMoveKindCount> moves_;
+  std::vector<std::vector<DeviceId>> sources_;  // devices by stage; last: of no stage
+  MoveLists moves_;
 };
 
-/// Whether only trying it tells that a listed move changes nothing: where shares are balanced anew.
-bool may_be_idle(const Move& move) {
-  const auto kind = static_cast<MoveKind>(move.kind);
-  return kind == MoveKind::kMoveDevices || kind == MoveKind::kRebalance ||
-         kind == MoveKind::kRecut || kind == MoveKind::kRestage;
-}
+/// Whether only trying it tells that a listed move changes nothing, as shares are balanced anew.
+template <typename M>
+constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, SetShares> ||
+                            std::is_same_v<M, Recut> || std::is_same_v<M, Restage>;
 
 }  // namespace
 
-std::vector<Move> StrategyMoves::list(const Strategy& strategy, const Strategy& grouped,
-                                      std::size_t most, Rng& rng) {
-  auto by_kind = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
-  std::vector<Move> moves;
+std::vector<StrategyMove> StrategyMoves::list(const Strategy& strategy, const Strategy& grouped,
+                                              std::size_t most, Rng& rng) {
+  MoveLists by_kind = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
+  std::vector<StrategyMove> moves;
   bool any = true;
+  const auto draw = [&]<typename M>(std::vector<M>& list) {
+    if (list.empty() || moves.size() == most) return;
+    any = true;
+    M& drawn = list[rng.below(list.size())];
+    const M move = drawn;
+    drawn = list.back();
+    list.pop_back();
+    if (!kMayBeIdle<M> || apply(strategy, grouped, move)) moves.emplace_back(move);
+  };
   while (any && moves.size() < most) {
     any = false;
-    for (std::vector<Move>& list : by_kind) {
-      if (list.empty() || moves.size() == most) continue;
-      any = true;
-      std::swap(list[rng.below(list.size())], list.back());
-      const Move move = list.back();
-      list.pop_back();
-      if (!may_be_idle(move) || apply(strategy, grouped, move)) moves.push_back(move);
-    }
+    std::apply([&](auto&... lists) { (draw(lists), ...); }, by_kind);
   }
   return moves;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/q_network.h"
+#include "planner/refine/q_network.h"
 
-#include "ir/check.h"
-#include "planner/default_policy.h"
-#include "planner/policy_text.h"
+#include "ir/base/check.h"
+#include "planner/policy/policy_text.h"
+#include "planner/refine/default_policy.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random walks: the least that a search must beat.
-#include "planner/refine_walk.h"
-#include "planner/refiner.h"
+// Random walks: the least that another search must beat.
+#include "planner/refine/refiner.h"
+#include "planner/refine/walk.h"
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint64_t kLongestWalk = 16;
 
-/// Walks of 1 to kLongestWalk moves, whatever they lead to: every other one from start 0, the rest
-/// from any start.
+/// Walks 1 to kLongestWalk moves, whatever they lead to. Every other walk begins at start 0, the
+/// rest at any start.
 class RandomRefiner final : public Refiner {
  public:
   std::string_view name() const override { return "random"; }
@@ -27,7 +27,7 @@ class RandomRefiner final : public Refiner {
         walk.take(move.front(), walk.evaluate(move).front().cost);
         if (walk.done()) break;
       }
-      if (budget.made() == 0) break;  // there is nothing to do
+      if (budget.made() == 0) break;  // there is no move
     }
     walk.go_to_best();
   }

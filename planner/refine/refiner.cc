@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refiner.h"
+#include "planner/refine/refiner.h"
 
-#include "ir/diagnostics.h"
-#include "planner/dqn.h"
+#include "ir/base/diagnostics.h"
+#include "planner/refine/dqn.h"
 
 #include <fmt/format.h>
 

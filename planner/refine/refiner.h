@@ -3,8 +3,8 @@
 // and "did you mean".
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/search_point.h"
+#include "ir/base/rng.h"
+#include "planner/refine/search_point.h"
 
 #include <agpcs/status.h>
 
@@ -23,16 +23,16 @@ namespace agpcs {
 struct EpisodeLog {
   std::int64_t episode = 0;
   double epsilon = 0;
-  double loss = 0;       ///< mean over the episode's gradient steps; 0 where there were none
-  double reward = 0;     ///< Formula 2 where the episode ended
-  double best_cost = 0;  ///< least of the search so far, relative to start 0
+  double loss = 0;       ///< mean over the episode's gradient steps; 0 if there were none
+  double reward = 0;     ///< Formula 2 at the end of the episode
+  double best_cost = 0;  ///< the least of the search so far, relative to start 0
 };
 
-/// How many evaluations a search may still make. Never looks at a clock, so that a search ends with
-/// the same result on every machine.
+/// The number of evaluations that a search may still make. It never looks at a clock, so that a
+/// search ends with the same result on every machine.
 class SearchBudget {
  public:
-  /// Told how many evaluations were made, of how many, and the least cost seen.
+  /// Receives the number of evaluations made, the number of all, and the least cost so far.
   using Progress = std::function<void(std::int64_t made, std::int64_t of, double best)>;
 
   explicit SearchBudget(std::int64_t evaluations, const std::atomic<bool>* interrupted = nullptr,
@@ -41,10 +41,10 @@ class SearchBudget {
 
   std::int64_t of() const { return of_; }
   std::int64_t made() const { return made_; }
-  /// 0 when it is used up, or the search was interrupted.
+  /// Returns 0 if the budget is used up or the search was interrupted.
   std::int64_t left() const { return interrupted() ? 0 : of_ - made_; }
   bool interrupted() const { return interrupted_ != nullptr && interrupted_->load(); }
-  /// Counts `evaluations` after which the best solution costs `best`. Needs: no more than left().
+  /// Counts `evaluations`, after which the best solution costs `best`. Needs: no more than left().
   void spend(std::int64_t evaluations, double best) {
     made_ += evaluations;
     if (progress_) progress_(made_, of_, best);
@@ -63,8 +63,8 @@ class Refiner {
  public:
   virtual ~Refiner() = default;
   virtual std::string_view name() const = 0;  ///< the one spelling: flag, plan header, log
-  /// Leaves `point` at the solution of least cost that it stood at, never worse than start 0.
-  /// Spends what it evaluates. Same point, budget and `rng`, same solution.
+  /// Leaves `point` at the solution of least cost at which it stood, never worse than start 0.
+  /// Spends `budget` for what it evaluates. Same point, budget and `rng`, same solution.
   virtual void refine(SearchPoint& point, SearchBudget& budget, Rng rng) const = 0;
 };
 
@@ -75,7 +75,7 @@ struct RefinerEntry {
 };
 std::span<const RefinerEntry> refiners();
 
-/// The entry's refiner. Errors: no such name (did you mean).
+/// Makes the refiner of that name. Errors: no such name (did you mean).
 Result<std::unique_ptr<Refiner>> make_refiner(std::string_view name);
 
 std::unique_ptr<Refiner> make_no_refiner();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/refine_walk.h"
+#include "planner/refine/walk.h"
 
-#include "planner/imagined_walk.h"
+#include "planner/refine/imagined_walk.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kDrawn = 16;  // moves from which one of any kind is chosen
+constexpr std::size_t kDrawn = 16;  // moves that are listed to choose one of any kind
 
 }  // namespace
 

@@ -13,7 +13,7 @@ namespace agpcs {
 
 class WorkerPool {
  public:
-  /// `workers` at least 1; the caller's thread is one of them.
+  /// Needs: `workers` is at least 1. The caller's thread is one of them.
   explicit WorkerPool(int workers);
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;

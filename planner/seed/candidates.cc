@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/candidates.h"
+#include "planner/seed/candidates.h"
 
-#include "planner/evaluator.h"
-#include "planner/fit_memory.h"
-#include "planner/stage_timers.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/problem/stage_timers.h"
+#include "planner/seed/fit_memory.h"
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kManyPasses = 16384;
 
-/// Everything about a partition that does not depend on the number of micro-batches.
+/// Holds everything about a partition that does not depend on the number of micro-batches.
 class PipelineMaker {
  public:
   PipelineMaker(RoughModel& model, const Partition& partition)
@@ -26,7 +29,7 @@ class PipelineMaker {
     timer_of_ = timers_.of(strategy_);
   }
 
-  /// With 1F1B; and with GPipe where that is roughly faster.
+  /// Adds a candidate with 1F1B, and one with GPipe if that is roughly faster.
   void add(std::int64_t micro_batches, std::vector<Candidate>& candidates) {
     Candidate candidate{strategy_, 0};
     candidate.strategy.micro_batches = micro_batches;
@@ -49,7 +52,7 @@ class PipelineMaker {
   const DeviceGroups& groups_;
   StageTimers timers_;
   std::vector<StageTimer*> timer_of_;  // by stage
-  Strategy strategy_;                  // its stages are empty
+  Strategy strategy_;                  // all but its stages, which are empty
 };
 
 }  // namespace
@@ -62,7 +65,7 @@ std::vector<std::int64_t> micro_batch_counts(const Problem& problem, int stages)
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   const std::vector<std::int64_t> all = micro_batch_numbers(problem.training.batch);
   std::vector<std::int64_t> counts;
-  // One is for graphs whose branches compute side by side.
+  // One micro-batch is for graphs whose branches compute side by side.
   if (stages > 1) counts.push_back(1);
   for (const int factor : {1, 2, 4, 8}) {
     const auto found = std::lower_bound(all.begin(), all.end(), factor * stages);
@@ -84,7 +87,7 @@ std::vector<Candidate> pipelines(RoughModel& model, const Partition& partition,
 
 namespace {
 
-/// Candidates in order of their rough seconds; those that are long come last.
+/// Judges candidates in order of their rough seconds; long ones come last.
 class Thinner {
  public:
   Thinner(RoughModel& model, std::vector<Candidate> candidates, std::size_t most, Relief relief)
@@ -140,8 +143,8 @@ class Thinner {
   }
 
   static constexpr int kMostReliefs = 48;
-  /// As long as all that is kept has so few passes of micro-batches, three times as much is: to
-  /// simulate it takes milliseconds, and the rough seconds do not know best.
+  /// While all that is kept has fewer passes of micro-batches than this, three times as many are
+  /// kept: to simulate them takes milliseconds, and the rough seconds are not exact.
   static constexpr std::int64_t kFewPasses = 10'000;
 
   RoughModel& model_;

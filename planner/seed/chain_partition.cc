@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/linear_program.h"
+#include "planner/seed/chain_partition.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -28,22 +28,22 @@ class Nodes {
 
 struct Best {
   double seconds = kNever;
-  int group = -1, end_piece = 0, next = -1;  // next: the entry of the stage after it
+  int group = -1, end_piece = 0, next = -1;  // next: the entry of the next stage
 };
 
-class LinearSolver {
+class ChainPartitioner {
  public:
-  explicit LinearSolver(const LinearProblem& problem)
+  explicit ChainPartitioner(const ChainProblem& problem)
       : problem_(problem), width_(at(problem.pieces) + 1), best_step_(problem.best_step) {
-    for (const LinearGroup& group : problem.groups) {
+    for (const ChainGroup& group : problem.groups) {
       entry_of_.push_back(entries_.add(group.from, group.entry));
       exit_of_.push_back(exits_.add(group.to, group.exit));
     }
   }
 
-  std::vector<LinearPlan> run() {
+  std::vector<ChainPlan> run() {
     const int most = std::min(problem_.most_stages, problem_.pieces);
-    std::vector<LinearPlan> plans;
+    std::vector<ChainPlan> plans;
     for (int stages = 1; stages <= most; ++stages) {
       find_successors(stages - 1);
       layers_.emplace_back(entries_.size() * width_);
@@ -67,12 +67,13 @@ class LinearSolver {
   Best& best(int stages, int entry, int piece) {
     return layers_[at(stages) - 1][at(entry) * width_ + at(piece)];
   }
-  /// What a part of a plan of at least `stages` stages may take.
+  /// Returns the most seconds that a part of a plan of at least `stages` stages may take.
   double most_seconds(int stages) const {
     return best_step_ == kNever ? kNever : best_step_ * problem_.within / (problem_.fill + stages);
   }
 
-  /// For each end of a stage and piece after it: the best of what may follow in `stages` stages.
+  /// Finds, for each end of a stage and piece after it, the best of what may follow in `stages`
+  /// stages.
   void find_successors(int stages) {
     successors_.assign(exits_.size() * width_, {});
     for (const auto& [exit, number] : exits_.all()) {
@@ -111,7 +112,7 @@ class LinearSolver {
     }
   }
 
-  /// The last piece before which a state's devices may have done all within `most`.
+  /// Returns the last piece before which a state's devices can have done everything within `most`.
   int last_begin(int state, double most) const {
     if (!problem_.least_before || most == kNever) return problem_.pieces - 1;
     int low = 0, high = problem_.pieces - 1;
@@ -123,7 +124,7 @@ class LinearSolver {
     return low;
   }
 
-  /// Of a plan with as many stages as there are layers; -1: there is none.
+  /// Returns the entry of the best plan with as many stages as there are layers, or -1.
   int best_entry() {
     const int stages = static_cast<int>(layers_.size());
     int first = -1;
@@ -137,8 +138,8 @@ class LinearSolver {
     return first;
   }
 
-  LinearPlan plan_from(int entry) {
-    LinearPlan plan;
+  ChainPlan plan_from(int entry) {
+    ChainPlan plan;
     int piece = 0;
     plan.seconds = best(static_cast<int>(layers_.size()), entry, 0).seconds;
     for (int stages = static_cast<int>(layers_.size()); stages > 0; --stages) {
@@ -150,7 +151,7 @@ class LinearSolver {
     return plan;
   }
 
-  const LinearProblem& problem_;
+  const ChainProblem& problem_;
   std::size_t width_;
   Nodes entries_, exits_;
   std::vector<int> entry_of_, exit_of_;    // by group
@@ -161,8 +162,8 @@ class LinearSolver {
 
 }  // namespace
 
-std::vector<LinearPlan> solve_linear(const LinearProblem& problem) {
-  return LinearSolver(problem).run();
+std::vector<ChainPlan> partition_chain(const ChainProblem& problem) {
+  return ChainPartitioner(problem).run();
 }
 
 }  // namespace agpcs

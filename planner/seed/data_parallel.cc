@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallelism: one stage. For each set of devices worth trying (`device_sets`), shares by
-// speed and the fewest micro-batches whose memory suffices: more of them only add launches; and,
-// where memory asks for micro-batches, fewer of them with recomputation or with samples moved to
-// devices that have room (`fit_memory`). Those that are roughly fastest are returned. And its
-// plainest form, which plans are compared with: all devices, equal shares.
-#include "planner/candidates.h"
-#include "planner/device_groups.h"
-#include "planner/fit_memory.h"
-#include "planner/group_gradients.h"
-#include "planner/seeder.h"
-#include "planner/shares.h"
+// Data parallelism: one stage. For each set of devices worth trying (`device_sets`), it gives
+// shares by speed and takes the fewest micro-batches whose memory suffices, since more of them only
+// add launches. If memory asks for micro-batches, it also tries fewer of them with recomputation,
+// or with samples moved to devices that have room (`fit_memory`). It returns those that are roughly
+// fastest. This file also has the plainest form, with which plans are compared: all devices, equal
+// shares.
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/seed/candidates.h"
+#include "planner/seed/device_groups.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/seed/seeder.h"
 
 #include <algorithm>
 #include <functional>
@@ -20,11 +23,12 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kKept = 8;
+constexpr std::size_t kDataParallelKept = 8;
 
 using MakeStage = std::function<StageSpec(std::int64_t samples)>;
 
-/// Counts of micro-batches that leave every device at least a sample on average, ascending.
+/// Returns the counts of micro-batches that leave every device at least a sample on average,
+/// ascending.
 std::vector<std::int64_t> counts_for(const Problem& problem, std::size_t devices) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   std::vector<std::int64_t> counts = micro_batch_numbers(problem.training.batch);
@@ -42,8 +46,8 @@ Strategy one_stage(const Problem& problem, std::int64_t micro_batches, const Mak
   return strategy;
 }
 
-/// The number of the first count with which `enough`; the last where there is none. What is enough
-/// with a count is so with every larger one.
+/// Returns the number of the first count with which `enough` holds, or of the last count if there
+/// is none. If `enough` holds for a count, it holds for every larger one.
 template <typename F>
 std::size_t first_enough(const std::vector<std::int64_t>& counts, F enough) {
   std::size_t low = 0, high = counts.size() - 1;
@@ -55,8 +59,8 @@ std::size_t first_enough(const std::vector<std::int64_t>& counts, F enough) {
   return low;
 }
 
-/// The strategy with the fewest micro-batches that fits; with the most where none does. Memory
-/// falls with the number of micro-batches.
+/// Returns the strategy with the fewest micro-batches that fits, or with the most if none does.
+/// Memory falls with the number of micro-batches.
 Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std::size_t devices,
                               const MakeStage& make) {
   const std::vector<std::int64_t> counts = counts_for(problem, devices);
@@ -66,7 +70,7 @@ Strategy fewest_micro_batches(const Problem& problem, Evaluator& evaluator, std:
   return one_stage(problem, counts[first], make);
 }
 
-/// With fewer micro-batches than `plain` has, memory permitting when it is helped.
+/// Returns a strategy with fewer micro-batches than `plain`, if `fit_memory` makes it fit.
 std::optional<Strategy> fewer_with_help(const Problem& problem, Evaluator& evaluator,
                                         const Strategy& plain, std::size_t devices,
                                         const MakeStage& make) {
@@ -107,7 +111,7 @@ class DataParallelSeeder : public Seeder {
       add(std::move(plain));
       if (helped) add(*std::move(helped));
     }
-    return thin_out(model, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kDataParallelKept);
   }
 };
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our reading of the AGPCS paper's baseline: "a fixed graph partitioning strategy based on a simple
-// degree heuristic". The paper does not say which. Here: the degree of an operator is the number of
-// tensors that join it to other operators, counted once for each of them, in and out. Blocks are
-// taken in topological order and cut into as many runs as there are devices, of about equal total
-// degree; run i goes to device i, one device a stage, whatever its speed. More than kMostGroups
-// devices: so many runs on the first devices, as a pipeline of all of them would hardly ever be
-// full. A block belongs to the run in which the middle of its degree falls; runs without a block
-// are left out. Only the number of micro-batches is chosen, in the baseline's favour.
-#include "ir/at.h"
-#include "planner/candidates.h"
-#include "planner/seeder.h"
+// degree heuristic". The paper does not say which heuristic. Here, the degree of an operator is the
+// number of tensors that join it to other operators, counted once for each of them, in and out.
+// Blocks are taken in topological order and cut into as many runs as there are devices, of about
+// equal total degree. Run i goes to device i, one device a stage, whatever its speed. With more
+// than kMostGroups devices, there are kMostGroups runs on the first devices, as a pipeline of all
+// of them would hardly ever be full. A block belongs to the run in which the middle of its degree
+// falls; runs without a block are left out. Only the number of micro-batches is chosen, in the
+// baseline's favour.
+#include "ir/base/at.h"
+#include "planner/seed/candidates.h"
+#include "planner/seed/seeder.h"
 
 #include <algorithm>
 #include <numeric>

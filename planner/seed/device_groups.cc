@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/device_groups.h"
+#include "planner/seed/device_groups.h"
 
 #include <algorithm>
 #include <numeric>
@@ -32,7 +32,7 @@ DeviceGroups by_kind(const Cluster& cluster) {
   return groups;
 }
 
-/// `devices` cut into `runs` runs whose sizes differ by at most one.
+/// Cuts `devices` into `runs` runs whose sizes differ by at most one.
 DeviceGroups cut(const std::vector<DeviceId>& devices, std::size_t runs) {
   runs = std::min(runs, devices.size());
   DeviceGroups groups;
@@ -54,7 +54,7 @@ DeviceGroups cut_hosts(const Cluster& cluster, std::size_t runs) {
   return groups;
 }
 
-/// Group i has run i of every host; hosts have equally many devices.
+/// Makes groups of which group i has run i of every host. Needs: hosts have equally many devices.
 DeviceGroups across_hosts(const Cluster& cluster, std::size_t runs) {
   DeviceGroups groups(runs);
   for (const Host& host : cluster.hosts) {
@@ -74,7 +74,8 @@ double memory_bandwidth(const Cluster& cluster, int host) {
   return sum;
 }
 
-/// Hosts with the largest values of `f` first; ties by class, then to the lower host.
+/// Returns the hosts, those with the largest values of `f` first; ties go by class, then to the
+/// lower host.
 template <typename F>
 std::vector<int> hosts_by(const Cluster& cluster, const std::vector<int>& classes, F f) {
   std::vector<int> order(cluster.hosts.size());
@@ -90,8 +91,8 @@ std::vector<int> hosts_by(const Cluster& cluster, const std::vector<int>& classe
   return order;
 }
 
-/// Calls `add` with the devices of the first 1, 2, ... hosts of `order`; where hosts are many, only
-/// of 1, 2, 4, ... and of those up to the last of a class.
+/// Calls `add` with the devices of the first 1, 2, ... hosts of `order`. If hosts are many, it does
+/// so only for 1, 2, 4, ... hosts and for those up to the last of a class.
 template <typename F>
 void join_hosts(const Cluster& cluster, const std::vector<int>& classes,
                 const std::vector<int>& order, F add) {
@@ -161,7 +162,7 @@ std::vector<std::vector<DeviceId>> device_sets(const Cluster& cluster) {
     add(joined);
   }
   const std::vector<int> classes = host_classes(cluster);
-  std::vector<DeviceGroups> runs;  // of hosts of each class, the first 2, 4, ... devices
+  std::vector<DeviceGroups> runs;  // the first 2, 4, ... devices of the first host of each class
   for (std::size_t host = 0; host < classes.size(); ++host) {
     if (classes[host] != static_cast<int>(runs.size())) continue;
     const std::vector<DeviceId> devices = devices_of_host(cluster.hosts[host]);

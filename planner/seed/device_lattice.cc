@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/device_lattice.h"
+#include "planner/seed/device_lattice.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace agpcs {
 namespace {
 
-/// Devices of each class: one kind on one host, or on hosts that are alike.
+/// Returns the devices of each class: one kind on one host, or on hosts that are alike.
 DeviceGroups classes_of(const Cluster& cluster, bool by_host) {
   const std::vector<int> alike = host_classes(cluster);
   std::map<std::pair<int, int>, std::size_t> number;
@@ -29,7 +29,7 @@ DeviceGroups classes_of(const Cluster& cluster, bool by_host) {
   return classes;
 }
 
-/// `devices` as runs of `size`, which do not cross hosts while they are smaller than one.
+/// Cuts `devices` into runs of `size`. A run crosses hosts only if it is as large as one.
 DeviceGroups units_of(const Cluster& cluster, const std::vector<DeviceId>& devices, int size) {
   DeviceGroups units;
   const auto whole = [&](DeviceId id) {
@@ -45,7 +45,7 @@ DeviceGroups units_of(const Cluster& cluster, const std::vector<DeviceId>& devic
   return units;
 }
 
-/// Groups of units that a stage may have, over all states.
+/// Returns the number of groups of units that a stage may have, over all states.
 double group_count(const std::vector<DeviceGroups>& units) {
   double product = 1;
   for (const DeviceGroups& of_class : units) {
@@ -55,7 +55,7 @@ double group_count(const std::vector<DeviceGroups>& units) {
   return product;
 }
 
-/// Numbers of units of each class as one number, the first class least significant.
+/// Codes the numbers of units of each class as one number, the first class least significant.
 class Counter {
  public:
   explicit Counter(const std::vector<DeviceGroups>& units) {
@@ -83,7 +83,7 @@ void add_groups(DeviceLattice& lattice) {
   for (int from = 0; from < lattice.states; ++from) {
     for (int to = from + 1; to < lattice.states; ++to) {
       std::vector<int> taken;
-      std::size_t main = 0;  // the class of which it has most units
+      std::size_t main = 0;  // the class of which the group has the most units
       bool valid = true;
       for (std::size_t c = 0; c < lattice.units.size(); ++c) {
         taken.push_back(lattice.taken_at[at(to)][c] - lattice.taken_at[at(from)][c]);
@@ -92,15 +92,15 @@ void add_groups(DeviceLattice& lattice) {
       }
       if (!valid) continue;
       const DeviceGroups& units = lattice.units[main];
-      // Two devices of a class: on one host when the class is, else on two.
+      // Two devices of a class lie on one host if the class does, else on two.
       lattice.groups.push_back({from, to, units.back().back(), units.front().front()});
       lattice.taken.push_back(std::move(taken));
     }
   }
 }
 
-/// Makes places of the devices that are entries and exits. Groups on as many hosts, more than one,
-/// have one place.
+/// Makes places of the devices that are entries and exits. Groups on the same number of hosts, more
+/// than one, share one place.
 void add_places(DeviceLattice& lattice, const Cluster& cluster) {
   const auto host_of = [&](DeviceId id) { return cluster.devices[at(id)].host; };
   std::map<std::pair<DeviceId, int>, int> known;
@@ -118,7 +118,7 @@ void add_places(DeviceLattice& lattice, const Cluster& cluster) {
     const std::vector<DeviceId> devices = lattice.devices_of(g);
     std::set<int> hosts;
     for (const DeviceId id : devices) hosts.insert(host_of(id));
-    LinearGroup& group = lattice.groups[at(g)];
+    ChainGroup& group = lattice.groups[at(g)];
     group.entry = place_of(group.entry, devices, static_cast<int>(hosts.size()));
     group.exit = place_of(group.exit, devices, static_cast<int>(hosts.size()));
   }
@@ -126,9 +126,9 @@ void add_places(DeviceLattice& lattice, const Cluster& cluster) {
 
 }  // namespace
 
-DeviceGroups DeviceLattice::devices_of(const std::vector<LinearStage>& stages) const {
+DeviceGroups DeviceLattice::devices_of(const std::vector<ChainStage>& stages) const {
   DeviceGroups result;
-  for (const LinearStage& stage : stages) {
+  for (const ChainStage& stage : stages) {
     const std::vector<int>& before = taken_at[at(groups[at(stage.group)].from)];
     std::vector<DeviceId> devices;
     for (std::size_t c = 0; c < units.size(); ++c) {
@@ -144,7 +144,7 @@ DeviceGroups DeviceLattice::devices_of(const std::vector<LinearStage>& stages) c
 }
 
 std::vector<DeviceId> DeviceLattice::devices_of(int group) const {
-  return devices_of(std::vector<LinearStage>{{0, 0, group}}).front();
+  return devices_of(std::vector<ChainStage>{{0, 0, group}}).front();
 }
 
 std::optional<DeviceLattice> lattice_of_classes(const Cluster& cluster, std::size_t most_groups,
@@ -160,7 +160,7 @@ std::optional<DeviceLattice> lattice_of_classes(const Cluster& cluster, std::siz
       }
       if (group_count(lattice.units) <= static_cast<double>(most_groups)) break;
       lattice.units.clear();
-      if (by_host) break;  // rather all devices of hosts that are alike, one by one
+      if (by_host) break;  // prefers all devices of hosts that are alike, one by one
     }
     if (lattice.units.empty()) continue;
     exact = by_host;

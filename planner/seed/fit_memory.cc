@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/fit_memory.h"
+#include "planner/seed/fit_memory.h"
 
-#include "ir/at.h"
-#include "planner/shares.h"
+#include "ir/base/at.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
 
 #include <algorithm>
 #include <map>
@@ -57,7 +58,7 @@ class StageFitter {
     return balanced_stage_within(problem_, timer_, spec_.devices, samples_, most);
   }
 
-  /// The most samples of a micro-batch for which a device of this kind has room.
+  /// Returns the most samples of a micro-batch for which a device of this kind has room.
   std::int64_t most_samples(int kind, bool recompute) {
     const std::int64_t room = problem_.cluster.kinds[at(kind)].memory_bytes;
     const auto enough = [&](std::int64_t samples) {
@@ -81,10 +82,10 @@ class StageFitter {
   StageTimer timer_;
 };
 
-/// Whether a device of the stage lacks memory.
+/// Returns whether a device of the stage lacks memory.
 bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage) {
   const StageSpec& spec = strategy.stages[at(stage)];
-  std::map<int, std::int64_t> largest;  // share by kind
+  std::map<int, std::int64_t> largest;  // largest share by kind
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
     std::int64_t& share = largest[problem.cluster.devices[at(spec.devices[i])].kind];
     share = std::max(share, spec.shares[i]);
@@ -109,7 +110,7 @@ bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy
     if (!spec) return false;
     fitted.stages[at(stage)] = *std::move(spec);
   }
-  // A stage left with a single device has other programs: judge the whole.
+  // A stage left with a single device has other programs, so the whole strategy is judged again.
   if (evaluator.lacking(fitted) > 0) return false;
   strategy = std::move(fitted);
   return true;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/link_model.h"
-#include "ir/at.h"
-#include "ir/diagnostics.h"
-#include "planner/candidates.h"
-#include "planner/layout.h"
+#include "planner/seed/layout.h"
+
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
+#include "ir/base/diagnostics.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/seed/candidates.h"
 
 #include <fmt/format.h>
 
@@ -45,7 +49,7 @@ Status no_device(const Cluster& cluster, std::string_view name) {
                            did_you_mean(name, names, "devices")));
 }
 
-/// One "a/0:3,b/0:1"; `taken` remembers the devices of the stages before.
+/// Parses one "a/0:3,b/0:1". `taken` remembers the devices of the stages before.
 Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
                                   std::vector<bool>& taken) {
   if (text.empty()) {
@@ -53,7 +57,7 @@ Result<Layout::Stage> parse_stage(std::string_view text, const Cluster& cluster,
         "layout: a stage is empty\n  hint: \"a/0,a/1|b/0\": | is between stages, a comma between "
         "devices");
   }
-  std::vector<std::pair<DeviceId, double>> members;  // weight 0: none given
+  std::vector<std::pair<DeviceId, double>> members;  // weight 0 if none is given
   for (const std::string_view part : split(text, ',')) {
     const std::size_t colon = part.find(':');
     const std::string_view name = part.substr(0, colon);
@@ -91,6 +95,18 @@ bool has_empty_share(const StageSpec& spec) {
   return std::find(spec.shares.begin(), spec.shares.end(), 0) != spec.shares.end();
 }
 
+/// Gives each device of the layout's stage a sample. A balance leaves out devices that would slow
+/// the stage down, but the user asked for them. The samples come from the device with the most.
+void give_each_a_sample(StageSpec& spec, const Layout::Stage& stage) {
+  for (const DeviceId device : stage.devices) {
+    const auto place = std::lower_bound(spec.devices.begin(), spec.devices.end(), device);
+    if (place != spec.devices.end() && *place == device) continue;
+    --*std::max_element(spec.shares.begin(), spec.shares.end());
+    spec.shares.insert(spec.shares.begin() + (place - spec.devices.begin()), 1);
+    spec.devices.insert(place, device);
+  }
+}
+
 /// Finds the cuts of one layout for one number of micro-batches.
 class CutFinder {
  public:
@@ -104,7 +120,7 @@ class CutFinder {
     for (int s = 1; s < static_cast<int>(layout.stages.size()); ++s) add_cuts(s);
   }
 
-  /// By block. Needs: at least as many blocks as stages.
+  /// Returns the stage of each block. Needs: at least as many blocks as stages.
   std::vector<int> stage_of_block() const {
     const int blocks = problem_.blocks.size();
     const int stages = static_cast<int>(layout_.stages.size());
@@ -126,7 +142,7 @@ class CutFinder {
 
  private:
   struct Choice {
-    double seconds = std::numeric_limits<double>::infinity();  // of the slowest stage or cut so far
+    double seconds = std::numeric_limits<double>::infinity();  // slowest stage or cut so far
     int begin = 0;                                             // first block of the last stage
   };
 
@@ -168,7 +184,8 @@ class CutFinder {
     return slowest;
   }
 
-  /// Seconds of one micro-batch's tensors into `stage`, by its first block; replicas side by side.
+  /// Adds the seconds of one micro-batch's tensors into `stage`, by its first block. Replicas send
+  /// side by side.
   void add_cuts(int stage) {
     const auto& from = layout_.stages[at(stage - 1)].devices;
     const auto& to = layout_.stages[at(stage)].devices;
@@ -208,7 +225,7 @@ class LayoutSeeder : public Seeder {
     for (const std::int64_t count : counts) {
       std::optional<Strategy> strategy = with(model, count);
       if (!strategy) continue;
-      // Without a pipeline more micro-batches than memory asks for only add launches.
+      // Without a pipeline, more micro-batches than memory asks for only add launches.
       if (!pipeline) {
         const bool enough = evaluator.lacking(*strategy) <= 0;
         strategies.clear();
@@ -220,7 +237,7 @@ class LayoutSeeder : public Seeder {
   }
 
  private:
-  /// Nothing where a device would get no sample.
+  /// Returns nothing if a stage has more devices than a micro-batch has samples.
   std::optional<Strategy> with(RoughModel& model, std::int64_t micro_batches) const {
     const Problem& problem = model.problem();
     const std::int64_t samples = problem.training.batch / micro_batches;
@@ -235,13 +252,17 @@ class LayoutSeeder : public Seeder {
     return strategy;
   }
 
-  /// Weighted shares where they were asked for; false when a device would get no sample.
+  /// Gives weighted shares to the stages that ask for them. Returns false if a weight would give a
+  /// device no sample.
   bool give_shares(Strategy& strategy, std::int64_t samples) const {
     for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
       const Layout::Stage& stage = layout_.stages[s];
-      if (!stage.weights.empty()) strategy.stages[s] = weighted_stage(stage, samples);
-      const StageSpec& spec = strategy.stages[s];
-      if (spec.devices.size() != stage.devices.size() || has_empty_share(spec)) return false;
+      StageSpec& spec = strategy.stages[s];
+      if (!stage.weights.empty()) {
+        spec = weighted_stage(stage, samples);
+        if (has_empty_share(spec)) return false;
+      }
+      give_each_a_sample(spec, stage);
     }
     return true;
   }

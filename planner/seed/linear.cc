@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear: contiguous stages of the topological order on groups of devices, by dynamic programming,
 // for several numbers of micro-batches M. For a chain of blocks the result is exact for its cost:
-// (M + stages - 1) x the time per micro-batch of the slowest stage or cut (`LinearCosts`), memory
-// respected, over all assignments of numbers of devices of each class to consecutive stages, mixed
-// groups included (`lattice_of_classes`). Where that had to make units of devices, also over
-// contiguous runs of several orders of the devices.
+// (M + stages - 1) x the time per micro-batch of the slowest stage or cut (`LinearCosts`), with
+// memory respected, over all assignments of numbers of devices of each class to consecutive stages,
+// mixed groups included (`lattice_of_classes`). If the lattice had to make units of devices, it
+// also tries contiguous runs of several orders of the devices.
 //
 // Long graphs are cut only at the cheapest place of each of at most 96 (48 with more than 16
-// devices) equal parts of the FLOPs, or twice as many as there must be stages; orders of more
-// devices than 32, or than there must be stages, are divided into that many runs.
-#include "ir/at.h"
-#include "planner/candidates.h"
-#include "planner/evaluator.h"
-#include "planner/fit_memory.h"
-#include "planner/linear_costs.h"
-#include "planner/linear_program.h"
-#include "planner/seeder.h"
+// devices) equal parts of the FLOPs, or of twice as many parts as there must be stages. Orders of
+// more devices than 32, and than there must be stages, are divided into that many runs.
+#include "ir/base/at.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/seed/candidates.h"
+#include "planner/seed/chain_partition.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/seed/linear_costs.h"
+#include "planner/seed/seeder.h"
 
 #include <algorithm>
 #include <limits>
@@ -28,15 +29,15 @@ constexpr std::size_t kMostLatticeGroups = 1200;
 constexpr int kMostUnits = 32;
 constexpr int kUsualStages = 8;
 constexpr int kMostStages = 128;
-constexpr std::size_t kKept = 8;
-/// How much slower than the best plan so far one with other micro-batches or groups may be: the
-/// rough cost, by which they are compared later, knows more.
+constexpr std::size_t kLinearKept = 8;
+/// How much slower than the best plan so far a plan with other micro-batches or groups may be. The
+/// rough cost, which compares them later, is more exact.
 constexpr double kSlack = 1.15;
-/// Of a device that stages may fill: less where a plan turns out to lack memory, of which the
-/// program knows too little.
+/// The part of a device's memory that stages may fill. It is less after a plan turned out to lack
+/// memory, of which the program knows too little.
 constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
 
-/// First block of each piece, and the number of blocks at the end.
+/// Returns the first block of each piece, then the number of blocks.
 std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {
   const int count = blocks.size();
   std::vector<int> bounds = {0};
@@ -58,8 +59,8 @@ std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {
   return bounds;
 }
 
-/// Numbers of micro-batches up to eight times the devices or sixteen times the stages, each about
-/// twice the last.
+/// Returns numbers of micro-batches up to eight times the devices or sixteen times the stages, each
+/// about twice the last.
 std::vector<std::int64_t> counts_to_try(const Problem& problem, int most_stages) {
   if (problem.options.micro_batches > 0) return {problem.options.micro_batches};
   const std::int64_t most =
@@ -72,7 +73,7 @@ std::vector<std::int64_t> counts_to_try(const Problem& problem, int most_stages)
   return counts;
 }
 
-Partition partition_of(const LinearPlan& plan, const std::vector<int>& bounds,
+Partition partition_of(const ChainPlan& plan, const std::vector<int>& bounds,
                        const DeviceLattice& lattice) {
   Partition partition;
   partition.groups = lattice.devices_of(plan.stages);
@@ -101,17 +102,18 @@ class LinearSeeder : public Seeder {
     if (const auto lattice = lattice_of_classes(problem.cluster, kMostLatticeGroups, exact)) {
       add_plans(sums, *lattice, stages, model, best_step, candidates);
     }
-    if (exact) return thin_out(model, std::move(candidates), kKept);
+    if (exact) return thin_out(model, std::move(candidates), kLinearKept);
     for (const std::vector<DeviceId>& order : device_orders(problem.cluster)) {
       const DeviceLattice lattice =
           lattice_of_runs(problem.cluster, order, std::max(kMostUnits, stages));
       add_plans(sums, lattice, stages, model, best_step, candidates);
     }
-    return thin_out(model, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kLinearKept);
   }
 
  private:
-  /// Twice as many as it takes to hold parameters and optimizer state; at least kUsualStages.
+  /// Returns twice as many stages as it takes to hold parameters and optimizer state; at least
+  /// kUsualStages.
   static int most_stages(const Problem& problem, const PieceSums& whole) {
     std::int64_t memory = 1;
     for (const Device& device : problem.cluster.devices) {
@@ -125,7 +127,7 @@ class LinearSeeder : public Seeder {
                         RoughModel& model, double& best_step, std::vector<Candidate>& candidates) {
     const Problem& problem = model.problem();
     LinearCosts costs(sums, lattice);
-    LinearProblem linear;
+    ChainProblem linear;
     linear.pieces = sums.pieces();
     linear.states = lattice.states;
     linear.groups = lattice.groups;
@@ -145,7 +147,7 @@ class LinearSeeder : public Seeder {
         linear.fill = static_cast<double>(count - 1);
         linear.best_step = kSlack * best_step;
         bool fits = true;
-        for (const LinearPlan& plan : best_two(solve_linear(linear), linear.fill)) {
+        for (const ChainPlan& plan : best_two(partition_chain(linear), linear.fill)) {
           const Partition partition = partition_of(plan, sums.bounds(), lattice);
           for (Candidate& candidate : pipelines(model, partition, {count})) {
             Strategy helped = candidate.strategy;
@@ -162,13 +164,13 @@ class LinearSeeder : public Seeder {
     }
   }
 
-  /// The plans with the two best numbers of stages.
-  static std::vector<LinearPlan> best_two(std::vector<LinearPlan> plans, double fill) {
-    const auto step = [&](const LinearPlan& plan) {
+  /// Returns the plans with the two best numbers of stages.
+  static std::vector<ChainPlan> best_two(std::vector<ChainPlan> plans, double fill) {
+    const auto step = [&](const ChainPlan& plan) {
       return plan.seconds * (fill + static_cast<double>(plan.stages.size()));
     };
     std::stable_sort(plans.begin(), plans.end(),
-                     [&](const LinearPlan& a, const LinearPlan& b) { return step(a) < step(b); });
+                     [&](const ChainPlan& a, const ChainPlan& b) { return step(a) < step(b); });
     if (plans.size() > 2) plans.resize(2);
     return plans;
   }

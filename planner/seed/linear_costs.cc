@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/linear_costs.h"
+#include "planner/seed/linear_costs.h"
 
-#include "cost_model/link_model.h"
-#include "ir/at.h"
-#include "ir/plan_graph.h"
-#include "ir/stage_memory.h"
-#include "planner/candidates.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
+#include "ir/strategy/plan_graph.h"
+#include "ir/strategy/stage_memory.h"
+#include "planner/seed/candidates.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,7 +72,7 @@ void PieceSums::sum_gradients() {
   }
 }
 
-/// Each piece as a stage of its own.
+/// Sums memory as if each piece were a stage of its own.
 void PieceSums::sum_memory() {
   std::vector<int> piece_of_block;
   for (int p = 0; p < pieces(); ++p) piece_of_block.resize(at(bounds_[at(p) + 1]), p);
@@ -120,7 +120,7 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     }
     before_.push_back(members_of(devices));
   }
-  std::map<std::vector<int>, Line> known;  // in a lattice of classes many groups are equal
+  std::map<std::vector<int>, Line> known;  // many groups of a lattice of classes are equal
   for (int g = 0; g < static_cast<int>(lattice.groups.size()); ++g) {
     const std::vector<DeviceId> devices = lattice.devices_of(g);
     groups_.push_back(members_of(devices));
@@ -134,7 +134,7 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     all_reduce_.push_back(entry->second);
   }
   std::set<int> entries, exits;
-  for (const LinearGroup& group : lattice.groups) {
+  for (const ChainGroup& group : lattice.groups) {
     entries.insert(group.entry);
     exits.insert(group.exit);
   }
@@ -145,8 +145,8 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
   }
 }
 
-/// Between groups that are not on one and the same host, all goes from host to host, as many side
-/// by side as both groups have.
+/// Returns the link's line. Between groups that are not both on one and the same host, all goes
+/// from host to host, over as many lanes side by side as both groups have.
 LinearCosts::Line LinearCosts::link_between(const LinearPlace& exit,
                                             const LinearPlace& entry) const {
   const auto host_of = [&](DeviceId id) { return problem_.cluster.devices[at(id)].host; };
@@ -179,7 +179,7 @@ LinearCosts::Members LinearCosts::members_of(const std::vector<DeviceId>& device
 }
 
 double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
-  double rate = 0, ahead = samples_;  // samples/s together, and samples lost to launches
+  double rate = 0, ahead = samples_;  // samples/s of all together, and samples lost to launches
   double least = 0;
   const Members& members = groups_[at(group)];
   for (const Member& member : members) {
@@ -191,7 +191,7 @@ double LinearCosts::stage_seconds(int i, int j, int group, int later) const {
     least = std::max(least, fixed);
   }
   double seconds = std::max(ahead / rate, least);
-  if (members.size() == 1) {  // alike: some device has the odd sample
+  if (members.size() == 1) {  // devices are alike, so some device has the odd sample
     const std::vector<PieceSums::Line>& sums = sums_.seconds_[at(members.front().kind)];
     const double most = std::ceil(samples_ / members.front().devices);
     seconds = sums[at(j)].fixed - sums[at(i)].fixed +

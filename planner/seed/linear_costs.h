@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear costs: what a stage of consecutive pieces costs on a group of devices, for seeder
+// Linear costs: the cost of a stage of consecutive pieces on a group of devices, for seeder
 // `linear`.
 #pragma once
 
-#include "planner/device_lattice.h"
-#include "planner/problem.h"
+#include "planner/problem/problem.h"
+#include "planner/seed/device_lattice.h"
 
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace agpcs {
 
-/// Figures of consecutive runs of blocks, as prefix sums.
+/// The figures of consecutive runs of blocks, as prefix sums.
 class PieceSums {
  public:
   /// `bounds`: the first block of each piece, and the number of blocks. Cost: O(operators x kinds).
@@ -21,9 +21,9 @@ class PieceSums {
 
   int pieces() const { return static_cast<int>(bounds_.size()) - 1; }
   const std::vector<int>& bounds() const { return bounds_; }
-  /// Bytes of a sample's tensors that are alive before a piece.
+  /// Returns the bytes of a sample's tensors that are alive before a piece.
   double cut_bytes(int piece) const;
-  /// Of parameters, gradients and optimizer state of all pieces.
+  /// Returns the bytes of parameters, gradients and optimizer state of all pieces.
   double resident_bytes() const { return resident_.back(); }
 
  private:
@@ -37,31 +37,31 @@ class PieceSums {
   };
   const Problem& problem_;
   std::vector<int> bounds_;
-  std::int64_t samples_ = 1;                // at which times and memory are taken
+  std::int64_t samples_ = 1;                // samples for which times and memory are taken
   std::vector<std::vector<Line>> seconds_;  // by kind, prefix sums
   std::vector<double> gradients_;           // bytes that travel, prefix sums
   std::vector<double> held_, rounded_;      // bytes of gradients in memory, prefix sums
   std::vector<double> resident_;            // bytes, prefix sums
-  std::vector<double> kept_;      // bytes of a sample, prefix sums; without what is received
+  std::vector<double> kept_;      // bytes of a sample, without what is received, prefix sums
   std::vector<double> received_;  // bytes of a sample that a piece keeps of what it receives
   std::vector<std::vector<double>> extra_;  // bytes of a sample beyond what is kept: [first, last]
 };
 
 /// The costs of stages of PieceSums on the groups of a lattice for M micro-batches. A stage takes
-/// what its fastest split of samples takes, fractions of a sample allowed in mixed groups, and its
-/// all-reduce spread over the micro-batches; it recomputes where it would not fit otherwise, and
-/// takes forever where it does not fit at all: parameters, gradients, optimizer state, what min(M,
-/// later + 1) micro-batches keep, and the most that a piece needs besides.
+/// what its fastest split of samples takes, where mixed groups may split a sample, plus its
+/// all-reduce spread over the micro-batches. It recomputes if it would not fit otherwise. It takes
+/// forever if it does not fit at all: parameters, gradients, optimizer state, what min(M, later +
+/// 1) micro-batches keep, and the most that a piece needs besides.
 class LinearCosts {
  public:
   LinearCosts(const PieceSums& sums, const DeviceLattice& lattice);
-  /// The costs hold for that many, and stages may fill that part of their devices.
+  /// Sets the number of micro-batches, and the part of their devices that stages may fill.
   void set(std::int64_t micro_batches, double part_of_memory);
 
   double stage_seconds(int i, int j, int group, int later) const;
-  /// A cut takes its bytes over the link between the two places at the boundary.
+  /// Returns the seconds of a cut: its bytes over the link between the two places at the boundary.
   double cut_seconds(int piece, int exit, int entry) const;
-  /// Of the slowest stage of pieces [0, i) on what is handed out in `state`, at least.
+  /// Returns a lower bound on the slowest stage of pieces [0, i) on what is handed out in `state`.
   double least_before(int i, int state) const;
 
  private:

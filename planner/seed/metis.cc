@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// METIS: for each way to divide the devices into groups, k-way partitions of the block graph whose
-// target weights are the groups' speeds, made convex: with several tolerances of imbalance, for the
-// bytes that are cut and for those that are sent. The candidates differ in grouping, partition and
-// number of micro-batches; those that are roughly fastest are returned. Ways with more than
-// kMostGroups groups are left out.
-#include "planner/candidates.h"
-#include "planner/metis_partition.h"
-#include "planner/seeder.h"
+// METIS: for each way to divide the devices into groups, it makes k-way partitions of the block
+// graph whose target weights are the groups' speeds, and makes them convex. It does so with several
+// tolerances of imbalance, for the bytes that are cut and for those that are sent. The candidates
+// differ in grouping, partition and number of micro-batches; it returns those that are roughly
+// fastest. It leaves out ways with more than kMostGroups groups.
+#include "planner/seed/candidates.h"
+#include "planner/seed/metis_partition.h"
+#include "planner/seed/seeder.h"
 
 #include <fmt/format.h>
 
@@ -18,10 +18,10 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kKept = 6;
+constexpr std::size_t kMetisKept = 6;
 constexpr int kImbalances[] = {30, 100, 300};  // thousandths of a part's target
 
-/// Each group's part of the whole cluster's speed.
+/// Returns each group's part of the whole cluster's speed.
 std::vector<double> targets_of(const Problem& problem, const DeviceGroups& groups) {
   std::vector<double> targets;
   for (const std::vector<DeviceId>& group : groups) {
@@ -37,7 +37,8 @@ std::vector<double> targets_of(const Problem& problem, const DeviceGroups& group
   return targets;
 }
 
-/// Renumbers stages so that none is empty, and gives each the group that its part was made for.
+/// Renumbers stages so that none is empty, and gives each stage the group that its part was made
+/// for.
 Partition without_empty_stages(const std::vector<int>& stage_of_block,
                                const std::vector<int>& order, const DeviceGroups& groups) {
   std::vector<int> new_number(groups.size(), -1);
@@ -54,8 +55,8 @@ Partition without_empty_stages(const std::vector<int>& stage_of_block,
   return partition;
 }
 
-/// METIS's parts made convex. Where that leaves a group without work, as long skip connections may,
-/// also the plain cut of the topological order in METIS's order of groups.
+/// Returns METIS's parts made convex. If that leaves a group without work, as long skip connections
+/// may, it adds the plain cut of the topological order in METIS's order of groups.
 std::vector<Partition> convex_partitions(const Problem& problem, const std::vector<int>& parts,
                                          const std::vector<double>& targets,
                                          const DeviceGroups& groups) {
@@ -87,11 +88,11 @@ class MetisSeeder : public Seeder {
         }
       }
     }
-    return thin_out(model, std::move(candidates), kKept);
+    return thin_out(model, std::move(candidates), kMetisKept);
   }
 
  private:
-  /// Of all tolerances and objectives, each once.
+  /// Returns the partitions for all tolerances and objectives, each once.
   static Result<std::vector<Partition>> partitions_of(const Problem& problem,
                                                       const DeviceGroups& groups, Rng& rng) {
     const std::vector<double> targets = targets_of(problem, groups);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/metis_partition.h"
+#include "planner/seed/metis_partition.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 #include <fmt/format.h>
 #include <metis.h>
@@ -19,17 +19,17 @@
 namespace agpcs {
 namespace {
 
-constexpr double kTotalWeight = 1e8;  // METIS adds weights up in 32 bits
+constexpr double kTotalWeight = 1e8;  // METIS adds up weights in 32 bits
 
-/// `value` as a part of `total` in METIS's integers.
+/// Returns `value` as a part of `total` in METIS's integers.
 idx_t scaled(double value, double total) {
   return total > 0 ? static_cast<idx_t>(std::llround(value / total * kTotalWeight)) : 0;
 }
 
-/// The block graph without directions, in METIS's compressed rows.
+/// The block graph without directions, in METIS's compressed row format.
 struct MetisGraph {
   std::vector<idx_t> first = {0}, neighbour, edge_weight, vertex_weight;
-  std::vector<idx_t> vertex_size;  // what it sends to each part that reads it
+  std::vector<idx_t> vertex_size;  // what it sends to each part that reads it, by vertex
 
   explicit MetisGraph(const BlockGraph& blocks) {
     double flops = 0, bytes = 0, sent = 0;
@@ -55,12 +55,12 @@ struct MetisGraph {
   }
 };
 
-/// What METIS does to its process, undone. It prints where a part gets no vertex, which is no error
-/// here: its `stdout` leads nowhere meanwhile; file descriptor 1 stays, for other threads write
-/// there. It also takes SIGTERM, of which it makes an error of its own, and SIGABRT, and gives
-/// handlers back that work once only: a SIGTERM that comes meanwhile is blocked, and delivered
-/// afterwards. (Threads that block SIGTERM never see METIS's handler; another one would.) One at a
-/// time in a process.
+/// Undoes what METIS does to its process. One at a time in a process.
+/// * METIS prints if a part gets no vertex, which is no error here. Meanwhile `stdout` leads
+///   nowhere; file descriptor 1 stays, because other threads write there.
+/// * METIS handles SIGTERM, which it raises for its own errors, and SIGABRT, and restores handlers
+///   that work only once. A SIGTERM that comes meanwhile is blocked and delivered afterwards.
+///   (Threads that block SIGTERM never see METIS's handler; another thread would.)
 class AroundMetis {
  public:
   AroundMetis() : alone_(one_at_a_time()), stdout_(stdout) {
@@ -82,7 +82,7 @@ class AroundMetis {
     pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
   }
 
-  /// Whether METIS raised SIGTERM, as it does when a part of it fails.
+  /// Returns whether METIS raised SIGTERM, as it does when it fails.
   bool failed() const {
     sigset_t pending;
     if (sigpending(&pending) != 0 || sigismember(&pending, SIGTERM) == 0) return false;
@@ -108,7 +108,7 @@ class AroundMetis {
   struct sigaction on_abort_ {};
 };
 
-/// FLOPs of the most loaded part, relative to its target.
+/// Returns the FLOPs of the most loaded part, relative to its target.
 double worst_load(const BlockGraph& blocks, const std::vector<int>& parts,
                   const std::vector<double>& targets) {
   std::vector<double> load(targets.size());
@@ -118,7 +118,8 @@ double worst_load(const BlockGraph& blocks, const std::vector<int>& parts,
   return worst;
 }
 
-/// Old part numbers by mean position, parts without FLOPs last; ties to the lower number.
+/// Returns the old part numbers by mean position, with parts without FLOPs last; ties go to the
+/// lower number.
 std::vector<int> by_position(const BlockGraph& blocks, const std::vector<int>& parts,
                              std::size_t count) {
   std::vector<double> position(count), weight(count);
@@ -177,7 +178,7 @@ std::vector<int> make_convex(const BlockGraph& blocks, const std::vector<int>& p
   std::vector<int> later;
   for (const int part : parts) later.push_back(rank[at(part)]);
   std::vector<int> earlier = later;
-  for (const BlockEdge& edge : blocks.edges) {  // by from: all edges into `from` came before
+  for (const BlockEdge& edge : blocks.edges) {  // all edges into `from` came before
     later[at(edge.to)] = std::max(later[at(edge.to)], later[at(edge.from)]);
   }
   for (auto edge = blocks.edges.rbegin(); edge != blocks.edges.rend(); ++edge) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/seed_pool.h"
+#include "planner/seed/pool.h"
 
 #include <algorithm>
 

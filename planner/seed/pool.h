@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SeedPool: the candidates of all seeders with their scores, and which of them a search begins
-// from.
+// SeedPool: the candidates of all seeders with their scores. It chooses where a search begins.
 #pragma once
 
-#include "planner/evaluator.h"
-#include "planner/problem.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/problem.h"
 
 #include <cstddef>
 #include <string>
@@ -19,8 +18,8 @@ struct Seed {
   bool as_it_is = false;  ///< `Seeder::as_it_is`
 };
 
-/// Whether `a` is the better one: it fits and the other does not, or its step is shorter, or both
-/// do not fit and it lacks less.
+/// Returns whether `a` is better: it fits and `b` does not, or its step is shorter, or neither fits
+/// and it lacks less.
 bool is_better(const Score& a, const Score& b);
 
 class SeedPool {
@@ -28,12 +27,12 @@ class SeedPool {
   void add(Seed seed) { seeds_.push_back(std::move(seed)); }
   bool empty() const { return seeds_.empty(); }
   const std::vector<Seed>& all() const { return seeds_; }
-  /// The best; a tie goes to the first. Needs: not empty.
+  /// Returns the best seed; a tie goes to the first. Needs: not empty.
   const Seed& best() const;
-  /// As `starts`, whole.
+  /// Returns at most `most` seeds, the best first, no two with the same devices in the same stages.
+  /// If any seed fits, all that it returns fit.
   std::vector<Seed> bests(std::size_t most) const;
-  /// At most `most`, the best first, no two with the same devices in the same stages; only such
-  /// that fit, if any does.
+  /// Returns the strategies of `bests`.
   std::vector<Strategy> starts(std::size_t most) const;
 
  private:

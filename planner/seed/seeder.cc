@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/seeder.h"
+#include "planner/seed/seeder.h"
 
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 

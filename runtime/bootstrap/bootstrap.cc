@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's connection to the bootstrap service; on rank 0 the service as well.
-#include "runtime/bootstrap_frame.h"
-#include "runtime/bootstrap_server.h"
-#include "runtime/socket.h"
+// A rank's connection to the bootstrap service; rank 0 also runs the service.
+#include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/server.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
 
@@ -35,7 +35,7 @@ bool readable_before(int fd, Clock::time_point deadline) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     pollfd waiting{fd, POLLIN, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(std::max<long long>(left, 0)));
-    if (ready >= 0 || errno != EINTR) return ready > 0;  // else a signal came
+    if (ready >= 0 || errno != EINTR) return ready > 0;  // else a signal interrupted it
   }
 }
 
@@ -77,7 +77,7 @@ class BootstrapClient final : public Bootstrap {
   int port_ = 0;
   Fd fd_, wake_read_, wake_write_;
   std::thread reader_;
-  std::string service_name_ = "rank 0";  // the reader's
+  std::string service_name_ = "rank 0";  // only the reader uses it
   std::mutex write_mutex_;
 
   mutable std::mutex mutex_;
@@ -95,7 +95,7 @@ BootstrapClient::~BootstrapClient() {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
-  // A rank that an exception ends does not leave: it is lost.
+  // A rank that an exception ends does not leave: it counts as lost.
   if (fd_.get() >= 0 && std::uncaught_exceptions() == exceptions_) {
     [[maybe_unused]] const Status said = send_frame({FrameKind::kBye, {}});
   }
@@ -141,7 +141,7 @@ Status BootstrapClient::connect() {
                           "and of the same AGPCS version?",
                           endpoint(options_.address, port_))};
     }
-    // Strangers may have crowded this rank out.
+    // The service may have dropped this connection because of too many strangers.
     pollfd pause{wake_read_.get(), POLLIN, 0};
     poll(&pause, 1, 50);
   }
@@ -149,7 +149,7 @@ Status BootstrapClient::connect() {
   return {};
 }
 
-// False when the connection ended before the service said a word.
+// Says hello. Returns false if the connection ended before the service said anything.
 Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   const bool own = options_.rank == 0 && options_.local_only;
   auto connected = connect_to(own ? "127.0.0.1" : options_.address, port_, deadline);
@@ -177,7 +177,7 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
 }
 
 Status BootstrapClient::wait_until_ready() {
-  // The service names the ranks that are missing: give it the time to say so.
+  // The service names the missing ranks; the extra time lets it do so.
   const auto limit = options_.join_limit + milliseconds(2000);
   std::unique_lock lock(mutex_);
   const bool told = changed_.wait_for(lock, limit, [&] { return ready_ || !failure_.ok(); });
@@ -229,7 +229,7 @@ Result<BootstrapEvent> BootstrapClient::event(std::int64_t number, milliseconds 
   return std::move(*event);
 }
 
-// A rank's error may be longer than a frame: its beginning says enough.
+// A rank's error may be longer than a frame; its beginning is enough.
 Status BootstrapClient::say(const std::string& text) {
   return send_frame({FrameKind::kFail, {text.substr(0, kMaxValueBytes)}});
 }
@@ -283,7 +283,7 @@ void BootstrapClient::read_loop() {
   }
 }
 
-// False once the connection is of no more use.
+// Reads what has arrived. Returns false once the connection is unusable.
 bool BootstrapClient::read_some(FrameReader& reader) {
   char buffer[16384];
   const auto count = recv(fd_.get(), buffer, sizeof buffer, 0);

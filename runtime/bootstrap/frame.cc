@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bootstrap_frame.h"
+#include "runtime/bootstrap/frame.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ std::optional<Frame> decode(std::string_view body) {
   return frame;
 }
 
-// Takes the next line, or all that is left, off `text`, and splits it at its first '='.
+// Takes the next line, or all that is left, from `text`, and splits it at its first '='.
 std::pair<std::string_view, std::string_view> take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(line.size() + 1, text.size()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames of the bootstrap's protocol: a length (4 bytes, little-endian), a kind (1 byte), then
-// strings, each with a length (4 bytes) before it. Whatever does not fit that is refused.
+// strings, each after its length (4 bytes). Anything else is refused.
 #pragma once
 
 #include <agpcs/bootstrap.h>
@@ -19,7 +19,7 @@ enum class FrameKind : std::uint8_t {
   kSet,        ///< rank -> service: key, value
   kGet,        ///< rank -> service: key; answered by kValue, perhaps much later
   kPing,       ///< both ways
-  kFail,       ///< rank -> service: message; or, where ranks are outlived, what it says
+  kFail,       ///< rank -> service: message; in a job that outlives ranks: what the rank says
   kBye,        ///< rank -> service
   kWelcome,    ///< service -> rank: admitted; name of rank 0
   kReady,      ///< service -> rank: every rank has joined
@@ -35,7 +35,7 @@ inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-2";
 inline constexpr std::size_t kHelloFields = 8;  ///< no frame has more
 inline constexpr std::size_t kMaxKeyBytes = 256;
 inline constexpr std::size_t kMaxValueBytes = 65536;
-/// Largest body from a rank that is not admitted yet, and from one that is.
+/// Largest body from a rank that is not admitted yet, and from an admitted one.
 inline constexpr std::size_t kMaxHelloBytes = 2048;
 inline constexpr std::size_t kMaxFrameBytes = kMaxValueBytes + 4096;
 
@@ -46,23 +46,23 @@ struct Frame {
 
 std::string encode(const Frame& frame);
 
-/// Event `number` is the value with this key, and as that it is written like this.
+/// An event is stored as a value: `event_key` is the key of event `number`, `event_text` the value.
 std::string event_key(std::int64_t number);
 std::string event_text(const BootstrapEvent& event);
 std::optional<BootstrapEvent> parse_event(const std::string& text);
 
-/// What ranks agree on, as one field: a line "what=value" each.
+/// Returns what ranks must agree on as one field, with a line "what=value" for each.
 std::string agreed_text(const std::vector<std::pair<std::string, std::string>>& agreed);
-/// How two such fields differ: "has another AGPCS version than rank 0: 0.1.0 against 0.2.0"; empty
-/// when they do not.
+/// Returns how two such fields differ, or an empty string if they are equal: "has another AGPCS
+/// version than rank 0: 0.1.0 against 0.2.0".
 std::string agreed_difference(const std::string& theirs, const std::string& ours);
 
 /// Cuts frames out of a byte stream.
 class FrameReader {
  public:
   void append(const char* data, std::size_t bytes) { bytes_.append(data, bytes); }
-  /// The next whole frame, if there is one. `broken()` once the bytes are no frame or a frame would
-  /// be larger than `limit`.
+  /// Returns the next whole frame, if there is one. `broken()` is true once the bytes are not a
+  /// frame, or a frame would be larger than `limit`.
   std::optional<Frame> next(std::size_t limit);
   bool broken() const { return broken_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bootstrap_server.h"
+#include "runtime/bootstrap/server.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,11 +19,12 @@ namespace {
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHelloLimit{5000};
 constexpr std::size_t kMaxStrangers = 64;  // connections that have not said hello
-constexpr std::size_t kMaxStoreBytes = std::size_t{64} << 20;   // of all keys and values
-constexpr std::size_t kMaxQueuedBytes = std::size_t{16} << 20;  // for a rank that does not read
+constexpr std::size_t kMaxStoreBytes = std::size_t{64} << 20;   // all keys and values together
+constexpr std::size_t kMaxQueuedBytes = std::size_t{16} << 20;  // unsent bytes to one rank
 constexpr std::size_t kMaxWanted = 4096;                        // keys that a rank waits for
 
-// Takes as long for a right guess as for a wrong one of the same length: a guess learns nothing.
+// Compares in the same time for right and wrong guesses of one length, so that a guess
+// reveals nothing.
 bool same_secret(const std::string& guess, const std::string& secret) {
   auto difference = static_cast<unsigned>(guess.size() != secret.size());
   for (std::size_t i = 0; i < guess.size(); ++i) {
@@ -110,8 +111,8 @@ void BootstrapServer::accept_peer() {
   peer.since = peer.heard = Clock::now();
 }
 
-// A rank says hello at once: of too many connections that have not, the oldest is the least likely
-// one to be a rank's.
+// Makes room for a new connection. A rank says hello at once, so of too many connections that have
+// not said it, the oldest is the least likely to be a rank's.
 void BootstrapServer::make_room_for_a_stranger() {
   const auto open_stranger = [](const Peer& peer) { return peer.rank < 0 && peer.fd.get() >= 0; };
   const auto strangers = std::count_if(peers_.begin(), peers_.end(), open_stranger);
@@ -240,7 +241,8 @@ void BootstrapServer::handle_fail(Peer& peer, const std::string& message) {
   if (has_room(peer, message.size())) add_event({peer.rank, false, message});
 }
 
-// Rank 0 may take all: without it the job is over anyway. Any other, no more than it leaves.
+// Rank 0 may use the whole store, since the job is over without it. Any other rank may store at
+// most as many bytes as it leaves free.
 bool BootstrapServer::has_room(Peer& peer, std::size_t bytes) {
   const std::size_t stored = members_[static_cast<std::size_t>(peer.rank)].stored;
   const std::size_t left = peer.rank == 0 ? 0 : stored + bytes;
@@ -318,7 +320,7 @@ void BootstrapServer::check_clocks() {
     if (peer.fd.get() < 0) continue;
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (peer.rank < 0) {
-      if (now - peer.since > kHelloLimit) peer.fd.reset();  // however much it has said
+      if (now - peer.since > kHelloLimit) peer.fd.reset();  // regardless of what it has said
       continue;
     }
     Member& member = members_[static_cast<std::size_t>(peer.rank)];

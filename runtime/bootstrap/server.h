@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BootstrapServer: rank 0's key-value service. One thread, one poll loop.
+// BootstrapServer: rank 0's key-value service, with one thread and one poll loop.
 #pragma once
 
-#include "runtime/bootstrap_frame.h"
-#include "runtime/socket.h"
+#include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
@@ -22,12 +22,12 @@ namespace agpcs {
 
 class BootstrapServer {
  public:
-  /// Serves on `listening` until `stop`. Of `options` it uses size, token, identity and limits.
+  /// Serves on `listening` until `stop`. It uses size, token, identity and limits from `options`.
   BootstrapServer(Fd listening, const BootstrapOptions& options);
   ~BootstrapServer();
-  /// Starts the thread. kUnavailable where the system has no more descriptors.
+  /// Starts the thread. kUnavailable: the system has no more descriptors.
   Status start();
-  /// Serves on until every rank has left, at most `limit`; then ends the thread.
+  /// Goes on serving until every rank has left, for at most `limit`; then ends the thread.
   void stop(std::chrono::milliseconds limit);
 
  private:
@@ -37,14 +37,14 @@ class BootstrapServer {
     FrameReader in;
     std::string out;       // not sent yet
     int rank = -1;         // -1: not admitted
-    bool closing = false;  // ends once `out` is sent
+    bool closing = false;  // the connection ends once `out` is sent
     Clock::time_point since, heard;
     std::set<std::string> wanted;
   };
   struct Member {
     std::string name, host;
     bool joined = false, left = false, stalled = false, lost = false;
-    std::size_t stored = 0;  // bytes, of all that are stored
+    std::size_t stored = 0;  // bytes that this rank stored
   };
 
   void run();
@@ -55,26 +55,27 @@ class BootstrapServer {
   void write_to(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
   void handle_hello(Peer& peer, const Frame& frame);
-  /// Why a rank that knows the token cannot join; empty when it can.
+  /// Returns why a rank that knows the token cannot join, or an empty string if it can.
   std::string objection(int rank, const Frame& hello) const;
   void admit(Peer& peer, int rank, const Frame& hello);
   void handle_set(Peer& peer, const Frame& frame);
-  /// An event, where ranks are outlived; else the end of the job.
+  /// Makes the message an event if the job outlives ranks; otherwise ends the job.
   void handle_fail(Peer& peer, const std::string& message);
-  /// Whether so many bytes more of this rank are stored. Else it is lost, and the others can store.
+  /// Returns whether `bytes` more of this rank may be stored. If not, the rank is lost, so that the
+  /// others can store.
   bool has_room(Peer& peer, std::size_t bytes);
   void store(int rank, const std::string& key, const std::string& value);
   void handle_get(Peer& peer, const std::string& key);
-  /// What `rank` reported, with its host where it says only its device.
+  /// Returns what `rank` reported, with its host added if it names only its device.
   std::string placed(int rank, const std::string& message) const;
   void close_peer(Peer& peer);
-  /// Ends a connection that said what nobody may say.
+  /// Ends a connection that broke the protocol.
   void drop(Peer& peer);
   void check_clocks();
   void refuse(Peer& peer, const std::string& reason, FrameKind kind = FrameKind::kRefused);
   bool outlives_ranks() const { return options_.outlives_ranks && joined_ == options_.size; }
   void add_event(const BootstrapEvent& event);
-  /// The job cannot go on with this rank: it fails, or goes on without it.
+  /// Gives up a rank: the job fails, or goes on without it.
   void lose(Peer& peer, const std::string& why);
   /// Records the job's first failure and tells every rank.
   void fail(const std::string& message);
@@ -94,7 +95,7 @@ class BootstrapServer {
   std::map<std::string, std::string> values_;
   std::size_t value_bytes_ = 0;
   std::int64_t events_ = 0;
-  Clock::time_point looked_ = Clock::now();  // at the clocks
+  Clock::time_point looked_ = Clock::now();  // when it last looked at the clocks
   std::string failure_;
   std::atomic<bool> stopping_{false};
   std::atomic<Clock::time_point> stop_deadline_{Clock::time_point::max()};

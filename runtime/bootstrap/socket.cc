@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// strerror with a buffer of its own: ranks may be threads.
+// Calls strerror_r with a buffer of its own, because ranks may be threads.
 std::string error_text(int error) {
   char buffer[128];
   return strerror_r(error, buffer, sizeof buffer);
@@ -40,9 +40,9 @@ union SocketAddress {
   sockaddr_in6 ipv6;
 };
 
-// At least one, where there is no error. kInvalidInput: there will never be one.
+// Returns at least one address if there is no error. kInvalidInput: there can never be one.
 Result<AddressList> resolve(const std::string& address, int port) {
-  if (!address.empty() && address.front() == '[') {  // no name server is asked for such a name
+  if (!address.empty() && address.front() == '[') {  // no name server would know such a name
     return invalid_input(
         fmt::format("cannot resolve '{}': an IPv6 address stands without brackets here", address));
   }
@@ -58,8 +58,9 @@ Result<AddressList> resolve(const std::string& address, int port) {
   return AddressList(list);
 }
 
-// A name's addresses, those of IPv4 first: ranks must reach each other by addresses of one kind,
-// which for names that have both would else depend on how each machine is set up.
+// Returns a name's addresses, those of IPv4 first. Ranks must reach each other by addresses of
+// one kind; for names that have both kinds, the kind would otherwise depend on how each machine
+// is set up.
 std::vector<const addrinfo*> ipv4_first(const addrinfo& list) {
   std::vector<const addrinfo*> sorted;
   for (const addrinfo* at = &list; at != nullptr; at = at->ai_next) sorted.push_back(at);
@@ -70,9 +71,9 @@ std::vector<const addrinfo*> ipv4_first(const addrinfo& list) {
 
 constexpr int kTcpRtoMaxMs = 44;  // TCP_RTO_MAX_MS, from Linux 6.15: <netinet/tcp.h> may be older
 
-// What is said here is short, and leaves at once. What is lost TCP sends again, waiting twice as
-// long each time, so that a network which was away for a while would seem to be so for twice as
-// long. Not here: it waits for a second at most, on older kernels for more after six times.
+// Bootstrap messages are short and leave at once. TCP resends what is lost, and waits twice as long
+// each time, so that a network which was away for a while would seem away for twice as long. With
+// these options it waits for a second at most; older kernels wait longer after six attempts.
 void send_words_promptly(int fd) {
   const int on = 1, longest_ms = 1000;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -80,7 +81,7 @@ void send_words_promptly(int fd) {
   setsockopt(fd, IPPROTO_TCP, kTcpRtoMaxMs, &longest_ms, sizeof longest_ms);
 }
 
-// One attempt. Returns 0, or the errno of the failure.
+// Makes one attempt. Returns 0, or the errno of the failure.
 int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
   Fd fd(socket(to.ai_family, to.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to.ai_protocol));
   if (fd.get() < 0) return errno;
@@ -102,13 +103,13 @@ int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
   return 0;
 }
 
-// Returns 0, or the errno of the failure. A socket of IPv6 takes connections of IPv4, too.
+// Returns 0, or the errno of the failure. An IPv6 socket takes IPv4 connections, too.
 int try_listen(int family, int port, bool local_only, Fd& listening) {
   Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return errno;
   const int on = 1, off = 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  send_words_promptly(fd.get());  // connections that are accepted have it from here
+  send_words_promptly(fd.get());  // accepted connections inherit the options
   SocketAddress address{};
   if (family == AF_INET6) {
     if (setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return EAFNOSUPPORT;
@@ -141,7 +142,7 @@ std::string endpoint(const std::string& address, int port) {
 Result<Fd> listen_on(int port, bool local_only) {
   Fd fd;
   int error = local_only ? EAFNOSUPPORT : try_listen(AF_INET6, port, false, fd);
-  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {  // a machine without IPv6
+  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {  // the machine has no IPv6
     error = try_listen(AF_INET, port, local_only, fd);
   }
   if (error == 0) return fd;
@@ -158,7 +159,7 @@ int port_of(int fd) {
 
 Result<Fd> connect_to(const std::string& address, int port, Clock::time_point deadline) {
   Status last(StatusCode::kUnavailable, "no attempt was made");
-  Fd pause_read, pause_write;  // nothing is ever written: polling it is waiting
+  Fd pause_read, pause_write;  // nothing is ever written; polling it is a pause
   AGPCS_RETURN_IF_ERROR(make_pipe(pause_read, pause_write));
   while (true) {
     auto list = resolve(address, port);

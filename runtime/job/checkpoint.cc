@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint.h"
+#include "runtime/job/checkpoint.h"
 
-#include "ir/diagnostics.h"
-#include "ir/plan_lines.h"
-#include "ir/plan_text.h"
-#include "ir/sha256.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/sha256.h"
+#include "ir/plan/lines.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 
@@ -68,7 +68,8 @@ class CheckpointParser {
     }
   }
 
-  // First of all, so that a damaged file is called damaged, whatever became of its lines.
+  // Checks the end before all else, so that a damaged file is called damaged even if its lines
+  // are wrong.
   void check_end() {
     const PlanLine& last = lines_.back();
     if (last.keyword() != "end" || last.indented) {
@@ -87,7 +88,7 @@ class CheckpointParser {
                        "the file is damaged, or was edited: resume from another checkpoint");
   }
 
-  // The next line, which must begin with `keyword`; nullptr after an error.
+  // Returns the next line, which must begin with `keyword`; nullptr after an error.
   const PlanLine* line(std::string_view keyword) {
     if (!diagnostics_.ok()) return nullptr;
     const PlanLine& at = lines_[next_];  // the last one is 'end'
@@ -184,7 +185,7 @@ class CheckpointParser {
   }
 
   void check_items() {
-    std::map<std::string, std::int64_t> end;  // of what is used so far, by file
+    std::map<std::string, std::int64_t> end;  // by file: end of the part used so far
     for (std::size_t i = 0; i < checkpoint_.items.size() && diagnostics_.ok(); ++i) {
       const CheckpointItem& item = checkpoint_.items[i];
       const SourceRange where{line_of_item_[i], 0, 1};
@@ -203,7 +204,7 @@ class CheckpointParser {
                                               "on until {}",
                                               item.offset, file.name, end[item.file]));
       } else {
-        end[item.file] = item.offset + bytes;  // at most the file's bytes: no overflow
+        end[item.file] = item.offset + bytes;  // at most the file's size, so it cannot overflow
       }
     }
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoint: what a checkpoint's manifest says, and its text form (docs/checkpoints.md).
+// Checkpoint: the contents of a checkpoint's manifest, and its text form
+// (docs/reference/checkpoints.md). The manifest, checkpoint.txt, lists the other files of the
+// checkpoint, and says where each tensor lies in them.
 #pragma once
 
 #include <agpcs/executor.h>
@@ -20,7 +22,7 @@ inline constexpr const char* kModelFile = "model.onnx";
 inline constexpr const char* kModelDataFile = "model.onnx.data";
 inline constexpr const char* kOptimizerFile = "optimizer.data";
 
-/// A file of a checkpoint, beside the manifest.
+/// A file of a checkpoint other than the manifest.
 struct CheckpointFile {
   std::string name;
   std::int64_t bytes = 0;
@@ -28,7 +30,7 @@ struct CheckpointFile {
   friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
 };
 
-/// Where an item's elements lie: fp32, little-endian, row-major.
+/// Says where an item's elements lie: fp32, little-endian, row-major.
 struct CheckpointItem {
   StateItem item;
   std::string file;  ///< kModelDataFile or kOptimizerFile
@@ -36,9 +38,10 @@ struct CheckpointItem {
   friend bool operator==(const CheckpointItem&, const CheckpointItem&) = default;
 };
 
+/// The contents of a manifest.
 struct Checkpoint {
   std::string made_by;    ///< the version of AGPCS
-  std::int64_t step = 0;  ///< the next one
+  std::int64_t step = 0;  ///< the next step
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
   std::string model_digest, plan_digest;
@@ -47,12 +50,12 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
-/// The manifest's text; its last line is the digest of all before it.
+/// Returns the manifest's text. Its last line is the digest of all lines before it.
 std::string print_checkpoint(const Checkpoint& checkpoint);
 
-/// The inverse: accepts exactly what `print_checkpoint` writes, and only where items lie within
-/// their files without sharing a byte. `file` names it in messages, which have line, both values
-/// and a hint.
+/// Parses a manifest. Accepts exactly what `print_checkpoint` writes, and only if the items lie
+/// within their files and share no byte. `file` names the manifest in messages, which have a line,
+/// both values and a hint.
 Result<Checkpoint> parse_checkpoint(std::string_view text, std::string_view file);
 
 }  // namespace agpcs

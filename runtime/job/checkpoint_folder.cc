@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checkpoint_folder.h"
+#include "runtime/job/checkpoint_folder.h"
 
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
 
 #include <fmt/format.h>
 
@@ -43,8 +43,8 @@ Status sync_folder(const std::string& path) {
   return {};
 }
 
-// With those above it. What was made is in its parent on the disk, too; a parent that was there and
-// cannot be opened is none of ours.
+// Makes the folder and its missing parents, and brings their entries in their parents to the disk.
+// An existing parent that cannot be opened is not our business.
 Status make_folders(const std::string& path) {
   std::error_code error;
   std::vector<fs::path> made;
@@ -61,7 +61,7 @@ Status make_folders(const std::string& path) {
   return {};
 }
 
-// 0, or why not: EWOULDBLOCK where another has it.
+// Returns 0, or the errno of the failure: EWOULDBLOCK if another process has the lock.
 int lock_file(const Fd& fd) { return ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
 
 // A checkpoint's place in the folder.
@@ -71,7 +71,7 @@ struct Entry {
   std::string name;
 };
 
-// Newest first, one that is being replaced after its successor.
+// Orders entries newest first; a checkpoint that is being replaced comes after its successor.
 bool newer(const Entry& a, const Entry& b) {
   return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
 }
@@ -121,7 +121,7 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
 
 constexpr const char* kDamaged = "\n  hint: the checkpoint is damaged: resume from another one";
 
-// Reads all of it.
+// Checks a file's size and digest; reads all of it.
 Status check_file(const std::string& folder, const CheckpointFile& file) {
   const std::string path = folder + "/" + file.name;
   std::error_code error;
@@ -290,7 +290,7 @@ Status CheckpointFolder::lock() {
   int error = lock_file(folder);
   if (error == 0) fd_ = std::move(folder);
   if (error != 0 && error != EWOULDBLOCK) {
-    // NFS makes a lock of a range of bytes of it, for which a file must be open for writing.
+    // NFS turns the lock into one of a range of bytes, for which the file must be open for writing.
     Fd file(::open((path_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (file.get() < 0) return failed(path_ + "/.lock", "cannot be opened", errno);
     error = lock_file(file);
@@ -333,7 +333,7 @@ Result<std::string> CheckpointFolder::begin(std::int64_t step) {
 }
 
 void CheckpointFolder::discard() {
-  std::error_code ignored;  // the next writer removes it
+  std::error_code ignored;  // what stays is removed by the next writer
   if (!begun_.empty()) fs::remove_all(begun_, ignored);
   begun_.clear();
 }
@@ -351,8 +351,8 @@ Status CheckpointFolder::commit(std::int64_t step, const Checkpoint& checkpoint,
   return {};
 }
 
-// Whatever happens between two of these steps, one of them is there: the checkpoint of this step as
-// it was, the same as "replaced", or the new one.
+// Puts the new checkpoint in place. After each of these steps there is a whole checkpoint of this
+// step: the old one, the same under its name with "replaced", or the new one.
 Status CheckpointFolder::replace(std::int64_t step) {
   const std::string name = checkpoint_name(step), target = path_ + "/" + name;
   const std::string old = name + std::string(kReplaced);
@@ -371,7 +371,8 @@ Status CheckpointFolder::replace(std::int64_t step) {
   return {};
 }
 
-// By another name first: half a checkpoint never has a checkpoint's name.
+// Renames the checkpoint before removing it, so that half a checkpoint never has a
+// checkpoint's name.
 Status CheckpointFolder::remove(const std::string& name) {
   const std::string path = path_ + "/" + name;
   const std::string hidden = fmt::format("{}/.{}{}{}", path_, name, kTemporary, "removed");
@@ -387,9 +388,9 @@ Status CheckpointFolder::remove(const std::string& name) {
 void CheckpointFolder::prune(std::int64_t step, int keep) {
   const auto entries = entries_in(path_);
   if (!entries.ok()) return warn(entries.status());
-  int kept = 1;  // that of `step`
+  int kept = 1;  // counts the checkpoint of `step`
   for (const Entry& entry : *entries) {
-    if (entry.step >= step) continue;  // of no business of this run, when damaged and newer
+    if (entry.step >= step) continue;  // later ones (damaged) are not this run's business
     if (++kept > keep) warn(remove(entry.name));
   }
 }

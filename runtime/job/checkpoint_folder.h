@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of checkpoints: finding one that is whole, and adding one so that there is never a
-// moment without (docs/checkpoints.md).
+// The folder of checkpoints: finds a whole (complete and undamaged) checkpoint, and adds one so
+// that at every moment the folder has a whole one (docs/reference/checkpoints.md).
 //
 //     DIR/step-00000100/{model.onnx, model.onnx.data, optimizer.data, checkpoint.txt}
-//     DIR/step-00000100.replaced   the same step as it was, while it is written again
+//     DIR/step-00000100.replaced   the old checkpoint of a step that is written again
 //     DIR/.step-00000200.tmp-4711  being written, or being removed
 #pragma once
 
-#include "ir/fd.h"
-#include "ir/sha256.h"
-#include "runtime/checkpoint.h"
+#include "ir/base/fd.h"
+#include "ir/base/sha256.h"
+#include "runtime/job/checkpoint.h"
 
 #include <agpcs/status.h>
 
@@ -23,31 +23,31 @@
 
 namespace agpcs {
 
-/// "step-00000100".
+/// Returns "step-00000100".
 std::string checkpoint_name(std::int64_t step);
 
-/// Whether there is anything in `folder` that is named as checkpoints are.
+/// Returns whether anything in `folder` has a checkpoint's name.
 bool has_checkpoints(const std::string& folder);
 
-/// The step of the checkpoint in `path`, or the latest one of those in folder `path` by their
-/// names; -1: there is none. Reads no more than a manifest.
+/// Returns the step of the checkpoint in `path`, or of the latest one by name in folder `path`; -1
+/// if there is no checkpoint. Reads at most a manifest.
 std::int64_t latest_step(const std::string& path);
 
 struct FoundCheckpoint {
   std::string folder;
   Checkpoint checkpoint;
-  std::string warnings;  ///< what is newer and cannot be read, a line each; empty when nothing
-  bool newest = false;   ///< of those that are whole in a folder of checkpoints
+  std::string warnings;  ///< newer checkpoints that cannot be read, a line each; may be empty
+  bool newest = false;   ///< it is the newest whole one in a folder of checkpoints
 };
 
-/// The checkpoint in `path`, or the newest one that is whole among those in folder `path`. Reads
-/// every file and compares its digest. Errors: there is none, none is whole (says why of each).
+/// Returns the checkpoint in `path`, or the newest whole one in folder `path`. Reads every file and
+/// compares its digest. Errors: there is no checkpoint, or no whole one (says why for each).
 Result<FoundCheckpoint> find_checkpoint(const std::string& path);
 
-/// What a file in a checkpoint's folder should be, for `InputFile::open`.
+/// Names a file in a checkpoint's folder for `InputFile::open`.
 inline constexpr std::string_view kCheckpointNoun = "file of a checkpoint";
 
-/// A file that is written from its beginning to its end.
+/// Writes a file from its beginning to its end.
 class CheckpointFileWriter {
  public:
   static Result<CheckpointFileWriter> create(const std::string& path);
@@ -56,7 +56,7 @@ class CheckpointFileWriter {
   Status write(const void* data, std::size_t bytes);
   /// Writes zeros until the file has `size` bytes.
   Status fill_to(std::int64_t size);
-  /// Brings all of it to the disk and closes it.
+  /// Brings the whole file to the disk and closes it.
   Result<CheckpointFile> finish();
 
  private:
@@ -74,25 +74,26 @@ class CheckpointFileWriter {
 /// The folder that one run writes its checkpoints to.
 class CheckpointFolder {
  public:
-  /// Makes `path` if it is not there, and takes it for this run: until the folder is closed, or the
-  /// process has ended, no other can; by file `.lock` in it where folders cannot be locked (NFS).
-  /// Removes what a dead writer left. `first_step`: of this run; a
-  /// checkpoint of a later step is an error, since another run made it, unless this run goes on
-  /// from `resumed`, the newest one here that is whole.
+  /// Makes `path` if it is not there, and locks it for this run: no other run can open it until the
+  /// folder is closed or the process has ended. Where folders cannot be locked (NFS), it locks file
+  /// `.lock` in the folder. Removes what a dead writer left.
+  /// `first_step` is this run's first step. A checkpoint of a later step is an error, since another
+  /// run made it, unless this run goes on from `resumed`, the newest whole one here.
   static Result<CheckpointFolder> open(const std::string& path, std::int64_t first_step,
                                        const FoundCheckpoint* resumed = nullptr);
 
   const std::string& path() const { return path_; }
-  /// Starts the checkpoint of `step`: the folder to write its files to.
+  /// Starts the checkpoint of `step`, and returns the folder to write its files to.
   Result<std::string> begin(std::int64_t step);
-  /// The files are written: adds the manifest and puts the checkpoint in its place. Then of the
-  /// earlier ones only the newest stay, so that there are `keep` (at least 1) with this one.
+  /// Adds the manifest, once the files are written, and puts the checkpoint in its place. Of
+  /// the earlier checkpoints, only the newest stay, so that there are `keep` (at least 1) with
+  /// this one.
   Status commit(std::int64_t step, const Checkpoint& checkpoint, int keep);
-  /// Removes what `begin` made. Nothing else has changed.
+  /// Removes what `begin` made; nothing else has changed.
   void discard();
-  /// What is not as it should be and stops nothing, a line each that begins "warning: ", each once:
-  /// what is old and cannot be removed (which is tried again with each `commit`), a folder that
-  /// cannot be locked.
+  /// Returns problems that do not stop the run, each once, in a line that begins "warning: ": an
+  /// old checkpoint that cannot be removed (each `commit` tries again), or a folder that cannot
+  /// be locked.
   std::string take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
@@ -105,8 +106,8 @@ class CheckpointFolder {
   void warn(const Status& status);
 
   std::string path_;
-  Fd fd_;              // of what is locked
-  std::string begun_;  // the folder that is being written, ""
+  Fd fd_;              // the locked folder, or its `.lock`
+  std::string begun_;  // the folder that is being written, or ""
   std::string warnings_;
   std::set<std::string> warned_;
 };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The test is Page's cumulative sum in the form of Hinkley (E. S. Page, "Continuous inspection
-// schemes", Biometrika 1954; D. V. Hinkley, Biometrika 1971), on logarithms, so that twice and half
-// as fast count alike. Of each exchange at most `clip_` enters a sum: two exchanges, however bad,
-// raise no alarm. Threshold and common part: docs/reliability.md, "Drift".
-#include "ir/check.h"
-#include "ir/median.h"
-#include "runtime/drift_expectation.h"
-#include "runtime/resolved_program.h"
+// schemes", Biometrika 1954; D. V. Hinkley, Biometrika 1971). It works on logarithms, so that
+// twice and half as fast count alike. An exchange adds at most `clip_` to a sum: two exchanges,
+// however bad, raise no alarm. docs/design/reliability.md, "Drift", explains the threshold and the
+// common part.
+#include "ir/base/check.h"
+#include "ir/base/median.h"
+#include "ir/plan/lookup.h"
+#include "runtime/job/drift_expectation.h"
+#include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>
 
@@ -20,31 +22,33 @@
 namespace agpcs {
 namespace {
 
-/// Of the threshold.
+/// An exchange adds at most this part of the threshold to a sum.
 constexpr double kClip = 0.45;
-/// Exchanges whose median sets a reference; at first as few as 3 where they are alike, up to 32
-/// where they are noisy.
+/// Numbers of exchanges whose median sets a reference: 8; for the first reference, as few as 3 if
+/// they are alike, and up to 32 if they are noisy.
 constexpr std::size_t kAlike = 3, kLearned = 8, kMostLearned = 32;
-/// Exchanges that the size of a change is told from, at most.
+/// Most exchanges that the size of a change is computed from.
 constexpr std::size_t kRecent = 8;
-/// A change of computing explains those of communication that began with it, give or take so many
-/// exchanges; communication waits for so many where computing might be about to change.
+/// A change of computing explains changes of communication that began within kAtATime exchanges of
+/// it. An alarm of communication is held back for up to kHeld exchanges while computing might be
+/// about to change.
 constexpr std::int64_t kAtATime = 2;
 constexpr int kHeld = 2;
-/// Part of the threshold that makes a suspicion: one exchange that is much off, without noise.
+/// Part of the threshold that makes a suspicion: without noise, one exchange that is far off
+/// is enough.
 constexpr double kSuspicion = 0.4;
-/// Of what is expected: no less can be told.
+/// Least value of a time, as a part of the expected time.
 constexpr double kLeastPart = 1e-3;
-/// A sum must reach this times the height that noise reached in so many exchanges, but never more
-/// than so many thresholds.
+/// A sum must reach kAboveNoise times the height that noise reached in the last kRemembered
+/// exchanges, but at most kMostThresholds thresholds.
 constexpr double kAboveNoise = 2, kMostThresholds = 8;
 constexpr std::int64_t kRemembered = 1000;
-/// Of how far exchanges are off at first, so high noise may make a sum.
+/// The first noise height of sums is this times the deviation of the first exchanges.
 constexpr double kFirstNoise = 3;
-/// A change that goes away within so many exchanges was noise.
+/// A change that goes away within this many exchanges was noise.
 constexpr std::int64_t kMoment = 12;
 
-/// The second largest distance from the median: one outlier says nothing.
+/// Returns the second largest distance from the median, since a single outlier says nothing.
 double second_largest_off(const std::vector<double>& values) {
   const double normal = median(values);
   std::vector<double> off;
@@ -60,8 +64,8 @@ bool is_quiet(const std::vector<double>& values, double dead_zone) {
   return *most - *least <= dead_zone / 2;
 }
 
-/// Of an even number of values, of the middle two and all between them that nearest to 0: of two
-/// devices, the one that is off changed.
+/// Returns the median; for an even number of values, the value nearest to 0 between the middle two:
+/// of two devices, the one that is off has changed.
 double middle_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return std::clamp(0.0, values[(values.size() - 1) / 2], values[values.size() / 2]);
@@ -123,7 +127,7 @@ void DriftDetector::watch(const Plan& plan, int rank, Quantity quantity) {
 
 std::vector<DriftChange> DriftDetector::add(std::int64_t step,
                                             const std::vector<RankStatistics>& by_rank) {
-  if (++exchanges_ == 1) return {};  // its steps warmed up
+  if (++exchanges_ == 1) return {};  // the steps before it were warm-up
   read(by_rank);
   std::vector<DriftChange> changes;
   const double common = is_learned(Quantity::kCompute) ? in_common() : 0;
@@ -139,7 +143,7 @@ std::vector<DriftChange> DriftDetector::add(std::int64_t step,
     }
   }
   if (!compared && is_learned(Quantity::kCompute)) changes = compare_with_plan(step);
-  // Those of computing come first, and explain others.
+  // Changes of computing come first, because they explain others.
   for (Series& series : series_) {
     if (settle(series)) changes.push_back(change_of(series));
   }
@@ -161,7 +165,7 @@ void DriftDetector::read(const std::vector<RankStatistics>& by_rank) {
   }
 }
 
-// All of a quantity at once; communication not before computing.
+// Sets what is normal for all series of a quantity at once; communication waits for computing.
 void DriftDetector::learn_normal(Quantity quantity) {
   std::size_t count = 0;
   bool quiet = quantity == Quantity::kCompute || is_learned(Quantity::kCompute);
@@ -177,12 +181,12 @@ void DriftDetector::learn_normal(Quantity quantity) {
     if (series.quantity != quantity) continue;
     note_noise(quantity, kFirstNoise * second_largest_off(series.learned));
     series.normal = series.reference = median(series.learned);
-    series.learned.clear();  // from here on the reference is learned again, from more of them
+    series.learned.clear();  // the reference is now learned again, from more exchanges
   }
   learned_[static_cast<std::size_t>(quantity)] = true;
 }
 
-// What is off by much from the beginning, beside the other devices.
+// Finds devices that are far off the others from the beginning.
 std::vector<DriftChange> DriftDetector::compare_with_plan(std::int64_t step) {
   std::vector<double> off;
   for (const Series& series : series_) {
@@ -218,7 +222,7 @@ double DriftDetector::dead_zone(Quantity quantity) const {
 
 void DriftDetector::observe(Series& series, double common, std::int64_t first_step) {
   double off = series.value - series.reference;
-  // A busy machine sends later, too; but a faster one explains no message that is late.
+  // A busy machine also sends later, but a faster machine does not explain a late message.
   if (series.quantity == Quantity::kCompute) {
     off -= common;
   } else {
@@ -258,7 +262,8 @@ double DriftDetector::threshold(Quantity quantity) const {
   return std::clamp(kAboveNoise * noise, threshold_, kMostThresholds * threshold_);
 }
 
-// Within the dead zone of what it was before: a larger step is for the test to find.
+// Sets the reference anew, within the dead zone of the old one: finding a larger step is the
+// test's task.
 void DriftDetector::relearn(Series& series) const {
   series.learned.push_back(series.recent.back());
   if (series.learned.size() < kLearned) return;
@@ -269,7 +274,8 @@ void DriftDetector::relearn(Series& series) const {
   series.learned.clear();
 }
 
-// Moves the reference to where the series is since the sum left 0; false when that is where it was.
+// Moves the reference to the level of the series since the sum left 0. Returns false if that is
+// within the dead zone of the old reference.
 bool DriftDetector::establish(Series& series) {
   const double dead = dead_zone(series.quantity);
   const bool rises = series.up.value > series.down.value;
@@ -281,7 +287,7 @@ bool DriftDetector::establish(Series& series) {
   series.up = series.down = {};
   series.held = 0;
   const double change = level - series.reference;
-  if (std::abs(change) <= dead) {  // some exchanges are much off, most are not
+  if (std::abs(change) <= dead) {  // some exchanges are far off, most are not
     note_noise(series.quantity, sum.peak);
     return false;
   }
@@ -300,7 +306,8 @@ bool DriftDetector::establish(Series& series) {
   return true;
 }
 
-// A slow device keeps those that exchange something with it waiting, and is slow to send itself.
+// Returns whether a change of computing explains it: a slow device keeps those that exchange
+// something with it waiting, and is slow to send itself.
 bool DriftDetector::is_explained(const Series& series) const {
   for (const Series& other : series_) {
     const bool at_a_time = series.began_in >= other.began_in - kAtATime &&
@@ -326,7 +333,7 @@ bool DriftDetector::is_held(Series& series) const {
   return computing;
 }
 
-// Whether there is a change to tell.
+// Returns whether there is a change to report.
 bool DriftDetector::settle(Series& series) {
   const bool alarms = std::max(series.up.value, series.down.value) > threshold(series.quantity);
   if (!alarms || is_held(series) || !establish(series)) return false;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pair of ranks after the other, since pairs may share a NIC: who has probed its pair passes
-// the turn on. A round is a header (bytes that follow; kLast: none will), the payload if any, and
-// an answer of a few bytes.
-#include "ir/check.h"
-#include "runtime/message_tags.h"
-#include "runtime/resolved_program.h"
-#include "runtime/withdraw.h"
+// Probes one pair of ranks after the other, since pairs may share a NIC: a rank that has probed its
+// pair passes the turn on. A round is a header (the number of bytes that follow; kLast: there are
+// no more rounds), the payload if any, and an answer of a few bytes.
+#include "ir/base/check.h"
+#include "ir/plan/lookup.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
 
 #include <agpcs/drift.h>
 #include <agpcs/transport.h>
@@ -27,15 +28,15 @@ using Pair = std::pair<int, int>;
 
 constexpr int kRoundTrips = 7, kRepeats = 6;
 constexpr std::size_t kLeastBytes = std::size_t{16} << 10, kMostBytes = std::size_t{8} << 20;
-/// A payload that takes this long is large enough: much longer than what a token bucket lets
-/// through at once, or than a hiccup of the system.
+/// Seconds that a large enough payload takes: much longer than what a token bucket lets through at
+/// once, or than a hiccup of the system.
 constexpr double kLongEnough = 10e-3;
-/// Of a round, at least so much is the payload's: where the empty rounds met other work and took as
-/// long as those with a payload, the difference says nothing.
-constexpr double kLeastPart = 0.125;
+/// The payload counts for at least this part of a round. If the empty rounds met other work and
+/// took as long as those with a payload, the difference would say nothing.
+constexpr double kLeastRoundPart = 0.125;
 constexpr std::int64_t kLast = -1;
 
-/// A pair, and the bytes of a glance at it; 0: to be found.
+/// A pair, and the payload of a glance at it in bytes; 0: the probe finds the size.
 struct Task {
   int from = 0, to = 0;
   std::size_t bytes = 0;
@@ -68,7 +69,7 @@ class LinkProbe {
     return {};
   }
 
-  /// What this rank measured, in its places among zeros.
+  /// What this rank measured, in its places; zeros elsewhere.
   std::vector<double> figures;
 
  private:
@@ -94,7 +95,7 @@ class LinkProbe {
   Status measure(const Task& task, double* figure) {
     AGPCS_TRY(const std::vector<double> trips, rounds_of(task.to, 0, kRoundTrips));
     const double trip = trips.front();
-    // One round may be held up by anything: two decide whether a size is large enough.
+    // Anything may delay a single round, so two rounds decide whether a size is large enough.
     std::size_t bytes = kLeastBytes;
     AGPCS_TRY(std::vector<double> rounds, rounds_of(task.to, bytes, 2));
     while (rounds[0] - trip < kLongEnough && bytes < kMostBytes) {
@@ -102,7 +103,7 @@ class LinkProbe {
       AGPCS_TRY(rounds, rounds_of(task.to, bytes, 2));
     }
     AGPCS_TRY(rounds, rounds_of(task.to, bytes, kRepeats));
-    // The second best: one may have been let through by a token bucket that was full.
+    // The second best round counts: a full token bucket may have let the best one through.
     fill(figure, rounds[1], trip, bytes);
     return {};
   }
@@ -115,11 +116,11 @@ class LinkProbe {
   }
 
   static void fill(double* figure, double round, double trip, std::size_t bytes) {
-    figure[0] = std::max(round - trip, kLeastPart * round) / static_cast<double>(bytes);
+    figure[0] = std::max(round - trip, kLeastRoundPart * round) / static_cast<double>(bytes);
     figure[1] = trip / 2;
   }
 
-  /// Seconds of each, ascending.
+  /// Runs `count` rounds and returns their seconds, ascending.
   Result<std::vector<double>> rounds_of(int peer, std::size_t bytes, int count) {
     std::vector<double> rounds;
     for (int i = 0; i < count; ++i) {
@@ -206,7 +207,7 @@ class TrafficCounter {
     traffic = {from, to, traffic.bytes + bytes, traffic.messages + messages};
   }
 
-  /// Idle ranks are in the ring of the report alone.
+  /// Adds the ring of a stage. Idle ranks are only in the report's ring.
   void add_ring(const PlanStage& stage, double bytes, double messages) {
     const std::size_t n = stage.ranks.size();
     const int ranks = plan_.rank_count();
@@ -225,7 +226,7 @@ class TrafficCounter {
     const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
     const auto members = static_cast<double>(stage.ranks.size());
     const auto bytes = static_cast<double>(travelling_bytes(plan_.training, bucket));
-    if (bucket.flow < 0) {  // a ring's: every rank sends 2 (n - 1) parts of n
+    if (bucket.flow < 0) {  // in a ring, every rank sends 2 (n - 1) parts of n
       return add_ring(stage, 2 * (members - 1) / members * bytes, 2 * (members - 1));
     }
     const PlanFlow& flow = plan_.flows[static_cast<std::size_t>(bucket.flow)];
@@ -279,7 +280,8 @@ Result<std::vector<LinkMeasurement>> probe_links(const Plan& plan, Transport& tr
 
 std::vector<LinkChange> changed_links(const std::vector<LinkMeasurement>& before,
                                       const std::vector<LinkMeasurement>& now, double tolerance) {
-  constexpr double kNoticed = 200e-6;  // of latency: less is how a busy machine wakes its threads
+  // Latency: the time in which a busy machine wakes its threads differs by less.
+  constexpr double kNoticed = 200e-6;
   std::vector<LinkChange> changes;
   for (const LinkMeasurement& link : now) {
     const auto was = std::find_if(before.begin(), before.end(), [&](const LinkMeasurement& other) {

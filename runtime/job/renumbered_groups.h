@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// RenumberedGroups: plans that follow one another on one transport, each with groups and flows of
+// RenumberedGroups: lets plans follow one another on one transport, each with groups and flows of
 // its own.
 #pragma once
+
+#include "runtime/support/recording.h"
 
 #include <agpcs/transport.h>
 
@@ -11,8 +13,8 @@
 
 namespace agpcs {
 
-/// Adds `first` to the number of each group and flow. `transport` outlives it.
-class RenumberedGroups final : public Transport {
+/// Adds `first` to the number of each group and flow. `transport` must outlive it.
+class RenumberedGroups final : public Transport, public RecordingTransport {
  public:
   RenumberedGroups(Transport& transport, int first) : transport_(transport), first_(first) {}
   int rank() const override { return transport_.rank(); }
@@ -48,10 +50,13 @@ class RenumberedGroups final : public Transport {
   OperationTime time_of(Stream stream, Ticket ticket) const override {
     return transport_.time_of(stream, ticket);
   }
-  std::string recording_obstacle() const override { return transport_.recording_obstacle(); }
-  Status begin_recording() override { return transport_.begin_recording(); }
+  std::string recording_obstacle() const override { return agpcs::recording_obstacle(transport_); }
+  /// Recording needs: no `recording_obstacle`.
+  Status begin_recording() override {
+    return dynamic_cast<RecordingTransport&>(transport_).begin_recording();
+  }
   Result<std::unique_ptr<StepGraph>> end_recording(std::chrono::milliseconds limit) override {
-    return transport_.end_recording(limit);
+    return dynamic_cast<RecordingTransport&>(transport_).end_recording(limit);
   }
   void abort(const Status& reason) override { transport_.abort(reason); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/replan_task.h"
+#include "runtime/job/replan_task.h"
 
-#include "runtime/caught.h"
+#include "runtime/support/caught.h"
 
 #include <utility>
 

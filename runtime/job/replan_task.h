@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReplanTask: a replanner at work on a thread of its own, while training goes on.
+// ReplanTask: runs a replanner on a thread of its own, while training goes on.
 #pragma once
 
 #include <agpcs/replanner.h>
@@ -14,19 +14,21 @@ namespace agpcs {
 
 class ReplanTask {
  public:
-  /// `replanner` outlives the task.
+  /// `replanner` must outlive the task.
   explicit ReplanTask(Replanner& replanner) : replanner_(replanner) {}
-  /// Cancels, and waits.
+  /// Cancels the search and waits for its end.
   ~ReplanTask() { stop(); }
   ReplanTask(const ReplanTask&) = delete;
   ReplanTask& operator=(const ReplanTask&) = delete;
 
-  /// Cancels what it is at, waits for that, and begins anew.
+  /// Cancels a running search, waits for its end, and starts a new one.
   void start(const Plan& running, const HardwareReport& hardware);
+  /// Cancels a running search, waits for its end, and drops its outcome.
   void stop();
+  /// Returns true from `start` until `take` returns the outcome, or `stop`.
   bool busy() const { return thread_.joinable(); }
   using Outcome = Result<std::optional<Replan>>;
-  /// What came of it, once; nothing while it is at work.
+  /// Returns the outcome once; returns nothing while the search runs.
   std::optional<Outcome> take();
 
  private:

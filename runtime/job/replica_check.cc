@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/replica_check.h"
+#include "runtime/job/replica_check.h"
 
-#include "runtime/checksum.h"
-#include "runtime/message_tags.h"
-#include "runtime/resolved_program.h"
-#include "runtime/withdraw.h"
+#include "ir/plan/lookup.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/checksum.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 18;  // elements
 
-// Running means and the like are each replica's own.
+// Returns the names of a stage's parameters. Other state, such as running means, may differ
+// between replicas.
 std::set<std::string> parameters_of(const Plan& plan, int stage) {
   std::set<std::string> names;
   for (const PlanBucket& bucket : plan.buckets) {
@@ -44,7 +46,8 @@ Result<std::uint64_t> sum_of_parameters(const Plan& plan, int stage, const Execu
   return sum;
 }
 
-// The first replica tells the others its sum, `first`; each compares for itself.
+// Compares checksums: the first replica sends its own as `first` to the others, and each of
+// them compares.
 Status compare(std::uint64_t own, std::uint64_t& first, const std::vector<int>& replicas, int rank,
                Transport& transport, std::int64_t step, std::chrono::milliseconds limit) {
   first = own;
@@ -82,7 +85,7 @@ Status check_replicas(const Plan& plan, int rank, const Executor& executor, Tran
   if (status.ok()) return {};
   status = Status(status.code(), fmt::format("rank {} ({}): {}", rank, device_of_rank(plan, rank),
                                              status.message()));
-  return withdraw(transport, status, limit);  // from `first`
+  return withdraw(transport, status, limit);  // `first` is about to go
 }
 
 }  // namespace agpcs

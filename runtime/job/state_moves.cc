@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/state_moves.h"
+#include "runtime/job/state_moves.h"
 
-#include "runtime/message_tags.h"
-#include "runtime/withdraw.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -16,9 +16,9 @@
 namespace agpcs {
 namespace {
 
-// Who had an item and who needs it.
+// The ranks that had an item and those that need it.
 struct Places {
-  std::int64_t elements = -1;  // as it was held; -1: nobody did
+  std::int64_t elements = -1;  // under the old plan; -1: no rank held it
   std::vector<int> before, after;
 };
 using Key = std::pair<std::string, std::string>;  // tensor, slot
@@ -60,7 +60,7 @@ Result<std::map<Key, Places>> places_of(const StateOwners& before, const StateOw
   return places;
 }
 
-// What is large first, so that what is small fills up.
+// Returns the items, large ones first, so that small ones even out the work.
 std::vector<const std::pair<const Key, Places>*> by_size(const std::map<Key, Places>& places) {
   std::vector<const std::pair<const Key, Places>*> order;
   for (const auto& place : places) order.push_back(&place);
@@ -74,7 +74,7 @@ bool comes_before(const StateMove& a, const StateMove& b) {
   return std::tie(a.item.tensor, a.item.slot, a.to) < std::tie(b.item.tensor, b.item.slot, b.to);
 }
 
-// One rank's part of the moves.
+// Carries out one rank's part of the moves.
 class Carrier {
  public:
   Carrier(const ReadState& read, const WriteState& write, Transport& transport,

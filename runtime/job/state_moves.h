@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving what training has learned between the ranks of two plans, or to and from a checkpoint.
+// Moves what training has learned between the ranks of two plans, or to and from a checkpoint.
 #pragma once
 
 #include <agpcs/executor.h>
@@ -15,49 +15,50 @@
 
 namespace agpcs {
 
-/// One piece of state that goes from a rank of the old plan to a rank of the new one.
+/// One piece of state that moves from a rank of the old plan to a rank of the new plan.
 struct StateMove {
   StateItem item;
   int from = 0, to = 0;  ///< equal: it stays on its rank
 };
 
-/// What each rank holds under a plan, by rank, as executors tell it; exchanged once.
+/// By rank: what it holds under a plan, as its executor reports it. Ranks exchange this once.
 using StateOwners = std::vector<std::vector<StateItem>>;
 
 /// Tells all ranks what each of them holds, by way of rank 0. All ranks call it, with nothing else
-/// under way; on failure the transport is aborted.
+/// under way. On failure the transport is aborted.
 Result<StateOwners> share_state_owners(const std::vector<StateItem>& own, Transport& transport,
                                        std::chrono::milliseconds limit);
 
-/// For each rank and each item that it holds under the new plan, where that comes from: itself,
-/// where it holds it already, else a holder, chosen so that senders share the work. Sorted by item,
-/// then receiver: the same on every rank. Error: an item that nobody holds.
+/// Returns, for each item that a rank holds under the new plan, the rank that it comes from: the
+/// same rank if it holds the item already, otherwise a holder, chosen so that senders share the
+/// work. The moves are sorted by item, then receiver, and are the same on every rank. Error: nobody
+/// holds an item.
 Result<std::vector<StateMove>> plan_state_moves(const StateOwners& before,
                                                 const StateOwners& after);
 
-/// Bytes that go over the network by `moves`.
+/// Returns the bytes that `moves` send over the network.
 std::int64_t bytes_of(const std::vector<StateMove>& moves);
 
-/// Reads or writes elements [first, first + count) of an item that is on this rank.
+/// Read or write elements [first, first + count) of an item that is on this rank.
 using ReadState = std::function<Status(const StateItem& item, std::int64_t first,
                                        std::int64_t count, float* out)>;
 using WriteState = std::function<Status(const StateItem& item, std::int64_t first,
                                         std::int64_t count, const float* values)>;
 
-/// Elements of a chunk: 4 MiB.
+/// Number of elements of a chunk, which has 4 MiB.
 inline constexpr std::int64_t kStateChunk = std::int64_t{1} << 20;
 
-/// Carries `moves` out, in order, in chunks of at most `kStateChunk` elements, two of them in
-/// memory. All ranks call it with the same moves and nothing else under way. An item's elements are
-/// read and written in order, and items in the order of `moves`. On failure the transport is
-/// aborted.
+/// Carries `moves` out, in order, in chunks of at most `kStateChunk` elements, with two chunks
+/// in memory. All ranks call it with the same moves and nothing else under way. Each item's
+/// elements are read and written in order, and items in the order of `moves`. On failure the
+/// transport is aborted.
 ///
-/// It cannot deadlock: of all chunks that are not done, the first has its two ends before all else
-/// that these two ranks still have to do, so that both have posted it.
+/// There is no deadlock: take the first of all chunks that are not done. On both its ranks it comes
+/// before all else that they still have to do, so both have posted it.
 Status carry_state(const std::vector<StateMove>& moves, const ReadState& read,
                    const WriteState& write, Transport& transport, std::chrono::milliseconds limit);
 
-/// The same between executors: `from` is the one that ran, `to` the one that will.
+/// Does the same between executors: `from` ran the old plan, `to` will run the new one.
 Status move_state(const std::vector<StateMove>& moves, Executor& from, Executor& to,
                   Transport& transport, std::chrono::milliseconds limit);
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank holds, told to all: ranks send their items to rank 0, which sends all of them to
-// every rank. Replicas have equal lists, which travel once, with a number for each rank.
+// Tells all ranks what each of them holds: ranks send their items to rank 0, which sends all lists
+// to every rank. Replicas have equal lists; each list travels once, with a number for each rank.
 //
 //     list: count, then per item: length, tensor, length, slot, elements
 //     all:  count, then lists; then per rank the number of its list
 //
-// Numbers are 64-bit, little-endian. Nothing in a message is believed before it is checked.
-#include "runtime/message_tags.h"
-#include "runtime/state_moves.h"
-#include "runtime/withdraw.h"
+// Numbers are 64-bit, little-endian. A receiver checks every field of a message before it uses it.
+#include "runtime/job/state_moves.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ std::string encoded(const Items& items) {
   return out;
 }
 
-// Reads a message; after the first thing that is wrong all is zero or empty.
+// Reads a message; after the first error, everything reads as zero or empty.
 class MessageReader {
  public:
   explicit MessageReader(std::string_view text) : rest_(text) {}
@@ -64,7 +64,7 @@ class MessageReader {
     rest_.remove_prefix(sizeof value);
     return value < 0 || value > most ? failed() : value;
   }
-  /// How many of what takes at least `bytes` follow.
+  /// Reads a count of things that take at least `bytes` bytes each.
   std::int64_t count(std::size_t bytes) {
     return number(static_cast<std::int64_t>(rest_.size() / bytes));
   }
@@ -107,7 +107,7 @@ class OwnersExchange {
   }
 
  private:
-  // On rank 0.
+  // Collects all lists, on rank 0.
   Result<StateOwners> gather(const Items& own) {
     StateOwners owners{own};
     for (std::size_t rank = 1; rank < size_; ++rank) {
@@ -136,7 +136,7 @@ class OwnersExchange {
     return owners;
   }
 
-  // On the others.
+  // Sends this rank's list to rank 0 and receives all lists, on the other ranks.
   Result<StateOwners> tell(const Items& own) {
     AGPCS_RETURN_IF_ERROR(prepare(encoded(own)));
     AGPCS_RETURN_IF_ERROR(send(0));
@@ -154,7 +154,7 @@ class OwnersExchange {
     return owners;
   }
 
-  // What is sent next, once or several times: it stays until all of that is waited for.
+  // Sets what is sent next, to one rank or several; it stays until all these sends are waited for.
   Status prepare(std::string text) {
     out_ = std::move(text);
     out_bytes_ = static_cast<std::int64_t>(out_.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/check.h"
-#include "ir/median.h"
-#include "ir/plan_lookup.h"
-#include "runtime/drift_expectation.h"
-#include "runtime/resolved_program.h"
+#include "ir/base/check.h"
+#include "ir/base/median.h"
+#include "ir/plan/lookup.h"
+#include "runtime/job/drift_expectation.h"
+#include "runtime/replay/resolved_program.h"
 
 #include <agpcs/drift.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchBudget: how often a job may still move to another plan.
+// SwitchBudget: says how often a job may still move to another plan.
 #pragma once
 
 #include <agpcs/trainer.h>
@@ -9,7 +9,8 @@
 
 namespace agpcs {
 
-/// At most `most_switches` in any `window_seconds`. Times in nanoseconds, never decreasing.
+/// Allows at most `most_switches` in any `window_seconds`. Times are in nanoseconds and
+/// never decrease.
 class SwitchBudget {
  public:
   explicit SwitchBudget(const SwitchOptions& options) : options_(options) {}

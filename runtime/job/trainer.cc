@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer: steps, and between them what the last report asked for. Whatever ranks do together
-// is decided by words of a report, which are the same on all ranks; what rank 0 alone knows (a
-// better plan, that none is better) it says in such a word.
-#include "ir/median.h"
-#include "runtime/drift_expectation.h"
-#include "runtime/link_watch.h"
-#include "runtime/operation_times.h"
-#include "runtime/plan_exchange.h"
-#include "runtime/renumbered_groups.h"
-#include "runtime/replan_task.h"
-#include "runtime/resolved_program.h"
-#include "runtime/state_moves.h"
-#include "runtime/switch_budget.h"
+// The trainer runs steps, and between them what the last report asked for. Words of a report, which
+// are the same on all ranks, decide all that ranks do together. What only rank 0 knows (a better
+// plan, or that no plan is better) it says in such a word.
+#include "ir/base/median.h"
+#include "ir/plan/lookup.h"
+#include "runtime/job/drift_expectation.h"
+#include "runtime/job/link_watch.h"
+#include "runtime/job/recording_trainer.h"
+#include "runtime/job/renumbered_groups.h"
+#include "runtime/job/replan_task.h"
+#include "runtime/job/state_moves.h"
+#include "runtime/job/switch_budget.h"
+#include "runtime/replay/plan_exchange.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/operation_times.h"
 
 #include <agpcs/trainer.h>
 
@@ -27,49 +29,50 @@
 namespace agpcs {
 namespace {
 
-constexpr int kTransportNumbers = 65536;  // of groups, and of flows
+constexpr int kTransportNumbers = 65536;  // numbers for groups, and for flows
 
-// Words of a report (`report_words`).
-constexpr std::size_t kStopWord = 0;  // how many ranks ask to stop
-constexpr std::size_t kPlanWord = 1;  // rank 0: bytes of a better plan's text, or one of these
+// Indices of words in a report (`report_words`).
+constexpr std::size_t kStopWord = 0;  // number of ranks that ask to stop
+constexpr std::size_t kPlanWord = 1;  // rank 0's: bytes of a better plan's text, or a value below
 constexpr std::size_t kStatisticsWord = 2;
-constexpr double kKeep = -1;    // what is there now is what is expected from now on
-constexpr double kProbe = -2;   // all are to probe the links
-constexpr double kGlance = -3;  // all are to glance at those that are slow
+constexpr double kKeep = -1;    // take the present state as what is expected from now on
+constexpr double kProbe = -2;   // all ranks probe the links
+constexpr double kGlance = -3;  // all ranks glance at the links that are slow
 
-// The first steps of a plan fill caches and pools: they say nothing of the hardware. Nor do those
-// before its steps are replayed, of the ones after.
+// The first steps of a plan fill caches and pools, so they say nothing about the hardware.
+// Likewise, steps before replays begin say nothing about replayed steps.
 constexpr int kWarmUpSteps = 2;
 constexpr std::size_t kRecentSteps = 16;
 
-// Part of a step that an idle rank's probe takes at first: little enough to be over before the
-// others are done, long enough to feel a limit on processor time.
+// Part of a step that an idle rank's probe takes at first: short enough to end before the other
+// ranks' step, and long enough to feel a limit on processor time.
 constexpr double kProbeOfStep = 0.2;
 
-// While the hardware is not what the job began with, the links are probed so often, for a plan may
-// hardly use one that recovers; but for no more than a hundredth of the time, and glanced at those
-// that are slow for no more than a fiftieth.
+// While the hardware differs from the job's start, the links are probed this often, because a plan
+// may hardly use one that recovers. Probes take at most kProbePart of the time, and glances at slow
+// links at most kGlancePart.
 constexpr double kProbeEverySeconds = 30, kProbePart = 0.01, kGlancePart = 0.02;
-constexpr int kMostGlancesInVain = 8;  // from then on they come no rarer
-// A probe is confirmed so long after it, as far as steps take what they should, and at the next
-// exchange at the latest: what else a machine does comes in bursts.
+constexpr int kMostGlancesInVain = 8;  // then their interval stops growing
+// A probe is confirmed after this time if steps take as long as expected, and at the next exchange
+// at the latest: other work on a machine comes in bursts.
 constexpr double kConfirmAfterSeconds = 0.4;
 
 double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
 }
 
-// Numbers that a plan's groups and flows take, from 0 on: groups are its stages' and all ranks'.
+// Returns how many numbers a plan's groups and flows take, from 0 on. There is a group for each
+// stage and one for all ranks.
 int numbers_of(const Plan& plan) {
   return std::max(world_group(plan) + 1, static_cast<int>(plan.flows.size()));
 }
 
-// A plan with all that replays it. Destroyed in reverse order.
+// A plan and all that replays it. Members are destroyed in reverse order.
 struct Generation {
   Plan plan;
   std::unique_ptr<RenumberedGroups> transport;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<Replayer> replayer;
+  std::unique_ptr<RecordingReplayer> replayer;
   std::optional<StepStatistics> statistics;
   std::optional<DriftDetector> detector;
   std::optional<LinkWatch> links;
@@ -79,12 +82,13 @@ struct Generation {
 class PlanTrainer final : public Trainer {
  public:
   PlanTrainer(int rank, Transport& transport, ExecutorFactory make_executor,
-              const TrainerOptions& options)
+              const TrainerOptions& options, TrainerRecording recording)
       : rank_(rank),
         transport_(transport),
         make_executor_(std::move(make_executor)),
         options_(options),
-        warm_up_steps_(std::max(kWarmUpSteps, options.replay.record_after)),
+        recording_(std::move(recording)),
+        warm_up_steps_(std::max(kWarmUpSteps, recording_.after)),
         budget_(options.switching),
         next_step_(options.replay.first_step) {
     if (rank_ == 0 && options_.replanner != nullptr) replanning_.emplace(*options_.replanner);
@@ -102,7 +106,6 @@ class PlanTrainer final : public Trainer {
  private:
   bool exchanges() const;
   bool idle() const;
-  void tell_recording() const;
   void fill_report();
   void read_report(const StepReport& report);
   Status between_steps();
@@ -132,33 +135,34 @@ class PlanTrainer final : public Trainer {
   Transport& transport_;
   const ExecutorFactory make_executor_;
   const TrainerOptions options_;
+  const TrainerRecording recording_;
   const int warm_up_steps_;
   SwitchBudget budget_;
-  std::optional<ReplanTask> replanning_;  // rank 0's
+  std::optional<ReplanTask> replanning_;  // on rank 0 only
   std::int64_t next_step_;
-  int next_number_ = 0;  // of a group and of a flow, on `transport_`
+  int next_number_ = 0;  // first free number of groups and flows on `transport_`
   std::unique_ptr<Generation> now_;
-  double prepare_seconds_ = 0;  // that a plan took to prepare
+  double prepare_seconds_ = 0;  // time that preparing a plan took
 
   std::atomic<bool> stop_asked_{false};
   bool stops_ = false;
-  bool look_at_links_ = false;        // due between two steps
-  int confirm_in_ = 0;                // steps, until they are looked at again; 0: they are not
-  bool glance_ = false;               // likewise
-  std::vector<DriftChange> drift_;    // due: what was just established
-  std::int64_t announced_bytes_ = 0;  // due: rank 0 has a plan
-  bool moved_ = false;                // to another plan than the first
+  bool look_at_links_ = false;        // a probe is due before the next step
+  int confirm_in_ = 0;                // steps until the links are probed again; 0: no such probe
+  bool glance_ = false;               // a glance is due before the next step
+  std::vector<DriftChange> drift_;    // changes just established, not yet handled
+  std::int64_t announced_bytes_ = 0;  // size of a plan that rank 0 has announced; 0: none
+  bool moved_ = false;                // the job has left its first plan
   std::int64_t probed_at_ = 0;        // steady_nanoseconds
-  double probe_seconds_ = 0;          // that the last probe took
+  double probe_seconds_ = 0;          // duration of the last probe
   std::int64_t glanced_at_ = 0;       // steady_nanoseconds
-  double glance_seconds_ = 0;         // that the last glance took
+  double glance_seconds_ = 0;         // duration of the last glance
   std::deque<double> recent_;         // seconds of steps
 
-  // Rank 0's.
+  // Used on rank 0 only.
   std::optional<Replan> proposal_;
   std::string proposal_text_;
-  bool keep_ = false;     // to be said in the next exchange
-  bool waiting_ = false;  // to plan anew, perhaps for the budget
+  bool keep_ = false;     // the next exchange says `kKeep`
+  bool waiting_ = false;  // a search is due once the budget allows it
   bool said_waiting_ = false;
 };
 
@@ -169,8 +173,9 @@ Status PlanTrainer::begin(const Plan& plan) {
   first->transport = std::make_unique<RenumberedGroups>(transport_, next_number_);
   next_number_ += numbers_of(plan);
   AGPCS_TRY(first->executor, make_executor_());
-  AGPCS_TRY(first->replayer, Replayer::create(first->plan, rank_, *first->transport,
-                                              *first->executor, options_.replay));
+  AGPCS_TRY(first->replayer,
+            RecordingReplayer::create(first->plan, rank_, *first->transport, *first->executor,
+                                      options_.replay, recording_.after));
   first->statistics.emplace(first->plan, rank_);
   first->detector.emplace(first->plan, options_.drift);
   first->links.emplace(first->plan);
@@ -192,17 +197,14 @@ bool PlanTrainer::idle() const {
 Result<StepReport> PlanTrainer::run_step() {
   AGPCS_RETURN_IF_ERROR(between_steps());
   fill_report();
-  const bool decided = now_->replayer->recording().decided;
+  const StepRecording& recording = now_->replayer->recording();
+  const bool decided = recording.decided;
   AGPCS_TRY(const StepReport report, now_->replayer->run_step());
-  if (now_->replayer->recording().decided && !decided) tell_recording();
+  if (recording.decided && !decided && recording_.on_decided) {
+    recording_.on_decided(next_step_, recording);
+  }
   read_report(report);
   return report;
-}
-
-void PlanTrainer::tell_recording() const {
-  TrainerEvent recorded = event(TrainerEvent::Kind::kRecorded);
-  recorded.why = now_->replayer->recording().why_not;
-  tell(recorded);
 }
 
 void PlanTrainer::fill_report() {
@@ -308,13 +310,14 @@ void PlanTrainer::tell_drift() {
   drift.now = now_->links->now();
   tell(drift);
   if (!replanning_) return;
-  proposal_.reset();  // it was made for hardware that is no more
+  proposal_.reset();  // it was made for hardware that has changed
   proposal_text_.clear();
   replanning_->stop();
   waiting_ = true;
 }
 
-// Rank 0, before each exchange: while something is not as it was when the job began.
+// Returns whether to ask for a probe of all links: on rank 0, while something differs from the
+// job's start. Called before each exchange.
 bool PlanTrainer::wants_probe() const {
   if (rank_ != 0 || now_->links->before().empty()) return false;
   const bool degraded = moved_ || now_->links->changed() || !now_->detector->established().empty();
@@ -322,7 +325,7 @@ bool PlanTrainer::wants_probe() const {
          seconds_since(probed_at_) > std::max(kProbeEverySeconds, probe_seconds_ / kProbePart);
 }
 
-// Likewise.
+// Returns whether to ask for a glance, under the same conditions.
 bool PlanTrainer::wants_glance() const {
   if (rank_ != 0 || now_->links->slow().empty()) return false;
   const int rarer = 1 << std::min(now_->links->glances_in_vain(), kMostGlancesInVain);
@@ -340,7 +343,7 @@ double PlanTrainer::typical_step() const {
   return recent_.empty() ? 0 : median({recent_.begin(), recent_.end()});
 }
 
-// Rank 0, before each exchange.
+// Follows the search for a better plan. Called on rank 0 before each exchange.
 void PlanTrainer::watch_replanning() {
   if (!replanning_) return;
   if (replanning_->busy()) {
@@ -351,7 +354,7 @@ void PlanTrainer::watch_replanning() {
     return consider(std::move(*outcome->value()));
   }
   if (!waiting_ || proposal_) return;
-  if (now_->detector->established().empty() && !now_->links->changed()) {  // all is as it was
+  if (now_->detector->established().empty() && !now_->links->changed()) {  // all is as before
     waiting_ = false;
     return;
   }
@@ -400,7 +403,8 @@ void PlanTrainer::keep(std::string why, const Replan* replan) {
   tell(kept);
 }
 
-// A move prepares a plan and carries, at worst, all that was learned over the slowest link.
+// Returns why a move does not pay, or an empty string. A move prepares a plan and, at worst,
+// carries all that was learned over the slowest link.
 std::string PlanTrainer::too_dear(const Replan& replan) const {
   const double saved = replan.running_step_seconds - replan.step_seconds;
   if (saved <= 0) return "the new plan is not faster";
@@ -425,7 +429,7 @@ Result<bool> PlanTrainer::all_agree(bool here) {
   return agreeing == transport_.size();
 }
 
-// The plan that rank 0 announced comes to all ranks; all can have it, or nobody does.
+// Distributes the plan that rank 0 announced. All ranks move to it, or none does.
 Status PlanTrainer::take_over(std::int64_t announced) {
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_TRY(const std::string text,
@@ -445,7 +449,7 @@ Status PlanTrainer::take_over(std::int64_t announced) {
   return {};
 }
 
-// What of a move can fail on this rank alone.
+// Does the part of a move that can fail on this rank alone.
 Result<std::string> PlanTrainer::prepare(const Plan& plan, Generation& next) {
   next.plan = plan;
   AGPCS_TRY(next.executor, make_executor_());
@@ -462,8 +466,8 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   ReplayOptions replay = options_.replay;
   replay.first_step = next_step_;
   replay.prepared = true;
-  AGPCS_TRY(next.replayer,
-            Replayer::create(next.plan, rank_, *next.transport, *next.executor, replay));
+  AGPCS_TRY(next.replayer, RecordingReplayer::create(next.plan, rank_, *next.transport,
+                                                     *next.executor, replay, recording_.after));
   const auto limit = options_.replay.limit;
   AGPCS_TRY(const StateOwners before,
             share_state_owners(now_->executor->state(), *next.transport, limit));
@@ -476,9 +480,10 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   next.links.emplace(next.plan, now_->links->first());
   const std::unique_ptr<RenumberedGroups> left = std::move(now_->transport);
   const int groups_left = world_group(now_->plan) + 1;
-  now_ = nullptr;  // its replayer goes first
+  now_ = nullptr;  // destroys the replayer before the executor
   now_ = std::make_unique<Generation>(std::move(next));
-  // Closing waits for all, but no longer than opening does: first all are to have their state.
+  // Closing waits for all ranks, but only as long as opening does, so all ranks must have their
+  // state first.
   AGPCS_RETURN_IF_ERROR(all_agree(true).status());
   AGPCS_RETURN_IF_ERROR(left->close_groups(0, groups_left));
   moved_ = true;
@@ -497,7 +502,16 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
 Result<std::unique_ptr<Trainer>> Trainer::create(const Plan& plan, int rank, Transport& transport,
                                                  ExecutorFactory make_executor,
                                                  const TrainerOptions& options) {
-  auto trainer = std::make_unique<PlanTrainer>(rank, transport, std::move(make_executor), options);
+  return make_recording_trainer(plan, rank, transport, std::move(make_executor), options, {});
+}
+
+Result<std::unique_ptr<Trainer>> make_recording_trainer(const Plan& plan, int rank,
+                                                        Transport& transport,
+                                                        ExecutorFactory make_executor,
+                                                        const TrainerOptions& options,
+                                                        TrainerRecording recording) {
+  auto trainer = std::make_unique<PlanTrainer>(rank, transport, std::move(make_executor), options,
+                                               std::move(recording));
   AGPCS_RETURN_IF_ERROR(trainer->begin(plan));
   return std::unique_ptr<Trainer>(std::move(trainer));
 }

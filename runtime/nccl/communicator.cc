@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_communicator.h"
+#include "runtime/nccl/communicator.h"
 
-#include "runtime/nccl_status.h"
+#include "runtime/nccl/status.h"
 
 namespace agpcs {
 
@@ -36,7 +36,7 @@ ncclResult_t NcclCommunicator::finalize() const {
   return open() ? ncclCommFinalize(handle_) : ncclSuccess;
 }
 
-// What fails from here on has nobody left to care: the handle is gone either way.
+// Errors are ignored: the handle is gone in any case.
 void NcclCommunicator::destroy() {
   if (open()) ncclCommDestroy(handle_);
   handle_ = nullptr;

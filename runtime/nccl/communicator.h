@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclCommunicator: a communicator that never blocks its caller. One thread uses it.
+// NcclCommunicator: a communicator that never blocks its caller. Only one thread uses it.
 #pragma once
 
-#include "runtime/nccl_meeting.h"
+#include "runtime/nccl/meeting.h"
 
 #include <agpcs/status.h>
 
@@ -20,18 +20,18 @@ class NcclCommunicator {
   bool open() const { return handle_ != nullptr; }
   ncclComm_t get() const { return handle_; }
 
-  /// Joins as `rank` of `size`; all of them call it. `pause` is called while others are missing.
+  /// Joins as `rank` of `size`; all ranks call it. It calls `pause` while others are missing.
   Status join(const ncclUniqueId& id, int rank, int size, const NcclPause& pause);
-  /// Ends `call`, an operation on this communicator which returned `result`: on return it is on its
-  /// CUDA stream, or has failed.
+  /// Waits until `call`, an operation on this communicator which returned `result`, is on its CUDA
+  /// stream or has failed.
   Status settle(ncclResult_t result, const char* call, const NcclPause& pause) const;
-  /// What has gone wrong since, such as a lost connection.
+  /// Returns what has gone wrong since, such as a lost connection.
   Status health() const;
 
-  /// Starts to let what has been enqueued leave this rank; `settle` ends that. Then `destroy`.
+  /// Starts to let enqueued operations leave this rank. Call `settle` to end that, then `destroy`.
   ncclResult_t finalize() const;
   void destroy();
-  /// Ends operations that run on the GPU, and leaves.
+  /// Stops operations that run on the GPU, and leaves the communicator.
   void abort();
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_flow.h"
+#include "runtime/nccl/flow.h"
 
-#include "ir/plan_flow.h"
-#include "runtime/nccl_links.h"
-#include "runtime/nccl_status.h"
-#include "runtime/nccl_sum.h"
+#include "ir/plan/flow.h"
+#include "runtime/nccl/links.h"
+#include "runtime/nccl/status.h"
+#include "runtime/nccl/sum.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace agpcs {
 namespace {
 
-/// One all-reduce on its way onto a stream.
+/// Puts one all-reduce onto a stream.
 class FlowStart {
  public:
   FlowStart(const NcclFlow& flow, const NcclCommunicator& all, const Buffer& buffer, void* data,
@@ -32,7 +32,8 @@ class FlowStart {
     for (const NcclFlow::Round& round : flow_.rounds) {
       std::size_t bytes = 0;
       for (const NcclFlow::Message& m : round.receives) bytes += m.gathers ? 0 : bytes_of(m);
-      // The word that is sent, and those that come; what is added later comes over them.
+      // These are the word that is sent and the words that come. What is to be added
+      // overwrites them.
       if (has_words(round)) bytes = std::max(bytes, 1 + round.waits_for.size());
       most = std::max(most, bytes);
     }
@@ -58,7 +59,8 @@ class FlowStart {
     return !round.tells.empty() || !round.waits_for.empty();
   }
 
-  /// Puts what `post` posts on the stream as one group; `post` is given what notes results.
+  /// Puts all operations that `post` posts on the stream as one group. `post` gets a function that
+  /// notes their results.
   template <typename Post>
   Status group(const Post& post) const {
     ncclResult_t result = ncclGroupStart();
@@ -69,7 +71,8 @@ class FlowStart {
     return all_.settle(result == ncclSuccess ? ended : result, "ncclGroupEnd", pause_);
   }
 
-  /// Words of a byte, both ends of each before the same round: no two groups wait for each other.
+  /// Exchanges words of one byte. Both ends do so before the same round, so two groups never wait
+  /// for each other.
   Status meet(const NcclFlow::Round& round) const {
     return group([&](const auto& note) {
       for (const int member : round.tells) {
@@ -156,7 +159,7 @@ NcclFlow nccl_flow(NcclGroup& group, const PlanFlow& schedule, int member) {
 
 Result<char*> NcclScratch::take(std::size_t bytes) {
   if (bytes > bytes_) {
-    // 256 B is CUDA's own alignment.
+    // CUDA aligns to 256 bytes itself.
     const std::size_t rounded = (std::max(bytes, 2 * bytes_) + 255) / 256 * 256;
     void* block = nullptr;
     AGPCS_RETURN_IF_ERROR(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_graph.h"
+#include "runtime/nccl/graph.h"
 
-#include "runtime/nccl_lane.h"
-#include "runtime/nccl_status.h"
-#include "runtime/operation_times.h"
+#include "runtime/nccl/lane.h"
+#include "runtime/nccl/status.h"
+#include "runtime/support/operation_times.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Below 0: `end` was before `begin`, or has not been yet.
+// Returns the time from `begin` to `end`; below 0: `end` was before `begin` or has not happened.
 std::int64_t nanoseconds_between(cudaEvent_t begin, cudaEvent_t end) {
   float elapsed = 0;  // milliseconds
   if (cudaEventElapsedTime(&elapsed, begin, end) != cudaSuccess) {
@@ -60,7 +60,7 @@ cudaEvent_t NcclRecording::joins() const {
   return last == operations_.rend() ? nullptr : last->joins;
 }
 
-// The event holds the time of the replay before until this one gets there.
+// Until this replay reaches the event, the event holds the time of the last replay.
 bool NcclRecording::done(const NcclRecorded& one) const {
   return one.ended == nullptr || nanoseconds_between(launched_, one.ended) >= 0;
 }
@@ -96,14 +96,14 @@ class NcclStepGraph final : public StepGraph {
   NcclStepGraph& operator=(const NcclStepGraph&) = delete;
 
   Status make_events();
-  /// Takes what the lanes recorded, and ends the capture.
+  /// Takes the lanes' recordings, and ends the capture.
   Status end(milliseconds limit);
 
   Status launch() override;
   Status wait(milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;
 
-  /// Needs the graphs' mutex. False: no replay was under way.
+  /// Destroys the graph. Needs the graphs' mutex. Returns false if no replay was under way.
   bool destroy();
 
  private:
@@ -115,15 +115,15 @@ class NcclStepGraph final : public StepGraph {
   const NcclGraphs::Lanes lanes_;
   std::array<NcclRecording, 3> recordings_;  // by Stream
   cudaEvent_t launched_ = nullptr, finished_ = nullptr;
-  cudaGraphExec_t exec_ = nullptr;  // null: given up
+  cudaGraphExec_t exec_ = nullptr;  // null: destroyed
   std::array<Ticket, 3> tickets_ = {};
-  bool under_way_ = false;              // by the graphs' mutex
-  std::atomic<std::int64_t> ended_{0};  // steady_nanoseconds of the notice
+  bool under_way_ = false;              // guarded by the graphs' mutex
+  std::atomic<std::int64_t> ended_{0};  // steady_nanoseconds of CUDA's notice
 };
 
 NcclStepGraph::~NcclStepGraph() {
   const CudaDeviceScope scope(graphs_.device_);
-  if (tickets_[0] != 0) cudaStreamSynchronize(graphs_.compute_);  // its notices use this
+  if (tickets_[0] != 0) cudaStreamSynchronize(graphs_.compute_);  // its notices use this object
   const std::lock_guard lock(graphs_.mutex_);
   destroy();
   std::erase(graphs_.graphs_, this);
@@ -229,7 +229,7 @@ Status NcclStepGraph::wait(milliseconds limit) {
   return {};
 }
 
-// What is received is what others wait for.
+// Returns an unfinished operation. It looks at receives first, because others wait for them.
 std::string NcclStepGraph::unfinished() const {
   const CudaDeviceScope scope(graphs_.device_);
   for (const Stream stream : {Stream::kRecv, Stream::kCollective, Stream::kSend}) {
@@ -259,7 +259,8 @@ Status NcclGraphs::begin(const Lanes& lanes) {
   for (NcclLane* lane : lanes) {
     if (status.ok()) status = lane->begin_recording();
   }
-  // Relaxed: autograd and the lanes have threads of their own, and LibTorch allocates.
+  // The mode is relaxed because autograd and the lanes have threads of their own, and
+  // LibTorch allocates.
   if (status.ok()) {
     status = cuda_status(cudaStreamBeginCapture(compute_, cudaStreamCaptureModeRelaxed),
                          "begin a capture");
@@ -275,7 +276,7 @@ Result<std::unique_ptr<StepGraph>> NcclGraphs::end(const Lanes& lanes, milliseco
   const CudaDeviceScope scope(device_);
   auto graph = std::make_unique<NcclStepGraph>(*this, lanes);
   const Status made = graph->make_events();
-  const Status ended = graph->end(limit);  // in any case
+  const Status ended = graph->end(limit);  // must end in any case
   AGPCS_RETURN_IF_ERROR(made);
   AGPCS_RETURN_IF_ERROR(ended);
   return std::unique_ptr<StepGraph>(std::move(graph));

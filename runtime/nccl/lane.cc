@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_lane.h"
+#include "runtime/nccl/lane.h"
 
-#include "runtime/nccl_status.h"
+#include "runtime/nccl/status.h"
 
 #include <fmt/format.h>
 
@@ -14,9 +14,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often what is under way is looked after when no notice comes.
+// How often the thread checks on what is under way while no notice comes.
 constexpr milliseconds kInspection{500};
-// NCCL has no notice of the end of what it does beside the GPU, such as connecting.
+// Interval between checks of work that NCCL does outside the GPU, such as connecting; it gives no
+// notice of its end.
 constexpr milliseconds kMoment{1};
 // How long the last bytes may take to leave this rank.
 constexpr milliseconds kFarewell{2000};
@@ -138,14 +139,14 @@ Status NcclLane::timed_out(milliseconds limit) const {
                       limit.count())};
 }
 
-// Whether one that is not done, `ticket` or before it, goes through the host's memory.
+// Returns whether an unfinished operation, up to `ticket`, goes through the host's memory.
 bool NcclLane::staged(Ticket ticket) const {
   return std::any_of(jobs_.begin(), jobs_.begin() + static_cast<std::ptrdiff_t>(ticket - done_),
                      [](const Job& job) { return !job.operation.buffer.on_gpu; });
 }
 
-// CUDA is called without the lock: it may block until the device has made progress, and its notices
-// need the lock.
+// CUDA is called without the lock: the call may block until the device has made progress, and
+// CUDA's notices need the lock.
 Status NcclLane::order_after(Ticket ticket, milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (ticket > enqueued_) {
@@ -193,7 +194,7 @@ void NcclLane::run() {
 
 Status NcclLane::set_up() {
   AGPCS_RETURN_IF_ERROR(cuda_status(cudaSetDevice(device_), "use the device"));
-  // Not ordered with the default stream, on which the caller computes.
+  // The stream is not ordered with the default stream, on which the caller computes.
   return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream");
 }
 
@@ -208,7 +209,7 @@ void NcclLane::work() {
     if (stopping_ || !failure_.ok()) return;
     const bool noticed = notices_ > 0 && launched_ > 0;
     const bool task = static_cast<bool>(task_);
-    // Jobs stay where they are while others join the queue, and only this thread removes them.
+    // Adding jobs to the queue does not move these, and only this thread removes jobs.
     Job* front = launched_ > 0 ? &jobs_.front() : nullptr;
     Job* next = may_start() ? &jobs_[launched_] : nullptr;
     lock.unlock();
@@ -226,7 +227,7 @@ void NcclLane::work() {
   }
 }
 
-// A replay has the lane for itself: its notice comes from another stream.
+// A replay has the lane to itself, since its notice comes from another stream.
 bool NcclLane::may_start() const {
   if (launched_ == jobs_.size()) return false;
   return launched_ == 0 || (!jobs_.front().replayed && !jobs_[launched_].replayed);
@@ -249,14 +250,14 @@ void NcclLane::run_task() {
 void NcclLane::start(Job& job) {
   {
     const std::lock_guard lock(mutex_);
-    if (job.replayed != nullptr) {  // on its way by itself
+    if (job.replayed != nullptr) {  // it runs by itself
       ++launched_;
       return changed_.notify_all();
     }
   }
   awaited_ = job.operation.peers();
   inspected_ = Clock::now();
-  if (recording_) return record(job);  // changes only while nothing is started
+  if (recording_) return record(job);  // changes only while no operation is started
   const Status status = launch(job);
   awaited_ = {};
   if (!status.ok()) return give_up(job.operation.text(), status);
@@ -292,7 +293,7 @@ Status NcclLane::launch(Job& job) {
   return cuda_status(cudaLaunchHostFunc(stream_, notify, this), "ask for a notice");
 }
 
-// Between two events that time it.
+// Puts the operation on the stream between two events that time it.
 Status NcclLane::put_on_stream(Job& job, void* data, unsigned event_flags) {
   AGPCS_TRY(job.begun, timed_event());
   AGPCS_TRY(job.ended, timed_event());
@@ -363,13 +364,13 @@ Status NcclLane::pause() {
   return inspect(awaited_);
 }
 
-// A rank may leave when its part is done, its last bytes still on their way: that it is gone counts
-// when they have not come by the next look.
+// A rank may leave when its part is done, while its last bytes are still on their way. So its
+// absence counts only if the bytes have not come by the next check.
 Status NcclLane::inspect(std::span<const int> peers) {
   AGPCS_RETURN_IF_ERROR(links_.health());
-  if (!recording_) {  // which a question would break off
+  if (!recording_) {  // a query would break off the capture
     const cudaError_t error = cudaStreamQuery(stream_);
-    const Status going = cuda_status(error, "go on");  // also clears what it is told
+    const Status going = cuda_status(error, "go on");  // also clears the error that it reads
     if (error != cudaErrorNotReady) AGPCS_RETURN_IF_ERROR(going);
   }
   const int before = std::exchange(leaving_, meeting_.gone(peers));
@@ -380,7 +381,7 @@ Status NcclLane::inspect(std::span<const int> peers) {
 void NcclLane::give_up(const std::string& what, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return;  // `status` is its echo
+    if (!failure_.ok()) return;  // `status` only follows from it
   }
   const Status cause = meeting_.first_cause(status);
   fail({cause.code(), fmt::format("{}: {}", what, cause.message())});
@@ -402,7 +403,7 @@ void NcclLane::shut_down() {
     if (!failure.ok()) on_failure_(failure);
     links_.abort();
   }
-  // From here on CUDA touches no buffer, and brings no more notices.
+  // From here on CUDA touches no buffer and gives no more notices.
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   if (replays) cudaStreamSynchronize(compute_);
   lock.lock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a lane puts into a graph, and how it looks after a replay.
-#include "runtime/nccl_lane.h"
-#include "runtime/nccl_status.h"
+// The part of a lane that puts operations into a graph and watches over replays.
+#include "runtime/nccl/lane.h"
+#include "runtime/nccl/status.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ std::vector<int> NcclLane::Job::peers() const {
   return {all.begin(), all.end()};
 }
 
-// Nothing changes what has been recorded.
+// Needs no lock while it uses the event: a recorded operation does not change.
 Status NcclLane::order_after_recorded(Ticket ticket) {
   cudaEvent_t joins = nullptr;
   {
@@ -33,7 +33,7 @@ Status NcclLane::order_after_recorded(Ticket ticket) {
     const NcclRecorded* last = recorded_.find(ticket);
     if (last != nullptr) joins = last->joins;
   }
-  if (joins == nullptr) return {};  // nothing moves, or it was before the recording
+  if (joins == nullptr) return {};  // nothing moves, or it came before the recording
   const CudaDeviceScope scope(device_);
   AGPCS_RETURN_IF_ERROR(scope.status());
   return cuda_status(cudaStreamWaitEvent(compute_, joins, 0), "wait for the operation");
@@ -84,8 +84,8 @@ void NcclLane::notice() {
   changed_.notify_all();
 }
 
-// Joins the capture by the event of the computations before it. A capture that was broken off on
-// the compute stream (an operator that asks the device for a value) never reaches NCCL.
+// Joins the capture by the event of the computations before it. If the capture was broken off on
+// the compute stream (by an operator that asks the device for a value), NCCL is not called.
 void NcclLane::record(Job& job) {
   NcclRecorded made;
   made.operation = job.operation;

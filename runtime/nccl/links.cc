@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_links.h"
+#include "runtime/nccl/links.h"
 
-#include "ir/check.h"
-#include "runtime/nccl_status.h"
+#include "ir/base/check.h"
+#include "runtime/nccl/status.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -34,7 +34,7 @@ ncclDataType_t nccl_type(DType type) {
   check_failed(__FILE__, __LINE__, "can_sum(type)", fmt::format("sum of {}", name_of(type)));
 }
 
-// The members on the host of `rank`, and the first member of each host.
+// The members on one rank's host, and the first member of each host.
 struct Levels {
   std::vector<int> host, leaders;
 };
@@ -62,7 +62,7 @@ std::span<const int> NcclOperation::peers() const {
 std::string NcclOperation::text() const {
   if (kind == Kind::kSend) return fmt::format("send to rank {}, {} bytes", peer, buffer.bytes);
   if (kind == Kind::kRecv) return fmt::format("recv from rank {}, {} bytes", peer, buffer.bytes);
-  // NCCL does not say which member is missing.
+  // NCCL does not report which member is missing.
   return fmt::format("all_reduce of {} bytes over ranks {}, waiting for {} {}", buffer.bytes,
                      fmt::join(group->ranks.ranks, ","),
                      group->others.size() == 1 ? "rank" : "any of ranks",
@@ -93,7 +93,7 @@ Status NcclLinks::open(NcclGroup& group, const NcclPause& pause) {
   return join(group.leaders, name + " between hosts", levels.leaders, pause);
 }
 
-// In one order on all members. What is left open by a failure is aborted with the lane.
+// All members close groups in the same order. What a failure leaves open is aborted with the lane.
 Status NcclLinks::close(NcclGroup& group, const NcclPause& pause) {
   for (NcclCommunicator* communicator : {&group.all, &group.host, &group.leaders}) {
     AGPCS_RETURN_IF_ERROR(
@@ -109,7 +109,7 @@ Status NcclLinks::join(NcclCommunicator& communicator, const std::string& name,
   const auto me = std::find(ranks.begin(), ranks.end(), meeting_.rank());
   AGPCS_CHECK(me != ranks.end(), "rank {} is not one of {}", meeting_.rank(),
               fmt::join(ranks, ","));
-  // Which of them makes the identifier does not matter; all must agree.
+  // Any one of them may make the identifier, if all agree on which.
   AGPCS_TRY(const ncclUniqueId id, meeting_.identifier(name, me == ranks.begin(), pause));
   return communicator.join(id, static_cast<int>(me - ranks.begin()), static_cast<int>(ranks.size()),
                            pause);
@@ -124,14 +124,14 @@ Status NcclLinks::start(const NcclOperation& operation, void* data, cudaStream_t
     return start_flow(*operation.flow, operation.group->all, operation.buffer, data, scratch_,
                       stream, pause);
   }
-  // NCCL has rings and trees of its own, and no way to ask for one of them by operation.
+  // NCCL has rings and trees of its own, but cannot be asked for one of them by operation.
   const bool two_levels =
       operation.algorithm == AllReduce::kHierarchical && operation.group->two_levels;
   return two_levels ? hierarchical(operation, data, stream, pause)
                     : ring(operation, data, stream, pause);
 }
 
-// In the communicator of a pair the sender is rank 0 and the receiver rank 1.
+// Exchanges a message. In the communicator of a pair, the sender is rank 0 and the receiver rank 1.
 Status NcclLinks::message(const NcclOperation& operation, void* data, cudaStream_t stream,
                           const NcclPause& pause) {
   const std::size_t bytes = operation.buffer.bytes;
@@ -154,8 +154,9 @@ Status NcclLinks::ring(const NcclOperation& operation, void* data, cudaStream_t 
                     "ncclAllReduce", pause);
 }
 
-// Inside each host to its first member, between these, and back. A member alone on its host is only
-// part of the second. Each part is on the stream before the next one is asked for.
+// Sums inside each host to its first member, then between these, and sends the sum back. A
+// member alone on its host has only the second part. Each part is on the stream before the next
+// one is requested.
 Status NcclLinks::hierarchical(const NcclOperation& operation, void* data, cudaStream_t stream,
                                const NcclPause& pause) {
   const NcclCommunicator& host = operation.group->host;
@@ -196,7 +197,7 @@ void NcclLinks::each(const std::function<void(NcclCommunicator&)>& what) {
 }
 
 void NcclLinks::close(const NcclPause& pause) {
-  // All at once: each may have to wait for other ranks.
+  // All communicators end at once, since each may have to wait for other ranks.
   std::vector<std::pair<NcclCommunicator*, ncclResult_t>> ending;
   each([&](NcclCommunicator& communicator) {
     if (communicator.open()) ending.emplace_back(&communicator, communicator.finalize());

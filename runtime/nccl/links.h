@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclLinks: the communicators of one lane, and what is done with them.
+// NcclLinks: the communicators of one lane, and the operations on them.
 //
 // NCCL carries out the operations of a communicator one after the other, whatever their streams. A
-// send that shared one with a receive would hold it up, and two ranks that first send and then
-// receive would wait for each other for ever. Hence every ordered pair of ranks that exchange
-// messages has a communicator of its own, used by the sender's send lane and the receiver's receive
-// lane alone, and every group has its own, used by the collective lanes. Within a lane everything
-// runs on one CUDA stream: at most three of NCCL's kernels wait on a GPU for other ranks at a time,
-// few enough that each of them is resident, as NCCL asks of communicators used side by side.
+// send that shared a communicator with a receive would hold it up, and two ranks that first send
+// and then receive would wait for each other for ever. Hence every ordered pair of ranks that
+// exchange messages has a communicator of its own, which only the sender's send lane and the
+// receiver's receive lane use; and every group has its own, which the collective lanes use. Within
+// a lane everything runs on one CUDA stream. So at most three of NCCL's kernels wait on a GPU for
+// other ranks at a time: few enough that all of them are resident, which NCCL requires of
+// communicators that are used side by side.
 #pragma once
 
-#include "runtime/nccl_communicator.h"
-#include "runtime/nccl_flow.h"
-#include "runtime/nccl_meeting.h"
-#include "runtime/rank_group.h"
+#include "runtime/nccl/communicator.h"
+#include "runtime/nccl/flow.h"
+#include "runtime/nccl/meeting.h"
+#include "runtime/support/rank_group.h"
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
@@ -29,14 +30,14 @@
 
 namespace agpcs {
 
-/// The communicators of a group. The last two are open where hosts have several members and the
-/// group has several hosts: there a hierarchical sum differs from NCCL's own.
+/// The communicators of a group. The last two are open if some host has several members and the
+/// group has several hosts; only then does a hierarchical sum differ from NCCL's own.
 struct NcclGroup {
   RankGroup ranks;
   std::vector<int> others;   ///< the ranks without this one
   NcclCommunicator all;      ///< all members
   NcclCommunicator host;     ///< the members on this host; its rank 0 is the host's first
-  NcclCommunicator leaders;  ///< the first member of each host; open on these alone
+  NcclCommunicator leaders;  ///< the first member of each host; only those open it
   bool two_levels = false;
 };
 
@@ -45,44 +46,44 @@ struct NcclOperation {
   enum class Kind { kSend, kRecv, kAllReduce };
   Kind kind = Kind::kSend;
   Buffer buffer;
-  int peer = -1;               ///< of a message
-  NcclGroup* group = nullptr;  ///< of an all-reduce
+  int peer = -1;               ///< used by a message
+  NcclGroup* group = nullptr;  ///< used by an all-reduce
   AllReduce algorithm = AllReduce::kRing;
-  const NcclFlow* flow = nullptr;  ///< of an all-reduce by `kFlow`
+  const NcclFlow* flow = nullptr;  ///< used by an all-reduce by `kFlow`
 
-  /// The ranks that must take part.
+  /// Returns the ranks that must take part.
   std::span<const int> peers() const;
-  /// "recv from rank 1, 64 bytes"
+  /// Returns "recv from rank 1, 64 bytes".
   std::string text() const;
-  /// False when there is nothing to move: no bytes, or no other member.
+  /// Returns false if there is nothing to move: no bytes, or no other member.
   bool moves() const { return buffer.bytes > 0 && !peers().empty(); }
 };
 
-/// One thread, with the GPU current.
+/// The communicators of one lane. Only one thread uses them, with the GPU current.
 class NcclLinks {
  public:
   explicit NcclLinks(NcclMeeting& meeting) : meeting_(meeting) {}
 
-  /// Opens the communicator for messages from rank `from` to rank `to`, one of which is this one.
-  /// The other calls it, too. `pause` is called while it has not.
+  /// Opens the communicator for messages from rank `from` to rank `to`; this rank is one of them.
+  /// The other rank calls it, too; until then `pause` is called.
   Status connect(int from, int to, const NcclPause& pause);
-  /// Opens the communicators of `group`, which outlives this. All members call it.
+  /// Opens the communicators of `group`, which must outlive this. All members call it.
   Status open(NcclGroup& group, const NcclPause& pause);
 
-  /// Leaves the communicators of `group`, which is open, once all members do.
+  /// Leaves the communicators of `group`, which is open, once all members leave them.
   Status close(NcclGroup& group, const NcclPause& pause);
 
-  /// Puts `operation` on `stream`, on `data` (on the GPU) in place of its buffer.
+  /// Puts `operation` on `stream`; it works on `data` (on the GPU) in place of its buffer.
   Status start(const NcclOperation& operation, void* data, cudaStream_t stream,
                const NcclPause& pause);
 
-  /// What has gone wrong on any communicator.
+  /// Returns what has gone wrong on any communicator.
   Status health() const;
-  /// Leaves all communicators once what was enqueued has left this rank.
+  /// Leaves all communicators once enqueued operations have left this rank.
   void close(const NcclPause& pause);
-  /// Leaves all at once, and ends what they run on the GPU.
+  /// Leaves all communicators at once, and stops what they run on the GPU.
   void abort();
-  /// Frees memory, once nothing runs any more.
+  /// Frees memory, once nothing runs.
   void release() { scratch_.release(); }
 
  private:
@@ -97,7 +98,7 @@ class NcclLinks {
   void each(const std::function<void(NcclCommunicator&)>& what);
 
   NcclMeeting& meeting_;
-  std::map<int, NcclCommunicator> pairs_;  // by peer: a lane has one direction
+  std::map<int, NcclCommunicator> pairs_;  // by peer; a lane has one direction
   std::vector<NcclGroup*> groups_;
   NcclScratch scratch_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_meeting.h"
+#include "runtime/nccl/meeting.h"
 
-#include "runtime/nccl_status.h"
+#include "runtime/nccl/status.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a wait for an identifier goes unasked whether it still makes sense.
+// A wait for an identifier checks at this interval whether it still makes sense.
 constexpr milliseconds kSlice{50};
-// A lost connection is often an echo; the notice of its cause is worth a short wait.
+// A lost connection is often only a consequence; the notice of its cause is worth a short wait.
 constexpr milliseconds kNoticeLimit{1000};
 
 std::string left_key(int rank) { return fmt::format("nccl/left/{}", rank); }
@@ -58,7 +58,7 @@ Result<ncclUniqueId> NcclMeeting::identifier(const std::string& name, bool first
 }
 
 void NcclMeeting::leave() {
-  // Who cannot be told is told by the bootstrap's own means.
+  // If the bootstrap cannot pass this on, it notices by itself that the rank is gone.
   [[maybe_unused]] const Status told = bootstrap_.set(left_key(rank()), "");
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NCCL transport: checks what it is asked for, and hands it to three lanes.
-#include "runtime/nccl_graph.h"
-#include "runtime/nccl_lane.h"
-#include "runtime/nccl_links.h"
-#include "runtime/nccl_meeting.h"
-#include "runtime/nccl_status.h"
-#include "runtime/nccl_sum.h"
-#include "runtime/rank_group.h"
-#include "runtime/sum.h"
+// The NCCL transport: checks each call and hands it to one of three lanes.
+#include "runtime/nccl/graph.h"
+#include "runtime/nccl/lane.h"
+#include "runtime/nccl/links.h"
+#include "runtime/nccl/meeting.h"
+#include "runtime/nccl/status.h"
+#include "runtime/nccl/sum.h"
+#include "runtime/support/rank_group.h"
+#include "runtime/support/recording.h"
+#include "runtime/support/sum.h"
 
 #include <agpcs/nccl.h>
 
@@ -28,7 +29,7 @@ namespace {
 using std::chrono::milliseconds;
 using Links = std::vector<std::pair<int, int>>;
 
-class NcclTransport final : public Transport {
+class NcclTransport final : public Transport, public RecordingTransport {
  public:
   NcclTransport(Bootstrap& bootstrap, const NcclOptions& options)
       : bootstrap_(bootstrap),
@@ -66,7 +67,7 @@ class NcclTransport final : public Transport {
     return graphs_.end(lanes(), limit);
   }
   void abort(const Status& reason) override {
-    fail(reason);  // first: here the reason is this one, not its echo
+    fail(reason);  // first, so that this rank reports `reason` and not its echo
     meeting_.report(reason);
   }
 
@@ -81,8 +82,8 @@ class NcclTransport final : public Transport {
   void fail(const Status& reason) {
     for (NcclLane* lane : lanes()) lane->fail(reason);
   }
-  // A replay ends when all lanes have left its communicators. Without one, lanes fail by themselves
-  // (and may not all be made yet).
+  // A replay ends only when all lanes have left its communicators, so all lanes must fail. Without
+  // a replay, lanes fail by themselves (and some may not exist yet).
   std::function<void(const Status&)> on_lane_failure() {
     return [this](const Status& failure) {
       if (graphs_.give_up()) fail(failure);
@@ -97,8 +98,8 @@ class NcclTransport final : public Transport {
   NcclMeeting meeting_;
   const cudaStream_t compute_;
   NcclGraphs graphs_;
-  std::map<int, NcclGroup> groups_;  // nodes stay where they are: operations point to them
-  std::map<int, NcclFlow> flows_;    // likewise
+  std::map<int, NcclGroup> groups_;  // a map, because operations point to its nodes
+  std::map<int, NcclFlow> flows_;    // a map for the same reason
   NcclLane sends_, recvs_, collectives_;
 };
 
@@ -110,7 +111,8 @@ NcclTransport::~NcclTransport() {
   meeting_.leave();
 }
 
-// Both lanes follow one order, which is the same on all ranks: nobody waits in a circle.
+// Connects pairs. Both lanes follow one order, which is the same on all ranks, so there is
+// no deadlock.
 Status NcclTransport::connect(Links links) {
   for (const auto& [from, to] : links) {
     if (from < 0 || to < 0 || from >= size() || to >= size() || from == to) {
@@ -132,7 +134,7 @@ Status NcclTransport::connect(Links links) {
       return {};
     };
   };
-  // Without links this still finds out whether the lanes could be set up.
+  // Even without links, this finds out whether the lanes could be set up.
   sends_.begin("connect for sending", all_of(out));
   recvs_.begin("connect for receiving", all_of(in));
   collectives_.begin("connect", all_of({}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_staging.h"
+#include "runtime/nccl/staging.h"
 
-#include "runtime/nccl_status.h"
+#include "runtime/nccl/status.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclStaging: memory through which CPU buffers travel, since NCCL moves what is on GPUs.
+// NcclStaging: memory through which CPU buffers travel, since NCCL only moves memory of GPUs.
 #pragma once
 
 #include <agpcs/status.h>
@@ -9,16 +9,16 @@
 
 namespace agpcs {
 
-/// Twice the same bytes: in page-locked CPU memory, which the GPU copies from and to while the CPU
-/// goes on, and on the GPU.
+/// Two blocks of one size: one in page-locked CPU memory, from and to which the GPU copies while
+/// the CPU goes on, and one on the GPU.
 struct StagingBlock {
   void* host = nullptr;
   void* device = nullptr;
   std::size_t bytes = 0;
 };
 
-/// One thread, with the GPU current. Blocks are kept for reuse: only growing beyond all that was in
-/// use before allocates, which may wait for the GPU.
+/// A pool of blocks. Only one thread uses it, with the GPU current. It keeps blocks for reuse; it
+/// allocates, which may wait for the GPU, only when more is in use than ever before.
 class NcclStaging {
  public:
   NcclStaging() = default;
@@ -26,10 +26,10 @@ class NcclStaging {
   NcclStaging(const NcclStaging&) = delete;
   NcclStaging& operator=(const NcclStaging&) = delete;
 
-  /// A block of at least `bytes`. Errors: kUnavailable (out of memory).
+  /// Returns a block of at least `bytes`. Errors: kUnavailable (out of memory).
   Result<StagingBlock> take(std::size_t bytes);
   void give(const StagingBlock& block) { free_.push_back(block); }
-  /// Frees all blocks that were given back.
+  /// Frees all blocks that the caller gave back.
   void release();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_status.h"
+#include "runtime/nccl/status.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@ namespace {
 StatusCode code_of(ncclResult_t result) {
   switch (result) {
     case ncclRemoteError:
-    case ncclSystemError:  // a lost connection, among others
+    case ncclSystemError:  // for instance a lost connection
       return StatusCode::kPeerFailed;
     case ncclInvalidArgument:
       return StatusCode::kInternal;
-    default:  // ncclInvalidUsage, too: two ranks on one GPU
+    default:  // includes ncclInvalidUsage: two ranks on one GPU
       return StatusCode::kUnavailable;
   }
 }
@@ -22,7 +22,7 @@ StatusCode code_of(ncclResult_t result) {
 
 Status cuda_status(cudaError_t error, const char* cannot) {
   if (error == cudaSuccess) return {};
-  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();  // later calls are innocent
+  [[maybe_unused]] const cudaError_t cleared = cudaGetLastError();  // clears it for later calls
   return {StatusCode::kUnavailable,
           fmt::format("CUDA cannot {}: {}", cannot, cudaGetErrorString(error))};
 }
@@ -37,7 +37,7 @@ Status nccl_status(ncclResult_t result, ncclComm_t communicator, const char* cal
 }
 
 std::string nccl_version_text(int version) {
-  // 2.9 and later; what is older does not run here.
+  // This format is that of version 2.9 and later; older versions do not run here.
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 

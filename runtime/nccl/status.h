@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of CUDA and NCCL in their own words.
+// Turns errors of CUDA and NCCL into ours, in their own words.
 #pragma once
 
 #include <agpcs/status.h>
@@ -15,17 +15,18 @@
 
 namespace agpcs {
 
-/// Ok, or kUnavailable: "CUDA cannot create a stream: out of memory".
+/// Returns Ok, or kUnavailable: "CUDA cannot create a stream: out of memory".
 Status cuda_status(cudaError_t error, const char* cannot);
 
-/// Ok, or "ncclSend: unhandled cuda error: ...". kPeerFailed where the fault may be another rank's,
-/// kInternal where NCCL refuses our call, else kUnavailable. `communicator` may be null.
+/// Returns Ok, or an error "ncclSend: unhandled cuda error: ...": kPeerFailed if the fault may
+/// be another rank's, kInternal if NCCL refuses our call, else kUnavailable. `communicator` may
+/// be null.
 Status nccl_status(ncclResult_t result, ncclComm_t communicator, const char* call);
 
-/// "2.28.9"
+/// Returns "2.28.9".
 std::string nccl_version_text(int version);
 
-/// Makes `device` the calling thread's for the length of a scope.
+/// Makes `device` the calling thread's device for the length of a scope.
 class CudaDeviceScope {
  public:
   explicit CudaDeviceScope(int device);
@@ -33,7 +34,7 @@ class CudaDeviceScope {
   CudaDeviceScope(const CudaDeviceScope&) = delete;
   CudaDeviceScope& operator=(const CudaDeviceScope&) = delete;
 
-  /// Whether that worked.
+  /// Returns whether that worked.
   Status status() const { return cuda_status(error_, "use the device"); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_sum.h"
+#include "runtime/nccl/sum.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,14 +11,14 @@ namespace agpcs {
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Enough to keep any GPU's memory busy beside NCCL's own kernels.
+// Enough blocks to keep any GPU's memory busy beside NCCL's own kernels.
 constexpr std::size_t kMostBlocks = 1024;
 
 template <typename T>
 __device__ T sum(T a, T b) {
   return a + b;
 }
-// In float, rounded once, as on CPUs.
+// Sums in float and rounds once, as CPUs do.
 template <>
 __device__ __half sum(__half a, __half b) {
   return __float2half_rn(__half2float(a) + __half2float(b));

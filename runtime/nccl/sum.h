@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums on a GPU, for flows: NCCL has no receive that adds.
+// Sums on a GPU, for flows, because NCCL cannot add what it receives.
 #pragma once
 
 #include <agpcs/types.h>
@@ -10,11 +10,11 @@
 
 namespace agpcs {
 
-/// Whether the library was built with a CUDA compiler, which the sums need.
+/// Returns whether the library was built with a CUDA compiler, which the sums need.
 bool can_add_on_gpu();
 
-/// As `add_into` (runtime/sum.h), on GPU memory, enqueued on `stream`. Needs: can_add_on_gpu(),
-/// can_sum(type).
+/// Does what `add_into` (runtime/support/sum.h) does, on GPU memory, enqueued on `stream`. Needs:
+/// can_add_on_gpu(), can_sum(type).
 cudaError_t add_on_gpu(void* to, const void* from, std::size_t elements, DType type,
                        cudaStream_t stream);
 

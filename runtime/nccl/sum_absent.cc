@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the place of nccl_sum.cu where there is no CUDA compiler.
-#include "runtime/nccl_sum.h"
+// Replaces sum.cu where there is no CUDA compiler.
+#include "runtime/nccl/sum.h"
 
 namespace agpcs {
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reducer_base.h"
-#include "runtime/resolved_program.h"
-#include "runtime/sum.h"
-#include "runtime/text_agreement.h"
+#include "ir/base/all_values.h"
+#include "ir/base/named.h"
+#include "ir/plan/lookup.h"
+#include "runtime/reduce/reducer_base.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/sum.h"
+#include "runtime/support/text_agreement.h"
 
 #include <agpcs/gradient_reducer.h>
 
@@ -35,8 +38,9 @@ Status check_gradients(const GradientSet& set, const ReducerOptions& options) {
     }
   }
   if (options.wire_type && !is_wire_type(options.wire_type)) {
-    return invalid_input(fmt::format("gradients cannot travel as {}\n  hint: fp16 or bf16",
-                                     name_of(*options.wire_type)));
+    return invalid_input(fmt::format("gradients cannot travel as {}\n  hint: {}",
+                                     name_of(*options.wire_type),
+                                     fmt::join(names_of(kWireTypes), " or ")));
   }
   return {};
 }
@@ -85,7 +89,7 @@ Status check_set(const GradientSet& set, const ReducerOptions& options) {
   return {};
 }
 
-// What all ranks must pass alike, a thing a line.
+// Returns what all ranks must pass alike, one thing on a line.
 std::string text_of(const GradientSet& set, const ReducerOptions& options) {
   std::string text = fmt::format("coordination {}\n", name_of(options.coordination));
   text += fmt::format("fusion {} alone {} cycle {} us cache {} algorithm {}\n",
@@ -170,7 +174,7 @@ GradientSet gradients_of(const Plan& plan, int rank) {
     add(instruction.id.object);
     added[static_cast<std::size_t>(instruction.id.object)] = 1;
   }
-  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {  // of a stage with a single rank
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {  // buckets of a stage with a single rank
     if (plan.buckets[b].stage == stage && added[b] == 0) add(static_cast<int>(b));
   }
   return set;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kCoordinator` and `kCached`: a thread runs cycles as long as something is pending. Each one is a
+// `kCoordinator` and `kCached`: a thread runs cycles as long as something is pending. A cycle is a
 // negotiation (negotiation.h), then the all-reduces that it decided.
-#include "runtime/caught.h"
-#include "runtime/gradient_copy.h"
-#include "runtime/message_tags.h"
-#include "runtime/negotiation.h"
-#include "runtime/operation_times.h"
-#include "runtime/reducer_base.h"
+#include "runtime/reduce/negotiation.h"
+#include "runtime/reduce/reducer_base.h"
+#include "runtime/support/caught.h"
+#include "runtime/support/gradient_copy.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/operation_times.h"
 
 #include <fmt/format.h>
 
@@ -81,7 +81,7 @@ class NegotiatedReducer final : public ReducerBase {
   Status late(const Status& status) const;
   double scale(DType type, double factor) const { return is_floating(type) ? factor : 1; }
 
-  // The worker's.
+  // Only the worker uses these.
   const NegotiationSetup setup_;
   Negotiation negotiation_;
   std::deque<Negotiation::Message> sent_;
@@ -89,9 +89,9 @@ class NegotiatedReducer final : public ReducerBase {
   std::vector<std::vector<char>> stagings_;
   std::int64_t messages_ = 0, message_bytes_ = 0, copied_ = 0;
 
-  // The mutex's.
+  // The mutex guards these.
   std::vector<int> inbox_;   // submitted since the last cycle began
-  std::size_t reduced_ = 0;  // in this step
+  std::size_t reduced_ = 0;  // gradients summed in this step
   bool stopping_ = false;
 
   std::thread worker_;
@@ -122,7 +122,7 @@ Status NegotiatedReducer::submit(int index, const Buffer& buffer) {
     first = inbox_.empty();
     inbox_.push_back(index);
   }
-  if (first) changed_.notify_all();  // the worker sleeps only while there is nothing
+  if (first) changed_.notify_all();  // the worker sleeps only while the inbox is empty
   return {};
 }
 
@@ -158,7 +158,7 @@ void NegotiatedReducer::run() {
   }
 }
 
-// Waits for something to negotiate, and for the cycle's time; takes in what came.
+// Waits until there is something to negotiate and the cycle may begin, then takes in what came.
 bool NegotiatedReducer::next_cycle(Clock::time_point not_before) {
   Lock lock(mutex_);
   const auto ended = [&] { return stopping_ || !failure_.ok(); };
@@ -175,7 +175,7 @@ bool NegotiatedReducer::next_cycle(Clock::time_point not_before) {
 }
 
 Status NegotiatedReducer::cycle() {
-  if (!negotiation_.pending()) return {};  // of no group all gradients came
+  if (!negotiation_.pending()) return {};  // no group has all its gradients
   const std::int64_t begin = steady_nanoseconds();
   AGPCS_RETURN_IF_ERROR(negotiate());
   const std::int64_t took = steady_nanoseconds() - begin;
@@ -228,7 +228,7 @@ Status NegotiatedReducer::exchange() {
   return {};
 }
 
-// What ranks were at when one of them did not go on.
+// Adds to a timeout what this rank had when another rank did not go on.
 Status NegotiatedReducer::late(const Status& status) const {
   if (status.code() != StatusCode::kTimeout) return status;
   const std::lock_guard lock(mutex_);
@@ -267,7 +267,8 @@ Status NegotiatedReducer::reduce(std::vector<FusedTensors> decided) {
   return {};
 }
 
-// One gradient that travels as it is stays where it lies.
+// Gathers gradients in one buffer. A single gradient that travels in its own type stays where
+// it is.
 Buffer NegotiatedReducer::gather(const FusedTensors& tensors, std::vector<char>& staging) {
   const DType wire = wire_of(tensors.type);
   const double factor = scale(tensors.type, options_.scale_in);

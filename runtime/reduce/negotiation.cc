@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/negotiation.h"
+#include "runtime/reduce/negotiation.h"
 
-#include "ir/check.h"
-#include "ir/reduction_tree.h"
+#include "ir/base/check.h"
+#include "ir/plan/reduction_tree.h"
 
 #include <fmt/format.h>
 
@@ -27,11 +27,12 @@ bool bit_at(const char* packed, std::size_t bit) {
   return ((packed[bit / 8] >> (bit % 8)) & 1) != 0;
 }
 
-// Lists and answers are words: a unit, with the number of its gradients that are not as declared in
-// the upper half, then two words for each of these. An answer that begins with kComplaint is text.
+// Lists and answers consist of words. A unit is one word, with the number of its gradients that are
+// not as declared in the upper half; two words follow for each of these gradients. An answer that
+// begins with kComplaint is a text.
 using Word = std::int64_t;
 constexpr Word kComplaint = -1;
-constexpr std::size_t kComplaintBytes = 512;  // at most, without a gradient's name
+constexpr std::size_t kComplaintBytes = 512;  // at most, apart from a gradient's name
 
 std::vector<char> bytes_of(const std::vector<Word>& words) {
   std::vector<char> bytes(words.size() * sizeof(Word));
@@ -39,7 +40,7 @@ std::vector<char> bytes_of(const std::vector<Word>& words) {
   return bytes;
 }
 
-// The whole ones.
+// Returns the whole words of `bytes`.
 std::vector<Word> words_of(const std::vector<char>& bytes) {
   std::vector<Word> words(bytes.size() / sizeof(Word));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(Word));
@@ -236,7 +237,8 @@ void Negotiation::take_bits() {
   end_cycle();
 }
 
-// On all ranks, so that what else is pending of it goes to the coordinator, too.
+// Drops invalid answers on all ranks, so that every rank with such a unit asks the
+// coordinator, too.
 void Negotiation::drop_invalid() {
   for (std::size_t bit = 0; bit < cache_.bits(); ++bit) {
     if (bits_.invalid[bit] == 0) continue;
@@ -422,7 +424,7 @@ std::string Negotiation::state() const {
     add(bits_.invalid);
     text += bits_.uncached ? '+' : '-';
   }
-  // Of the cache's uses only the order counts.
+  // Only the order of the cache's uses matters.
   std::vector<std::size_t> by_use;
   for (std::size_t bit = 0; bit < cache_.bits(); ++bit) by_use.push_back(bit);
   std::sort(by_use.begin(), by_use.end(),

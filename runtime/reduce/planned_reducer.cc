@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// `kPlanned`: each group has memory of its own, is posted as soon as it is its turn, by whoever
-// brought what was missing, and is waited for in order.
-#include "runtime/gradient_copy.h"
-#include "runtime/operation_times.h"
-#include "runtime/planned_step.h"
-#include "runtime/reducer_base.h"
+// `kPlanned`: each group has memory of its own. The thread that brings the last missing gradient
+// posts the groups whose turn it is. `wait_all` waits for the groups in order.
+#include "runtime/reduce/planned_step.h"
+#include "runtime/reduce/reducer_base.h"
+#include "runtime/support/gradient_copy.h"
+#include "runtime/support/operation_times.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ struct Group {
   DType wire = DType::kFp32;
   std::size_t bytes = 0;
   std::unique_ptr<char[]> memory;
-  // Of the running step.
+  // State of the running step.
   std::int64_t ready = 0;  // when its last gradient came
   std::int64_t delay = 0;
   Ticket ticket = 0;
@@ -45,7 +45,7 @@ class PlannedReducer final : public ReducerBase {
     return groups_[step_.group_of(gradient)].memory.get() +
            offsets_[static_cast<std::size_t>(gradient)];
   }
-  /// Whether the group is reduced where its only gradient lies.
+  /// Returns whether the group is reduced where its only gradient lies.
   bool in_place(const Group& group) const {
     return group.declared->gradients.size() == 1 &&
            group.wire == gradient(group.declared->gradients.front()).type;
@@ -57,8 +57,8 @@ class PlannedReducer final : public ReducerBase {
   Status finish(Group& group, Clock::time_point deadline);
 
   std::vector<Group> groups_;
-  std::vector<std::size_t> offsets_;  // by gradient, in its group's memory
-  PlannedStep step_;                  // the mutex's
+  std::vector<std::size_t> offsets_;  // by gradient: offset in its group's memory
+  PlannedStep step_;                  // guarded by the mutex
   std::vector<std::int64_t> delays_;
 };
 
@@ -106,7 +106,8 @@ Status PlannedReducer::submit(int index, const Buffer& buffer) {
   return {};
 }
 
-// With the mutex held. What cannot be posted is the step's failure.
+// Posts the groups whose turn it is. Needs the mutex held. If a group cannot be posted, the
+// step fails.
 void PlannedReducer::post_ready(std::int64_t now) {
   if (!failure_.ok()) return;
   failure_ = step_.advance([&](std::size_t i) {
@@ -168,7 +169,7 @@ Status PlannedReducer::wait_all() {
     if (!status.ok()) return fail(status);
   }
   const std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;  // of a call while the last groups were reduced
+  if (!failure_.ok()) return failure_;  // a call failed while the last groups were reduced
   delays_.clear();
   for (const Group& group : groups_) delays_.push_back(group.delay);
   step_.begin_step();

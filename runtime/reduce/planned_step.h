@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // PlannedStep: one rank's side of `kPlanned`, as a state machine: gradients in, groups to post out.
-// No threads, no clock, no transport: tests run it through all schedules.
+// It has no threads, no clock and no transport, so that tests can run it through all schedules.
 #pragma once
 
-#include "runtime/plan_order.h"
+#include "runtime/replay/in_order.h"
 
 #include <agpcs/gradient_reducer.h>
 #include <agpcs/status.h>
@@ -15,7 +15,7 @@ namespace agpcs {
 
 class PlannedStep {
  public:
-  /// `set` outlives it. Needs: each gradient is in one group.
+  /// `set` must outlive it. Needs: each gradient is in one group.
   explicit PlannedStep(const GradientSet& set) : set_(&set), group_of_(set.gradients.size()) {
     for (std::size_t i = 0; i < set.groups.size(); ++i) {
       for (const int g : set.groups[i].gradients) group_of_[static_cast<std::size_t>(g)] = i;
@@ -25,11 +25,11 @@ class PlannedStep {
 
   std::size_t group_of(int gradient) const { return group_of_[static_cast<std::size_t>(gradient)]; }
 
-  /// A gradient, which came once, lies where its group is reduced. Whether that completes the
-  /// group.
+  /// Notes that a gradient, which comes once, now lies where its group is reduced. Returns whether
+  /// that completes the group.
   bool bring(int gradient) { return --missing_[group_of(gradient)] == 0; }
-  /// Posts the groups that are complete and before which none is left, in order, until
-  /// `post(group)` fails: that is returned.
+  /// Posts, in order, each complete group before which all groups are posted, until `post(group)`
+  /// fails; then returns that failure.
   template <typename Post>
   Status advance(const Post& post) {
     Status status;
@@ -50,7 +50,7 @@ class PlannedStep {
   const GradientSet* set_;
   std::vector<std::size_t> group_of_;  // by gradient
   std::vector<std::size_t> missing_;   // by group: gradients that are not there yet
-  PlanOrder order_;                    // of groups
+  InOrder order_;                      // the order of groups
 };
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/reducer_base.h"
+#include "runtime/reduce/reducer_base.h"
 
 #include <cstring>
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ways of coordination have in common: which gradients came in this step, and how a step
-// fails.
+// What all ways of coordination share: which gradients came in this step, and how a step fails.
 #pragma once
 
-#include "runtime/step_gradients.h"
+#include "runtime/reduce/step_gradients.h"
 
 #include <agpcs/gradient_reducer.h>
 
@@ -35,21 +34,21 @@ class ReducerBase : public GradientReducer {
   const Gradient& gradient(int index) const {
     return set_.gradients[static_cast<std::size_t>(index)];
   }
-  /// The type that travels for gradients of `type`.
+  /// Returns the type in which gradients of `type` travel.
   DType wire_of(DType type) const;
-  /// Takes note of a gradient of this step, or says why it cannot be.
+  /// Notes a gradient of this step, or returns why it cannot be one.
   Status admit(int index, const Buffer& buffer, bool as_declared);
-  /// The step's first failure counts: it aborts the transport.
+  /// Fails the step and aborts the transport; only the first failure counts. Returns that one.
   Status fail(const Status& status);
   Status failure() const;
-  /// Before memory that collectives may touch is freed.
+  /// Waits until collectives no longer touch memory that is about to be freed.
   void let_go();
-  /// Waits until `done()`, which looks at what the mutex guards. A step that lacks gradients on
-  /// this rank fails before others give up, so that all hear of the cause; else, at the limit, it
-  /// fails with `late()`.
+  /// Waits until `done()`, which looks at what the mutex guards. If this rank lacks gradients, the
+  /// step fails here before other ranks give up, so that all ranks learn the cause; otherwise it
+  /// fails at the limit with `late()`.
   template <typename Done, typename Late>
   Status wait_until(Lock& lock, const Done& done, const Late& late);
-  void begin_step();  ///< with the mutex held: the next one
+  void begin_step();  ///< begins the next step; needs the mutex held
 
   const GradientSet set_;
   const ReducerOptions options_;
@@ -68,7 +67,7 @@ class ReducerBase : public GradientReducer {
 
 std::unique_ptr<GradientReducer> make_planned_reducer(const GradientSet& set, Transport& transport,
                                                       const ReducerOptions& options);
-/// `set.ranks` and `set.host_of_rank` are filled in.
+/// Needs: `set.ranks` and `set.host_of_rank` are filled in.
 std::unique_ptr<GradientReducer> make_negotiated_reducer(const GradientSet& set,
                                                          Transport& transport,
                                                          const ReducerOptions& options);

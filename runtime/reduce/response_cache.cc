@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/response_cache.h"
+#include "runtime/reduce/response_cache.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <utility>
@@ -27,10 +27,10 @@ void ResponseCache::erase(std::size_t bit) {
   slots_[bit] = {};
 }
 
-// The first free one, or a new one, or that of the least recently used.
+// Returns a free slot, or else a new one, or else that of the least recently used answer.
 std::size_t ResponseCache::slot_for_next() {
   const auto oldest = std::min_element(slots_.begin(), slots_.end(), [](auto& a, auto& b) {
-    return a.used < b.used;  // free: 0
+    return a.used < b.used;  // a free slot has 0
   });
   if (oldest != slots_.end() && (oldest->unit < 0 || slots_.size() == capacity_)) {
     return static_cast<std::size_t>(oldest - slots_.begin());

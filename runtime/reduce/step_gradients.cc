@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/step_gradients.h"
+#include "runtime/reduce/step_gradients.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/tensor_fusion.h"
+#include "runtime/reduce/tensor_fusion.h"
 
 #include <utility>
 

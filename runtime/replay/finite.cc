@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/finite.h"
+#include "runtime/replay/finite.h"
 
-#include "runtime/half.h"
+#include "runtime/support/half.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 namespace agpcs {
 namespace {
 
-// All bits of the exponent are set: infinite, or no number. A loop without branches, which the
-// compiler turns into vector instructions: memory is what it waits for.
+// Returns whether a value has all bits of its exponent set: it is infinite or NaN. The loop has no
+// branches, so that the compiler vectorizes it; memory bandwidth is the limit.
 template <typename Bits>
 bool any_not_finite(const void* data, std::size_t count, Bits exponent) {
   const auto* values = static_cast<const unsigned char*>(data);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/gradient_rounding.h"
+#include "runtime/replay/gradient_rounding.h"
 
-#include "runtime/gradient_copy.h"
+#include "runtime/support/gradient_copy.h"
 
 #include <fmt/format.h>
 

@@ -5,14 +5,15 @@
 
 namespace agpcs {
 
-/// What keeps a plan's order: items 0, 1, 2, ... start one after the other, each as soon as it may,
-/// in whatever order they come to be ready. The replayer's streams and `kPlanned` are this.
-class PlanOrder {
+/// Keeps a plan's order: items 0, 1, 2, ... start one after the other, each as soon as it may, in
+/// whatever order they become ready. The replayer's streams and `kPlanned` use it.
+class InOrder {
  public:
   void reset() { next_ = 0; }
   std::size_t started() const { return next_; }
 
-  /// Starts what is next as long as it may. `start(i)` may make `may_start` false for what follows.
+  /// Starts the next items as long as they may start. `start(i)` may make `may_start` false for
+  /// the rest.
   template <typename MayStart, typename Start>
   void advance(std::size_t count, const MayStart& may_start, const Start& start) {
     while (next_ < count && may_start(next_)) start(next_++);

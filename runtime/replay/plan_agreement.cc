@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/plan_agreement.h"
+#include "runtime/replay/plan_agreement.h"
 
-#include "runtime/resolved_program.h"
-#include "runtime/text_agreement.h"
+#include "ir/plan/lookup.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/text_agreement.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 

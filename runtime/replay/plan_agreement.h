@@ -9,11 +9,11 @@
 
 namespace agpcs {
 
-/// Whether `plan` is one that `rank` may replay over `transport`. kInvalidInput: it does not
-/// verify, or is for another number of ranks; the transport is another rank's.
+/// Returns Ok if `rank` may replay `plan` over `transport`. kInvalidInput: the plan does not verify
+/// or is for another number of ranks, or the transport is another rank's.
 Status check_fit(const Plan& plan, int rank, const Transport& transport);
 
-/// Opens the group of all ranks and compares the plan's digest over them, in one all-reduce.
+/// Opens the group of all ranks and compares the plan's digest over them in one all-reduce.
 /// kInvalidInput names a rank that holds another plan, and both digests.
 Status agree_on_plan(const Plan& plan, Transport& transport, std::chrono::milliseconds limit);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/plan_exchange.h"
+#include "runtime/replay/plan_exchange.h"
 
-#include "runtime/message_tags.h"
-#include "runtime/resolved_program.h"
-#include "runtime/withdraw.h"
+#include "ir/plan/lookup.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@
 namespace agpcs {
 namespace {
 
-// Rank 0's `bytes` to all.
+// Sends rank 0's `bytes` to all ranks.
 Status pass_on(const Buffer& bytes, Transport& transport, std::chrono::milliseconds limit) {
   if (transport.rank() != 0) {
     AGPCS_TRY(const Ticket ticket, transport.recv(bytes, 0, kTextTag));
@@ -35,11 +36,12 @@ Status all_reduce(const Buffer& buffer, int group, Transport& transport,
 }
 
 std::string settings_of(const Plan& plan) {
-  Plan bare;  // what a plan's header says that counts, as its text spells it
+  Plan bare;  // holds only those parts of the header that must not differ
   bare.training = plan.training;
   bare.model_digest = plan.model_digest;
   bare.dims = plan.dims;
   bare.frozen = plan.frozen;
+  bare.trained = plan.trained;
   return print_plan(bare);
 }
 
@@ -77,7 +79,7 @@ Result<std::string> first_to_say(std::string mine, int world, Transport& transpo
   AGPCS_RETURN_IF_ERROR(sum(lengths.data(), lengths.size() * sizeof(std::int64_t), DType::kInt64));
   const auto first = std::find_if(lengths.begin(), lengths.end(), [](auto n) { return n > 0; });
   if (first == lengths.end()) return std::string();
-  // One word a character, of the first alone.
+  // Only the first rank to say something contributes: one word for each character.
   std::vector<std::int32_t> words(static_cast<std::size_t>(*first), 0);
   if (first - lengths.begin() == transport.rank()) {
     std::transform(mine.begin(), mine.end(), words.begin(),

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The replayer: one walk over the resolved program. The caller's thread computes, and posts each
-// message and collective as soon as it has what it waits for; the transport sees them to their end.
-// It waits only where a computation needs one of them, and at the end of the step.
-#include "runtime/finite.h"
-#include "runtime/gradient_rounding.h"
-#include "runtime/operation_times.h"
-#include "runtime/plan_agreement.h"
-#include "runtime/plan_exchange.h"
-#include "runtime/plan_order.h"
-#include "runtime/resolved_program.h"
+// message and collective as soon as it has all that it waits for; the transport completes them. The
+// thread waits only where a computation needs one of them, and at the end of the step.
+#include "ir/plan/lookup.h"
+#include "runtime/replay/finite.h"
+#include "runtime/replay/gradient_rounding.h"
+#include "runtime/replay/in_order.h"
+#include "runtime/replay/plan_agreement.h"
+#include "runtime/replay/plan_exchange.h"
+#include "runtime/replay/recording_replayer.h"
+#include "runtime/replay/resolved_program.h"
+#include "runtime/support/operation_times.h"
+#include "runtime/support/recording.h"
 
 #include <agpcs/replayer.h>
 
@@ -32,10 +35,11 @@ constexpr std::array<Stream, 3> kStreams = {Stream::kSend, Stream::kRecv, Stream
 constexpr std::array<StreamKind, 3> kKinds = {StreamKind::kSend, StreamKind::kRecv,
                                               StreamKind::kCollective};
 
-class PlanReplayer final : public Replayer, private GradientListener {
+class PlanReplayer final : public RecordingReplayer, private GradientListener {
  public:
   PlanReplayer(const Plan& plan, int rank, ResolvedProgram program, GradientRounding rounding,
-               Transport& transport, Executor& executor, const ReplayOptions& options);
+               Transport& transport, Executor& executor, const ReplayOptions& options,
+               int record_after);
   ~PlanReplayer() override;
   PlanReplayer(const PlanReplayer&) = delete;
   PlanReplayer& operator=(const PlanReplayer&) = delete;
@@ -48,7 +52,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   const StepTimes& times() const override { return times_; }
 
  private:
-  // What has been posted of an instruction that is no computation; 0, 0: nothing.
+  // The tickets of a posted message or collective; 0, 0: not posted.
   struct Posted {
     Ticket first = 0, last = 0;
   };
@@ -57,8 +61,8 @@ class PlanReplayer final : public Replayer, private GradientListener {
     return program_.streams[static_cast<std::size_t>(kind)];
   }
 
-  /// Records the next step where all ranks can; says why in `recording_` where they cannot. False:
-  /// a failure.
+  /// Records the next step if all ranks can, and otherwise notes the reason in `recording_`.
+  /// Returns false on a failure.
   bool decide_recording();
   Status record();
   bool replay_step();
@@ -69,11 +73,11 @@ class PlanReplayer final : public Replayer, private GradientListener {
   Status compute(const ResolvedInstruction& instruction);
   Status check_loss() const;
   Status check_gradient(int bucket);
-  /// Brings all sums that travelled in a wire type back, each as soon as it is there.
+  /// Takes back all sums that travelled in a wire type, each as soon as it is there.
   bool take_sums();
   Status take_sum(int bucket);
   void bucket_ready(int bucket) override;
-  /// Posts what has all that it waits for, as far as it is its turn.
+  /// Posts, in order, the instructions that have all that they wait for.
   void post();
   bool may_start(const ResolvedInstruction& instruction) const;
   void post(std::size_t index);
@@ -81,7 +85,7 @@ class PlanReplayer final : public Replayer, private GradientListener {
   Result<Buffer> buffer_of(const ResolvedInstruction& instruction, std::size_t part);
   Buffer report_buffer();
   bool finish_step();
-  /// Has what is computed from now on come after the instruction.
+  /// Makes later computations come after the instruction.
   bool order_after(Stream stream, std::size_t index);
   bool wait(Stream stream, std::size_t index);
   bool fail_at(Stream stream, std::size_t index, const Status& status);
@@ -94,34 +98,36 @@ class PlanReplayer final : public Replayer, private GradientListener {
   const std::string name_;
   const int world_;
   const std::int64_t statistics_every_;
-  const std::vector<PlanBucket> buckets_;  // of all stages
+  const std::vector<PlanBucket> buckets_;  // buckets of all stages
   GradientRounding rounding_;
   Transport& transport_;
   Executor& executor_;
   const ReplayOptions options_;
+  const int record_after_;  // 0: never
   std::vector<InstructionId> ids_;
   StepTimes times_;
   std::vector<double> to_report_, reported_;
-  std::vector<double> report_;  // the loss, then words: what travels
+  std::vector<double> report_;  // what travels: the loss, then the words
 
-  // Of the running step.
+  // State of the running step.
   std::int64_t step_;
   std::size_t computed_ = 0;           // computations that are done
-  std::array<PlanOrder, 3> order_;     // by Stream: of its instructions
-  std::array<Ticket, 3> newest_ = {};  // by Stream
+  std::array<InOrder, 3> order_;       // by Stream: the order of its instructions
+  std::array<Ticket, 3> newest_ = {};  // by Stream: newest ticket
   std::vector<Posted> posted_;         // by instruction
   std::vector<char> ready_;            // by bucket: it has its last gradient
   Status failure_;
 
   StepRecording recording_;
-  std::unique_ptr<StepGraph> graph_;  // null: instructions are launched one by one
-  bool records_ = false;              // what is computed and posted is recorded
+  std::unique_ptr<StepGraph> graph_;                // null: instructions are launched one by one
+  RecordingExecutor* recorded_executor_ = nullptr;  // the executor, if `graph_` is set
+  bool records_ = false;                            // this step is being recorded
   std::size_t report_at_ = kNoInstruction;
 };
 
 PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
                            GradientRounding rounding, Transport& transport, Executor& executor,
-                           const ReplayOptions& options)
+                           const ReplayOptions& options, int record_after)
     : program_(std::move(program)),
       name_(rank_name(plan, rank)),
       world_(world_group(plan)),
@@ -131,6 +137,7 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       transport_(transport),
       executor_(executor),
       options_(options),
+      record_after_(record_after),
       times_(program_.instructions.size(), std::max<std::size_t>(options.kept_steps, 1)),
       to_report_(static_cast<std::size_t>(report_words(plan.rank_count())), 0.0),
       reported_(to_report_),
@@ -147,15 +154,14 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
 PlanReplayer::~PlanReplayer() {
   if (failure_.ok()) return;
   for (const Stream stream : kStreams) {
-    // After the abort this only waits until the executor's buffers are let go of.
+    // After the abort, this only waits until no operation touches the executor's buffers.
     [[maybe_unused]] const Status known = transport_.wait(stream, 0, options_.limit);
   }
 }
 
 Result<StepReport> PlanReplayer::run_step() {
   if (!failure_.ok()) return failure_;
-  const bool due =
-      options_.record_after > 0 && step_ == options_.first_step + options_.record_after;
+  const bool due = record_after_ > 0 && step_ == options_.first_step + record_after_;
   if (due && !decide_recording()) return failure_;
   const std::int64_t begin = steady_nanoseconds();
   const bool done = graph_ ? replay_step() : start_step() && finish_step();
@@ -166,11 +172,11 @@ Result<StepReport> PlanReplayer::run_step() {
   return StepReport{step_++, report_[0], seconds};
 }
 
-// All ranks replay a step or none does: NCCL asks that an operation be part of a graph on all of
-// its ranks, and the report comes after a replay.
+// All ranks replay a step or none does: NCCL needs an operation to be part of a graph on all of its
+// ranks, and the report comes after a replay.
 bool PlanReplayer::decide_recording() {
-  std::string obstacle = transport_.recording_obstacle();
-  if (obstacle.empty()) obstacle = executor_.recording_obstacle();
+  std::string obstacle = recording_obstacle(transport_);
+  if (obstacle.empty()) obstacle = recording_obstacle(executor_);
   const auto named = [&](const std::string& text) {
     const bool plain = text.empty() || text.rfind(name_, 0) == 0;
     return plain ? text : fmt::format("{}: {}", name_, text);
@@ -187,24 +193,28 @@ bool PlanReplayer::decide_recording() {
   return true;
 }
 
+// Needs: nothing is in the way, so transport and executor can record.
 Status PlanReplayer::record() {
-  Status status = executor_.begin_recording();
-  if (status.ok()) status = transport_.begin_recording();
+  auto& executor = dynamic_cast<RecordingExecutor&>(executor_);
+  auto& transport = dynamic_cast<RecordingTransport&>(transport_);
+  Status status = executor.begin_recording();
+  if (status.ok()) status = transport.begin_recording();
   if (status.ok()) {
     records_ = true;
     start_step();
     records_ = false;
-    auto graph = transport_.end_recording(options_.limit);
+    auto graph = transport.end_recording(options_.limit);
     status = std::exchange(failure_, Status());
     if (status.ok()) status = graph.status();
     if (status.ok()) graph_ = std::move(*graph);
+    recorded_executor_ = &executor;
   }
-  const Status ended = executor_.end_recording();
+  const Status ended = executor.end_recording();
   return status.ok() ? ended : status;
 }
 
 bool PlanReplayer::replay_step() {
-  Status status = executor_.load_step(step_);
+  Status status = recorded_executor_->load_step(step_);
   if (status.ok()) status = graph_->launch();
   if (status.ok()) status = graph_->wait(options_.limit);
   if (status.ok()) status = check_loss();
@@ -226,7 +236,7 @@ bool PlanReplayer::start_step() {
 
 void PlanReplayer::begin_step() {
   computed_ = 0;
-  for (PlanOrder& order : order_) order.reset();
+  for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
   std::fill(ready_.begin(), ready_.end(), char{0});
 }
@@ -271,22 +281,23 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
   }
 }
 
-// Where a device computes the host waits for it here, and posts nothing meanwhile. No plan can hang
-// by that: verify_plan proves each for ranks that issue nothing until a computation is over.
+// If a device computes, the host waits for it here and posts nothing meanwhile. This cannot make a
+// plan hang: verify_plan proves each plan for ranks that issue nothing until a computation is over.
 Status PlanReplayer::check_loss() const {
   if (!options_.check_finite || records_ || std::isfinite(executor_.loss())) return {};
   return invalid_input(fmt::format("the loss of step {} is not finite: {}\n  {}", step_,
                                    executor_.loss(), kNotFiniteHint));
 }
 
-// Before it is reduced: then it is on all ranks, and nobody can say where it came from.
+// Checks a bucket before it is reduced: afterwards the value would be on all ranks, and its
+// origin unknown.
 Status PlanReplayer::check_gradient(int bucket) {
   if (!options_.check_finite) return {};
   AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
   return agpcs::check_gradient(buckets_[static_cast<std::size_t>(bucket)], buffer, step_);
 }
 
-// While later buckets are on their way.
+// Takes sums back while later buckets are on their way.
 bool PlanReplayer::take_sums() {
   for (const std::size_t index : stream(StreamKind::kCollective)) {
     const ResolvedInstruction& instruction = at(index);
@@ -300,8 +311,8 @@ bool PlanReplayer::take_sums() {
   return true;
 }
 
-// Sums may be beyond what the wire type holds, though no gradient was: on all ranks, and before
-// they spoil a parameter.
+// Sums may overflow the wire type even though no gradient did. They do so on all ranks; the check
+// finds it before they spoil a parameter.
 Status PlanReplayer::take_sum(int bucket) {
   AGPCS_RETURN_IF_ERROR(rounding_.widen(bucket, executor_));
   if (!options_.check_finite) return {};
@@ -310,8 +321,8 @@ Status PlanReplayer::take_sum(int bucket) {
                    rounding_.rounded(bucket)->type, step_);
 }
 
-// Within backward: the bucket's reduction is posted as soon as it is its turn, while backward goes
-// on.
+// Posts the bucket's reduction within a backward pass, as soon as it is its turn, while the pass
+// goes on.
 void PlanReplayer::bucket_ready(int bucket) {
   Status status = check_gradient(bucket);
   if (status.ok()) status = rounding_.round(bucket, executor_);
@@ -338,7 +349,7 @@ bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
 
 void PlanReplayer::post(std::size_t index) {
   const ResolvedInstruction& instruction = at(index);
-  if (records_ && index == report_at_) return;  // it goes through the host's memory
+  if (records_ && index == report_at_) return;  // the report goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
   const std::size_t parts = kind == StreamKind::kCollective ? 1 : instruction.transfers.size();
@@ -413,7 +424,7 @@ bool PlanReplayer::wait(Stream stream, std::size_t index) {
 }
 
 bool PlanReplayer::fail_at(Stream stream, std::size_t index, const Status& status) {
-  // It is the first one that is not done that everything waits for.
+  // All wait for the first instruction that is not done, so the error names that one.
   std::size_t stuck = index;
   for (const std::size_t earlier : this->stream(stream_of(at(index).id.opcode))) {
     stuck = earlier;
@@ -450,14 +461,14 @@ OperationTime PlanReplayer::time_of(Stream stream, std::size_t index, Ticket tic
   return recorded ? graph_->time_of(stream, ticket) : transport_.time_of(stream, ticket);
 }
 
-// The first failure counts.
+// Only the first failure counts.
 void PlanReplayer::fail(const std::string& what, const Status& cause) {
   if (!failure_.ok()) return;
   failure_ = Status(cause.code(), fmt::format("{}: {}: {}", name_, what, cause.message()));
   if (!records_) transport_.abort(failure_);
 }
 
-/// The group of the rank's stage and its flows.
+/// Opens the group of the rank's stage, and its flows.
 Status open_stage(const Plan& plan, int stage, Transport& transport) {
   const PlanStage& opened = plan.stages[static_cast<std::size_t>(stage)];
   AGPCS_RETURN_IF_ERROR(transport.open_group(stage, opened.ranks, hosts_of_ranks(plan)));
@@ -468,16 +479,18 @@ Status open_stage(const Plan& plan, int stage, Transport& transport) {
   return {};
 }
 
-Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& transport,
-                                        Executor& executor, const ReplayOptions& options) {
+Result<std::unique_ptr<RecordingReplayer>> build(const Plan& plan, int rank, Transport& transport,
+                                                 Executor& executor, const ReplayOptions& options,
+                                                 int record_after) {
   AGPCS_RETURN_IF_ERROR(check_fit(plan, rank, transport));
   AGPCS_TRY(ResolvedProgram program, resolve(plan, rank));
   AGPCS_RETURN_IF_ERROR(agree_on_plan(plan, transport, options.limit));
   AGPCS_RETURN_IF_ERROR(open_stage(plan, plan.stage_of_rank(rank), transport));
   if (!options.prepared) AGPCS_RETURN_IF_ERROR(executor.prepare(plan, rank));
   AGPCS_TRY(GradientRounding rounding, GradientRounding::make(plan, program, executor));
-  return std::unique_ptr<Replayer>(std::make_unique<PlanReplayer>(
-      plan, rank, std::move(program), std::move(rounding), transport, executor, options));
+  return std::unique_ptr<RecordingReplayer>(
+      std::make_unique<PlanReplayer>(plan, rank, std::move(program), std::move(rounding), transport,
+                                     executor, options, record_after));
 }
 
 }  // namespace
@@ -485,7 +498,17 @@ Result<std::unique_ptr<Replayer>> build(const Plan& plan, int rank, Transport& t
 Result<std::unique_ptr<Replayer>> Replayer::create(const Plan& plan, int rank, Transport& transport,
                                                    Executor& executor,
                                                    const ReplayOptions& options) {
-  auto replayer = build(plan, rank, transport, executor, options);
+  AGPCS_TRY(auto replayer, RecordingReplayer::create(plan, rank, transport, executor, options,
+                                                     /*record_after=*/0));
+  return std::unique_ptr<Replayer>(std::move(replayer));
+}
+
+Result<std::unique_ptr<RecordingReplayer>> RecordingReplayer::create(const Plan& plan, int rank,
+                                                                     Transport& transport,
+                                                                     Executor& executor,
+                                                                     const ReplayOptions& options,
+                                                                     int record_after) {
+  auto replayer = build(plan, rank, transport, executor, options, record_after);
   if (replayer.ok()) return replayer;
   const Status cause = replayer.status();
   const Status status(cause.code(), fmt::format("{}: {}", rank_name(plan, rank), cause.message()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/resolved_program.h"
+#include "runtime/replay/resolved_program.h"
 
-#include "ir/check.h"
-#include "ir/plan_lookup.h"
-#include "runtime/message_tags.h"
+#include "ir/base/check.h"
+#include "ir/plan/lookup.h"
+#include "runtime/support/message_tags.h"
 
 #include <fmt/format.h>
 
@@ -101,8 +101,8 @@ class Resolver {
     resolved_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
   }
 
-  // Streams are in order: the last instruction of each stands for all before it. Computations are
-  // done by the time that a later one has its turn.
+  // Streams are in order, so the last instruction of each stands for all before it. Computations
+  // need no wait: they are done before a later one has its turn.
   void await(const std::vector<InstructionId>& after, ResolvedInstruction& resolved) const {
     for (const InstructionId& before : after) {
       const StreamKind kind = stream_of(before.opcode);
@@ -134,8 +134,8 @@ class Resolver {
     }
   }
 
-  // A message or collective waits for computations and gradients alone, and for its predecessor in
-  // its stream: the latest of them releases it. Programs list causes before effects.
+  // A message or collective waits only for computations, for gradients, and for its predecessor in
+  // its stream; the latest of them releases it. Programs list causes before effects.
   void find_releases(const Program& program) {
     std::vector<std::size_t> done(resolved_.instructions.size(),
                                   0);  // computations, when i is released
@@ -177,29 +177,6 @@ Stream transport_stream(StreamKind kind) {
       return Stream::kCollective;
   }
   return Stream::kCollective;
-}
-
-int world_group(const Plan& plan) { return static_cast<int>(plan.stages.size()); }
-
-std::string device_of_rank(const Plan& plan, int rank) {
-  for (const PlanStage& stage : plan.stages) {
-    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-      if (stage.ranks[i] == rank) return stage.devices[i];
-    }
-  }
-  return {};
-}
-
-std::vector<int> hosts_of_ranks(const Plan& plan) {
-  std::vector<std::string> names;
-  std::vector<int> hosts;
-  for (const std::string& device : devices_of_ranks(plan)) {
-    const std::string host = device.substr(0, device.rfind('/'));
-    const auto it = std::find(names.begin(), names.end(), host);
-    hosts.push_back(static_cast<int>(it - names.begin()));
-    if (it == names.end()) names.push_back(host);
-  }
-  return hosts;
 }
 
 Result<ResolvedProgram> resolve(const Plan& plan, int rank) { return Resolver(plan, rank).run(); }

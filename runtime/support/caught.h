@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// caught: an exception ends on the thread that it came up on, as an error.
+// caught: turns an exception into an error, on the thread where it came up.
 #pragma once
 
 #include <agpcs/status.h>
@@ -9,8 +9,8 @@
 
 namespace agpcs {
 
-/// What `work` gives, a Status or a Result; what it throws (for lack of memory, or in code of the
-/// user's) as an error.
+/// Returns what `work` returns, a Status or a Result. An exception (for lack of memory, or in a
+/// user's code) becomes an error.
 template <typename Work>
 auto caught(const Work& work) -> decltype(work()) {
   try {

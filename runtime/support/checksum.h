@@ -6,8 +6,8 @@
 
 namespace agpcs {
 
-/// XXH64 of the bytes (Yann Collet; https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md): fast,
-/// the same on every little-endian machine, no protection against an adversary.
+/// Returns XXH64 of the bytes, by the xxHash library. It is fast and the same on every machine. It
+/// does not protect against an adversary.
 std::uint64_t checksum(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 
 }  // namespace agpcs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/gradient_copy.h"
+#include "runtime/support/gradient_copy.h"
 
-#include "ir/check.h"
-#include "runtime/half.h"
+#include "ir/base/check.h"
+#include "runtime/support/half.h"
 
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,8 @@ namespace {
 
 using Half = std::uint16_t;
 
-// Values as they are computed with, and back: types, so that loops over them are inlined.
+// How values are loaded for computing and stored again. These are types, so that loops over them
+// are inlined.
 struct Plain32 {
   using Stored = float;
   static float load(float value) { return value; }
@@ -34,7 +35,7 @@ struct Bf16 {
   static Half store(float value) { return bf16_of(value); }
 };
 
-// From `from` to `to`, which are the same or do not overlap.
+// Copies from `from` to `to`, which are the same or do not overlap.
 template <typename To, typename From>
 void each(void* to, const void* from, std::size_t elements, double scale) {
   auto* out = static_cast<typename To::Stored*>(to);

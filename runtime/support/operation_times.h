@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OperationTimes: when the last operations of a stream ran.
+// OperationTimes keep when the last operations of a stream ran.
 #pragma once
 
 #include <agpcs/transport.h>
@@ -11,31 +11,31 @@
 
 namespace agpcs {
 
-/// Nanoseconds of std::chrono::steady_clock.
+/// Returns the time of std::chrono::steady_clock in nanoseconds.
 inline std::int64_t steady_nanoseconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-/// A ring of the last `Transport::kTimesKept` operations. Not for several threads at once.
+/// A ring of the last `Transport::kTimesKept` operations. Only one thread may use it at a time.
 class OperationTimes {
  public:
   OperationTimes() : times_(Transport::kTimesKept) {}
 
-  /// Operation `ticket`, the next one, enqueued at `enqueued`, is done now.
+  /// Notes that operation `ticket`, the next one, which was enqueued at `enqueued`, is done now.
   void done(Ticket ticket, std::int64_t enqueued) {
     const std::int64_t now = steady_nanoseconds();
     times_[ticket % times_.size()] = {std::max(enqueued, last_end_), now};
     last_end_ = now;
     last_ = ticket;
   }
-  /// The same, where begin and end are known.
+  /// Notes the same for an operation whose begin and end are known.
   void ran(Ticket ticket, std::int64_t begin, std::int64_t end) {
     times_[ticket % times_.size()] = {begin, end};
     last_end_ = end;
     last_ = ticket;
   }
-  /// 0, 0: not done yet, or too long ago.
+  /// Returns 0, 0 if the operation is not done yet or too long ago.
   OperationTime of(Ticket ticket) const {
     const bool known = ticket != 0 && ticket <= last_ && last_ - ticket < times_.size();
     return known ? times_[ticket % times_.size()] : OperationTime{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/rank_group.h"
+#include "runtime/support/rank_group.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

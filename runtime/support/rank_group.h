@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every transport checks before it starts: groups and messages that cannot be.
+// Checks that every transport makes before it starts: whether a group or message is possible.
 #pragma once
 
 #include <agpcs/status.h>
@@ -16,14 +16,15 @@ struct RankGroup {
   std::vector<int> hosts;  ///< parallel to `ranks`
 };
 
-/// The group as `Transport::open_group` of `rank` of `size` was given it, or what is wrong with it.
+/// Returns the group that `Transport::open_group` of `rank` of `size` got, or what is wrong with
+/// it.
 Result<RankGroup> make_rank_group(int id, const std::vector<int>& ranks,
                                   const std::vector<int>& host_of_rank, int rank, int size);
 
-/// Ok when `flow` can be the number of a flow.
+/// Returns Ok if `flow` can be the number of a flow.
 Status check_flow_number(int flow);
 
-/// Ok when `rank` of `size` can exchange a message tagged `tag` with `peer`.
+/// Returns Ok if `rank` of `size` can exchange a message tagged `tag` with `peer`.
 Status check_message(int rank, int size, int peer, std::uint64_t tag);
 
 }  // namespace agpcs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/sum.h"
+#include "runtime/support/sum.h"
 
-#include "ir/check.h"
-#include "runtime/half.h"
+#include "ir/base/check.h"
+#include "runtime/support/half.h"
 
 #include <cstdint>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/text_agreement.h"
+#include "runtime/support/text_agreement.h"
 
-#include "ir/check.h"
-#include "runtime/withdraw.h"
+#include "ir/base/check.h"
+#include "runtime/support/withdraw.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/plan.h>
 
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ Status sum(const Comparison& among, std::vector<std::int64_t>& words) {
   return summed.ok() ? summed : withdraw(among.transport, summed, among.limit);
 }
 
-// `from`'s text goes to all: the others add zeros to it.
+// Sends the text of `from` to all members: the others add zeros to it.
 Result<std::string> spread(const Comparison& among, std::size_t from, std::string text) {
   if (among.member != from) text.clear();
   std::vector<std::int64_t> words = {static_cast<std::int64_t>(text.size())};
@@ -83,7 +84,7 @@ std::string difference(const Comparison& among, const std::string& first, const 
 }  // namespace
 
 Result<std::vector<std::string>> gather_digests(const Comparison& among, const std::string& own) {
-  // Every rank writes its digest in its place among zeros: the sum holds all of them.
+  // Every rank writes its digest in its place among zeros, so the sum holds all digests.
   const Digest words = words_of(own);
   std::vector<std::int64_t> all(among.ranks.size() * kWords, 0);
   std::copy(words.begin(), words.end(),

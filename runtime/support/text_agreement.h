@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks must hold alike, compared over them before they rely on it.
+// Compares what all ranks must hold alike, before they rely on it.
 #pragma once
 
 #include <agpcs/status.h>
@@ -11,7 +11,7 @@
 
 namespace agpcs {
 
-/// The members of an open group that compare something, this rank's place among them, and their
+/// The members of an open group that compare something, this rank's place among them, and the
 /// longest wait.
 struct Comparison {
   Transport& transport;
@@ -21,12 +21,12 @@ struct Comparison {
   std::chrono::milliseconds limit{300000};
 };
 
-/// The digests (`digest_of`) of all members, in one all-reduce. All members call it.
+/// Gathers the digests (`digest_of`) of all members in one all-reduce. All members call it.
 Result<std::vector<std::string>> gather_digests(const Comparison& among, const std::string& own);
 
-/// Ok when all members pass the same text; else all get the first line in which the first member
-/// that differs differs from the first one: "rank 2 has 'gradient w fp32 10', rank 0 'gradient w
-/// fp32 12'". All members call it.
+/// Returns Ok if all members pass the same text. Otherwise all members get an error with the first
+/// line in which the first deviating member differs from the first member: "rank 2 has 'gradient w
+/// fp32 10', rank 0 'gradient w fp32 12'". All members call it.
 Status agree_on_text(const Comparison& among, const std::string& text);
 
 }  // namespace agpcs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TicketSignal: wakes who waits for an operation of a stream when that one is done, not at each one
-// before it.
+// TicketSignal: wakes a thread that waits for an operation of a stream when this operation is done,
+// and not at each one before it.
 #pragma once
 
 #include <agpcs/transport.h>
@@ -12,10 +12,10 @@
 
 namespace agpcs {
 
-/// All with the same mutex held.
+/// All calls need the same mutex held.
 class TicketSignal {
  public:
-  /// Until `over()`, which `done` or `failed` may change, or for `limit`.
+  /// Waits until `over()`, which `done` or `failed` may change, for at most `limit`.
   template <typename Over>
   void wait_for(std::unique_lock<std::mutex>& lock, Ticket ticket, std::chrono::milliseconds limit,
                 const Over& over) {
@@ -23,7 +23,7 @@ class TicketSignal {
     changed_.wait_for(lock, limit, over);
     --waiting_;
   }
-  /// All up to `ticket` are done.
+  /// Says that all operations up to `ticket` are done.
   void done(Ticket ticket) {
     if (waiting_ > 0 && ticket >= least_) changed_.notify_all();
   }
@@ -32,7 +32,7 @@ class TicketSignal {
  private:
   std::condition_variable changed_;
   int waiting_ = 0;
-  Ticket least_ = 0;  // that somebody waits for, or less
+  Ticket least_ = 0;  // no thread waits for a lower one
 };
 
 }  // namespace agpcs

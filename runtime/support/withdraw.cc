@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/withdraw.h"
+#include "runtime/support/withdraw.h"
 
 namespace agpcs {
 

@@ -8,8 +8,8 @@
 
 namespace agpcs {
 
-/// Before memory is freed that a failed exchange may still read or write: aborts `transport` with
-/// `failure`, and returns that once nothing under way touches memory any more.
+/// Prepares freeing memory that a failed exchange may still read or write: aborts `transport` with
+/// `failure`, and returns `failure` once no operation touches memory any more.
 Status withdraw(Transport& transport, Status failure, std::chrono::milliseconds limit);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_adam.h"
+#include "runtime/torch/adam.h"
 
 #include <cmath>
 

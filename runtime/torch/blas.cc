@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_blas.h"
+#include "runtime/torch/blas.h"
 
-#include "runtime/torch_clock.h"
+#include "runtime/torch/clock.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -19,12 +19,12 @@
 namespace agpcs {
 namespace {
 
-// What `openblas_get_parallel` says.
+// Values of `openblas_get_parallel`.
 constexpr int kOwnThreads = 1, kOpenMp = 2;
 
-/// The library with the products that LibTorch calls. No BLAS is linked here: it is whichever the
-/// system gives. Its own functions are found when the process runs, in it and in what it needs:
-/// another BLAS may be there as well, which multiplies nothing (that of LAPACK, say).
+/// The library whose products LibTorch calls. We link no BLAS: the system chooses one. Its
+/// functions are looked up while the process runs, in this library and in those that it needs.
+/// Another BLAS may be loaded as well that multiplies nothing (for LAPACK, say).
 class BlasLibrary {
  public:
   BlasLibrary() {
@@ -33,7 +33,7 @@ class BlasLibrary {
     if (product == nullptr || dladdr(product, &info) == 0) return;
     there_ = true;
     file_ = info.dli_fname;
-    handle_ = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);  // null: it is the program
+    handle_ = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);  // null: it is the program itself
   }
   BlasLibrary(const BlasLibrary&) = delete;
   BlasLibrary& operator=(const BlasLibrary&) = delete;
@@ -41,13 +41,13 @@ class BlasLibrary {
     if (handle_ != nullptr) dlclose(handle_);
   }
 
-  /// Null: it has no such function.
+  /// Returns null if the library has no such function.
   template <typename Function>
   Function* find(const char* name) const {
     if (!there_) return nullptr;
     return reinterpret_cast<Function*>(dlsym(handle_ != nullptr ? handle_ : RTLD_DEFAULT, name));
   }
-  /// Without the symbolic links of Debian's alternatives; empty: not known.
+  /// Returns the path with the symbolic links of Debian's alternatives resolved; empty: not known.
   std::string path() const {
     std::error_code error;
     const std::string path = std::filesystem::canonical(file_, error).string();
@@ -60,7 +60,7 @@ class BlasLibrary {
   void* handle_ = nullptr;
 };
 
-// "OpenBLAS 0.3.21" of "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...".
+// Returns "OpenBLAS 0.3.21" for "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...".
 std::string first_two_words(std::string_view text) {
   const std::size_t one = text.find(' ');
   if (one == std::string_view::npos) return std::string(text);
@@ -98,7 +98,7 @@ std::string name_of(const BlasLibrary& blas) {
   return fmt::format("{} of {}", path.filename().string(), path.parent_path().filename().string());
 }
 
-// Seconds of one product.
+// Returns the seconds of one product.
 double product_seconds(const at::Tensor& inputs, const at::Tensor& weights) {
   const double begin = busy_seconds_of(at::kCPU);
   at::mm(inputs, weights.t());
@@ -110,7 +110,7 @@ double best_product_seconds(std::int64_t side) {
   constexpr double kEnough = 0.02;  // seconds
   const at::NoGradGuard guard;
   const at::Tensor inputs = at::full({side, side}, 0.5), weights = at::full({side, side}, 0.25);
-  product_seconds(inputs, weights);  // the first one looks at the processor and takes memory
+  product_seconds(inputs, weights);  // the first one detects the processor and allocates
   double best = product_seconds(inputs, weights), all = best;
   for (int i = 1; i < kProducts && all < kEnough; ++i) {
     const double seconds = product_seconds(inputs, weights);
@@ -130,8 +130,8 @@ Blas loaded_blas() {
 void use_blas_threads(int count) {
   const BlasLibrary blas;
   if (const auto set = blas.find<void(int)>("openblas_set_num_threads")) {
-    // Built with OpenMP it takes the calling thread's number, LibTorch's, at each product. To set
-    // another one would take the memory away that products of other ranks' threads are in.
+    // If built with OpenMP, it takes LibTorch's number for the calling thread at each product.
+    // Setting another number would free memory that products of other ranks' threads use.
     const auto parallel = blas.find<int()>("openblas_get_parallel");
     if (parallel == nullptr || parallel() != kOpenMp) set(count);
   }

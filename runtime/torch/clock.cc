@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_clock.h"
+#include "runtime/torch/clock.h"
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -13,8 +13,8 @@
 namespace agpcs {
 namespace {
 
-// The thread's processor time leaves out what the system keeps the thread from: a quota's stalls,
-// other processes.
+// Returns the thread's processor time, which leaves out the time in which the system stops the
+// thread: a quota's stalls, other processes.
 double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_cuts.h"
+#include "runtime/torch/cuts.h"
 
 #include <fmt/format.h>
 

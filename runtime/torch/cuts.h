@@ -2,8 +2,8 @@
 // CutBuffers: the tensors that a stage receives and sends, for every micro-batch in flight.
 #pragma once
 
-#include "ir/graph.h"
-#include "runtime/torch_ops.h"
+#include "ir/graph/graph.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
@@ -17,26 +17,28 @@ namespace agpcs {
 
 class CutBuffers {
  public:
-  /// Finds the cuts of `rank`'s stage. Errors: a cut tensor that the graph does not have.
+  /// Finds the cuts of `rank`'s stage. Errors: the graph does not have a cut tensor.
   Status prepare(const Graph& graph, const Plan& plan, int rank, at::Device device);
 
   std::vector<TensorId> incoming() const;
   std::vector<TensorId> outgoing() const;
 
-  /// As in Executor. Errors: a cut or tensor that is not this stage's, or one not computed yet.
+  /// Return what the functions of Executor with these names return. Errors: a cut or tensor does
+  /// not belong to this stage, or is not computed yet.
   Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch);
   Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch);
 
   void begin_step();
-  /// Adds the received tensors to `values`, as leaves for autograd where gradients return.
+  /// Adds the received tensors to `values`, as leaves for autograd if gradients return.
   void put_received(int micro_batch, std::unordered_map<TensorId, at::Tensor>& values);
   /// Takes what the stage sends from `values`.
   void keep_sent(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values);
-  /// Appends the sent tensors of `values` that gradients came back for, and those gradients, summed
-  /// over consumers.
+  /// Appends those sent tensors of `values` that gradients came back for, and these gradients,
+  /// summed over consumers.
   void add_roots(int micro_batch, const std::unordered_map<TensorId, at::Tensor>& values,
                  Tensors& roots, Tensors& gradients) const;
-  /// Takes the gradients of the received tensors after backward, and frees what it has consumed.
+  /// Takes the gradients of the received tensors after a backward pass, and frees what the pass
+  /// has used.
   void end_backward(int micro_batch);
 
  private:
@@ -46,15 +48,16 @@ class CutBuffers {
     TensorId id = kNone;
     bool incoming = false, batched = true, gradient = true;
     std::int64_t row_elements = 1;
-    std::vector<std::int64_t> dims;  // with this rank's rows
+    std::vector<std::int64_t> dims;  // with this rank's number of rows
     at::ScalarType type = at::kFloat;
   };
-  // One micro-batch; vectors are parallel to ends_.
+  // One micro-batch in flight; vectors are parallel to ends_.
   struct Flight {
-    Tensors activations;     // received, or sent and contiguous
-    Tensors leaves;          // received: what the stage computed with
-    Tensors sent_gradients;  // of received tensors
-    std::vector<std::map<int, at::Tensor>> received_gradients;  // by peer; batched: one, under -1
+    Tensors activations;     // received tensors, or sent ones made contiguous
+    Tensors leaves;          // received tensors as the stage computed with them
+    Tensors sent_gradients;  // for received tensors
+    // By end, then peer; a batched end has one entry, under -1.
+    std::vector<std::map<int, at::Tensor>> received_gradients;
   };
   int find(int cut, int tensor) const;
   Flight& flight(int micro_batch) { return flights_[static_cast<std::size_t>(micro_batch)]; }

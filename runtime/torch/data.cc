@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_data.h"
+#include "runtime/torch/data.h"
 
-#include "ir/diagnostics.h"
-#include "ir/rng.h"
-#include "runtime/torch_npy.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/rng.h"
+#include "runtime/torch/npy.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -21,14 +22,14 @@ namespace agpcs {
 namespace {
 
 bool passes_indices_through(const std::string& type) {
-  static const std::set<std::string> kTypes = {"Cast",     "Unsqueeze", "Squeeze",
-                                               "Reshape",  "Flatten",   "Transpose",
-                                               "Identity", "Slice",     "Expand"};
+  static const std::set<std::string> kTypes = {"Cast",    "Unsqueeze", "Squeeze",  "Reshape",
+                                               "Flatten", "Transpose", "Identity", "Slice",
+                                               "Expand",  "Pad"};
   return kTypes.count(type) != 0;
 }
 
-// How many values an integer input may take, 0 where nothing says so: the least over its uses as
-// indices of an embedding and as labels of a loss.
+// Returns how many values an integer input may take: the least over its uses as indices of an
+// embedding and as labels of a loss. 0: no use limits it.
 std::int64_t range_of(const Graph& graph, TensorId id) {
   std::int64_t range = 0;
   const auto narrow = [&range](std::int64_t bound) {
@@ -55,14 +56,45 @@ std::int64_t range_of(const Graph& graph, TensorId id) {
   return range;
 }
 
-constexpr std::int64_t kIgnoredLabel = -100;  // by a loss without ignore_index, as in ATen
-
 bool is_label_of(const Op& op, TensorId id) {
   return (op.type == "SoftmaxCrossEntropyLoss" || op.type == "NegativeLogLikelihoodLoss") &&
          op.inputs[1] == id;
 }
 
-// Of int32 or int64, the types of labels.
+// Returns the losses that take the values of `id` as labels, as they are or in another arrangement.
+std::vector<OpId> losses_of_labels(const Graph& graph, TensorId id) {
+  std::vector<OpId> losses;
+  for (const OpId consumer : graph.tensor(id).consumers) {
+    const Op& op = graph.op(consumer);
+    if (is_label_of(op, id)) losses.push_back(consumer);
+    if (!passes_indices_through(op.type) || op.inputs[0] != id) continue;
+    const std::vector<OpId> later = losses_of_labels(graph, op.outputs[0]);
+    losses.insert(losses.end(), later.begin(), later.end());
+  }
+  return losses;
+}
+
+// Returns true for the targets y of a binary cross entropy, softplus(x) - x y.
+bool is_binary_target(const Graph& graph, TensorId id) {
+  const auto follows = [&](TensorId of, const char* type, TensorId with) {
+    const auto& consumers = graph.tensor(of).consumers;
+    const auto found = std::find_if(consumers.begin(), consumers.end(), [&](OpId c) {
+      const Op& op = graph.op(c);
+      return op.type == type && (with == kNone || op.inputs[0] == with);
+    });
+    return found == consumers.end() ? kNone : *found;
+  };
+  for (const OpId consumer : graph.tensor(id).consumers) {
+    const Op& product = graph.op(consumer);
+    if (product.type != "Mul" || product.inputs[1] != id) continue;
+    const OpId softplus = follows(product.inputs[0], "Softplus", kNone);
+    if (softplus == kNone) continue;
+    if (follows(product.outputs[0], "Sub", graph.op(softplus).outputs[0]) != kNone) return true;
+  }
+  return false;
+}
+
+// Returns a label, which is an int32 or an int64.
 std::int64_t label_at(DType type, const std::byte* labels, std::int64_t index) {
   const auto value_of = [&](auto value) -> std::int64_t {
     std::memcpy(&value, labels + static_cast<std::size_t>(index) * sizeof value, sizeof value);
@@ -71,10 +103,13 @@ std::int64_t label_at(DType type, const std::byte* labels, std::int64_t index) {
   return type == DType::kInt32 ? value_of(std::int32_t{}) : value_of(std::int64_t{});
 }
 
-// The input with one class label a sample; kNone when there is none.
+// Returns the input with one class label, or one yes or no, for each sample; kNone if there is no
+// such input.
 TensorId find_labels(const Graph& graph) {
   for (TensorId id : graph.inputs) {
     const Tensor& tensor = graph.tensor(id);
+    const bool one = depends_on_batch(tensor.shape) && elements_at(tensor.shape, 1) == 1;
+    if (one && is_floating(tensor.type) && is_binary_target(graph, id)) return id;
     if (tensor.shape.size() != 1 || is_floating(tensor.type)) continue;
     for (OpId consumer : tensor.consumers) {
       if (is_label_of(graph.op(consumer), id)) return id;
@@ -87,7 +122,13 @@ class SyntheticData : public DataSource {
  public:
   SyntheticData(const Graph& graph, std::uint64_t seed)
       : graph_(graph), seed_(seed), labels_(find_labels(graph)) {
-    for (TensorId id : graph.inputs) ranges_.emplace(id, range_of(graph, id));
+    for (TensorId id : graph.inputs) {
+      const bool binary = is_floating(graph.tensor(id).type) && is_binary_target(graph, id);
+      if (binary) binary_.insert(id);
+      ranges_.emplace(id, binary ? 2 : range_of(graph, id));
+      const bool several = elements_at(graph.tensor(id).shape, 1) > 1;
+      if (several && (binary || !losses_of_labels(graph, id).empty())) uneven_.insert(id);
+    }
   }
 
   Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
@@ -106,15 +147,15 @@ class SyntheticData : public DataSource {
  private:
   using Words = std::array<std::uint32_t, 4>;
 
-  // One element of a sample: what is drawn for it, for its class, and for which of the two it
-  // takes.
+  // Random words for one element of a sample: its own, its class's, and the one that chooses
+  // between them.
   struct Draw {
     std::uint32_t own = 0, pattern = 0, chance = 0;
     bool has_class = false;
   };
 
-  // The class's words, for equal parts of the sample: each element of indices, but only 16 areas of
-  // floats, a coarse pattern that survives pooling.
+  // Returns the class's words, one for each of equal parts of the sample: indices have a part for
+  // each element. Floats have only 16 parts, because a coarse pattern survives pooling.
   std::vector<std::uint32_t> pattern_of(const Tensor& tensor, std::uint64_t label,
                                         std::int64_t elements) const {
     const std::uint64_t key = stable_hash(tensor.name + ".class", seed_);
@@ -145,7 +186,12 @@ class SyntheticData : public DataSource {
           const auto areas = static_cast<std::int64_t>(pattern->size());
           draw.pattern = (*pattern)[static_cast<std::size_t>((e + k) * areas / elements)];
         }
-        write(tensor.type, ranges_.at(input), draw, out);
+        if (uneven_.count(input) != 0) draw.own = uneven(draw.own);
+        if (binary_.count(input) != 0) {
+          write_truth(tensor.type, scaled(draw.own, 2), out);
+        } else {
+          write(tensor.type, ranges_.at(input), draw, out);
+        }
         out += size_of(tensor.type);
       }
     }
@@ -163,14 +209,30 @@ class SyntheticData : public DataSource {
     return static_cast<std::uint64_t>(scaled(philox(key, 0, sample)[0], ranges_.at(labels_)));
   }
 
-  // Uniform in [0, range); 1 where there is no range.
+  // Returns a uniform number in [0, range), or 1 if there is no range.
   static std::int64_t scaled(std::uint32_t word, std::int64_t range) {
     if (range <= 0) return 1;
     return static_cast<std::int64_t>(
         (static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(range)) >> 32);
   }
 
-  // Uniform with mean 0 and variance 1.
+  // Returns the cube of a uniform fraction: low values are likelier. Labels of many positions are
+  // drawn so, because a model can learn how frequent they are.
+  static std::uint32_t uneven(std::uint32_t word) {
+    const auto square = (static_cast<std::uint64_t>(word) * word) >> 32;
+    return static_cast<std::uint32_t>((square * word) >> 32);
+  }
+
+  // Writes 0 or 1 as a floating value.
+  static void write_truth(DType type, std::int64_t truth, std::byte* out) {
+    const auto value = static_cast<float>(truth);
+    if (type == DType::kFp64) return put(static_cast<double>(value), out);
+    if (type == DType::kFp16) return put(c10::Half(value), out);
+    if (type == DType::kBf16) return put(c10::BFloat16(value), out);
+    put(value, out);
+  }
+
+  // Returns a uniform number of mean 0 and variance 1.
   static double centred(std::uint32_t word) {
     return (static_cast<double>(word) / 2147483648.0 - 1.0) * std::sqrt(3.0);
   }
@@ -220,6 +282,8 @@ class SyntheticData : public DataSource {
   std::uint64_t seed_;
   TensorId labels_;
   std::map<TensorId, std::int64_t> ranges_;
+  std::set<TensorId> binary_;  // targets that are 0 or 1
+  std::set<TensorId> uneven_;  // labels and targets of which a sample has several
   std::map<std::pair<TensorId, std::uint64_t>, std::vector<std::uint32_t>>
       patterns_;  // by input and class
 };
@@ -282,8 +346,8 @@ class NpyData : public DataSource {
                                      did_you_mean(name, names, "inputs")));
   }
 
-  /// Each file starts again after its last row: of another length it would give samples the labels
-  /// of others from there on.
+  /// Checks that the files have equally many rows: each file starts again after its last row, so
+  /// with another length it would give samples the labels of others from there on.
   Status check_pairing(TensorId input, const std::string& path, std::int64_t rows) const {
     for (const auto& [other, file] : files_) {
       if (other == input || !depends_on_batch(graph_.tensor(other).shape)) continue;
@@ -295,27 +359,61 @@ class NpyData : public DataSource {
     return {};
   }
 
-  /// That `count` rows of labels, which are of `file` from `row` on, are classes of the losses that
-  /// take them. A kernel would name the value alone.
+  /// Checks that `count` rows of labels, which lie in `file` from `row` on, are classes of the
+  /// losses that use them. A kernel's error would only name the value.
   Status check_labels(TensorId input, const NpyFile& file, std::int64_t row, std::int64_t count,
                       const std::byte* labels) const {
     const Tensor& tensor = graph_.tensor(input);
     const std::int64_t per_row = elements_at(tensor.shape, 1);
-    for (const OpId consumer : tensor.consumers) {
-      const Op& op = graph_.op(consumer);
-      if (!is_label_of(op, input)) continue;
+    if (is_floating(tensor.type)) return check_truths(input, file, row, count, labels);
+    if (tensor.type != DType::kInt32 && tensor.type != DType::kInt64) return {};
+    for (const OpId loss : losses_of_labels(graph_, input)) {
+      const Op& op = graph_.op(loss);
       const std::int64_t classes = graph_.tensor(op.inputs[0]).shape[1].fixed;
       const std::int64_t ignored = op.int_attribute("ignore_index", kIgnoredLabel);
       for (std::int64_t i = 0; classes > 0 && i < count * per_row; ++i) {
         const std::int64_t label = label_at(tensor.type, labels, i);
         if ((label >= 0 && label < classes) || label == ignored) continue;
         return invalid_input(
-            fmt::format("{}: row {} has label {}, input '{}' takes classes 0 to {}\n"
+            fmt::format("{}: row {} has label {}{}, input '{}' takes classes 0 to {}{}\n"
                         "  hint: rows and classes count from 0",
-                        file.path(), row + i / per_row, label, tensor.name, classes - 1));
+                        file.path(), row + i / per_row, label, place_in(tensor, i % per_row),
+                        tensor.name, classes - 1,
+                        op.attributes.count("ignore_index") != 0
+                            ? fmt::format(", and {} that does not count", ignored)
+                            : ""));
       }
     }
     return {};
+  }
+
+  /// Checks that targets of a binary cross entropy lie between no (0) and yes (1).
+  Status check_truths(TensorId input, const NpyFile& file, std::int64_t row, std::int64_t count,
+                      const std::byte* values) const {
+    const Tensor& tensor = graph_.tensor(input);
+    if (tensor.type != DType::kFp32 || !is_binary_target(graph_, input)) return {};
+    const std::int64_t per_row = elements_at(tensor.shape, 1);
+    for (std::int64_t i = 0; i < count * per_row; ++i) {
+      float value = 0;
+      std::memcpy(&value, values + static_cast<std::size_t>(i) * sizeof value, sizeof value);
+      if (value >= 0 && value <= 1) continue;
+      return invalid_input(fmt::format("{}: row {} has {}{}, input '{}' takes 0 (no) to 1 (yes)",
+                                       file.path(), row + i / per_row, value,
+                                       place_in(tensor, i % per_row), tensor.name));
+    }
+    return {};
+  }
+
+  /// Returns " at [3,5]" for an element of a sample; nothing if samples have one.
+  static std::string place_in(const Tensor& tensor, std::int64_t element) {
+    if (elements_at(tensor.shape, 1) == 1) return "";
+    std::vector<std::int64_t> place;
+    for (std::size_t axis = tensor.shape.size() - 1; axis > 0; --axis) {
+      place.push_back(element % tensor.shape[axis].fixed);
+      element /= tensor.shape[axis].fixed;
+    }
+    std::reverse(place.begin(), place.end());
+    return fmt::format(" at [{}]", fmt::join(place, ","));
   }
 
   const Graph& graph_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_executor.h"
-#include "runtime/torch_stage.h"
+#include "runtime/torch/executor.h"
+#include "runtime/torch/stage.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_executor.h"
+#include "runtime/torch/executor.h"
 
-#include "ir/memory.h"
-#include "runtime/torch_clock.h"
-#include "runtime/torch_cuts.h"
-#include "runtime/torch_data.h"
-#include "runtime/torch_graph.h"
-#include "runtime/torch_parameters.h"
-#include "runtime/torch_progress.h"
-#include "runtime/torch_stage.h"
-#include "runtime/torch_threads.h"
+#include "ir/strategy/memory.h"
+#include "runtime/torch/clock.h"
+#include "runtime/torch/cuts.h"
+#include "runtime/torch/data.h"
+#include "runtime/torch/graph.h"
+#include "runtime/torch/labels.h"
+#include "runtime/torch/parameters.h"
+#include "runtime/torch/progress.h"
+#include "runtime/torch/stage.h"
+#include "runtime/torch/threads.h"
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -25,7 +26,7 @@ namespace {
 
 using Values = std::unordered_map<TensorId, at::Tensor>;
 
-// A computation, from here to the end of the scope.
+// Times a computation, from here to the end of the scope.
 class Timed {
  public:
   Timed(ComputeTimes* times, std::size_t slot) : times_(times), slot_(slot) {
@@ -34,7 +35,7 @@ class Timed {
   ~Timed() {
     try {
       if (times_ != nullptr) times_->end(slot_);
-    } catch (const std::exception&) {  // a device that has failed says so to who waits for it
+    } catch (const std::exception&) {  // the call that waits for a failed device reports it
     }
   }
   Timed(const Timed&) = delete;
@@ -94,13 +95,13 @@ class StageExecutor final : public TorchExecutor {
   double busy_seconds() const override { return busy_seconds_of(device_); }
 
  private:
-  // A micro-batch between its forward and its backward.
+  // A micro-batch between its forward and its backward pass.
   struct Kept {
-    Values values;    // the sent tensors and the loss, with their graph
+    Values values;    // the sent tensors and the loss, with their autograd graph
     at::Tensor loss;  // scaled to its part of the batch's mean
   };
 
-  // Foreign exceptions end here.
+  // Turns foreign exceptions into errors.
   template <typename F>
   static auto guarded(std::string_view what, F&& f) -> decltype(f()) {
     try {
@@ -121,6 +122,8 @@ class StageExecutor final : public TorchExecutor {
     const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step);
     return options_.data->fill(input, first, samples_, out);
   }
+  /// Counts the labels of step `step`'s batch that count, for losses that are means over them.
+  Status count_labels(std::int64_t step);
   Result<Kept> run(int micro_batch, bool first_time);
   std::int64_t first_sample(int micro_batch, std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
@@ -138,19 +141,21 @@ class StageExecutor final : public TorchExecutor {
   at::Device device_ = at::kCPU;
   std::string notes_;
   StageCode code_;
+  LabelCounter labels_;
+  std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
   StageParameters parameters_;
   CutBuffers cuts_;
   std::vector<TensorId> weights_;
-  std::unique_ptr<PassClock> clock_;  // nullptr: nobody observes
+  std::unique_ptr<PassClock> clock_;  // nullptr: there is no observer
   std::vector<Kept> kept_;            // by micro-batch
   std::int64_t step_ = 0;
   std::unique_ptr<StepLoss> loss_;
-  std::int64_t probe_products_ = 0;      // that a probe computes; 0: not known yet
-  std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with what they compute
-  OpId asked_device_ = kNone;            // an operator that asks for values
+  std::int64_t probe_products_ = 0;      // products of a probe; 0: not known yet
+  std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with their computations
+  OpId asked_device_ = kNone;            // an operator that asks the device for values
   bool recording_ = false;
   std::unique_ptr<GraphMemory> graph_memory_;
-  HeldInputs held_;  // of recorded steps
+  HeldInputs held_;  // inputs of recorded steps
 };
 
 Status StageExecutor::prepare(const Plan& plan, int rank) {
@@ -173,6 +178,8 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
     if (has_loss_) keep.push_back(graph_.loss);
   }
   AGPCS_TRY(code_, StageCode::compile(graph_, ops, samples_, keep, device_));
+  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, plan_.micro_batch_size(), plan_.micro_batches,
+                                        device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
   kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
@@ -202,10 +209,10 @@ Status StageExecutor::choose_device() {
 }
 
 void StageExecutor::note_precision() {
-  const std::string& precision = plan_.training.precision;
-  if (precision != "fp32") {
-    notes_ =
-        fmt::format("the plan's precision is {}; this executor computes and sends fp32", precision);
+  const Precision precision = plan_.training.precision;
+  if (precision != Precision::kFp32) {
+    notes_ = fmt::format("the plan's precision is {}; this executor computes and sends fp32",
+                         name_of(precision));
   }
 }
 
@@ -268,12 +275,25 @@ Status StageExecutor::load_inputs(int micro_batch, Values& values) {
   return {};
 }
 
+Status StageExecutor::count_labels(std::int64_t step) {
+  if (step == counted_step_) return {};
+  const std::int64_t of = options_.fixed_batch ? 0 : step;
+  AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t micro_batch, void* out) {
+    const std::int64_t samples = plan_.micro_batch_size();
+    const std::int64_t first = of * plan_.training.batch + micro_batch * samples;
+    return options_.data->fill(id, first, samples, out);
+  }));
+  counted_step_ = step;
+  return {};
+}
+
 Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time) {
   Values values = parameters_.values();
+  if (!recording_) AGPCS_RETURN_IF_ERROR(count_labels(step_));
   AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
   cuts_.put_received(micro_batch, values);
-  StageCode::Run run{
-      options_.seed, first_sample(micro_batch, step_), {}, clock_.get(), &asked_device_};
+  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}, clock_.get(), &labels_,
+                     &asked_device_};
   if (first_time) {
     run.new_state = [this](TensorId id, const at::Tensor& value) {
       parameters_.set_state(id, value);
@@ -377,6 +397,7 @@ Status StageExecutor::load_step(std::int64_t step) {
     step_ = step;
     if (times_) times_->replayed();
     parameters_.load_step(plan_.training.optimizer, step);
+    AGPCS_RETURN_IF_ERROR(count_labels(step));
     return held_.load([&](std::size_t micro_batch, TensorId id, void* out) {
       return fill(id, static_cast<int>(micro_batch), step, out);
     });
@@ -397,12 +418,12 @@ double StageExecutor::probe(double seconds) {
     std::int64_t done = 0;
     for (; done < most && (!first || took() < seconds); ++done) {
       at::mm_out(product, factor, factor);
-      if (first) product.flatten()[0].item<float>();  // until it is done
+      if (first) product.flatten()[0].item<float>();  // waits until it is done
     }
     product.flatten()[0].item<float>();
     probe_products_ = std::max<std::int64_t>(done, 1);
     return first ? 0 : took();
-  } catch (const std::exception&) {  // memory, say: nothing is known then
+  } catch (const std::exception&) {  // for lack of memory, say: nothing is known then
     return 0;
   }
 }
@@ -411,7 +432,7 @@ InstructionTime StageExecutor::time_of(const InstructionId& id) {
   if (!times_) return {};
   try {
     return times_->of(slot(id.opcode, id.micro_batch));
-  } catch (const std::exception&) {  // a device that has failed says so to who computes on it
+  } catch (const std::exception&) {  // the call that computes on a failed device reports it
     return {};
   }
 }
@@ -419,7 +440,7 @@ InstructionTime StageExecutor::time_of(const InstructionId& id) {
 double StageExecutor::loss() const {
   try {
     return loss_ ? loss_->value() : 0;
-  } catch (const std::exception&) {  // likewise
+  } catch (const std::exception&) {  // the same
     return std::numeric_limits<double>::quiet_NaN();
   }
 }

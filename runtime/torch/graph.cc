@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_graph.h"
+#include "runtime/torch/graph.h"
 
-#include "runtime/torch_executor.h"
-#include "runtime/torch_progress.h"
-#include "runtime/torch_stage.h"
+#include "runtime/torch/executor.h"
+#include "runtime/torch/progress.h"
+#include "runtime/torch/stage.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ namespace agpcs {
 #ifdef AGPCS_TORCH_CUDA
 namespace {
 
-// A pool of LibTorch's allocator, for streams that are captured.
+// A pool of LibTorch's allocator for captured streams.
 class CudaGraphMemory final : public GraphMemory {
  public:
   explicit CudaGraphMemory(c10::DeviceIndex device)
@@ -35,7 +35,7 @@ class CudaGraphMemory final : public GraphMemory {
   CudaGraphMemory& operator=(const CudaGraphMemory&) = delete;
 
   void begin() override {
-    // While a capture is under way the allocator gives nothing back that it caches.
+    // While a capture is under way, the allocator does not release memory that it caches.
     c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::beginAllocateToPool(device_, pool_, [](cudaStream_t stream) {
       cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

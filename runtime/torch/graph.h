@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage needs beside its operators for its steps to be recorded as CUDA graphs: inputs that
-// stay where they are, and memory that nobody else is given.
+// What a stage needs besides its operators so that its steps can be recorded as CUDA graphs: inputs
+// that stay where they are, and memory that nothing else gets.
 #pragma once
 
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <agpcs/status.h>
 
@@ -16,15 +16,15 @@
 
 namespace agpcs {
 
-/// While it is there, what is recorded has the memory for itself that was allocated between `begin`
-/// and `end`. One thread.
+/// Reserves memory for a recording: while this object exists, nothing else gets the memory that was
+/// allocated between `begin` and `end`. Only one thread uses it.
 class GraphMemory {
  public:
   virtual ~GraphMemory() = default;
   virtual void begin() = 0;
   virtual void end() = 0;
 };
-/// Null where nothing is recorded: not CUDA.
+/// Returns null if nothing can be recorded: the device is not CUDA.
 std::unique_ptr<GraphMemory> make_graph_memory(at::Device device);
 
 /// An input of a stage, for this rank's samples.
@@ -34,14 +34,14 @@ struct HeldInput {
   DType type = DType::kFp32;
 };
 
-/// The inputs of all micro-batches of a step in memory that stays where it is.
+/// The inputs of all micro-batches of a step, in memory that stays where it is.
 class HeldInputs {
  public:
   void allocate(const std::vector<HeldInput>& inputs, std::size_t micro_batches, at::Device device);
-  /// Adds those of `micro_batch` to `values`.
+  /// Adds the inputs of `micro_batch` to `values`.
   void put(std::size_t micro_batch, std::unordered_map<TensorId, at::Tensor>& values) const;
-  /// Brings new values to all of them; `fill` writes one input's, as its own type. What was copied
-  /// by the call before has arrived.
+  /// Loads new values into all inputs; `fill` writes the values of one input, in its own type.
+  /// Needs: the copies of the last call have arrived.
   Status load(const std::function<Status(std::size_t micro_batch, TensorId id, void* out)>& fill);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_init.h"
+#include "runtime/torch/init.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ Filling kaiming(double gain, std::int64_t fan_in) {
   return {Filling::kUniform, std::sqrt(3.0) * deviation};
 }
 
-// A use of the weight by an operator that computes with it, with the weight's dims there.
+// A use of the weight by an operator that computes with it, and the weight's dims in that operator.
 struct Use {
   const Op* op = nullptr;
   std::size_t input = 0;
@@ -39,7 +39,7 @@ bool passes_weight_through(const std::string& type) {
   return kTypes.count(type) != 0;
 }
 
-// The first operator that computes with the weight, looking through those that only rearrange it.
+// Finds the first operator that computes with the weight, past those that only rearrange it.
 Use first_use(const Graph& graph, TensorId id) {
   TensorId at = id;
   for (int hops = 0; hops < 8 && !graph.tensor(at).consumers.empty(); ++hops) {
@@ -97,7 +97,7 @@ Filling filling_of(const Graph& graph, TensorId id) {
 
 double unit(std::uint32_t word) { return (static_cast<double>(word) + 0.5) / 4294967296.0; }
 
-// Box and Muller's transform of two uniform words.
+// Returns a normal number made of two uniform words (Box and Muller's transform).
 double normal(std::uint32_t a, std::uint32_t b) {
   constexpr double kTwoPi = 6.283185307179586;
   return std::sqrt(-2.0 * std::log(unit(a))) * std::cos(kTwoPi * unit(b));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values of weights that the model's file does not carry.
+// Initial values of weights that the model's file does not contain.
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <cstdint>
 #include <span>
@@ -12,7 +12,7 @@ namespace agpcs {
 /// Fills `out` (all elements, row-major) with the initial value of a parameter or state tensor:
 /// uniform with Kaiming's variance for weights of convolutions and matrix products, N(0, 0.02^2)
 /// for embeddings, ones for scales and running variances, zeros for biases and running means.
-/// Element i depends on (seed, name, i) alone: the same on every rank and for any plan.
+/// Element i depends only on (seed, name, i), so it is the same on every rank and for any plan.
 void initialize(const Graph& graph, TensorId id, std::uint64_t seed, std::span<float> out);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_npy.h"
+#include "runtime/torch/npy.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 namespace agpcs {
 namespace {
 
-// The text after `'key':` in the header's Python dictionary, without leading spaces.
+// Returns the text after `'key':` in the header's Python dictionary, without leading spaces.
 std::optional<std::string_view> value_of(std::string_view header, std::string_view key) {
   const std::string quoted = fmt::format("'{}':", key);
   const std::size_t at = header.find(quoted);
@@ -38,7 +38,7 @@ std::optional<DType> type_of(std::string_view descr) {
   return std::nullopt;
 }
 
-// "(3, 4), ..." to {3, 4}; nothing when it is not a tuple of whole numbers.
+// Parses "(3, 4), ..." to {3, 4}; returns nothing if it is not a tuple of whole numbers.
 std::optional<std::vector<std::int64_t>> parse_tuple(std::string_view text) {
   const std::size_t end = text.find(')');
   if (text.empty() || text[0] != '(' || end == std::string_view::npos) return std::nullopt;

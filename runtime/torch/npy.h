@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader of NumPy's .npy files, versions 1 to 3, C order, little-endian.
+// A reader of NumPy's .npy files, versions 1 to 3, C order, little-endian.
 #pragma once
 
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
 
 #include <agpcs/status.h>
 #include <agpcs/types.h>
@@ -18,8 +18,9 @@ namespace agpcs {
 /// An open .npy file. Rows are read on demand, so that a file may be larger than memory.
 class NpyFile {
  public:
-  /// Errors: not there, a pipe or a device, not a .npy file, Fortran order, big-endian, an element
-  /// type outside DType, shorter than its shape says (names both sizes).
+  /// Opens a file. Errors: it is missing, a pipe or a device, not a .npy file, in Fortran
+  /// order, big-endian, of an element type outside DType, or shorter than its shape says (names
+  /// both sizes).
   static Result<NpyFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_parameters.h"
+#include "runtime/torch/parameters.h"
 
-#include "runtime/torch_adam.h"
-#include "runtime/torch_init.h"
-#include "runtime/torch_progress.h"
-#include "runtime/torch_stage.h"
+#include "ir/plan/choices.h"
+#include "runtime/torch/adam.h"
+#include "runtime/torch/init.h"
+#include "runtime/torch/progress.h"
+#include "runtime/torch/stage.h"
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -21,7 +22,7 @@ namespace {
 using torch::autograd::variable_list;
 using torch::autograd::utils::LambdaPostHook;
 
-// The file's value, or one from the seed.
+// Returns the file's value, or one made from the seed.
 Result<at::Tensor> initial_value(const Graph& graph, TensorId id, std::uint64_t seed) {
   const Tensor& tensor = graph.tensor(id);
   if (!tensor.constant.bytes.empty()) return constant_tensor(tensor, 1);
@@ -45,7 +46,8 @@ constexpr std::int64_t kWord = sizeof(float);
 
 }  // namespace
 
-// Keeps the hooks alive. A node's pointer is std's in LibTorch 1.13, its own in 2.15.
+// Keeps the hooks alive. A pointer to a node is std's type in LibTorch 1.13 and its own type
+// in 2.15.
 struct StageParameters::Hooked {
   std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> nodes;
 };
@@ -63,9 +65,9 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
     if (plan.buckets[b].stage != stage) continue;
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
     Flat& flat = flats_.back();
-    const bool adam = plan.training.optimizer.kind == "adam";
-    if (adam || plan.training.optimizer.momentum != 0) flat.first = at::zeros_like(flat.value);
-    if (adam) flat.second = at::zeros_like(flat.value);
+    const int state = variant_of(plan.training.optimizer).state_tensors;
+    if (state >= 1) flat.first = at::zeros_like(flat.value);
+    if (state >= 2) flat.second = at::zeros_like(flat.value);
   }
   for (TensorId id : tensors) {
     if (values_.count(id) != 0) continue;
@@ -73,7 +75,7 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
     values_.emplace(id, value.to(device).contiguous());
   }
   for (TensorId id : tensors) add_pieces(graph.tensor(id).name, id);
-  if (device.is_cuda() && plan.training.optimizer.kind == "adam") {
+  if (device.is_cuda() && plan.training.optimizer.kind == OptimizerKind::kAdam) {
     host_numbers_ = host_memory({2}, at::kFloat, device);
     numbers_ = at::zeros({2}, at::TensorOptions().dtype(at::kFloat).device(device));
   }
@@ -192,7 +194,7 @@ void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
-    if (optimizer.kind == "adam") {
+    if (optimizer.kind == OptimizerKind::kAdam) {
       const AdamTensors of{flat.value, flat.gradient, flat.first, flat.second};
       if (numbers_.defined()) {
         adam_by(optimizer, numbers_, of);
@@ -272,7 +274,7 @@ Status StageParameters::write(const StateItem& item, std::int64_t first, std::in
                               const float* words) const {
   AGPCS_TRY(const at::Tensor bytes, bytes_of(item, first, count));
   if (bytes.numel() == 0) return {};
-  // It is only read.
+  // `from_blob` takes no const pointer, but the copy only reads.
   bytes.copy_(at::from_blob(const_cast<float*>(words), {bytes.numel()}, at::kByte));
   return {};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_progress.h"
+#include "runtime/torch/progress.h"
 
 #ifdef AGPCS_TORCH_CUDA
 #include <ATen/core/grad_mode.h>
@@ -32,7 +32,7 @@ bool captured() {
   return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
 }
 
-// A moment on the current stream. What is recorded of it happens anew in each replay.
+// A moment on the current stream. If it is recorded, each replay sets it anew.
 class CudaMoment {
  public:
   CudaMoment() = default;
@@ -60,7 +60,8 @@ class CudaMoment {
 };
 
 // Events lie on the stream that is current when they are recorded: the one that computes. The
-// host's clock is read when the step's last event has come; the others are told from that one.
+// host's clock is read when the step's last event has come; the other times are computed back
+// from it.
 class CudaComputeTimes final : public ComputeTimes {
  public:
   explicit CudaComputeTimes(std::size_t slots) : begins_(slots), ends_(slots) {}
@@ -89,7 +90,7 @@ class CudaComputeTimes final : public ComputeTimes {
   std::int64_t now_ = 0;
 };
 
-// Summed up on the device; a copy of the sum follows each part to the host.
+// Sums up on the device, and copies the sum to the host after each part.
 class CudaLoss final : public StepLoss {
  public:
   explicit CudaLoss(at::Device device)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_stage.h"
+#include "runtime/torch/stage.h"
 
-#include "ir/check.h"
-#include "runtime/torch_clock.h"
-#include "runtime/torch_executor.h"
+#include "ir/base/check.h"
+#include "runtime/torch/clock.h"
+#include "runtime/torch/executor.h"
+#include "runtime/torch/labels.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -35,19 +36,22 @@ std::string unknown_operators(const Graph& graph, const std::vector<OpId>& ops) 
   if (types.empty()) return {};
   return fmt::format(
       "the LibTorch executor does not run {} (first: node '{}')\n"
-      "  hint: docs/executed_operators.md lists the operators that it runs",
+      "  hint: docs/reference/executed_operators.md lists the operators that it runs",
       fmt::join(types, ", "), first);
 }
 
-// Whether Dropout is one here: `host` has its constants.
+// Returns whether Dropout drops anything here. `host` has its constants.
 bool draws_mask(const Op& op, const Tensors& host) {
   if (op.version < 12 || op.inputs.size() < 3 || op.inputs[2] == kNone) return false;
   return !host[2].defined() || host[2].to(at::kDouble).item<double>() != 0;
 }
 
-// What stands in the way of recording the operator, whatever its inputs.
+// Returns why the operator cannot be recorded with any inputs, or nullptr.
 const char* obstacle_of(const Op& op, const Tensors& host) {
   if (op.type == "Dropout" && draws_mask(op, host)) return "the host draws its mask";
+  if (op.type == "RandomUniformLike" || op.type == "RandomNormalLike" || op.type == "Bernoulli") {
+    return "the host draws its numbers";
+  }
   if (op.type == "NonZero" || op.type == "Compress") return "it asks the device how much it gives";
   if (op.type == "Resize" || op.type == "Upsample") return "the host works out its weights";
   return nullptr;
@@ -77,7 +81,7 @@ std::string brief(const std::exception& error) {
 Status failure_of(std::string_view what, const std::exception& error) {
   const std::string text = brief(error);
   const auto says = [&](const char* words) { return text.find(words) != std::string::npos; };
-  // ATen's, CUDA's, and std::bad_alloc where it was caught and told on.
+  // texts of ATen, of CUDA, and of std::bad_alloc that was caught and passed on
   if (says("can't allocate memory") || says("out of memory") || says("bad_alloc")) {
     return {StatusCode::kUnavailable,
             fmt::format("{}: out of memory: {}\n"
@@ -186,6 +190,7 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
               Tensors(op.inputs.size()),
               &step.host,
               {run.seed, run.first_sample, samples_, step.batch_axis},
+              run.labels == nullptr ? nullptr : run.labels->labels_per_sample(step.op),
               &asked};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;
@@ -198,7 +203,7 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
     if (op.outputs[i] != kNone) values[op.outputs[i]] = outputs[i];
   }
   if (run.clock != nullptr) run.clock->await_backward(step.op, outputs);
-  // Batch norm in training returns new running statistics as outputs 1 and 2 for inputs 3 and 4.
+  // In training, batch norm returns new running statistics as outputs 1 and 2 for inputs 3 and 4.
   if (op.type == "BatchNormalization" && outputs.size() >= 3 && run.new_state) {
     run.new_state(op.inputs[3], outputs[1]);
     run.new_state(op.inputs[4], outputs[2]);

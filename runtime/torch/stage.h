@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StageCode: the operators of one stage, bound to kernels and ready to run for a number of samples.
+// StageCode: the operators of one stage, bound to kernels and ready to run on a number of samples.
 #pragma once
 
-#include "ir/graph.h"
-#include "runtime/torch_ops.h"
+#include "ir/graph/graph.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <agpcs/status.h>
 
@@ -16,43 +16,45 @@
 
 namespace agpcs {
 
+class LabelCounter;
 class PassClock;
 
 class StageCode {
  public:
-  /// Binds `ops` (a stage's, ascending) for `samples` samples on `device`. Tensors in `keep`
-  /// survive a run; all others are dropped after their last use. Errors: operators without a kernel
-  /// (all are named), constants whose values are not there.
+  /// Binds `ops` (a stage's operators, ascending) for `samples` samples on `device`. Tensors in
+  /// `keep` survive a run; all others are dropped after their last use. Errors: operators have no
+  /// kernel (it names all of them), or a constant has no values.
   static Result<StageCode> compile(const Graph& graph, const std::vector<OpId>& ops,
                                    std::int64_t samples, const std::vector<TensorId>& keep,
                                    at::Device device);
 
-  /// Tensors that the stage reads and does not make, constants aside, ascending.
+  /// Returns, ascending, the tensors that the stage reads and does not make, except constants.
   const std::vector<TensorId>& inputs() const { return inputs_; }
 
-  /// Why a pass cannot be recorded as a CUDA graph, as far as the operators tell: "node 'drop'
-  /// (Dropout): ..."; empty: nothing is known to stand in the way.
+  /// Returns why a pass cannot be recorded as a CUDA graph, as far as the operators show: "node
+  /// 'drop' (Dropout): ..."; empty: no obstacle is known.
   std::string recording_obstacle() const;
 
   struct Run {
     std::uint64_t seed = 0;
-    std::int64_t first_sample = 0;  ///< of row 0, over all steps
-    /// Told of batch norm's new running statistics: the state tensor and its new value.
+    std::int64_t first_sample = 0;  ///< number of row 0's sample, over all steps
+    /// Learns batch norm's new running statistics: the state tensor and its new value.
     std::function<void(TensorId state, const at::Tensor& value)> new_state;
-    PassClock* clock = nullptr;    ///< told when each operator begins, here and in backward
-    OpId* asked_device = nullptr;  ///< set to an operator that asks for values of the device
+    PassClock* clock = nullptr;  ///< learns when each operator begins, here and in backward passes
+    const LabelCounter* labels = nullptr;  ///< counts for losses that are means over labels
+    OpId* asked_device = nullptr;          ///< set to an operator that asks the device for values
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.
-  /// Throws KernelError, with the operator's name.
+  /// Throws KernelError with the operator's name.
   void run(std::unordered_map<TensorId, at::Tensor>& values, const Run& run) const;
 
  private:
   struct Step {
     OpId op = kNone;
     Kernel kernel = nullptr;
-    int batch_axis = kNone;      // of the first input
+    int batch_axis = kNone;      // batch axis of the first input
     Tensors host;                // constants among the inputs, in host memory
-    std::vector<TensorId> dead;  // last used here
+    std::vector<TensorId> dead;  // tensors that are last used here
   };
   Status bind(const std::vector<OpId>& ops);
   Status load_constants(const Step& step, at::Device device);
@@ -67,16 +69,16 @@ class StageCode {
   std::unordered_map<TensorId, at::Tensor> constants_;  // on the device
 };
 
-/// A tensor of the graph's constant for `samples` samples, in host memory.
-/// Error: its bytes are not there or do not fit its shape.
+/// Returns the tensor of a graph's constant for `samples` samples, in host memory. Error: its bytes
+/// are missing or do not fit its shape.
 Result<at::Tensor> constant_tensor(const Tensor& tensor, std::int64_t samples);
 
-/// "node 'drop' (Dropout): why".
+/// Returns "node 'drop' (Dropout): why".
 std::string describe_obstacle(const Op& op, const char* why);
 
-/// The first line of what a foreign exception says, without its backtrace.
+/// Returns the first line of a foreign exception's text, without its backtrace.
 std::string brief(const std::exception& error);
-/// `what` failed with `error`. Says so when it was memory that was lacking.
+/// Returns the error that `what` failed with `error`; it says so if memory was lacking.
 Status failure_of(std::string_view what, const std::exception& error);
 
 }  // namespace agpcs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_threads.h"
+#include "runtime/torch/threads.h"
 
-#include "runtime/torch_blas.h"
+#include "runtime/torch/blas.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace agpcs {
 
 Status use_threads(int count) {
   if (count <= 0) return {};
-  // The pool begins with a thread for each core before it takes another number.
+  // The pool starts with a thread for each core, before it accepts another number.
   const int most = std::max(count, static_cast<int>(std::thread::hardware_concurrency()));
   std::vector<std::thread> others;
   std::promise<void> all_there;

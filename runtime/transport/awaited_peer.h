@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/wire.h"
+#include "runtime/transport/wire.h"
 
 #include <agpcs/status.h>
 
@@ -10,12 +10,13 @@
 
 namespace agpcs {
 
-/// Until the message is done or the wire is cancelled: who asked for it has a limit, and cancels.
+/// Waits until the message is done or the wire is cancelled. The limit is the business of the
+/// caller's caller, who cancels the wire.
 inline Status wait_until_cancelled(WireMessage& message) {
   return message.wait(std::chrono::steady_clock::now() + std::chrono::hours(24 * 365));
 }
 
-/// Waits for messages, one at a time, and tells any thread for whose.
+/// Waits for messages, one at a time, and shows any thread which rank it is waiting for.
 class AwaitedPeer {
  public:
   Status wait(WireMessage& message, int peer) {
@@ -24,7 +25,7 @@ class AwaitedPeer {
     peer_.store(-1, std::memory_order_relaxed);
     return status;
   }
-  /// -1: it waits for none.
+  /// -1: it waits for no rank
   int rank() const { return peer_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/checked_wire.h"
+#include "runtime/transport/checked_wire.h"
 
-#include "runtime/checksum.h"
+#include "runtime/support/checksum.h"
 
 #include <fmt/format.h>
 
@@ -72,7 +72,7 @@ class CheckedMessage final : public WireMessage {
   const Header expected_;
   Header header_;
   bool receiving_ = false;
-  std::unique_ptr<WireMessage> first_, second_;  // withdrawn before the header goes
+  std::unique_ptr<WireMessage> first_, second_;  // destroyed (withdrawn) before the header
 };
 
 class CheckedWire final : public Wire {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/collective_queue.h"
+#include "runtime/transport/collective_queue.h"
 
-#include "runtime/caught.h"
-#include "runtime/sum.h"
+#include "runtime/support/caught.h"
+#include "runtime/support/sum.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// CollectiveQueue: the collective stream of a wire transport, run by a thread of its own so that
+// CollectiveQueue: the collective stream of a wire transport. A thread of its own runs it, so that
 // reductions go on while the caller computes.
 #pragma once
 
-#include "runtime/all_reduce.h"
-#include "runtime/flow_reduce.h"
-#include "runtime/operation_times.h"
-#include "runtime/ticket_signal.h"
-#include "runtime/wire.h"
+#include "runtime/support/operation_times.h"
+#include "runtime/support/ticket_signal.h"
+#include "runtime/transport/schedule_all_reduce.h"
+#include "runtime/transport/wire.h"
+#include "runtime/transport/wire_all_reduce.h"
 
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -34,10 +34,11 @@ class CollectiveQueue {
   Status open_flow(int flow, int group, const PlanFlow& schedule);
   Result<Ticket> enqueue(const Buffer& buffer, int group, AllReduce algorithm);
   Result<Ticket> enqueue_flow(const Buffer& buffer, int flow);
-  /// After `fail`, and the wire's `cancel`, it also waits until the thread has let go of the
-  /// buffers.
+  /// Waits as `Transport::wait` does. After `fail` and the wire's `cancel`, it also waits until the
+  /// thread has let go of the buffers.
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
-  /// Fails what is queued and all that will be with `reason`; the first failure counts.
+  /// Fails all operations that are queued, and all later ones, with `reason`; the first failure
+  /// counts.
   void fail(const Status& reason);
   OperationTime time_of(Ticket ticket) const;
 
@@ -46,7 +47,7 @@ class CollectiveQueue {
     Buffer buffer;
     const RankGroup* group = nullptr;
     AllReduce algorithm = AllReduce::kRing;
-    const FlowProgram* flow = nullptr;  // with `kFlow`
+    const FlowProgram* flow = nullptr;  // used with `kFlow`
     std::int64_t enqueued = 0;
   };
   struct Flow {
@@ -59,14 +60,14 @@ class CollectiveQueue {
   std::string describe(const Job& job) const;
 
   const int rank_;
-  Reducer reducer_;
-  FlowReducer flow_reducer_;
+  WireAllReduce reducer_;
+  ScheduleAllReduce flow_reducer_;
   mutable std::mutex mutex_;
-  std::condition_variable posted_changed_;  // for the queue's thread
-  TicketSignal done_changed_;               // for who waits
-  std::map<int, RankGroup> groups_;         // nodes stay where they are: jobs point to them
-  std::map<int, Flow> flows_;               // likewise
-  std::deque<Job> jobs_;                    // front: the one running
+  std::condition_variable posted_changed_;  // wakes the queue's thread
+  TicketSignal done_changed_;               // wakes waiting callers
+  std::map<int, RankGroup> groups_;         // a map, because jobs point to its nodes
+  std::map<int, Flow> flows_;               // a map for the same reason
+  std::deque<Job> jobs_;                    // front: the running job
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
   Status failure_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/flow_program.h"
+#include "runtime/transport/flow_program.h"
 
 #include <algorithm>
 #include <map>
@@ -50,7 +50,7 @@ class Compiler {
     if (has_part && !known) program_.rounds.push_back(std::move(round));
   }
 
-  // What is sent in a round came in rounds before.
+  // Adds a send after the last receive of its chunk: what a round sends came in earlier rounds.
   void add_send(const FlowMessage& m, int round) {
     FlowLine& line = lines_[m.to];
     line.peer = rank_of(m.to);
@@ -88,7 +88,7 @@ class Compiler {
   const int member_;
   FlowProgram program_;
   std::map<int, FlowLine> lines_;  // by member
-  std::vector<int> last_;          // by chunk: its last receive so far
+  std::vector<int> last_;          // by chunk: its last receive so far, -1: none
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlowProgram: what one member of a flow (PlanFlow) receives and sends, and what waits for what;
-// made once, when the flow is opened, and good for buffers of any size.
+// FlowProgram: what one member of a flow (PlanFlow) receives and sends, and which message waits for
+// which. It is made once, when the flow is opened, and serves buffers of any size.
 #pragma once
 
 #include <agpcs/plan.h>
@@ -14,14 +14,14 @@ struct FlowReceive {
   int peer = 0;  ///< rank
   int chunk = 0;
   int round = 0;
-  bool adds = false;       ///< to what is there; else takes its place
-  std::vector<int> lines;  ///< with sends that wait for it
+  bool adds = false;       ///< adds to what is there; otherwise replaces it
+  std::vector<int> lines;  ///< lines that have sends which wait for this receive
 };
 
 struct FlowSend {
   int chunk = 0;
   int round = 0;
-  int after = -1;  ///< leaves when this receive is done; -1: at once
+  int after = -1;  ///< the send leaves when this receive is done; -1: at once
 };
 
 /// The messages to one other member, in the order in which they leave.
@@ -30,22 +30,23 @@ struct FlowLine {
   std::vector<FlowSend> sends;
 };
 
-/// A round in which the member has a part, with FlowOrder::kRounds. What it begins with.
+/// With FlowOrder::kRounds: how a member begins a round in which it has a part.
 struct FlowRound {
   int round = 0;
-  std::vector<int> tells;      ///< ranks that wait for this one to come here
-  std::vector<int> waits_for;  ///< ranks
+  std::vector<int> tells;      ///< ranks that wait until this one begins the round
+  std::vector<int> waits_for;  ///< ranks that this one waits for
 };
 
 struct FlowProgram {
-  int chunks = 0;                     ///< of the buffer: members x sub-chunks
-  std::vector<FlowReceive> receives;  ///< by round, reductions first, then sender, then chunk
+  int chunks = 0;                     ///< chunks of the buffer: members x sub-chunks
+  std::vector<FlowReceive> receives;  ///< by round, reductions first, then by sender and chunk
   std::vector<FlowLine> lines;        ///< by peer
   std::size_t widest = 0;             ///< most receives of a round
   std::vector<FlowRound> rounds;      ///< ascending; none with FlowOrder::kReceivers
 };
 
-/// What member `member` of `ranks` does. Needs: `verify_flow(flow, ranks.size())`.
+/// Returns what member `member` of `ranks` does. Needs: `verify_flow(flow, ranks.size())` finds no
+/// error.
 FlowProgram flow_program(const PlanFlow& flow, const std::vector<int>& ranks, int member);
 
 }  // namespace agpcs

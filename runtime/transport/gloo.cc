@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Gloo wire: unbound buffers over a full mesh of TCP pairs. Gloo's exceptions end in this file.
-#include "runtime/checked_wire.h"
-#include "runtime/gloo_error.h"
-#include "runtime/socket.h"
-#include "runtime/wire.h"
-#include "runtime/wire_transport.h"
+// The Gloo wire: unbound buffers over a full mesh of TCP pairs. No exception of Gloo leaves this
+// file.
+#include "runtime/bootstrap/socket.h"
+#include "runtime/transport/checked_wire.h"
+#include "runtime/transport/gloo_error.h"
+#include "runtime/transport/wire.h"
+#include "runtime/transport/wire_transport.h"
 
 #include <agpcs/gloo.h>
 
@@ -30,7 +31,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Whether this version of Gloo prints ports in the network's byte order: 1 as 256.
+// Returns whether this version of Gloo prints ports in the network's byte order: 1 as 256.
 bool swaps_ports() {
   sockaddr_storage address{};
   auto& ipv4 = reinterpret_cast<sockaddr_in&>(address);
@@ -44,8 +45,8 @@ std::string cause_of(const std::exception& error) {
   return gloo_cause(error.what(), swapped);
 }
 
-// A lost connection is often an echo: the peer left because a third rank failed. The notice of that
-// failure is worth a short wait.
+// A lost connection is often only a consequence: the peer left because a third rank failed. Waiting
+// a short time for the notice of that failure yields the better error.
 constexpr milliseconds kNoticeLimit{1000};
 
 class GlooWire;
@@ -75,7 +76,7 @@ class GlooMessage final : public WireMessage {
   bool done_ = false;
 };
 
-// Gloo moves no empty messages; both ends know that there is nothing to move.
+// Gloo cannot send empty messages. Both ends know that there is nothing to move.
 class EmptyMessage final : public WireMessage {
  public:
   Status wait(Deadline /*deadline*/) override { return {}; }
@@ -102,7 +103,7 @@ class GlooWire final : public Wire {
   }
   void announce(const Status& reason) override { bootstrap_.report(reason); }
 
-  /// What to say of a lost connection with `peer`.
+  /// Returns the error to report for a lost connection with `peer`.
   Status lost(int peer, const std::exception& error) const {
     const Status reason = cancelled();
     if (!reason.ok()) return reason;
@@ -123,9 +124,9 @@ class GlooWire final : public Wire {
     const std::lock_guard lock(mutex_);
     under_way_.erase(&message);
   }
-  /// What Gloo's thread did with memory that it has let go of comes before what follows. It lets go
-  /// by a count that it is asked for without a barrier (std::weak_ptr::expired), but with the
-  /// pair's mutex held, which is taken here: by the end of a buffer that is never used.
+  /// Orders what follows after Gloo's last use of released memory. Gloo's thread releases memory by
+  /// a count that is read without a barrier (std::weak_ptr::expired), but while it holds the pair's
+  /// mutex. Destroying a buffer that is never used takes this mutex here.
   void order_after_last_use(int peer) {
     context_->getPair(peer)->createSendBuffer(0, nullptr, 0).reset();
   }
@@ -165,13 +166,13 @@ GlooMessage::GlooMessage(GlooWire& wire, int peer, bool sending, std::unique_ptr
 GlooMessage::~GlooMessage() {
   wire_.remove(*this);
   if (done_) return;
-  buffer_.reset();  // withdrawn once Gloo's thread has let go of it
+  buffer_.reset();  // withdraws it once Gloo's thread has let go of it
   wire_.order_after_last_use(peer_);
 }
 
 Status GlooMessage::wait(Deadline deadline) {
-  // Rounded up: Gloo must not give up before the deadline, or its timeout would pass for a lost
-  // peer.
+  // The limit is rounded up: Gloo must not give up before the deadline, or its timeout would look
+  // like a lost peer.
   const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
   const milliseconds limit = std::max(left, milliseconds(0));
   try {
@@ -186,7 +187,7 @@ Status GlooMessage::wait(Deadline deadline) {
   }
 }
 
-// Gloo's rendezvous over the job's bootstrap.
+// The key-value store that Gloo's rendezvous needs, over the job's bootstrap.
 class BootstrapStore final : public gloo::rendezvous::Store {
  public:
   BootstrapStore(Bootstrap& bootstrap, milliseconds limit) : bootstrap_(bootstrap), limit_(limit) {}
@@ -214,7 +215,7 @@ class BootstrapStore final : public gloo::rendezvous::Store {
 
 std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::string& address,
                                             milliseconds limit) {
-  const auto family = family_of(address);  // Gloo reads what a failed look-up left
+  const auto family = family_of(address);  // Gloo does not check its own look-up
   if (!family.ok()) throw std::runtime_error(family.status().message());
   if (address.find('%') != std::string::npos) {  // its network card has another number elsewhere
     throw std::runtime_error("it is a link-local address, which holds on one network card only");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/gloo_error.h"
+#include "runtime/transport/gloo_error.h"
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <fmt/format.h>
 
@@ -19,7 +19,8 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// The other end was there and is not any more, or nobody listens where it should be.
+// Returns whether the cause says that the other end was there and has gone, or that nobody listens
+// at its address.
 bool says_closed(std::string_view cause) {
   constexpr std::string_view kWords[] = {"Connection reset", "Connection refused", "closed",
                                          "Broken pipe"};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loopback: a message is done when its two ends have met; whoever comes second copies the bytes.
-#include "ir/check.h"
-#include "runtime/wire.h"
-#include "runtime/wire_transport.h"
+// The loopback wire: a message is done when its two ends have met; the one that comes second copies
+// the bytes.
+#include "ir/base/check.h"
+#include "runtime/transport/wire.h"
+#include "runtime/transport/wire_transport.h"
 
 #include <agpcs/loopback.h>
 
@@ -40,8 +41,8 @@ struct End {
   Status failure;
 };
 
-// Where the ends of messages meet. Copies are made under the lock: the ranks of one process share
-// its memory's bandwidth anyway.
+// The place where the ends of messages meet. Copies are made under the lock, because the ranks of
+// one process share its memory's bandwidth anyway.
 class Board {
  public:
   explicit Board(int size)
@@ -96,8 +97,8 @@ class Board {
     changed_.notify_all();
   }
 
-  // The other ranks fail in all they do, not only in what concerns `rank`: nobody is left waiting
-  // for somebody who has given up.
+  // Makes all operations of the other ranks fail, not only those with `rank`, so that no rank waits
+  // for one that has given up.
   void announce(int rank, const Status& reason) {
     const std::lock_guard lock(mutex_);
     for (int other = 0; other < size_; ++other) {
@@ -140,10 +141,10 @@ class Board {
   const int size_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<SlotKey, std::deque<End*>> waiting_;  // all of one queue are of one direction
+  std::map<SlotKey, std::deque<End*>> waiting_;  // all ends in a queue have the same direction
   std::vector<bool> joined_;
   std::vector<Status> failure_;  // by rank: why all its operations fail
-  std::vector<Status> gone_;     // by rank: what its peers are told
+  std::vector<Status> gone_;     // by rank: what its peers get as an error
 };
 
 class LoopbackMessage final : public WireMessage {
@@ -171,7 +172,7 @@ class LoopbackWire final : public Wire {
 
   Result<std::unique_ptr<WireMessage>> send(const void* data, std::size_t bytes, int peer,
                                             std::uint64_t slot) override {
-    // The bytes are only read: `End` serves both directions.
+    // `End` serves both directions; a send only reads the bytes.
     auto* bytes_of = static_cast<char*>(const_cast<void*>(data));
     return post({rank_, peer, true, bytes_of, bytes, {rank_, peer, slot}, false, {}});
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/message_line.h"
+#include "runtime/transport/message_line.h"
 
-#include "runtime/awaited_peer.h"
-#include "runtime/caught.h"
+#include "runtime/support/caught.h"
+#include "runtime/transport/awaited_peer.h"
 
 #include <fmt/format.h>
 
@@ -63,7 +63,7 @@ void MessageLine::run() {
   while (true) {
     posted_changed_.wait(lock, [&] { return stopping_ || !posted_.empty(); });
     if (posted_.empty()) return;
-    // Messages stay where they are while others join, and only this thread removes them.
+    // Adding messages does not move this one, and only this thread removes messages.
     Posted& front = posted_.front();
     lock.unlock();
     const Status status = caught([&] { return wait_until_cancelled(*front.message); });

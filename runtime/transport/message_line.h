@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MessageLine: the messages of one direction of a wire transport, ended in order by a thread of its
-// own, so that each one's end is known when it happens and not when somebody asks for it.
+// MessageLine: the messages of one direction of a wire transport. A thread of its own waits for
+// them in order, so that each one's end time is known even if nobody asks for the message then.
 #pragma once
 
-#include "runtime/operation_times.h"
-#include "runtime/ticket_signal.h"
-#include "runtime/wire.h"
+#include "runtime/support/operation_times.h"
+#include "runtime/support/ticket_signal.h"
+#include "runtime/transport/wire.h"
 
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -24,18 +24,20 @@ namespace agpcs {
 
 class MessageLine {
  public:
-  /// `direction`, in errors: "send to".
+  /// `direction` is for errors: "send to".
   explicit MessageLine(const char* direction);
   /// Needs: the wire is cancelled, or nothing is under way.
   ~MessageLine();
   MessageLine(const MessageLine&) = delete;
   MessageLine& operator=(const MessageLine&) = delete;
 
-  /// Takes a message that is posted already.
+  /// Takes a message that is already posted.
   Result<Ticket> push(std::unique_ptr<WireMessage> message, int peer, std::size_t bytes);
-  /// After `fail`, and the wire's `cancel`, it also waits until all messages are withdrawn.
+  /// Waits as `Transport::wait` does. After `fail` and the wire's `cancel`, it also waits until all
+  /// messages are withdrawn.
   Status wait(Ticket ticket, std::chrono::milliseconds limit);
-  /// Fails what is under way and all that will be with `reason`; the first failure counts.
+  /// Fails all messages that are under way, and all later ones, with `reason`; the first failure
+  /// counts.
   void fail(const Status& reason);
   OperationTime time_of(Ticket ticket) const;
 
@@ -51,9 +53,9 @@ class MessageLine {
 
   const char* const direction_;
   mutable std::mutex mutex_;
-  std::condition_variable posted_changed_;  // for the line's thread
-  TicketSignal done_changed_;               // for who waits
-  std::deque<Posted> posted_;               // front: the one that is waited for
+  std::condition_variable posted_changed_;  // wakes the line's thread
+  TicketSignal done_changed_;               // wakes waiting callers
+  std::deque<Posted> posted_;               // front: the message that the thread waits for
   Ticket enqueued_ = 0, done_ = 0;
   OperationTimes times_;
   Status failure_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/flow_reduce.h"
+#include "runtime/transport/schedule_all_reduce.h"
 
-#include "ir/plan_flow.h"
-#include "runtime/sum.h"
+#include "ir/plan/flow.h"
+#include "runtime/support/sum.h"
 
 #include <limits>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace agpcs {
 namespace {
 
-// Segments of each message of a round that are asked for ahead, as a ring does
-// (runtime/all_reduce.cc), and of all together.
-constexpr std::size_t kAhead = 8, kMostAhead = 32;
+// Segments of each message of a round that are asked for ahead, for the reason that a ring has
+// (runtime/transport/wire_all_reduce.cc); and the limit for all messages together.
+constexpr std::size_t kSegmentsAhead = 8, kMostAhead = 32;
 
 ElementRange range_of(const FlowParts& parts, int part) {
   const auto width = static_cast<std::int64_t>(size_of(parts.buffer.type));
@@ -38,14 +38,15 @@ char* FlowParts::place_of(int part, std::size_t segment) const {
   return static_cast<char*>(buffer.data) + begin * size_of(buffer.type) + segment * kSegmentBytes;
 }
 
-void FlowReducer::begin(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot) {
+void ScheduleAllReduce::begin(const FlowProgram& program, const Buffer& buffer,
+                              std::uint64_t slot) {
   program_ = &program;
   parts_ = {buffer, program.chunks};
   slot_ = slot;
   stride_ = std::min(FlowParts::kSegmentBytes, parts_.bytes_of(0));  // part 0 is a longest one
   posting_ = awaiting_ = SegmentWalk(program.receives, parts_);
   posted_ = taken_ = 0;
-  arriving_.resize(std::min(kAhead * program.widest, std::max(kMostAhead, program.widest)));
+  arriving_.resize(std::min(kSegmentsAhead * program.widest, std::max(kMostAhead, program.widest)));
   scratch_.resize(std::max(scratch_.size(), arriving_.size() * stride_));
   done_.assign(program.receives.size(), 0);
   lines_.resize(std::max(lines_.size(), program.lines.size()));
@@ -55,8 +56,8 @@ void FlowReducer::begin(const FlowProgram& program, const Buffer& buffer, std::u
   }
 }
 
-Status FlowReducer::all_reduce(const FlowProgram& program, const Buffer& buffer,
-                               std::uint64_t slot) {
+Status ScheduleAllReduce::all_reduce(const FlowProgram& program, const Buffer& buffer,
+                                     std::uint64_t slot) {
   if (buffer.bytes == 0) return {};
   begin(program, buffer, slot);
   const Status status = program.rounds.empty() ? run_ahead() : run_rounds();
@@ -67,9 +68,9 @@ Status FlowReducer::all_reduce(const FlowProgram& program, const Buffer& buffer,
   return status;
 }
 
-Status FlowReducer::run_ahead() {
+Status ScheduleAllReduce::run_ahead() {
   open_round_ = std::numeric_limits<int>::max();
-  // Receives first: the word that a segment is wanted waits behind what is sent.
+  // Receives go first: the request for a segment waits behind what is sent.
   AGPCS_RETURN_IF_ERROR(post_receives());
   AGPCS_RETURN_IF_ERROR(post_sends());
   while (!awaiting_.over()) {
@@ -83,7 +84,7 @@ Status FlowReducer::run_ahead() {
   return finish_sends();
 }
 
-Status FlowReducer::run_rounds() {
+Status ScheduleAllReduce::run_rounds() {
   for (const FlowRound& round : program_->rounds) {
     AGPCS_RETURN_IF_ERROR(begin_round(round));
     AGPCS_RETURN_IF_ERROR(post_receives());
@@ -98,8 +99,8 @@ Status FlowReducer::run_rounds() {
   return {};
 }
 
-Status FlowReducer::begin_round(const FlowRound& round) {
-  static constexpr char kWord = 0;  // that it comes says all
+Status ScheduleAllReduce::begin_round(const FlowRound& round) {
+  static constexpr char kWord = 0;  // only its arrival matters
   words_.resize(std::max(words_.size(), round.waits_for.size()));
   heard_.clear();
   for (std::size_t i = 0; i < round.waits_for.size(); ++i) {
@@ -116,10 +117,10 @@ Status FlowReducer::begin_round(const FlowRound& round) {
   return {};
 }
 
-// What is gathered is received in its place although sends from there were not waited for: it only
-// comes after its owner has the sum, and so after everybody, the receivers of those sends too, has
-// added what came.
-Status FlowReducer::post_receives() {
+// A gathered chunk is received in its place although nobody has waited for sends from there: it
+// only comes after its owner has the sum, and so after all members, including the receivers of
+// those sends, have added what came.
+Status ScheduleAllReduce::post_receives() {
   for (; posted_ < taken_ + arriving_.size() && !posting_.over(open_round_); posting_.advance()) {
     const FlowReceive& receive = program_->receives[posting_.message()];
     const std::size_t place = posted_++ % arriving_.size();
@@ -131,7 +132,7 @@ Status FlowReducer::post_receives() {
   return {};
 }
 
-Status FlowReducer::take() {
+Status ScheduleAllReduce::take() {
   const FlowReceive& receive = program_->receives[awaiting_.message()];
   const std::size_t segment = awaiting_.segment();
   const std::size_t place = taken_++ % arriving_.size();
@@ -146,14 +147,14 @@ Status FlowReducer::take() {
   return {};
 }
 
-Status FlowReducer::post_sends() {
+Status ScheduleAllReduce::post_sends() {
   for (std::size_t i = 0; i < program_->lines.size(); ++i) {
     AGPCS_RETURN_IF_ERROR(post_sends(lines_[i]));
   }
   return {};
 }
 
-Status FlowReducer::post_sends(Line& line) {
+Status ScheduleAllReduce::post_sends(Line& line) {
   for (; !line.next.over(open_round_); line.next.advance()) {
     const FlowSend& send = line.messages->sends[line.next.message()];
     const std::size_t segment = line.next.segment();
@@ -166,7 +167,7 @@ Status FlowReducer::post_sends(Line& line) {
   return {};
 }
 
-Status FlowReducer::finish_sends() {
+Status ScheduleAllReduce::finish_sends() {
   for (Line& line : lines_) {
     for (const auto& message : line.sent) {
       AGPCS_RETURN_IF_ERROR(awaited_.wait(*message, line.messages->peer));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlowReducer: all-reduces along flows over a wire, by point-to-point messages and local sums.
+// ScheduleAllReduce: all-reduces along flows over a wire, made of point-to-point messages and local
+// sums.
 #pragma once
 
-#include "runtime/awaited_peer.h"
-#include "runtime/flow_program.h"
-#include "runtime/wire.h"
+#include "runtime/transport/awaited_peer.h"
+#include "runtime/transport/flow_program.h"
+#include "runtime/transport/wire.h"
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
@@ -19,21 +20,21 @@
 
 namespace agpcs {
 
-/// A buffer as a flow cuts it: parts, which travel in segments.
+/// A buffer cut into parts for a flow. Parts travel in segments.
 struct FlowParts {
   Buffer buffer;
   std::int64_t parts = 1;
 
   static constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
   std::size_t bytes_of(int part) const;
-  std::size_t segments_of(int part) const;  ///< 0 for an empty one
+  std::size_t segments_of(int part) const;  ///< 0 for an empty part
   std::size_t bytes_of(int part, std::size_t segment) const;
   char* place_of(int part, std::size_t segment) const;
 };
 
-/// Walks over the segments of messages: those of a round before those of the next, of these all
-/// first segments, then all second ones, and so on, so that the messages of a round go on side by
-/// side.
+/// Walks over the segments of messages. It goes round by round. Within a round, it visits the first
+/// segments of all messages, then all second ones, and so on, so that the messages of a round go on
+/// side by side.
 template <typename Message>
 class SegmentWalk {
  public:
@@ -45,7 +46,7 @@ class SegmentWalk {
   }
 
   bool over() const { return first_ == messages_->size(); }
-  /// Nothing is left of rounds up to `last`.
+  /// Returns whether nothing is left of rounds up to `last`.
   bool over(int last) const { return over() || (*messages_)[at_].round > last; }
   std::size_t message() const { return at_; }
   std::size_t segment() const { return segment_; }
@@ -62,7 +63,8 @@ class SegmentWalk {
     segment_ = 0;
     some_ = false;
   }
-  // To the next message that has the segment; after the last one, to the next segment or round.
+  // Moves on to the next message that has the segment; after the last one, to the next segment or
+  // round.
   void settle() {
     while (!over()) {
       if (at_ < end_) {
@@ -83,38 +85,40 @@ class SegmentWalk {
 
   const std::vector<Message>* messages_ = nullptr;
   const FlowParts* parts_ = nullptr;
-  std::size_t first_ = 0, end_ = 0;  // of the round
+  std::size_t first_ = 0, end_ = 0;  // range of the round's messages
   std::size_t at_ = 0, segment_ = 0;
-  bool some_ = false;  // message of the round has the segment
+  bool some_ = false;  // a message of the round has the segment
 };
 
 /// Runs one all-reduce at a time, on the calling thread, in the flow's order (FlowOrder).
 ///
-/// kReceivers: receives are posted ahead, in the order of rounds whoever sends them, and a message
-/// leaves when it is whole, its receiver has asked for it, and those before it to the same member
-/// have left. So what a later round needs takes no bandwidth at its receiver from what an earlier
-/// one does, beyond the few segments that are posted ahead. Nobody waits for ever: order all
-/// segments by round, then by their number, then somehow; take the first that has not arrived. What
-/// its sender needs is of earlier rounds and so has arrived, as has all that leaves before it on
-/// the same line; so it was posted. Its receiver awaits it, since all that comes before it has
-/// arrived.
+/// kReceivers: A member posts receives ahead, in the order of rounds, regardless of the sender. A
+/// message leaves when it is whole, its receiver has asked for it, and all messages before it to
+/// the same member have left. So at a receiver, what a later round needs takes no bandwidth from an
+/// earlier round, apart from the few segments that are posted ahead. There is no deadlock: order
+/// all segments by round, then by their number, then arbitrarily, and take the first one that has
+/// not arrived. What its sender needs is of earlier rounds and so has arrived, and so has all that
+/// leaves before it on the same line; hence its sender has posted it. Its receiver awaits it, since
+/// all segments before it have arrived.
 ///
-/// kRounds: a member begins a round by telling those that wait for it that it is there, then waits
-/// for their like; then it posts all that it sends, receives, and lets its sends end. Nobody waits
-/// for ever: once all are through with earlier rounds, all words of a round are sent, so all begin
-/// it, so all of its messages are posted at both ends.
+/// kRounds: A member begins a round by sending a word to the members that wait for it, and waits
+/// for such words from the members that it waits for. Then it posts all its sends, receives, and
+/// waits for its sends. There is no deadlock: once all members have finished the earlier rounds,
+/// all words of a round are sent, so all members begin it, so all of its messages are posted at
+/// both ends.
 ///
-/// Sums are made in the order of rounds and senders, and are the same each time.
-class FlowReducer {
+/// Sums are made in the order of rounds and senders, so they are the same each time.
+class ScheduleAllReduce {
  public:
-  explicit FlowReducer(Wire& wire) : wire_(wire) {}
+  explicit ScheduleAllReduce(Wire& wire) : wire_(wire) {}
 
-  /// Sums `buffer` over the members, in place; every member ends with the same bytes, and with the
-  /// same ones each time. Blocks until done or until the wire fails. Needs: all members use `slot`
+  /// Sums `buffer` over the members, in place; every member ends with the same bytes, and they are
+  /// the same each time. Blocks until it is done or the wire fails. Needs: all members use `slot`
   /// for this alone.
   Status all_reduce(const FlowProgram& program, const Buffer& buffer, std::uint64_t slot);
 
-  /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
+  /// Returns the rank that the running all-reduce is waiting for; -1 if it waits for no rank. Any
+  /// thread may call it.
   int waiting_for() const { return awaited_.rank(); }
 
  private:
@@ -142,15 +146,15 @@ class FlowReducer {
   const FlowProgram* program_ = nullptr;
   FlowParts parts_;
   std::uint64_t slot_ = 0;
-  std::size_t stride_ = 0;  // of scratch memory
+  std::size_t stride_ = 0;  // bytes between segments in scratch memory
   SegmentWalk<FlowReceive> posting_, awaiting_;
   std::size_t posted_ = 0, taken_ = 0;
-  std::vector<std::unique_ptr<WireMessage>> arriving_;  // a ring of those posted
-  std::vector<char> scratch_;                           // for as many
-  std::vector<std::size_t> done_;                       // by receive: segments
+  std::vector<std::unique_ptr<WireMessage>> arriving_;  // a ring of posted receives
+  std::vector<char> scratch_;                           // a place for each of them
+  std::vector<std::size_t> done_;                       // by receive: segments taken
   std::vector<Line> lines_;
-  int open_round_ = 0;  // nothing of later ones is posted
-  // Words of a byte from member to member, and where those that come go.
+  int open_round_ = 0;  // no message of a later round is posted
+  // Words of one byte that members exchange at the begin of a round, and memory for incoming ones.
   std::vector<std::pair<int, std::unique_ptr<WireMessage>>> told_, heard_;
   std::vector<char> words_;
 };

@@ -19,8 +19,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 class WireMessage {
  public:
   virtual ~WireMessage() = default;
-  /// Ok once the bytes have left (send) or arrived (recv). Else kTimeout, kPeerFailed (the message
-  /// names the rank), or what `Wire::cancel` was given. After a failure the wire is of no more use.
+  /// Returns Ok once the bytes have left (send) or arrived (recv). Otherwise: kTimeout, kPeerFailed
+  /// (the message names the rank), or the reason that `Wire::cancel` got. After a failure the wire
+  /// is unusable.
   virtual Status wait(Deadline deadline) = 0;
 };
 

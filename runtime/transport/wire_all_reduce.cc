@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/all_reduce.h"
+#include "runtime/transport/wire_all_reduce.h"
 
-#include "ir/check.h"
-#include "ir/reduction_tree.h"
-#include "runtime/sum.h"
+#include "ir/base/check.h"
+#include "ir/plan/reduction_tree.h"
+#include "runtime/support/sum.h"
 
 #include <algorithm>
 #include <array>
@@ -12,11 +12,11 @@
 namespace agpcs {
 namespace {
 
-// A segment costs two threads a wake-up each, so long chunks have longer ones.
+// A segment costs a wake-up of each of two threads, so long chunks have longer segments.
 constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;
 constexpr std::size_t kLongestSegmentBytes = 2 * kSegmentBytes;
-// Segments that a receiver asks for ahead of the one it adds: a sender starts a segment when it
-// hears that it is wanted, and on a busy link that word waits behind megabytes of data.
+// A receiver asks for this many segments ahead of the one that it adds: a sender starts a segment
+// when it learns that it is wanted, and on a busy link this request waits behind megabytes of data.
 constexpr std::size_t kAhead = 8;
 using Arriving = std::array<std::unique_ptr<WireMessage>, kAhead>;
 constexpr std::uint64_t kCollectiveSlot = std::uint64_t{1} << 63;
@@ -43,18 +43,19 @@ class RingStream {
   }
 
   std::size_t segment_bytes() const { return segment_bytes_; }
-  /// Segments that are asked for ahead of the one that is added: as many bytes for all lengths.
+  /// Returns how many segments are asked for ahead of the one that is added: the same number of
+  /// bytes for every segment length.
   std::size_t ahead() const { return kAhead * kSegmentBytes / segment_bytes_; }
   std::size_t per_chunk() const { return per_chunk_; }
   std::size_t count() const { return 2 * (members_ - 1) * per_chunk_; }
-  /// Whether received segment `i` is added to its place; otherwise it is received there.
+  /// Returns whether received segment `i` is added to its place; otherwise it is received there.
   bool adds(std::size_t i) const { return i / per_chunk_ < members_ - 1; }
   Span sent(std::size_t i) const { return place(i, 0); }
   Span received(std::size_t i) const { return place(i, 1); }
 
  private:
-  // Step by step a member sends the chunk before the one that it sent last, and receives the chunk
-  // before that, through both halves.
+  // In each step of both halves, a member sends the chunk before the one that it sent last, and
+  // receives the chunk before that.
   Span place(std::size_t i, std::size_t behind) const {
     const std::size_t step = i / per_chunk_;
     const std::size_t chunk = (me_ + 2 * members_ - step - behind) % members_;
@@ -89,23 +90,24 @@ struct TreePieces {
     return {static_cast<char*>(all.data) + i * length, std::min(length, all.bytes - i * length)};
   }
 
-  // Beyond the least number of pieces between both ways, so that a late one holds up no other.
+  // Pieces beyond the least number between both ways, so that a late piece does not delay others.
   static constexpr std::size_t kSlack = 2;
 
   Buffer all;
   int parent = -1;            ///< -1: this rank is the root
   std::vector<int> children;  ///< at most two
   std::size_t length = 0, count = 0;
-  std::size_t behind = 0;  ///< a piece is awaited from above after that many later ones went up
+  std::size_t behind = 0;  ///< piece i is awaited from above after piece i + `behind` went up
 };
 
 }  // namespace
 
 std::uint64_t flow_slot(int group) { return slot_of(group) | kFlow; }
 
-Reducer::Reducer(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
+WireAllReduce::WireAllReduce(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
 
-Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer) {
+Status WireAllReduce::all_reduce(const RankGroup& group, AllReduce algorithm,
+                                 const Buffer& buffer) {
   if (group.ranks.size() == 1 || buffer.bytes == 0) return {};
   const std::uint64_t slot = slot_of(group.id);
   const auto reduce = [&]() -> Status {
@@ -117,7 +119,7 @@ Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Bu
       case AllReduce::kTree:
         return tree(group, buffer, slot | kTree);
       case AllReduce::kFlow:
-        break;  // FlowReducer's
+        break;  // ScheduleAllReduce does this
     }
     AGPCS_CHECK(false, "all-reduce algorithm {}", static_cast<int>(algorithm));
   };
@@ -126,18 +128,20 @@ Status Reducer::all_reduce(const RankGroup& group, AllReduce algorithm, const Bu
   return status;
 }
 
-// The buffer is cut into as many chunks as there are members, chunks into segments. In n - 1 steps
-// each member passes on the chunk that it has just added to, then in n - 1 steps the chunk that it
-// has just completed: a segment goes on as soon as it is there, so all steps are one stream of
-// segments, numbered in the order in which they travel.
+// The buffer is cut into as many chunks as there are members, and chunks into segments. In n - 1
+// steps each member passes on the chunk that it has just added to; in n - 1 more steps, the chunk
+// that it has just completed. A segment goes on as soon as it is there, so all steps are one stream
+// of segments, numbered in the order in which they travel.
 //
-// A sender starts a segment when it hears that it is wanted. That word waits behind whatever its
-// sender has posted, so receives are posted first, and no more than `ahead` segments of either
-// sort.
+// A sender starts a segment when it learns that it is wanted. This request waits behind everything
+// that its sender has posted, so a member posts receives first, and at most `ahead` segments of
+// either kind.
 //
-// A segment of the second half is received in its place although an earlier send from there was not
-// waited for: it only comes after everybody, the receiver of that send too, has added to it.
-Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::uint64_t slot) {
+// A segment of the second half is received in its place although nobody has waited for an earlier
+// send from there: it only comes after all members, including the receiver of that send, have added
+// to it.
+Status WireAllReduce::ring(const std::vector<int>& ranks, const Buffer& buffer,
+                           std::uint64_t slot) {
   const std::size_t n = ranks.size();
   if (n == 1) return {};
   const auto me =
@@ -181,7 +185,8 @@ Status Reducer::ring(const std::vector<int>& ranks, const Buffer& buffer, std::u
   return finish_sends();
 }
 
-Status Reducer::hierarchical(const RankGroup& group, const Buffer& buffer, std::uint64_t slot) {
+Status WireAllReduce::hierarchical(const RankGroup& group, const Buffer& buffer,
+                                   std::uint64_t slot) {
   const auto my_index = static_cast<std::size_t>(
       std::find(group.ranks.begin(), group.ranks.end(), rank_) - group.ranks.begin());
   std::vector<int> local, leaders, seen;
@@ -198,14 +203,14 @@ Status Reducer::hierarchical(const RankGroup& group, const Buffer& buffer, std::
   return scatter_from_leader(local, buffer, slot | kFromLeader);
 }
 
-// Where pieces flow steadily, a rank at depth d gets piece i from above when piece i + 2 d comes
-// from below: in about that order it waits for them. Nobody waits for ever: piece i comes down when
-// the parent has piece i + `behind` from below, for which no rank below needs more than piece i - 1
-// from above, as `behind` grows with depth.
+// When pieces flow steadily, a rank at depth d gets piece i from above when piece i + 2 d comes
+// from below, so it waits for them in about that order. There is no deadlock: piece i comes down
+// when the parent has piece i + `behind` from below. For that, no rank below needs more than piece
+// i - 1 from above, because `behind` grows with depth.
 //
-// A piece from above is received in its place although its way up was not waited for: it only comes
-// after everybody, the receiver of that send too, has added to it.
-Status Reducer::tree(const RankGroup& group, const Buffer& buffer, std::uint64_t slot) {
+// A piece from above is received in its place although nobody has waited for its send up: it only
+// comes after all members, including the receiver of that send, have added to it.
+Status WireAllReduce::tree(const RankGroup& group, const Buffer& buffer, std::uint64_t slot) {
   const TreePieces pieces(group, rank_, buffer);
   const std::size_t stride = std::min(pieces.length, buffer.bytes);
   scratch_.resize(std::max(scratch_.size(), pieces.children.size() * kAhead * stride));
@@ -260,8 +265,8 @@ Status Reducer::tree(const RankGroup& group, const Buffer& buffer, std::uint64_t
   return finish_sends();
 }
 
-Status Reducer::gather_on_leader(const std::vector<int>& local, const Buffer& buffer,
-                                 std::uint64_t slot) {
+Status WireAllReduce::gather_on_leader(const std::vector<int>& local, const Buffer& buffer,
+                                       std::uint64_t slot) {
   const Span all{static_cast<char*>(buffer.data), buffer.bytes};
   if (local.front() != rank_) {
     AGPCS_RETURN_IF_ERROR(post_sends(all, local.front(), slot));
@@ -273,8 +278,8 @@ Status Reducer::gather_on_leader(const std::vector<int>& local, const Buffer& bu
   return {};
 }
 
-Status Reducer::scatter_from_leader(const std::vector<int>& local, const Buffer& buffer,
-                                    std::uint64_t slot) {
+Status WireAllReduce::scatter_from_leader(const std::vector<int>& local, const Buffer& buffer,
+                                          std::uint64_t slot) {
   const Span all{static_cast<char*>(buffer.data), buffer.bytes};
   if (local.front() != rank_) return recv_into(all, local.front(), slot);
   for (std::size_t i = 1; i < local.size(); ++i) {
@@ -283,7 +288,7 @@ Status Reducer::scatter_from_leader(const std::vector<int>& local, const Buffer&
   return finish_sends();
 }
 
-Status Reducer::post_sends(Span span, int peer, std::uint64_t slot) {
+Status WireAllReduce::post_sends(Span span, int peer, std::uint64_t slot) {
   for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
     AGPCS_RETURN_IF_ERROR(post_send({span.data + at, bytes}, peer, slot));
@@ -291,20 +296,20 @@ Status Reducer::post_sends(Span span, int peer, std::uint64_t slot) {
   return {};
 }
 
-Status Reducer::post_send(Span span, int peer, std::uint64_t slot) {
+Status WireAllReduce::post_send(Span span, int peer, std::uint64_t slot) {
   if (span.bytes == 0) return {};
   AGPCS_TRY(auto message, wire_.send(span.data, span.bytes, peer, slot));
   sent_.push_back({std::move(message), peer});
   return {};
 }
 
-Status Reducer::finish_sends() {
+Status WireAllReduce::finish_sends() {
   for (const Sent& sent : sent_) AGPCS_RETURN_IF_ERROR(awaited_.wait(*sent.message, sent.peer));
   sent_.clear();
   return {};
 }
 
-Status Reducer::recv_into(Span span, int peer, std::uint64_t slot) {
+Status WireAllReduce::recv_into(Span span, int peer, std::uint64_t slot) {
   std::vector<std::unique_ptr<WireMessage>> arriving;
   for (std::size_t at = 0; at < span.bytes; at += kSegmentBytes) {
     const std::size_t bytes = std::min(kSegmentBytes, span.bytes - at);
@@ -314,7 +319,7 @@ Status Reducer::recv_into(Span span, int peer, std::uint64_t slot) {
   return {};
 }
 
-Status Reducer::recv_and_add(Span span, DType type, int peer, std::uint64_t slot) {
+Status WireAllReduce::recv_and_add(Span span, DType type, int peer, std::uint64_t slot) {
   const std::size_t segments = (span.bytes + kSegmentBytes - 1) / kSegmentBytes;
   scratch_.resize(std::max(scratch_.size(), std::min(span.bytes, kAhead * kSegmentBytes)));
   const auto of_segment = [&](std::size_t i) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce over a wire: one implementation, hence the same bytes, for every transport on CPUs.
+// All-reduce over a wire. All transports on CPUs share this implementation, and hence give the same
+// bytes.
 #pragma once
 
-#include "runtime/awaited_peer.h"
-#include "runtime/rank_group.h"
-#include "runtime/wire.h"
+#include "runtime/support/rank_group.h"
+#include "runtime/transport/awaited_peer.h"
+#include "runtime/transport/wire.h"
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
 
@@ -23,20 +24,21 @@ struct Span {
   std::size_t bytes = 0;
 };
 
-/// The slot of a wire that flows of group `group` use.
+/// Returns the wire's slot for flows of group `group`.
 std::uint64_t flow_slot(int group);
 
 /// Runs all-reduces of one rank, one at a time, on the calling thread.
-class Reducer {
+class WireAllReduce {
  public:
-  Reducer(Wire& wire, int rank);
+  WireAllReduce(Wire& wire, int rank);
 
   /// Sums `buffer` over the members of `group`, in place, by one of `kAllReduces`; every member
-  /// ends with the same bytes. Blocks until done or until the wire fails: limits are the caller's
-  /// business.
+  /// ends with the same bytes. Blocks until it is done or the wire fails; the caller sees to
+  /// limits.
   Status all_reduce(const RankGroup& group, AllReduce algorithm, const Buffer& buffer);
 
-  /// The rank that the running all-reduce is waiting for; -1 when it waits for none. Any thread.
+  /// Returns the rank that the running all-reduce is waiting for; -1 if it waits for no rank. Any
+  /// thread may call it.
   int waiting_for() const { return awaited_.rank(); }
 
  private:
@@ -52,8 +54,7 @@ class Reducer {
   Status post_send(Span span, int peer, std::uint64_t slot);
   Status finish_sends();
   Status recv_into(Span span, int peer, std::uint64_t slot);
-  /// Receives into scratch memory and adds to `span`, a segment's addition beside the arrival of
-  /// those after it.
+  /// Receives into scratch memory and adds to `span`. A segment is added while later ones arrive.
   Status recv_and_add(Span span, DType type, int peer, std::uint64_t slot);
 
   struct Sent {

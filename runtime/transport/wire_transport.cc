@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/wire_transport.h"
+#include "runtime/transport/wire_transport.h"
 
-#include "runtime/rank_group.h"
+#include "runtime/support/rank_group.h"
 
 #include <fmt/format.h>
 
@@ -84,7 +84,7 @@ OperationTime WireTransport::time_of(Stream stream, Ticket ticket) const {
 }
 
 void WireTransport::abort(const Status& reason) {
-  abort_quietly(reason);  // first: here the reason is this one, not its echo
+  abort_quietly(reason);  // first, so that this rank reports `reason` and not its echo
   wire_->announce(reason);
 }
 

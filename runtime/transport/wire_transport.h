@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// WireTransport: a transport over a wire. Messages are posted at once; they, and the collectives,
-// are seen to their end by a thread for each stream.
+// WireTransport: a transport over a wire. Messages are posted at once. One thread for each stream
+// waits for messages or runs collectives.
 #pragma once
 
-#include "runtime/collective_queue.h"
-#include "runtime/message_line.h"
-#include "runtime/wire.h"
+#include "runtime/transport/collective_queue.h"
+#include "runtime/transport/message_line.h"
+#include "runtime/transport/wire.h"
 
 #include <agpcs/transport.h>
 
@@ -17,7 +17,7 @@ namespace agpcs {
 
 class WireTransport final : public Transport {
  public:
-  /// `detach` is called first of all on destruction: from then on nobody may call `abort`.
+  /// The destructor calls `detach` first; from then on nobody may call `abort`.
   WireTransport(std::unique_ptr<Wire> wire, int rank, int size, std::function<void()> detach = {});
   ~WireTransport() override;
 
@@ -33,7 +33,8 @@ class WireTransport final : public Transport {
   Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) override;
   OperationTime time_of(Stream stream, Ticket ticket) const override;
   void abort(const Status& reason) override;
-  /// As `abort`, but tells nobody: another rank failed, and all are told already.
+  /// Does what `abort` does, without telling the other ranks: another rank failed, and all know it
+  /// already.
   void abort_quietly(const Status& reason);
 
  private:

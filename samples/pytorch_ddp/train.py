@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small network in PyTorch by a plan, on two processes of this machine (docs/pytorch.md).
+"""Trains a small network in PyTorch by a plan, on two processes of this machine (docs/start/pytorch.md).
 
     python3 train.py plan                          writes net.onnx and net.plan
     python3 train.py                               trains, in as many processes as the plan has ranks

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/lower.h"
 
-#include "ir/memory.h"
-#include "ir/rng.h"
+#include "ir/base/rng.h"
+#include "ir/strategy/plan_against.h"
 #include "tests/codegen/test_models.h"
 
 #include <gtest/gtest.h>
@@ -216,7 +216,7 @@ TEST(Lower, ABackwardWaitsForASendThatNoGradientAnswers) {
 TEST(Lower, HalfPrecisionHalvesWhatIsSentAndReduced) {
   const Graph graph = skip_model();
   Training training = training_of(graph, 16);
-  training.precision = "bf16";
+  training.precision = Precision::kBf16;
   const Strategy strategy = strategy_of(
       "micro-batches 4\nstage a/0=4 : h0..a1\nstage b/0=2 b/1=2 : *\n", graph, two_hosts());
   const Result<Plan> plan =

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/memory.h"
+#include "ir/strategy/memory.h"
 
+#include "ir/strategy/plan_against.h"
 #include "tests/codegen/test_models.h"
 
+#include <agpcs/digest.h>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -69,14 +73,14 @@ TEST(PeakMemory, OptimizersKeepTheirStateInFp32) {
   Plan plan = plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
   plan.training.optimizer.momentum = 0.9;
   EXPECT_EQ((*peak_memory(plan, graph))[0].optimizer, 768);
-  plan.training.optimizer = {.kind = "adam"};
+  plan.training.optimizer = {.kind = OptimizerKind::kAdam};
   EXPECT_EQ((*peak_memory(plan, graph))[0].optimizer, 2 * 768);
 }
 
 TEST(PeakMemory, HalfPrecisionHalvesActivationsAndAddsMasterCopies) {
   const Graph graph = two_layers();
   Plan plan = plan_of(graph, two_hosts(), "micro-batches 2\nstage a/0=8 : *\n", 16);
-  plan.training.precision = "fp16";
+  plan.training.precision = Precision::kFp16;
   plan.buckets[0].type = DType::kFp16;
   EXPECT_EQ(
       memory_of(plan, graph),
@@ -172,7 +176,7 @@ TEST(VerifyPlanAgainst, SaysWhichDeviceLacksHowManyBytesAndWhatWouldHelp) {
 TEST(VerifyPlanAgainst, SaysWhenParametersAloneAreTooMuch) {
   const Cluster cluster = tight_cluster("2900");
   Plan plan = plan_of(two_layers(), cluster, "micro-batches 2\nstage a/0=8 : *\n", 16);
-  plan.training.optimizer.kind = "adam";
+  plan.training.optimizer.kind = OptimizerKind::kAdam;
   EXPECT_EQ(
       verify_plan_against(plan, two_layers(), cluster).message(),
       "a/0 (rank 0, stage s0) lacks 2.22kB: it has 2.90kB and needs 5.12kB\n"
@@ -190,7 +194,7 @@ TEST(VerifyPlanAgainst, AsksForMemoryWhereOneOperatorAloneDoesNotFit) {
             "a/0 (rank 0, stage s0) lacks 2.58kB: it has 1.00kB and needs 3.58kB\n"
             "  parameters 768B, gradients 768B, activations 1.02kB, workspace 1.02kB\n"
             "  hint: operator 'h' alone needs 1.54kB with one sample: a device with more memory");
-  plan.training.optimizer.kind = "adam";
+  plan.training.optimizer.kind = OptimizerKind::kAdam;
   EXPECT_THAT(verify_plan_against(plan, two_layers(), cluster).message(),
               ::testing::HasSubstr(": a device with more memory, or an optimizer with less state"));
 }

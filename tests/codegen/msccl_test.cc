@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flows as MSCCL's XML, judged by tests/codegen/check_msccl.py, which knows nothing of AGPCS.
 #include "codegen/export_msccl.h"
-#include "ir/rng.h"
-#include "tests/plan_flows.h"
+#include "ir/base/rng.h"
+#include "tests/support/plan_flows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

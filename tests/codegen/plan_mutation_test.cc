@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan with a line removed, doubled, moved or changed is refused, or is another sound plan whose
 // text is the changed one: nothing in a plan's text is ignored.
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 #include "tests/codegen/test_models.h"
 
 #include <agpcs/plan.h>

@@ -2,7 +2,7 @@
 // The problems that tests of lowering, verification and memory share.
 #pragma once
 
-#include "tests/plan_builders.h"
+#include "tests/support/plan_builders.h"
 
 #include <string>
 #include <utility>

@@ -2,7 +2,8 @@
 // Trained models as ONNX files: the file's contents, and that it is imported as the original is.
 #include "frontend/save_model.h"
 
-#include "tests/frontend/onnx_text.h"
+#include "tests/frontend/onnx/onnx_text.h"
+#include "tests/support/temp_folder.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,13 +36,6 @@ m (float[n, 4] x) => (float[n, 4] y) <float[4, 4] w = {1,2,3,4, 5,6,7,8, 9,10,11
 
 class SaveModel : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "agpcs_save_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
@@ -53,7 +47,8 @@ class SaveModel : public ::testing::Test {
     return proto;
   }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  fs::path folder_ = temp_.path();
 };
 
 std::string text(const Result<SavedModel>& saved) {
@@ -103,6 +98,22 @@ TEST_F(SaveModel, PointsTrainedTensorsToTheFileOfWeights) {
   EXPECT_EQ(proto.ir_version(), original.ir_version());
   EXPECT_EQ(proto.graph().initializer(1).SerializeAsString(),
             original.graph().initializer(1).SerializeAsString());
+}
+
+TEST_F(SaveModel, AWeightInAFunctionIsSavedWithTheFunctionInlined) {
+  const std::string path = write("m.onnxtxt", onnx_text(R"(
+m (float[n, 2] x) => (float[n, 2] y) { y = com.acme.F (x) }
+<domain: "com.acme", opset_import: ["": 17]> F (a) => (c) {
+  w = Constant <value = float[2, 2] {1, 2, 3, 4}> ()
+  c = MatMul (a, w)
+})"));
+  const auto saved = lay_out_model(path, {{"w__1", DType::kFp32, {2, 2}}}, "w.data");
+  EXPECT_EQ(text(saved), "w__1 fp32 offset=0 bytes=16\n");
+  ASSERT_TRUE(saved.ok());
+  const onnx::ModelProto proto = decoded(*saved);
+  EXPECT_EQ(proto.functions_size(), 0);
+  ASSERT_EQ(proto.graph().node_size(), 1);
+  EXPECT_EQ(proto.graph().node(0).op_type(), "MatMul");
 }
 
 TEST_F(SaveModel, WhatWasAWeightsShapeAloneGoesWithIt) {
@@ -210,8 +221,9 @@ TEST_F(SaveModel, MayHaveMoreThanTwoGiB) {
 }
 
 TEST_F(SaveModel, IsImportedAsTheOriginalIs) {
-  for (const char* model : {"samples/models/small_cnn.onnxtxt", "tests/training/models/conv.onnx",
-                            "tests/training/models/bert.onnx"}) {
+  for (const char* model :
+       {"samples/models/small_cnn.onnxtxt", "tests/system/training/models/conv.onnx",
+        "tests/system/training/models/bert.onnx"}) {
     const auto original = import_onnx(model);
     ASSERT_TRUE(original.ok()) << original.status().message();
     std::vector<TrainedTensor> trained;

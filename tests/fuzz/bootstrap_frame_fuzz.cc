@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames of the bootstrap's protocol: what is cut out of a byte stream does not depend on how the
 // stream arrives, stays within its limit, and is what `encode` writes.
-#include "runtime/bootstrap_frame.h"
+#include "runtime/bootstrap/frame.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <algorithm>

@@ -5,9 +5,9 @@
 //
 // An input is a list of actions: a byte (low 2 bits: which connection; then 3 bits: what it does;
 // see `Action`), a byte of length, and that many bytes of content.
-#include "runtime/bootstrap_frame.h"
-#include "runtime/bootstrap_server.h"
-#include "runtime/socket.h"
+#include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/server.h"
+#include "runtime/bootstrap/socket.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <agpcs/bootstrap.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests of checkpoints: an error that says something, or a checkpoint whose text is the one
 // that was read. The last line, the digest of all before it, is corrected: no fuzzer finds one.
-#include "runtime/checkpoint.h"
+#include "runtime/job/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/plan.h>
 
 #include <string>

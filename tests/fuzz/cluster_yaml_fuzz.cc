@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cluster.yaml: an error that says something, or a cluster that holds its invariants. Every profile
 // that it refers to is one and the same small one.
-#include "frontend/cluster_file.h"
+#include "frontend/cluster/file.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/profiles.h"
+#include "tests/support/profiles.h"
 
 #include <string>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ONNX importer, over binary and text models: an error that says something, or a graph that
 // holds its invariants, from which a training graph can be made.
-#include "frontend/import_onnx.h"
-#include "ir/graph.h"
-#include "ir/training_graph.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/graph/graph.h"
+#include "ir/graph/training_graph.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans: an error that says something, or a plan that verifies, whose text is the one that was read
 // and whose programs the replayer can take.
-#include "runtime/resolved_program.h"
+#include "ir/plan/lookup.h"
+#include "runtime/replay/resolved_program.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <agpcs/plan.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Profile files: an error that says something, or a profile that is written and read back the same.
-#include "frontend/profile_file.h"
+#include "frontend/cluster/profile_file.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <optional>

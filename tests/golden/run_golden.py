@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs agpcs-compile on golden files and compares what comes out.
 
-A golden file has a line `args: ARGUMENTS`, then sections that each start with a line `--- NAME`. Sections named like
-files are written to an empty folder, in which the command runs. The last section is what is expected:
+A golden file begins with a line `# WHAT IT SHOWS` and a line `args: ARGUMENTS`. Then come sections, each of which starts
+with a line `--- NAME`. The command runs in a folder with the files of defaults/ and with the sections that are named
+like files, which replace those. The last section is what is expected:
 
     --- plan      the plan file (the first of a run must succeed)
     --- stdout    standard output (the run must succeed)
@@ -14,13 +15,16 @@ section.
 """
 
 import argparse
+import difflib
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 EXPECTED = ("plan", "stdout", "stderr")
+DEFAULTS = pathlib.Path(__file__).resolve().parent / "defaults"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -52,6 +56,7 @@ def run_once(command, args, sections, expected):
     """(exit code, the bytes that are compared)."""
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
+        shutil.copytree(DEFAULTS, work, dirs_exist_ok=True)
         for name, text in sections.items():
             if name not in EXPECTED:
                 (work / name).write_text(text)
@@ -77,6 +82,8 @@ def errors(text):
 def check(path, command, update):
     """What is wrong with the golden file, or None."""
     head, sections = read_golden(path)
+    if not re.fullmatch(r"# .+\.\n", head[0]):
+        return "does not begin with a line that says what it shows: # A sentence."
     args, expected = field(head, "args"), list(sections)[-1] if sections else None
     if args is None or expected not in EXPECTED:
         return "has no args, or its last section is none of: " + " ".join(EXPECTED)
@@ -94,7 +101,8 @@ def check(path, command, update):
         sections[expected] = text
         path.write_text("".join(head) + "".join(f"--- {name}\n{body}" for name, body in sections.items()))
         return None
-    return f"expected:\n{sections[expected]}got:\n{text}"
+    lines = difflib.unified_diff(sections[expected].splitlines(True), text.splitlines(True), "expected", "got")
+    return "differs:\n" + "".join(lines)
 
 
 def main():

@@ -37,23 +37,26 @@ function(expect_refused declarations why)
   endif()
 endfunction()
 
-set(ir "agpcs_library(ir SOURCES empty.cc)\n")
-expect_accepted("${ir} agpcs_library(cost_model SOURCES empty.cc DEPS ir)
-  agpcs_library(planner SOURCES empty.cc DEPS ir cost_model)
-  agpcs_library(runtime SOURCES empty.cc DEPS ir)
-  agpcs_library(runtime_other FOLDER runtime SOURCES empty.cc DEPS runtime)
-  agpcs_tool(tool SOURCES empty.cc DEPS planner runtime_other)")
-expect_refused("agpcs_library(ir SOURCES empty.cc DEPS planner)"
-  "ir may not depend on planner: ir may use ()")
-expect_refused("${ir} agpcs_library(frontend SOURCES empty.cc DEPS ir runtime)"
-  "frontend may not depend on runtime: frontend may use (ir)")
-expect_refused("${ir} agpcs_library(runtime SOURCES empty.cc DEPS ir)
-  agpcs_library(runtime_other FOLDER runtime SOURCES empty.cc DEPS runtime)
-  agpcs_library(codegen SOURCES empty.cc DEPS ir runtime_other)"
-  "codegen may not depend on runtime_other: codegen may use (ir)")
-expect_refused("${ir} agpcs_library(helpers SOURCES empty.cc DEPS ir)"
-  "'helpers' is not a folder of the arrow table")
-expect_refused("${ir} agpcs_library(runtime SOURCES empty.cc DEPS ri)" "there is no library 'ri'")
-expect_refused("${ir} agpcs_library(planner SOURCES empty.cc DEPS ir cost_model)"
-  "planner depends on cost_model, which is not built in this configuration")
-expect_refused("agpcs_library(ir INSTALLED SOURCES empty.cc)" "agpcs_library(ir): unknown argument: INSTALLED")
+set(ir "agpcs_library(ir/base SOURCES empty.cc)
+  agpcs_library(ir/plan SOURCES empty.cc DEPS ir/base)\n")
+expect_accepted("${ir} agpcs_library(ir/graph SOURCES empty.cc DEPS ir/base ir/plan)
+  agpcs_library(runtime/support SOURCES empty.cc DEPS ir/base ir/plan)
+  agpcs_library(runtime/replay SOURCES empty.cc DEPS runtime/support)
+  agpcs_library(other ROOM runtime/replay SOURCES empty.cc DEPS runtime/replay)
+  agpcs_tool(tool ROOM tools/run SOURCES empty.cc DEPS ir/graph other)")
+expect_refused("agpcs_library(ir/base SOURCES empty.cc DEPS ir/plan)"
+  "ir/base may not depend on ir/plan: ir/base may use ()")
+expect_refused("${ir} agpcs_library(ir/graph SOURCES empty.cc DEPS ir/plan codegen)"
+  "ir/graph may not depend on codegen: ir/graph may use (ir/base ir/plan)")
+expect_refused("${ir} agpcs_library(runtime/support SOURCES empty.cc DEPS ir/base)
+  agpcs_library(other ROOM runtime/support SOURCES empty.cc DEPS runtime/support)
+  agpcs_library(codegen SOURCES empty.cc DEPS ir/base other)"
+  "codegen may not depend on other: codegen may use (")
+expect_refused("${ir} agpcs_library(helpers SOURCES empty.cc DEPS ir/base)"
+  "'helpers' is not a room of the arrow table")
+expect_refused("${ir} agpcs_library(ir/graph SOURCES empty.cc DEPS ri/base)" "there is no library 'ri/base'")
+expect_refused("${ir} agpcs_library(ir/cluster SOURCES empty.cc DEPS ir/graph)"
+  "ir/cluster depends on ir/graph, which is not built in this configuration")
+expect_refused("agpcs_library(ir/base INSTALLED SOURCES empty.cc)" "agpcs_library(ir/base): unknown argument: INSTALLED")
+expect_refused("agpcs_room(ir/other tests/x)" "the row of ir/other in the arrow table names tests/x, which has no row above it")
+expect_refused("agpcs_tool(tool SOURCES empty.cc)" "agpcs_tool(tool): ROOM is missing")

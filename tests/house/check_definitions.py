@@ -23,7 +23,7 @@ TESTS = "tests"
 SOURCES = {".h", ".cc", ".cu"}
 NAMESPACE = "agpcs"
 # Of these files a program is linked with one.
-ALTERNATIVES = {"runtime/nccl_sum.cu", "runtime/nccl_sum_absent.cc", "tests/runtime/emulated_cuda.cc"}
+ALTERNATIVES = {"runtime/nccl/sum.cu", "runtime/nccl/sum_absent.cc", "tests/runtime/nccl/emulated_cuda.cc"}
 KEYS = {"class", "struct", "union", "enum"}
 FUNDAMENTAL = {"auto", "bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -285,7 +285,7 @@ def doubles(product, tests):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     root = parser.parse_args().root
     product = [definition for folder in PRODUCT for definition in read_folder(root, folder)]
     tests = read_folder(root, TESTS)

@@ -114,7 +114,7 @@ class Doubles(unittest.TestCase):
 
     def test_lets_alternatives_define_the_same(self):
         text = "bool can_add_on_gpu() { return false; }"
-        self.assertEqual(errors_of({"runtime/nccl_sum.cu": text, "runtime/nccl_sum_absent.cc": text}), [])
+        self.assertEqual(errors_of({"runtime/nccl/sum.cu": text, "runtime/nccl/sum_absent.cc": text}), [])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ foreach(package agpcs libagpcs-dev python3-agpcs)
   endif()
 endforeach()
 
-run("${PYTHON}" "${SOURCE_DIR}/tests/check_rpaths.py" --readelf "${READELF}"
+run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_rpaths.py" --readelf "${READELF}"
   --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
 
 set(usr "${WORK_DIR}/root/usr")
@@ -37,7 +37,7 @@ run("${usr}/bin/agpcs-compile" "${model}" "${cluster}" -o "${WORK_DIR}/command.p
 run("${CMAKE_COMMAND}" -E env "PYTHONPATH=${usr}/lib/python3/dist-packages" "${PYTHON}" -c
   "import agpcs, sys\nagpcs.plan(sys.argv[1], sys.argv[2]).save(sys.argv[3])" "${model}" "${cluster}" "${WORK_DIR}/package.plan")
 run("${CMAKE_COMMAND}" -E compare_files "${WORK_DIR}/command.plan" "${WORK_DIR}/package.plan")
-foreach(file include/agpcs/replayer.h lib/cmake/agpcs/agpcs-config.cmake lib/libagpcs_runtime.a)
+foreach(file include/agpcs/replayer.h include/agpcs/plan.h include/agpcs/status.h lib/cmake/agpcs/agpcs-config.cmake lib/libagpcs_runtime_replay.a)
   if(NOT EXISTS "${usr}/${file}")
     message(SEND_ERROR "libagpcs-dev has no /usr/${file}")
   endif()

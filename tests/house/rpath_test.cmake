@@ -16,7 +16,7 @@ function(build_with_libraries_in elsewhere more)
     find_package(fmt REQUIRED)
     include(\"${SOURCE_DIR}/cmake/AgpcsLibrary.cmake\")
     agpcs_search_in_tree(\"${elsewhere}/libplanted.so\")
-    agpcs_tool(command SOURCES main.cc PRIVATE_DEPS \"${elsewhere}/libplanted.so\")
+    agpcs_tool(command ROOM tools/run SOURCES main.cc PRIVATE_DEPS \"${elsewhere}/libplanted.so\")
     add_library(plugin MODULE main.cc)
     agpcs_target_defaults(plugin PRIVATE_DEPS \"${elsewhere}/libplanted.so\")
     install(TARGETS plugin LIBRARY DESTINATION lib/agpcs)
@@ -35,7 +35,7 @@ endfunction()
 
 # Checks the binaries below `folder`; sets `rc` and `output`.
 function(check folder)
-  execute_process(COMMAND "${PYTHON}" "${SOURCE_DIR}/tests/check_rpaths.py" --readelf "${READELF}"
+  execute_process(COMMAND "${PYTHON}" "${SOURCE_DIR}/tests/house/check_rpaths.py" --readelf "${READELF}"
       --skip "${folder}/CMakeFiles" ${ARGN} "${folder}"
     RESULT_VARIABLE rc OUTPUT_VARIABLE output)
   set(rc "${rc}" PARENT_SCOPE)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/better_batch.h"
 
-#include "tests/planner/problems.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/choose_flows.h"
 
-#include "cost_model/flow_exchange.h"
-#include "cost_model/link_model.h"
-#include "planner/evaluate.h"
-#include "planner/group_gradients.h"
-#include "tests/planner/problems.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/network/link_model.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/group_gradients.h"
+#include "tests/planner/problem/problems.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -2,11 +2,12 @@
 #include "planner/replan.h"
 
 #include "codegen/lower.h"
-#include "cost_model/drifted_cluster.h"
+#include "cost_model/explain/drifted_cluster.h"
+#include "ir/strategy/plan_against.h"
 #include "planner/plan_problem.h"
-#include "planner/strategy_moves.h"
-#include "planner/strategy_of_plan.h"
-#include "tests/planner/problems.h"
+#include "planner/problem/strategy_of_plan.h"
+#include "planner/refine/moves.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

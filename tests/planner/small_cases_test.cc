@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search over all strategies of small problems (tests/bench): what the benchmark measures the
 // planner by must be right itself.
-#include "tests/bench/small_cases.h"
+#include "tests/bench/planning/small_cases.h"
 
-#include "planner/evaluator.h"
-#include "planner/lower_bound.h"
-#include "planner/seeder.h"
-#include "tests/planner/random_strategies.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/evaluate/lower_bound.h"
+#include "planner/seed/seeder.h"
+#include "tests/planner/evaluate/random_strategies.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 #include "planner/what_if.h"
 
 #include "codegen/lower.h"
-#include "cost_model/calibrate.h"
-#include "planner/strategy_of_plan.h"
-#include "tests/cost_model/profiles.h"
-#include "tests/planner/problems.h"
+#include "cost_model/fit/calibrate.h"
+#include "planner/problem/strategy_of_plan.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

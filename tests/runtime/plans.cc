@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/plans.h"
 
-#include "ir/check.h"
-#include "tests/plan_flows.h"
+#include "ir/base/check.h"
+#include "tests/support/plan_flows.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/world.h"
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>

@@ -3,11 +3,11 @@
 // text ends the test program with the line at fault.
 #pragma once
 
-#include "ir/check.h"
-#include "ir/cluster.h"
-#include "ir/graph.h"
-#include "ir/strategy.h"
-#include "tests/plan_flows.h"
+#include "ir/base/check.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/strategy/strategy.h"
+#include "tests/support/plan_flows.h"
 
 #include <agpcs/plan.h>
 
@@ -204,8 +204,8 @@ class ClusterBuilder {
     kind.memory_bytes = static_cast<std::int64_t>(figure_of(words, "memory", 16e9));
     kind.memory_bandwidth = figure_of(words, "bandwidth", 50e9);
     kind.launch_overhead = figure_of(words, "launch", 5e-6);
-    for (const char* precision : {"fp32", "fp16"}) {
-      const double peak = figure_of(words, precision, 0);
+    for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+      const double peak = figure_of(words, std::string(name_of(precision)), 0);
       if (peak > 0) kind.peak_flops[precision] = peak;
     }
     cluster_.kinds.push_back(kind);

@@ -8,7 +8,7 @@
 //     outputs y
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <cstddef>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ir/fd.h"
+#include "ir/base/fd.h"
 
 #include <cerrno>
 #include <cstring>

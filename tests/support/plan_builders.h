@@ -3,7 +3,7 @@
 #pragma once
 
 #include "codegen/lower.h"
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
 

@@ -2,7 +2,7 @@
 // Flows of plans for tests: rings, stars, random trees; and what a flow does to numbers.
 #pragma once
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <agpcs/plan.h>
 

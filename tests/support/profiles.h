@@ -2,7 +2,7 @@
 // A small profile for tests: one device, two operators, one path, one all-reduce.
 #pragma once
 
-#include "ir/profile.h"
+#include "ir/cluster/profile.h"
 
 namespace agpcs {
 

@@ -2,7 +2,7 @@
 // A process under test, with its output and its children.
 #pragma once
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <chrono>
 #include <string>

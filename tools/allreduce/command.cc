@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_command.h"
+#include "tools/allreduce/command.h"
 
 #include "codegen/export_msccl.h"
-#include "cost_model/flow_exchange.h"
-#include "cost_model/flow_text.h"
-#include "planner/flow_method.h"
-#include "tools/allreduce_input.h"
-#include "tools/allreduce_picture.h"
-#include "tools/allreduce_report.h"
-#include "tools/allreduce_result.h"
-#include "tools/interrupt.h"
-#include "tools/option_checks.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/flows/text.h"
+#include "planner/flows/method.h"
+#include "tools/allreduce/input.h"
+#include "tools/allreduce/picture.h"
+#include "tools/allreduce/report.h"
+#include "tools/allreduce/result.h"
+#include "tools/common/interrupt.h"
+#include "tools/common/option_checks.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -88,7 +88,7 @@ void add_options(CLI::App& app, Arguments& a) {
                  "draw the load of links over rounds: a file .svg or .html");
   app.add_option("--msccl", a.msccl,
                  "write the schedule as XML for MSCCL, where no message crosses a switch");
-  app.add_flag("--json", a.json, "print the figures as JSON (docs/agpcs_allreduce.md)");
+  app.add_flag("--json", a.json, "print the figures as JSON (docs/reference/agpcs_allreduce.md)");
   app.add_flag("-q,--quiet", a.quiet, "no progress");
 }
 
@@ -151,7 +151,8 @@ Status interrupted_status(std::string_view what) {
   return {StatusCode::kCancelled, fmt::format("interrupted: {}", what)};
 }
 
-/// MSCCL says who sends to whom, not on which way: only ways of one link are as they were planned.
+/// Returns the schedule as MSCCL XML. MSCCL has senders and receivers but no paths, so only paths
+/// of one link stay as planned.
 Result<std::string> msccl_text(const Topology& topology, const FlowSchedule& schedule) {
   for (const FlowRoute& route : schedule.routes) {
     if (route.links.size() == 1) continue;
@@ -242,7 +243,7 @@ Status compare(const Session& session, const AllreduceInput& input) {
                                         methods.size(), flow_methods().size()));
 }
 
-/// The schedule in a file, against the rules of the model and on numbers.
+/// Checks the schedule in a file against the rules of the model and with numbers.
 Status check_file(const Session& session, const AllreduceInput& input, const std::string& text) {
   const std::string& file = session.a.check;
   AGPCS_TRY(FlowSchedule schedule, parse_flow_schedule(text, file, input.topology));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_input.h"
+#include "tools/allreduce/input.h"
 
-#include "cost_model/flow_time.h"
-#include "cost_model/topology_of_cluster.h"
-#include "frontend/cluster_units.h"
-#include "tools/calibrated_cluster.h"
+#include "cost_model/flows/time.h"
+#include "cost_model/network/topology_of_cluster.h"
+#include "frontend/cluster/units.h"
+#include "tools/common/calibrated_cluster.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ namespace agpcs {
 namespace {
 
 constexpr double kMostBytes = 1e15;
-constexpr int kMostDevices = 4'096;  // of a cluster
+constexpr int kMostDevices = 4'096;  // in a cluster
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() > end.size() && text.substr(text.size() - end.size()) == end;

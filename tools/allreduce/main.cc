@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_command.h"
+#include "tools/allreduce/command.h"
 
 int main(int argc, char** argv) {
   return agpcs::run_command("agpcs-allreduce", argc, argv, agpcs::allreduce_command);

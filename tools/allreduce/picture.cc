@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_picture.h"
+#include "tools/allreduce/picture.h"
 
-#include "tools/svg.h"
+#include "tools/common/svg.h"
 
 #include <fmt/format.h>
 
@@ -47,7 +47,7 @@ constexpr double kBarsTop = 96, kBarsHeight = 54, kRowsTop = kBarsTop + kBarsHei
 constexpr double kGroupHeight = 20;
 constexpr std::size_t kMostRows = 160, kMostColumns = 240, kMostTitles = 6'000;
 
-/// Links that join the same kinds of nodes the same way.
+/// Links that join the same kinds of nodes in the same direction.
 struct Group {
   std::string name;
   std::vector<int> links;
@@ -71,7 +71,7 @@ std::vector<Group> groups_of(const Topology& topology) {
     std::stable_sort(group.links.begin(), group.links.end(), [&](int a, int b) {
       const auto& x = topology.links[static_cast<std::size_t>(a)];
       const auto& y = topology.links[static_cast<std::size_t>(b)];
-      const bool by_to = group.name == "switch to server";  // the server's links lie together
+      const bool by_to = group.name == "switch to server";  // puts a server's links together
       return by_to ? std::pair(x.to, x.from) < std::pair(y.to, y.from)
                    : std::pair(x.from, x.to) < std::pair(y.from, y.to);
     });
@@ -79,7 +79,7 @@ std::vector<Group> groups_of(const Topology& topology) {
   return groups;
 }
 
-/// Units that some links can carry in some rounds, and do, by phase.
+/// The units that some links can carry in some rounds, and those that they carry, by phase.
 struct Cell {
   double room = 0;
   std::array<double, 2> used = {0, 0};
@@ -87,7 +87,7 @@ struct Cell {
   double load() const { return load(0) + load(1); }
 };
 
-/// Cells by row, then column, and the sums of columns.
+/// Cells by row, then column, and the sums of the columns.
 struct Grid {
   std::size_t rows = 0, columns = 0;
   std::vector<std::string> names;  // by row
@@ -104,11 +104,11 @@ std::string link_name(const Topology& topology, int link) {
   return fmt::format("{} → {}", topology.name_of(l.from), topology.name_of(l.to));
 }
 
-/// The row of each link.
+/// Adds the rows and returns the row of each link.
 std::vector<std::size_t> add_rows(const Topology& topology, const std::vector<Group>& groups,
                                   Grid& grid) {
   std::vector<std::size_t> row_of(topology.links.size());
-  const std::size_t share = (topology.links.size() + kMostRows - 1) / kMostRows;  // links a row
+  const std::size_t share = (topology.links.size() + kMostRows - 1) / kMostRows;  // links per row
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::vector<int>& links = groups[g].links;
     for (std::size_t first = 0; first < links.size(); first += share) {
@@ -154,7 +154,7 @@ Grid grid_of(const Topology& topology, const FlowSchedule& schedule,
   return grid;
 }
 
-/// "r1" to "r5", "g1" to "g5" by phase and fifth; "" for an idle cell.
+/// Returns "r1" to "r5" or "g1" to "g5" by phase and fifth; "" for an idle cell.
 std::string class_of(const Cell& cell) {
   if (cell.load() <= 0) return "";
   const int fifth = std::clamp(static_cast<int>(std::ceil(5 * cell.load() - 1e-9)), 1, 5);
@@ -242,7 +242,7 @@ class Picture {
     }
   }
 
-  /// Cells that look alike are one, unless each is to say what it is.
+  /// Draws a row. Equal neighbouring cells become one, unless each cell has its own title.
   void draw_row(std::size_t row, double y) {
     const bool titles = grid_.rows * grid_.columns <= kMostTitles;
     for (std::size_t c = 0; c < grid_.columns;) {
@@ -259,7 +259,7 @@ class Picture {
     }
   }
 
-  /// Which rounds a column shows; of sub-chunks, "round 3 2/2".
+  /// Returns the rounds that a column shows; with sub-chunks, "round 3 2/2".
   std::string rounds_of(std::size_t column) const {
     const auto rounds = static_cast<std::size_t>(schedule_.sub_rounds());
     const auto first = (column * rounds + grid_.columns - 1) / grid_.columns;

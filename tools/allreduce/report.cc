@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_report.h"
+#include "tools/allreduce/report.h"
 
-#include "cost_model/flow_exchange.h"
-#include "cost_model/flow_time.h"
-#include "ir/units.h"
-#include "tools/json.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/flows/time.h"
+#include "ir/base/units.h"
+#include "tools/common/json.h"
 
 #include <fmt/format.h>
 
@@ -17,11 +17,11 @@
 namespace agpcs {
 namespace {
 
-/// The messages of the table of times.
+/// The message sizes in the table of times.
 constexpr std::int64_t kMessages[] = {1'000,      10'000,      100'000,      1'000'000,
                                       10'000'000, 100'000'000, 1'000'000'000};
 
-/// "8", "9.5", "6.33".
+/// Returns "8", "9.5", "6.33".
 std::string rounds_text(double rounds) {
   std::string text = fmt::format("{:.2f}", rounds);
   text.erase(text.find_last_not_of('0') + 1);
@@ -33,7 +33,7 @@ std::string plural_rounds(double rounds) {
   return fmt::format("{} round{}", rounds_text(rounds), rounds == 1 ? "" : "s");
 }
 
-/// "0%", "+6.7%", "+140%".
+/// Returns "0%", "+6.7%", "+140%".
 std::string gap_text(double gap) {
   if (std::abs(gap) < 5e-4) return "0%";
   const std::string figure =
@@ -66,7 +66,7 @@ std::string bound_text(const AllreduceReport& report) {
 
 std::string rate_text(double rate) { return figure(rate, "B") + "/s"; }
 
-/// The figures of the links, or the range they have.
+/// Returns the figures of the links, or their range.
 std::string links_text(const std::vector<Link>& links) {
   const auto range = [&](auto value, auto text) {
     std::set<double> values;
@@ -102,7 +102,7 @@ std::string phases_text(const AllreduceReport& report, const FlowSchedule& sched
                      report.barrier ? "" : ", overlapped");
 }
 
-constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>12}{:>9}\n";  // of times
+constexpr char kRow[] = "{:>10}{:>11}{:>12}{:>12}{:>12}{:>9}\n";  // row of the table of times
 
 std::string times_text(const AllreduceReport& report, const AllreduceResult& result) {
   std::set<std::int64_t> sizes(std::begin(kMessages), std::end(kMessages));
@@ -135,59 +135,56 @@ std::string line(std::string_view name, std::string_view text) {
   return fmt::format("  {:<13} {}\n", name, text);
 }
 
-void write_topology(JsonWriter& json, const AllreduceReport& report) {
+Json topology_json(const AllreduceReport& report) {
   const Topology& topology = report.input.topology;
-  json.key("format").value("agpcs-allreduce 1");
-  json.key("topology").value(topology.name);
-  json.key("servers").value(topology.servers);
-  json.key("switches").value(topology.switches);
-  json.key("links").value(static_cast<std::int64_t>(topology.links.size()));
-  json.key("overlap").value(!report.barrier);
-  json.key("bytes").value(report.bytes);
-  json.key("lower_bound").value(report.bound.rounds);
-  json.key("bound").begin_object();
-  json.key("reduce_scatter").value(report.bound.bound.reduce_scatter);
-  json.key("all_gather").value(report.bound.bound.all_gather);
-  json.key("overlapped").value(report.bound.bound.overlapped);
-  json.key("reason").value(report.bound.bound.reason).end_object();
-  json.key("interrupted").value(report.interrupted);
+  const RoundsBound& bound = report.bound;
+  return {{"format", "agpcs-allreduce 1"},
+          {"topology", topology.name},
+          {"servers", topology.servers},
+          {"switches", topology.switches},
+          {"links", topology.links.size()},
+          {"overlap", !report.barrier},
+          {"bytes", report.bytes},
+          {"lower_bound", bound.rounds},
+          {"bound",
+           {{"reduce_scatter", bound.bound.reduce_scatter},
+            {"all_gather", bound.bound.all_gather},
+            {"overlapped", bound.bound.overlapped},
+            {"reason", bound.bound.reason}}},
+          {"interrupted", report.interrupted}};
 }
 
-void write_time(JsonWriter& json, const TimedReplay& replay) {
-  json.key("seconds").value(replay.seconds);
-  json.key("order").value(name_of(replay.order));
-}
-
-void write_result(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
+Json result_json(const AllreduceReport& report, const AllreduceResult& result) {
   const FlowSchedule& schedule = result.schedule;
   const double k = schedule.sub_chunks;
-  json.key("method").value(result.method);
-  json.key("rounds").value(schedule.rounds());
-  json.key("gap").value(gap_of(result, report.bound));
-  json.key("sub_chunks").value(schedule.sub_chunks);
-  json.key("reduce_scatter_rounds")
-      .value(static_cast<double>(schedule.reduce_scatter_rounds()) / k);
-  json.key("all_gather_rounds").value(static_cast<double>(schedule.all_gather_rounds()) / k);
-  json.key("messages").value(static_cast<std::int64_t>(messages_of(schedule)));
-  write_time(json, replay_of(report, schedule, report.bytes));
-  json.key("planning_seconds").value(result.planning_seconds);
-  json.key("sums_checked").value(result.sums_checked);
+  const TimedReplay replay = replay_of(report, schedule, report.bytes);
+  return {{"method", result.method},
+          {"rounds", schedule.rounds()},
+          {"gap", gap_of(result, report.bound)},
+          {"sub_chunks", schedule.sub_chunks},
+          {"reduce_scatter_rounds", static_cast<double>(schedule.reduce_scatter_rounds()) / k},
+          {"all_gather_rounds", static_cast<double>(schedule.all_gather_rounds()) / k},
+          {"messages", messages_of(schedule)},
+          {"seconds", replay.seconds},
+          {"order", name_of(replay.order)},
+          {"planning_seconds", result.planning_seconds},
+          {"sums_checked", result.sums_checked}};
 }
 
-void write_links(JsonWriter& json, const AllreduceReport& report, const AllreduceResult& result) {
+Json links_json(const AllreduceReport& report, const AllreduceResult& result) {
   const Topology& topology = report.input.topology;
   const double seconds = replay_of(report, result.schedule, report.bytes).seconds;
   const LinkUse use = link_use(report.input, result.schedule, report.bytes, seconds);
-  json.key("link_utilization").begin_array();
+  Json links = Json::array();
   for (std::size_t l = 0; l < topology.links.size(); ++l) {
     const Topology::Link& link = topology.links[l];
-    json.begin_object().key("from").value(topology.name_of(link.from));
-    json.key("to").value(topology.name_of(link.to));
-    json.key("capacity").value(link.capacity);
-    json.key("in_rounds").value(use.in_rounds[l]);
-    json.key("in_time").value(use.in_time[l]).end_object();
+    links.push_back({{"from", topology.name_of(link.from)},
+                     {"to", topology.name_of(link.to)},
+                     {"capacity", link.capacity},
+                     {"in_rounds", use.in_rounds[l]},
+                     {"in_time", use.in_time[l]}});
   }
-  json.end_array();
+  return links;
 }
 
 std::vector<std::string> compared_row(const AllreduceReport& report, const ComparedMethod& method) {
@@ -226,20 +223,15 @@ std::string allreduce_text(const AllreduceReport& report, const AllreduceResult&
 }
 
 std::string allreduce_json(const AllreduceReport& report, const AllreduceResult& result) {
-  JsonWriter json;
-  json.begin_object();
-  write_topology(json, report);
-  write_result(json, report, result);
-  json.key("times").begin_array();
-  for (const std::int64_t bytes : kMessages) {
-    json.begin_object().key("bytes").value(bytes);
-    write_time(json, replay_of(report, result.schedule, bytes));
-    json.end_object();
-  }
-  json.end_array();
-  write_links(json, report, result);
-  json.end_object();
-  return json.text();
+  const auto time_json = [&](std::int64_t bytes) -> Json {
+    const TimedReplay replay = replay_of(report, result.schedule, bytes);
+    return {{"bytes", bytes}, {"seconds", replay.seconds}, {"order", name_of(replay.order)}};
+  };
+  Json json = topology_json(report);
+  json.update(result_json(report, result));
+  json["times"] = json_array(kMessages, time_json);
+  json["link_utilization"] = links_json(report, result);
+  return json_text(json);
 }
 
 std::string comparison_text(const AllreduceReport& report,
@@ -264,21 +256,13 @@ std::string comparison_text(const AllreduceReport& report,
 
 std::string comparison_json(const AllreduceReport& report,
                             const std::vector<ComparedMethod>& methods) {
-  JsonWriter json;
-  json.begin_object();
-  write_topology(json, report);
-  json.key("methods").begin_array();
-  for (const ComparedMethod& method : methods) {
-    json.begin_object();
-    if (method.result) {
-      write_result(json, report, *method.result);
-    } else {
-      json.key("method").value(method.name).key("error").value(method.error);
-    }
-    json.end_object();
-  }
-  json.end_array().end_object();
-  return json.text();
+  const auto method_json = [&](const ComparedMethod& method) -> Json {
+    if (method.result) return result_json(report, *method.result);
+    return {{"method", method.name}, {"error", method.error}};
+  };
+  Json json = topology_json(report);
+  json["methods"] = json_array(methods, method_json);
+  return json_text(json);
 }
 
 }  // namespace agpcs

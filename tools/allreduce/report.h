@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-allreduce prints: one schedule, or all methods side by side, for people or as JSON.
+// Prints the results of agpcs-allreduce: one schedule, or all methods side by side, for people or
+// as JSON.
 #pragma once
 
-#include "tools/allreduce_input.h"
-#include "tools/allreduce_result.h"
+#include "tools/allreduce/input.h"
+#include "tools/allreduce/result.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,19 +13,19 @@
 
 namespace agpcs {
 
-/// What is reported of: all outlive the report.
+/// The inputs of a report. All of them must outlive it.
 struct AllreduceReport {
   const AllreduceInput& input;
   const RoundsBound& bound;
   bool barrier = true;
-  std::int64_t bytes = 0;  ///< the message of `seconds` and of the links' use in time
+  std::int64_t bytes = 0;  ///< message size for `seconds` and for the links' use in time
   bool interrupted = false;
 };
 
 std::string allreduce_text(const AllreduceReport& report, const AllreduceResult& result);
 std::string allreduce_json(const AllreduceReport& report, const AllreduceResult& result);
 
-/// A method of `--compare`: what it made, or why it made nothing.
+/// A method of `--compare`, with its result or its error.
 struct ComparedMethod {
   std::string name;
   std::optional<AllreduceResult> result;

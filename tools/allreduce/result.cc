@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_result.h"
+#include "tools/allreduce/result.h"
 
-#include "cost_model/flow_time.h"
+#include "cost_model/flows/time.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/calibrated_cluster.h"
+#include "tools/common/calibrated_cluster.h"
 
 #include <utility>
 
 namespace agpcs {
 
-Result<CalibratedCluster> read_calibrated_cluster(const std::string& path) {
-  AGPCS_TRY(ClusterFile file, read_cluster(path));
+Result<CalibratedCluster> read_calibrated_cluster(const std::string& path, Precision precision) {
+  AGPCS_TRY(ClusterFile file, read_cluster(path, precision));
   AGPCS_TRY(Calibrated calibrated, calibrate(std::move(file.cluster)));
   file.cluster = std::move(calibrated.cluster);
   if (!file.warnings.empty() && !calibrated.warnings.empty()) file.warnings += '\n';

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trace Event Format (Google, "Trace Event Format", 2016): complete events "X", metadata "M", and
-// flow events "s" and "f" as arrows, counters "C". Times are microseconds.
-#include "cost_model/simulator.h"
-#include "cost_model/step_model.h"
-#include "cost_model/step_report.h"
+// Trace Event Format (Google, "Trace Event Format", 2016): complete events "X", metadata "M", flow
+// events "s" and "f" as arrows, and counters "C". Times are microseconds.
+#include "tools/common/chrome_trace.h"
+
+#include "cost_model/step/model.h"
+#include "tools/common/json.h"
 
 #include <fmt/format.h>
 
-#include <iterator>
+#include <charconv>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -15,12 +16,10 @@
 namespace agpcs {
 namespace {
 
-using Out = std::back_insert_iterator<std::string>;
-
 constexpr std::string_view kStreamNames[kStreamKindCount] = {"compute", "send", "recv",
                                                              "collective"};
 
-/// Names of colours that chrome://tracing reserves; Perfetto colours by title.
+/// Returns a colour name that chrome://tracing reserves. Perfetto colours by title.
 std::string_view colour_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::kForward:
@@ -37,26 +36,20 @@ std::string_view colour_of(Opcode opcode) {
   }
 }
 
-std::string quoted(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(Out(result), "\\u{:04x}", static_cast<int>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
+/// Returns `value` with so many decimals; more would make the file longer and say nothing.
+double rounded(double value, int decimals) {
+  const std::string text = fmt::format("{:.{}f}", value, decimals);
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
 }
+
+double microseconds(double seconds) { return rounded(seconds * 1e6, 3); }
 
 bool sends(Opcode opcode) { return opcode == Opcode::kSend || opcode == Opcode::kSendGradient; }
 
 class TraceWriter {
  public:
-  /// Process ids of ranks are `first_pid` + `pid_step` x rank.
+  /// The process id of a rank is `first_pid` + `pid_step` x rank.
   TraceWriter(const Plan& plan, const Estimate& estimate, std::string label = {}, int first_pid = 0,
               int pid_step = 1)
       : plan_(plan),
@@ -73,21 +66,21 @@ class TraceWriter {
     for (const TimelineEvent& event : estimate_.timeline) add_event(event);
   }
 
-  /// Memory with each rank, links in a process of their own, after all ranks.
+  /// Writes the memory of each rank in its process, and the links in a process of their own after
+  /// all ranks.
   void write_counters(const Cluster& cluster, const StepAnalysis& report) {
     const int ranks = static_cast<int>(report.devices.size());
     for (int rank = 0; rank < ranks; ++rank) {
       for (const MemoryPoint& point : report.devices[static_cast<std::size_t>(rank)].memory) {
-        add(R"({{"ph": "C", "name": "memory", "pid": {}, "ts": {:.3f}, "args": {{"bytes": {}}}}})",
-            rank, point.time * 1e6, point.bytes);
+        add_counter("memory", rank, point.time, {{"bytes", point.bytes}});
       }
     }
-    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": "links"}}}})", ranks);
+    add_name("process_name", ranks, "links");
     for (std::size_t i = 0; i < report.links.size(); ++i) {
+      const Link& link = cluster.links[i];
       for (const LoadPoint& point : report.links[i].load) {
-        add(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {:.3f}, "args": {{"percent": {:.1f}}}}})",
-            quoted(cluster.links[i].name), ranks, point.time * 1e6,
-            100 * point.rate / cluster.links[i].bandwidth);
+        const double percent = rounded(100 * point.rate / link.bandwidth, 1);
+        add_counter(link.name, ranks, point.time, {{"percent", percent}});
       }
     }
   }
@@ -104,25 +97,35 @@ class TraceWriter {
     return {event.rank, id.opcode, id.object, id.micro_batch};
   }
 
-  template <typename... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
+  /// Adds an event on a line of its own. Traces are long: no event stays in memory as a value.
+  void add(const Json& event) {
     text_ += first_ ? "\n" : ",\n";
     first_ = false;
-    fmt::format_to(Out(text_), format, std::forward<Args>(args)...);
+    text_ += json_line(event);
+  }
+  void add_name(const char* of, int pid, const std::string& name) {
+    add({{"ph", "M"}, {"name", of}, {"pid", pid}, {"args", {{"name", name}}}});
+  }
+  void add_counter(const std::string& name, int pid, double time, Json args) {
+    const double ts = microseconds(time);
+    add({{"ph", "C"}, {"name", name}, {"pid", pid}, {"ts", ts}, {"args", std::move(args)}});
   }
 
   int pid_of(int rank) const { return first_pid_ + pid_step_ * rank; }
 
   void name_process(const DeviceEstimate& device) {
-    const std::string name = fmt::format("rank {} {}{}", device.rank, device.device, label_);
     const int pid = pid_of(device.rank);
-    add(R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": {}}}}})", pid,
-        quoted(name));
-    add(R"({{"ph": "M", "name": "process_sort_index", "pid": {}, "args": {{"sort_index": {}}}}})",
-        pid, pid);
+    add_name("process_name", pid, fmt::format("rank {} {}{}", device.rank, device.device, label_));
+    add({{"ph", "M"},
+         {"name", "process_sort_index"},
+         {"pid", pid},
+         {"args", {{"sort_index", pid}}}});
     for (int s = 0; s < kStreamKindCount; ++s) {
-      add(R"({{"ph": "M", "name": "thread_name", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})",
-          pid, s, kStreamNames[s]);
+      add({{"ph", "M"},
+           {"name", "thread_name"},
+           {"pid", pid},
+           {"tid", s},
+           {"args", {{"name", kStreamNames[s]}}}});
     }
   }
 
@@ -130,7 +133,7 @@ class TraceWriter {
     return transfers(plan_, event.instruction.object, event.rank);
   }
 
-  /// What a transfer moves, or a collective reduces.
+  /// Returns the bytes that a transfer moves or a collective reduces.
   std::int64_t bytes_of(const TimelineEvent& event) const {
     const InstructionId& id = event.instruction;
     if (id.opcode == Opcode::kAllReduce) {
@@ -151,13 +154,18 @@ class TraceWriter {
     const Opcode opcode = event.instruction.opcode;
     const StreamKind stream = stream_of(opcode);
     const bool moves = stream != StreamKind::kCompute && opcode != Opcode::kReport;
-    const std::string args =
-        moves ? fmt::format(R"(, "args": {{"bytes": {}}})", bytes_of(event)) : std::string();
-    add(R"({{"ph": "X", "name": {}, "cat": "{}", "cname": "{}", "pid": {}, "tid": {}, )"
-        R"("ts": {:.3f}, "dur": {:.3f}{}}})",
-        quoted(title_of(plan_, plan_.stage_of_rank(event.rank), event.instruction)),
-        name_of(opcode), colour_of(opcode), pid_of(event.rank), static_cast<int>(stream),
-        event.start * 1e6, (event.end - event.start) * 1e6, args);
+    Json json = {
+        {"ph", "X"},
+        {"name", title_of(plan_, plan_.stage_of_rank(event.rank), event.instruction)},
+        {"cat", name_of(opcode)},
+        {"cname", colour_of(opcode)},
+        {"pid", pid_of(event.rank)},
+        {"tid", static_cast<int>(stream)},
+        {"ts", microseconds(event.start)},
+        {"dur", microseconds(event.end - event.start)},
+    };
+    if (moves) json["args"]["bytes"] = bytes_of(event);
+    add(json);
     if (stream == StreamKind::kRecv) add_arrows(event);
   }
 
@@ -175,11 +183,15 @@ class TraceWriter {
     }
   }
 
-  void add_arrow(std::string_view phase, const TimelineEvent& at, double time) {
-    add(R"({{"ph": "{}", "name": "transfer", "cat": "transfer", "id": {}, "bp": "e", )"
-        R"("pid": {}, "tid": {}, "ts": {:.3f}}})",
-        phase, arrows_ * pid_step_ + first_pid_, pid_of(at.rank),
-        static_cast<int>(stream_of(at.instruction.opcode)), time * 1e6);
+  void add_arrow(const char* phase, const TimelineEvent& at, double time) {
+    add({{"ph", phase},
+         {"name", "transfer"},
+         {"cat", "transfer"},
+         {"id", arrows_ * pid_step_ + first_pid_},
+         {"bp", "e"},
+         {"pid", pid_of(at.rank)},
+         {"tid", static_cast<int>(stream_of(at.instruction.opcode))},
+         {"ts", microseconds(time)}});
   }
 
   const Plan& plan_;
@@ -210,12 +222,8 @@ std::string chrome_trace(const Plan& plan, const Cluster& cluster, const Estimat
 
 std::string chrome_trace(const Plan& plan, const std::vector<LabelledStep>& steps,
                          const std::vector<std::pair<std::string, std::string>>& about) {
-  std::string text = "{\"displayTimeUnit\": \"ms\",\n\"otherData\": {";
-  for (std::size_t i = 0; i < about.size(); ++i) {
-    fmt::format_to(Out(text), "{}\n{}: {}", i == 0 ? "" : ",", quoted(about[i].first),
-                   quoted(about[i].second));
-  }
-  text += "\n},\n\"traceEvents\": [";
+  std::string text = "{\"displayTimeUnit\": \"ms\",\n\"otherData\": ";
+  text += json_line(json_object(about)) + ",\n\"traceEvents\": [";
   for (std::size_t i = 0; i < steps.size(); ++i) {
     TraceWriter writer(plan, *steps[i].step, " " + steps[i].label, static_cast<int>(i),
                        static_cast<int>(steps.size()));

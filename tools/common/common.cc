@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/common.h"
+#include "tools/common/common.h"
 
-#include "frontend/import_onnx.h"
-#include "ir/diagnostics.h"
-#include "ir/training_graph.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/base/diagnostics.h"
+#include "ir/graph/training_graph.h"
 
 #include <agpcs/version.h>
 
@@ -49,7 +49,7 @@ void add_help(CLI::App& app, std::string_view examples) {
 
 namespace {
 
-/// The options and arguments of `app` and of the subcommands that were given.
+/// Returns the options and arguments of `app` and of the given subcommands.
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   std::vector<const CLI::App*> apps = {&app};
   for (const CLI::App* command : app.get_subcommands()) apps.push_back(command);
@@ -69,8 +69,8 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-/// What was given an empty text, as a script does whose variable is not set, and would pass for an
-/// option that was not given; nullptr: nothing was.
+/// Returns an option that was given an empty text, else nullptr. Scripts do that if a variable is
+/// not set, and the option would look as if it were not given.
 const CLI::Option* given_empty(const CLI::App& app) {
   for (const CLI::Option* option : options_of(app)) {
     const std::vector<std::string>& given = option->results();
@@ -79,7 +79,7 @@ const CLI::Option* given_empty(const CLI::App& app) {
   return nullptr;
 }
 
-/// What to say of the words of a command line that mean nothing: of an option first.
+/// Reports the words of a command line that have no meaning: first an option.
 int unexpected(const CLI::App& app, const std::vector<std::string>& words, Console console) {
   const auto option =
       std::find_if(words.begin(), words.end(), [](const auto& word) { return word[0] == '-'; });
@@ -94,20 +94,20 @@ int unexpected(const CLI::App& app, const std::vector<std::string>& words, Conso
                      near.empty() ? see : fmt::format("did you mean '{}'? {}", near, see), console);
 }
 
-/// A file of options that cannot be read; what() is the whole message.
+/// The error of a file of options that cannot be read; what() is the whole message.
 class UnreadableOptions : public CLI::FileError {
  public:
   explicit UnreadableOptions(const Status& why) : FileError(why.message()) {}
 };
 
-/// CLI11 opens a file of options itself, whatever it is, and reads on for as long as there is
-/// something. So it is given an empty one to open, and the text of the user's by `from_config`.
+/// Reads a file of options instead of CLI11, which opens anything and reads as long as something
+/// comes. CLI11 gets an empty file to open; `from_config` gives it the text of the user's file.
 class OptionsFile final : public CLI::ConfigBase {
  public:
-  /// Reads the file `name`, and puts the name of the empty one in its place.
+  /// Reads the file `name`, and replaces `name` with the name of an empty file.
   void take(std::string& name) {
     if (name.empty()) return;
-    if (name != name_) {  // CLI11 asks twice, and a pipe can be read once
+    if (name != name_) {  // CLI11 asks twice, but a pipe can be read only once
       auto text = read_file(name, {"file of options"});
       if (!text.ok()) throw UnreadableOptions(text.status());
       text_ = std::move(*text);
@@ -124,7 +124,8 @@ class OptionsFile final : public CLI::ConfigBase {
   std::string name_, text_;
 };
 
-/// The name in a file of options that is none, by CLI11's message; "" where it says something else.
+/// Returns the unknown name in a file of options, from CLI11's message; "" if the error is another
+/// one.
 std::string unknown_in_file(const CLI::ParseError& error) {
   constexpr std::string_view kBefore = "INI was not able to parse ";
   const std::string_view what = error.what();
@@ -235,14 +236,14 @@ std::error_code write_and_close(int file, std::string_view text) {
   return error;
 }
 
-// Writes to what is there and is no file, such as /dev/null or a pipe.
+// Writes to an existing path that is not a regular file, such as /dev/null or a pipe.
 std::error_code write_into(const std::string& path, std::string_view text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   return file < 0 ? last_error() : write_and_close(file, text);
 }
 
-// Makes a file beside it, which takes its name. Nobody can know the file's name before, and put
-// something of theirs there.
+// Creates a file beside the old one and renames it. Its name is random, so that nobody can put
+// something of theirs there first.
 std::error_code replace_file(const std::string& path, std::string_view text) {
   std::error_code error;
   std::string written;
@@ -274,7 +275,7 @@ Status write_file(const std::string& path, std::string_view text, Console consol
     return {};
   }
   namespace fs = std::filesystem;
-  std::error_code none;  // where a path cannot be looked at, opening it says why
+  std::error_code none;  // ignored: opening the path reports the error
   const fs::file_status status = fs::status(path, none);
   const fs::path link_end = fs::is_symlink(path, none) ? fs::canonical(path, none) : fs::path();
   const bool special = fs::exists(status) && !fs::is_regular_file(status);
@@ -310,13 +311,15 @@ Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(
   return dims;
 }
 
-ModelChoices choices_of(const Plan& plan) { return {plan.dims, plan.frozen}; }
+ModelChoices choices_of(const Plan& plan) { return {plan.dims, plan.frozen, plan.trained}; }
 
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
                                           Loss& loss, bool read_weights) {
   ImportOptions options;
   options.dims = choices.dims;
   options.freeze = choices.freeze;
+  options.train = choices.train;
+  options.inference_graph = true;
   options.read_weights = read_weights;
   AGPCS_TRY(Imported imported, import_onnx(path, options));
   AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/dqn_options.h"
+#include "tools/common/dqn_options.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // The settings of the DQN as options of a command.
 #pragma once
 
-#include "planner/dqn.h"
+#include "planner/refine/dqn.h"
 
 #include <agpcs/status.h>
 
@@ -14,9 +14,10 @@ namespace agpcs {
 
 inline constexpr const char* kDqnGroup = "DQN";
 
-/// One option for each value of `options`, in the group `kDqnGroup`, with its value as default.
+/// Adds one option for each value of `options` in the group `kDqnGroup`, with that value as its
+/// default.
 void add_dqn_options(CLI::App& app, DqnOptions& options);
-/// kUsage where they do not go together.
+/// Checks that the options go together. Errors: kUsage.
 Status check_dqn_options(const DqnOptions& options);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/interrupt.h"
+#include "tools/common/interrupt.h"
 
 #include <ctime>
 #include <pthread.h>
@@ -40,7 +40,8 @@ InterruptFlag::InterruptFlag(std::initializer_list<int> signals, Arm arm)
   sigemptyset(&ignored_);
   for (const int signal : signals) {
     sigaddset(&signals_, signal);
-    if (is_ignored(signal)) sigaddset(&ignored_, signal);  // it is queued all the same
+    // An ignored signal is queued, too, while it is blocked.
+    if (is_ignored(signal)) sigaddset(&ignored_, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &old_mask_);
   thread_ = std::thread(&InterruptFlag::watch, this);
@@ -51,7 +52,8 @@ InterruptFlag::~InterruptFlag() {
   pthread_kill(thread_.native_handle(), any_);
   thread_.join();
   const timespec at_once{};
-  while (flag_ && sigtimedwait(&signals_, nullptr, &at_once) > 0) {  // the same request once more
+  // Drop repetitions of the same request.
+  while (flag_ && sigtimedwait(&signals_, nullptr, &at_once) > 0) {
   }
   pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }

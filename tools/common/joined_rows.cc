@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/joined_rows.h"
+#include "tools/common/joined_rows.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,8 @@
 namespace agpcs {
 namespace {
 
-/// Rows, by index, that have `alike[level]` in common; in the order of the first of each.
+/// Returns groups of rows, by index, with the same `alike[level]`, in the order of their first
+/// rows.
 std::vector<std::vector<std::size_t>> groups_of(const std::vector<TableRow>& rows,
                                                 std::size_t level) {
   std::map<std::string_view, std::size_t> known;

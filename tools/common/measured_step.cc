@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measured_step.h"
+#include "tools/common/measured_step.h"
 
-#include "ir/plan_lookup.h"
-#include "ir/units.h"
-#include "tools/json.h"
+#include "ir/base/units.h"
+#include "ir/plan/lookup.h"
+#include "tools/common/chrome_trace.h"
+#include "tools/common/json.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,10 +22,11 @@ namespace {
 constexpr std::string_view kFormat = "agpcs-trace 1";
 constexpr std::array<std::string_view, kQuantityCount> kQuantities = {"compute", "all-reduce",
                                                                       "send"};
-/// Less than this is not worth a word: of the expected figure, and of the expected step.
+/// Smaller differences are not mentioned: relative to the expected figure, and to the expected
+/// step.
 constexpr double kDiffers = 0.1, kOfStep = 0.01;
 
-/// A line of the table.
+/// A row of the table.
 struct Comparison {
   std::string what;     ///< "compute", "all-reduce", "send", "step"
   std::string of;       ///< device or stage
@@ -43,7 +46,7 @@ std::vector<Comparison> compare(const Plan& plan, const MeasuredStep& step) {
   }
   for (const PlanStage& stage : plan.stages) {
     const double seconds = expected(plan, "all-reduce " + stage.name);
-    // Who came last did not wait for others.
+    // The rank that came last did not wait for others.
     double least = 0;
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const double own = step.seconds[static_cast<std::size_t>(stage.ranks[i])][1];
@@ -71,7 +74,7 @@ std::string in_words(const Comparison& line) {
                      factor > 1 ? "+" : "-", figure(std::abs(line.measured - line.expected), "s"));
 }
 
-/// What differs, the most seconds first.
+/// Returns the differences, the largest in seconds first.
 std::vector<Comparison> departures(const Plan& plan, const MeasuredStep& step) {
   const double least = kOfStep * expected(plan, "step");
   std::vector<Comparison> lines = compare(plan, step);
@@ -87,43 +90,29 @@ std::vector<Comparison> departures(const Plan& plan, const MeasuredStep& step) {
   return lines;
 }
 
-/// The strings of "otherData", which `chrome_trace` writes a line each.
-std::map<std::string, std::string, std::less<>> about_of(std::string_view text) {
-  std::map<std::string, std::string, std::less<>> about;
-  const std::size_t begin = text.find("\"otherData\": {\n");
-  if (begin == std::string_view::npos || begin > 100) return about;
-  std::size_t at = text.find('\n', begin) + 1;
-  constexpr std::size_t kMostLines = 1'000'000;
-  for (std::size_t line = 0; line < kMostLines && at < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view words = text.substr(at, end - at);
-    at = end + 1;
-    if (!words.empty() && words.back() == ',') words.remove_suffix(1);
-    const std::size_t middle = words.find("\": \"");
-    if (words.size() < 6 || words.front() != '"' || words.back() != '"' ||
-        middle == std::string_view::npos) {
-      break;
-    }
-    about.emplace(words.substr(1, middle - 1), words.substr(middle + 4, words.size() - middle - 5));
-  }
-  return about;
-}
+constexpr std::string_view kHint = "agpcs-run --trace FILE writes one";
 
+/// Reads a trace's "otherData".
 class AboutReader {
  public:
-  AboutReader(std::string_view text, std::string_view file) : about_(about_of(text)), file_(file) {}
+  AboutReader(const Json& trace, std::string_view file) : file_(file) {
+    const auto about = trace.find("otherData");
+    if (about != trace.end()) about_ = *about;
+  }
 
-  const std::string* find(std::string_view key) const {
-    const auto it = about_.find(key);
-    return it == about_.end() ? nullptr : &it->second;
+  /// Returns the text of a key, or nullopt if it is missing.
+  std::optional<std::string> find(const std::string& key) const {
+    const auto value = about_.find(key);
+    if (value == about_.end()) return std::nullopt;
+    return value->is_string() ? value->get<std::string>() : json_line(*value);
   }
   Status error(const std::string& what) const {
     return invalid_input(fmt::format("{}: {}", file_, what));
   }
-  /// `count` numbers, at least 0, between blanks.
+  /// Reads `count` numbers, at least 0, separated by blanks.
   Result<std::vector<double>> numbers(const std::string& key, std::size_t count) const {
-    const std::string* text = find(key);
-    if (text == nullptr) return error(fmt::format("'{}' is missing", key));
+    const std::optional<std::string> text = find(key);
+    if (!text) return error(fmt::format("'{}' is missing", key));
     std::vector<double> values;
     const char* at = text->data();
     const char* const end = at + text->size();
@@ -143,7 +132,7 @@ class AboutReader {
   }
 
  private:
-  std::map<std::string, std::string, std::less<>> about_;
+  Json about_;
   std::string file_;
 };
 
@@ -176,21 +165,21 @@ std::string measured_trace(const Plan& plan, const MeasuredStep& step, const Est
 
 Result<MeasuredStep> read_measured_trace(std::string_view text, std::string_view file,
                                          const Plan& plan) {
-  const AboutReader about(text, file);
-  const std::string* format = about.find("format");
-  if (format == nullptr || *format != kFormat) {
-    return about.error(fmt::format(
-        "not a trace that agpcs-run wrote: {}\n"
-        "  hint: agpcs-run --trace FILE writes one",
-        format == nullptr ? std::string("no format") : "the format is '" + *format + "'"));
+  AGPCS_TRY(const Json trace, parse_json(text, {file, kHint}, "traceEvents"));
+  const AboutReader about(trace, file);
+  const std::optional<std::string> format = about.find("format");
+  if (format != kFormat) {
+    return about.error(fmt::format("not a trace that agpcs-run wrote: {}\n  hint: {}",
+                                   format ? "the format is '" + *format + "'" : "no format",
+                                   kHint));
   }
-  const std::string* digest = about.find("plan");
+  const std::optional<std::string> digest = about.find("plan");
   const std::string own = digest_of(print_plan(plan));
-  if (digest == nullptr || *digest != own) {
+  if (digest != own) {
     return about.error(
         fmt::format("the trace is of another plan: {} there, {} here\n"
                     "  hint: where a run moved to another plan, that one lies beside the first",
-                    digest == nullptr ? std::string("none") : *digest, own));
+                    digest.value_or("none"), own));
   }
   MeasuredStep step;
   AGPCS_TRY(const auto number, about.numbers("step", 1));
@@ -224,20 +213,19 @@ std::string drift_text(const Plan& plan, const MeasuredStep& step) {
 }
 
 std::string drift_json(const Plan& plan, const MeasuredStep& step) {
-  JsonWriter json;
-  json.begin_object().key("format").value("agpcs-plan drift 1");
-  json.key("step").value(step.step).key("steps").value(step.steps);
-  json.key("figures").begin_array();
-  for (const Comparison& line : compare(plan, step)) {
-    json.begin_object().key("quantity").value(line.what);
-    if (!line.of.empty()) json.key("of").value(line.of);
-    json.key("planned_seconds").value(line.expected).key("measured_seconds").value(line.measured);
-    json.key("factor").value(line.factor()).end_object();
-  }
-  json.end_array().key("departures").begin_array();
-  for (const Comparison& line : departures(plan, step)) json.value(in_words(line));
-  json.end_array().end_object();
-  return json.text();
+  const auto figure_json = [](const Comparison& line) {
+    Json json = {{"quantity", line.what}};
+    if (!line.of.empty()) json["of"] = line.of;
+    json["planned_seconds"] = line.expected;
+    json["measured_seconds"] = line.measured;
+    json["factor"] = line.factor();
+    return json;
+  };
+  return json_text({{"format", "agpcs-plan drift 1"},
+                    {"step", step.step},
+                    {"steps", step.steps},
+                    {"figures", json_array(compare(plan, step), figure_json)},
+                    {"departures", json_array(departures(plan, step), in_words)}});
 }
 
 }  // namespace agpcs

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step as ranks measured it: the file that `agpcs-run --trace` writes, and what `agpcs-plan
-// drift` says of it.
+// A step as ranks measured it: the file that `agpcs-run --trace` writes, and the comparison that
+// `agpcs-plan drift` prints.
 #pragma once
 
-#include "cost_model/simulator.h"
+#include "cost_model/step/simulator.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -16,26 +16,27 @@
 
 namespace agpcs {
 
-/// Medians over the last steps, and one of these steps: that whose length is the median.
+/// Medians over the last steps, and one of these steps: the one whose length is nearest to the
+/// median.
 struct MeasuredStep {
-  std::int64_t step = 0;   ///< the one of `timeline`
-  std::int64_t steps = 0;  ///< that the medians are of
+  std::int64_t step = 0;   ///< the step of `timeline`
+  std::int64_t steps = 0;  ///< number of steps in the medians
   double step_seconds = 0;
-  /// By rank and quantity (agpcs/drift.h), a step.
+  /// Seconds of a step by rank and quantity (agpcs/drift.h).
   std::vector<std::array<double, kQuantityCount>> seconds;
   std::vector<TimelineEvent> timeline;  ///< seconds from the step's start
 };
 
-/// A Chrome trace for Perfetto. Of each rank the measured step, and below it the planned one where
-/// `planned` (with its timeline) is given. The same bytes for the same inputs.
+/// Returns a Chrome trace for Perfetto. For each rank it has the measured step and, below it, the
+/// planned one if `planned` (with its timeline) is given. Equal inputs give equal bytes.
 std::string measured_trace(const Plan& plan, const MeasuredStep& step, const Estimate* planned);
 
-/// Reads the figures of what `measured_trace` wrote, not its timeline. Errors: it is no such file,
-/// or of another plan (both digests).
+/// Reads the figures that `measured_trace` wrote, but not its timeline. Errors: the text is not
+/// such a file, or belongs to another plan (the message has both digests).
 Result<MeasuredStep> read_measured_trace(std::string_view text, std::string_view file,
                                          const Plan& plan);
 
-/// Where `step` departs from what the plan expects: a table, then in words.
+/// Shows where `step` departs from what the plan expects: a table, then in words.
 std::string drift_text(const Plan& plan, const MeasuredStep& step);
 std::string drift_json(const Plan& plan, const MeasuredStep& step);
 

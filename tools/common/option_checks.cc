@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/option_checks.h"
+#include "tools/common/option_checks.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of options' texts, as CLI11 takes them: they return what is wrong, "" when nothing is.
+// Checks of options' texts for CLI11. They return what is wrong, or "".
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace agpcs {
 
-/// That a text is a whole number from `least` to 2^64 - 1. CLI11 by itself takes -1, and any number
-/// that is larger, for 2^64 - 1.
+/// Checks that a text is a whole number from `least` to 2^64 - 1. CLI11 alone accepts -1 and any
+/// larger number, and takes them for 2^64 - 1.
 std::function<std::string(const std::string&)> at_least(std::uint64_t least);
 
 }  // namespace agpcs

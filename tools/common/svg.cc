@@ -1,14 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/svg.h"
-
-#include "tools/json.h"
+#include "tools/common/svg.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstddef>
 
 namespace agpcs {
 namespace {
+
+/// Returns the length of the UTF-8 character at the start of `text`; 0 if there is none. Needs: not
+/// empty.
+std::size_t utf8_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const std::size_t length = first < 0x80             ? 1
+                             : (first & 0xe0) == 0xc0 ? 2
+                             : (first & 0xf0) == 0xe0 ? 3
+                             : (first & 0xf8) == 0xf0 ? 4
+                                                      : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
 
 std::string_view escape_of(char c) {
   switch (c) {
@@ -48,7 +63,7 @@ std::string html_text(std::string_view text) {
 }
 
 std::string coordinate(double value) {
-  return fmt::format("{}", std::round(value * 10) / 10 + 0.0);  // + 0.0: no "-0"
+  return fmt::format("{}", std::round(value * 10) / 10 + 0.0);  // + 0.0 avoids "-0"
 }
 
 std::vector<double> round_ticks(double low, double high, int count) {

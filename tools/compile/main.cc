@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-compile: plans a model for a cluster.
-#include "planner/refiner.h"
-#include "planner/seeder.h"
-#include "tools/common.h"
-#include "tools/compile_options.h"
-#include "tools/compile_pipeline.h"
-#include "tools/compile_report.h"
-#include "tools/dqn_options.h"
-#include "tools/interrupt.h"
-#include "tools/option_checks.h"
+#include "ir/base/all_values.h"
+#include "ir/base/named.h"
+#include "ir/plan/choices.h"
+#include "planner/refine/refiner.h"
+#include "planner/seed/seeder.h"
+#include "tools/common/common.h"
+#include "tools/common/dqn_options.h"
+#include "tools/common/interrupt.h"
+#include "tools/common/option_checks.h"
+#include "tools/compile/options.h"
+#include "tools/compile/pipeline.h"
+#include "tools/compile/report.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -36,8 +39,8 @@ constexpr char kExamples[] =
 
 struct Arguments {
   CompileOptions compile;
-  CompileStages::Options stages;
-  std::string output, loss, search_log;
+  ConsoleStages::Options stages;
+  std::string output, search_log;
   std::vector<std::string> dims, seeders, loss_outputs;
   bool json = false, quiet = false;
 };
@@ -62,10 +65,36 @@ std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+std::string loss_help() {
+  std::string help = "default: training.loss, or else by the shapes of the outputs";
+  for (const LossEntry& entry : kLosses) help += fmt::format("\n{}: {}", entry.name, entry.help);
+  return help;
+}
+
+void add_loss_options(CLI::App& app, Arguments& a) {
+  app.add_option("--loss", a.compile.loss, loss_help());
+  app.add_option("--loss-output", a.loss_outputs,
+                 "NAME or NAME=WEIGHT: a model output that the loss is attached to")
+      ->allow_extra_args(false);
+  app.add_option("--ignore-index", a.compile.loss_options.ignore_index,
+                 "label that does not count (default: -100 where samples have several labels)");
+  app.add_option("--label-smoothing", a.compile.loss_options.label_smoothing,
+                 "part of a label that is spread over all classes (default: 0)")
+      ->check(CLI::Range(0.0, 1.0, "a number from 0 to less than 1"));
+  app.add_option("--class-axis", a.compile.loss_options.class_axis,
+                 "axis of the logits that has the classes: 1, or -1 for the last (default: by "
+                 "the shape)")
+      ->check(CLI::IsMember({1, -1}));
+  app.add_option("--next-token", a.compile.loss_options.next_token,
+                 "NAME of the input of tokens that a language model predicts, or auto: the label "
+                 "of each position is the token that follows");
+}
+
 void add_input_options(CLI::App& app, Arguments& a) {
   app.add_option("model", a.compile.model, "ONNX model (.onnx, or .onnxtxt for ONNX's text syntax)")
       ->required();
-  app.add_option("cluster", a.compile.cluster, "cluster file (docs/cluster_yaml.md)")->required();
+  app.add_option("cluster", a.compile.cluster, "cluster file (docs/reference/cluster_yaml.md)")
+      ->required();
   app.add_option("-o,--output", a.output,
                  "plan file; - is standard output (default: the model's name with .plan, in the "
                  "current folder)");
@@ -77,27 +106,33 @@ void add_input_options(CLI::App& app, Arguments& a) {
                  "NAME of a weight that is not trained, or a pattern such as 'rotary.*'; may be "
                  "given several times")
       ->allow_extra_args(false);
+  app.add_option(
+         "--train", a.compile.train,
+         "NAME of a constant of the model's file that is trained, or a pattern; may be given "
+         "several times")
+      ->allow_extra_args(false);
+  app.add_flag("--inference-graph", a.compile.inference_graph,
+               "plan a model that was optimized for inference as it is, although batch norm or "
+               "parameters are lost in it");
   app.add_option("--precision", a.compile.precision,
-                 joined(precision_words()) + " (default: training.precision)");
+                 help_of(kPrecisions) + " (default: training.precision)");
   app.add_option(
       "--wire-type", a.compile.wire_type,
-      joined(wire_type_words()) +
+      joined(names_of(kWireTypes)) +
           ": what fp32 gradients are rounded to while they are summed over devices, half "
           "the bytes (default: they travel as they are)");
-  app.add_option("--loss", a.loss, joined(loss_words()) + " (default: training.loss)");
-  app.add_option("--loss-output", a.loss_outputs,
-                 "NAME or NAME=WEIGHT: a model output that the loss is attached to")
-      ->allow_extra_args(false);
+  add_loss_options(app, a);
 }
 
 void add_search_options(CLI::App& app, Arguments& a) {
-  app.add_option("--seed", a.compile.seed, "of everything random (default: 0)")->check(at_least(0));
+  app.add_option("--seed", a.compile.plan.seed, "of everything random (default: 0)")
+      ->check(at_least(0));
   app.add_option("--seeder", a.seeders, seeder_help())->allow_extra_args(false);
   app.add_option("--layout", a.compile.layout,
                  "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
                  ":3 gives samples by weight instead of speed)");
   app.add_option("--refiner", a.compile.refiner, refiner_help());
-  app.add_option("--budget", a.compile.budget,
+  app.add_option("--budget", a.compile.plan.budget,
                  "evaluations of the refiner (default: 100 to 1000, fewer for larger problems)")
       ->check(at_least(1));
   app.add_option("--policy", a.compile.policy,
@@ -110,7 +145,7 @@ void add_search_options(CLI::App& app, Arguments& a) {
                  "how gradients are summed: " + joined(all_reduce_words()) +
                      " (default: auto, the fastest for each bucket by simulation; flow: along "
                      "schedules made for the network, whatever they take)");
-  app.add_option("--threads", a.compile.threads,
+  app.add_option("--threads", a.compile.plan.threads,
                  "that evaluate; they change no byte of the plan (default: all cores)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--micro-batches", a.compile.problem.micro_batches,
@@ -122,10 +157,10 @@ void add_search_options(CLI::App& app, Arguments& a) {
 }
 
 void add_report_options(CLI::App& app, Arguments& a) {
-  app.add_flag("--json", a.json, "print the summary as JSON (docs/agpcs_compile.md)");
+  app.add_flag("--json", a.json, "print the summary as JSON (docs/reference/agpcs_compile.md)");
   app.add_flag("-q,--quiet", a.quiet, "no progress and no summary");
   app.add_option("--dump-after", a.stages.dump_after,
-                 "print the result of a stage: " + joined(CompileStages::names()))
+                 "print the result of a stage: " + joined(Stages::names()))
       ->allow_extra_args(false);
   app.add_option("--search-log", a.search_log,
                  "CSV of the search, one line an episode (agpcs-plan report draws it)");
@@ -140,19 +175,20 @@ Status check_choices(const Arguments& a) {
   std::vector<std::string> stages = a.stages.dump_after;
   if (!a.stages.stop_after.empty()) stages.push_back(a.stages.stop_after);
   for (const std::string& stage : stages) {
-    AGPCS_RETURN_IF_ERROR(check_word(stage, "stage", "stages", CompileStages::names()));
+    AGPCS_RETURN_IF_ERROR(check_word(stage, "stage", "stages", Stages::names()));
   }
   return {};
 }
 
-/// A layout leaves nothing to refiners. (`check_compile_options` sees other options that do.)
+/// Checks that a layout comes without a refiner, which would have nothing to do.
+/// `check_compile_options` checks other options.
 Status check_layout(const CLI::App& app, const CompileOptions& options) {
   if (app.count("--layout") == 0) return {};
   if (app.count("--refiner") > 0 && options.refiner != "none") return layout_and("--refiner");
   return {};
 }
 
-/// What is given and would change nothing is a mistake.
+/// Refuses options that would change nothing, because they are likely mistakes.
 Status check_effects(const CLI::App& app, const CompileOptions& options) {
   AGPCS_RETURN_IF_ERROR(check_layout(app, options));
   if (options.episodes > 0) return {};
@@ -165,7 +201,7 @@ Status check_effects(const CLI::App& app, const CompileOptions& options) {
   return {};
 }
 
-/// "aux=0.4" -> {"aux", 0.4}; a name may have '=' itself where no number follows the last one.
+/// Splits "aux=0.4" into {"aux", 0.4}. The name may contain '=' if no number follows the last one.
 std::pair<std::string, double> loss_output(const std::string& text) {
   const std::size_t equals = text.rfind('=');
   double weight = 0;
@@ -177,18 +213,15 @@ std::pair<std::string, double> loss_output(const std::string& text) {
   return {text, 1.0};
 }
 
-/// Turns words into options. Errors are kUsage.
+/// Turns words into options. Errors: kUsage.
 Status resolve(const CLI::App& app, Arguments& a) {
   AGPCS_TRY(a.compile.dims, parse_dims(a.dims));
   if (std::find(a.seeders.begin(), a.seeders.end(), "all") == a.seeders.end()) {
-    a.compile.seeders = a.seeders;
+    a.compile.plan.seeders = a.seeders;
   }
-  if (!a.compile.layout.empty() && !a.seeders.empty()) a.compile.seeders = a.seeders;
-  if (!a.loss.empty() || !a.loss_outputs.empty()) {
-    Loss loss;
-    if (!a.loss.empty()) loss.kind = a.loss;
-    for (const std::string& text : a.loss_outputs) loss.outputs.push_back(loss_output(text));
-    a.compile.loss = std::move(loss);
+  if (!a.compile.layout.empty() && !a.seeders.empty()) a.compile.plan.seeders = a.seeders;
+  for (const std::string& text : a.loss_outputs) {
+    a.compile.loss_options.outputs.push_back(loss_output(text));
   }
   AGPCS_RETURN_IF_ERROR(check_compile_options(a.compile));
   AGPCS_RETURN_IF_ERROR(check_choices(a));
@@ -231,17 +264,18 @@ int compile_command(std::vector<std::string> args, Console console) {
   add_report_options(app, arguments);
   add_dqn_options(app, arguments.compile.dqn);
   add_config_option(app);
-  arguments.compile.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  arguments.compile.plan.threads =
+      static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, std::move(args), console)) return *code;
   if (const Status status = resolve(app, arguments); !status.ok()) {
     return finish(status, kName, console);
   }
   const InterruptFlag interrupt;
-  arguments.compile.interrupted = &interrupt.flag();
+  arguments.compile.plan.interrupted = &interrupt.flag();
   std::ostream nowhere(nullptr);
   Progress progress(arguments.quiet ? nowhere : console.err, is_terminal(2));
-  CompileStages stages(arguments.stages, console, progress);
+  ConsoleStages stages(arguments.stages, console, progress);
   const Result<Compiled> compiled = compile(arguments.compile, stages);
   progress.done();
   if (stages.stopped()) return 0;
@@ -249,11 +283,11 @@ int compile_command(std::vector<std::string> args, Console console) {
   if (const Status status = write_results(arguments, *compiled, console); !status.ok()) {
     return finish(status, kName, console);
   }
-  const Refinement& refinement = compiled->planned.refinement;
-  if (!refinement.interrupted) return 0;
+  const MadeBy& made_by = compiled->planned.best.plan.made_by;
+  if (!made_by.interrupted) return 0;
   return finish({StatusCode::kCancelled,
                  fmt::format("interrupted after {} of {} evaluations: the plan is the best so far",
-                             refinement.evaluations, refinement.budget)},
+                             made_by.evaluations, compiled->planned.refinement.budget)},
                 kName, console);
 }
 

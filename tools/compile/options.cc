@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/compile_options.h"
+#include "tools/compile/options.h"
 
-#include "ir/diagnostics.h"
-#include "planner/refiner.h"
-#include "planner/seeder.h"
+#include "ir/base/all_values.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/named.h"
+#include "ir/plan/choices.h"
+#include "planner/refine/refiner.h"
+#include "planner/seed/seeder.h"
 
 #include <fmt/format.h>
 
@@ -31,47 +34,43 @@ Status check_search(const CompileOptions& options) {
         fmt::format("--policy and --episodes are of refiner dqn, not of '{}'", options.refiner));
   }
   if (!options.layout.empty()) {
-    if (!options.seeders.empty()) return layout_and("--seeder");
-    if (options.budget > 0) return layout_and("--budget");
+    if (!options.plan.seeders.empty()) return layout_and("--seeder");
+    if (options.plan.budget > 0) return layout_and("--budget");
     if (!options.policy.empty()) return layout_and("--policy");
     if (options.episodes > 0) return layout_and("--episodes");
   }
-  if (options.refiner == "none" && options.budget > 0) {
+  if (options.refiner == "none" && options.plan.budget > 0) {
     return usage("--budget is of a refiner, and --refiner is none");
   }
-  for (const std::string& name : options.seeders) {
+  for (const std::string& name : options.plan.seeders) {
     AGPCS_RETURN_IF_ERROR(make_seeder(name).status());
   }
   return {};
 }
 
-Status check_loss(const Loss& loss) {
-  AGPCS_RETURN_IF_ERROR(check_word(loss.kind, "loss", "losses", loss_words()));
-  if (loss.kind == "output" && loss.outputs.size() != 1) {
-    return usage("--loss output needs the name of one scalar output: --loss-output NAME");
+Status check_loss(const CompileOptions& options) {
+  if (options.loss.empty()) return {};
+  AGPCS_RETURN_IF_ERROR(check_word(options.loss, "loss", "losses", names_in(kLosses)));
+  const LossEntry& loss = entry_of(kLosses, *value_named(kLosses, options.loss));
+  if (!loss.takes_labels && has_label_options(options.loss_options)) {
+    return usage(fmt::format(
+        "--loss {} has no labels\n  hint: --ignore-index, --label-smoothing, --class-axis and "
+        "--next-token are of softmax_cross_entropy",
+        loss.name));
+  }
+  if (loss.value == LossKind::kOutput && options.loss_options.outputs.size() != 1) {
+    return usage(fmt::format("--loss {} needs the name of one scalar output: --loss-output NAME",
+                             loss.name));
   }
   return {};
 }
 
 }  // namespace
 
-const std::vector<std::string>& loss_words() {
-  static const std::vector<std::string> words = {"softmax_cross_entropy", "mse", "output"};
-  return words;
-}
-
-const std::vector<std::string>& precision_words() {
-  static const std::vector<std::string> words = {"fp32", "tf32", "fp16", "bf16"};
-  return words;
-}
-
-const std::vector<std::string>& wire_type_words() {
-  static const std::vector<std::string> words = {"fp16", "bf16"};
-  return words;
-}
-
-const std::vector<std::string>& all_reduce_words() {
-  static const std::vector<std::string> words = {"auto", "ring", "hierarchical", "tree", "flow"};
+std::vector<std::string> all_reduce_words() {
+  std::vector<std::string> words = names_of(kAllReduces);
+  words.insert(words.begin(), "auto");
+  words.emplace_back(name_of(AllReduce::kFlow));
   return words;
 }
 
@@ -94,15 +93,15 @@ Status check_compile_options(const CompileOptions& options) {
   AGPCS_RETURN_IF_ERROR(check_search(options));
   if (!options.precision.empty()) {
     AGPCS_RETURN_IF_ERROR(
-        check_word(options.precision, "precision", "precisions", precision_words()));
+        check_word(options.precision, "precision", "precisions", names_in(kPrecisions)));
   }
   if (!options.wire_type.empty()) {
     AGPCS_RETURN_IF_ERROR(
-        check_word(options.wire_type, "wire type", "wire types", wire_type_words()));
+        check_word(options.wire_type, "wire type", "wire types", names_of(kWireTypes)));
   }
   AGPCS_RETURN_IF_ERROR(
       check_word(options.all_reduce, "all-reduce", "all-reduces", all_reduce_words()));
-  return options.loss ? check_loss(*options.loss) : Status();
+  return check_loss(options);
 }
 
 }  // namespace agpcs

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/compile_report.h"
+#include "tools/compile/report.h"
 
-#include "ir/units.h"
-#include "tools/joined_rows.h"
-#include "tools/json.h"
+#include "ir/base/units.h"
+#include "ir/graph/executed.h"
+#include "ir/graph/loss_summary.h"
+#include "tools/common/joined_rows.h"
+#include "tools/common/json.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +27,7 @@ struct DeviceRow {
   std::int64_t capacity;
 };
 
-/// What each rank does, by rank.
+/// Returns what each rank does, by rank.
 std::vector<DeviceRow> device_rows(const Compiled& compiled) {
   const Plan& plan = compiled.planned.best.plan;
   std::vector<DeviceRow> rows;
@@ -60,7 +62,7 @@ std::int64_t buckets_of(const Plan& plan, int stage) {
                        [&](const PlanBucket& bucket) { return bucket.stage == stage; });
 }
 
-/// "25.6M", "109M", "512".
+/// Returns "25.6M", "109M", "512".
 std::string count_text(std::int64_t count) {
   const auto value = static_cast<double>(count);
   if (count >= 1'000'000'000) return fmt::format("{:.3g}G", value / 1e9);
@@ -71,14 +73,15 @@ std::string count_text(std::int64_t count) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-/// " and improved by 3.2% in 2000 evaluations of dqn".
+/// Returns " and improved by 3.2% in 2000 evaluations of dqn".
 std::string refinement(const Planned& planned) {
-  const Refinement& r = planned.refinement;
-  if (r.name == "none") return "";
-  const std::string end = fmt::format(" in {} of {}{}", plural(r.evaluations, "evaluation"), r.name,
-                                      r.interrupted ? ", interrupted" : "");
-  if (!r.start_seconds) return " and made to fit" + end;
-  const double gain = 1 - planned.best.estimate.step_seconds / *r.start_seconds;
+  const MadeBy& made_by = planned.best.plan.made_by;
+  const std::optional<double>& start = planned.refinement.start_seconds;
+  if (made_by.refiner == "none") return "";
+  const std::string end = fmt::format(" in {} of {}{}", plural(made_by.evaluations, "evaluation"),
+                                      made_by.refiner, made_by.interrupted ? ", interrupted" : "");
+  if (!start) return " and made to fit" + end;
+  const double gain = 1 - planned.best.estimate.step_seconds / *start;
   if (gain <= 0) return ", already the best found" + end;
   if (gain < 0.0005) return " and improved by less than 0.1%" + end;
   return fmt::format(" and improved by {:.1f}%{}", 100 * gain, end);
@@ -95,10 +98,16 @@ std::string title(const Compiled& compiled) {
       refinement(compiled.planned));
 }
 
-/// By how much the step is longer than the lower bound, as a fraction of the bound.
+/// Returns how much longer the step is than the lower bound, as a fraction of the bound.
 double gap_of(const Compiled& compiled) {
   const Planned& planned = compiled.planned;
   return planned.best.estimate.step_seconds / planned.bound.seconds - 1;
+}
+
+/// Returns 0 if samples have no tokens.
+double tokens_per_second(const Compiled& compiled) {
+  return static_cast<double>(tokens_per_sample(compiled.problem->graph)) *
+         compiled.planned.best.estimate.samples_per_second;
 }
 
 std::string headline(const Compiled& compiled) {
@@ -108,11 +117,15 @@ std::string headline(const Compiled& compiled) {
   const std::string gap = percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
                                         : fmt::format("a factor of {:.1f}", 1 + percent / 100);
   const std::optional<DType> wire = best.plan.training.wire_type;
+  const double tokens = tokens_per_second(compiled);
+  const std::string loss = describe_loss(compiled.problem->graph, best.plan.training.loss);
   return fmt::format(
-      "\n  throughput    {}\n  step time     {} for {} samples in {}\n"
+      "\n{}  throughput    {}{}\n  step time     {} for {} samples in {}\n"
       "                within {} of the best possible: no plan takes less than {} ({})\n"
       "  bytes sent    {} a step, over all devices{}\n",
+      loss.empty() ? "" : fmt::format("  loss          {}\n", loss),
       figure(best.estimate.samples_per_second, "samples/s"),
+      tokens > 0 ? ", " + figure(tokens, "") + " tokens/s" : "",
       figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
       plural(best.plan.micro_batches, "micro-batch", "es"), gap, figure(bound.seconds, "s"),
       bound.reason, byte_figure(best.estimate.bytes_sent),
@@ -144,7 +157,7 @@ RowFigure counted(std::int64_t count) {
 
 RowFigure seconds_figure(double seconds) { return {seconds, figure(seconds, "s"), ""}; }
 
-/// A line of cells: the row's name, then its figures.
+/// Returns the cells of a line: the row's name, then its figures.
 std::vector<std::string> named_cells(const TableRow& row) {
   std::vector<std::string> cells = cells_of(row);
   cells.insert(cells.begin(), row.name);
@@ -167,7 +180,7 @@ std::string stage_table(const Compiled& compiled) {
                      counted(buckets_of(best.plan, index)),
                      seconds_figure(times.forward_seconds),
                      seconds_figure(times.backward_seconds)},
-                    {fmt::format("{}", s * kMostRows / stages)}});  // neighbours
+                    {fmt::format("{}", s * kMostRows / stages)}});  // joins neighbouring stages
   }
   std::vector<std::vector<std::string>> cells;
   for (const TableRow& row : joined_rows(std::move(rows))) cells.push_back(named_cells(row));
@@ -182,8 +195,8 @@ std::string stage_table(const Compiled& compiled) {
   return "\n" + text.insert(text.find('\n'), "  of a micro-batch");
 }
 
-/// Equal devices are those of one kind that have the same samples in one stage, or fewer of these
-/// in common where that leaves too many: a cluster has few kinds.
+/// Makes the row of a device. Devices are joined if they have the same kind, stage and samples; if
+/// that leaves too many rows, if they have fewer of these in common. A cluster has few kinds.
 TableRow table_row(const Compiled& compiled, const DeviceRow& row) {
   const DeviceEstimate& e = *row.estimate;
   const Cluster& cluster = compiled.problem->cluster;
@@ -217,7 +230,7 @@ std::string device_table(const Compiled& compiled) {
                            cells);
 }
 
-/// The kinds that some device is of, with where their costs come from; none where no kind has a
+/// Returns the kinds that devices are of, with where their costs come from. Empty if no kind has a
 /// profile.
 std::vector<std::pair<const DeviceKind*, Coverage>> coverages(const Compiled& compiled) {
   const Problem& problem = *compiled.problem;
@@ -238,8 +251,8 @@ std::vector<std::pair<const DeviceKind*, Coverage>> coverages(const Compiled& co
   return list;
 }
 
-/// By what fraction the class fits of a kind's profile miss what they were made from: the median of
-/// the class that they explain worst.
+/// Returns the relative error with which the class fits of a kind's profile explain their
+/// measurements: the median error of the class that is explained worst.
 double stand_in_error(const Compiled& compiled, const DeviceKind& kind) {
   double worst = 0;
   const std::string end = " on " + kind.profile.entry;
@@ -270,137 +283,160 @@ std::string costs_text(const Compiled& compiled) {
   return text;
 }
 
-void write_costs(JsonWriter& json, const Compiled& compiled) {
-  json.key("costs").begin_array();
-  for (const auto& [kind, coverage] : coverages(compiled)) {
-    json.begin_object().key("kind").value(kind->name);
-    json.key("operators").value(coverage.operators).key("measured").value(coverage.measured);
-    json.key("fitted").value(coverage.fitted).key("datasheet").value(coverage.datasheet);
-    json.key("measured_fraction_of_seconds").value(coverage.measured_fraction_of_seconds);
-    json.end_object();
+std::string not_executed_text(const Compiled& compiled) {
+  std::string types;
+  for (const NotExecuted& op : not_executed(compiled.problem->graph)) {
+    types += fmt::format("{}{} ({})", types.empty() ? "" : ", ", op.type, plural(op.nodes, "node"));
   }
-  json.end_array().key("fits").begin_array();
-  for (const FitReport& fit : compiled.fits) {
-    json.begin_object().key("what").value(fit.what);
-    json.key("points").value(static_cast<std::int64_t>(fit.points));
-    json.key("outliers").value(static_cast<std::int64_t>(fit.outliers));
-    json.key("median_error").value(fit.median_error).key("worst_error").value(fit.worst_error);
-    json.key("explains").value(fit.explains()).end_object();
-  }
-  json.end_array();
+  if (types.empty()) return "";
+  return fmt::format(
+      "\nagpcs-run cannot train by this plan: it does not run {}\n"
+      "  hint: docs/reference/executed_operators.md lists what it runs\n",
+      types);
 }
 
-void write_attempt(JsonWriter& json, const Attempt& attempt) {
-  json.key("step_seconds");
-  attempt.step_seconds ? json.value(*attempt.step_seconds) : json.null();
-  json.key("infeasible");
-  attempt.step_seconds ? json.null() : json.value(attempt.why_not);
+Json not_executed_json(const Compiled& compiled) {
+  return json_array(not_executed(compiled.problem->graph), [](const NotExecuted& op) -> Json {
+    return {{"type", op.type}, {"nodes", op.nodes}};
+  });
 }
 
-void write_stages(JsonWriter& json, const Evaluated& best) {
-  json.key("stages").begin_array();
+Json costs_json(const Compiled& compiled) {
+  return json_array(coverages(compiled), [](const auto& costs) -> Json {
+    const auto& [kind, coverage] = costs;
+    return {{"kind", kind->name},
+            {"operators", coverage.operators},
+            {"measured", coverage.measured},
+            {"fitted", coverage.fitted},
+            {"datasheet", coverage.datasheet},
+            {"measured_fraction_of_seconds", coverage.measured_fraction_of_seconds}};
+  });
+}
+
+Json fit_json(const FitReport& fit) {
+  return {{"what", fit.what},
+          {"points", fit.points},
+          {"outliers", fit.outliers},
+          {"median_error", fit.median_error},
+          {"worst_error", fit.worst_error},
+          {"explains", fit.explains()}};
+}
+
+/// Returns the step of an attempt, or why there is none.
+Json attempt_json(const Attempt& attempt) {
+  return {{"step_seconds", json_or_null(attempt.step_seconds)},
+          {"infeasible", attempt.step_seconds ? Json() : Json(attempt.why_not)}};
+}
+
+Json baselines_json(const Planned& planned) {
+  Json baselines = Json::object();
+  for (const Attempt& baseline : planned.baselines) {
+    baselines[baseline.name] = attempt_json(baseline);
+  }
+  return baselines;
+}
+
+Json seeder_json(const Attempt& seeder) {
+  Json json = {
+      {"name", seeder.name}, {"candidates", seeder.candidates}, {"feasible", seeder.feasible}};
+  json.update(attempt_json(seeder));
+  return json;
+}
+
+Json stages_json(const Evaluated& best) {
+  Json stages = Json::array();
   for (std::size_t s = 0; s < best.plan.stages.size(); ++s) {
     const PlanStage& stage = best.plan.stages[s];
-    json.begin_object().key("name").value(stage.name);
-    json.key("devices").begin_array();
-    for (const std::string& device : stage.devices) json.value(device);
-    json.end_array().key("samples").begin_array();
-    for (const std::int64_t samples : stage.samples) json.value(samples);
-    json.end_array();
-    json.key("operators").value(operators_of(stage));
-    json.key("parameters").value(parameters_of(best.plan, static_cast<int>(s)));
-    json.key("buckets").value(buckets_of(best.plan, static_cast<int>(s)));
-    json.key("forward_seconds").value(best.estimate.stages[s].forward_seconds);
-    json.key("backward_seconds").value(best.estimate.stages[s].backward_seconds);
-    json.end_object();
+    stages.push_back({{"name", stage.name},
+                      {"devices", stage.devices},
+                      {"samples", stage.samples},
+                      {"operators", operators_of(stage)},
+                      {"parameters", parameters_of(best.plan, static_cast<int>(s))},
+                      {"buckets", buckets_of(best.plan, static_cast<int>(s))},
+                      {"forward_seconds", best.estimate.stages[s].forward_seconds},
+                      {"backward_seconds", best.estimate.stages[s].backward_seconds}});
   }
-  json.end_array();
+  return stages;
 }
 
-void write_devices(JsonWriter& json, const Compiled& compiled) {
-  json.key("devices").begin_array();
-  for (const DeviceRow& row : device_rows(compiled)) {
-    const DeviceEstimate& e = *row.estimate;
-    json.begin_object().key("device").value(e.device).key("rank").value(e.rank);
-    json.key("stage").value(fmt::format("s{}", row.stage)).key("samples").value(row.samples);
-    json.key("compute_seconds").value(e.compute_seconds);
-    json.key("utilization").value(e.utilization);
-    json.key("exposed_communication_seconds").value(e.exposed_communication);
-    json.key("bytes_sent").value(e.bytes_sent);
-    json.key("peak_memory_bytes").value(e.memory.total());
-    json.key("memory_capacity_bytes").value(row.capacity);
-    json.key("memory").begin_object();
-    json.key("parameters").value(e.memory.parameters);
-    json.key("gradients").value(e.memory.gradients);
-    json.key("optimizer").value(e.memory.optimizer);
-    json.key("activations").value(e.memory.activations);
-    json.key("transfers").value(e.memory.transfers);
-    json.key("workspace").value(e.memory.workspace);
-    json.end_object().end_object();
-  }
-  json.end_array();
+Json device_json(const DeviceRow& row) {
+  const DeviceEstimate& e = *row.estimate;
+  return {{"device", e.device},
+          {"rank", e.rank},
+          {"stage", fmt::format("s{}", row.stage)},
+          {"samples", row.samples},
+          {"compute_seconds", e.compute_seconds},
+          {"utilization", e.utilization},
+          {"exposed_communication_seconds", e.exposed_communication},
+          {"bytes_sent", e.bytes_sent},
+          {"peak_memory_bytes", e.memory.total()},
+          {"memory_capacity_bytes", row.capacity},
+          {"memory",
+           {{"parameters", e.memory.parameters},
+            {"gradients", e.memory.gradients},
+            {"optimizer", e.memory.optimizer},
+            {"activations", e.memory.activations},
+            {"transfers", e.memory.transfers},
+            {"workspace", e.memory.workspace}}}};
 }
 
-void write_attempts(JsonWriter& json, const Planned& planned) {
-  json.key("baselines").begin_object();
-  for (const Attempt& baseline : planned.baselines) {
-    json.key(baseline.name).begin_object();
-    write_attempt(json, baseline);
-    json.end_object();
+/// Returns how the plan was made and what it does, as single values.
+Json headline_json(const Compiled& compiled, const std::string& plan_file) {
+  const Evaluated& best = compiled.planned.best;
+  const Plan& plan = best.plan;
+  const std::optional<DType> wire = plan.training.wire_type;
+  std::int64_t peak = 0;
+  for (const DeviceEstimate& device : best.estimate.devices) {
+    peak = std::max(peak, device.memory.total());
   }
-  json.end_object().key("seeders").begin_array();
-  for (const Attempt& seeder : planned.seeders) {
-    json.begin_object().key("name").value(seeder.name);
-    json.key("candidates").value(seeder.candidates).key("feasible").value(seeder.feasible);
-    write_attempt(json, seeder);
-    json.end_object();
-  }
-  json.end_array();
+  Json json = {{"format", "agpcs-compile 1"},
+               {"version", plan.made_by.version},
+               {"model", plan.model},
+               {"cluster", plan.cluster},
+               {"plan", plan_file},
+               {"batch", plan.training.batch},
+               {"micro_batches", plan.micro_batches},
+               {"schedule", name_of(plan.schedule)},
+               {"precision", name_of(plan.training.precision)},
+               {"wire_type", wire ? Json(name_of(*wire)) : Json()},
+               {"seed", plan.made_by.seed},
+               {"seeder", plan.made_by.seeder},
+               {"refiner", plan.made_by.refiner},
+               {"evaluations", plan.made_by.evaluations},
+               {"interrupted", plan.made_by.interrupted},
+               {"seed_step_seconds", json_or_null(compiled.planned.refinement.start_seconds)},
+               {"step_seconds", best.estimate.step_seconds},
+               {"lower_bound_seconds", compiled.planned.bound.seconds},
+               {"lower_bound_reason", compiled.planned.bound.reason},
+               {"gap", gap_of(compiled)},
+               {"samples_per_second", best.estimate.samples_per_second},
+               {"peak_memory_bytes", peak},
+               {"bytes_sent", best.estimate.bytes_sent},
+               {"parameters", compiled.problem->graph.parameter_elements()}};
+  const double tokens = tokens_per_second(compiled);
+  if (tokens > 0) json["tokens_per_second"] = tokens;
+  const std::string loss = describe_loss(compiled.problem->graph, plan.training.loss);
+  if (!loss.empty()) json["loss"] = loss;
+  return json;
 }
 
 }  // namespace
 
 std::string compile_summary(const Compiled& compiled) {
   return title(compiled) + headline(compiled) + comparison(compiled) + stage_table(compiled) +
-         device_table(compiled) + costs_text(compiled);
+         device_table(compiled) + costs_text(compiled) + not_executed_text(compiled);
 }
 
 std::string compile_json(const Compiled& compiled, const std::string& plan_file) {
-  const Evaluated& best = compiled.planned.best;
-  const Plan& plan = best.plan;
-  std::int64_t peak = 0;
-  for (const DeviceEstimate& device : best.estimate.devices) {
-    peak = std::max(peak, device.memory.total());
-  }
-  JsonWriter json;
-  json.begin_object().key("format").value("agpcs-compile 1");
-  json.key("version").value(plan.made_by.version);
-  json.key("model").value(plan.model).key("cluster").value(plan.cluster);
-  json.key("plan").value(plan_file);
-  json.key("batch").value(plan.training.batch).key("micro_batches").value(plan.micro_batches);
-  json.key("schedule").value(name_of(plan.schedule));
-  json.key("precision").value(plan.training.precision).key("wire_type");
-  const std::optional<DType> wire = plan.training.wire_type;
-  wire ? json.value(name_of(*wire)) : json.null();
-  json.key("seed").value(plan.made_by.seed);
-  json.key("seeder").value(plan.made_by.seeder).key("refiner").value(plan.made_by.refiner);
-  json.key("evaluations").value(plan.made_by.evaluations);
-  json.key("interrupted").value(plan.made_by.interrupted).key("seed_step_seconds");
-  const std::optional<double>& seed_step = compiled.planned.refinement.start_seconds;
-  seed_step ? json.value(*seed_step) : json.null();
-  json.key("step_seconds").value(best.estimate.step_seconds);
-  json.key("lower_bound_seconds").value(compiled.planned.bound.seconds);
-  json.key("lower_bound_reason").value(compiled.planned.bound.reason);
-  json.key("gap").value(gap_of(compiled));
-  json.key("samples_per_second").value(best.estimate.samples_per_second);
-  json.key("peak_memory_bytes").value(peak);
-  json.key("bytes_sent").value(best.estimate.bytes_sent);
-  json.key("parameters").value(compiled.problem->graph.parameter_elements());
-  write_attempts(json, compiled.planned);
-  write_stages(json, best);
-  write_devices(json, compiled);
-  write_costs(json, compiled);
-  return json.end_object().text();
+  Json json = headline_json(compiled, plan_file);
+  json["baselines"] = baselines_json(compiled.planned);
+  json["seeders"] = json_array(compiled.planned.seeders, seeder_json);
+  json["stages"] = stages_json(compiled.planned.best);
+  json["devices"] = json_array(device_rows(compiled), device_json);
+  json["costs"] = costs_json(compiled);
+  json["fits"] = json_array(compiled.fits, fit_json);
+  json["not_executed"] = not_executed_json(compiled);
+  return json_text(json);
 }
 
 }  // namespace agpcs

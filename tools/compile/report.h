@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-compile says of a plan: a summary for people, and JSON for programs
-// (docs/agpcs_compile.md).
+// Reports a plan made by agpcs-compile: a summary for people, and JSON for programs
+// (docs/reference/agpcs_compile.md).
 #pragma once
 
-#include "tools/compile_pipeline.h"
+#include "tools/compile/pipeline.h"
 
 #include <string>
 
@@ -11,7 +11,7 @@ namespace agpcs {
 
 std::string compile_summary(const Compiled& compiled);
 
-/// `plan_file` is where the plan was written.
+/// `plan_file` is the path of the written plan.
 std::string compile_json(const Compiled& compiled, const std::string& plan_file);
 
 }  // namespace agpcs

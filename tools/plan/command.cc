@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan_command.h"
+#include "tools/plan/command.h"
 
 #include "codegen/export_msccl.h"
-#include "cost_model/simulator.h"
-#include "ir/diagnostics.h"
-#include "ir/memory.h"
-#include "ir/units.h"
-#include "planner/problem.h"
-#include "tools/calibrated_cluster.h"
-#include "tools/explain.h"
-#include "tools/html_report.h"
-#include "tools/measured_step.h"
-#include "tools/plan_views.h"
-#include "tools/search_log.h"
+#include "cost_model/step/simulator.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/units.h"
+#include "ir/strategy/memory.h"
+#include "ir/strategy/plan_against.h"
+#include "planner/problem/problem.h"
+#include "tools/common/calibrated_cluster.h"
+#include "tools/common/chrome_trace.h"
+#include "tools/common/measured_step.h"
+#include "tools/plan/explain.h"
+#include "tools/plan/explain_operator.h"
+#include "tools/plan/html_report.h"
+#include "tools/plan/kinds.h"
+#include "tools/plan/search_log.h"
+#include "tools/plan/views.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -35,18 +39,20 @@ constexpr char kExamples[] =
     "  agpcs-plan diff old.plan new.plan\n"
     "  agpcs-plan json resnet50.plan > resnet50.json\n"
     "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml\n"
+    "  agpcs-plan explain resnet50.plan resnet50.onnx cluster.yaml --operator /conv1/Conv\n"
     "  agpcs-plan drift resnet50.plan trace.json\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
+    "  agpcs-plan kinds V100\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
-const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff", "json",
-                                            "trace", "report", "export",  "drift"};
+const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
+                                            "trace", "report", "export",  "drift", "kinds"};
 const std::vector<std::string> kFormats = {"msccl"};
 
 bool is_unknown_command(const std::string& word) {
@@ -56,12 +62,12 @@ bool is_unknown_command(const std::string& word) {
 
 struct Arguments {
   std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
-                                                       format, flow, exported = "-";
-  bool decisions_only = false, json = false;
+                                                       format, flow, exported = "-", op, kind;
+  bool decisions_only = false, json = false, markdown = false;
   std::size_t top = 10;
 };
 
-/// Model and cluster of a plan, against which it has been verified.
+/// Model and cluster of a plan, after it has been verified against them.
 struct Checked {
   TrainingModel model;
   Cluster cluster;
@@ -70,7 +76,8 @@ struct Checked {
 Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console console) {
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(a.model, choices_of(plan), loss));
-  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(a.cluster));
+  AGPCS_TRY(CalibratedCluster calibrated,
+            read_calibrated_cluster(a.cluster, plan.training.precision));
   ClusterFile& file = calibrated.file;
   for (const std::string& warnings : {model.warnings, file.warnings}) {
     if (!warnings.empty()) console.err << warnings << '\n';
@@ -149,7 +156,7 @@ Status trace(const Arguments& a, Console console) {
   return {};
 }
 
-/// The plan in `path`, which must be for the same model and cluster.
+/// Reads and simulates the plan in `path`, which must be for the same model and cluster.
 Result<SimulatedStep> step_of(const std::string& path, const Checked& checked) {
   AGPCS_TRY(Plan plan, read_plan(path));
   const Status fits = verify_plan_against(plan, checked.model.graph, checked.cluster);
@@ -183,7 +190,7 @@ Status report(const Arguments& a, Console console) {
   return write_file(a.page, html_report(input), console);
 }
 
-/// The flow that is asked for, or the only one.
+/// Returns the flow called `name`, or the only one.
 Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
   if (plan.flows.empty()) {
     return invalid_input(
@@ -224,6 +231,11 @@ Status explain(const Arguments& a, Console console) {
   AGPCS_TRY(
       const std::unique_ptr<const Problem> problem,
       Problem::make(std::move(checked.model.graph), std::move(checked.cluster), plan.training));
+  if (!a.op.empty()) {
+    AGPCS_TRY(const OperatorExplanation found, explain_operator(plan, *problem, a.op));
+    console.out << (a.json ? operator_json(found) : operator_text(found, a.top));
+    return {};
+  }
   AGPCS_TRY(const Explanation explanation, explain(plan, *problem));
   console.out << (a.json ? explain_json(explanation) : explain_text(explanation, a.top));
   return {};
@@ -235,6 +247,26 @@ Status drift(const Arguments& a, Console console) {
   AGPCS_TRY(const MeasuredStep step, read_measured_trace(text, a.other, plan));
   console.out << (a.json ? drift_json(plan, step) : drift_text(plan, step));
   return {};
+}
+
+Status kinds(const Arguments& a, Console console) {
+  if (a.markdown) {
+    console.out << kinds_page(catalog());
+    return {};
+  }
+  AGPCS_TRY(const ShownKinds shown, select_kinds(catalog(), a.kind));
+  console.out << (a.json ? kinds_json(shown) : kinds_text(shown));
+  return {};
+}
+
+CLI::App* add_kinds(CLI::App& app, Arguments& a) {
+  CLI::App* command =
+      app.add_subcommand("kinds", "the accelerators and networks that cluster.yaml may name");
+  command->add_option("name", a.kind, "only those whose names contain it; one: with sources");
+  CLI::Option* json = command->add_flag("--json", a.json, "everything, as JSON");
+  command->add_flag("--markdown", a.markdown, "all of them, as docs/reference/kinds.md")
+      ->excludes(json);
+  return command;
 }
 
 CLI::App* add_command(CLI::App& app, Arguments& a, const char* name, const char* help) {
@@ -266,6 +298,8 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   CLI::App* explain_app = add_command(
       app, a, "explain", "where the simulated step's time goes, and what would make it shorter");
   add_problem(explain_app, a);
+  explain_app->add_option("--operator", a.op,
+                          "why this operator is in its stage, and what moving it would cost");
   explain_app->add_flag("--json", a.json, "everything, as JSON");
   explain_app->add_option("--top", a.top, "lines a list has at most (default: 10)")
       ->check(CLI::PositiveNumber);
@@ -301,6 +335,8 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   export_app->add_option("--flow", a.flow, "which one (default: the only one)");
   export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
 
+  CLI::App* kinds_app = add_kinds(app, a);
+
   if (!args.empty() && is_unknown_command(args[0])) {
     return usage_error(kName, fmt::format("unknown command '{}'", args[0]),
                        did_you_mean(args[0], kCommands, "commands"), console);
@@ -314,6 +350,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (report_app->parsed()) return finish(report(a, console), kName, console);
   if (drift_app->parsed()) return finish(drift(a, console), kName, console);
   if (export_app->parsed()) return finish(export_flow(a, console), kName, console);
+  if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
   return result->same || (a.decisions_only && !result->decisions) ? 0 : 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans are compared by their texts: section by section, a section being a line that is not
-// indented and the indented lines below it. So nothing that a plan says can differ unseen.
-#include "ir/units.h"
-#include "tools/plan_views.h"
+// Compares plans by their texts, section by section. A section is a line that is not indented, with
+// the indented lines below it. So no difference between two plans can go unseen.
+#include "ir/base/units.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kMostLines = 12;  // of one section; the rest is counted
+constexpr std::size_t kMostLines = 12;  // in one section; the rest is only counted
 
 using Words = std::vector<std::string>;
 
@@ -54,7 +54,7 @@ std::vector<Section> sections_of(const Plan& plan) {
   return sections;
 }
 
-/// "samples 16x4 -> 20x4, ..." for key=value words that differ at the same place.
+/// Returns "samples 16x4 -> 20x4, ..." for key=value words that differ at the same position.
 std::string changed_words(const std::string& a, const std::string& b) {
   const Words from = split(a, ' '), to = split(b, ' ');
   if (from.size() != to.size()) return a + " -> " + b;
@@ -72,8 +72,8 @@ std::string changed_words(const std::string& a, const std::string& b) {
   return text;
 }
 
-/// The lines of a common subsequence of `a` and `b`, as pairs of indices. Equal ends are taken at
-/// once; in between, the longest one where that is affordable.
+/// Returns the lines of a common subsequence of `a` and `b`, as pairs of indices. It takes equal
+/// ends at once, and between them the longest common subsequence if that is affordable.
 std::vector<std::pair<std::size_t, std::size_t>> common_lines(const Words& a, const Words& b) {
   std::size_t head = 0, tail = 0;
   while (head < a.size() && head < b.size() && a[head] == b[head]) ++head;
@@ -104,7 +104,7 @@ std::vector<std::pair<std::size_t, std::size_t>> common_lines(const Words& a, co
   return pairs;
 }
 
-/// Lines gone with '-', new ones with '+', at most kMostLines.
+/// Returns removed lines with '-' and added ones with '+', at most kMostLines.
 std::string changed_lines(const Words& a, const Words& b) {
   Words changes;
   std::size_t i = 0, j = 0;
@@ -132,7 +132,7 @@ std::string diff_section(const Section& a, const Section& b) {
   return text + "\n" + changed_lines(a.items, b.items);
 }
 
-/// "  step 123ms -> 110ms (-10.6%)"
+/// Returns "  step 123ms -> 110ms (-10.6%)".
 std::string diff_expect(const Plan& a, const Plan& b) {
   std::map<std::string, const Expectation*> before;
   for (const Expectation& e : a.expect) before[e.name] = &e;
@@ -185,13 +185,13 @@ std::string diff_decisions(const Plan& a, const Plan& b) {
 
 std::string made_by_line(const Plan& plan) { return sections_of(plan).at(1).head; }
 
-/// `b` with the name that `a` gives the model, where it is the same one.
+/// Returns `b` with the model name of `a` if both are plans of the same model.
 Plan named_alike(const Plan& a, Plan b) {
   if (a.model_digest == b.model_digest) b.model = a.model;
   return b;
 }
 
-/// "seed 1 -> 2, model name a -> b": what differs in how two plans of one model were made.
+/// Returns how the making of two plans of one model differs: "seed 1 -> 2, model name a -> b".
 std::string diff_making(const Plan& a, const Plan& b) {
   std::string text = changed_words(made_by_line(a), made_by_line(b));
   if (a.model == b.model || a.model_digest != b.model_digest) return text;

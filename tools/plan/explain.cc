@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain.h"
+#include "tools/plan/explain.h"
 
-#include "cost_model/step_model.h"
-#include "cost_model/step_waits.h"
-#include "planner/strategy_of_plan.h"
+#include "cost_model/explain/step_waits.h"
+#include "cost_model/step/model.h"
+#include "planner/problem/strategy_of_plan.h"
 
 #include <utility>
 

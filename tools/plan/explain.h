@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan's simulated step comes from, and what would make it shorter: the data of
-// `agpcs-plan explain`, as text for people and as JSON (docs/agpcs_plan.md).
+// Explains where a plan's simulated step comes from, and what would make it shorter. This is the
+// data of `agpcs-plan explain`, as text for people and as JSON (docs/reference/agpcs_plan.md).
 #pragma once
 
-#include "cost_model/critical_path.h"
-#include "cost_model/step_report.h"
-#include "planner/problem.h"
+#include "cost_model/explain/critical_path.h"
+#include "cost_model/explain/step_report.h"
+#include "planner/problem/problem.h"
 #include "planner/what_if.h"
 
 #include <agpcs/plan.h>
@@ -17,7 +17,7 @@
 
 namespace agpcs {
 
-/// `critical_path`'s slack with its instruction.
+/// The slack of an instruction, from `critical_path`.
 struct SlackOf {
   TimelineEvent event;
   double slack = 0;
@@ -29,20 +29,20 @@ struct Explanation {
   Estimate estimate;  ///< with timeline
   std::vector<PathStep> path;
   std::vector<PathPart> parts;
-  std::vector<SlackOf> slack;  ///< of every instruction, by rank, in program order
+  std::vector<SlackOf> slack;  ///< one per instruction, by rank, in program order
   StepAnalysis report;
   WhatIfs plan_changes, hardware_changes;
 };
 
-/// A change that saves a smaller part of the step is not worth a line.
+/// A change that saves a smaller part of the step gets no line.
 inline constexpr double kLeastGain = 0.005;
 
-/// Simulates, finds the critical path, and tries out changes. `plan` and `problem` outlive the
-/// result; the plan verifies against the problem.
+/// Simulates, finds the critical path, and tries out changes. `plan` and `problem` must outlive the
+/// result. Needs: the plan verifies against the problem.
 Result<Explanation> explain(const Plan& plan, const Problem& problem);
 
-/// At most 100 columns. Lists have at most `top` lines; changes are the best three of the plan and
-/// of the hardware.
+/// Returns the explanation with at most 100 columns. Lists have at most `top` lines. Changes are
+/// the best three of the plan and the best three of the hardware.
 std::string explain_text(const Explanation& e, std::size_t top);
 std::string explain_json(const Explanation& e);
 

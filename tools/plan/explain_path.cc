@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain_path.h"
+#include "tools/plan/explain_path.h"
 
-#include "cost_model/step_model.h"
-#include "ir/units.h"
+#include "cost_model/step/model.h"
+#include "ir/base/units.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 namespace agpcs {
 namespace {
 
-/// Steps that take less than this part of the whole are not worth a line.
+/// Steps of the path that take a smaller part of the whole get no line.
 constexpr double kNothing = 1e-6;
-/// The longest sequence of lines that is recognised when it repeats.
+/// The longest sequence of lines that is recognized as repeated.
 constexpr std::size_t kLongestPeriod = 16;
 
 /// A step of the path, or the same step of several micro-batches.
@@ -26,7 +26,7 @@ struct Line {
   int stride = 1;
   double seconds = 0;
   std::size_t indent = 0;
-  std::string header;  ///< a line of its own, before this one
+  std::string header;  ///< a separate line before this one
 };
 
 bool alike(const Line& a, const Line& b) {
@@ -34,7 +34,8 @@ bool alike(const Line& a, const Line& b) {
          (a.first < 0) == (b.first < 0);
 }
 
-/// How often lines [at, at + period) repeat from `at` on, each time as many micro-batches later.
+/// Returns how often lines [at, at + period) repeat from `at` on, each time the same number of
+/// micro-batches later.
 std::size_t repeats(const std::vector<Line>& lines, std::size_t at, std::size_t period) {
   if (at + period >= lines.size()) return 1;
   const int stride = lines[at + period].first - lines[at].first;
@@ -73,13 +74,13 @@ class Folder {
     return lines;
   }
 
-  /// Adds the lines from `at` on with the most repetitions folded; returns how many it took.
+  /// Adds the lines from `at` on, with the most repetitions folded. Returns how many lines it took.
   static std::size_t fold(const std::vector<Line>& lines, std::size_t at,
                           std::vector<Line>& folded) {
     std::size_t best = 1, times = 1;
     for (std::size_t period = 1; period <= kLongestPeriod; ++period) {
       const std::size_t count = repeats(lines, at, period);
-      // Several lines are folded to a header and as many lines.
+      // Several lines become a header and that many lines.
       if (count > 1 && count * period - period > (times - 1) * best) best = period, times = count;
     }
     for (std::size_t i = 0; i < best; ++i) {
@@ -158,7 +159,7 @@ class PathWriter {
     return e_.estimate.devices[static_cast<std::size_t>(rank)].device;
   }
 
-  /// "volta/0", "volta/0 -> ampere/0", "8 devices".
+  /// Returns "volta/0", "volta/0 -> ampere/0", "8 devices".
   std::string where(const Line& line) const {
     const Opcode opcode = line.id.opcode;
     switch (stream_of(opcode)) {
@@ -184,7 +185,7 @@ class PathWriter {
 
   const Explanation& e_;
   std::vector<Line> lines_;
-  double least_ = 0;  // seconds: shorter lines are joined
+  double least_ = 0;  // seconds; shorter lines are joined
   std::vector<const Line*> skipped_;
 };
 

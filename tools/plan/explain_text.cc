@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/step_model.h"
-#include "ir/at.h"
-#include "ir/units.h"
-#include "tools/explain.h"
-#include "tools/explain_path.h"
+#include "cost_model/step/model.h"
+#include "ir/base/at.h"
+#include "ir/base/units.h"
+#include "tools/plan/explain.h"
+#include "tools/plan/explain_path.h"
 
 #include <fmt/format.h>
 
@@ -21,14 +21,14 @@ constexpr std::size_t kCurveColumns = 40;
 
 std::string seconds(double value) { return figure(value, "s"); }
 
-/// "34%", "0.4%", "-" for nothing.
+/// Returns "34%", "0.4%"; "-" for nothing.
 std::string percent(double part) {
   if (part <= 0) return "-";
   if (part < 0.0005) return "<0.1%";
   return part < 0.0995 ? fmt::format("{:.1f}%", 100 * part) : fmt::format("{:.0f}%", 100 * part);
 }
 
-/// Of at most `width` characters.
+/// Draws a bar of at most `width` characters.
 std::string bar(double part, std::size_t width) {
   const double filled = std::clamp(part, 0.0, 1.0) * static_cast<double>(width);
   std::string text;
@@ -83,7 +83,7 @@ std::string parts_text(const Explanation& e, std::size_t top) {
   return text;
 }
 
-/// Rows that say the same of devices next to each other become one: "volta/0 .. volta/3".
+/// Joins rows that are equal for adjacent devices to one: "volta/0 .. volta/3".
 std::string folded(const Explanation& e, std::size_t width, const std::vector<std::string>& rows) {
   std::string text;
   for (std::size_t first = 0; first < rows.size();) {
@@ -126,7 +126,7 @@ std::string device_table(const Explanation& e) {
          folded(e, width, rows);
 }
 
-/// The highest value of each of equally long parts of the step, as eighths of the peak.
+/// Divides the step into equal parts and draws the highest value of each, in eighths of the peak.
 std::string curve(const DeviceReport& device, double step, std::int64_t peak) {
   constexpr std::array<const char*, 9> kLevels = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::vector<std::int64_t> highest(kCurveColumns);
@@ -167,7 +167,7 @@ std::string memory_table(const Explanation& e) {
          folded(e, width, rows);
 }
 
-/// A link, and how many others are loaded alike.
+/// A link, and how many others have the same load.
 struct LinkRow {
   std::string name, load;
   int others = 0;
@@ -207,9 +207,9 @@ std::string link_table(const Explanation& e, std::size_t top) {
   return text;
 }
 
-/// The least slack of each sort of instruction that is nowhere on the path, least first.
+/// Shows the least slack of each sort of instruction that is not on the path, in ascending order.
 std::string slack_table(const Explanation& e, std::size_t top) {
-  std::map<std::tuple<int, Opcode, int>, double> least;  // by stage, opcode, cut or bucket
+  std::map<std::tuple<int, Opcode, int>, double> least;  // by stage, opcode, and cut or bucket
   for (const SlackOf& s : e.slack) {
     const InstructionId& id = s.event.instruction;
     const int stage = id.opcode == Opcode::kReport ? 0 : e.plan.stage_of_rank(s.event.rank);

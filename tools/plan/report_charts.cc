@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/report_charts.h"
+#include "tools/plan/report_charts.h"
 
-#include "cost_model/step_model.h"
-#include "cost_model/step_waits.h"
-#include "ir/units.h"
-#include "tools/svg.h"
+#include "cost_model/explain/step_waits.h"
+#include "cost_model/step/model.h"
+#include "ir/base/units.h"
+#include "tools/common/svg.h"
 
 #include <fmt/format.h>
 
@@ -14,15 +14,15 @@
 namespace agpcs {
 namespace {
 
-constexpr double kWidth = 1000, kLabel = 170, kBar = 14, kRow = 22, kAxis = 24;
+constexpr double kBar = 14;
 constexpr std::size_t kRows = 64, kLinks = 20, kLabelCharacters = 24;
 
-/// Cut where a label's column ends.
+/// Cuts a name to the width of the label's column.
 std::string label_text(const std::string& name) {
   return name.size() <= kLabelCharacters ? name : name.substr(0, kLabelCharacters - 2) + "..";
 }
 
-/// Rank by device; -1: the plan leaves it out.
+/// Returns the rank of each device; -1 if the plan does not use it.
 std::vector<int> ranks_of(const Cluster& cluster, const Estimate& estimate) {
   std::vector<int> ranks(cluster.devices.size(), -1);
   for (const DeviceEstimate& device : estimate.devices) {
@@ -31,7 +31,7 @@ std::vector<int> ranks_of(const Cluster& cluster, const Estimate& estimate) {
   return ranks;
 }
 
-/// What a row does, as parts of the step.
+/// What a row does, as fractions of the step.
 struct Use {
   double compute = 0, exposed = 0;
   bool used = false;
@@ -63,7 +63,7 @@ void draw_use(Svg& svg, double x, double y, double width, const std::string& nam
   svg.text(x + width + 6, y + kBar - 3, use.used ? percent_text(compute) : "not used");
 }
 
-/// Under what a chart's bars stand.
+/// Returns the title above a chart's bars.
 std::string step_title(const char* what, const SimulatedStep& step) {
   return fmt::format("{}: step {}", what, figure(step.estimate.step_seconds, "s"));
 }
@@ -142,37 +142,37 @@ std::string utilization_chart(const Cluster& cluster, const SimulatedStep* befor
     double x, width;
   };
   std::vector<Panel> panels;
-  if (before != nullptr) panels.push_back({*before, "before", kLabel, 340});
-  const double x = before == nullptr ? kLabel : kLabel + 420;
-  panels.push_back({after, before == nullptr ? "this plan" : "after", x, kWidth - x - 70});
-  Svg svg(kWidth, "what each device does in a step");
+  if (before != nullptr) panels.push_back({*before, "before", kLabelWidth, 340});
+  const double x = before == nullptr ? kLabelWidth : kLabelWidth + 420;
+  panels.push_back({after, before == nullptr ? "this plan" : "after", x, kChartWidth - x - 70});
+  Svg svg(kChartWidth, "what each device does in a step");
   const std::vector<ChartRow> rows = chart_rows(cluster, kRows);
   for (const Panel& panel : panels) {
     svg.text(panel.x, 14, step_title(panel.what, panel.step), "head");
     const std::vector<int> ranks = ranks_of(cluster, panel.step.estimate);
-    double y = kAxis;
+    double y = kAxisHeight;
     for (const ChartRow& row : rows) {
       draw_use(svg, panel.x, y, panel.width, row.name, use_of(row, ranks, panel.step.estimate));
-      y += kRow;
+      y += kRowHeight;
     }
   }
-  double y = kAxis;
+  double y = kAxisHeight;
   for (const ChartRow& row : rows) {
     svg.text(0, y + kBar - 3, label_text(row.name));
-    y += kRow;
+    y += kRowHeight;
   }
   return svg.element(y);
 }
 
 std::string memory_chart(const Cluster& cluster, const SimulatedStep& step) {
-  const double width = kWidth - kLabel - 210;
+  const double width = kChartWidth - kLabelWidth - 210;
   const std::vector<int> ranks = ranks_of(cluster, step.estimate);
   std::int64_t largest = 1;
   for (const DeviceEstimate& device : step.estimate.devices) {
     largest = std::max(largest, cluster.kind_of(cluster.find_device(device.device)).memory_bytes);
   }
   const double scale = width / static_cast<double>(largest);
-  Svg svg(kWidth, "peak memory of each device against its capacity");
+  Svg svg(kChartWidth, "peak memory of each device against its capacity");
   double y = 2;
   for (const ChartRow& row : chart_rows(cluster, kRows)) {
     const MemoryUse* fullest = nullptr;
@@ -190,14 +190,14 @@ std::string memory_chart(const Cluster& cluster, const SimulatedStep& step) {
     const std::string text = capacity_text(fullest->total(), capacity);
     const double kept_width = static_cast<double>(kept) * scale;
     svg.text(0, y + kBar - 3, label_text(row.name));
-    svg.rect(kLabel, y, static_cast<double>(capacity) * scale, kBar, "idle", text);
-    svg.rect(kLabel, y, kept_width, kBar, "kept",
+    svg.rect(kLabelWidth, y, static_cast<double>(capacity) * scale, kBar, "idle", text);
+    svg.rect(kLabelWidth, y, kept_width, kBar, "kept",
              "parameters, gradients, optimizer: " + byte_figure(kept));
-    svg.rect(kLabel + kept_width, y, static_cast<double>(fullest->total() - kept) * scale, kBar,
-             "passing",
+    svg.rect(kLabelWidth + kept_width, y, static_cast<double>(fullest->total() - kept) * scale,
+             kBar, "passing",
              "activations, transfers, workspace: " + byte_figure(fullest->total() - kept));
-    svg.text(kLabel + width + 8, y + kBar - 3, text);
-    y += kRow;
+    svg.text(kLabelWidth + width + 8, y + kBar - 3, text);
+    y += kRowHeight;
   }
   return svg.element(y);
 }
@@ -213,8 +213,8 @@ std::string link_chart(const Cluster& cluster, const SimulatedStep& step) {
   });
   std::vector<LinkRow> rows;
   for (const std::size_t i : used) add_link(cluster.links[i], step.report.links[i], rows);
-  const double label = kLabel + 80, width = kWidth - label - 200;
-  Svg svg(kWidth, "mean load of the most loaded links");
+  const double label = kLabelWidth + 80, width = kChartWidth - label - 200;
+  Svg svg(kChartWidth, "mean load of the most loaded links");
   double y = 2;
   for (std::size_t n = 0; n < std::min(kLinks, rows.size()); ++n) {
     const LinkRow& row = rows[n];
@@ -223,11 +223,11 @@ std::string link_chart(const Cluster& cluster, const SimulatedStep& step) {
     svg.rect(label, y, width, kBar, "idle");
     svg.rect(label, y, width * std::min(1.0, row.load), kBar, "exposed");
     svg.text(label + width + 8, y + kBar - 3, row.text);
-    y += kRow;
+    y += kRowHeight;
   }
   if (rows.size() > kLinks) {
     svg.text(0, y + kBar - 3, "and less loaded ones");
-    y += kRow;
+    y += kRowHeight;
   }
   return svg.element(y);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learning curve of a search: four figures over its episodes. Of a long search, a column of
-// several episodes shows their mean as a line and their range as a band.
-#include "tools/report_charts.h"
-#include "tools/svg.h"
+// Draws the learning curve of a search: four figures over its episodes. For a long search, a column
+// stands for several episodes and shows their mean as a line and their range as a band.
+#include "tools/common/svg.h"
+#include "tools/plan/report_charts.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace agpcs {
 namespace {
 
 constexpr double kPanelWidth = 490, kPanelHeight = 150, kLeft = 56, kTop = 22, kBottom = 22;
-constexpr std::size_t kColumns = 200;
+constexpr std::size_t kPoints = 200;
 
 struct Panel {
   const char* title;
@@ -37,7 +37,7 @@ struct Column {
 
 std::vector<Column> columns_of(std::span<const EpisodeLog> log, double EpisodeLog::*value) {
   std::vector<Column> columns;
-  const std::size_t count = std::min(kColumns, log.size());
+  const std::size_t count = std::min(kPoints, log.size());
   for (std::size_t c = 0; c < count; ++c) {
     const std::size_t first = c * log.size() / count, end = (c + 1) * log.size() / count;
     Column column;
@@ -53,7 +53,7 @@ std::vector<Column> columns_of(std::span<const EpisodeLog> log, double EpisodeLo
   return columns;
 }
 
-/// From values to places on the drawing.
+/// Maps values to places on the drawing.
 struct Scale {
   double low, high, from, to;
   double operator()(double value) const {
@@ -61,7 +61,7 @@ struct Scale {
   }
 };
 
-/// A range that is not empty, with some room.
+/// Returns a range that is not empty, with some margin.
 std::pair<double, double> range_of(const std::vector<Column>& columns) {
   double low = columns.front().low, high = columns.front().high;
   for (const Column& column : columns) {
@@ -97,7 +97,7 @@ void draw_panel(Svg& svg, const Panel& panel, std::span<const EpisodeLog> log, d
     lower.insert(0, fmt::format("L{} {}", at, coordinate(y(column.low))));
   }
   if (log.size() > columns.size()) svg.path(upper + lower + "z", "band");
-  svg.path(line + "h0", "curve");  // h0: a dot where there is one episode
+  svg.path(line + "h0", "curve");  // h0 draws a dot if there is only one episode
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline of a step: a lane for computing and a thinner one for communication for each rank.
-// Time is cut into columns; a column shows what took most of it. So the drawing has at most
-// ranks x columns pieces, however many instructions there are.
-#include "ir/units.h"
-#include "tools/report_charts.h"
-#include "tools/svg.h"
+// Draws the timeline of a step. Each rank has a lane for computing and a thinner one for
+// communication. Time is cut into columns; a column shows what took most of its time. So the
+// drawing has at most ranks x columns pieces, for any number of instructions.
+#include "ir/base/units.h"
+#include "tools/common/svg.h"
+#include "tools/plan/report_charts.h"
 
 #include <fmt/format.h>
 
@@ -15,12 +15,11 @@
 namespace agpcs {
 namespace {
 
-constexpr double kWidth = 1000, kLabel = 170, kComputeHeight = 11, kMoveHeight = 6, kRow = 22,
-                 kAxis = 24;
-constexpr std::size_t kColumns = 800;
+constexpr double kComputeHeight = 11, kMoveHeight = 6;
+constexpr std::size_t kLaneColumns = 800;
 constexpr int kMostRanks = 32;
 
-/// What is told apart, in the legend's order.
+/// The sorts of activity that the chart distinguishes, in the legend's order.
 enum Sort : std::size_t { kForward, kBackward, kUpdate, kTransfer, kReduce, kSorts };
 constexpr std::array<std::string_view, kSorts> kClasses = {"forward", "backward", "update",
                                                            "transfer", "reduce"};
@@ -41,10 +40,10 @@ Sort sort_of(Opcode opcode) {
   }
 }
 
-/// A lane's columns, each with the part of it that every sort takes.
+/// The columns of a lane, each with the part of it that every sort takes.
 class Lane {
  public:
-  Lane() : columns_(kColumns) {}
+  Lane() : columns_(kLaneColumns) {}
 
   void add(Sort sort, double first, double last) {
     if (last <= first) return;
@@ -56,15 +55,15 @@ class Lane {
     }
   }
 
-  /// Path commands for each sort. What columns lack of being full is carried on, so that many short
-  /// pieces cover as much as they take.
+  /// Returns path commands for each sort. The part of a column that is not filled is carried over
+  /// to the next ones, so that many short pieces together cover the right length.
   std::array<std::string, kSorts> paths(double x, double scale, double y, double height) const {
     std::array<std::string, kSorts> paths;
     double owed = 0;
-    std::size_t begin = 0, sort = kSorts;  // of the run that is open; kSorts: none
-    for (std::size_t c = 0; c <= kColumns; ++c) {
+    std::size_t begin = 0, sort = kSorts;  // of the open run; kSorts: no run is open
+    for (std::size_t c = 0; c <= kLaneColumns; ++c) {
       std::size_t now = kSorts;
-      if (c < kColumns) {
+      if (c < kLaneColumns) {
         const auto most = std::max_element(columns_[c].begin(), columns_[c].end());
         double covered = 0;
         for (const double part : columns_[c]) covered += part;
@@ -89,7 +88,7 @@ class Lane {
 
  private:
   static std::size_t column_of(double position) {
-    return std::min(kColumns - 1, static_cast<std::size_t>(std::max(0.0, position)));
+    return std::min(kLaneColumns - 1, static_cast<std::size_t>(std::max(0.0, position)));
   }
 
   std::vector<std::array<double, kSorts>> columns_;
@@ -97,9 +96,9 @@ class Lane {
 
 void draw_axis(Svg& svg, double seconds, double scale, double bottom) {
   for (const double tick : round_ticks(0, seconds, 8)) {
-    const double x = kLabel + tick / seconds * static_cast<double>(kColumns) * scale;
-    svg.line(x, kAxis - 6, x, bottom, "grid");
-    svg.text(x, kAxis - 10, tick == 0 ? "0" : figure(tick, "s"), "tick");
+    const double x = kLabelWidth + tick / seconds * static_cast<double>(kLaneColumns) * scale;
+    svg.line(x, kAxisHeight - 6, x, bottom, "grid");
+    svg.text(x, kAxisHeight - 10, tick == 0 ? "0" : figure(tick, "s"), "tick");
   }
 }
 
@@ -113,7 +112,7 @@ std::string timeline_chart(const SimulatedStep& step, double seconds) {
     row_of[static_cast<std::size_t>(static_cast<std::int64_t>(row) * ranks / rows)] = row;
   }
   std::vector<Lane> lanes(2 * static_cast<std::size_t>(rows));
-  const double columns = static_cast<double>(kColumns) / seconds;
+  const double columns = static_cast<double>(kLaneColumns) / seconds;
   for (const TimelineEvent& event : step.estimate.timeline) {
     const int row = row_of[static_cast<std::size_t>(event.rank)];
     if (row < 0) continue;
@@ -121,19 +120,19 @@ std::string timeline_chart(const SimulatedStep& step, double seconds) {
     lanes[2 * static_cast<std::size_t>(row) + (moves ? 1 : 0)].add(
         sort_of(event.instruction.opcode), event.start * columns, event.end * columns);
   }
-  const double scale = (kWidth - kLabel - 40) / static_cast<double>(kColumns);
-  const double bottom = kAxis + kRow * rows;
-  Svg svg(kWidth, "when each device computes and communicates");
+  const double scale = (kChartWidth - kLabelWidth - 40) / static_cast<double>(kLaneColumns);
+  const double bottom = kAxisHeight + kRowHeight * rows;
+  Svg svg(kChartWidth, "when each device computes and communicates");
   draw_axis(svg, seconds, scale, bottom);
   std::array<std::string, kSorts> paths;
   for (int rank = 0; rank < ranks; ++rank) {
     const int row = row_of[static_cast<std::size_t>(rank)];
     if (row < 0) continue;
-    const double y = kAxis + kRow * row;
+    const double y = kAxisHeight + kRowHeight * row;
     svg.text(0, y + 11, step.estimate.devices[static_cast<std::size_t>(rank)].device);
     for (std::size_t lane = 0; lane < 2; ++lane) {
       const auto drawn = lanes[2 * static_cast<std::size_t>(row) + lane].paths(
-          kLabel, scale, lane == 0 ? y : y + kComputeHeight + 1,
+          kLabelWidth, scale, lane == 0 ? y : y + kComputeHeight + 1,
           lane == 0 ? kComputeHeight : kMoveHeight);
       for (std::size_t sort = 0; sort < kSorts; ++sort) paths[sort] += drawn[sort];
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/search_log.h"
+#include "tools/plan/search_log.h"
 
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ bool read_number(std::string_view word, Number& number) {
   return error == std::errc() && rest == end;
 }
 
-/// The words of a line and where they begin.
+/// A word of a line and where it begins.
 struct Field {
   std::string_view word;
   int column = 0;

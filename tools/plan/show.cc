@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lookup.h"
-#include "ir/units.h"
-#include "tools/joined_rows.h"
-#include "tools/plan_views.h"
+#include "ir/base/units.h"
+#include "ir/plan/lookup.h"
+#include "tools/common/joined_rows.h"
+#include "tools/plan/views.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,13 +17,13 @@
 namespace agpcs {
 namespace {
 
-/// The expected figure of that name as the plan spells it, "-" when there is none.
+/// Returns the expected figure of that name as the plan spells it; "-" if there is none.
 std::string spell_expected(const Plan& plan, std::string_view name) {
   const Expectation* e = find_expectation(plan, name);
   return e == nullptr ? "-" : figure(e->value, e->unit);
 }
 
-/// The share of a step that a device computes: "87%".
+/// Returns the part of a step that a device computes: "87%".
 std::string busy(const Plan& plan, const std::string& device) {
   const Expectation* e = find_expectation(plan, "utilization " + device);
   return e == nullptr ? "-" : fmt::format("{:.0f}%", 100 * e->value);
@@ -34,11 +34,15 @@ std::string training_line(const Plan& plan) {
   std::string text =
       fmt::format("batch {} in {} of {}, {}, {}; loss {}", t.batch,
                   plural(plan.micro_batches, "micro-batch", "es"), plan.micro_batch_size(),
-                  name_of(plan.schedule), t.precision, t.loss.kind);
+                  name_of(plan.schedule), name_of(t.precision), name_of(t.loss.kind));
   for (std::size_t i = 0; i < t.loss.outputs.size(); ++i) {
     text += fmt::format("{} {}", i == 0 ? " of" : ",", t.loss.outputs[i].first);
   }
-  text += fmt::format("; {} with learning rate {}", t.optimizer.kind, t.optimizer.learning_rate);
+  if (t.loss.ignore_index) text += fmt::format(", label {} does not count", *t.loss.ignore_index);
+  if (t.loss.label_smoothing != 0) text += fmt::format(", smoothing {}", t.loss.label_smoothing);
+  if (!t.loss.next_token.empty()) text += fmt::format(", next token of {}", t.loss.next_token);
+  text += fmt::format("; {} with learning rate {}", name_of(t.optimizer.kind),
+                      t.optimizer.learning_rate);
   if (t.optimizer.momentum != 0) text += fmt::format(", momentum {}", t.optimizer.momentum);
   if (t.wire_type) text += fmt::format("; gradients travel in {}", name_of(*t.wire_type));
   return text;
@@ -61,6 +65,9 @@ std::string header(const Plan& plan) {
   for (const std::string& name : plan.frozen) {
     text += fmt::format("  frozen        {}\n", name);
   }
+  for (const std::string& name : plan.trained) {
+    text += fmt::format("  trained       {}\n", name);
+  }
   if (plan.expect.empty()) return text;
   return text + fmt::format("  expected      {} a step, {}\n", spell_expected(plan, "step"),
                             spell_expected(plan, "throughput"));
@@ -71,7 +78,7 @@ struct Passes {
   int first, last;
 };
 
-/// The stage's passes as runs of one kind over ascending micro-batches.
+/// Returns the stage's passes as runs of one kind over ascending micro-batches.
 std::vector<Passes> runs_of(const Program& program) {
   std::vector<Passes> runs;
   for (const Instruction& instruction : program.instructions) {
@@ -92,12 +99,12 @@ std::string range_text(const Passes& run) {
                                : fmt::format("{} {}-{}", name_of(run.opcode), run.first, run.last);
 }
 
-/// "forward 0-2, then backward 0-4 and forward 3-7 in turns, backward 5-7".
+/// Returns "forward 0-2, then backward 0-4 and forward 3-7 in turns, backward 5-7".
 std::string passes_text(const Program& program) {
   const std::vector<Passes> runs = runs_of(program);
   std::string text;
   for (std::size_t i = 0; i < runs.size();) {
-    std::size_t end = i;  // of a sequence of single passes, which alternate
+    std::size_t end = i;  // end of a sequence of single passes, which alternate
     while (end < runs.size() && runs[end].first == runs[end].last) ++end;
     std::string part = range_text(runs[i]);
     std::size_t taken = 1;
@@ -137,7 +144,8 @@ std::string flow_text(const PlanFlow& flow) {
                      flow.order == FlowOrder::kReceivers ? "" : ", in rounds");
 }
 
-/// Bytes that a cut carries for each sample, one way; tensors without a sample axis count once.
+/// Returns the bytes that a cut carries per sample, one way. Tensors without a sample axis count
+/// once.
 std::int64_t bytes_of(const Cut& cut) {
   std::int64_t bytes = 0;
   for (const CutTensor& tensor : cut.tensors) {
@@ -153,7 +161,7 @@ std::string cut_text(const Plan& plan, const Cut& cut) {
                      byte_figure(bytes_of(cut)));
 }
 
-/// An expected figure of a row; one that is not there is "-".
+/// Returns an expected figure of a row; "-" if there is none.
 RowFigure expected_figure(const Plan& plan, const std::string& name, std::string text) {
   const Expectation* e = find_expectation(plan, name);
   return {e == nullptr ? 0 : e->value, std::move(text), ""};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_command.h"
+#include "tools/profile/command.h"
 
-#include "frontend/cluster_file.h"
-#include "frontend/profile_file.h"
-#include "tools/profile_fits.h"
-#include "tools/profile_options.h"
-#include "tools/profile_rank.h"
-#include "tools/profile_report.h"
-#include "tools/run_local.h"
+#include "frontend/cluster/file.h"
+#include "frontend/cluster/profile_file.h"
+#include "tools/profile/fits.h"
+#include "tools/profile/options.h"
+#include "tools/profile/rank.h"
+#include "tools/profile/report.h"
+#include "tools/run/processes/local.h"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,6 @@
 
 namespace agpcs {
 namespace {
-
-constexpr const char* kName = "agpcs-profile";
 
 Status merge_files(const ProfileOptions& options, Console console) {
   AGPCS_TRY(Profile all, read_profile(options.files.front()));
@@ -45,7 +43,7 @@ Status show(const ProfileOptions& options, Console console) {
   return {};
 }
 
-/// What every rank reads is no pipe.
+/// Checks that files that every rank reads are not pipes.
 Status check_files(const ProfileOptions& options) {
   if (!options.cluster.empty()) {
     AGPCS_RETURN_IF_ERROR(check_all_can_read("--local", "cluster file", options.cluster));
@@ -56,29 +54,33 @@ Status check_files(const ProfileOptions& options) {
   return {};
 }
 
-int measure(const ProfileOptions& options, const std::vector<std::string>& args, Console console) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that leaves is an error of the write, not a death
+int measure(const ProfileOptions& options, Console console) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is then a write error, not a death
   const auto place = rank_place(process_environment());
-  // Where one device is measured alone, a launcher's variables mean nothing.
+  // If one device is measured alone, a launcher's variables are ignored.
   const bool started =
       place.ok() && place->has_value() && (!options.cluster.empty() || (*place)->local());
   const bool starts = options.kind.empty() ? options.local : !started;
   const auto job = make_profile_job(options);
-  if (!job.ok()) return finish(job.status(), kName, console);
+  if (!job.ok()) return finish(job.status(), kProfileCommand, console);
   const std::vector<std::string> names = job->devices();
   if (starts) {
     if (const Status files = check_files(options); !files.ok()) {
-      return finish(files, kName, console);
+      return finish(files, kProfileCommand, console);
     }
     std::vector<std::string> ranks;
     for (std::size_t i = 0; i < names.size(); ++i) {
       ranks.push_back(rank_name(static_cast<int>(i), names[i]));
     }
-    return finish(run_local(ranks, kName, args), kName, console);
+    GivenOptions of_ranks = options.given;
+    of_ranks.remove("--local");
+    return finish(run_local(ranks, kProfileCommand, of_ranks.arguments()), kProfileCommand,
+                  console);
   }
-  if (!place.ok()) return finish(place.status(), kName, console);
-  if (!started) return finish(no_launcher(static_cast<int>(names.size())), kName, console);
-  return run_as_rank(**place, kName, console, [&](const LastWord& last_word) {
+  if (!place.ok()) return finish(place.status(), kProfileCommand, console);
+  if (!started)
+    return finish(no_launcher(static_cast<int>(names.size())), kProfileCommand, console);
+  return run_as_rank(**place, kProfileCommand, console, [&](const LastWord& last_word) {
     return run_profile_rank(*job, **place, console, last_word);
   });
 }
@@ -88,9 +90,9 @@ int measure(const ProfileOptions& options, const std::vector<std::string>& args,
 int profile_command(const std::vector<std::string>& args, Console console) {
   ProfileOptions options;
   if (const auto code = parse_profile_options(args, console, options)) return *code;
-  if (options.merge) return finish(merge_files(options, console), kName, console);
-  if (options.show) return finish(show(options, console), kName, console);
-  return measure(options, args, console);
+  if (options.merge) return finish(merge_files(options, console), kProfileCommand, console);
+  if (options.show) return finish(show(options, console), kProfileCommand, console);
+  return measure(options, console);
 }
 
 }  // namespace agpcs

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tools/common.h"
+#include "tools/common/common.h"
 
 #include <string>
 #include <vector>
 
 namespace agpcs {
 
-/// agpcs-profile: measures this machine's device or all devices of a cluster, merges profiles, or
-/// shows one.
+/// Runs agpcs-profile: measures this machine's device or all devices of a cluster, merges profiles,
+/// or shows one.
 int profile_command(const std::vector<std::string>& args, Console console);
 
 }  // namespace agpcs

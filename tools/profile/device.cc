@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_device.h"
+#include "tools/profile/device.h"
 
 #include "codegen/lower.h"
-#include "frontend/cluster_file.h"
-#include "ir/memory.h"
-#include "ir/units.h"
-#include "planner/group_gradients.h"
-#include "planner/problem.h"
-#include "tools/common.h"
-#include "tools/machine.h"
-#include "tools/profile_pool.h"
-#include "tools/profile_step.h"
+#include "frontend/cluster/file.h"
+#include "ir/base/units.h"
+#include "ir/strategy/memory.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/problem.h"
+#include "tools/common/common.h"
+#include "tools/profile/pool.h"
+#include "tools/profile/step.h"
+#include "tools/run/processes/machine.h"
 
 #include <agpcs/version.h>
 
@@ -31,11 +31,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A model, and plans of it for one rank.
+// A model, and what makes plans of it for one rank.
 struct Model {
   std::string name;
   std::unique_ptr<const Problem> problem;
-  Strategy strategy;  // one stage on one device; the share is to be set
+  Strategy strategy;  // one stage on one device; the share is set later
   std::string warnings;
 
   const Graph& graph() const { return problem->graph; }
@@ -52,7 +52,7 @@ struct Model {
 Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
   Loss loss = options.loss;
   AGPCS_TRY(TrainingModel read,
-            read_training_model(path, {options.dims, options.freeze}, loss, true));
+            read_training_model(path, {options.dims, options.freeze, {}}, loss, true));
   AGPCS_TRY(Cluster cluster, one_device(options.kind));
   Model model;
   model.name = read.graph.called();
@@ -106,13 +106,13 @@ class DeviceProfiler {
   const Agree& agree_;
   const std::function<void(const std::string&)>& progress_;
   std::vector<std::int64_t> counts_;
-  double slowest_step_ = 0;  // of all devices, at the last number of samples
+  double slowest_step_ = 0;  // the slowest of all devices, at the last number of samples
   OperatorPool pool_;
   struct UpdateSum {
     MeasuredUpdate sum;
     int count = 0;
   };
-  // By elements and tensors; the samples do not matter.
+  // By elements and tensors; the number of samples does not matter.
   std::map<std::pair<std::int64_t, std::int64_t>, UpdateSum> updates_;
   MeasuredDevice measured_;
 };
@@ -120,7 +120,7 @@ class DeviceProfiler {
 Status DeviceProfiler::add(const std::string& path) {
   AGPCS_TRY(const Model model, read_model(options_, path));
   if (!model.warnings.empty()) measured_.warnings += model.warnings + "\n";
-  std::vector<std::string>& names = measured_.profile.models;  // exports often share one
+  std::vector<std::string>& names = measured_.profile.models;  // exports often share a name
   if (std::find(names.begin(), names.end(), model.name) == names.end()) names.push_back(model.name);
   const auto start = Clock::now();
   for (std::size_t i = 0; i < counts_.size(); ++i) {
@@ -142,8 +142,9 @@ Status DeviceProfiler::add(const std::string& path) {
   return {};
 }
 
-// Whether counts_[next] can be measured in what is left of the model's time: the same answer on all
-// devices. Two numbers of samples are the least from which others follow.
+// Decides whether the rest of the model's time suffices for counts_[next]; the decision is the same
+// on all devices. The first two numbers of samples are always measured, because others can only be
+// derived from two.
 Result<bool> DeviceProfiler::time_for_more(Clock::time_point start, std::size_t next) {
   AGPCS_TRY(const double passed, agree_(seconds_since(start)));
   const double left = options_.seconds / static_cast<double>(options_.models.size()) - passed;
@@ -151,22 +152,24 @@ Result<bool> DeviceProfiler::time_for_more(Clock::time_point start, std::size_t 
   return next < 2 || (kLeastSteps + 1) * growth * slowest_step_ <= left;
 }
 
-// A device where the samples do not fit waits while the others measure.
+// Measures one number of samples. A device where it does not fit waits while the others measure.
 Status DeviceProfiler::measure(const Model& model, const Plan& plan, bool fits) {
   const std::int64_t samples = plan.training.batch;
   progress_(fmt::format("{}: {} sample{}", model.name, samples, samples == 1 ? "" : "s"));
   std::unique_ptr<StepBench> bench;
   if (fits) {
     AGPCS_TRY(bench, StepBench::make(model.graph(), plan, options_.threads, options_.device));
-    AGPCS_RETURN_IF_ERROR(bench->step(true));  // allocates; the first update is another one
+    // The first step allocates memory, and its update differs from later ones.
+    AGPCS_RETURN_IF_ERROR(bench->step(true));
   }
   AGPCS_RETURN_IF_ERROR(repeat(bench.get()));
   if (fits) keep(model, samples, bench->times());
   return {};
 }
 
-// All devices start together, and none stops before the slowest one has what it needs: each alone
-// would have the memory's bandwidth, the cores and the clock rate to itself.
+// Repeats steps. All devices start together, and none stops before the slowest one is done: a
+// device that measures alone would have the memory's bandwidth, the cores and the clock rate to
+// itself.
 Status DeviceProfiler::repeat(StepBench* bench) {
   const auto step = [&](bool observed) { return bench->step(observed); };
   if (bench != nullptr) AGPCS_RETURN_IF_ERROR(step(true));  // the first warm step
@@ -175,7 +178,7 @@ Status DeviceProfiler::repeat(StepBench* bench) {
   AGPCS_TRY(slowest_step_, agree_(bench != nullptr ? bench->last_step() : 0));
   const double window = std::max(share, kLeastSteps * slowest_step_);
   if (bench == nullptr) return {};
-  // What observing costs counts where steps are short; long ones are too precious not to observe.
+  // The cost of observing matters for short steps. Long steps are too few to leave any unobserved.
   const bool alternate = bench->last_step() < 0.1;
   bench->forget();
   const auto start = Clock::now();
@@ -214,7 +217,7 @@ MeasuredDevice DeviceProfiler::finish() {
   return std::move(measured_);
 }
 
-constexpr double kShort = 0.25;  // seconds of a step that are measured beside communication
+constexpr double kShort = 0.25;  // seconds of a step that can run beside communication
 
 struct TrainingSteps final : Computation {
   Model model;
@@ -255,7 +258,7 @@ Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& optio
                                                       const MeasuredDevice& measured) {
   std::int64_t samples = measured.steps.front().samples, last = 0;
   for (const ProfiledBatch& step : measured.steps) {
-    if (step.samples <= last) break;  // the next model begins
+    if (step.samples <= last) break;  // the steps of the next model begin here
     last = step.samples;
     if (step.step <= kShort) samples = step.samples;
   }
@@ -264,7 +267,7 @@ Result<std::unique_ptr<Computation>> make_computation(const DeviceOptions& optio
   AGPCS_TRY(const Plan plan, computation->model.plan_for(samples));
   AGPCS_TRY(computation->bench,
             StepBench::make(computation->model.graph(), plan, options.threads, options.device));
-  AGPCS_RETURN_IF_ERROR(computation->run());  // allocates
+  AGPCS_RETURN_IF_ERROR(computation->run());  // allocates memory
   return std::unique_ptr<Computation>(std::move(computation));
 }
 

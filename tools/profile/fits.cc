@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_fits.h"
+#include "tools/profile/fits.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_gather.h"
+#include "tools/profile/gather.h"
 
-#include "frontend/profile_file.h"
-#include "runtime/withdraw.h"
-#include "tools/profile_team.h"
+#include "frontend/cluster/profile_file.h"
+#include "ir/base/significant_digits.h"
+#include "runtime/support/withdraw.h"
+#include "tools/profile/network/team.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -27,7 +27,7 @@ Profile profile_of(DeviceProfile device) {
   return profile;
 }
 
-// A text as its length and its bytes: messages have the same length at both ends.
+// A text as its length and its bytes, so that messages have the same length at both ends.
 struct Message {
   std::string text;
   std::uint64_t length = 0;
@@ -53,7 +53,7 @@ Status receive_text(int from, Message& message, Transport& transport,
   return transport.wait(Stream::kRecv, second, limit);
 }
 
-// The profiles of the ranks from 1 on; ranks other than 0 send theirs, `message`.
+// Receives the profiles of the ranks from 1 on; the other ranks send theirs, `message`.
 Status exchange(Message& message, Transport& transport, std::chrono::milliseconds limit,
                 std::vector<DeviceProfile>& all) {
   if (transport.rank() != 0) return send_text(message, transport, limit);
@@ -75,7 +75,7 @@ Result<double> largest_of(Bootstrap& bootstrap, const std::string& name, double 
   double largest = mine;
   for (int rank = 0; rank < bootstrap.size(); ++rank) {
     AGPCS_TRY(const std::string text, bootstrap.get(key(rank), limit));
-    largest = std::max(largest, std::strtod(text.c_str(), nullptr));
+    largest = std::max(largest, leading_number(text));
   }
   return largest;
 }
@@ -91,7 +91,7 @@ Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& 
   }
   const Status status = exchange(message, transport, limit, all);
   if (status.ok()) return all;
-  return withdraw(transport, status, limit);  // from the message
+  return withdraw(transport, status, limit);  // `message` may still be in use
 }
 
 Result<Profile> merge_devices(std::vector<DeviceProfile> devices) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Putting together what the ranks of a profiling job have measured.
+// Combines what the ranks of a profiling job have measured.
 #pragma once
 
-#include "ir/profile.h"
+#include "ir/cluster/profile.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
@@ -14,17 +14,18 @@
 
 namespace agpcs {
 
-/// The largest of what all ranks give, on all ranks. All call it with the same `name`, a new one
-/// each time.
+/// Returns the largest of the ranks' numbers on all ranks. All call it with the same `name`, which
+/// must be new for each call.
 Result<double> largest_of(Bootstrap& bootstrap, const std::string& name, double mine,
                           std::chrono::milliseconds limit);
 
-/// On rank 0 all ranks' devices, by rank; elsewhere nothing. All call it.
+/// Returns all ranks' devices on rank 0, by rank, and an empty list elsewhere. All ranks call it.
 Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& transport,
                                           std::chrono::milliseconds limit);
 
-/// A profile of `devices` where those of one kind are one entry: neighbours are merged in pairs,
-/// and the pairs again, so that each counts about the same. Errors: of `merge_profiles`.
+/// Returns a profile of `devices` in which the devices of one kind are one entry. It merges
+/// neighbours in pairs, then the pairs, and so on, so that each device has about the same weight.
+/// Errors: those of `merge_profiles`.
 Result<Profile> merge_devices(std::vector<DeviceProfile> devices);
 
 }  // namespace agpcs

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_options.h"
+#include "tools/profile/options.h"
+
+#include "ir/plan/choices.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,7 +13,6 @@
 namespace agpcs {
 namespace {
 
-constexpr const char* kName = "agpcs-profile";
 constexpr const char* kExamples =
     "  agpcs-profile resnet50.onnx --kind cpu -o cpu.yaml\n"
     "      measure the operators of a model on this machine\n"
@@ -26,9 +27,31 @@ constexpr const char* kExamples =
     "Exit codes: 0 profile written, 1 input wrong, 2 usage, 3 not enough memory, 70 our bug,\n"
     "130 interrupted\n";
 
-const std::vector<std::string> kOptimizers = {"sgd", "sgd-momentum", "adam"};
+/// Returns the losses that need no name of an output.
+std::vector<std::string> profiled_losses() {
+  std::vector<std::string> names;
+  for (const LossEntry& loss : kLosses) {
+    if (loss.value != LossKind::kOutput) names.emplace_back(loss.name);
+  }
+  return names;
+}
 
-// Names as cluster files have them.
+std::vector<std::string> optimizer_options() {
+  std::vector<std::string> names;
+  for (const OptimizerVariant& variant : kOptimizerVariants) names.emplace_back(variant.option);
+  return names;
+}
+
+/// Returns "sgd, sgd-momentum or adam".
+std::string or_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
+  }
+  return text;
+}
+
+// Returns an error unless the text is a name as cluster files have them.
 std::string not_a_name(const std::string& text) {
   const bool good = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-';
@@ -36,7 +59,7 @@ std::string not_a_name(const std::string& text) {
   return good ? std::string() : fmt::format("'{}' is no name of letters, digits, _ . -", text);
 }
 
-/// Texts that are parsed further.
+/// Texts that are parsed later.
 struct Words {
   std::vector<std::string> dims;
   std::string loss, optimizer;
@@ -51,9 +74,7 @@ void add_device_options(CLI::App& app, ProfileOptions& o) {
   app.add_option("--threads", o.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--transport", o.transport, "gloo: processes over TCP; nccl: GPUs")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"gloo", "nccl"}));
+  add_transport_option(app, o.transport, /*threads=*/false);
   add_job_options(app, o);
 }
 
@@ -78,17 +99,22 @@ void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
                  "NAME of a weight that is not trained, or a pattern such as 'rotary.*', as "
                  "agpcs-compile has it; may be given several times")
       ->allow_extra_args(false);
-  app.add_option("--loss", words.loss, "softmax_cross_entropy or mse (default: the cluster file's)")
-      ->check(CLI::IsMember({"softmax_cross_entropy", "mse"}));
+  app.add_option("--loss", words.loss,
+                 or_text(profiled_losses()) +
+                     " (default: the cluster file's, or by the shapes of the outputs)")
+      ->check(CLI::IsMember(profiled_losses()));
   app.add_option("--optimizer", words.optimizer,
-                 "sgd, sgd-momentum or adam (default: the cluster file's, or sgd-momentum)")
-      ->check(CLI::IsMember(kOptimizers));
+                 or_text(optimizer_options()) + " (default: the cluster file's, or sgd-momentum)")
+      ->check(CLI::IsMember(optimizer_options()));
 }
 
 Optimizer optimizer_of(const std::string& word) {
   Optimizer optimizer;
-  if (word == "adam") optimizer.kind = "adam";
-  if (word == "sgd-momentum") optimizer.momentum = 0.9;
+  for (const OptimizerVariant& variant : kOptimizerVariants) {
+    if (variant.option != word) continue;
+    optimizer.kind = variant.kind;
+    optimizer.momentum = variant.momentum;
+  }
   return optimizer;
 }
 
@@ -120,7 +146,7 @@ Status check(const ProfileOptions& o) {
 
 Status resolve(const Words& words, ProfileOptions& o) {
   AGPCS_TRY(o.dims, parse_dims(words.dims));
-  if (!words.loss.empty()) o.loss = Loss{words.loss, {}};
+  if (!words.loss.empty()) o.loss = Loss{*value_named(kLosses, words.loss), {}};
   if (!words.optimizer.empty()) o.optimizer = optimizer_of(words.optimizer);
   std::sort(o.samples.begin(), o.samples.end());
   o.samples.erase(std::unique(o.samples.begin(), o.samples.end()), o.samples.end());
@@ -132,7 +158,7 @@ Status resolve(const Words& words, ProfileOptions& o) {
 std::optional<int> parse_profile_options(const std::vector<std::string>& args, Console console,
                                          ProfileOptions& options) {
   CLI::App app("Measures operators, links and all-reduces, for plans that know what they cost.",
-               kName);
+               kProfileCommand);
   Words words;
   app.add_option("files", options.files, "ONNX models; with --merge and --show profiles")
       ->required();
@@ -144,8 +170,9 @@ std::optional<int> parse_profile_options(const std::vector<std::string>& args, C
   add_measuring_options(app, options, words);
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, args, console)) return code;
+  options.given = GivenOptions(app);
   const Status status = resolve(words, options);
-  if (!status.ok()) return finish(status, kName, console);
+  if (!status.ok()) return finish(status, kProfileCommand, console);
   return {};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-profile was asked for.
+// The options of agpcs-profile.
 #pragma once
 
-#include "tools/common.h"
-#include "tools/run_job.h"
+#include "tools/common/common.h"
+#include "tools/run/processes/job.h"
 
 #include <agpcs/plan.h>
 
@@ -15,23 +15,26 @@
 
 namespace agpcs {
 
+/// The command, as it names itself in messages.
+inline constexpr char kProfileCommand[] = "agpcs-profile";
+
 struct ProfileOptions : JobOptions {
-  std::vector<std::string> files;  ///< models; with `merge` and `show` profiles
+  std::vector<std::string> files;  ///< models, or profiles with `merge` and `show`
   bool merge = false, show = false;
-  std::string kind, cluster;  ///< one of the two, unless profiles are merged or shown
+  std::string kind, cluster;  ///< exactly one of the two, unless profiles are merged or shown
   bool local = false;
   std::string output = "profile.yaml";
-  std::vector<std::int64_t> samples;  ///< empty: kDefaultSamples as time and memory allow
+  std::vector<std::int64_t> samples;  ///< empty: kDefaultSamples, as far as time and memory allow
   int threads = 0;                    ///< per rank; 0: this machine's cores divided among its ranks
-  double seconds = 60;                ///< of operators, about
-  double network_seconds = 30;        ///< of messages and all-reduces, about
+  double seconds = 60;                ///< for operators, about
+  double network_seconds = 30;        ///< for messages and all-reduces, about
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<std::string> freeze;     ///< weights that are not trained
-  std::optional<Loss> loss;            ///< nothing: the cluster file's
-  std::optional<Optimizer> optimizer;  ///< nothing: the cluster file's
+  std::optional<Loss> loss;            ///< absent: the cluster file's
+  std::optional<Optimizer> optimizer;  ///< absent: the cluster file's
 };
 
-/// Parses the command line. Nothing when the command is to go on, else the exit code.
+/// Parses the command line. Returns nullopt if the command is to go on, else the exit code.
 std::optional<int> parse_profile_options(const std::vector<std::string>& args, Console console,
                                          ProfileOptions& options);
 

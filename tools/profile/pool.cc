@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_pool.h"
+#include "tools/profile/pool.h"
 
-#include "ir/op_signature.h"
-#include "ir/op_table.h"
+#include "ir/graph/op_signature.h"
+#include "ir/graph/op_table.h"
 
 namespace agpcs {
 void OperatorPool::add(const Graph& graph, std::int64_t samples, const TimedSteps& times) {
@@ -11,7 +11,7 @@ void OperatorPool::add(const Graph& graph, std::int64_t samples, const TimedStep
     Entry& entry = entries_[op_signature(graph, id)];
     entry.op_class = class_of(graph.op(id));
     Sum& sum = entry.points[samples];
-    sum.work = op_cost(graph, id, samples, "fp32");
+    sum.work = op_cost(graph, id, samples, Precision::kFp32);
     add_to(sum.forward, times.forward[op]);
     add_to(sum.backward, times.backward[op]);
     ++sum.count;

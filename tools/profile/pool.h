@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// OperatorPool: times of operators, put together by signature.
+// OperatorPool: combines times of operators by signature.
 #pragma once
 
-#include "ir/graph.h"
-#include "ir/profile.h"
-#include "tools/profile_step.h"
+#include "ir/cluster/profile.h"
+#include "ir/graph/graph.h"
+#include "tools/profile/step.h"
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@ class OperatorPool {
  public:
   /// Adds all operators of `graph` for `samples` samples.
   void add(const Graph& graph, std::int64_t samples, const TimedSteps& times);
-  /// By signature and samples: the mean of the times, and of the spreads.
+  /// Returns, by signature and samples, the mean of the times and the mean of the spreads.
   std::vector<MeasuredOperator> operators() const;
 
  private:

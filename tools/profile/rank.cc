@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_rank.h"
+#include "tools/profile/rank.h"
 
-#include "frontend/cluster_file.h"
-#include "frontend/profile_file.h"
-#include "runtime/torch_blas.h"
-#include "runtime/torch_executor.h"
-#include "tools/machine.h"
-#include "tools/profile_device.h"
-#include "tools/profile_fits.h"
-#include "tools/profile_gather.h"
-#include "tools/profile_network.h"
-#include "tools/profile_report.h"
-#include "tools/profile_statistics.h"
-#include "tools/slow_products.h"
+#include "frontend/cluster/file.h"
+#include "frontend/cluster/profile_file.h"
+#include "runtime/torch/blas.h"
+#include "runtime/torch/executor.h"
+#include "tools/profile/device.h"
+#include "tools/profile/fits.h"
+#include "tools/profile/gather.h"
+#include "tools/profile/network/network.h"
+#include "tools/profile/report.h"
+#include "tools/profile/statistics.h"
+#include "tools/run/processes/machine.h"
+#include "tools/run/processes/slow_products.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/loopback.h>
 #include <agpcs/version.h>
 
@@ -31,11 +32,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of the memory that is free: what the allocator and LibTorch's own temporaries leave of it.
+// Usable part of the free memory. The rest is for the allocator and LibTorch's own temporaries.
 constexpr double kUsableMemory = 0.8;
 
 std::string torch_device(const ProfileJob& job, const RankPlace& place) {
-  return job.options.transport == "nccl" ? fmt::format("cuda:{}", place.local_rank) : "cpu";
+  return job.options.transport == TransportKind::kNccl ? fmt::format("cuda:{}", place.local_rank)
+                                                       : "cpu";
 }
 
 Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& place) {
@@ -62,16 +64,18 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
   return device;
 }
 
-// What all ranks must have been asked for alike.
+// Returns what must be the same for all ranks.
 std::string identity_of(const ProfileJob& job) {
   const ProfileOptions& o = job.options;
   std::string text =
       fmt::format("agpcs-profile {}\n{}\n{}\n{} {} {}\n{} {}\n", version(),
                   fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
-                  o.transport, job.loss.kind, optimizer_name(job.optimizer));
+                  name_of(o.transport), name_of(job.loss.kind), optimizer_name(job.optimizer));
   for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
   for (const std::string& name : o.freeze) text += fmt::format("freeze {}\n", name);
   for (const auto& [name, weight] : job.loss.outputs) text += fmt::format("{} {}\n", name, weight);
+  text += fmt::format("{} {} {} {} {}\n", job.loss.by_shape, job.loss.ignore_index.value_or(-1),
+                      job.loss.label_smoothing, job.loss.class_axis, job.loss.next_token);
   return digest_of(text + print_cluster(job.cluster));
 }
 
@@ -121,7 +125,7 @@ Status ProfileRank::run() {
   AGPCS_TRY(std::vector<DeviceProfile> devices, gather(measured_.profile, *transport, limit_));
   progress_.done();
   if (place_.rank == 0) AGPCS_RETURN_IF_ERROR(write(std::move(devices)));
-  // Nobody closes a connection that another rank still reads from.
+  // Wait for all, so that no rank closes a connection that another one still reads from.
   return bootstrap_.barrier("profiled", limit_);
 }
 
@@ -133,7 +137,7 @@ Result<std::unique_ptr<Transport>> ProfileRank::join_transport() {
 Status ProfileRank::measure_operators() {
   int round = 0;
   const Agree agree = [&](double mine) {
-    // A device whose memory does not suffice waits while the others measure.
+    // A device that lacks memory waits while the others measure.
     return largest_of(bootstrap_, fmt::format("agree {}", round++), mine,
                       limit_ + milliseconds_of(job_.options.seconds));
   };
@@ -142,14 +146,15 @@ Status ProfileRank::measure_operators() {
     progress_.done();
     console_.err << job_.warnings << measured_.warnings;
   }
-  const std::string transport = place_.size == 1 ? "none" : job_.options.transport;
+  const std::string transport =
+      place_.size == 1 ? "none" : std::string(name_of(job_.options.transport));
   const std::string blas = options_.gpu.empty() ? loaded_blas().name : std::string();
   measured_.profile.software = software_of(transport, blas);
   return {};
 }
 
 Status ProfileRank::measure_messages(Transport& transport) {
-  if (place_.size == 1) return {};  // one rank has no messages
+  if (place_.size == 1) return {};  // a single rank has no messages
   NetworkOptions options;
   options.seconds = job_.options.network_seconds;
   options.limit = limit_;
@@ -178,7 +183,7 @@ Status ProfileRank::write(std::vector<DeviceProfile> devices) {
   AGPCS_RETURN_IF_ERROR(write_file(output, print_profile(profile), console_));
   std::ostream& report = output == "-" ? console_.err : console_.out;
   report << steps_report(measured_.steps) << profile_report(profile);
-  const auto fitted = fit_profile(job_.cluster, profile);  // no more than a report
+  const auto fitted = fit_profile(job_.cluster, profile);  // only for the report
   report << (fitted.ok() ? fits_report(fitted->fits) : "\n" + fitted.status().message() + "\n");
   if (output != "-") report << fmt::format("\nwrote {}\n", output);
   return {};
@@ -195,6 +200,7 @@ std::vector<std::string> ProfileJob::devices() const {
 Result<ProfileJob> make_profile_job(const ProfileOptions& options) {
   ProfileJob job{options, Cluster{}, Loss{}, Optimizer{}, ""};
   job.optimizer.momentum = 0.9;
+  job.loss.by_shape = true;
   if (options.cluster.empty()) {
     AGPCS_TRY(job.cluster, one_device(options.kind));
   } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_report.h"
+#include "tools/profile/report.h"
 
-#include "ir/diagnostics.h"
-#include "ir/op_table.h"
-#include "ir/units.h"
+#include "ir/base/diagnostics.h"
+#include "ir/base/units.h"
+#include "ir/graph/op_table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,8 +16,8 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kSlowest = 8;    // operators that are listed
-constexpr std::size_t kColumns = 100;  // of a terminal
+constexpr std::size_t kSlowest = 8;    // number of operators listed
+constexpr std::size_t kColumns = 100;  // width of a terminal
 
 std::string time(double seconds) { return figure(seconds, "s"); }
 
@@ -28,7 +28,7 @@ std::string shortened(std::string text, std::size_t width) {
   return text;
 }
 
-// Seconds per sample at the largest number of samples, where the device is best used.
+// Returns the seconds per sample at the largest number of samples, where the device is used best.
 double per_sample(const MeasuredOperator& op) {
   const MeasuredOperator::Point& last = op.points.back();
   return (last.forward.seconds + last.backward.seconds) / static_cast<double>(last.samples);
@@ -106,7 +106,7 @@ std::string device_report(const DeviceProfile& device) {
   return text + "\n" + classes_table(device) + "\n" + slowest_table(device);
 }
 
-// The first and the last point: latency, and what large messages reach.
+// Shows the first and the last point: the latency, and the rate of large messages.
 std::string messages(const std::vector<MeasuredMessages>& points) {
   if (points.empty()) return "nothing measured";
   const MeasuredMessages &small = points.front(), &large = points.back();

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_statistics.h"
+#include "tools/profile/statistics.h"
 
-#include "ir/check.h"
-#include "tools/profile_pace.h"
+#include "ir/base/check.h"
+#include "ir/base/significant_digits.h"
+#include "tools/profile/network/pace.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 
 namespace agpcs {
 Measured rounded(const Measured& value) {
-  const auto digits = [](double x, int count) {
-    return std::strtod(fmt::format("{:.{}g}", x, count).c_str(), nullptr);
-  };
-  return {digits(value.seconds, 6), digits(value.spread, 3)};
+  return {to_significant(value.seconds, 6), to_significant(value.spread, 3)};
 }
 
 void add_to(Measured& sum, const Measured& value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_step.h"
+#include "tools/profile/step.h"
 
-#include "tools/profile_pace.h"
+#include "tools/profile/network/pace.h"
 
 #include <chrono>
 #include <numeric>
@@ -14,7 +14,7 @@ class Nobody : public GradientListener {
   void bucket_ready(int) override {}
 };
 
-// The computing seconds of one part of all steps.
+// Returns the median computing seconds of one part over all steps.
 template <typename Part>
 Measured over(const std::vector<TimedStep>& steps, Part part) {
   std::vector<double> values;
@@ -23,7 +23,7 @@ Measured over(const std::vector<TimedStep>& steps, Part part) {
   return summarize(std::move(values));
 }
 
-// The median of each operator, scaled such that they add up to `whole`.
+// Returns the median of each operator, scaled so that they add up to `whole`.
 std::vector<Measured> divided(const std::vector<std::vector<double>>& times, double whole) {
   std::vector<Measured> parts;
   double sum = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepBench: trains a model on this device alone, step after step, and times operators inside the
-// whole steps, so that caches, allocator and autograd are as in training.
+// StepBench: trains a model on this device alone, step after step. It times operators inside whole
+// steps, so that caches, allocator and autograd are as in training.
 #pragma once
 
-#include "ir/graph.h"
-#include "ir/profile.h"
-#include "runtime/torch_executor.h"
-#include "tools/profile_statistics.h"
+#include "ir/cluster/profile.h"
+#include "ir/graph/graph.h"
+#include "runtime/torch/executor.h"
+#include "tools/profile/statistics.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -18,31 +18,32 @@
 
 namespace agpcs {
 
-/// What a step takes by the clock: its parts add up to it.
+/// The times of a step by the clock. The parts add up to the step.
 struct TimedSteps {
-  std::vector<Measured> forward, backward;  ///< by OpId; 0 where an operator has no such pass
+  std::vector<Measured> forward, backward;  ///< by OpId; 0 if an operator has no such pass
   Measured begin, update;
   double step = 0;      ///< seconds
   double stretch = 1;   ///< the clock's seconds / computing seconds
-  double observer = 1;  ///< computing seconds of a step that was observed / that was not
+  double observer = 1;  ///< computing seconds of an observed step / of an unobserved one
   std::int64_t steps = 0;
 };
 
 class StepBench : private OperatorObserver {
  public:
-  /// `graph` outlives the bench; `plan` is for one rank.
+  /// Makes a bench. `graph` must outlive it; `plan` is for one rank.
   static Result<std::unique_ptr<StepBench>> make(const Graph& graph, const Plan& plan, int threads,
                                                  const std::string& device);
 
-  /// Trains one step and counts it. With `observed` its operators are timed.
+  /// Trains one step and counts it. If `observed`, its operators are timed.
   Status step(bool observed);
-  /// Forgets all steps so far: they warmed up.
+  /// Forgets all steps so far, which were a warm-up.
   void forget();
   double last_step() const { return last_step_; }  ///< seconds by the clock
   std::int64_t steps() const { return static_cast<std::int64_t>(plain_.size() + watched_.size()); }
 
-  /// Operators: the median over the observed steps, scaled such that they add up to the median of
-  /// whole passes, times the stretch. Needs: an observed step.
+  /// Returns the times. An operator's time is its median over the observed steps, scaled so that
+  /// the operators add up to the median of whole passes, times the stretch. Needs: an observed
+  /// step.
   TimedSteps times() const;
 
  private:
@@ -50,7 +51,7 @@ class StepBench : private OperatorObserver {
   void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) override;
   Status train(TimedStep& timed);
 
-  using Times = std::vector<std::vector<double>>;  // by OpId, a value for each observed step
+  using Times = std::vector<std::vector<double>>;  // by OpId, one value for each observed step
   const Graph& graph_;
   const Plan plan_;
   std::unique_ptr<TorchExecutor> executor_;

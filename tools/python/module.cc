@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python package's extension, agpcs._agpcs: text in, text out. What users call is in
-// agpcs/*.py.
-#include "ir/read_file.h"
-#include "tools/compile_options.h"
-#include "tools/compile_pipeline.h"
-#include "tools/compile_stages.h"
-#include "tools/plan_views.h"
+// The extension module of the Python package, agpcs._agpcs: text in, text out. The interface for
+// users is in agpcs/*.py.
+#include "ir/base/read_file.h"
+#include "tools/compile/console_stages.h"
+#include "tools/compile/options.h"
+#include "tools/compile/pipeline.h"
+#include "tools/plan/views.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -28,7 +28,7 @@ namespace py = pybind11;
 namespace agpcs {
 namespace {
 
-/// The class of agpcs._errors that stands for `code`.
+/// Returns the class of agpcs._errors for `code`.
 const char* error_class(StatusCode code) {
   switch (code) {
     case StatusCode::kInvalidInput:
@@ -57,16 +57,16 @@ Result<PlanText> compile_to_text(const CompileOptions& options) {
   std::ostringstream nothing, warnings;
   std::ostream nowhere(nullptr);
   Progress progress(nowhere, false);
-  CompileStages stages({}, Console{nothing, warnings}, progress);
+  ConsoleStages stages({}, Console{nothing, warnings}, progress);
   AGPCS_TRY(const Compiled compiled, compile(options, stages));
   return PlanText{print_plan(compiled.planned.best.plan), warnings.str()};
 }
 
-/// `compile_to_text` on another thread. Python goes on meanwhile; Ctrl-C ends the search and raises
-/// KeyboardInterrupt.
+/// Runs `compile_to_text` on another thread, while Python goes on. Ctrl-C ends the search and
+/// raises KeyboardInterrupt.
 PlanText compile_for_python(CompileOptions options) {
   std::atomic<bool> interrupted = false;
-  options.interrupted = &interrupted;
+  options.plan.interrupted = &interrupted;
   std::future<Result<PlanText>> done =
       std::async(std::launch::async, [&options] { return compile_to_text(options); });
   const auto ended = [&done](std::chrono::milliseconds limit) {
@@ -86,7 +86,7 @@ PlanText compile_for_python(CompileOptions options) {
   return std::move(result).value();
 }
 
-/// What `path` holds, as the commands read a plan.
+/// Returns the contents of `path`, read as the commands read a plan.
 std::string plan_text_of_file(const std::string& path) {
   Result<std::string> text = [&path] {
     const py::gil_scoped_release release;
@@ -112,21 +112,34 @@ void bind_options(py::module_& m) {
       .def_readwrite("cluster", &Options::cluster)
       .def_readwrite("dims", &Options::dims)
       .def_readwrite("freeze", &Options::freeze)
+      .def_readwrite("train", &Options::train)
+      .def_readwrite("inference_graph", &Options::inference_graph)
       .def_readwrite("batch", &Options::batch)
       .def_readwrite("precision", &Options::precision)
       .def_readwrite("wire_type", &Options::wire_type)
       .def("set_loss",
-           [](Options& o, std::string kind, std::vector<std::pair<std::string, double>> outputs) {
-             o.loss = Loss{std::move(kind), std::move(outputs)};
+           [](Options& o, std::optional<std::string> kind,
+              std::vector<std::pair<std::string, double>> outputs,
+              std::optional<std::int64_t> ignore_index, double label_smoothing, int class_axis,
+              std::string next_token) {
+             o.loss = std::move(kind).value_or("");
+             o.loss_options.outputs = std::move(outputs);
+             o.loss_options.ignore_index = ignore_index;
+             o.loss_options.label_smoothing = label_smoothing;
+             o.loss_options.class_axis = class_axis;
+             o.loss_options.next_token = std::move(next_token);
            })
-      .def_readwrite("seed", &Options::seed)
-      .def_readwrite("seeders", &Options::seeders)
+      .def_property("seed", nullptr, [](Options& o, std::uint64_t seed) { o.plan.seed = seed; })
+      .def_property(
+          "seeders", nullptr,
+          [](Options& o, std::vector<std::string> names) { o.plan.seeders = std::move(names); })
       .def_readwrite("layout", &Options::layout)
       .def_readwrite("refiner", &Options::refiner)
       .def_readwrite("policy", &Options::policy)
-      .def_readwrite("budget", &Options::budget)
+      .def_property("budget", nullptr,
+                    [](Options& o, std::int64_t budget) { o.plan.budget = budget; })
       .def_readwrite("all_reduce", &Options::all_reduce)
-      .def_readwrite("threads", &Options::threads)
+      .def_property("threads", nullptr, [](Options& o, int threads) { o.plan.threads = threads; })
       .def_property("micro_batches", nullptr,
                     [](Options& o, std::int64_t count) { o.problem.micro_batches = count; })
       .def_property("bucket_bytes", nullptr,

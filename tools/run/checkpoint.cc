@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_checkpoint.h"
+#include "tools/run/checkpoint.h"
 
-#include "ir/read_file.h"
-#include "runtime/half.h"
-#include "runtime/state_moves.h"
+#include "ir/base/read_file.h"
+#include "runtime/job/state_moves.h"
+#include "runtime/support/half.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/version.h>
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ constexpr const char* kValue = "value";
 using Key = std::pair<std::string, std::string>;  // tensor, slot
 Key key_of(const StateItem& item) { return {item.tensor, item.slot}; }
 
-// Each item once, from its first holder to rank 0.
+// Moves each item once, from its first holder to rank 0.
 Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
   std::map<Key, StateMove> moves;
   for (std::size_t rank = 0; rank < owners.size(); ++rank) {
@@ -41,11 +42,11 @@ Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
   return sorted;
 }
 
-// How an item is written.
+// The places that an item is written to.
 struct Target {
-  const SavedTensor* tensor = nullptr;  // its place in the model; nullptr: the optimizer's alone
+  const SavedTensor* tensor = nullptr;  // its place in the model; nullptr: it has none
   bool converted = false;               // from fp32 to the tensor's type
-  std::int64_t offset = -1;             // in the optimizer's file; -1: not there
+  std::int64_t offset = -1;             // in the optimizer's file; -1: absent
 };
 
 // Writes the files of one checkpoint.
@@ -65,7 +66,7 @@ class CheckpointFiles {
     return {};
   }
 
-  // Items come in the order of `moves`, their elements in order.
+  // Writes a part of an item. Items come in the order of `moves`, and their elements in order.
   Status write(const StateItem& item, std::int64_t first, std::int64_t count, const float* words) {
     const Target& target = targets_.at(key_of(item));
     const auto bytes = static_cast<std::size_t>(count * kWord);
@@ -73,11 +74,11 @@ class CheckpointFiles {
     if (target.tensor == nullptr) return {};
     if (first == 0) AGPCS_RETURN_IF_ERROR(data_->fill_to(target.tensor->offset));
     if (target.converted) return write_converted(target.tensor->type, count, words);
-    // An item of whole words may end a little after its tensor does: with zeros, as a gap does.
+    // An item of whole words may end slightly after its tensor. The rest is zeros, as in a gap.
     return data_->write(words, bytes);
   }
 
-  // The rest of the model's tensors; what all files are.
+  // Writes the rest of the model's tensors. Returns a description of all files.
   Result<std::vector<CheckpointFile>> finish() {
     for (const SavedTensor& tensor : model_.tensors) {
       if (!tensor.source.empty()) AGPCS_RETURN_IF_ERROR(copy(tensor));
@@ -97,7 +98,7 @@ class CheckpointFiles {
     for (const SavedTensor& tensor : model_.tensors) {
       if (tensor.source.empty()) tensors.emplace(tensor.name, &tensor);
     }
-    std::int64_t end = 0;  // of the optimizer's file
+    std::int64_t end = 0;  // end of the optimizer's file
     for (const StateMove& move : moves) {
       const StateItem& item = move.item;
       Target target;
@@ -126,7 +127,8 @@ class CheckpointFiles {
     return internal_error(fmt::format("a rank has '{}', which the model does not need", tensor));
   }
 
-  // Values are fp32, or the tensor's bytes as words of four.
+  // Tells whether an item's fp32 values must be converted to the tensor's type. An item holds fp32
+  // values, or the tensor's bytes as words of four bytes.
   static Result<bool> converts(const StateItem& item, const SavedTensor& tensor) {
     const auto size = static_cast<std::int64_t>(size_of(tensor.type));
     const bool half = tensor.type == DType::kFp16 || tensor.type == DType::kBf16;
@@ -189,7 +191,7 @@ Status in(const std::string& what, const Status& status) {
   return {status.code(), fmt::format("{}: {}", what, status.message())};
 }
 
-// A checkpoint's items, wherever they lie in its files.
+// A checkpoint's items, in whichever of its files they lie.
 class CheckpointSource {
  public:
   static Result<CheckpointSource> open(const FoundCheckpoint& found) {
@@ -204,7 +206,7 @@ class CheckpointSource {
     return source;
   }
 
-  // That it has all that ranks need, and nothing else.
+  // Checks that the checkpoint has everything that ranks need, and nothing else.
   Status check(const StateOwners& needed) const {
     std::map<Key, bool> used;
     for (const auto& [key, item] : items_) used.emplace(key, false);
@@ -246,9 +248,9 @@ class CheckpointSource {
   std::map<std::string, InputFile> files_;
 };
 
-// First rank 0 gives each item to one of those that need it; then whoever has it passes it on to
-// one that has not, so that 1, 2, 4, ... have it: with a thousand replicas, rank 0 is not asked a
-// thousand times.
+// Distributes the items to the ranks that need them. First rank 0 gives each item to one of those
+// ranks; then each rank that has it passes it to one that does not, so that 1, 2, 4, ... ranks have
+// it. With a thousand replicas, rank 0 need not send it a thousand times.
 std::vector<std::vector<StateMove>> handing_out(const StateOwners& needed) {
   std::map<Key, std::pair<StateItem, std::vector<int>>> holders;
   for (std::size_t rank = 0; rank < needed.size(); ++rank) {

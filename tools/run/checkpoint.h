@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a job: rank 0 gathers what the ranks have learned and writes it; on --resume it
-// reads it and hands it out. Other ranks need no access to the folder (docs/checkpoints.md).
+// Checkpoints of a job. Rank 0 gathers what the ranks have learned and writes it. On --resume, rank
+// 0 reads it and distributes it. The other ranks need no access to the folder
+// (docs/reference/checkpoints.md).
 #pragma once
 
 #include "frontend/save_model.h"
-#include "ir/graph.h"
-#include "runtime/checkpoint_folder.h"
+#include "ir/graph/graph.h"
+#include "runtime/job/checkpoint_folder.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
@@ -21,30 +22,31 @@
 namespace agpcs {
 
 struct CheckpointOptions {
-  std::string folder;  ///< of checkpoints
-  int keep = 2;        ///< of them
-  std::string model;   ///< the file that is trained
+  std::string folder;  ///< the folder of checkpoints
+  int keep = 2;        ///< the number of checkpoints to keep
+  std::string model;   ///< the model's file
   std::uint64_t seed = 0;
-  std::chrono::milliseconds limit{300000};  ///< of any one wait
+  std::chrono::milliseconds limit{300000};  ///< limit of each single wait
 };
 
 /// Saves a job's checkpoints. Every rank has one.
 class CheckpointSaver {
  public:
-  /// On rank 0: takes the folder, and lays the saved model out, so that what is wrong is found
-  /// before training. `first_step`: that training begins or goes on with, from `resumed` on rank 0.
+  /// On rank 0, takes possession of the folder and lays out the saved model, so that errors show
+  /// before training. `first_step` is the step that training begins at, or goes on with from
+  /// `resumed` on rank 0.
   static Result<std::unique_ptr<CheckpointSaver>> open(const CheckpointOptions& options,
                                                        const Graph& graph, int rank,
                                                        std::int64_t first_step,
                                                        const FoundCheckpoint* resumed = nullptr);
 
-  /// Saves the state before step `step`. All ranks call it, between two steps. What is there
-  /// already, because it was saved or resumed from, is not written again. On failure, which rank 0
-  /// names, the transport is aborted, and the checkpoint before this one is whole.
+  /// Saves the state before step `step`. All ranks call it, between two steps. A state that was
+  /// saved or resumed from already is not written again. On failure, the status on rank 0 names it,
+  /// the transport is aborted, and the checkpoint before this one is still complete.
   Status save(const Executor& executor, Transport& transport, const Plan& plan, std::int64_t step);
-  /// Whether `save` would have anything to do.
+  /// Tells whether `save` would have anything to do.
   bool is_due(std::int64_t step) const { return step != last_; }
-  /// Of the folder of checkpoints, on rank 0: what stops nothing, a line each.
+  /// Takes the folder's warnings on rank 0: problems that stop nothing, one per line.
   std::string take_warnings() { return folder_ ? folder_->take_warnings() : std::string(); }
 
  private:
@@ -59,13 +61,14 @@ class CheckpointSaver {
   std::int64_t last_ = 0;                   // the step of the newest checkpoint, or the first step
 };
 
-/// Checks that training by `plan` can go on from `checkpoint`: the same model, batch and seed.
-/// `seed`: what the user asked for; nothing: the checkpoint's.
+/// Checks that training by `plan` can go on from the checkpoint `found`: the model, the batch and
+/// the seed must be the same. `seed` is the one that the user asked for; if absent, the
+/// checkpoint's is used.
 Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
                        const std::optional<std::uint64_t>& seed);
 
-/// Gives `executor`, which is prepared for `plan`, its state. All ranks call it; `found` is rank
-/// 0's, and nullptr on the others. On failure the transport is aborted.
+/// Restores the state of `executor`, which is prepared for `plan`. All ranks call it. `found` is
+/// the checkpoint on rank 0 and nullptr on the others. On failure the transport is aborted.
 Status restore_checkpoint(const FoundCheckpoint* found, Executor& executor, Transport& transport,
                           const Plan& plan, std::chrono::milliseconds limit);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/replan.h"
+#include "tools/run/compiler_replanner.h"
 
-#include "cost_model/blame_links.h"
-#include "ir/plan_lookup.h"
-#include "ir/units.h"
-#include "planner/problem.h"
+#include "cost_model/explain/blame_links.h"
+#include "ir/base/units.h"
+#include "ir/plan/lookup.h"
+#include "planner/problem/problem.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -38,10 +40,10 @@ Result<DeviceId> device_of(int rank, const std::vector<std::string>& names,
 
 double ratio(double now, double before) { return before > 0 && now > 0 ? now / before : 1; }
 
-// A change of latency by less is the scheduler's, not a link's.
+// A smaller change of latency is due to the scheduler, not to a link.
 constexpr double kLeastLatencyChange = 200e-6;
 
-/// The routes that were probed both times.
+/// Returns the routes that were probed both times.
 Result<std::vector<RouteDrift>> routes_of(const HardwareReport& report,
                                           const std::vector<std::string>& names,
                                           const Cluster& cluster) {
@@ -64,7 +66,8 @@ Result<std::vector<RouteDrift>> routes_of(const HardwareReport& report,
   return routes;
 }
 
-/// Devices of the cluster that the next plan does without: those that no rank has, or lost ones.
+/// Returns the devices of the cluster that the next plan does not use: those without a rank, and
+/// lost ones.
 std::vector<DeviceId> devices_to_leave(const std::vector<std::string>& names,
                                        const std::vector<int>& lost, const Cluster& cluster) {
   std::set<std::string> kept(names.begin(), names.end());
@@ -95,7 +98,7 @@ std::string links_text(const HardwareReport& report, const std::vector<std::stri
   return text;
 }
 
-// Of the calling thread alone, as Linux has it. Training goes first.
+// Lowers the priority of the calling thread alone, as Linux permits, because training goes first.
 void take_lowest_priority() {
   constexpr int kLowest = 19;
   setpriority(PRIO_PROCESS, 0, kLowest);
@@ -121,9 +124,9 @@ class PlansWithTheCompiler final : public CompilerReplanner {
                 const HardwareDrift& drift);
 
   const Graph graph_;
-  const Cluster cluster_;  ///< of the cluster file
+  const Cluster cluster_;  ///< as in the cluster file
   const ReplanOptions options_;
-  /// What the clusters of plans differ in from the file's, by their digests.
+  /// How the clusters of plans differ from the file's, by the digests of those clusters.
   std::map<std::string, HardwareDrift> drifts_;
   mutable std::mutex mutex_;
   std::string text_;
@@ -158,7 +161,7 @@ Result<std::optional<Replan>> PlansWithTheCompiler::replan(const Plan& running,
   options.interrupted = &cancel;
   AGPCS_TRY(std::optional<Replanned> better, agpcs::replan(*problem, running, options));
   if (!better) return {std::nullopt};
-  better->best.plan.cluster_digest = digest_of_cluster(now);  // idle devices are part of it
+  better->best.plan.cluster_digest = digest_of_cluster(now);  // the digest includes idle devices
   remember(running, better->best.plan, report, drift);
   return {Replan{std::move(better->best.plan), better->running_step_seconds,
                  better->best.estimate.step_seconds}};
@@ -195,7 +198,8 @@ Result<HardwareDrift> drift_of(const Plan& running, const HardwareReport& report
     AGPCS_TRY(const DeviceId device, device_of(change.rank, names, cluster));
     drift.devices[device] = change.factor;
   }
-  // Relative to what the plan expects, not to what was normal: the cluster is what it expects.
+  // Changes are relative to what the plan expects, not to normal times: the cluster is what the
+  // plan expects.
   for (std::size_t rank = 0; rank < report.computing.size(); ++rank) {
     AGPCS_TRY(const DeviceId device, device_of(static_cast<int>(rank), names, cluster));
     drift.devices[device] = report.computing[rank];
@@ -217,7 +221,7 @@ Result<std::unique_ptr<CompilerReplanner>> make_compiler_replanner(const Plan& p
   const std::string model = digest_of(print_graph(graph)), given = digest_of_cluster(cluster);
   if (model != plan.model_digest) return differ("model", plan.model_digest, model);
   if (given != plan.cluster_digest) return differ("cluster", plan.cluster_digest, given);
-  graph.title = plan.model;  // the plans of a job call the model alike
+  graph.title = plan.model;  // all plans of a job have the same model name
   return {
       std::make_unique<PlansWithTheCompiler>(plan, std::move(graph), std::move(cluster), options)};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_options.h"
+#include "tools/run/options.h"
 
-#include "tools/option_checks.h"
+#include "tools/common/option_checks.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -67,10 +67,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--transport", options.transport,
-                 "gloo: processes over TCP; loopback: threads of this process; nccl: GPUs")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"gloo", "loopback", "nccl"}));
+  add_transport_option(app, options.transport, /*threads=*/true);
   app.add_option("--data", options.data,
                  ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
@@ -110,8 +107,9 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--resume", options.resume,
                  "go on from this checkpoint, or from the newest one in this folder");
   const auto code = parse_arguments(app, args, console);
+  options.given = GivenOptions(app);
   options.seed_given = seed->count() > 0;
-  options.agreed = {{"--transport", options.transport},
+  options.agreed = {{"--transport", std::string(name_of(options.transport))},
                     {"--steps", std::to_string(options.steps)},
                     {"--seed", std::to_string(options.seed)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-run was asked for.
+// The options of agpcs-run.
 #pragma once
 
-#include "tools/common.h"
-#include "tools/run_job.h"
+#include "tools/common/common.h"
+#include "tools/run/processes/job.h"
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct RunOptions : JobOptions {
   std::string labels;             ///< FILE
   bool fixed_batch = false;
   bool allow_nan = false;
-  std::int64_t check_replicas = 0;  ///< every so many steps; 0: before the first step alone
+  std::int64_t check_replicas = 0;  ///< steps between two checks; 0: only before the first step
   bool json = false;
   std::string save_parameters;  ///< folder; empty: do not save
   bool elastic = false;
@@ -33,14 +33,14 @@ struct RunOptions : JobOptions {
   std::string replan;               ///< cluster file; empty: the plan stays
   double replan_horizon = 3600;     ///< seconds
   int max_switches = 2;
-  bool seed_given = false;      ///< on the command line
+  bool seed_given = false;      ///< given on the command line
   std::string save;             ///< folder of checkpoints; empty: none
-  std::int64_t save_every = 0;  ///< steps; 0: at the end alone
+  std::int64_t save_every = 0;  ///< steps; 0: only at the end
   int keep_checkpoints = 2;
   std::string resume;  ///< checkpoint, or folder of checkpoints; empty: begin at step 0
 };
 
-/// Parses the command line. Nothing when the command is to go on, else the exit code.
+/// Parses the command line. Returns nullopt if the command is to go on, else the exit code.
 std::optional<int> parse_run_options(const std::vector<std::string>& args, Console console,
                                      RunOptions& options);
 

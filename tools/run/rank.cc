@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_rank.h"
+#include "tools/run/rank.h"
 
-#include "ir/memory.h"
-#include "ir/plan_lookup.h"
-#include "runtime/replica_check.h"
-#include "runtime/torch_data.h"
-#include "runtime/torch_executor.h"
-#include "tools/interrupt.h"
-#include "tools/run_checkpoint.h"
-#include "tools/run_replan.h"
-#include "tools/run_report.h"
-#include "tools/run_save.h"
-#include "tools/run_start.h"
-#include "tools/run_trace.h"
-#include "tools/slow_products.h"
+#include "ir/graph/loss_summary.h"
+#include "ir/plan/choices.h"
+#include "ir/plan/lookup.h"
+#include "ir/strategy/memory.h"
+#include "runtime/job/recording_trainer.h"
+#include "runtime/job/replica_check.h"
+#include "runtime/torch/data.h"
+#include "runtime/torch/executor.h"
+#include "tools/common/interrupt.h"
+#include "tools/run/checkpoint.h"
+#include "tools/run/processes/slow_products.h"
+#include "tools/run/replan.h"
+#include "tools/run/report.h"
+#include "tools/run/save.h"
+#include "tools/run/start.h"
+#include "tools/run/trace.h"
 
 #include <agpcs/bootstrap.h>
+#include <agpcs/digest.h>
 #include <agpcs/loopback.h>
 #include <agpcs/trainer.h>
 
@@ -36,14 +40,14 @@
 namespace agpcs {
 namespace {
 
-// How a rank computes, wherever its messages go.
+// What a rank needs to know to compute, for any transport.
 struct Seat {
   int rank = 0;
   int local_size = 1;  ///< ranks that share this machine's cores
   std::string device = "cpu";
 };
 
-// The files for the model's inputs, by input name.
+// Returns the files for the model's inputs, by input name.
 Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph& graph,
                                                                      const Plan& plan,
                                                                      const RunOptions& options) {
@@ -57,9 +61,16 @@ Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph
     }
   }
   if (options.labels.empty()) return files;
-  if (plan.training.loss.kind == "output") {
+  const Loss& loss = plan.training.loss;
+  if (entry_of(kLosses, loss.kind).is_own_output) {
     return Status(StatusCode::kUsage,
                   "--labels: this plan's loss is an output of the model, which takes no labels");
+  }
+  if (!loss.next_token.empty()) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("--labels: this plan's labels are the next tokens of input '{0}'\n"
+                              "  hint: --data '{0}=FILE'",
+                              loss.next_token));
   }
   files.emplace_back(graph.tensor(graph.inputs.back()).name, options.labels);
   return files;
@@ -79,7 +90,7 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   return make_torch_executor(graph, std::move(torch));
 }
 
-// What is told of a job on rank 0; a better plan is also written down.
+// Reports an event on rank 0; also writes a proposed plan to a file.
 void tell(const TrainerEvent& event, const RunOptions& options, const CompilerReplanner* replanner,
           RunReport& report, Console console) {
   report.event(event);
@@ -90,30 +101,30 @@ void tell(const TrainerEvent& event, const RunOptions& options, const CompilerRe
                                : fmt::format("warning: {}\n", written.status().message()));
 }
 
-// Steps that warm up LibTorch, CUDA and NCCL before one is recorded: kernels are loaded, pairs
+// Steps before recording one, to warm up LibTorch, CUDA and NCCL: kernels are loaded, pairs are
 // connected, memory is allocated.
 constexpr int kStepsBeforeRecording = 3;
 
 bool replays_graphs(const RunOptions& options) {
-  return options.transport == "nccl" && options.cuda_graph == "auto";
+  return options.transport == TransportKind::kNccl && options.cuda_graph == "auto";
 }
 
 constexpr std::initializer_list<int> kRequests{SIGINT, SIGTERM, SIGHUP};
 
-// A signal's request to stop, and what became of it.
+// A request to stop by a signal, and its effect.
 struct StopRequest {
   InterruptFlag* interrupt = nullptr;
-  std::int64_t after = -1;  ///< steps done when all ranks stopped before the last one
+  std::int64_t after = -1;  ///< steps done if all ranks stopped early; -1: they did not
 };
 
-// The checkpoints of one rank's training; does nothing where none are wanted.
+// Saves and restores the checkpoints of one rank's training. Does nothing if none are requested.
 class Checkpoints {
  public:
   Checkpoints(const RunOptions& options, const TrainingStart& start, int rank, RunReport& report,
               Console console)
       : options_(options), start_(start), rank_(rank), report_(report), console_(console) {}
 
-  // Before the first step.
+  // Called before the first step.
   Status begin(const Graph& graph, Trainer& trainer, Transport& transport) {
     const auto limit = milliseconds_of(options_.timeout);
     const FoundCheckpoint* found = rank_ == 0 && start_.found ? &*start_.found : nullptr;
@@ -129,7 +140,7 @@ class Checkpoints {
     warn();
     return {};
   }
-  // Between two steps, and with `last` after the last one.
+  // Called between two steps, and with `last` after the last one.
   Status save(Trainer& trainer, Transport& transport, bool last) {
     const std::int64_t step = trainer.next_step();
     const bool due = last || (start_.save_every > 0 && step % start_.save_every == 0);
@@ -166,13 +177,14 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
                               status.message()));
   };
-  RunReport report(plan, options.json, console);
+  RunReport report(plan, options.json, console, tokens_per_sample(graph));
   const bool reports = seat.rank == 0;
   TrainerOptions trainer_options;
   trainer_options.replay.limit = milliseconds_of(options.timeout);
   trainer_options.replay.check_finite = !options.allow_nan;
   trainer_options.replay.first_step = start.step;
-  if (replays_graphs(options)) trainer_options.replay.record_after = kStepsBeforeRecording;
+  TrainerRecording recording;
+  if (replays_graphs(options)) recording.after = kStepsBeforeRecording;
   std::unique_ptr<CompilerReplanner> replanner;
   std::optional<Cluster> trace_cluster;
   if (reports) {
@@ -184,21 +196,24 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
     trainer_options.on_event = [&](const TrainerEvent& event) {
       tell(event, options, replanner.get(), report, console);
     };
+    recording.on_decided = [&](std::int64_t step, const StepRecording& decided) {
+      report.recorded(step, decided);
+    };
   }
   const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
     auto executor = make_executor(graph, plan, options, start.seed, seat);
     if (!executor.ok()) return of_rank(executor.status());
     return std::unique_ptr<Executor>(std::move(*executor));
   };
-  AGPCS_TRY(const auto trainer,
-            Trainer::create(plan, seat.rank, transport, executors, trainer_options));
+  AGPCS_TRY(const auto trainer, make_recording_trainer(plan, seat.rank, transport, executors,
+                                                       trainer_options, recording));
   const auto executor = [&]() -> TorchExecutor& {
     return static_cast<TorchExecutor&>(trainer->executor());
   };
   if (reports) {
     const std::string notes = executor().notes();
     if (!notes.empty()) console.err << notes << (notes.back() == '\n' ? "" : "\n");
-    report.start(options.transport);
+    report.start(name_of(options.transport));
   }
   Checkpoints checkpoints(options, start, seat.rank, report, console);
   const Status begun = checkpoints.begin(graph, *trainer, transport);
@@ -208,7 +223,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
                           trainer->next_step(), trainer_options.replay.limit);
   };
   AGPCS_RETURN_IF_ERROR(replicas_agree());
-  stop.interrupt->arm();  // from here on there are steps between which training can stop
+  stop.interrupt->arm();  // from here on training can stop between two steps
   while (trainer->next_step() < options.steps && !trainer->stops()) {
     if (stop.interrupt->flag()) trainer->ask_to_stop();
     AGPCS_TRY(const StepReport done, trainer->run_step());
@@ -238,20 +253,21 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
   AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss, true));
   const Status status = resolve_stages(plan, model.graph).status();
   if (!status.ok()) {
-    const bool placed = status.message().rfind("plan: ", 0) == 0;  // the plan has a name here
+    // The message says "plan", but here the plan has a file name.
+    const bool placed = status.message().rfind("plan: ", 0) == 0;
     return Status(status.code(),
                   placed ? options.plan + status.message().substr(4) : status.message());
   }
   return model;
 }
 
-// Once a job.
+// Prints the warnings of a job, once.
 void warn(const TrainingModel& model, const RunOptions& options, Console console) {
   if (!model.warnings.empty()) console.err << model.warnings << '\n';
-  if (options.transport != "nccl") console.err << warn_of_slow_products();
+  if (options.transport != TransportKind::kNccl) console.err << warn_of_slow_products();
 }
 
-// What all ranks say that were asked to stop, and did.
+// Returns the status of a rank that was asked to stop and did.
 Status stopped(const StopRequest& stop, const RunOptions& options) {
   if (stop.after < 0) return {};
   return {StatusCode::kCancelled,
@@ -265,14 +281,15 @@ Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace
   if (place.rank == 0) warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   Seat seat{place.rank, place.local_size, "cpu"};
-  if (options.transport == "nccl") seat.device = fmt::format("cuda:{}", place.local_rank);
+  if (options.transport == TransportKind::kNccl)
+    seat.device = fmt::format("cuda:{}", place.local_rank);
   void* compute_stream = nullptr;
   if (replays_graphs(options)) {
     AGPCS_TRY(compute_stream, own_compute_stream(seat.device));
   }
   AGPCS_TRY(const auto transport, connect(bootstrap, options, place, compute_stream));
   AGPCS_RETURN_IF_ERROR(train(model.graph, plan, options, start, seat, *transport, stop, console));
-  // Nobody closes a connection that another rank still reads from.
+  // Wait for all, so that no rank closes a connection that another one still reads from.
   return bootstrap.barrier("trained", milliseconds_of(options.timeout));
 }
 
@@ -298,7 +315,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
                 Console console, const LastWord& last_word) {
   AGPCS_RETURN_IF_ERROR(check_size(plan, place));
   const std::string device = devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)];
-  // Ctrl-C and a hangup are the business of its starter, if the rank has one.
+  // A rank with a starter leaves Ctrl-C and a hangup to it.
   InterruptFlag interrupt(place.has_starter() ? std::initializer_list<int>{SIGTERM} : kRequests,
                           InterruptFlag::Arm::kLater);
   StopRequest stop{&interrupt};
@@ -330,7 +347,7 @@ Status run_loopback(const Plan& plan, const RunOptions& options, Console console
     });
   }
   for (std::thread& thread : threads) thread.join();
-  // The rank that failed by itself says more than those that only heard of it.
+  // The rank that failed by itself knows more than those that only heard of it.
   Status worst;
   for (const Status& status : said) {
     if (status.ok()) continue;

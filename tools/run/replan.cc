@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_replan.h"
+#include "tools/run/replan.h"
 
-#include "tools/calibrated_cluster.h"
-#include "tools/common.h"
+#include "tools/common/calibrated_cluster.h"
+#include "tools/common/common.h"
 
 #include <fmt/format.h>
 
@@ -13,13 +13,13 @@
 namespace agpcs {
 namespace {
 
-/// Says where an error is from, unless it says so itself.
+/// Adds the file to an error's message, unless the message already names it.
 Status about(const std::string& path, const Status& status) {
   const bool named = status.message().find(": error: ") != std::string::npos;
   return named ? status : Status(status.code(), path + ": error: " + status.message());
 }
 
-/// As `write_new_file`. False: it is there.
+/// Calls `write_new_file`. Returns false if the file exists.
 Result<bool> write_new(const std::string& path, const std::string& text) {
   const std::error_code error = write_new_file(path, text);
   if (error == std::errc::file_exists) return false;
@@ -29,7 +29,7 @@ Result<bool> write_new(const std::string& path, const std::string& text) {
 
 constexpr int kMostNames = 1000;
 
-/// "net.LABEL" beside "net.plan", then "net.LABEL-2", ...: without ".plan".
+/// Returns the name, without ".plan", of a file beside "net.plan": "net.LABEL", "net.LABEL-2", ...
 std::string name_beside(const std::filesystem::path& old, const std::string& label, int number) {
   const std::string base = fmt::format("{}.{}", (old.parent_path() / old.stem()).string(), label);
   return number == 1 ? base : fmt::format("{}-{}", base, number);
@@ -46,7 +46,8 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
                                                          const RunOptions& options,
                                                          Console console) {
   if (options.replan.empty()) return std::unique_ptr<CompilerReplanner>();
-  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.replan));
+  AGPCS_TRY(CalibratedCluster calibrated,
+            read_calibrated_cluster(options.replan, plan.training.precision));
   if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss));
@@ -89,7 +90,8 @@ Result<std::string> keep_beside(const std::string& old_plan, const std::string& 
     const std::string path = name_beside(old_plan, label, i) + ".plan";
     std::error_code error;
     if (!std::filesystem::exists(path, error)) {
-      AGPCS_RETURN_IF_ERROR(write_file(path, text, console));  // as another one may, at this moment
+      // Another rank may write the same file at this moment.
+      AGPCS_RETURN_IF_ERROR(write_file(path, text, console));
       return path;
     }
     const auto there = InputFile::open(path, "plan");

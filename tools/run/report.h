@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-run prints: a table that grows by a line a step, and a summary.
+// Prints the output of agpcs-run: a table that gets one line per step, and a summary.
 #pragma once
 
-#include "ir/median.h"
-#include "ir/rng.h"
-#include "tools/common.h"
+#include "ir/base/median.h"
+#include "ir/base/rng.h"
+#include "runtime/replay/recording_replayer.h"
+#include "tools/common/common.h"
+#include "tools/common/json.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/replayer.h>
@@ -16,7 +18,7 @@
 
 namespace agpcs {
 
-/// Seconds of steps, in bounded memory: all of them, or that many drawn evenly from more.
+/// The seconds of steps in bounded memory: all of them, or a uniform sample if there are too many.
 class StepSeconds {
  public:
   void add(double seconds);
@@ -28,27 +30,34 @@ class StepSeconds {
   Rng rng_{0};
 };
 
-/// Reports on `console.out`. With `json` every line is a JSON object: "start", "step", "drift",
-/// "proposed", "kept", "switched", "resumed", "saved" and "summary" by its "event".
+/// Reports on `console.out`. With `json` every line is a JSON object whose "event" is "start",
+/// "step", "drift", "proposed", "kept", "switched", "recorded", "resumed", "saved" or "summary".
 class RunReport {
  public:
-  RunReport(const Plan& plan, bool json, Console console);
-  void start(const std::string& transport);
+  /// `tokens`: of a sample; 0 if samples have none.
+  RunReport(const Plan& plan, bool json, Console console, std::int64_t tokens = 0);
+  void start(std::string_view transport);
   void step(const StepReport& report);
   void event(const TrainerEvent& event);
+  void recorded(std::int64_t step, const StepRecording& recording);
   void resumed(const std::string& folder, std::int64_t step);
   void saved(const std::string& folder, std::int64_t step, double seconds);
   void summary();
 
  private:
-  /// How much longer `seconds` is than the plan expects, as a fraction.
+  /// Returns how much longer `seconds` is than the plan expects, as a fraction of the expectation.
   double deviation(double seconds) const { return seconds / expected_seconds_ - 1; }
   double samples_per_second(double seconds) const;
 
   void print_event(const TrainerEvent& event);
   void print_event_json(const TrainerEvent& event);
 
-  Plan plan_;  // that runs
+  /// Adds samples per second, tokens per second if samples have tokens, and the deviation of a step
+  /// of `seconds`.
+  Json with_rates(Json json, double seconds) const;
+
+  Plan plan_;  // the running plan
+  const std::int64_t tokens_;
   const bool json_;
   Console console_;
   double expected_seconds_ = 0;

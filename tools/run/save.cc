@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_save.h"
+#include "tools/run/save.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, ".npy files are written as they lie");
 
-// NumPy's format, version 1.0: magic, length of the header, header padded to 64 bytes.
+// Returns a header in NumPy's format, version 1.0: magic, length of the header, header padded to 64
+// bytes.
 std::string npy_header(const std::vector<std::int64_t>& dims) {
   std::string shape;
   for (const std::int64_t dim : dims) shape += fmt::format("{},", dim);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_start.h"
+#include "tools/run/start.h"
 
-#include "tools/run_checkpoint.h"
+#include "tools/run/checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kKey = "training start";
 
-// A job that is started again and again by the same command has no checkpoint at first.
+// Tells whether training begins at step 0 despite --resume: a job that is restarted again and again
+// with the same command has no checkpoint at first.
 bool begins_here(const RunOptions& options) {
   std::error_code error;
   if (!fs::exists(options.resume, error)) return options.resume == options.save;

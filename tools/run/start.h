@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where training begins and what is saved of it: rank 0 decides, for all ranks.
+// Decides where training begins and what it saves: rank 0 decides for all ranks.
 #pragma once
 
-#include "runtime/checkpoint_folder.h"
-#include "tools/common.h"
-#include "tools/run_options.h"
+#include "runtime/job/checkpoint_folder.h"
+#include "tools/common/common.h"
+#include "tools/run/options.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/plan.h>
@@ -19,16 +19,16 @@ struct TrainingStart {
   std::int64_t step = 0;
   std::uint64_t seed = 0;
   bool saves = false;
-  std::int64_t save_every = 0;           ///< 0: at the end alone
-  std::optional<FoundCheckpoint> found;  ///< rank 0: what training goes on from
+  std::int64_t save_every = 0;           ///< 0: only at the end
+  std::optional<FoundCheckpoint> found;  ///< on rank 0: the checkpoint that training goes on from
 };
 
-/// Finds the checkpoint of --resume and checks that training by `plan` can go on from it. What was
-/// passed over, and that there is none yet in a folder that is --save's, too, goes to
-/// `console.err`.
+/// Finds the checkpoint of --resume and checks that training by `plan` can go on from it. Reports
+/// on `console.err` which checkpoints it passed over. If --resume is also the folder of --save and
+/// has no checkpoint yet, it reports that training begins at step 0.
 Result<TrainingStart> find_start(const RunOptions& options, const Plan& plan, Console console);
 
-/// The same on every rank of a job. Only rank 0 looks into folders.
+/// Does the same on every rank of a job. Only rank 0 looks into folders.
 Result<TrainingStart> agree_on_start(const RunOptions& options, const Plan& plan,
                                      Bootstrap& bootstrap, Console console);
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_trace.h"
+#include "tools/run/trace.h"
 
-#include "cost_model/cost_table.h"
-#include "ir/median.h"
-#include "runtime/drift_expectation.h"
-#include "runtime/message_tags.h"
-#include "runtime/withdraw.h"
-#include "tools/calibrated_cluster.h"
+#include "cost_model/step/cost_table.h"
+#include "ir/base/median.h"
+#include "runtime/job/drift_expectation.h"
+#include "runtime/support/message_tags.h"
+#include "runtime/support/withdraw.h"
+#include "tools/common/calibrated_cluster.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/drift.h>
 #include <agpcs/step_times.h>
 
@@ -27,7 +28,7 @@
 namespace agpcs {
 namespace {
 
-/// One rank's part. Times are seconds from the end of the step's report, where that has a begin.
+/// One rank's part of the trace. Times are in seconds from the end of the step's report.
 class RankSteps {
  public:
   explicit RankSteps(const Trainer& trainer)
@@ -56,7 +57,8 @@ class RankSteps {
     for (const std::int64_t step : kept_) all.push_back(seconds(step));
     return all.empty() ? 0 : median(std::move(all));
   }
-  /// The kept step whose length is nearest to the median; the earlier of two.
+  /// Returns the kept step whose length is nearest to the median; the earlier of two equally near
+  /// ones.
   std::int64_t typical_step() const {
     const double typical = median_seconds();
     std::int64_t best = kept_.empty() ? 0 : kept_.front();
@@ -65,7 +67,7 @@ class RankSteps {
     }
     return best;
   }
-  /// The medians of the quantities, then begin and end of each instruction of `step`.
+  /// Returns the medians of the quantities, then begin and end of each instruction of `step`.
   std::vector<double> figures(std::int64_t step, std::size_t ranks_of_stage) const {
     std::vector<double> figures = medians(ranks_of_stage);
     for (std::size_t i = 0; i < ids_.size(); ++i) {
@@ -152,8 +154,8 @@ Result<Estimate> planned_step(const Plan& plan, const Graph& graph, const Cluste
   return simulate(plan, graph, cluster, costs, {.timeline = true});
 }
 
-// As far as can be told without writing: `write_file` makes a file beside it, or writes to what is
-// no file.
+// Checks that a file can be written, as far as possible without writing. `write_file` creates a
+// file beside it, or writes directly to what is not a regular file.
 Status check_can_be_written(const std::string& path) {
   namespace fs = std::filesystem;
   if (path == "-") return {};
@@ -212,7 +214,7 @@ Result<std::optional<Cluster>> prepare_trace(const Plan& plan, const RunOptions&
   AGPCS_RETURN_IF_ERROR(check_can_be_written(options.trace));
   const std::string& path = options.trace_cluster.empty() ? options.replan : options.trace_cluster;
   if (path.empty()) return std::optional<Cluster>();
-  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(path));
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(path, plan.training.precision));
   const std::string digest = digest_of(print_cluster(calibrated.file.cluster));
   if (digest != plan.cluster_digest) {
     return invalid_input(

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train_flow_policy.h"
+#include "tools/train_policy/flow_policy.h"
 
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "planner/dqn_plugin.h"
-#include "tools/interrupt.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "planner/learn/dqn_plugin.h"
+#include "tools/common/interrupt.h"
+#include "tools/train_policy/policy.h"
 
 #include <fmt/format.h>
 
@@ -14,8 +15,6 @@
 
 namespace agpcs {
 namespace {
-
-constexpr char kName[] = "agpcs-train-policy";
 
 class FlowPolicyTraining {
  public:
@@ -58,7 +57,7 @@ class FlowPolicyTraining {
   }
 
  private:
-  /// Lines 4 to 7 or 8 to 11 of Algorithm 1.
+  /// Runs lines 4 to 7 or 8 to 11 of Algorithm 1.
   void turn(FlowLevel level, std::int64_t steps) {
     const char* const name = level == FlowLevel::kTrees ? "trees" : "workloads";
     for (std::int64_t step = 0; step < steps && !interrupted_; ++step, ++drawn_) {
@@ -129,7 +128,7 @@ Topology draw_training_topology(std::int64_t index, std::uint64_t seed) {
   spec += fmt::format(",seed={}", rng.next() % 1'000'000);
   const std::uint64_t change = rng.below(3);
   Result<Topology> topology = make_topology(spec + (change == 1 ? ",fail=0.1" : ""));
-  if (!topology.ok()) topology = make_topology(spec);  // no cable can be spared
+  if (!topology.ok()) topology = make_topology(spec);  // every cable is needed
   AGPCS_CHECK(topology.ok(), "{}", topology.status().message());
   for (std::size_t l = 0; change == 2 && l + 1 < topology->links.size(); l += 2) {
     topology->links[l].capacity = topology->links[l + 1].capacity =
@@ -172,14 +171,14 @@ int train_flow_policy_command(const std::vector<std::string>& args, Console cons
   if (const auto code = parse_train_flow_policy(args, console, options)) return *code;
   const InterruptFlag interrupt;
   const Result<TrainedFlowPolicy> trained = train_flow_policy(options, interrupt.flag(), console);
-  if (!trained.ok()) return finish(trained.status(), kName, console);
+  if (!trained.ok()) return finish(trained.status(), kTrainPolicyCommand, console);
   Status status = write_file(options.output, print_flow_policy(trained->policy), console);
   if (status.ok() && !options.log.empty()) {
     status = write_file(options.log, trained->log, console);
   }
-  if (!status.ok()) return finish(status, kName, console);
+  if (!status.ok()) return finish(status, kTrainPolicyCommand, console);
   console.err << fmt::format("wrote {}\n", options.output);
-  return trained->interrupted ? 130 : 0;  // as kCancelled
+  return trained->interrupted ? 130 : 0;  // the exit code of kCancelled
 }
 
 }  // namespace agpcs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/option_checks.h"
-#include "tools/train_flow_policy.h"
-#include "tools/train_policy.h"
+#include "tools/common/option_checks.h"
+#include "tools/train_policy/flow_policy.h"
+#include "tools/train_policy/policy.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -9,8 +9,7 @@
 namespace agpcs {
 namespace {
 
-constexpr char kName[] = "agpcs-train-policy";
-constexpr char kExamples[] =
+constexpr char kAllReduceExamples[] =
     "  agpcs-train-policy --task allreduce -o my.policy --seed 1 --log training.csv\n"
     "  agpcs-train-policy --task allreduce -o my.policy --rounds-weight 10\n"
     "\n"
@@ -60,15 +59,15 @@ std::optional<int> parse_train_flow_policy(const std::vector<std::string>& args,
   CLI::App app(
       "Trains the two policies that schedule an all-reduce: flow-tree selection and workload "
       "scheduling, in turn.",
-      kName);
+      kTrainPolicyCommand);
   add_task(app);
   add_options(app, options);
-  add_help(app, kExamples);
+  add_help(app, kAllReduceExamples);
   if (const auto code = parse_arguments(app, args, console)) return code;
   options.made_by = training_command(app);
   if (options.output != options.from) return {};
   return finish({StatusCode::kUsage, fmt::format("the policy would overwrite '{}'", options.from)},
-                kName, console);
+                kTrainPolicyCommand, console);
 }
 
 }  // namespace agpcs

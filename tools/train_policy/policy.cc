@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train_policy.h"
+#include "tools/train_policy/policy.h"
 
-#include "planner/dqn_plugin.h"
-#include "planner/strategy_features.h"
-#include "tools/interrupt.h"
-#include "tools/train_policy_problems.h"
+#include "planner/learn/dqn_plugin.h"
+#include "planner/refine/features.h"
+#include "tools/common/interrupt.h"
+#include "tools/train_policy/problems.h"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,7 @@
 namespace agpcs {
 namespace {
 
-constexpr char kName[] = "agpcs-train-policy";
-constexpr std::int64_t kEpisodesAVisit = 4;  // on a problem, before its turn is over
+constexpr std::int64_t kEpisodesAVisit = 4;  // episodes on a problem before the next one's turn
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 class PolicyTraining {
@@ -60,7 +59,7 @@ class PolicyTraining {
     const auto asked = static_cast<std::size_t>(options_.problems);
     if (interrupted_) return {StatusCode::kCancelled, "interrupted before the first episode"};
     for (std::size_t i = asked; i < problems_.size(); ++i) {
-      // What does not fit to begin with has no cost to compare with.
+      // A first start that does not fit has no cost to compare with.
       if (problems_[i].starts.empty()) continue;
       if (problems_[i].search(1)->outcome().cost >= kBroken) continue;
       held_aside_.push_back(std::move(problems_[i]));
@@ -85,7 +84,7 @@ class PolicyTraining {
     return {};
   }
 
-  /// Some episodes on one problem, each from one of its starts.
+  /// Runs some episodes on one problem, each from one of its starts.
   void visit(PolicyProblem& problem) {
     const std::unique_ptr<StrategySearch> point = problem.search(options_.threads);
     Rng starts = rng_.fork(fmt::format("start {}", episode_));
@@ -158,14 +157,14 @@ int train_policy_command(const std::vector<std::string>& args, Console console) 
   if (const auto code = parse_train_policy(args, console, options)) return *code;
   const InterruptFlag interrupt;
   const Result<TrainedPolicy> trained = train_policy(options, interrupt.flag(), console);
-  if (!trained.ok()) return finish(trained.status(), kName, console);
+  if (!trained.ok()) return finish(trained.status(), kTrainPolicyCommand, console);
   Status status = write_file(options.output, print_policy(trained->network), console);
   if (status.ok() && !options.log.empty()) {
     status = write_file(options.log, print_search_log(trained->log), console);
   }
-  if (!status.ok()) return finish(status, kName, console);
+  if (!status.ok()) return finish(status, kTrainPolicyCommand, console);
   console.err << fmt::format("wrote {}\n", options.output);
-  return trained->interrupted ? 130 : 0;  // as kCancelled
+  return trained->interrupted ? 130 : 0;  // the exit code of kCancelled
 }
 
 }  // namespace agpcs

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agpcs-train-policy does: episodes in turn over many problems, and a look at problems held
-// aside to tell which network is the best.
+// Trains the policy of agpcs-train-policy: runs episodes on many problems in turn, and compares
+// networks on problems held aside to keep the best one.
 #pragma once
 
-#include "planner/dqn.h"
-#include "planner/q_network.h"
-#include "tools/common.h"
+#include "planner/refine/dqn.h"
+#include "planner/refine/q_network.h"
+#include "tools/common/common.h"
 
 #include <agpcs/status.h>
 
@@ -21,6 +21,9 @@ class App;
 
 namespace agpcs {
 
+/// The command, as it names itself in messages.
+inline constexpr char kTrainPolicyCommand[] = "agpcs-train-policy";
+
 struct TrainPolicyOptions {
   DqnOptions dqn;
   std::uint64_t seed = 0;
@@ -31,31 +34,31 @@ struct TrainPolicyOptions {
   int threads = 1;
   int validation_problems = 8;
   std::int64_t validate_every = 400;     ///< episodes
-  std::int64_t validation_budget = 300;  ///< evaluations a problem
-  std::string made_by;                   ///< the command, without what changes no byte
+  std::int64_t validation_budget = 300;  ///< evaluations per problem
+  std::string made_by;                   ///< the command, without options that change no byte
 };
 
-/// Reads a command line. Nothing when the command is to go on, else its exit code.
+/// Reads a command line. Returns nullopt if the command is to go on, else its exit code.
 std::optional<int> parse_train_policy(const std::vector<std::string>& args, Console console,
                                       TrainPolicyOptions& options);
 
-/// The option --task, which `agpcs-train-policy` has looked at before.
+/// Adds the option --task, which `agpcs-train-policy` has handled before.
 void add_task(CLI::App& app);
-/// The command that was given: its options that change a byte of the policy.
+/// Returns the given command, with only those options that change a byte of the policy.
 std::string training_command(const CLI::App& app);
 
 struct TrainedPolicy {
-  QNetwork network;  ///< with made_by
+  QNetwork network;  ///< its made_by is set
   std::vector<EpisodeLog> log;
   bool interrupted = false;
 };
 
-/// Trains. Once `interrupted` is set it ends with what it has. Same options, same result, for any
-/// number of threads. Errors: a model that cannot be read, no LibTorch.
+/// Trains. Once `interrupted` is set it ends with what it has. Equal options give equal results,
+/// for any number of threads. Errors: a model that cannot be read, no LibTorch.
 Result<TrainedPolicy> train_policy(const TrainPolicyOptions& options,
                                    const std::atomic<bool>& interrupted, Console console);
 
-/// The command.
+/// Runs the command.
 int train_policy_command(const std::vector<std::string>& args, Console console);
 
 }  // namespace agpcs

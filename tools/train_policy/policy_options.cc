@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/dqn_options.h"
-#include "tools/option_checks.h"
-#include "tools/train_policy.h"
+#include "tools/common/dqn_options.h"
+#include "tools/common/option_checks.h"
+#include "tools/train_policy/policy.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -11,10 +11,9 @@
 namespace agpcs {
 namespace {
 
-constexpr char kName[] = "agpcs-train-policy";
 constexpr char kExamples[] =
     "  agpcs-train-policy -o my.policy --models my_models --seed 1\n"
-    "  agpcs-train-policy -o my.policy --from planner/default.policy --first-epsilon 0.3\n"
+    "  agpcs-train-policy -o my.policy --from planner/refine/default.policy --first-epsilon 0.3\n"
     "  agpcs-train-policy -o my.policy --config settings.toml --log training.csv\n"
     "  agpcs-train-policy --task allreduce --help\n"
     "\n"
@@ -68,7 +67,7 @@ Status check(const TrainPolicyOptions& o) {
 std::string training_command(const CLI::App& app) {
   static const std::set<std::string> kWithoutEffect = {"output", "log",  "threads",
                                                        "config", "help", "version"};
-  std::string command = kName;
+  std::string command = kTrainPolicyCommand;
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string& name = option->get_lnames().front();
@@ -94,7 +93,7 @@ std::optional<int> parse_train_policy(const std::vector<std::string>& args, Cons
                                       TrainPolicyOptions& options) {
   CLI::App app(
       "Trains the policy of the refiner `dqn` on many generated problems and the models given.",
-      kName);
+      kTrainPolicyCommand);
   add_task(app);
   add_training_options(app, options);
   add_dqn_options(app, options.dqn);
@@ -102,7 +101,7 @@ std::optional<int> parse_train_policy(const std::vector<std::string>& args, Cons
   if (const auto code = parse_arguments(app, args, console)) return code;
   options.made_by = training_command(app);
   const Status status = check(options);
-  if (!status.ok()) return finish(status, kName, console);
+  if (!status.ok()) return finish(status, kTrainPolicyCommand, console);
   return {};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/train_policy_problems.h"
+#include "tools/train_policy/problems.h"
 
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
+#include "planner/learn/problems/problem_generator.h"
 #include "planner/plan_problem.h"
-#include "planner/problem_generator.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 namespace agpcs {
 namespace {
 
-constexpr int kModelEvery = 4;  // one problem of so many is a model of the user's
+constexpr int kModelEvery = 4;  // one problem out of this many is a user's model
 constexpr std::size_t kStarts = 6;
 
 struct ReadModel {
@@ -24,7 +24,7 @@ struct ReadModel {
   Loss loss;
 };
 
-/// The files, and those that lie in the folders, by name.
+/// Returns the files, and the files in the folders by name.
 Result<std::vector<std::string>> model_files(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_fold.h"
+#include "frontend/onnx/shapes/fold.h"
 
-#include "frontend/onnx_attributes.h"
+#include "frontend/onnx/attributes.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +10,7 @@ namespace agpcs::frontend {
 
 const Dense* FoldCase::input(std::size_t i) const {
   if (!has_input(i) || !inputs[i]->known) return nullptr;
-  // An empty tensor may have long axes, too: too long to walk along.
+  // An empty tensor may have axes that are too long to walk along.
   const Dims& dims = inputs[i]->dims;
   const bool is_long =
       std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim > kFoldLimit; });
@@ -35,7 +35,7 @@ std::int64_t normal_axis(std::int64_t axis, std::size_t rank) {
 
 namespace {
 
-/// The result is what its type can hold, and its elements are as many as its dims say.
+/// Tells whether the type can hold the result and the number of elements matches the dims.
 bool is_sound(const Dense& dense) {
   const std::optional<std::int64_t> count = element_count(dense.dims);
   if (!dense.known || !count || *count > kFoldLimit || !is_evaluated_type(dense.type)) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding of elementwise operators, with NumPy's broadcasting.
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_fold.h"
+// Folds elementwise operators with NumPy's broadcasting.
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/shapes/fold.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ std::optional<Dims> broadcast_dims(const Dims& a, const Dims& b) {
   return out;
 }
 
-/// For each element of `out`, the index of the element of `in` that broadcasts to it.
+/// Returns, for each element of `out`, the index of the element of `in` that broadcasts to it.
 std::vector<std::size_t> broadcast_index(const Dims& in, const Dims& out) {
   std::vector<std::size_t> index{0};
   std::size_t stride = 1;
@@ -55,8 +55,8 @@ double rounded(double value, int type) {
 
 struct Binary {
   std::string_view type;
-  bool compares;  ///< gives bool
-  /// False: no result (division by zero, overflow).
+  bool compares;  ///< its result is bool
+  /// These return false if there is no result (division by zero, overflow).
   bool (*ints)(std::int64_t, std::int64_t, std::int64_t&);
   bool (*floats)(double, double, double&);
 };
@@ -67,7 +67,7 @@ bool divide(Int a, Int b, Int& r) {
   r = a / b;
   return true;
 }
-bool modulo(Int a, Int b, Int& r) {  // the sign of the divisor, as Python
+bool modulo(Int a, Int b, Int& r) {  // has the sign of the divisor, as in Python
   if (b == 0 || b == -1) return b != 0 && (r = 0, true);
   r = a % b;
   if (r != 0 && (r < 0) != (b < 0)) r += b;
@@ -152,7 +152,7 @@ std::optional<Dense> fold_binary(const FoldCase& c) {
   const Dense* first = c.input(0);
   if (op == nullptr || first == nullptr || c.inputs.empty()) return std::nullopt;
   if (c.node.op_type() == "Mod" && first->floating() != float_mod) return std::nullopt;
-  if (c.opset < 7) return std::nullopt;  // other broadcasting rules
+  if (c.opset < 7) return std::nullopt;  // older opsets have other broadcasting rules
   Dense result = *first;
   for (std::size_t i = 1; i < c.inputs.size(); ++i) {  // Min and Max take any number
     const Dense* next = c.input(i);
@@ -213,7 +213,9 @@ std::optional<Dense> fold_cast(const FoldCase& c) {
   const Dense* in = c.input(0);
   if (in == nullptr) return std::nullopt;
   Dense out;
-  out.type = static_cast<int>(int_of(c.node, "to", TensorProto::UNDEFINED));
+  out.type = c.node.op_type() == "CastLike" && c.has_input(1)
+                 ? c.inputs[1]->type
+                 : static_cast<int>(int_of(c.node, "to", TensorProto::UNDEFINED));
   out.dims = in->dims;
   out.known = is_evaluated_type(out.type);
   if (!out.known) return std::nullopt;
@@ -296,7 +298,7 @@ std::optional<Dense> fold_expand(const FoldCase& c) {
 Folder find_elementwise(std::string_view type) {
   if (find_binary(type) != nullptr) return fold_binary;
   if (find_unary(type) != nullptr) return fold_unary;
-  if (type == "Cast") return fold_cast;
+  if (type == "Cast" || type == "CastLike") return fold_cast;
   if (type == "Where") return fold_where;
   if (type == "Identity") return fold_identity;
   if (type == "Expand") return fold_expand;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding of operators that look at or change shapes, select, join and reduce.
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_fold.h"
+// Folds operators that look at or change shapes, select, join or reduce.
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/shapes/fold.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ void append(Dense& out, const Dense& from, std::size_t index) {
   }
 }
 
-/// Elements in rows before `axis`, extent of `axis`, elements after it.
+/// Numbers of elements: in rows before `axis`, along `axis`, and after it.
 struct Split3 {
   std::size_t outer = 1, extent = 1, inner = 1;
 };
@@ -89,7 +89,7 @@ std::optional<Dense> fold_constant_of_shape(const FoldCase& c) {
 std::optional<Int> range_count(const Dense& start, const Dense& limit, const Dense& delta) {
   if (start.floating()) {
     const double count = std::ceil((limit.floats[0] - start.floats[0]) / delta.floats[0]);
-    if (!(count <= static_cast<double>(kFoldLimit))) return std::nullopt;  // NaN, too
+    if (!(count <= static_cast<double>(kFoldLimit))) return std::nullopt;  // also for NaN
     return count > 0 ? static_cast<Int>(count) : 0;
   }
   Int distance = 0;
@@ -182,7 +182,7 @@ std::optional<Dense> fold_concat(const FoldCase& c) {
   return out;
 }
 
-/// The normalized axes, sorted; nullopt when out of range or doubled.
+/// Returns the normalized axes, sorted; nullopt if one is out of range or occurs twice.
 std::optional<std::vector<Int>> normal_axes(const std::vector<Int>& axes, std::size_t rank) {
   std::vector<Int> normal;
   for (const Int axis : axes) {
@@ -302,7 +302,7 @@ std::optional<Dense> fold_transpose(const FoldCase& c) {
   return out;
 }
 
-/// One axis of Slice.
+/// Applies Slice along one axis.
 std::optional<Dense> slice_axis(const Dense& in, Int axis, Int start, Int end, Int step) {
   const Split3 s = split_at(in.dims, axis);
   const auto extent = static_cast<Int>(s.extent);
@@ -314,7 +314,7 @@ std::optional<Dense> slice_axis(const Dense& in, Int axis, Int start, Int end, I
   std::vector<std::size_t> taken;
   for (Int i = start; step > 0 ? i < end : i > end; i += step) {
     taken.push_back(static_cast<std::size_t>(i));
-    if (step > extent || step < -extent) break;  // and no overflow of `i`
+    if (step > extent || step < -extent) break;  // only one element; `i` might overflow
   }
   Dense out = like(in, in.dims);
   out.dims[static_cast<std::size_t>(axis)] = static_cast<Int>(taken.size());
@@ -381,7 +381,7 @@ std::optional<Dense> fold_tile(const FoldCase& c) {
   return out;
 }
 
-/// Joins integers over the reduced axes; false on overflow.
+/// Joins integers over the reduced axes; returns false on overflow.
 bool reduce_into(std::string_view type, Int& sum, Int value) {
   if (type == "ReduceProd") return !__builtin_mul_overflow(sum, value, &sum);
   if (type == "ReduceSum") return !__builtin_add_overflow(sum, value, &sum);

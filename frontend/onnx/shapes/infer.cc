@@ -1,29 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_infer.h"
+#include "frontend/onnx/shapes/infer.h"
 
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_model.h"
-#include "frontend/onnx_opsets.h"
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/model.h"
 
 #include <fmt/format.h>
+#include <onnx/checker.h>
 #include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
 #include <exception>
-#include <sstream>
+#include <set>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace agpcs::frontend {
 namespace {
 
-constexpr const char* kRemedy =
-    "export the model at opset 17, or save it with its value types: "
-    "onnx.save(onnx.shape_inference.infer_shapes(model), path)";
-
 constexpr const char* kValueTypes =
     "save the model with the types of its values (value_info in the graph)";
 
-/// ONNX's words as the end of a sentence of ours.
+/// Returns ONNX's message in a form that can end a sentence of ours.
 std::string onnx_words(std::string text) {
   for (const std::string_view noise : {"[ShapeInferenceError] ", "[TypeInferenceError] ",
                                        "(op_type:", "Bad node spec for node. "}) {
@@ -36,7 +34,7 @@ std::string onnx_words(std::string text) {
   return text;
 }
 
-/// One node's inputs and outputs, as ONNX's inference functions see them.
+/// Gives ONNX's inference functions one node's inputs and takes its outputs.
 class NodeContext : public onnx::InferenceContext {
  public:
   NodeContext(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs)
@@ -73,6 +71,8 @@ class NodeContext : public onnx::InferenceContext {
   const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
   const onnx::TensorShapeProto* getSymbolicInput(size_t) const override { return nullptr; }
 
+  const std::vector<onnx::TypeProto>& input_types() const { return types_; }
+
   std::vector<InferredOutput> outputs() const {
     std::vector<InferredOutput> found;
     for (const onnx::TypeProto& type : outputs_) {
@@ -105,103 +105,8 @@ std::string versioned(const onnx::NodeProto& node, int opset) {
   return fmt::format("{}{}{}-{}", domain, domain.empty() ? "" : ".", node.op_type(), opset);
 }
 
-/// Moves the axes of a reduction from input 1 back to the attribute.
-bool axes_to_attribute(onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
-  if (node.input_size() < 2 || node.input(1).empty()) {
-    if (int_of(node, "noop_with_empty_axes", 0) != 0) return false;
-  } else {
-    if (inputs[1] == nullptr || !inputs[1]->known || inputs[1]->floating()) return false;
-    if (inputs[1]->ints.empty() && int_of(node, "noop_with_empty_axes", 0) != 0) return false;
-    onnx::AttributeProto* axes = node.add_attribute();
-    axes->set_name("axes");
-    axes->set_type(onnx::AttributeProto::INTS);
-    for (const std::int64_t axis : inputs[1]->ints) axes->add_ints(axis);
-    if (axes->ints_size() == 0) node.mutable_attribute()->RemoveLast();
-  }
-  while (node.input_size() > 1) node.mutable_input()->RemoveLast();
-  auto* attributes = node.mutable_attribute();
-  for (int i = attributes->size() - 1; i >= 0; --i) {
-    if (attributes->Get(i).name() == "noop_with_empty_axes") attributes->DeleteSubrange(i, 1);
-  }
-  return true;
-}
-
-void remove_attribute(onnx::NodeProto& node, std::string_view name) {
-  auto* attributes = node.mutable_attribute();
-  for (int i = attributes->size() - 1; i >= 0; --i) {
-    if (attributes->Get(i).name() == name) attributes->DeleteSubrange(i, 1);
-  }
-}
-
-/// Drops attributes of newer opsets that say what the old rule does anyway.
-void drop_defaults(onnx::NodeProto& node) {
-  const std::vector<std::int64_t> dilations = ints_of(node, "dilations").value_or(Dims());
-  if (std::all_of(dilations.begin(), dilations.end(), [](std::int64_t d) { return d == 1; })) {
-    remove_attribute(node, "dilations");
-  }
-  if (int_of(node, "ceil_mode", 0) == 0) remove_attribute(node, "ceil_mode");
-  if (string_of(node, "keep_aspect_ratio_policy", "stretch") == "stretch") {
-    remove_attribute(node, "keep_aspect_ratio_policy");
-  }
-  remove_attribute(node, "antialias");  // has no say in shapes
-}
-
-/// The old rule serves: no attribute of `change` is used, and no further input.
-bool old_form(const OpsetChange& change, const onnx::NodeProto& node) {
-  std::istringstream names{std::string(change.attributes)};
-  for (std::string name; names >> name;) {
-    if (find_attribute(node, name) != nullptr) return false;
-  }
-  return node.input_size() <= change.inputs;
-}
-
-/// Split-18 says by an attribute into how many parts: they are given to the old rule as a count of
-/// outputs, which agrees where the axis divides evenly.
-bool even_split(onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
-  const std::int64_t parts = int_of(node, "num_outputs", 0);
-  if (inputs.empty() || inputs[0] == nullptr || parts != node.output_size()) return false;
-  const Dims& dims = inputs[0]->dims;
-  std::int64_t axis = int_of(node, "axis", 0);
-  if (axis < 0) axis += static_cast<std::int64_t>(dims.size());
-  if (axis < 0 || axis >= static_cast<std::int64_t>(dims.size())) return false;
-  if (dims[static_cast<std::size_t>(axis)] % parts != 0) return false;
-  remove_attribute(node, "num_outputs");
-  return true;
-}
-
-/// Brings `rule.node` into a form that opset 17's rule knows, or says that there is none.
-void adapt_to_rules(ShapeRule& rule, int opset, const std::vector<const Dense*>& inputs) {
-  onnx::NodeProto& node = rule.node;
-  const OpsetChange* change = find_opset_change(node.op_type(), opset);
-  bool known = true;
-  switch (change != nullptr ? change->change : RuleChange::kNone) {
-    case RuleChange::kNone:
-      break;
-    case RuleChange::kAxesInput:
-      known = axes_to_attribute(node, inputs);
-      break;
-    case RuleChange::kNewAttribute:
-      drop_defaults(node);
-      known = old_form(*change, node) || (node.op_type() == "Split" && even_split(node, inputs));
-      break;
-    case RuleChange::kSameAsInput:
-      rule.same_as_input = true;
-      return;
-    case RuleChange::kBroadcast:
-      rule.broadcast = true;
-      return;
-    case RuleChange::kUnknown:
-      known = false;
-      break;
-  }
-  if (known) return;
-  rule.unknown =
-      fmt::format("{} has a newer shape rule than opset {}'s", versioned(node, opset), kRulesOpset);
-  rule.hint = kRemedy;
-}
-
-/// Inputs whose length is a rank: ONNX's rules make as many dims, whether their elements are known
-/// or not.
+/// Checks the inputs whose length is a rank. ONNX's rules make that many dims, even if the elements
+/// are not known.
 Status check_ranks(const onnx::NodeProto& node, const std::vector<const Dense*>& inputs) {
   constexpr std::int64_t kMostDims = 1024;
   constexpr std::pair<std::string_view, std::size_t> kShapeInputs[] = {
@@ -218,7 +123,7 @@ Status check_ranks(const onnx::NodeProto& node, const std::vector<const Dense*>&
   return {};
 }
 
-/// Window extents by which ONNX's rules divide.
+/// Checks the window extents, because ONNX's rules divide by them.
 Status check_windows(const onnx::NodeProto& node) {
   for (const char* name : {"strides", "dilations", "kernel_shape"}) {
     const auto values = ints_of(node, name);
@@ -243,12 +148,26 @@ Status check_windows(const onnx::NodeProto& node) {
   return {};
 }
 
+/// Checks that each attribute occurs once and has the one value that its type says. Tensors and
+/// graphs in attributes are checked where they are used.
+void check_attributes(const onnx::NodeProto& node) {
+  std::set<std::string_view> seen;
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (!seen.insert(attribute.name()).second) {
+      throw std::invalid_argument(fmt::format("attribute '{}' is there twice", attribute.name()));
+    }
+    if (attribute.has_t() || attribute.has_g() || attribute.has_sparse_tensor()) continue;
+    onnx::checker::check_attribute(attribute, onnx::checker::CheckerContext(),
+                                   onnx::checker::LexicalScopeContext());
+  }
+}
+
 }  // namespace
 
 Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
                                   const std::vector<const Dense*>& inputs) {
   ShapeRule rule;
-  rule.node = node;
+  rule.opset = opset;
   const std::string domain = domain_of(node);
   AGPCS_RETURN_IF_ERROR(check_windows(node));
   AGPCS_RETURN_IF_ERROR(check_ranks(node, inputs));
@@ -258,23 +177,22 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
                     "  hint: convert the model: onnx.version_converter.convert_version(model, 17)",
                     versioned(node, opset)));
   }
-  if (domain.empty() && opset > kRulesOpset) adapt_to_rules(rule, opset, inputs);
-  if (!rule.unknown.empty() || rule.same_as_input || rule.broadcast) return rule;
-  rule.schema = onnx::OpSchemaRegistry::Schema(
-      node.op_type(), domain.empty() ? std::min(opset, kRulesOpset) : opset, domain);
+  rule.schema = onnx::OpSchemaRegistry::Schema(node.op_type(), opset, domain);
   if (rule.schema == nullptr) {
     rule.unknown =
         fmt::format("{} is not an operator that ONNX's library knows", versioned(node, opset));
-    rule.hint = domain.empty() ? kRemedy : kValueTypes;
+    rule.hint = kValueTypes;
     return rule;
   }
   try {
-    rule.schema->Verify(rule.node);
+    check_attributes(node);
+    rule.schema->Verify(node);
   } catch (const std::exception& e) {
     return invalid_input(
         fmt::format("{} is malformed: {}", versioned(node, opset), onnx_words(e.what())));
   }
-  if (!rule.schema->has_type_and_shape_inference_function() && !rule.schema->HasFunction()) {
+  if (!rule.schema->has_type_and_shape_inference_function() && !rule.schema->HasFunction() &&
+      !rule.schema->HasContextDependentFunction()) {
     rule.unknown = fmt::format("ONNX has no shape rule for {}", versioned(node, opset));
     rule.hint = kValueTypes;
   }
@@ -283,40 +201,33 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
 
 namespace {
 
-std::vector<InferredOutput> own_rule(const ShapeRule& rule,
-                                     const std::vector<const Dense*>& inputs) {
-  std::vector<InferredOutput> outputs(static_cast<std::size_t>(rule.node.output_size()));
-  if (!rule.same_as_input && !rule.broadcast) return outputs;
-  if (outputs.empty() || inputs.empty() || inputs[0] == nullptr) return outputs;
-  outputs[0].type = inputs[0]->type;
-  outputs[0].dims = inputs[0]->dims;
-  if (!rule.broadcast || inputs.size() < 2 || inputs[1] == nullptr) return outputs;
-  const Dims& other = inputs[1]->dims;
-  Dims& dims = *outputs[0].dims;
-  if (other.size() > dims.size()) dims.insert(dims.begin(), other.size() - dims.size(), 1);
-  for (std::size_t i = 0; i < other.size(); ++i) {
-    std::int64_t& dim = dims[dims.size() - 1 - i];
-    dim = std::max(dim, other[other.size() - 1 - i]);
+/// Infers the outputs from the operators that ONNX defines the operator by.
+void infer_by_function(const ShapeRule& rule, const onnx::NodeProto& node, NodeContext& context) {
+  onnx::FunctionProto built;
+  const onnx::FunctionProto* function = rule.schema->GetFunction(rule.opset, false);
+  if (function == nullptr && rule.schema->HasContextDependentFunction()) {
+    const onnx::FunctionBodyBuildContextImpl call(node, context.input_types());
+    if (rule.schema->BuildContextDependentFunction(call, built, rule.opset)) function = &built;
   }
-  return outputs;
+  if (function == nullptr) return;
+  constexpr bool kPropagatesData = true;
+  onnx::shape_inference::DataValueMap values;
+  onnx::shape_inference::InferShapeForFunctionNode(
+      *function, onnx::OpSchemaRegistry::Instance(), context,
+      onnx::ShapeInferenceOptions(false, 0, kPropagatesData), {}, nullptr, &values);
 }
 
 }  // namespace
 
-Result<std::vector<InferredOutput>> infer_shapes(const ShapeRule& rule,
+Result<std::vector<InferredOutput>> infer_shapes(const ShapeRule& rule, const onnx::NodeProto& node,
                                                  const std::vector<const Dense*>& inputs) {
-  if (rule.schema == nullptr) return own_rule(rule, inputs);
-  std::vector<const Dense*> seen(
-      inputs.begin(),
-      inputs.begin() + std::min<std::ptrdiff_t>(rule.node.input_size(),
-                                                static_cast<std::ptrdiff_t>(inputs.size())));
-  NodeContext context(rule.node, seen);
+  NodeContext context(node, inputs);
+  if (rule.schema == nullptr) return context.outputs();
   try {
     if (rule.schema->has_type_and_shape_inference_function()) {
       rule.schema->GetTypeAndShapeInferenceFunction()(context);
-    } else if (rule.schema->HasFunction()) {
-      onnx::shape_inference::InferShapeForFunctionNode(*rule.schema->GetFunction(),
-                                                       onnx::OpSchemaRegistry::Instance(), context);
+    } else {
+      infer_by_function(rule, node, context);
     }
   } catch (const std::exception& e) {
     return invalid_input(onnx_words(e.what()));

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_probe.h"
+#include "frontend/onnx/shapes/probe.h"
 
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_fold.h"
-#include "frontend/onnx_infer.h"
-#include "frontend/onnx_rebind.h"
-#include "frontend/onnx_tensor.h"
-#include "frontend/onnx_validate.h"
-#include "frontend/onnx_words.h"
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/exported.h"
+#include "frontend/onnx/shapes/fold.h"
+#include "frontend/onnx/shapes/in_samples.h"
+#include "frontend/onnx/shapes/infer.h"
+#include "frontend/onnx/shapes/point.h"
+#include "frontend/onnx/shapes/rebind.h"
+#include "frontend/onnx/shapes/validate.h"
+#include "frontend/onnx/tensor.h"
+#include "frontend/onnx/words.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace agpcs::frontend {
@@ -41,8 +45,23 @@ namespace {
 
 class Prober {
  public:
-  Prober(const Model& model, const DimBindings& bindings, const Roles& roles, Diagnostics& diag)
-      : model_(model), bindings_(bindings), roles_(roles), diag_(diag) {}
+  Prober(const Model& model, const DimBindings& bindings, const Roles& roles,
+         const std::string& folder, Follows follows, Diagnostics& diag)
+      : model_(model),
+        bindings_(bindings),
+        roles_(roles),
+        diag_(diag),
+        follower_(
+            model, std::max<std::int64_t>(bindings.fixed_batch, 1), folder, result_.values,
+            [this](int index, const std::vector<const Dense*>& inputs) {
+              return outputs_at_point(model_.node(index), opset(model_.node(index)), inputs);
+            },
+            [&roles](std::string_view name) { return roles.of(name) == TensorKind::kParameter; }) {
+    result_.follows = std::move(follows);
+  }
+
+  /// Returns what was found to hold the batch; empty if nothing new was found.
+  Follows take_found() { return std::move(follower_.found); }
 
   Result<ProbeResult> run() {
     result_.fates.assign(static_cast<std::size_t>(model_.graph().node_size()), Fate::kDead);
@@ -51,7 +70,10 @@ class Prober {
     for (const onnx::ValueInfoProto* input : model_.inputs) add_input(*input);
     for (const TensorProto& tensor : model_.graph().initializer())
       add_stored(tensor.name(), tensor);
-    for (const int index : model_.order) visit(index);
+    for (const int index : model_.order) {
+      if (!stopped_) visit(index);
+    }
+    if (diag_.ok() && bindings_.fixed_batch > 1) follow_outputs();
     if (!diag_.ok()) return diag_.status();
     return std::move(result_);
   }
@@ -86,7 +108,11 @@ class Prober {
     Inputs inputs;
     for (const std::string& name : node.input()) {
       inputs.push_back(name.empty() ? nullptr : result_.find(name));
-      if (!name.empty() && inputs.back() == nullptr) return;  // an error is reported already
+      if (!name.empty() && inputs.back() == nullptr) return;  // an error has been reported
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const auto follow = result_.follows.find({index, static_cast<int>(i)});
+      if (follow != result_.follows.end()) inputs[i] = &follow->second.value;
     }
     if (!check_weights(index, node, inputs)) return;
     Fate& fate = result_.fates[static_cast<std::size_t>(index)];
@@ -101,7 +127,7 @@ class Prober {
         fate = Fate::kStored;
         return;
       }
-      if (visit_alias(node, inputs)) {
+      if (result_.follows.count({index, 0}) == 0 && visit_alias(node, inputs)) {
         fate = Fate::kAlias;
         return;
       }
@@ -115,14 +141,14 @@ class Prober {
     infer(index, node, inputs);
   }
 
-  /// What is trained has elements.
+  /// Checks that each trained tensor has elements.
   bool check_weights(int index, const NodeProto& node, const Inputs& inputs) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::string& name = node.input(static_cast<int>(i));
       if (inputs[i] == nullptr || roles_.of(name) != TensorKind::kParameter) continue;
       if (element_count((*inputs[i])[0].dims) != 0) continue;
       fail(index, fmt::format("its weight '{}' is {}, which has no element to train", name,
-                              probed_text(*inputs[i], 0)));
+                              probed_text(*inputs[i])));
       return false;
     }
     return true;
@@ -149,13 +175,13 @@ class Prober {
       dense.floats = {static_cast<double>(f->f())};
       dense.dims.clear();
     } else {
-      return false;  // strings, sparse: infer() says what is wrong
+      return false;  // strings or sparse: infer() reports it
     }
     result_.values[node.output(0)] = probed({std::move(dense)});
     return true;
   }
 
-  /// ConstantOfShape that makes a weight.
+  /// Visits a ConstantOfShape that makes a weight.
   bool visit_generator(const NodeProto& node, const Inputs& inputs) {
     if (node.op_type() != "ConstantOfShape" || node.output_size() != 1 || inputs.size() != 1) {
       return false;
@@ -173,7 +199,8 @@ class Prober {
     return true;
   }
 
-  /// Output 0 is input 0. An output of the graph keeps its node, which carries its name.
+  /// Makes output 0 the same value as input 0. A node that makes an output of the graph stays,
+  /// because it carries the output's name.
   bool visit_alias(const NodeProto& node, const Inputs& inputs) {
     if (inputs.empty() || inputs[0] == nullptr || node.output_size() == 0) return false;
     const bool is_output =
@@ -201,9 +228,12 @@ class Prober {
            (training != nullptr && !training->floating() && training->ints[0] == 0);
   }
 
-  /// A Reshape of a batched tensor to a constant target, in a model with a fixed batch.
+  /// Rebinds a Reshape of a batched tensor to a constant target, in a model with a fixed batch.
   void rebind(int index, const NodeProto& node, Inputs& inputs) {
-    if (bindings_.fixed_batch == 0 || node.op_type() != "Reshape" || inputs.size() < 2) return;
+    if (bindings_.fixed_batch == 0 || node.op_type() != "Reshape" || inputs.size() < 2 ||
+        result_.follows.count({index, 1}) != 0) {
+      return;
+    }
     const Probed *data = inputs[0], *target = inputs[1];
     if (data == nullptr || target == nullptr || data->uniform() || !target->known() ||
         !target->uniform() || target->type() != TensorProto::INT64) {
@@ -234,8 +264,8 @@ class Prober {
 
   int opset(const NodeProto& node) const { return model_.opsets.at(domain_of(node)); }
 
-  /// True when the outputs are constants. They may be known even if not: then the node is kept, and
-  /// what depends on it is still evaluated.
+  /// Returns true if the outputs are constants. If it returns false, they may be known all the
+  /// same: then the node is kept, and nodes that depend on it are still evaluated.
   bool visit_foldable(const NodeProto& node, const Inputs& inputs) {
     std::vector<std::vector<Dense>> outputs(static_cast<std::size_t>(node.output_size()));
     for (std::size_t p = 0; p < probes_of(inputs); ++p) {
@@ -268,7 +298,7 @@ class Prober {
         return domain_of(node).empty() ? check_fit({node, opset(node), at, made}) : Misfit{};
       };
       if (const Misfit before = misfit({})) return fail_to_fit(index, p, inputs, before);
-      Result<std::vector<InferredOutput>> inferred = infer_shapes(*rule, at);
+      Result<std::vector<InferredOutput>> inferred = infer_shapes(*rule, node, at);
       if (!inferred.ok()) {
         return fail_to_fit(index, p, inputs, {inferred.status().message(), ""});
       }
@@ -276,12 +306,36 @@ class Prober {
       outputs.push_back(std::move(*inferred));
     }
     for (int i = 0; i < node.output_size(); ++i) {
-      if (!node.output(i).empty()) set_output(index, node.output(i), *rule, outputs, i);
+      if (!node.output(i).empty()) set_output(index, inputs, *rule, outputs, i);
     }
   }
 
-  void set_output(int index, const std::string& name, const ShapeRule& rule,
+  /// Makes a node fit whose inputs have the batch of the export. The values of its outputs are
+  /// known then, and what it is to read instead comes into effect in the next pass.
+  bool follow(int index, const Inputs& inputs) {
+    if (bindings_.fixed_batch == 0) return false;
+    std::optional<std::vector<Probed>> outputs = follower_.follow_node(index, inputs);
+    if (!outputs) return false;
+    const NodeProto& node = model_.node(index);
+    for (int i = 0; i < node.output_size(); ++i) {
+      if (node.output(i).empty()) continue;
+      result_.values[node.output(i)] = std::move((*outputs)[static_cast<std::size_t>(i)]);
+    }
+    return true;
+  }
+
+  /// Makes outputs of the graph follow that have the batch in axis 0 in the file only.
+  void follow_outputs() {
+    for (const onnx::ValueInfoProto& output : model_.graph().output()) {
+      const Probed* value = result_.find(output.name());
+      if (value == nullptr || !value->uniform() || (*value)[0].dims.empty()) continue;
+      if ((*value)[0].dims[0] == bindings_.fixed_batch) follower_.follow_value(output.name());
+    }
+  }
+
+  void set_output(int index, const Inputs& inputs, const ShapeRule& rule,
                   const std::vector<std::vector<InferredOutput>>& outputs, int i) {
+    const std::string& name = model_.node(index).output(i);
     std::vector<Dense> at;
     const auto declared = declared_.find(name);
     const onnx::TypeProto* type = declared != declared_.end() ? &declared->second->type() : nullptr;
@@ -290,7 +344,7 @@ class Prober {
       if (out.type == TensorProto::UNDEFINED && type != nullptr) {
         out.type = type->tensor_type().elem_type();
       }
-      if (!out.dims && type != nullptr) out.dims = dims_at_probe(*type, bindings_, kProbes[p]);
+      if (!out.dims && type != nullptr) out.dims = declared_dims(*type, inputs, p);
       if (!out.dims || out.type == TensorProto::UNDEFINED) {
         if (model_.used.count(name) != 0) fail_without_shape(index, name, rule);
         return;
@@ -300,19 +354,47 @@ class Prober {
       dense.dims = std::move(*out.dims);
     }
     Probed value = probed(std::move(at));
-    if (check_extents(index, name, value)) result_.values[name] = std::move(value);
+    if (!fit_shape(value) && follow(index, inputs)) return;
+    if (check_extents(index, inputs, i, value)) result_.values[name] = std::move(value);
   }
 
-  bool check_extents(int index, const std::string& name, const Probed& value) {
-    if (!fit_shape(value)) {
-      std::string dims;
-      for (std::size_t p = 0; p < kProbeCount; ++p) {
-        dims += fmt::format("{}[{}] at {}", p == 0 ? "" : ", ", fmt::join(value[p].dims, ","),
-                            kProbes[p]);
+  /// Returns the dims that the file declares for an output. Where the batch is fixed, an extent of
+  /// that number is the batch only if an input has it.
+  std::optional<Dims> declared_dims(const onnx::TypeProto& type, const Inputs& inputs,
+                                    std::size_t probe) const {
+    const bool as_exported = bindings_.fixed_batch > 0 && probes_of(inputs) == 1;
+    return dims_at_probe(type, bindings_, as_exported ? bindings_.fixed_batch : kProbes[probe]);
+  }
+
+  /// Returns "[0] for 1 sample, [1] for 2, [1] for 3": an output's extents, as far as they can be
+  /// computed.
+  std::string extents_text(int index, const Inputs& inputs, int i) const {
+    std::string text;
+    for (const std::int64_t samples : {1, 2, 3}) {
+      std::vector<Dense> values;
+      for (const Probed* input : inputs) {
+        values.push_back(input != nullptr ? at_samples(*input, samples) : Dense());
       }
+      std::vector<const Dense*> at;
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        at.push_back(inputs[k] != nullptr ? &values[k] : nullptr);
+      }
+      const std::vector<Dense> outputs =
+          outputs_at_point(model_.node(index), opset(model_.node(index)), at);
+      if (outputs.empty()) return "";
+      text += fmt::format("{}[{}] for {}{}", samples == 1 ? ": " : ", ",
+                          fmt::join(outputs[static_cast<std::size_t>(i)].dims, ","), samples,
+                          samples == 1 ? " sample" : "");
+    }
+    return text;
+  }
+
+  bool check_extents(int index, const Inputs& inputs, int i, const Probed& value) {
+    const std::string& name = model_.node(index).output(i);
+    if (!fit_shape(value)) {
       fail(index, fmt::format("the extents of its output '{}' are no whole multiple of the number "
-                              "of samples plus a constant: {} samples",
-                              name, dims));
+                              "of samples plus a constant{}",
+                              name, extents_text(index, inputs, i)));
       return false;
     }
     for (const Dense& dense : value.at) {
@@ -353,24 +435,46 @@ class Prober {
     return "it may depend on data; save the model with its value types (value_info)";
   }
 
+  /// Reports that a node does not take its inputs, `misfit` at a probe. Where only the other probes
+  /// agree with it, extents are told in terms of n.
   void fail_to_fit(int index, std::size_t probe, const Inputs& inputs, const Misfit& misfit) {
+    if (follow(index, inputs)) return;
     const NodeProto& node = model_.node(index);
     std::string shapes;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == nullptr) continue;
       shapes += fmt::format("{}'{}' {}", shapes.empty() ? "" : ", ",
-                            node.input(static_cast<int>(i)), probed_text(*inputs[i], probe));
+                            node.input(static_cast<int>(i)), probed_text(*inputs[i]));
     }
-    const std::string when =
-        probes_of(inputs) > 1 ? fmt::format(" (n = {})", kProbes[probe]) : std::string();
+    std::array<std::string, kProbeCount> words;
+    for (std::size_t p = 0; p < kProbeCount && probes_of(inputs) > 1; ++p) {
+      words[p] =
+          p == probe ? misfit.why : misfit_at_point(node, opset(node), at_probe(inputs, p)).why;
+    }
+    const std::string why = probes_of(inputs) > 1 ? in_samples(words, probe) : misfit.why;
+    const std::string what = fmt::format("{} does not take {}: {}", node.op_type(), shapes, why);
+    if (bindings_.fixed_batch == 0 || !fits_as_exported(index, inputs)) {
+      return diag_.error_at(label_of(model_, index), what, misfit.hint);
+    }
+    stopped_ = true;  // what follows would be consequences
     diag_.error_at(
         label_of(model_, index),
-        fmt::format("{} does not take {}: {}{}", node.op_type(), shapes, misfit.why, when),
-        bindings_.fixed_batch == 0 || !misfit.hint.empty()
-            ? misfit.hint
-            : fmt::format("axis 0 of the inputs, {} in the file, was taken as the batch; "
-                          "if that is wrong here, export with a symbolic batch axis",
-                          bindings_.fixed_batch));
+        fmt::format("the model was exported for {} sample{}, and this does not follow another "
+                    "number: {}",
+                    bindings_.fixed_batch, bindings_.fixed_batch == 1 ? "" : "s", what),
+        symbolic_batch_hint(model_, bindings_.fixed_batch));
+  }
+
+  bool fits_as_exported(int index, const Inputs& inputs) const {
+    std::vector<Dense> values;
+    for (const Probed* input : inputs) {
+      values.push_back(input != nullptr ? at_samples(*input, bindings_.fixed_batch) : Dense());
+    }
+    std::vector<const Dense*> at;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      at.push_back(inputs[i] != nullptr ? &values[i] : nullptr);
+    }
+    return !misfit_at_point(model_.node(index), opset(model_.node(index)), at);
   }
 
   const Model& model_;
@@ -379,13 +483,29 @@ class Prober {
   Diagnostics& diag_;
   std::unordered_map<std::string_view, const onnx::ValueInfoProto*> declared_;
   ProbeResult result_;
+  BatchFollower follower_;
+  bool stopped_ = false;  ///< an error has been reported that explains all others
 };
 
 }  // namespace
 
 Result<ProbeResult> probe(const Model& model, const DimBindings& bindings, const Roles& roles,
-                          Diagnostics& diag) {
-  return Prober(model, bindings, roles, diag).run();
+                          const std::string& folder, Diagnostics& diag) {
+  // What is found to hold the batch may show in the next pass what else does.
+  constexpr int kMostPasses = 100;
+  Follows follows;
+  for (int pass = 1;; ++pass) {
+    Diagnostics attempt = diag;
+    Prober prober(model, bindings, roles, folder, follows, attempt);
+    Result<ProbeResult> result = prober.run();
+    const Follows found = prober.take_found();
+    const std::size_t before = follows.size();
+    follows.insert(found.begin(), found.end());
+    if (follows.size() == before || pass == kMostPasses) {
+      diag = std::move(attempt);
+      return result;
+    }
+  }
 }
 
 }  // namespace agpcs::frontend

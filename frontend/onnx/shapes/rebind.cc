@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_rebind.h"
+#include "frontend/onnx/shapes/rebind.h"
 
 #include <algorithm>
 #include <vector>
@@ -9,14 +9,15 @@ namespace {
 
 using Int = std::int64_t;
 
-/// Product of entries [from, to); the caller has checked that the whole does not overflow.
+/// Returns the product of entries [from, to). The caller has checked that the whole does not
+/// overflow.
 Int product(const Dims& dims, std::size_t from, std::size_t to) {
   Int result = 1;
   for (std::size_t i = from; i < to; ++i) result *= dims[i];
   return result;
 }
 
-/// The target with its 0 and -1 replaced by numbers; nullopt when it does not fit `data`.
+/// Returns the target with its 0 and -1 replaced by numbers; nullopt if it does not fit `data`.
 std::optional<Dims> resolved(const Dims& data, Dims target) {
   const std::optional<Int> elements = element_count(data);
   auto wildcard = target.end();
@@ -34,8 +35,8 @@ std::optional<Dims> resolved(const Dims& data, Dims target) {
   return target;
 }
 
-/// Entries of `target` that hold the batch if `before` elements lie outside of it and `after`
-/// inside: what the entry holds besides the batch are whole axes from both sides.
+/// Returns the entries of `target` that can hold the batch if `before` elements lie outside of it
+/// and `after` inside. Besides the batch, an entry may hold only whole axes from both sides.
 std::vector<std::size_t> candidates(const Dims& target, Int before, Int after, Int batch) {
   std::vector<std::size_t> found;
   for (std::size_t j = 0; j < target.size(); ++j) {
@@ -47,7 +48,7 @@ std::vector<std::size_t> candidates(const Dims& target, Int before, Int after, I
   return found;
 }
 
-/// The one candidate, or the one whose entry is the batch alone.
+/// Returns the only candidate, or the one whose entry is the batch alone.
 std::optional<std::size_t> decide(const std::vector<std::size_t>& found, const Dims& target,
                                   Int batch, std::size_t axis) {
   if (found.size() == 1) return found[0];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx_validate.h"
+#include "frontend/onnx/shapes/validate.h"
 
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_fold.h"
-#include "frontend/onnx_tensor.h"
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/shapes/fold.h"
+#include "frontend/onnx/shapes/in_samples.h"
+#include "frontend/onnx/tensor.h"
 
 #include <agpcs/types.h>
 
@@ -17,14 +18,14 @@
 namespace agpcs::frontend {
 namespace {
 
-/// `from` can be stretched to `to`, from the last axis on.
+/// Tells whether `from` broadcasts to `to`; axes are matched from the last one.
 bool is_broadcast_to(const Dims& from, const Dims& to) {
   if (from.size() > to.size()) return false;
   return std::equal(from.rbegin(), from.rend(), to.rbegin(),
                     [](std::int64_t a, std::int64_t b) { return a == 1 || a == b; });
 }
 
-/// Inputs [first, last] are vectors of `length`, one element for each of `what`.
+/// Checks that inputs [first, last] are vectors of `length`, one element for each of `what`.
 Misfit check_lengths(const FitCase& c, std::size_t first, std::size_t last, std::int64_t length,
                      std::string_view what) {
   for (std::size_t i = first; i <= last; ++i) {
@@ -49,7 +50,7 @@ Misfit check_broadcast(const FitCase& c, std::size_t first, std::size_t last, co
 Misfit check_gemm(const FitCase& c) {
   if (c.input(0) == nullptr || c.input(1) == nullptr) return {};
   const Dims &a = c.input(0)->dims, &b = c.input(1)->dims;
-  if (a.size() != 2 || b.size() != 2) return {};  // ONNX's rule says so
+  if (a.size() != 2 || b.size() != 2) return {};  // ONNX's rule reports it
   const std::size_t row = int_of(c.node, "transA", 0) != 0 ? 1 : 0;
   const std::size_t column = int_of(c.node, "transB", 0) != 0 ? 0 : 1;
   const std::int64_t left = a[1 - row], right = b[1 - column];
@@ -68,7 +69,8 @@ Misfit check_instance_norm(const FitCase& c) {
   return check_lengths(c, 1, 2, c.input(0)->dims[1], "channels");
 }
 
-/// Version 18 scales groups, version 21 channels; PyTorch's exporter scales channels in both.
+/// Version 18 has a scale per group, version 21 one per channel. PyTorch's exporter writes a scale
+/// per channel for both.
 Misfit check_group_norm(const FitCase& c) {
   if (c.input(0) == nullptr || c.input(0)->dims.size() < 2) return {};
   const std::int64_t channels = c.input(0)->dims[1], groups = int_of(c.node, "num_groups", 1);
@@ -83,7 +85,7 @@ Misfit check_layer_norm(const FitCase& c) {
   return c.input(0) == nullptr ? Misfit{} : check_broadcast(c, 1, 2, c.input(0)->dims);
 }
 
-/// Before version 7 the slopes were those of channels.
+/// Before version 7 there was one slope per channel.
 Misfit check_slopes(const FitCase& c) {
   if (c.input(0) == nullptr || c.opset < 7) return {};
   return check_broadcast(c, 1, 1, c.input(0)->dims);
@@ -118,9 +120,9 @@ Misfit check_split(const FitCase& c) {
   if (c.input(0) == nullptr || !parts) return {};
   const Dims& x = c.input(0)->dims;
   const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
-  if (axis < 0) return {};  // check_axes() says so
+  if (axis < 0) return {};  // check_axes() reports it
   const std::int64_t extent = x[static_cast<std::size_t>(axis)];
-  std::int64_t left = extent;  // -1: too little
+  std::int64_t left = extent;  // -1: the list is too short
   for (const std::int64_t part : *parts) left = part >= 0 && part <= left ? left - part : -1;
   if (left == 0 && parts->size() == static_cast<std::size_t>(c.node.output_size())) return {};
   return {fmt::format("the parts are {}, axis {} has {} and is split into {} outputs",
@@ -141,7 +143,7 @@ Misfit check_gather(const FitCase& c) {
   return {};
 }
 
-/// Blocks fit into the channels (DepthToSpace), or into the images (SpaceToDepth).
+/// Checks that blocks divide the channels (DepthToSpace) or the images (SpaceToDepth).
 Misfit check_blocks(const FitCase& c) {
   if (c.input(0) == nullptr || c.input(0)->dims.size() != 4) return {};
   const Dims& x = c.input(0)->dims;
@@ -155,14 +157,14 @@ Misfit check_blocks(const FitCase& c) {
           ""};
 }
 
-/// A reflection repeats what is there: less than the whole axis.
+/// Checks that a reflection takes fewer elements than the axis has.
 Misfit check_pad(const FitCase& c) {
   const auto pads = c.opset < 11 ? ints_of(c.node, "pads") : c.ints(1, "pads");
   if (c.input(0) == nullptr || !pads || string_of(c.node, "mode", "constant") != "reflect") {
     return {};
   }
   const Dims& x = c.input(0)->dims;
-  if (pads->size() != 2 * x.size()) return {};  // ONNX's rule says so, or input 3 has the axes
+  if (pads->size() != 2 * x.size()) return {};  // ONNX's rule reports it, or input 3 has the axes
   for (std::size_t i = 0; i < pads->size(); ++i) {
     const std::size_t axis = i % x.size();
     if ((*pads)[i] <= 0 || (*pads)[i] < x[axis]) continue;
@@ -184,7 +186,8 @@ Misfit check_dropout(const FitCase& c) {
   return {fmt::format("its ratio is {}, which must be at least 0 and less than 1", ratio), ""};
 }
 
-/// A label has one extent in all operands, or 1; axes under an ellipsis have no label.
+/// Checks that each label has one extent, or 1, in all operands. Axes under an ellipsis have no
+/// label.
 Misfit check_einsum(const FitCase& c) {
   std::string equation = string_of(c.node, "equation", "");
   std::erase(equation, ' ');
@@ -197,7 +200,7 @@ Misfit check_einsum(const FitCase& c) {
     const Dims& dims = c.input(i)->dims;
     const std::size_t dots = term.find("...");
     const std::size_t labels = dots == std::string::npos ? term.size() : term.size() - 3;
-    if (labels > dims.size()) continue;  // ONNX's rule says so
+    if (labels > dims.size()) continue;  // ONNX's rule reports it
     for (std::size_t at = 0; at < term.size(); ++at) {
       if (term[at] == '.') continue;
       const std::int64_t extent = dims[at < dots ? at : dims.size() - (term.size() - at)];
@@ -227,6 +230,7 @@ struct FitRule {
   Misfit (*check)(const FitCase&);
 };
 constexpr FitRule kRules[] = {
+    {"Attention", check_attention},
     {"AveragePool", check_pool},
     {"BatchNormalization", check_batch_norm},
     {"Conv", check_convolution},
@@ -250,6 +254,7 @@ constexpr FitRule kRules[] = {
     {"RMSNormalization", check_layer_norm},
     {"RNN", check_recurrent},
     {"Reshape", check_reshape},
+    {"RotaryEmbedding", check_rotary},
     {"Slice", check_slice},
     {"SpaceToDepth", check_blocks},
     {"Split", check_split},
@@ -257,24 +262,13 @@ constexpr FitRule kRules[] = {
 };
 
 /// Operators whose attribute `axis` counts along input 0.
-constexpr std::string_view kAxis[] = {"ArgMax",
-                                      "ArgMin",
-                                      "Concat",
-                                      "CumSum",
-                                      "Gather",
-                                      "GatherElements",
-                                      "Hardmax",
-                                      "LogSoftmax",
-                                      "LpNormalization",
-                                      "LayerNormalization",
-                                      "RMSNormalization",
-                                      "ScatterElements",
-                                      "Scatter",
-                                      "Softmax",
-                                      "Split",
-                                      "TopK"};
-constexpr std::size_t kNoInput = 99;  // no node has so many
-/// Operators with axes of input 0 in `axes` or the input of that number.
+constexpr std::string_view kAxis[] = {"ArgMax",           "ArgMin",          "Concat",
+                                      "Gather",           "GatherElements",  "Hardmax",
+                                      "LogSoftmax",       "LpNormalization", "LayerNormalization",
+                                      "RMSNormalization", "ScatterElements", "Scatter",
+                                      "Softmax",          "Split",           "TopK"};
+constexpr std::size_t kNoInput = 99;  // greater than the number of inputs of any node
+/// Operators with axes of input 0 in attribute `axes` or in the input with this number.
 constexpr std::pair<std::string_view, std::size_t> kAxes[] = {
     {"MeanVarianceNormalization", kNoInput},
     {"ReduceL1", 1},
@@ -335,25 +329,28 @@ Misfit check_fit(const FitCase& c) {
 
 std::string dims_text(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }
 
-std::string probed_text(const Probed& value, std::size_t probe) {
+std::string probed_text(const Probed& value) {
   const std::optional<DType> type = dtype_of(value.type());
   std::string text = type ? std::string(name_of(*type)) : onnx_type_name(value.type());
   text += '[';
   const std::optional<Shape> shape = fit_shape(value);
   for (std::size_t i = 0; shape && i < shape->size(); ++i) {
-    const Extent& e = (*shape)[i];
-    text += i == 0 ? "" : ",";
-    if (e.per_sample != 0) text += e.per_sample == 1 ? "n" : fmt::format("{}n", e.per_sample);
-    if (e.per_sample != 0 && e.fixed > 0) text += '+';
-    if (e.per_sample == 0 || e.fixed != 0) text += fmt::to_string(e.fixed);
+    text += (i == 0 ? "" : ",") + extent_text((*shape)[i]);
   }
   text += ']';
   constexpr std::size_t kFew = 8;
-  const Dense& at = value[probe];
-  if (at.known && !at.floating() && at.ints.size() <= kFew) {
-    text += fmt::format(" {{{}}}", fmt::join(at.ints, ","));
+  if (!value.known() || value[0].floating() || value[0].ints.size() > kFew) return text;
+  std::string elements;
+  for (std::size_t i = 0; i < value[0].ints.size(); ++i) {
+    const auto fit = value.uniform() ? std::optional(Extent{value[0].ints[i], 0})
+                     : value[1].ints.size() != value[0].ints.size() ||
+                             value[2].ints.size() != value[0].ints.size()
+                         ? std::nullopt
+                         : fit_extent({value[0].ints[i], value[1].ints[i], value[2].ints[i]});
+    if (!fit) return text;
+    elements += (i == 0 ? "" : ",") + extent_text(*fit);
   }
-  return text;
+  return text + " {" + elements + "}";
 }
 
 }  // namespace agpcs::frontend

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM, GRU and RNN: weights, biases and states against directions and hidden size.
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_validate.h"
+// Checks LSTM, GRU and RNN: weights, biases and states against directions and hidden size.
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/shapes/validate.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kSequence = 0, kRecurrence = 2, kLengths = 4, kFirstState = 5;
 
-/// Initial states have the batch of the sequence.
+/// Checks that initial states have the batch of the sequence.
 Misfit check_batch(const FitCase& c, std::size_t axis) {
   const Dims& sequence = c.input(kSequence)->dims;
   for (std::size_t i = kFirstState; i < kFirstState + 2; ++i) {
@@ -26,7 +26,7 @@ Misfit check_batch(const FitCase& c, std::size_t axis) {
   return {};
 }
 
-/// Extents by input, as ONNX's Operators.md has them.
+/// Returns the extents that ONNX's Operators.md gives for each input.
 std::vector<std::pair<std::size_t, Dims>> wanted_extents(const FitCase& c, std::int64_t hidden) {
   const std::string& type = c.node.op_type();
   const std::int64_t gates = type == "LSTM" ? 4 : type == "GRU" ? 3 : 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions and poolings: filters, bias, lists of a number per spatial axis, room for a window.
-#include "frontend/onnx_attributes.h"
-#include "frontend/onnx_validate.h"
+// Checks convolutions and poolings: filters, bias, lists with numbers per spatial axis, room for a
+// window.
+#include "frontend/onnx/attributes.h"
+#include "frontend/onnx/shapes/validate.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,7 @@ std::string plural(std::size_t count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-/// Each list has its numbers for every spatial axis; paddings are not negative.
+/// Checks that each list has its numbers for every spatial axis and that none is negative.
 Misfit check_lists(const FitCase& c, std::size_t axes) {
   constexpr std::pair<const char*, std::size_t> kPerAxis[] = {
       {"kernel_shape", 1}, {"strides", 1},        {"dilations", 1},
@@ -25,7 +26,7 @@ Misfit check_lists(const FitCase& c, std::size_t axes) {
   for (const auto& [name, each] : kPerAxis) {
     const auto list = ints_of(c.node, name);
     if (!list) continue;
-    // A length of output_shape with batch and channels is of older exporters.
+    // Older exporters write output_shape with batch and channels.
     const bool whole = std::string(name) == "output_shape" && list->size() == axes + 2;
     if (list->size() != each * axes && !whole) {
       return {fmt::format("{} has {}, {} spatial {} {}", name, plural(list->size(), "number"), axes,
@@ -41,7 +42,8 @@ Misfit check_lists(const FitCase& c, std::size_t axes) {
   return {};
 }
 
-/// A window has room on every axis: as many elements as it spans, padding counted.
+/// Checks that on every axis a window spans at most as many elements as there are, padding
+/// included.
 Misfit check_room(const FitCase& c, const Dims& extents, const Dims& kernel) {
   const std::string auto_pad = string_of(c.node, "auto_pad", "NOTSET");
   if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_environment.h"
+#include "planner/flows/policy/environment.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <bit>
@@ -11,7 +11,8 @@
 namespace agpcs {
 namespace {
 
-/// Log of base 2, linear between powers of 2: the same on every machine.
+/// Returns the logarithm to base 2, linear between powers of 2, so that it is the same on every
+/// machine.
 double log_of(int number) {
   const int below = std::bit_width(static_cast<unsigned>(number)) - 1;
   return below + static_cast<double>(number) / static_cast<double>(1U << below) - 1;
@@ -85,7 +86,7 @@ std::size_t FlowEnvironment::cell(const Job& job) const {
   return 2 * index + (job.down ? 1 : 0);
 }
 
-/// Books the jobs of ready() from `first` on, which are new; then looks at all links.
+/// Books the new jobs of ready(), from `first` on, then measures all links.
 void FlowEnvironment::arrived(std::size_t first) {
   const auto jobs = simulator_.ready();
   for (std::size_t i = first; i < jobs.size(); ++i) {
@@ -145,7 +146,8 @@ void FlowEnvironment::describe(const Job& job, float* row) const {
   row[kProgress] = part(round(), round() + rounds_left_);
 }
 
-/// Downward: the children. Upward: the next workload toward the owner, which may wait for others.
+/// Describes what the job unlocks. Downward these are the children; upward it is the next workload
+/// toward the owner, which may wait for others.
 void FlowEnvironment::describe_unlocked(const Job& job, float* row) const {
   int count = 0;
   double most = 0, sum = 0;
@@ -223,7 +225,7 @@ void FlowEnvironment::select(std::span<const std::uint8_t> trees) {
   }
 }
 
-/// In few steps, so that few workloads change when one is taken.
+/// Returns the scarcity in few steps, so that few workloads change when one is taken.
 float FlowEnvironment::scarcity(int link) const {
   const std::int64_t choices = choices_[at(link)], units = free_[at(link)];
   if (choices <= units) return 1;
@@ -295,7 +297,7 @@ bool FlowEnvironment::fits(std::int32_t route) const {
   return std::all_of(links.begin(), links.end(), [&](int l) { return free_[at(l)] > 0; });
 }
 
-/// How much is gained when a server gets a sub-chunk now: how busy the way is that it would come.
+/// Returns how much is gained when a server gets a sub-chunk now: how busy its planned way is.
 double FlowEnvironment::need_of(std::int32_t chunk, int server) const {
   double busiest = 0;
   const std::int32_t planned = forest_.trees[at(chunk)].down[at(server)];
@@ -360,7 +362,7 @@ void FlowEnvironment::fill_idle() {
 
 int FlowEnvironment::end_round() {
   std::sort(taken_.begin(), taken_.end(),
-            std::greater<>());  // the last one takes a sent one's place
+            std::greater<>());  // so that the last one takes a sent one's place
   for (const std::size_t index : taken_) {
     const Job job = ready()[index];
     simulator_.send(index);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_policy.h"
+#include "planner/flows/policy/policy.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_methods.h"
-#include "planner/flow_policy_text.h"
-#include "planner/list_schedule.h"
-#include "planner/policy_text.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/policy/text.h"
+#include "planner/flows/trees/forests.h"
+#include "planner/policy/policy_text.h"
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kVersion = 1;
 constexpr char kMagic[] = "agpcs-flow-policy";
-constexpr double kSelectAll = 3;  // the value of a tree to begin with: selected in 95 of 100
+constexpr double kSelectAll = 3;  // the first value of a tree: it is selected in 95 of 100 cases
 static_assert(kTreeFeatureCount <= static_cast<int>(kMostFeatures) &&
               kWorkloadFeatureCount <= static_cast<int>(kMostFeatures));
 
@@ -47,8 +47,8 @@ Perceptron random_perceptron(int features, int units, Rng& rng) {
   return network;
 }
 
-/// Its first unit says constant + weights . features (which are at least -1 and small, so that it
-/// is never cut off); the others say nothing yet.
+/// Sets up the network: its first unit gives constant + weights . features (features are at least
+/// -1 and small, so the unit is never cut off). The other units add nothing yet.
 void begin_as(Perceptron& network, std::span<const std::pair<int, float>> weights, float constant) {
   constexpr float kAbove = 200;
   std::fill_n(network.hidden.begin(), network.features(), 0.0F);
@@ -59,7 +59,7 @@ void begin_as(Perceptron& network, std::span<const std::pair<int, float>> weight
   network.output_bias = constant - kAbove;
 }
 
-/// Schedules of one topology, until one is as short as any can be.
+/// Collects schedules of one topology until one is as short as any can be.
 class Tries {
  public:
   Tries(const Topology& topology, const FlowOptions& options, const FlowPolicy& policy,
@@ -90,7 +90,7 @@ class Tries {
     if (!best_ || schedule.rounds() < best_->rounds()) best_ = std::move(schedule);
   }
 
-  /// An all-gather, and the reduce-scatter that mirrors one on reversed links in time.
+  /// Returns an all-gather with a reduce-scatter that mirrors one on reversed links in time.
   FlowSchedule with_barrier(const FlowForest& forest, const ForestOptions& trees) const {
     const FlowSchedule gather =
         play_policy(topology_, forest, FlowPhases::kGather, policy_, rules_);
@@ -155,7 +155,7 @@ FlowPolicy random_flow_policy(int units, std::uint64_t seed) {
 
 FlowPolicy formula_flow_policy(int units, std::uint64_t seed) {
   FlowPolicy policy = random_flow_policy(units, seed);
-  constexpr float kSharp = 20;  // so that what is drawn is mostly what is best
+  constexpr float kSharp = 20;  // so that draws mostly choose the best
   constexpr std::pair<int, float> kWorkloads[] = {{kHeight, kSharp},      {kUnlocksBusy, kSharp},
                                                   {kFirstBusy, kSharp},   {kLastBusy, kSharp},
                                                   {kFirstScarce, kSharp}, {kLastScarce, kSharp}};
@@ -200,7 +200,7 @@ void FlowPlayer::select_trees(const FlowEnvironment& environment,
 
 void FlowPlayer::take_workloads(FlowEnvironment& environment) const {
   const auto jobs = environment.ready();
-  // The highest value, then the lower chunk and server, then which it is.
+  // An entry orders by the highest value, then the lower chunk and server, then the index.
   using Entry = std::tuple<double, std::int32_t, std::int32_t, std::size_t>;
   std::vector<double> values(jobs.size());
   const auto entry = [&](std::size_t i) {
@@ -215,7 +215,7 @@ void FlowPlayer::take_workloads(FlowEnvironment& environment) const {
   while (environment.open() > 0) {
     const auto [value, chunk, server, i] = queue.top();
     queue.pop();
-    if (!environment.is_open(i) || value != values[i]) continue;  // taken, or of an older value
+    if (!environment.is_open(i) || value != values[i]) continue;  // taken, or its value is old
     for (const int changed : environment.take(i)) {
       if (rules_.workloads == WorkloadRule::kPolicy) queue.push(entry(at(changed)));
     }

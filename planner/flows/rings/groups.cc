@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_groups.h"
+#include "planner/flows/rings/groups.h"
 
-#include "ir/at.h"
-#include "ir/disjoint_sets.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_part.h"
-#include "planner/flow_rings.h"
-#include "planner/hops.h"
+#include "ir/base/at.h"
+#include "ir/base/disjoint_sets.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/rings/part.h"
+#include "planner/flows/rings/rings.h"
+#include "planner/flows/trees/forests.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -17,12 +17,12 @@
 namespace agpcs {
 namespace {
 
-constexpr int kRingTries = 4;
+constexpr int kGroupRingTries = 4;
 
 using Groups = std::vector<std::vector<int>>;  // servers, ascending; groups by their first server
 
-/// What links of at least `capacity` join; empty unless groups are of one size, of two servers at
-/// least, and two groups at least.
+/// Returns the groups that links of at least `capacity` join. Empty unless there are at least two
+/// groups, all of one size, of at least two servers.
 Groups groups_of(const Topology& topology, std::int64_t capacity) {
   DisjointSets<> joined(at(topology.nodes()));
   for (const Topology::Link& link : topology.links) {
@@ -39,14 +39,14 @@ Groups groups_of(const Topology& topology, std::int64_t capacity) {
   return alike && size > 1 && groups.size() > 1 ? groups : Groups();
 }
 
-/// The hops of a ring over the j-th servers of the groups, by the group that they lead to; takes
-/// their units. Empty: there is none.
+/// Returns the hops of a ring over the j-th servers of the groups, by the group that they lead to,
+/// and takes their units. Empty if there is no ring.
 std::vector<FlowRoute> ring_of(const Topology& topology, const Groups& groups, std::size_t j,
                                std::vector<std::int64_t>& left, const Rng& rng) {
   std::vector<int> servers;
   for (const std::vector<int>& group : groups) servers.push_back(group[j]);
   const FlowPart part = part_of(topology, servers, left);
-  const std::vector<FlowRing> rings = find_rings(part.topology, 1, rng, kRingTries);
+  const std::vector<FlowRing> rings = find_rings(part.topology, 1, rng, kGroupRingTries);
   if (rings.empty()) return {};
   std::vector<FlowRoute> hops(groups.size());
   for (const FlowRoute& hop : rings[0].hops) {
@@ -74,7 +74,7 @@ class GroupForest {
     }
   }
 
-  /// Empty trees: there is no ring, or no way inside a group.
+  /// Makes the forest. Its trees are empty if there is no ring, or no way inside a group.
   FlowForest make(std::int64_t fast, const Rng& rng) {
     std::vector<std::int64_t> left;
     for (const Topology::Link& link : topology_.links) left.push_back(link.capacity);
@@ -106,7 +106,7 @@ class GroupForest {
     return ring;
   }
 
-  /// Single hops over links of at least `fast` units between all servers of each group.
+  /// Finds single hops over links of at least `fast` units between all servers of each group.
   bool find_inner_ways(std::int64_t fast) {
     std::vector<std::int64_t> units;
     for (const Topology::Link& link : topology_.links) {
@@ -133,7 +133,8 @@ class GroupForest {
     const std::vector<int>& home = groups_[at(group_of_[at(owner)])];
     const auto place =
         static_cast<std::size_t>(std::find(home.begin(), home.end(), owner) - home.begin());
-    // With a ring for every place, each takes what its own servers have; else rings share evenly.
+    // If there is a ring for every place, each takes what its own servers have; else rings share
+    // evenly.
     const std::size_t turn =
         rings_.size() == home.size() ? place : place * at(sub_chunks_) + at(chunk % sub_chunks_);
     const auto& [member, ring] = rings_[turn % rings_.size()];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "planner/flow_methods.h"
-#include "planner/flow_rings.h"
-#include "planner/list_schedule.h"
+#include "ir/base/rng.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/rings/rings.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kTries = 16;
 
-/// The same ring against time: what `mirrored` wants of the reversed topology.
+/// Returns the ring's reduce-scatter backwards in time, which `mirrored` expects of the reversed
+/// topology.
 FlowSchedule reduced_along(const FlowRing& ring) {
   const auto servers = static_cast<std::int32_t>(ring.order.size());
   FlowSchedule schedule = {servers, 1, ring.hops, {}, {}};

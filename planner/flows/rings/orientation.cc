@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_orientation.h"
+#include "planner/flows/rings/orientation.h"
 
-#include "ir/at.h"
-#include "ir/shuffle.h"
+#include "ir/base/at.h"
+#include "ir/base/shuffle.h"
 
 #include <algorithm>
 #include <map>
@@ -21,7 +21,8 @@ struct Edge {
   bool used = false;
 };
 
-/// Links and media of all ports, by server. Media: nodes, then cables between servers.
+/// Returns the links and media of all ports, by server. Media are nodes, then cables between
+/// servers.
 std::vector<std::vector<Port>> ports_of(const Topology& topology, int& media) {
   std::map<std::pair<int, int>, int> back, cables;
   media = topology.nodes();
@@ -61,7 +62,7 @@ std::vector<std::int64_t> orient_servers(const Topology& topology, Rng& rng) {
     at_medium[at(edges[at(e)].a.medium)].push_back(e);
     at_medium[at(edges[at(e)].b.medium)].push_back(e);
   }
-  std::vector<int> starts;  // trails begin where an odd number of servers meet as long as they can
+  std::vector<int> starts;  // media where trails begin, odd ones first: their trails are long
   for (const bool odd : {true, false}) {
     for (int m = 0; m < media; ++m) {
       if ((at_medium[at(m)].size() % 2 == 1) == odd) starts.push_back(m);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_part.h"
+#include "planner/flows/rings/part.h"
 
-#include "ir/at.h"
+#include "ir/base/at.h"
 
 namespace agpcs {
 

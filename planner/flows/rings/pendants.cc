@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_pendants.h"
+#include "planner/flows/rings/pendants.h"
 
-#include "ir/at.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_part.h"
-#include "planner/flow_rings.h"
+#include "ir/base/at.h"
+#include "planner/flows/rings/part.h"
+#include "planner/flows/rings/rings.h"
+#include "planner/flows/trees/forests.h"
 
 #include <cstdint>
 #include <utility>
@@ -14,12 +14,13 @@ namespace agpcs {
 namespace {
 
 struct Hanging {
-  std::vector<int> on;              // by server: the server that it hangs on; -1: none
+  std::vector<int> on;              // by server: the server that it hangs on, or -1
   std::vector<std::int32_t> route;  // by server: the hop to it
   std::vector<std::int32_t> back;   // by server: the hop from it
 };
 
-/// Servers whose links all lead to one server, then those that are left so without these.
+/// Finds servers whose links all lead to one server, then those of which this holds without the
+/// former.
 Hanging find_hanging(const Topology& topology, RouteTable& routes) {
   Hanging hanging = {std::vector<int>(at(topology.servers), -1), {}, {}};
   hanging.route = hanging.back = std::vector<std::int32_t>(at(topology.servers), -1);
@@ -28,7 +29,7 @@ Hanging find_hanging(const Topology& topology, RouteTable& routes) {
   };
   for (bool found = true; found;) {
     found = false;
-    std::vector<int> only(at(topology.servers), -1);  // the one neighbour; -2: several, or a switch
+    std::vector<int> only(at(topology.servers), -1);  // its one neighbour; -2: several or a switch
     for (const Topology::Link& link : topology.links) {
       for (const auto& [mine, other] :
            {std::pair(link.from, link.to), std::pair(link.to, link.from)}) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_methods.h"
-#include "planner/list_schedule.h"
+#include "ir/base/rng.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/trees/forests.h"
 
 #include <utility>
 #include <vector>
@@ -10,7 +10,8 @@
 namespace agpcs {
 namespace {
 
-/// By server: the hops from it to the next one by number, over others where they are no neighbours.
+/// Returns, by server, the hops to the next server by number, over others if they are no
+/// neighbours.
 std::vector<std::vector<FlowRoute>> ring_steps(const Topology& topology, Rng rng) {
   std::vector<std::vector<FlowRoute>> steps;
   for (int s = 0; s < topology.servers; ++s) {
@@ -26,9 +27,9 @@ std::vector<std::vector<FlowRoute>> ring_steps(const Topology& topology, Rng rng
 
 }  // namespace
 
-// A chunk is spread along the walk round the ring from its owner; a server that relays it has it
-// from then on, and is not sent it again. It is gathered along the same walk towards the owner: a
-// server sends when the walk leaves it for the last time.
+// Spreads a chunk along the walk round the ring from its owner. A server that relays it has it from
+// then on, and does not get it again. The chunk is gathered along the same walk towards the owner:
+// a server sends when the walk leaves it for the last time.
 Result<FlowSchedule> schedule_ring(const Topology& topology, const FlowOptions& options) {
   AGPCS_RETURN_IF_ERROR(verify_topology(topology));
   const Rng rng = Rng(options.seed).fork("ring");

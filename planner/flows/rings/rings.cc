@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_rings.h"
+#include "planner/flows/rings/rings.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
-#include "ir/shuffle.h"
-#include "planner/flow_orientation.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/rings/orientation.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -15,14 +15,14 @@
 namespace agpcs {
 namespace {
 
-constexpr int kMovesPerServer = 100, kMostMoves = 3000;  // a try
-constexpr std::uint64_t kOneInMakesItWorse = 16;         // moves: may make one cycle more
+constexpr int kMovesPerServer = 100, kMostMoves = 3000;  // in one try
+constexpr std::uint64_t kOneInMakesItWorse = 16;         // one in so many may add a cycle
 
-/// By link: units.
+/// Units, by link.
 using Units = std::vector<std::int64_t>;
 
-/// Flow that enters and leaves every server equally often. Nodes of the residual graph: servers
-/// where flow begins, switches, servers where it ends.
+/// Finds flow that enters and leaves every server equally often. The nodes of the residual graph
+/// are servers where flow begins, switches, and servers where it ends.
 class Circulation {
  public:
   explicit Circulation(const Topology& topology)
@@ -36,8 +36,8 @@ class Circulation {
     }
   }
 
-  /// `units` through every server within `capacity`, drawn: along the `liked` links as far as they
-  /// go, then along shortest ways. Empty: there are not that many.
+  /// Finds a drawn flow of `units` through every server within `capacity`: along the `liked` links
+  /// as far as possible, then along shortest ways. Empty if there is no such flow.
   Units find(const Units& capacity, int units, const Units& liked, Rng& rng) {
     flow_.assign(capacity.size(), 0);
     wild_ = false;
@@ -60,12 +60,12 @@ class Circulation {
     return flow_;
   }
 
-  /// Moves `flow` along a drawn cycle of the residual graph through `server`. False: there was
-  /// none.
+  /// Moves `flow` along a drawn cycle of the residual graph through `server`. Returns false if
+  /// there is none.
   bool turn(int server, const Units& capacity, Units& flow, Rng& rng) {
     capacity_ = capacity;
     flow_ = flow;
-    wild_ = rng.below(2) == 0;  // the shortest ways alone lead to few flows
+    wild_ = rng.below(2) == 0;  // shortest ways alone lead to few flows
     std::vector<int> used, open;
     for (const int l : arcs_[at(server)]) {
       if (flow_[at(l)] > 0) used.push_back(l);
@@ -101,8 +101,8 @@ class Circulation {
     return true;
   }
 
-  /// From `source` to the first node that `is_end`, breadth first, or, when wild, in any order; -1:
-  /// there is none.
+  /// Searches from `source` to the first node with `is_end`, breadth first or, if wild, in any
+  /// order. Returns that node, or -1 if there is none.
   template <typename F>
   int search(int source, Rng& rng, F is_end) {
     ++stamp_;
@@ -140,7 +140,7 @@ class Circulation {
 
   const Topology& topology_;
   Units capacity_, flow_;
-  std::vector<std::vector<int>> arcs_;  // by node: links; ~link against its direction
+  std::vector<std::vector<int>> arcs_;  // by node: its links; ~link against the link's direction
   std::vector<int> came_by_, seen_, queue_;
   int stamp_ = 0;
   bool wild_ = false;
@@ -156,7 +156,7 @@ class Sets {
     while (parent_[at(x)] != x) x = parent_[at(x)] = parent_[at(parent_[at(x)])];
     return x;
   }
-  /// False when they were one already.
+  /// Returns false if they were one set already.
   bool join(int a, int b) {
     a = find(a);
     b = find(b);
@@ -168,7 +168,7 @@ class Sets {
   std::vector<int> parent_;
 };
 
-/// Cycles of units of links: every unit has one that it goes on with at the node where it ends.
+/// Cycles of units of links. Every unit has a next one, which begins at the node where it ends.
 class Cycles {
  public:
   Cycles(const Topology& topology, const Units& flow, Rng& rng)
@@ -186,7 +186,7 @@ class Cycles {
     }
   }
 
-  /// Makes cycles that meet at a switch one.
+  /// Merges cycles that meet at a switch.
   void merge_at_switches() {
     for (int node = topology_.servers; node < topology_.nodes(); ++node) {
       const std::vector<int>& in = into_[at(node)];
@@ -194,10 +194,10 @@ class Cycles {
     }
   }
 
-  /// Makes cycles one that cables between switches join, where both ways have `spare` units; takes
+  /// Merges cycles that cables between switches join, if both ways have `spare` units, and takes
   /// these.
   void merge_over(const std::vector<std::pair<int, int>>& cables, Units& spare) {
-    std::vector<int> at_switch(at(topology_.nodes()), -1);  // a set of cycles; a new one for none
+    std::vector<int> at_switch(at(topology_.nodes()), -1);  // a set of cycles, perhaps a new one
     for (int w = topology_.servers; w < topology_.nodes(); ++w) {
       at_switch[at(w)] = into_[at(w)].empty() ? sets_.add() : set_of_[at(into_[at(w)][0])];
     }
@@ -211,7 +211,7 @@ class Cycles {
     }
   }
 
-  /// The sets of cycles that servers are in, one a unit that leaves them, by server.
+  /// Returns the sets of cycles that servers are in, one for each unit that leaves them, by server.
   std::vector<int> sets_of_servers() {
     std::vector<int> sets;
     for (int s = 0; s < topology_.servers; ++s) {
@@ -220,7 +220,7 @@ class Cycles {
     return sets;
   }
 
-  /// The ring from server 0 on; empty unless it visits every server once.
+  /// Returns the ring from server 0 on; empty unless it visits every server once.
   FlowRing ring() const {
     FlowRing ring;
     if (out_of_[0].size() != 1) return {};
@@ -255,14 +255,15 @@ class Cycles {
     if (sets_.join(set_of_[at(a)], set_of_[at(b)])) std::swap(next_[at(a)], next_[at(b)]);
   }
 
-  // Puts the way there and back into the cycles at both ends; a switch without one turns it round.
+  // Puts the way there and back into the cycles at both ends. A switch without a cycle turns it
+  // round.
   void cross(int there, int back) {
     const int out = add(there), home = add(back);
     sets_.join(set_of_[at(out)], set_of_[at(home)]);
     insert(topology_.links[at(there)].from, home, out);
     insert(topology_.links[at(there)].to, out, home);
   }
-  // At `node`, what came in goes out by `leaves`, and `enters` takes over its way.
+  // Lets, at `node`, what came in go out by `leaves`, and `enters` take over its way.
   void insert(int node, int enters, int leaves) {
     std::vector<int>& in = into_[at(node)];
     next_[at(enters)] = leaves;
@@ -293,7 +294,7 @@ class Cycles {
   Sets sets_;
 };
 
-/// Links between switches with the ones that lead back, in drawn order.
+/// Returns links between switches with the links that lead back, in drawn order.
 std::vector<std::pair<int, int>> switch_cables(const Topology& topology, Rng& rng) {
   std::map<std::pair<int, int>, int> by_ends;
   for (int l = 0; l < static_cast<int>(topology.links.size()); ++l) {
@@ -317,15 +318,15 @@ bool has_own_routes(const Topology& topology, const FlowRing& ring) {
          });
 }
 
-/// Flows of one unit through every server each, that together stay within the capacities, and which
-/// moves of flow turn into single cycles.
+/// Holds flows of one unit through every server each, which together stay within the capacities.
+/// Moves of flow turn each into a single cycle.
 class RingFlows {
  public:
   explicit RingFlows(const Topology& topology) : topology_(topology), circulation_(topology) {
     for (const Topology::Link& link : topology.links) capacity_.push_back(link.capacity);
   }
 
-  /// False: the capacities do not allow `count`.
+  /// Draws the flows. Returns false if the capacities do not allow `count`.
   bool start(int count, Rng& rng) {
     const Units liked = orient_servers(topology_, rng);
     Units rest = circulation_.find(capacity_, count, liked, rng);
@@ -341,7 +342,8 @@ class RingFlows {
     return true;
   }
 
-  /// Cycles beyond one a ring. Notes the servers of all cycles but each ring's longest.
+  /// Returns the number of cycles beyond one for each ring. Notes the servers of all cycles but
+  /// each ring's longest.
   int excess(Rng& rng) {
     int excess = 0;
     Units spare = spare_;
@@ -368,7 +370,7 @@ class RingFlows {
   }
 
   /// Moves flow through a server off the longest cycle between its ring and another, or what is
-  /// spare; takes it back where cycles get more, mostly. Needs: an excess. Returns it.
+  /// spare. Mostly takes it back if that makes more cycles. Returns the excess. Needs: an excess.
   int move(int excess_before, Rng& rng) {
     const auto [i, server] = stray_[rng.below(stray_.size())];
     const std::size_t j = rng.below(flows_.size() + 1);
@@ -410,7 +412,7 @@ class RingFlows {
   const Topology& topology_;
   Circulation circulation_;
   Units capacity_, spare_;
-  std::vector<Units> flows_;  // one a ring
+  std::vector<Units> flows_;  // one for each ring
   std::vector<std::pair<std::size_t, int>>
       stray_;  // rings and servers off the ring's longest cycle
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/balanced_forest.h"
+#include "planner/flows/trees/balanced_forest.h"
 
-#include "ir/at.h"
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "planner/flow_forests.h"
-#include "planner/hops.h"
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/trees/forests.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,12 +20,12 @@
 namespace agpcs {
 namespace {
 
-constexpr int kNearHops = 24;      // to a server, that balancing tries
+constexpr int kNearHops = 24;      // hops to a server that balancing tries
 constexpr int kAlternatives = 3;   // ways between two servers
-constexpr int kAllHopsUpTo = 160;  // servers; above, hops to near ones only
+constexpr int kAllHopsUpTo = 160;  // most servers with all hops; more have hops to near ones only
 constexpr double kDepthWeight = 0.05;
 
-/// Hops of a topology, by the server that they leave and by the one that they enter.
+/// The hops of a topology, by the server that they leave and by the one that they enter.
 struct Hops {
   std::vector<FlowRoute> routes;
   std::vector<std::vector<int>> out, in;  // by server: routes; near ones first
@@ -39,7 +39,7 @@ struct Hops {
       in[at(routes[at(r)].to)].push_back(r);
     }
     for (std::vector<int>& into : in) {
-      // Wide and short ones first; a hash spreads those that are alike.
+      // Wide and short hops come first; a hash spreads those that are alike.
       const auto key = [&](int r) {
         const FlowRoute& route = routes[at(r)];
         double slowness = 0;
@@ -56,8 +56,8 @@ struct Hops {
   }
 };
 
-/// Dijkstra over servers by number of links. Of hops that are as good, a drawn one. Empty: some
-/// server is out of reach.
+/// Runs Dijkstra's algorithm over servers by number of links, and draws among hops that are as
+/// good. Empty if some server is out of reach.
 std::vector<std::int32_t> shortest_tree(const Hops& hops, int root, std::uint64_t draw) {
   const std::size_t n = hops.out.size();
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
@@ -93,11 +93,11 @@ std::vector<std::int32_t> shortest_tree(const Hops& hops, int root, std::uint64_
   return parent;
 }
 
-/// Moves parents of servers in trees while that makes the sum over links of
-/// capacity x (load / capacity / ideal)^8 smaller, with a small price on depth.
+/// Moves parents of servers in trees as long as that lowers the sum over links of capacity x (load
+/// / capacity / ideal)^8, with a small price on depth.
 class Balancer {
  public:
-  /// `backs`: by route, the one that leads back, whose links count too; empty: none.
+  /// `backs`: by route, the one that leads back, whose links count too; empty if there are none.
   Balancer(const Topology& topology, const Hops& hops, const std::vector<FlowRoute>& backs,
            FlowForest& forest)
       : hops_(hops), forest_(forest), load_(topology.links.size(), 0) {
@@ -150,7 +150,7 @@ class Balancer {
     return x * x;
   }
 
-  /// What one unit more on each link of the route costs.
+  /// Returns the cost of one more unit on each link of the route.
   double price(std::int32_t route) const {
     double sum = 0;
     for (const int l : links_[at(route)]) {
@@ -160,7 +160,7 @@ class Balancer {
     return sum;
   }
 
-  /// Hops from the root to `server`; -1: through `without`.
+  /// Returns the hops from the root to `server`, or -1 if the way leads through `without`.
   int depth(const FlowTree& tree, int server, int without) const {
     int hops = 0;
     for (std::int32_t r = tree.down[at(server)];; r = tree.down[at(server)], ++hops) {
@@ -190,7 +190,7 @@ class Balancer {
     return best != old;
   }
 
-  /// Server and parent change places: the server gets a new parent, and its old one hangs on it.
+  /// Swaps server and parent: the server gets a new parent, and its old parent hangs on it.
   bool above_its_parent(int t, int server) {
     FlowTree& tree = forest_.trees[at(t)];
     const std::int32_t old = tree.down[at(server)];
@@ -236,8 +236,8 @@ class Balancer {
   double depth_price_ = 0;
 };
 
-/// By route, the one that leads back: the topology's own, or over the twins of its links. Empty
-/// where there is neither.
+/// Returns, by route, the one that leads back: the topology's own, or over the twins of its links.
+/// Empty if there is neither.
 std::vector<FlowRoute> backs_of(const Topology& topology, const std::vector<FlowRoute>& routes) {
   const bool twins = has_equal_twins(topology);
   if (!twins && topology.routes.empty()) return {};

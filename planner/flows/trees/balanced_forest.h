@@ -3,8 +3,8 @@
 // its heaviest link needs, so trees are chosen before anything is scheduled.
 #pragma once
 
-#include "cost_model/round_simulator.h"
-#include "ir/topology.h"
+#include "cost_model/flows/round_simulator.h"
+#include "ir/cluster/topology.h"
 
 #include <cstdint>
 #include <string_view>
@@ -13,27 +13,28 @@ namespace agpcs {
 
 enum class ForestKind {
   kShortest,  ///< shortest paths, ties drawn: the trees of the paper (section 4.1, merged)
-  kBalanced,  ///< begins there, then parents move until link loads are even
+  kBalanced,  ///< begins with those, then moves parents until link loads are even
 };
 
 struct ForestOptions {
   ForestKind kind = ForestKind::kBalanced;
   int sub_chunks = 1;
   std::uint64_t seed = 0;
-  int sweeps = 24;  ///< of balancing over all parents, at most
-  /// Even loads of both phases together, for phases that overlap: a slow server becomes a leaf.
-  /// Upward trees are the downward ones turned round then; where links and routes allow that.
+  int sweeps = 24;  ///< most sweeps of balancing over all parents
+  /// Evens the loads of both phases together, for phases that overlap: a slow server becomes a
+  /// leaf. The upward trees are then the downward ones turned round, if links and routes allow
+  /// that.
   bool overlapped = false;
 };
 
-/// Trees for `topology`, which `verify_topology` accepts. Downward trees only where `both` is false
-/// (`up` holds the same routes then, which lead the wrong way); else upward ones too: those of the
-/// reversed topology turned round, or the downward ones turned round where every link has a twin of
-/// its capacity. Same arguments, same forest.
+/// Returns trees for `topology`. With `both` false there are downward trees only (`up` holds the
+/// same routes then, which lead the wrong way). Otherwise there are upward trees too: those of the
+/// reversed topology turned round, or the downward ones turned round if every link has a twin of
+/// its capacity. Same arguments, same forest. Needs: `verify_topology` accepts `topology`.
 /// Cost: shortest O(servers x hops), balanced O(sweeps x sub-chunks x servers x near hops).
 FlowForest make_forest(const Topology& topology, const ForestOptions& options, bool both);
 
-/// Most rounds of sub-chunks that a link needs for all downward (or upward) trees.
+/// Returns the most rounds of sub-chunks that a link needs for all downward (or upward) trees.
 double heaviest_link(const Topology& topology, const FlowForest& forest, bool down);
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_forests.h"
+#include "planner/flows/trees/forests.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@ std::vector<std::vector<int>> links_from(const Topology& topology) {
   return out;
 }
 
-/// Takes the links of a path that lead from a node back to it out of the path.
+/// Removes the loops of a path: links that lead from a node back to it.
 void drop_loops(const Topology& topology, std::vector<int>& links) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     const int at = topology.links[static_cast<std::size_t>(links[i])].from;
@@ -78,7 +78,7 @@ ShortestWays::ShortestWays(const Topology& topology, int from, Rng rng)
   }
 }
 
-// Breadth first; each of the links by which a node is reached first is as likely to be kept.
+// Searches breadth first; each link by which a node is reached first is equally likely to be kept.
 void ShortestWays::search_links(Rng& rng) {
   const std::vector<std::vector<int>> out = links_from(topology_);
   const auto nodes = static_cast<std::size_t>(topology_.nodes());
@@ -100,7 +100,7 @@ void ShortestWays::search_links(Rng& rng) {
   }
 }
 
-// Dijkstra's algorithm over servers; a route costs its links.
+// Runs Dijkstra's algorithm over servers; a route costs its number of links.
 void ShortestWays::search_routes(Rng& rng) {
   const auto servers = static_cast<std::size_t>(topology_.servers);
   constexpr std::size_t kFar = std::numeric_limits<std::size_t>::max();

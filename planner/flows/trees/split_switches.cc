@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/shuffle.h"
-#include "planner/flow_forests.h"
-#include "planner/tree_packing.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/trees/forests.h"
+#include "planner/flows/trees/tree_packing.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,12 +12,12 @@
 namespace agpcs {
 namespace {
 
-constexpr std::int64_t kSteps = 4096;  // in which a switch's units are joined, at most
+constexpr std::int64_t kSteps = 4096;  // most steps in which a switch's units are joined
 
 /// A number for every pair of incoming and outgoing neighbours of a switch.
 using Matrix = std::vector<std::vector<std::int64_t>>;
 
-/// Joins `in[i]` incoming units with `out[j]` outgoing ones evenly; pairs that `same` says are one
+/// Joins `in[i]` incoming units with `out[j]` outgoing ones evenly. Pairs that `same` gives as one
 /// node get none. Units may be left over.
 class EvenJoin {
  public:
@@ -49,8 +49,8 @@ class EvenJoin {
   }
 
  private:
-  // The neighbour with the most units left of those joined least with i.
-  // Of equal ones the first from a place drawn.
+  // Returns the neighbour with the most units left among those joined least with i. Among equal
+  // ones it is the first from a drawn place.
   int fullest(std::size_t i) {
     int best = -1;
     std::int64_t most = 0;
@@ -72,7 +72,8 @@ class EvenJoin {
     out_[j] -= units;
   }
 
-  // Only i's own way out is left: another pair (k, l) gives way to (k, own) and (i, l).
+  // Handles the case that only i's own way out is left: another pair (k, l) gives way to (k, own)
+  // and (i, l).
   bool exchange(std::size_t i) {
     const int own = same_[i];
     if (own < 0 || out_[static_cast<std::size_t>(own)] == 0) return false;
@@ -93,8 +94,8 @@ class EvenJoin {
     return false;
   }
 
-  std::vector<std::int64_t> in_, out_;  // left
-  std::vector<int> same_;               // by incoming neighbour: the same node going out; -1: none
+  std::vector<std::int64_t> in_, out_;  // units left
+  std::vector<int> same_;               // by incoming neighbour: the same as outgoing one, or -1
   Rng rng_;
   Matrix pairs_;
 };
@@ -114,7 +115,7 @@ class SwitchSplitter {
     std::vector<int> switches(static_cast<std::size_t>(topology_.switches));
     std::iota(switches.begin(), switches.end(), topology_.servers);
     shuffle(switches, rng_);
-    // Those that join many last: their lanes are many.
+    // Those that join many come last: their lanes are many.
     std::stable_sort(switches.begin(), switches.end(),
                      [&](int a, int b) { return servers_beside(a) < servers_beside(b); });
     for (const int node : switches) split(node);
@@ -174,7 +175,7 @@ class SwitchSplitter {
     return units;
   }
 
-  // Takes `units` from both sides; lanes that are used up leave.
+  // Joins `units` of both sides; lanes that are used up leave.
   void connect(std::vector<Lane>& incoming, std::vector<Lane>& outgoing, std::int64_t units) {
     while (units > 0) {
       Lane& a = incoming.back();
@@ -196,7 +197,7 @@ class SwitchSplitter {
   std::vector<std::vector<Lane>> lanes_;  // by the node where they begin
 };
 
-/// Every route takes the same part of the units of its fullest link.
+/// Returns lanes in which every route takes the same part of the units of its fullest link.
 std::vector<Lane> lanes_of_routes(const Topology& topology, std::int64_t rounds) {
   std::vector<std::int64_t> routes_over(topology.links.size(), 0);
   for (const std::vector<int>& route : topology.routes) {
@@ -221,7 +222,7 @@ std::vector<Lane> lanes_of_routes(const Topology& topology, std::int64_t rounds)
   return lanes;
 }
 
-/// Pairs of servers take units of the links of their hops in turn, near ones more often.
+/// Lets pairs of servers take units of the links of their hops in turn, near ones more often.
 class ShortLanes {
  public:
   ShortLanes(const Topology& topology, const std::vector<FlowRoute>& hops, std::int64_t rounds,
@@ -253,7 +254,7 @@ class ShortLanes {
   }
 
  private:
-  // Whether the pair whose ways are [first, last) got all it wanted.
+  // Returns whether the pair whose ways are [first, last) got all it wanted.
   bool take(std::size_t first, std::size_t last) {
     const std::size_t links = hops_[first].links.size();
     std::size_t wanted = 1;
@@ -267,7 +268,7 @@ class ShortLanes {
     return true;
   }
 
-  // The way with the most units left; `last`: all are full.
+  // Returns the way with the most units left, or `last` if all are full.
   std::size_t widest(std::size_t first, std::size_t last) const {
     std::size_t best = last;
     std::int64_t most = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/tree_packing.h"
+#include "planner/flows/trees/tree_packing.h"
 
-#include "ir/check.h"
-#include "ir/shuffle.h"
-#include "planner/flow_forests.h"
-#include "planner/max_flow.h"
+#include "ir/base/check.h"
+#include "ir/base/shuffle.h"
+#include "planner/flows/max_flow.h"
+#include "planner/flows/trees/forests.h"
 
 #include <algorithm>
 #include <map>
@@ -15,13 +15,13 @@
 namespace agpcs {
 namespace {
 
-/// Lanes with the same ends as one arc of a flow network, whose capacity is what is left of them.
+/// Lanes with the same ends, as one arc of a flow network. Its capacity is what is left of them.
 class LaneNetwork {
  public:
   struct Pair {
     int from, to, arc;
     std::int64_t units, left;
-    std::vector<std::size_t> lanes;  // those with units, the last one first
+    std::vector<std::size_t> lanes;  // lanes with units, the last one first
   };
 
   LaneNetwork(int servers, const std::vector<Lane>& lanes, int trees_of_root)
@@ -60,20 +60,20 @@ class LaneNetwork {
     network_.set_capacity(waiting_arcs_[r], waiting_[r]);
   }
 
-  /// Whether all trees that wait fit on what is left: a set of servers (by server) into which too
-  /// few units lead; empty: they fit.
+  /// Returns a set of servers (by server) into which too few units lead for the trees that wait;
+  /// empty if all of them fit on what is left.
   std::vector<bool> short_set() {
     std::vector<bool> set;
     for (int s = 0; set.empty() && s < servers_; ++s) {
       if (network_.run(s, all_waiting_) < all_waiting_) set = network_.sink_side();
-      network_.set_source(s, true);  // sets of servers with s inside have been looked at
+      network_.set_source(s, true);  // sets with s inside have been looked at
     }
     for (int s = 0; s < servers_; ++s) network_.set_source(s, false);
     return set;
   }
 
-  /// Whether a growing tree, which does not wait, can take a unit of `pair`: no set of servers with
-  /// `to` inside and `from` outside is without a unit to spare.
+  /// Returns whether a growing tree, which does not wait, can take a unit of `pair`: every set of
+  /// servers with `to` inside and `from` outside has a unit to spare.
   bool can_spare(const Pair& pair) {
     network_.set_source(pair.from, true);
     const FlowAmount wanted = static_cast<FlowAmount>(all_waiting_) + 1;
@@ -82,7 +82,7 @@ class LaneNetwork {
     return can;
   }
 
-  /// The set of servers that stood against the last unit that could not be spared.
+  /// Returns the set of servers for which the last unit could not be spared.
   std::vector<bool> last_cut() const { return network_.sink_side(); }
 
  private:
@@ -93,8 +93,8 @@ class LaneNetwork {
   std::int64_t all_waiting_;
 };
 
-constexpr int kQuickTries = 6;             // to grow a tree before every edge of it is tested
-constexpr std::size_t kMostSets = 128;     // remembered as tight
+constexpr int kQuickTries = 6;             // tries to grow a tree before every edge of it is tested
+constexpr std::size_t kMostSets = 128;     // sets remembered as tight
 constexpr std::size_t kMostTogether = 64;  // trees grown between two tests
 
 class TreePacker {
@@ -144,8 +144,8 @@ class TreePacker {
     std::vector<std::size_t> edges;  // pairs
   };
 
-  // Trees [first, last), with the sets of servers in mind that were short of units so far. Whether
-  // all other trees fit beside them; if not, they are taken back.
+  // Grows trees [first, last), and avoids the sets of servers that were short of units so far.
+  // Returns whether all other trees fit beside them; if not, takes them back.
   bool grow_quickly(std::size_t first, std::size_t last) {
     const auto trees = std::span(waiting_).subspan(first, last - first);
     for (int tries = trees.size() == 1 ? kQuickTries : 1; tries > 0; --tries) {
@@ -175,7 +175,7 @@ class TreePacker {
                 tree.edges.size(), servers_);
   }
 
-  // The edge that counts for more is taken first: much left of it, near the root.
+  // The edge of more worth is taken first: one with much left, near the root.
   struct Edge {
     double worth;
     std::uint64_t drawn;
@@ -186,11 +186,11 @@ class TreePacker {
     }
   };
 
-  /// The pairs of a tree; with `careful`, they are taken from what is left, and every one only if
+  /// Returns the pairs of a tree. With `careful`, it takes them from what is left, and each only if
   /// all other trees still fit.
   std::vector<std::size_t> grow(int root, bool careful) {
     std::vector<bool> inside(servers_, false), entered(tight_sets_.size(), false);
-    std::vector<std::vector<bool>> full;  // sets that the tree is in and cannot enter again
+    std::vector<std::vector<bool>> full;  // sets that the tree has entered and cannot enter again
     std::vector<std::size_t> edges;
     std::vector<Edge> heap;
     const auto enter = [&](int server, int depth) {
@@ -232,7 +232,7 @@ class TreePacker {
     if (is_new && tight_sets_.size() < kMostSets) tight_sets_.push_back(set);
   }
 
-  // Whether the pair leads into a set that the tree has entered.
+  // Returns whether the pair leads into a set that the tree has entered.
   static bool enters_again(const Pair& pair, const std::vector<std::vector<bool>>& sets,
                            const std::vector<bool>& entered) {
     for (std::size_t t = 0; t < sets.size(); ++t) {
@@ -261,7 +261,7 @@ class TreePacker {
   Rng rng_;
   std::vector<std::vector<std::size_t>> out_;  // by server: pairs
   std::vector<std::int64_t> left_;             // by lane
-  std::vector<std::vector<bool>> tight_sets_;  // of servers, by server
+  std::vector<std::vector<bool>> tight_sets_;  // sets of servers, by server
   std::vector<Tree> waiting_;
   std::size_t together_ = 1;  // trees that are grown before the next test
   RouteTable routes_;

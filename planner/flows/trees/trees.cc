@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_methods.h"
-#include "planner/hops.h"
-#include "planner/list_schedule.h"
-#include "planner/tree_packing.h"
+#include "ir/base/rng.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/list_schedule.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/trees/forests.h"
+#include "planner/flows/trees/tree_packing.h"
 
 #include <fmt/format.h>
 
@@ -18,11 +18,12 @@ namespace agpcs {
 namespace {
 
 constexpr int kSplits = 3;               // draws of the order in which switches are taken out
-constexpr int kNearness = 3;             // of short lanes, at most
-constexpr int kAllHops = 512;            // servers up to which short lanes are tried
-constexpr std::int64_t kMostTimes = 32;  // the bound's rounds
+constexpr int kNearness = 3;             // the most, for short lanes
+constexpr int kAllHops = 512;            // most servers for which short lanes are tried
+constexpr std::int64_t kMostTimes = 32;  // times the bound's rounds
 
-/// Lanes on which all trees fit: short ones where there are some, else those that use every unit.
+/// Returns lanes on which all trees fit: short ones if there are some, else those that use every
+/// unit.
 std::optional<std::vector<Lane>> fitting_lanes(const Topology& topology,
                                                const std::vector<FlowRoute>& hops, int sub_chunks,
                                                std::int64_t rounds, Rng& rng) {
@@ -37,8 +38,8 @@ std::optional<std::vector<Lane>> fitting_lanes(const Topology& topology,
   return std::nullopt;
 }
 
-/// K trees of every root on what links carry in as few rounds as the lanes that are found allow,
-/// from the bound on. Errors (kInfeasible): in so many times the bound's rounds they do not fit.
+/// Returns K trees of every root, on what links carry in as few rounds as the lanes found allow,
+/// from the bound on. Errors (kInfeasible): they do not fit in kMostTimes times the bound's rounds.
 Result<FlowForest> packed_forest(const Topology& topology, int sub_chunks, std::int64_t least,
                                  Rng rng) {
   const auto hops =

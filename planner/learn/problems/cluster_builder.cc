@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/cluster_builder.h"
+#include "planner/learn/problems/cluster_builder.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <fmt/format.h>
 
@@ -38,8 +38,9 @@ DeviceKind kind_of(const Datasheet& sheet) {
   kind.name = sheet.name;
   kind.memory_bytes = sheet.memory_gib * kGiB;
   kind.memory_bandwidth = sheet.memory_gbs * 1e9;
-  kind.peak_flops = {{"fp32", sheet.fp32 * kTera}, {"fp16", sheet.fp16 * kTera}};
-  if (sheet.tf32 > 0) kind.peak_flops["tf32"] = sheet.tf32 * kTera;
+  kind.peak_flops = {{Precision::kFp32, sheet.fp32 * kTera},
+                     {Precision::kFp16, sheet.fp16 * kTera}};
+  if (sheet.tf32 > 0) kind.peak_flops[Precision::kTf32] = sheet.tf32 * kTera;
   return kind;
 }
 
@@ -49,7 +50,7 @@ std::span<const Datasheet> datasheets() { return kDatasheets; }
 
 std::vector<Datasheet> some_kinds(Rng& rng, int least, int most, Purpose purpose) {
   std::vector<Datasheet> pool, kinds;
-  std::vector<std::size_t> own;  // of the pool
+  std::vector<std::size_t> own;  // indices into the pool
   for (const Datasheet& sheet : kDatasheets) {
     if (sheet.purpose == purpose) own.push_back(pool.size());
     if (sheet.purpose <= purpose) pool.push_back(sheet);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClusterBuilder: writes a cluster in memory, host by host, of devices with datasheet figures.
+// ClusterBuilder: builds a cluster in memory, host by host, from devices with datasheet figures.
 #pragma once
 
-#include "ir/cluster.h"
-#include "ir/rng.h"
-#include "planner/purpose.h"
+#include "ir/base/rng.h"
+#include "ir/cluster/cluster.h"
+#include "planner/learn/problems/purpose.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace agpcs {
 
 inline constexpr int kMostDevices = 32;
 
-/// Of the makers' datasheets: dense figures, GB/s of memory, and of the link between devices that a
-/// host with such devices usually has (one direction).
+/// Figures of the makers' datasheets: for dense matrices, GB/s of memory, and GB/s, in one
+/// direction, of the link between devices that a host with such devices usually has.
 struct Datasheet {
   std::string_view name;
   std::int64_t memory_gib;
-  double memory_gbs, fp32, tf32, fp16;  // TFLOPS; tf32 0: it has none
+  double memory_gbs, fp32, tf32, fp16;  // TFLOPS; tf32 is 0 if it has none
   std::string_view link;
   double link_gbs;
   Purpose purpose;
 };
 std::span<const Datasheet> datasheets();
 
-/// A network interface or a cable, its Gbit/s and microseconds.
+/// A network interface or a cable, with its Gbit/s and microseconds.
 struct Nic {
   std::string_view kind;
   double gbits, micros;
@@ -46,13 +46,13 @@ const T& one_of(Rng& rng, const T (&values)[n]) {
 inline int some(Rng& rng, int least, int most) {
   return least + static_cast<int>(rng.below(static_cast<std::uint64_t>(most - least + 1)));
 }
-/// `least` to `most` different kinds, of those for `purpose` and for the purposes before it. The
-/// first is for `purpose` itself.
+/// Draws `least` to `most` different kinds among those for `purpose` and the purposes before it.
+/// The first is for `purpose` itself.
 std::vector<Datasheet> some_kinds(Rng& rng, int least, int most, Purpose purpose);
 
 class ClusterBuilder {
  public:
-  /// A device's place in a host. `slower`: the ports' bandwidth, of what is usual.
+  /// A device's place in a host. `slower`: its ports' bandwidth as a part of the usual one.
   struct Slot {
     Datasheet sheet;
     double slower = 1;
@@ -65,16 +65,16 @@ class ClusterBuilder {
   int hosts() const { return static_cast<int>(nics_.size()); }
 
   void add_host(const std::vector<Slot>& slots, const Nic& nic);
-  /// A host of equal devices.
+  /// Adds a host of equal devices.
   void add_host(const Datasheet& sheet, int devices, const Nic& nic, double slower = 1);
-  /// A directed link that no host's NIC is.
+  /// Adds a directed link that is no host's NIC.
   LinkId add_cable(std::string name, const Nic& cable);
 
-  /// The links from one host's NIC to another's.
+  /// Returns the links from one host's NIC to another's.
   using Between = std::function<std::vector<LinkId>(int from, int to)>;
   Cluster join(std::string_view topology, const Between& between);
   Cluster join_by_switch();
-  /// Each run of `hosts_each` hosts is a rack; `uplink` joins a rack to the others.
+  /// Joins racks: each run of `hosts_each` hosts is one, and `uplink` joins it to the others.
   Cluster join_racks(int hosts_each, const Nic& uplink);
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/generated_clusters.h"
+#include "planner/learn/problems/generated_clusters.h"
 
-#include "ir/check.h"
-#include "planner/cluster_builder.h"
-#include "planner/judging_clusters.h"
+#include "ir/base/check.h"
+#include "planner/learn/problems/cluster_builder.h"
+#include "planner/learn/problems/judging_clusters.h"
 
 #include <algorithm>
 #include <vector>
@@ -11,14 +11,14 @@
 namespace agpcs {
 namespace {
 
-// Compilers evaluate arguments in orders of their own: draws are statements, one after the other.
+// The order in which arguments are evaluated depends on the compiler, so each draw is a statement.
 
 int devices_of_a_host(Rng& rng) {
   constexpr int kCounts[] = {1, 2, 2, 4, 4, 4, 8, 8};
   return one_of(rng, kCounts);
 }
 
-/// Hosts of `kinds`, the first of which is there at least once.
+/// Adds hosts of `kinds`. The first kind appears at least once.
 void add_hosts(ClusterBuilder& builder, Rng& rng, const std::vector<Datasheet>& kinds, int hosts) {
   const Nic usual = one_of(rng, kNics);
   const bool same_nics = rng.below(2) == 0;
@@ -56,7 +56,7 @@ Cluster mixed(const std::string& name, Rng rng) {
   return builder.join_by_switch();
 }
 
-/// A host with many devices, and hosts with one or two that are far away.
+/// Makes a host with many devices, and hosts with one or two that are far away.
 Cluster uneven(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
   const std::vector<Datasheet> kinds = some_kinds(rng, 2, 3, Purpose::kTraining);

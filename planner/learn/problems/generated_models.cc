@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/generated_models.h"
+#include "planner/learn/problems/generated_models.h"
 
-#include "planner/judging_models.h"
-#include "planner/model_builder.h"
-#include "planner/model_parts.h"
+#include "planner/learn/problems/judging_models.h"
+#include "planner/learn/problems/model_builder.h"
+#include "planner/learn/problems/model_parts.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -84,8 +84,8 @@ Graph inception(const std::string& name, Rng rng, int smaller) {
   return b.finish({classes(b, s, b.global_pool(x))});
 }
 
-/// Contracts, expands, and joins each level to its like on the other side (Ronneberger et al.,
-/// 2015).
+/// A network that contracts, expands, and joins each level to its counterpart on the other side
+/// (Ronneberger et al., 2015).
 Graph unet(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -108,7 +108,7 @@ Graph unet(const std::string& name, Rng rng, int smaller) {
   return b.finish({b.convolution(x, 3, 1)});
 }
 
-/// Every layer reads all before it (Huang et al., 2017).
+/// A network in which every layer reads all layers before it (Huang et al., 2017).
 Graph dense_cnn(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -138,7 +138,7 @@ Graph encoder(const std::string& name, Rng rng, int smaller) {
   return b.finish({classes(b, s, b.mean_of_tokens(b.layer_norm(x)))});
 }
 
-/// Layers of two widths in places; all words as classes.
+/// A decoder, in places with layers of two widths. All words are classes.
 Graph decoder(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -170,7 +170,7 @@ Graph encoder_decoder(const std::string& name, Rng rng, int smaller) {
   return b.finish({b.mean_of_tokens(words)});
 }
 
-/// Two encoders of different widths that meet in the end.
+/// Two encoders of different widths that meet at the end.
 Graph towers(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -214,7 +214,8 @@ Graph experts(const std::string& name, Rng rng, int smaller) {
 
 // Others.
 
-/// Gates from matrix products, a running sum over the tokens as state (as Lei et al., 2018).
+/// A layer whose gates come from matrix products, with a running sum over the tokens as state (as
+/// Lei et al., 2018).
 TensorId recurrent_layer(ModelBuilder& b, TensorId x) {
   const std::int64_t features = b.extent(x, 2);
   const TensorId forget = b.unary("Sigmoid", b.linear(x, features));
@@ -233,7 +234,7 @@ Graph recurrent(const std::string& name, Rng rng, int smaller) {
   return b.finish({b.mean_of_tokens(words)});
 }
 
-/// Large tables, small layers.
+/// A network with large tables and small layers.
 Graph recommendation(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/judging_clusters.h"
+#include "planner/learn/problems/judging_clusters.h"
 
-#include "planner/cluster_builder.h"
+#include "planner/learn/problems/cluster_builder.h"
 
 #include <fmt/format.h>
 
@@ -17,14 +17,15 @@ std::vector<Datasheet> judging_kinds(Rng& rng, int least, int most) {
   return some_kinds(rng, least, most, Purpose::kJudging);
 }
 
-/// The first kind on the first host, so that it is there.
+/// Returns the first kind for the first host, so that it appears.
 const Datasheet& kind_for(Rng& rng, const std::vector<Datasheet>& kinds, const ClusterBuilder& b) {
   return b.hosts() == 0 ? kinds.front() : kinds[rng.below(kinds.size())];
 }
 
 }  // namespace
 
-/// A PCIe switch is a host of its own, whose NIC is the switch's port to the processor.
+/// Makes PCIe trees. A PCIe switch is a host of its own; its NIC is the switch's port to the
+/// processor.
 Cluster pcie_trees(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
   const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 2);
@@ -38,7 +39,7 @@ Cluster pcie_trees(const std::string& name, Rng rng) {
   return builder.join_racks(2, kTenGigabit);
 }
 
-/// Everything between the sites passes one line, one way each.
+/// Makes two sites. Everything between them passes one line, one for each direction.
 Cluster two_sites(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
   const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 3);
@@ -69,7 +70,7 @@ Cluster island(const std::string& name, Rng rng) {
   builder.add_host(sheet, devices, kNics[some(rng, 3, 8)]);
   const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 3);
   for (int stragglers = some(rng, 1, 5); stragglers > 0; --stragglers) {
-    // The first of the kinds, which is for judging, on the first of them.
+    // The first straggler has the first of the kinds, which is for judging.
     const Datasheet& straggler =
         builder.hosts() == 1 ? kinds.front() : kinds[rng.below(kinds.size())];
     const int few = some(rng, 1, 2);
@@ -108,8 +109,8 @@ Cluster two_kinds(const std::string& name, Rng rng) {
   return builder.join_by_switch();
 }
 
-/// Hosts pass on what is for others, the shorter way round. A host's NIC is what its card gets of
-/// the host.
+/// Makes a ring. Hosts pass on what is for others, the shorter way round. A host's NIC is the
+/// bandwidth between its card and the host.
 Cluster ring(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
   const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 2);

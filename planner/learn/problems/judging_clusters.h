@@ -2,8 +2,8 @@
 // The cluster shapes of the judging problems (generated_clusters.h says what each is).
 #pragma once
 
-#include "ir/cluster.h"
-#include "ir/rng.h"
+#include "ir/base/rng.h"
+#include "ir/cluster/cluster.h"
 
 #include <string>
 

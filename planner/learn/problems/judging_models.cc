@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/judging_models.h"
+#include "planner/learn/problems/judging_models.h"
 
-#include "planner/model_builder.h"
-#include "planner/model_parts.h"
+#include "planner/learn/problems/model_builder.h"
+#include "planner/learn/problems/model_parts.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +11,11 @@
 namespace agpcs {
 namespace {
 
-// Compilers evaluate arguments in orders of their own: no call has two arguments that draw.
+// The order in which arguments are evaluated depends on the compiler, so no call has two arguments
+// that draw.
 
-/// Tokens mixed by a perceptron over the tokens (Tolstikhin et al., 2021), features by a gated one.
+/// A layer in which a perceptron mixes tokens (Tolstikhin et al., 2021), and a gated one mixes
+/// features.
 TensorId gated_layer(ModelBuilder& b, TensorId x, std::int64_t mixing, std::int64_t wide) {
   TensorId y = b.transpose(b.layer_norm(x));
   y = b.linear(b.unary("Gelu", b.linear(y, mixing)), b.extent(x, 1));
@@ -24,13 +26,13 @@ TensorId gated_layer(ModelBuilder& b, TensorId x, std::int64_t mixing, std::int6
   return b.binary("Add", x, b.linear(b.binary("Mul", value, gate), b.extent(x, 2)));
 }
 
-/// From a branch of `channels` 2^level, halved `steps` times.
+/// Halves a branch `steps` times, and gives it `channels` channels.
 TensorId shrink(ModelBuilder& b, TensorId x, std::int64_t channels, std::size_t steps) {
   for (std::size_t step = 1; step < steps; ++step) x = b.conv_block(x, b.extent(x, 1), 3, 2);
   return b.batch_norm(b.convolution(x, channels, 3, 2));
 }
 
-/// Each branch gets the sum of all, at its own resolution and width (Wang et al., 2020).
+/// Gives each branch the sum of all, at its own resolution and width (Wang et al., 2020).
 std::vector<TensorId> mix_branches(ModelBuilder& b, const std::vector<TensorId>& branches) {
   std::vector<TensorId> mixed;
   for (std::size_t to = 0; to < branches.size(); ++to) {
@@ -49,7 +51,7 @@ std::vector<TensorId> mix_branches(ModelBuilder& b, const std::vector<TensorId>&
   return mixed;
 }
 
-/// Four levels of residual blocks, each half as high and wide as the one before.
+/// Makes four levels of residual blocks, each half as high and wide as the one before.
 std::vector<TensorId> levels(ModelBuilder& b, Sizes& s, std::int64_t most_blocks) {
   const std::int64_t side = s.one_of({128, 224, 256, 320});
   std::int64_t channels = s.width({24, 32, 64, 96});
@@ -66,7 +68,8 @@ std::vector<TensorId> levels(ModelBuilder& b, Sizes& s, std::int64_t most_blocks
   return ends;
 }
 
-/// Wider, convolved channel by channel, weighted by what the whole image says, narrow again.
+/// A block that widens, convolves channel by channel, weights by a summary of the whole image, and
+/// narrows again.
 TensorId inverted_block(ModelBuilder& b, Sizes& s, TensorId x, std::int64_t channels,
                         std::int64_t stride) {
   const std::int64_t wide = b.extent(x, 1) * s.one_of({3, 4, 6});
@@ -80,10 +83,10 @@ TensorId inverted_block(ModelBuilder& b, Sizes& s, TensorId x, std::int64_t chan
 
 struct Nodes {
   TensorId states = kNone;
-  std::vector<TensorId> relations;  ///< weights of the edges, [n, nodes, nodes] each
+  std::vector<TensorId> relations;  ///< weights of the edges, each [n, nodes, nodes]
 };
 
-/// Sums what neighbours send, by relation, and takes a gated part of it.
+/// Sums the messages of neighbours by relation, and takes a gated part of the sum.
 TensorId pass_messages(ModelBuilder& b, const Nodes& nodes) {
   const TensorId x = nodes.states;
   const std::int64_t features = b.extent(x, 2);
@@ -169,7 +172,7 @@ Graph multi_task(const std::string& name, Rng rng, int smaller) {
   return b.finish(heads);
 }
 
-/// Lin et al., 2017.
+/// A pyramid (Lin et al., 2017).
 Graph pyramid(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -189,7 +192,7 @@ Graph pyramid(const std::string& name, Rng rng, int smaller) {
   return b.finish({classes(b, s, b.concat(ends, 1))});
 }
 
-/// Jaegle et al., 2021; the first latents are made of the input.
+/// Latents that look at an array (Jaegle et al., 2021). The first latents are made from the input.
 Graph latent(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -206,7 +209,7 @@ Graph latent(const std::string& name, Rng rng, int smaller) {
   return b.finish({classes(b, s, b.mean_of_tokens(b.layer_norm(x)))});
 }
 
-/// van den Oord et al., 2016.
+/// Dilated convolutions (van den Oord et al., 2016).
 Graph dilated(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);
@@ -244,7 +247,7 @@ Graph message_passing(const std::string& name, Rng rng, int smaller) {
   return b.finish({classes(b, s, b.mean_of_tokens(nodes.states))});
 }
 
-/// Tan and Le, 2019.
+/// Inverted residual blocks (Tan and Le, 2019).
 Graph inverted(const std::string& name, Rng rng, int smaller) {
   ModelBuilder b(name);
   Sizes s(rng, smaller);

@@ -2,8 +2,8 @@
 // The model families of the judging problems (generated_models.h says what each is).
 #pragma once
 
-#include "ir/graph.h"
-#include "ir/rng.h"
+#include "ir/base/rng.h"
+#include "ir/graph/graph.h"
 
 #include <string>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/model_builder.h"
+#include "planner/learn/problems/model_builder.h"
 
-#include "ir/check.h"
-#include "ir/training_graph.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ using Ints = std::vector<std::int64_t>;
 
 std::int64_t divided(std::int64_t extent, std::int64_t by) { return (extent + by - 1) / by; }
 
-/// The bytes of `word`, the least first, as ONNX stores numbers.
+/// Appends the bytes of `word`, the least first, as ONNX stores numbers.
 template <typename Word>
 void append(std::vector<std::byte>& bytes, Word word) {
   for (std::size_t i = 0; i < sizeof(Word); ++i) {
@@ -186,7 +186,7 @@ TensorId ModelBuilder::running_sum(TensorId x) {
 Graph ModelBuilder::finish(const std::vector<TensorId>& outputs) {
   graph_.outputs = outputs;
   Loss loss;
-  if (shape(outputs.front()).size() != 2) loss.kind = "mse";
+  if (shape(outputs.front()).size() != 2) loss.kind = LossKind::kMse;
   link_graph(graph_);
   Result<Graph> with_loss = attach_loss(std::move(graph_), loss);
   AGPCS_CHECK(with_loss.ok(), "{}", with_loss.status().message());

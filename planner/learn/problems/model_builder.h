@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelBuilder: writes a training graph in memory, layer by layer, as exporters spell layers out.
+// ModelBuilder: builds a training graph in memory, layer by layer, with operators as exporters
+// write them.
 #pragma once
 
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
 #include <cstdint>
 #include <map>
@@ -16,53 +17,55 @@ class ModelBuilder {
  public:
   explicit ModelBuilder(std::string name) { graph_.name = std::move(name); }
 
-  /// An input [n, dims...], n the samples.
+  /// Adds an input [n, dims...], where n is the number of samples.
   TensorId input(const std::vector<std::int64_t>& dims, DType type = DType::kFp32);
   std::int64_t extent(TensorId tensor, std::size_t axis) const {
     return graph_.tensor(tensor).shape[axis].fixed;
   }
   int ops() const { return static_cast<int>(graph_.ops.size()); }
 
-  // Of images [n, channels, height, width].
-  /// Same padding; the image shrinks by `stride`.
+  // These work on images [n, channels, height, width].
+  /// Adds a convolution with same padding; the image shrinks by `stride`.
   TensorId convolution(TensorId x, std::int64_t channels, std::int64_t kernel,
                        std::int64_t stride = 1, std::int64_t groups = 1);
   TensorId batch_norm(TensorId x);
-  /// Convolution, batch normalization, Relu.
+  /// Adds convolution, batch normalization and Relu.
   TensorId conv_block(TensorId x, std::int64_t channels, std::int64_t kernel,
                       std::int64_t stride = 1, std::int64_t groups = 1);
   TensorId max_pool(TensorId x, std::int64_t kernel, std::int64_t stride);
-  TensorId average(TensorId x);      ///< over the image, which has one pixel then
+  TensorId average(TensorId x);      ///< over the image, which then has one pixel
   TensorId global_pool(TensorId x);  ///< to [n, channels]
-  /// Twice as high and wide, by a transposed convolution.
+  /// Makes the image twice as high and wide, by a transposed convolution.
   TensorId up_convolution(TensorId x, std::int64_t channels);
-  /// `times` as high and wide, each pixel repeated.
+  /// Makes the image `times` as high and wide; each pixel is repeated.
   TensorId up_sample(TensorId x, std::int64_t times);
-  TensorId patches(TensorId x);  ///< to [n, pixels, channels]: a token each
+  TensorId patches(TensorId x);  ///< to [n, pixels, channels]: each pixel becomes a token
 
-  /// Of a sequence [n, channels, length], whose length stays.
+  /// Convolves a sequence [n, channels, length], whose length stays.
   TensorId sequence_convolution(TensorId x, std::int64_t channels, std::int64_t kernel,
                                 std::int64_t dilation);
 
-  // Of anything: the last axis are the features.
+  // These work on any tensor; the features are on the last axis.
   TensorId linear(TensorId x, std::int64_t features);  ///< with bias
   TensorId layer_norm(TensorId x);
   TensorId unary(const char* type, TensorId x);               ///< Relu, Gelu, Sigmoid, Tanh
-  TensorId binary(const char* type, TensorId a, TensorId b);  ///< of the shape of `a`
+  TensorId binary(const char* type, TensorId a, TensorId b);  ///< with the shape of `a`
   TensorId concat(const std::vector<TensorId>& parts, std::size_t axis);
   TensorId softmax(TensorId x);
 
-  // Of tokens [n, tokens, features].
-  /// Rows of a table of `words` rows for ids [n, tokens] or [n].
+  // These work on tokens [n, tokens, features].
+  /// Looks up rows of a table of `words` rows, for ids [n, tokens] or [n].
   TensorId embedding(TensorId ids, std::int64_t words, std::int64_t features);
-  /// Queries of `x`, keys and values of `memory`; `inner` features. `masked` as decoders do.
+  /// Adds attention with queries from `x` and keys and values from `memory`, over `inner` features.
+  /// `masked`: as in decoders.
   TensorId attention(TensorId x, TensorId memory, std::int64_t inner, bool masked);
   TensorId transpose(TensorId x);            ///< to [n, features, tokens]
   TensorId product(TensorId a, TensorId b);  ///< [n, r, c] from [n, r, k] and [n, k, c]
   TensorId mean_of_tokens(TensorId x);       ///< to [n, features]
   TensorId running_sum(TensorId x);          ///< over the tokens
 
-  /// With `outputs`, loss and backward: softmax_cross_entropy of [n, classes], mse of others.
+  /// Finishes the graph with `outputs`, loss and backward. The loss is softmax_cross_entropy if
+  /// the first output is [n, classes], else mse.
   Graph finish(const std::vector<TensorId>& outputs);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/model_parts.h"
+#include "planner/learn/problems/model_parts.h"
 
 namespace agpcs {
 

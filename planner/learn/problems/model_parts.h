@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generated models are put together from: random sizes, and layers that several families have.
+// The parts of generated models: random sizes, and layers that several families have.
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/model_builder.h"
+#include "ir/base/rng.h"
+#include "planner/learn/problems/model_builder.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace agpcs {
 
-inline constexpr int kMostOps = 360;  // before the last layers
+inline constexpr int kMostOps = 360;  // operators before the last layers
 
 /// Draws the sizes of a model.
 class Sizes {
@@ -21,7 +21,7 @@ class Sizes {
   std::int64_t one_of(std::initializer_list<std::int64_t> values) {
     return values.begin()[rng_.below(values.size())];
   }
-  /// A width: halved `smaller` times, at least 8.
+  /// Draws a width: halved `smaller` times, at least 8.
   std::int64_t width(std::initializer_list<std::int64_t> values) {
     return std::max<std::int64_t>(8, one_of(values) >> smaller_);
   }
@@ -36,7 +36,7 @@ class Sizes {
   int smaller_;
 };
 
-/// Logits of a random number of classes.
+/// Adds logits of a random number of classes.
 TensorId classes(ModelBuilder& b, Sizes& s, TensorId x);
 
 TensorId residual_block(ModelBuilder& b, TensorId x, std::int64_t channels, std::int64_t stride,
@@ -48,10 +48,10 @@ struct LayerSize {
 };
 LayerSize layer_size(Sizes& s, std::int64_t features, bool masked);
 
-/// `memory`: what a decoder looks at besides itself; kNone: nothing.
+/// Adds a layer. `memory`: what a decoder looks at besides itself; kNone: nothing.
 TensorId transformer_layer(ModelBuilder& b, TensorId x, TensorId memory, const LayerSize& size);
 
-/// An input of words, embedded.
+/// Adds an input of words, embedded.
 TensorId tokens(ModelBuilder& b, Sizes& s, std::int64_t features);
 
 }  // namespace agpcs

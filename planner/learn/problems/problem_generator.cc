@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/problem_generator.h"
+#include "planner/learn/problems/problem_generator.h"
 
-#include "ir/check.h"
-#include "ir/op_table.h"
-#include "planner/generated_clusters.h"
-#include "planner/generated_models.h"
+#include "ir/base/check.h"
+#include "ir/graph/op_table.h"
+#include "ir/plan/choices.h"
+#include "planner/learn/problems/generated_clusters.h"
+#include "planner/learn/problems/generated_models.h"
 
 #include <fmt/format.h>
 
@@ -17,16 +18,16 @@ namespace {
 
 constexpr std::int64_t kBatches[] = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-/// Bytes that training a graph takes, roughly.
+/// The bytes that training a graph takes, roughly.
 struct Need {
   std::int64_t resident = 0;    ///< parameters, gradients, optimizer state
   std::int64_t per_sample = 0;  ///< kept between the passes
-  std::int64_t largest = 0;     ///< resident of a single parameter
+  std::int64_t largest = 0;     ///< resident bytes of the largest parameter
 };
 
 Need need_of(const Graph& graph, const Training& training) {
   Need need;
-  const std::int64_t slots = training.optimizer.kind == "adam" ? 2 : 1;
+  const std::int64_t slots = variant_of(training.optimizer).state_tensors;
   for (const TensorId id : graph.parameters()) {
     const std::int64_t bytes = elements_at(graph.tensor(id).shape, 1) * 4 * (2 + slots);
     need.resident += bytes;
@@ -63,13 +64,14 @@ Room room_of(const Cluster& cluster) {
   return room;
 }
 
-/// A pipeline over the cluster has room for the model.
+/// Returns whether a pipeline over the cluster has room for the model.
 bool has_room(const Room& room, const Need& need) {
   return need.resident <= room.total / 2 && need.largest <= room.least / 2;
 }
 
-/// The least of a set of batches whose activations, spread over all devices, take more than a
-/// random part of the memory; at most a random number of samples, at least one for each device.
+/// Returns the least of a set of batches whose activations, spread over all devices, take more than
+/// a random part of the memory. It has at most a random number of samples, and at least one for
+/// each device.
 std::int64_t some_batch(Rng& rng, const Room& room, const Need& need, int devices) {
   constexpr std::int64_t kPercent[] = {2, 5, 10, 20, 40, 80, 150, 300};
   const std::int64_t bytes = room.least / 100 * kPercent[rng.below(std::size(kPercent))];
@@ -82,8 +84,8 @@ std::int64_t some_batch(Rng& rng, const Room& room, const Need& need, int device
   return 4096;
 }
 
-/// Of every fourth problem the devices are partly taken, so that the model does not fit one, or
-/// hardly.
+/// Takes away a part of the devices' memory in one of four problems, so that the model does not fit
+/// one device, or hardly does.
 void tighten(Rng& rng, Cluster& cluster, const Need& need) {
   const bool tight = rng.below(4) == 0;
   constexpr std::int64_t kPercent[] = {60, 80, 110, 150, 200};
@@ -101,13 +103,13 @@ void tighten(Rng& rng, Cluster& cluster, const Need& need) {
 
 Training some_training(Rng& rng) {
   Training training;
-  training.precision = rng.below(2) == 0 ? "fp32" : "fp16";
-  training.optimizer.kind = rng.below(2) == 0 ? "sgd" : "adam";
-  if (training.optimizer.kind == "sgd") training.optimizer.momentum = 0.9;
+  training.precision = rng.below(2) == 0 ? Precision::kFp32 : Precision::kFp16;
+  training.optimizer.kind = rng.below(2) == 0 ? OptimizerKind::kSgd : OptimizerKind::kAdam;
+  if (training.optimizer.kind == OptimizerKind::kSgd) training.optimizer.momentum = 0.9;
   return training;
 }
 
-/// Batch and memory for a model on a cluster.
+/// Chooses batch and memory for a model on a cluster.
 void fit(GeneratedProblem& problem, const Need& need, Rng rng) {
   tighten(rng, problem.cluster, need);
   problem.training.batch =
@@ -129,7 +131,7 @@ GeneratedProblem generate(std::string name, const ModelFamily& family, const Clu
     if (has_room(room, need)) break;
   }
   if (problem.graph.tensor(problem.graph.outputs.front()).shape.size() != 2) {
-    problem.training.loss.kind = "mse";
+    problem.training.loss.kind = LossKind::kMse;
   }
   fit(problem, need, draws);
   return problem;
@@ -140,7 +142,7 @@ const ClusterShape& training_shape(Rng rng) {
   for (const ClusterShape& shape : cluster_shapes()) {
     if (shape.purpose == Purpose::kTraining) shapes.push_back(&shape);
   }
-  // Clusters of unlike devices are what the policy is for: they are drawn twice as often.
+  // Clusters of unlike devices are what the policy is for, so they are drawn twice as often.
   shapes.push_back(find_cluster_shape("mixed"));
   shapes.push_back(find_cluster_shape("uneven"));
   return *shapes[rng.below(shapes.size())];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems to train the policy on, and to measure refiners on (docs/policy.md).
+// Problems on which to train the policy and to measure refiners (docs/design/policy.md).
 #pragma once
 
-#include "ir/cluster.h"
-#include "ir/graph.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
 
@@ -20,14 +20,15 @@ struct GeneratedProblem {
   Training training;
 };
 
-/// A random training problem; a model family in turn, on a random cluster. Never of a family, a
-/// cluster shape or a device kind that is held out. Same arguments, same problem.
+/// Returns a random training problem: the model families take turns, the cluster is random. It
+/// never has a family, a cluster shape or a device kind that is held out. Same arguments, same
+/// problem.
 GeneratedProblem generate_problem(std::uint64_t seed, int index);
-/// The same for a given training graph and its loss: a random cluster and training.
+/// Returns a problem for a given training graph and its loss: a random cluster and training.
 GeneratedProblem generate_problem(const Graph& graph, const Loss& loss, std::uint64_t seed,
                                   int index);
 
-/// A problem of a family and a shape by name, held out or not. Needs: both exist.
+/// Names a problem by family and shape, held out or not. Needs: both exist.
 struct ProblemSpec {
   std::string_view name;
   std::string_view family;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drift: noticing that the hardware no longer is what the plan expects, and saying what changed.
+// Drift: the ranks notice that the hardware is no longer what the plan expects, and report what
+// changed.
 //
-// Each rank measures its steps (StepStatistics). Every so many steps, as the plan says
-// (`Training::statistics_every`), the ranks exchange what they measured within the step's report;
-// from equal figures every rank draws the same verdict at the same step (DriftDetector).
+// Each rank measures its steps (StepStatistics). Every `Training::statistics_every` steps, the
+// ranks exchange their measurements within the step's report. Since all ranks have equal figures,
+// every rank draws the same verdict at the same step (DriftDetector).
 #pragma once
 
 #include <agpcs/plan.h>
@@ -23,18 +24,19 @@
 
 namespace agpcs {
 
-/// What a rank measures, in seconds a step; `kQuantityCount` (agpcs/plan.h) of them.
+/// What a rank measures, in seconds a step. There are `kQuantityCount` (agpcs/plan.h) quantities.
 enum class Quantity : std::uint8_t {
   kCompute,    ///< the rank's computations: forward and backward passes, and the update
   kAllReduce,  ///< all-reduces of its stage, from their turn to their end; the detector takes the
-               ///< least of the stage's ranks, that of who came last and did not wait
-  kSend,       ///< messages that it sends, from their turn to their end
+               ///< least over the stage's ranks: that of the rank that came last and did not wait
+  kSend,       ///< messages that the rank sends, from their turn to their end
 };
 std::string_view name_of(Quantity quantity);
 
-/// Natural logarithm of measured over expected seconds, by quantity, as a rank shares it; measured
-/// is the mean over the steps since the last exchange, 2% of the expected step are added to both
-/// (what takes next to nothing of a step cannot differ much). 0 where nothing is expected.
+/// By quantity, the natural logarithm of measured over expected seconds, as a rank shares it.
+/// Measured is the mean over the steps since the last exchange. Both get 2% of the expected step
+/// added, so that what takes next to no part of a step cannot differ much. 0 where the plan expects
+/// nothing.
 using RankStatistics = std::array<double, kQuantityCount>;
 
 /// Collects one rank's steps between two exchanges.
@@ -44,10 +46,10 @@ class StepStatistics {
   StepStatistics(const Plan& plan, int rank);
   /// Adds a step. Allocates nothing.
   void add(const InstructionTime* times);
-  /// Of an idle rank, in place of steps: what the executor's probe took. What the first ones took
-  /// counts as the expected.
+  /// Adds what the executor's probe took; an idle rank calls this in place of `add`. The first few
+  /// probes set the expected duration.
   void add_probe(double seconds);
-  /// What to share; starts anew. Allocates nothing.
+  /// Returns the statistics to share, and starts anew. Allocates nothing.
   RankStatistics take();
 
  private:
@@ -56,23 +58,23 @@ class StepStatistics {
     Quantity quantity = Quantity::kCompute;
   };
   std::vector<Part> parts_;
-  RankStatistics expected_{};                               ///< seconds; 0: none
+  RankStatistics expected_{};                               ///< seconds; 0: nothing is expected
   double floor_ = 0;                                        ///< seconds
   std::vector<double> first_probes_;                        ///< seconds
-  double probe_seconds_ = 0;                                ///< their median
-  std::array<std::int64_t, kQuantityCount> nanoseconds_{};  ///< of `steps_` steps
+  double probe_seconds_ = 0;                                ///< median of `first_probes_`
+  std::array<std::int64_t, kQuantityCount> nanoseconds_{};  ///< sum over `steps_` steps
   std::int64_t steps_ = 0;
 };
 
 struct DriftOptions {
-  /// Changes of speed up to this factor are not looked for (of communication: up to its square):
-  /// noise, and errors of the cost model.
+  /// Changes of speed up to this factor count as noise or as errors of the cost model, and are not
+  /// looked for. For communication, the limit is the factor's square.
   double tolerance = 1.35;
-  /// Threshold of the cumulative sum where there is no noise: larger means fewer false alarms and a
-  /// longer delay. docs/reliability.md has both, measured.
+  /// Threshold of the cumulative sum if there is no noise. A larger one means fewer false alarms
+  /// and a longer delay; docs/design/reliability.md gives measurements of both.
   double threshold = 1.5;
-  /// Where the steps between two exchanges are expected to take less than this together, the
-  /// threshold grows in proportion: what ends within a moment is no change of the hardware.
+  /// If the steps between two exchanges are expected to take less than this together, the threshold
+  /// grows in proportion: a change that ends within a moment is not a change of the hardware.
   double exchange_seconds = 0.2;
 };
 
@@ -80,74 +82,75 @@ struct DriftOptions {
 struct DriftChange {
   Quantity quantity = Quantity::kCompute;
   int rank = 0;  ///< kCompute, kSend: the rank; kAllReduce: the first rank of its stage
-  /// Seconds now over seconds that are normal, beside the other devices: what all devices have in
-  /// common is no change of one. Below 1: faster than normal; about 1: normal again.
+  /// Seconds now over normal seconds, relative to the other devices: what all devices have in
+  /// common is not a change of one. Below 1: faster than normal; about 1: normal again.
   double factor = 1;
-  std::int64_t since = 0;  ///< step at which it began, as far as can be told
+  std::int64_t since = 0;  ///< step at which it began, as far as is known
 };
 
-/// "volta/1 computes 2.4 times slower than planned, since step 120".
+/// Describes a change: "volta/1 computes 2.4 times slower than expected since step 120".
 std::string describe(const Plan& plan, const DriftChange& change);
 
-/// A two-sided Page-Hinkley (CUSUM) test for each rank and quantity, on what ranks share. A value,
-/// deterministic: ranks that are given the same figures say the same.
+/// A two-sided Page-Hinkley (CUSUM) test for each rank and quantity, on the figures that ranks
+/// share. It is deterministic: ranks that get the same figures report the same changes.
 ///
-/// The first exchanges show what is normal: 4 of them (the first one warms up), up to 33 where they
-/// are noisy. A device that is off by more than tolerance squared then, beside the others, is told
-/// as a change; less is taken for an error of the cost model. From then on each is compared with
-/// its normal, after what all devices have in common is taken off: a machine that is busy with
-/// other work slows them all. The threshold is twice the height that noise made a sum reach in the
-/// last 1000 exchanges. A change of communication that changes of computing explain is not told.
-/// docs/reliability.md has details.
+/// The first exchanges set what is normal: 4 of them (the first one is warm-up), and up to 33 if
+/// they are noisy. A device that is then off from the others by more than the tolerance squared is
+/// reported as a change; a smaller difference counts as an error of the cost model. From then on,
+/// each series is compared with its normal, after subtraction of what all devices have in common: a
+/// machine that is busy with other work slows them all. The threshold is twice the height that
+/// noise made a sum reach in the last 1000 exchanges. A change of communication is not reported if
+/// changes of computing explain it. docs/design/reliability.md has details.
 class DriftDetector {
  public:
   explicit DriftDetector(const Plan& plan, const DriftOptions& options = {});
-  /// Figures of all ranks, exchanged in the report of step `step`, of the steps before it. The
-  /// changes that are now established and were not when last told, by quantity, then rank; empty
-  /// mostly. One that went away is told once more, with a factor of about 1.
+  /// Adds the figures of all ranks that were exchanged in the report of step `step`; they describe
+  /// the steps before it. Returns the changes that were newly established or altered, by quantity,
+  /// then rank; mostly there are none. A change that went away is reported once more, with a factor
+  /// of about 1.
   std::vector<DriftChange> add(std::int64_t step, const std::vector<RankStatistics>& by_rank);
-  /// All that is established: what differs from what was expected, now.
+  /// Returns all established changes: what differs now from what was expected.
   const std::vector<DriftChange>& established() const { return established_; }
-  /// Whether communication has taken much longer, or shorter, than normal lately: too early to
-  /// tell, but a reason to probe the links.
+  /// Returns whether communication has lately taken much longer, or shorter, than normal. It is too
+  /// early to report a change, but a reason to probe the links.
   bool suspects_links() const;
-  /// Communication is normal as it is now: why it changed is known from elsewhere.
+  /// Takes the present communication as normal, because the caller knows why it changed.
   void learn_communication_anew();
-  /// By rank: seconds of computing as they are now over those that the plan expects, what is normal
-  /// included; 1 where nothing is expected.
+  /// Returns, by rank, the seconds that computing takes now over those that the plan expects.
+  /// Deviations that count as normal are included. 1 where the plan expects nothing.
   std::vector<double> computing() const;
-  /// What is there now is what is expected from now on (a plan was made for it, or none was
-  /// better): established changes stay in the list, and only what changes from there is told.
+  /// Takes the present state as what is expected from now on (a plan was made for it, or no plan
+  /// was better). Established changes stay in the list; only changes from here on are reported.
   void accept();
 
  private:
-  /// A cumulative sum and where it left 0.
+  /// A cumulative sum, and when it left 0.
   struct Sum {
     double value = 0, peak = 0;
     std::int64_t since = 0;     ///< step
-    std::int64_t exchange = 0;  ///< the first one
+    std::int64_t exchange = 0;  ///< the first exchange since the sum left 0
   };
-  /// One rank's quantity. Logarithms of ratios, but for seconds.
+  /// The series of one quantity of one rank. Its values are logarithms of ratios, except seconds.
   struct Series {
     Quantity quantity = Quantity::kCompute;
     int stage = 0;
-    std::vector<int> ranks;  ///< the least of theirs counts; the first one is named
+    std::vector<int> ranks;  ///< the least value of these ranks counts; reports name the first one
     double expected_seconds = 0, floor_seconds = 0;
-    double normal = 0;     ///< that counts as factor 1
-    double reference = 0;  ///< that counts as no change
-    double value = 0;      ///< of this exchange
+    double normal = 0;     ///< value that counts as factor 1
+    double reference = 0;  ///< value that counts as no change
+    double value = 0;      ///< value in this exchange
     Sum up, down;
-    std::vector<double> recent;   ///< the last few, newest last
-    std::vector<double> learned;  ///< since `reference` was set, while it is learned
+    std::vector<double> recent;   ///< values of the last few exchanges, newest last
+    std::vector<double> learned;  ///< values since `reference` was set, as long as `learning`
     bool learning = true;
-    std::int64_t changed_in = 0;  ///< exchange that last established a change; 0: none
-    std::int64_t began_in = 0;    ///< exchange in which that began
-    double change = 0;            ///< by how much it did
-    int held = 0;                 ///< exchanges
-    std::int64_t since = 0;       ///< step
+    std::int64_t changed_in = 0;  ///< exchange that last established a change; 0: no change yet
+    std::int64_t began_in = 0;    ///< exchange in which that change began
+    double change = 0;            ///< size of that change
+    int held = 0;                 ///< exchanges for which an alarm was held back
+    std::int64_t since = 0;       ///< step at which the change began
     bool established = false;
   };
-  /// That a sum reached before it fell back to 0.
+  /// The height that a sum reached before it fell back to 0.
   struct Height {
     std::int64_t exchange = 0;
     double height = 0;
@@ -174,51 +177,55 @@ class DriftDetector {
   int ranks_ = 0;
   double dead_zone_ = 0, clip_ = 0, threshold_ = 0;
   std::int64_t every_ = 0, exchanges_ = 0;
-  std::vector<Series> series_;  ///< by quantity, then rank; those of which something is expected
+  /// By quantity, then rank; only those for which the plan expects something.
+  std::vector<Series> series_;
   std::array<bool, kQuantityCount> learned_{};
-  std::array<std::vector<Height>, kQuantityCount> noise_;  ///< by exchange, of falling height
+  /// By quantity: ascending in exchange, falling in height.
+  std::array<std::vector<Height>, kQuantityCount> noise_;
   std::vector<DriftChange> established_;
 };
 
-/// One route between two ranks, probed.
+/// The measured speed of one route between two ranks.
 struct LinkMeasurement {
   int from = 0, to = 0;
   double seconds_per_byte = 0, latency_seconds = 0;
 };
 
 class Transport;
-/// What one rank sends another in a step, about.
+/// What one rank sends to another in a step, approximately.
 struct LinkTraffic {
   int from = 0, to = 0;
   double bytes = 0, messages = 0;
 };
-/// Of the pairs of ranks that the plan has exchange anything: neighbours in the ring of each stage
-/// (all-reduces of any algorithm but flows count as rings), both ends of cuts and of messages of
-/// flows; idle ranks with their neighbours in the report's ring. By from, to.
+/// Returns the traffic of all pairs of ranks that exchange anything under the plan, by from, to.
+/// These are: neighbours in the ring of each stage (all-reduces of every algorithm except flows
+/// count as rings), both ends of cuts and of messages of flows, and idle ranks with their
+/// neighbours in the report's ring.
 std::vector<LinkTraffic> link_traffic(const Plan& plan);
 
-/// Times messages between the pairs of `link_traffic`, one after the other. All ranks call it
-/// between two steps; all get all results, by from, to. Groups of the plan are open. A pair takes
-/// about 25 round trips, of up to 8 MiB: milliseconds to some tenths of a second. An error names
-/// the pair, and the transport is aborted.
-/// With `glance_at`, links of this plan as they were measured: these alone, by two messages each
-/// that took 10 ms then, of which the slower one counts. That shows a link that recovered.
+/// Times messages between the pairs of `link_traffic`, one pair after the other. All ranks call it
+/// between two steps and get all results, by from, to. Needs: the plan's groups are open. A pair
+/// takes about 25 round trips of up to 8 MiB: milliseconds to some tenths of a second. On an error,
+/// which names the pair, the transport is aborted.
+/// `glance_at` holds earlier measurements of links of this plan. If it is not empty, only these
+/// links are probed, by two messages each of a size that took 10 ms at the earlier speed; the
+/// slower one counts. This shows that a link has recovered.
 Result<std::vector<LinkMeasurement>> probe_links(
     const Plan& plan, Transport& transport, std::chrono::milliseconds limit,
     const std::vector<LinkMeasurement>& glance_at = {});
 
 struct LinkChange {
   int from = 0, to = 0;       ///< ranks
-  double factor = 1;          ///< seconds a byte, now over before
-  double latency_factor = 1;  ///< latency, now over before
+  double factor = 1;          ///< seconds a byte: now over before
+  double latency_factor = 1;  ///< latency: now over before
 };
 
-/// The links that are slower or faster by more than `tolerance`, or whose latency is (by at least
-/// 200 us); by from, to.
+/// Returns the links whose speed changed by a factor of more than `tolerance`, or whose latency did
+/// (by at least 200 us), by from, to.
 std::vector<LinkChange> changed_links(const std::vector<LinkMeasurement>& before,
                                       const std::vector<LinkMeasurement>& now,
                                       double tolerance = 1.5);
-/// "link volta/0 -> volta/1: 4.02 times slower".
+/// Describes a change: "link volta/0 -> volta/1: 4.02 times slower".
 std::string describe(const Plan& plan, const LinkChange& change);
 
 }  // namespace agpcs

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor: computes a stage. AGPCS brings one over LibTorch; bring your own to keep your loop.
+// An Executor computes a stage. AGPCS provides one over LibTorch; provide your own to keep your
+// training loop.
 #pragma once
 
+#include <agpcs/buffer.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/step_times.h>
@@ -14,26 +16,17 @@
 
 namespace agpcs {
 
-/// Memory that a transport reads or writes: contiguous, owned by the executor, valid until the
-/// next step's instruction of the same kind and micro-batch.
-struct Buffer {
-  void* data = nullptr;
-  std::size_t bytes = 0;
-  DType type = DType::kFp32;
-  bool on_gpu = false;
-};
-
-/// Told when a bucket has its last gradient, from inside `Executor::backward`, on its thread.
+/// Learns when a bucket has its last gradient. `Executor::backward` calls it on its own thread.
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
   virtual void bucket_ready(int bucket) = 0;
 };
 
-/// A piece of what training has learned: the values of a parameter or of a state tensor (running
-/// means), or what the optimizer remembers of a parameter. fp32 elements, row-major.
+/// A piece of what training has learned: the values of a parameter or of a state tensor (such as
+/// running means), or what the optimizer remembers of a parameter. Elements are fp32, row-major.
 struct StateItem {
-  std::string tensor;  ///< as the model names it
+  std::string tensor;  ///< the model's name for it
   std::string slot;    ///< "value", "momentum", "first", "second"
   std::int64_t elements = 0;
   friend bool operator==(const StateItem& a, const StateItem& b) {
@@ -41,73 +34,69 @@ struct StateItem {
   }
 };
 
-/// A stage's computation on one rank. Calls come from one thread in program order:
-/// prepare, then per step: begin_step, {forward, backward} by the program, update.
-/// Buffers are asked for when a message is posted: a received activation before its forward, a
-/// produced one after its forward; a received gradient before its backward, a produced one after.
+/// The computation of a stage on one rank. One thread makes all calls, in program order: `prepare`
+/// once, then for each step `begin_step`, `forward` and `backward` as the program says, and
+/// `update`.
+/// The caller asks for a buffer when it posts a message: for a received activation before its
+/// forward pass, for a produced one after it; for a received gradient before its backward pass, for
+/// a produced one after it.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Allocates for `rank` of `plan`. Called once, before anything else.
+  /// Allocates memory for `rank` of `plan`. It is called once, before anything else.
   virtual Status prepare(const Plan& plan, int rank) = 0;
   /// Starts step `step` (from 0): loads its samples, zeroes gradients and the loss.
   virtual Status begin_step(std::int64_t step) = 0;
 
   virtual Status forward(int micro_batch) = 0;
-  /// Accumulates parameter gradients. With `last`, this is the step's last backward: reports each
-  /// bucket to `listener` the moment its last gradient is final, in any order, each exactly once.
+  /// Accumulates parameter gradients. With `last`, this is the step's last backward pass: it
+  /// reports each bucket to `listener` exactly once, as soon as the bucket's last gradient is
+  /// final, in any order.
   virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
-  /// Optimizer step on the stage's parameters from the (reduced) buckets.
+  /// Updates the stage's parameters from the reduced buckets (the optimizer's step).
   virtual Status update() = 0;
 
-  /// Rows of an activation that crosses `cut` (in: to be filled by the transport; out: computed).
+  /// Returns the rows of an activation that crosses `cut`: an incoming one for the transport to
+  /// fill, an outgoing one as computed.
   virtual Result<Buffer> activation(int cut, const Transfer& transfer, int micro_batch) = 0;
-  /// Rows of the gradient of an activation that crosses `cut`. On the producer's side gradients of
-  /// the same rows from several peers are summed by the executor.
+  /// Returns the rows of the gradient of an activation that crosses `cut`. On the producer's side,
+  /// the executor sums gradients of the same rows from several peers.
   virtual Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) = 0;
-  /// The flat gradient buffer of `bucket`, members in plan order.
+  /// Returns the flat gradient buffer of `bucket`, with its members in plan order.
   virtual Result<Buffer> bucket(int bucket) = 0;
 
-  /// Of plans with a wire type (`Training::wire_type`), where buckets are in an accelerator's
-  /// memory; in the host's, the replayer rounds. Both go on the compute stream.
-  /// The bucket's values rounded to `type`, nearest, ties to even, in memory that stays where it
-  /// is; also called once before the first step. kUnavailable (the default): it cannot.
+  /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose
+  /// buckets are in an accelerator's memory; buckets in the host's memory are rounded by the
+  /// replayer. Both calls work on the compute stream.
+  /// `round_bucket` returns the bucket's values rounded to `type` (to nearest, ties to even), in
+  /// memory that stays where it is. It is also called once before the first step. kUnavailable (the
+  /// default): the executor cannot round.
   virtual Result<Buffer> round_bucket(int bucket, DType type);
-  /// What lies there by now, the sums, in place of the bucket's values.
+  /// Replaces the bucket's values by what that memory holds now: the sums.
   virtual Status widen_bucket(int bucket);
 
-  /// This rank's part of the step's loss: sum over its samples / plan.training.batch. Ranks of the
-  /// last stage add up to the mean loss of the batch; other ranks return 0.
+  /// Returns this rank's part of the step's loss: the sum over its samples / plan.training.batch.
+  /// Where some labels do not count (Loss::ignore_index), it is the sum over its labels that count
+  /// / the labels of the whole batch that count; gradients are of the same. The parts of the ranks
+  /// of the last stage add up to the mean loss of the batch; other ranks return 0.
   virtual double loss() const = 0;
 
-  /// Where computations go on after their calls have returned (an accelerator): when `id`, a
-  /// computation of the step that is over, ran there; waits for it. 0, 0 (the default): while it
-  /// was called.
+  /// Returns when computation `id` of the last step ran on an accelerator, where computations go on
+  /// after their calls have returned; waits for it if necessary. 0, 0 (the default) means: during
+  /// its call.
   virtual InstructionTime time_of(const InstructionId& /*id*/) { return {}; }
 
-  /// Computes something that took about `seconds` when it was first asked for, and gives the
-  /// seconds it takes now: so a rank without work learns whether its device got faster or slower. 0
-  /// (the default): cannot be told.
+  /// Computes something that took about `seconds` at the first call, and returns the seconds that
+  /// it takes now. From this a rank without work learns whether its device got faster or slower. 0
+  /// (the default): unknown.
   virtual double probe(double /*seconds*/) { return 0; }
 
-  /// Steps recorded once and replayed (`ReplayOptions::record_after`). Why this stage's cannot be,
-  /// as far as is known before it is tried: the node, or what else; empty: they can. Needs a step.
-  virtual std::string recording_obstacle() const { return "it computes on a CPU"; }
-  /// Between the two, the calls of one step, `begin_step` to `update`, are recorded on the compute
-  /// stream and compute nothing; buffers given in between stay where they are. `end_recording` is
-  /// called in any case.
-  virtual Status begin_recording() { return {}; }
-  virtual Status end_recording() { return {}; }
-  /// In place of a step's calls, before its replay: brings what the host knows of step `step`
-  /// (samples, the optimizer's step number) to where the recorded step reads it.
-  virtual Status load_step(std::int64_t /*step*/) { return {}; }
-
-  /// All that this rank's stage has learned, in an order that depends on the stage alone; replicas
-  /// have the same items. Between steps only, as the two below. An executor without (the default)
-  /// can neither be saved nor moved to another plan.
+  /// Lists all that this rank's stage has learned, in an order that depends on the stage alone;
+  /// replicas list the same items. This call, `read_state` and `write_state` come only between
+  /// steps. An executor without state (the default) can be neither saved nor moved to another plan.
   virtual std::vector<StateItem> state() const { return {}; }
-  /// Copies elements [first, first + count) of `item` to `out`, in the memory of the host.
+  /// Copies elements [first, first + count) of `item` to `out`, which is in the host's memory.
   virtual Status read_state(const StateItem& item, std::int64_t first, std::int64_t count,
                             float* out) const;
   virtual Status write_state(const StateItem& item, std::int64_t first, std::int64_t count,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientReducer: sums a step's gradients over ranks that may have them ready in different orders.
-// docs/gradient_reducer.md says which way of coordination is for whom.
+// A GradientReducer sums a step's gradients over ranks on which they may become ready in different
+// orders. docs/reference/gradient_reducer.md says which way of coordination suits whom.
 #pragma once
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
@@ -19,7 +19,7 @@
 
 namespace agpcs {
 
-/// A gradient as it is declared once, before the first step.
+/// A gradient, declared once before the first step.
 struct Gradient {
   std::string name;
   DType type = DType::kFp32;
@@ -29,136 +29,144 @@ struct Gradient {
 /// Gradients that are reduced together.
 struct GradientGroup {
   std::string name;
-  std::vector<int> gradients;  ///< indices, in the order in which they lie in the group's memory
-  AllReduce algorithm = AllReduce::kRing;  ///< of `kPlanned`
+  std::vector<int> gradients;              ///< indices, in their order in the group's memory
+  AllReduce algorithm = AllReduce::kRing;  ///< used with `kPlanned`
   int flow = -1;                           ///< with `kFlow`: index into GradientSet::flows
 };
 
-/// What is reduced, and over whom; the same on all ranks.
+/// What is reduced and over which ranks. All ranks pass the same set.
 struct GradientSet {
   std::vector<Gradient> gradients;
-  /// With `kPlanned`: each gradient in exactly one group, groups in the order in which they are
-  /// reduced. Else no gradient in two groups, and those in none go alone.
+  /// With `kPlanned`: each gradient is in exactly one group, and the groups are in the order in
+  /// which they are reduced. Otherwise: no gradient is in two groups, and a gradient in no group is
+  /// a group of its own.
   std::vector<GradientGroup> groups;
   std::vector<PlanFlow> flows;
   std::vector<int> ranks;         ///< ascending; empty: all ranks of the transport
-  std::vector<int> host_of_rank;  ///< of all ranks of the transport; empty: all on one host
+  std::vector<int> host_of_rank;  ///< host of each rank of the transport; empty: all on one host
 };
 
-/// The gradients, buckets, order and algorithms of the stage of `rank`: what the replayer of the
-/// same plan reduces, in the order of the same program. Needs: a verified plan.
+/// Returns the gradients, buckets, order and algorithms of the stage of `rank`: what a replayer of
+/// the same plan reduces, in the order of the same program. Needs: a verified plan.
 GradientSet gradients_of(const Plan& plan, int rank);
 
-/// How ranks agree on what is reduced next.
+/// How ranks agree on what to reduce next.
 enum class Coordination : std::uint8_t {
-  /// In cycles: ranks send what has become ready to the first one, which answers with what is ready
-  /// everywhere (Horovod as of 2018).
+  /// Works in cycles: ranks send what has become ready to the first rank, which answers with what
+  /// is ready on all ranks (Horovod as of 2018).
   kCoordinator,
-  /// The same with a cache of answers: one pass over the ranks with a bit a cached answer, and the
-  /// coordinator for the others only (Romero et al., NSDI 2022, section 3.1).
+  /// Works like kCoordinator with a cache of answers: one pass over the ranks carries a bit for
+  /// each cached answer, and only the other answers need the coordinator (Romero et al., NSDI 2022,
+  /// section 3.1).
   kCached,
-  /// Ranks send nothing but the sums: groups are reduced in the order given, each as soon as it and
-  /// those before it are ready. Same inputs, same bytes.
+  /// Ranks send nothing but the sums: groups are reduced in the given order, each as soon as it and
+  /// all groups before it are ready. The same inputs give the same bytes.
   kPlanned,
 };
 std::string_view name_of(Coordination coordination);  ///< "coordinator", "cached", "planned"
 std::optional<Coordination> coordination_named(std::string_view name);
 
-/// The same on all ranks, but for `scale_in`.
+/// Options of a reducer; all ranks pass the same ones, except `scale_in`.
 struct ReducerOptions {
   Coordination coordination = Coordination::kPlanned;
-  /// Longest wait for any one thing, other ranks' computations included; a step that lacks a
-  /// gradient ends with an error on every rank by then (the rank that lacks it gives it half of
-  /// that after `wait_all` began, so that all are told which one it was).
+  /// Longest wait for any one thing, including other ranks' computations. A step that lacks a
+  /// gradient ends by then with an error on every rank. The rank that lacks it fails after half of
+  /// this time, counted from the start of its `wait_all`, so all ranks learn which one it was.
   std::chrono::milliseconds limit{300000};
 
-  // Not of `kPlanned`. Defaults are those of Horovod 0.28.1 (horovod/common/operations.cc,
-  // global_state.h; its documentation still says 64 MB, the default before version 0.21).
+  // The following options do not concern `kPlanned`. Defaults are those of Horovod 0.28.1
+  // (horovod/common/operations.cc, global_state.h; its documentation still says 64 MB, the default
+  // before version 0.21).
   std::int64_t fusion_bytes = std::int64_t{128} << 20;  ///< most in one all-reduce; 0: no fusion
-  /// Gradients of so many bytes are not fused: reduced where they lie, they are not copied.
-  /// (Horovod fuses all.)
+  /// Gradients of at least this many bytes are not fused: they are reduced where they lie, which
+  /// saves the copy. (Horovod fuses all gradients.)
   std::int64_t alone_bytes = std::int64_t{1} << 20;
-  std::chrono::microseconds cycle{1000};  ///< from the beginning of a cycle to the next, at least
-  int cache_capacity = 1024;              ///< answers; a group is one. `kCached`
+  std::chrono::microseconds cycle{1000};  ///< least time from one cycle's start to the next
+  int cache_capacity = 1024;              ///< `kCached`: most answers kept; a group is one answer
   AllReduce algorithm = AllReduce::kRing;
 
-  /// fp16 or bf16: what fp32 gradients travel and are summed in; others do as they are. With u =
-  /// 2^-11 (fp16) or 2^-8 (bf16) and n ranks, an element of the sum is off by at most ((1 + u)^n -
-  /// 1) sum |x_r| (one rounding on the way in, n - 1 of partial sums), in fp16 by n 2^-25 more;
-  /// above 65,504 fp16 is infinite, above 3.4e38 bf16. x_r: after `scale_in`.
+  /// fp16 or bf16: the type in which fp32 gradients travel and are summed; other gradients keep
+  /// their type. With u = 2^-11 (fp16) or 2^-8 (bf16), n ranks, and x_r the element on rank r after
+  /// `scale_in`, an element of the sum is off by at most ((1 + u)^n - 1) sum |x_r|: one rounding on
+  /// the way in and n - 1 roundings of partial sums. In fp16 it may be off by n 2^-25 more. A value
+  /// above 65,504 becomes infinite in fp16, one above 3.4e38 in bf16.
   std::optional<DType> wire_type;
-  /// Gradients (of floating-point types) are multiplied by the one before they are summed (a rank's
-  /// share of the batch, where shares are unequal), the sums by the other.
+  /// Gradients of floating-point types are multiplied by `scale_in` before they are summed (by a
+  /// rank's share of the batch, if shares are unequal), and the sums are multiplied by `scale_out`.
   double scale_in = 1, scale_out = 1;
 
-  int group = 0;       ///< the reducer's group on the transport, which it opens
-  int first_flow = 0;  ///< its flows there: this and following numbers
+  int group = 0;       ///< number of the group that the reducer opens on the transport
+  int first_flow = 0;  ///< number of its first flow there; the others follow
 };
 
-/// Of all steps so far, on this rank.
+/// Counts of all steps so far on this rank.
 struct ReducerStats {
   std::int64_t steps = 0;
   std::int64_t cycles = 0;            ///< negotiations
-  std::int64_t coordinated = 0;       ///< those of them in which the coordinator was asked
-  std::int64_t control_messages = 0;  ///< sent beside payload; 0 with `kPlanned`
-  std::int64_t control_bytes = 0;     ///< in them
-  std::int64_t control_ns = 0;        ///< in cycles, waits for other ranks included
+  std::int64_t coordinated = 0;       ///< negotiations that needed the coordinator
+  std::int64_t control_messages = 0;  ///< sent in addition to payload; 0 with `kPlanned`
+  std::int64_t control_bytes = 0;     ///< bytes in those messages
+  std::int64_t control_ns = 0;  ///< time spent in negotiations, including waits for other ranks
   std::int64_t all_reduces = 0;
-  std::int64_t payload_bytes = 0;  ///< that were all-reduced, as they travelled
-  std::int64_t copied_bytes = 0;   ///< moved to make reductions larger, or of another type
+  std::int64_t payload_bytes = 0;  ///< bytes all-reduced, in the type in which they travelled
+  std::int64_t copied_bytes = 0;   ///< bytes copied to fuse gradients or to change their type
   std::int64_t hits = 0;           ///< answers taken from the cache
   std::int64_t evictions = 0, invalidations = 0;
-  /// `kPlanned`: what the plan's order cost, the sum over groups of `delays()`.
+  /// `kPlanned`: what the plan's order cost: the sum over groups of `delays()`.
   std::int64_t delay_ns = 0;
 };
 
-/// Threads: `submit` and `submit_absent` from any at any time between two returns of `wait_all`;
-/// `wait_all` from one at a time. The transport is the reducer's alone while it lives: with
-/// `kPlanned` only its collective stream is used.
+/// Threads: any thread may call `submit` and `submit_absent` at any time between two returns of
+/// `wait_all`; one thread at a time calls `wait_all`. While the reducer lives, nothing else may use
+/// the transport. With `kPlanned`, this holds only for its collective stream.
 ///
 ///     auto reducer = GradientReducer::create(gradients_of(plan, rank), *transport, options);
 ///     each step, as gradients become ready:  (*reducer)->submit("conv1.weight", buffer);
 ///     before the optimizer's step:           (*reducer)->wait_all();
 ///
-/// Errors name the gradient. The first one on any rank aborts the transport, is told to all ranks,
-/// and is what every later call returns.
+/// Errors name the gradient. The first error on any rank aborts the transport and reaches all
+/// ranks; every later call returns it.
 class GradientReducer {
  public:
-  /// Opens the group and flows, and compares set and options over the ranks: where they differ, all
-  /// ranks get an error that names the first difference and a rank. `transport` outlives the
-  /// reducer. All ranks of the set call it.
+  /// Opens the group and the flows, and compares set and options over the ranks. If they differ,
+  /// all ranks get an error that names the first difference and a rank. `transport` must outlive
+  /// the reducer. All ranks of the set call it.
   static Result<std::unique_ptr<GradientReducer>> create(const GradientSet& set,
                                                          Transport& transport,
                                                          const ReducerOptions& options = {});
-  /// In the middle of a step it aborts the transport.
+  /// Aborts the transport if a step is not complete.
   virtual ~GradientReducer() = default;
 
-  /// The index of a declared gradient; -1: there is none of that name.
+  /// Returns the index of a declared gradient, or -1 if no gradient has that name.
   virtual int index_of(std::string_view name) const = 0;
 
-  /// Gradient `gradient` of this step is in `buffer`, in the host's memory, which is left alone
-  /// until `wait_all` returns, with the sum in it. Does not wait for other ranks.
-  /// Errors: it came already in this step; with `kPlanned`, another type or size than declared.
-  /// Else type and size may change from step to step, if they do on all ranks.
+  /// Submits gradient `gradient` of this step, which is in `buffer`, in the host's memory. The
+  /// caller leaves the buffer alone until `wait_all` returns; then it holds the sum. The call does
+  /// not wait for other ranks. Without `kPlanned`, type and size may change from step to step if
+  /// they do so on all ranks.
+  /// Errors: the gradient came already in this step; with `kPlanned`, it has another type or size
+  /// than declared.
   virtual Status submit(int gradient, const Buffer& buffer) = 0;
   Status submit(std::string_view name, const Buffer& buffer);
 
-  /// This rank has no such gradient in this step (a branch not taken): it counts as zeros, and the
-  /// sum of the other ranks' comes into `sum`. Every gradient is submitted or absent in each step.
+  /// Says that this rank has no such gradient in this step (a branch not taken). The gradient
+  /// counts as zeros, and the sum of the other ranks' gradients is written to `sum`. Every gradient
+  /// is submitted or absent in each step.
   virtual Status submit_absent(int gradient, const Buffer& sum) = 0;
   Status submit_absent(std::string_view name, const Buffer& sum);
 
-  /// `kPlanned` without `wire_type`: where the gradient lies in its group's memory. A gradient that
-  /// is made there, and submitted as this very buffer, is not copied. Valid while the reducer
-  /// lives; else kInvalidInput.
+  /// With `kPlanned` and no `wire_type`: returns where the gradient lies in its group's memory. A
+  /// gradient that is computed there and submitted as this very buffer is not copied. The buffer is
+  /// valid while the reducer lives. In other cases: kInvalidInput.
   virtual Result<Buffer> place_of(int gradient) = 0;
 
-  /// Waits until every gradient of the step is summed; ends the step.
+  /// Waits until every gradient of the step is summed, and ends the step.
   virtual Status wait_all() = 0;
 
   virtual ReducerStats stats() const = 0;
-  /// `kPlanned`, by group, of the step that ended last: nanoseconds from its last gradient until it
-  /// was its turn, since one before it was not ready. Else empty.
+  /// With `kPlanned`: returns, by group, for the last completed step, the nanoseconds that the
+  /// group was ready but waited for its turn because a group before it was not ready. Otherwise
+  /// empty.
   virtual std::vector<std::int64_t> delays() const = 0;
 };
 

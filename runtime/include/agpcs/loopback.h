@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loopback: the transport for ranks that are threads of one process.
+// Loopback is the transport for ranks that are threads of one process.
 #pragma once
 
 #include <agpcs/transport.h>
@@ -8,7 +8,7 @@
 
 namespace agpcs {
 
-/// The place where the ranks of one job meet. It outlives the transports that it hands out.
+/// The place where the ranks of one job meet. It must outlive the transports that it hands out.
 ///
 ///     LoopbackHub hub(2);
 ///     std::thread other([&] { auto transport = hub.join(1); ... });
@@ -21,8 +21,9 @@ class LoopbackHub {
   LoopbackHub& operator=(const LoopbackHub&) = delete;
 
   int size() const;
-  /// The transport of `rank` (0 to size - 1), once each. Any thread; does not wait for the others.
-  /// Destroying it is leaving: messages that others still expect from it fail with kPeerFailed.
+  /// Returns the transport of `rank` (0 to size - 1); call it once for each rank, from any thread.
+  /// It does not wait for the other ranks. A rank leaves by destroying its transport: messages that
+  /// others still expect from it then fail with kPeerFailed.
   std::unique_ptr<Transport> join(int rank);
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport for processes that compute on NVIDIA GPUs: NCCL between all ranks, one GPU each.
+// NCCL is the transport for processes that compute on NVIDIA GPUs: it joins all ranks, with one GPU
+// each.
 #pragma once
 
 #include <agpcs/bootstrap.h>
@@ -14,29 +15,30 @@
 namespace agpcs {
 
 struct NcclOptions {
-  int device = 0;  ///< this rank's GPU, by CUDA's number; no two ranks share one
-  /// The stream (a cudaStream_t) that computes what is sent and summed. Operations start after the
-  /// work that it has when they are enqueued. Null: the default stream, which is LibTorch's, too.
+  int device = 0;  ///< CUDA's number of this rank's GPU; no two ranks share one
+  /// The stream (a cudaStream_t) that computes what is sent and summed. An operation starts after
+  /// the work that this stream has when the operation is enqueued. Null: the default stream, which
+  /// LibTorch uses, too.
   void* compute_stream = nullptr;
-  /// Ordered pairs (sender, receiver) to connect at once, the same on every rank. Others connect at
-  /// their first message, which then takes longer.
+  /// Ordered pairs (sender, receiver) to connect at once; all ranks pass the same ones. Other pairs
+  /// connect at their first message, which then takes longer.
   std::vector<std::pair<int, int>> links;
   /// Longest wait for other ranks in `connect_nccl` and in `open_group`.
   std::chrono::milliseconds connect_limit{120000};
 };
 
-/// Why this machine cannot hold `ranks` ranks of an NCCL job; empty when it can.
+/// Returns why this machine cannot hold `ranks` ranks of an NCCL job, or an empty string if it can.
 std::string nccl_obstacle(int ranks = 1);
 
-/// Joins this rank's GPU with those of all others, over identifiers exchanged through `bootstrap`,
-/// which outlives the transport. All ranks call it. A failure that the bootstrap hears of aborts
-/// the transport; `abort` reports to the bootstrap. Errors: kUnavailable (no such device; NCCL's
-/// own words), or the job's failure.
+/// Joins this rank's GPU with those of all other ranks. The ranks exchange identifiers through
+/// `bootstrap`, which must outlive the transport. All ranks call it. A failure that the bootstrap
+/// hears of aborts the transport; `abort` reports to the bootstrap. Errors: kUnavailable (no such
+/// device, or an error of NCCL in its own words), or the job's failure.
 ///
-/// Buffers may be on the GPU, or in CPU memory: those are copied by way of the GPU, fit for a few
-/// numbers. Beyond what `Transport` asks, messages of one ordered pair must be received in the
-/// order in which they are sent, whatever their tags, as every verified plan does: NCCL knows no
-/// tags.
+/// Buffers may be on the GPU or in CPU memory. Those in CPU memory are copied by way of the GPU,
+/// which suits only a few numbers. Beyond the rules of `Transport`, a receiver must receive the
+/// messages of one ordered pair in the order in which they are sent, because NCCL does not know
+/// tags. Every verified plan does so.
 Result<std::unique_ptr<Transport>> connect_nccl(Bootstrap& bootstrap,
                                                 const NcclOptions& options = {});
 

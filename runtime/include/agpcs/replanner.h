@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replanner: where a running job gets a better plan from. The runtime brings none: agpcs-run
-// provides one over the compiler, a user may bring another.
+// A Replanner gives a running job a better plan. The runtime contains none: agpcs-run provides one
+// over the compiler, and a user may provide another.
 #pragma once
 
 #include <agpcs/drift.h>
@@ -16,32 +16,33 @@ namespace agpcs {
 
 /// What a running job knows of its hardware.
 struct HardwareReport {
-  std::int64_t step = 0;                ///< after which it was established
-  std::vector<DriftChange> changes;     ///< all that are established
-  std::vector<LinkMeasurement> before;  ///< of the links, when training began
-  std::vector<LinkMeasurement> now;     ///< the same ones
-  /// By rank: seconds of computing over those that the running plan expects, of ranks that did not
-  /// change too (`DriftDetector::computing`); empty: not known.
+  std::int64_t step = 0;                ///< the next step when the report was made
+  std::vector<DriftChange> changes;     ///< all established changes
+  std::vector<LinkMeasurement> before;  ///< speed of the links when training began
+  std::vector<LinkMeasurement> now;     ///< speed of the same links now
+  /// By rank: seconds of computing now over those that the running plan expects; ranks that did not
+  /// change are included (`DriftDetector::computing`). Empty: not known.
   std::vector<double> computing = {};
-  double step_seconds = 0;  ///< measured, median of the last steps
-  /// Ranks of the running plan that are gone; not empty: they must not be used.
+  double step_seconds = 0;  ///< measured; median of the last steps
+  /// Ranks of the running plan that are gone and must not be used.
   std::vector<int> lost_ranks;
 };
 
 /// A plan that is better on the hardware as it is now.
 struct Replan {
   Plan plan;
-  double running_step_seconds = 0;  ///< of the running plan, as simulated on the hardware now
-  double step_seconds = 0;          ///< of `plan`
+  double running_step_seconds = 0;  ///< simulated step of the running plan on the hardware now
+  double step_seconds = 0;          ///< simulated step of `plan`
 };
 
 class Replanner {
  public:
   virtual ~Replanner() = default;
-  /// Called on rank 0, on a thread of its own, while training goes on. `running` is the plan that
-  /// runs: a start for the search. Nothing: no plan is better. Ends soon once `cancel` is set.
-  /// The new plan has the same model, training and ranks (without lost ones, renumbered). What it
-  /// throws counts as an error: training goes on under the plan it has.
+  /// Returns a better plan than `running`, the running plan, which is a start for the search;
+  /// returns nothing if no plan is better. It is called on rank 0, on a thread of its own, while
+  /// training goes on, and must end soon once `cancel` is set. The new plan has the same model,
+  /// training and ranks (lost ones removed and the rest renumbered). An exception counts as an
+  /// error: training goes on under the running plan.
   virtual Result<std::optional<Replan>> replan(const Plan& running, const HardwareReport& hardware,
                                                const std::atomic<bool>& cancel) = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replayer: replays a plan, step after step, over a transport and an executor.
+// A Replayer replays a plan, step after step, over a transport and an executor.
 #pragma once
 
 #include <agpcs/executor.h>
@@ -18,30 +18,17 @@
 namespace agpcs {
 
 struct ReplayOptions {
-  /// Longest wait for any one instruction, another rank's computation before it included. A rank
-  /// that dies is noticed much sooner, by the transport.
+  /// Longest wait for any one instruction, including another rank's computation before it. The
+  /// transport notices a dead rank much sooner.
   std::chrono::milliseconds limit{300000};
-  std::int64_t first_step = 0;  ///< the number of the first step: of its samples, and of Adam's
+  std::int64_t first_step = 0;  ///< number of the first step, for its samples and for Adam
   std::size_t kept_steps = 64;  ///< steps whose times are kept
-  bool prepared = false;        ///< the executor is prepared for this plan and rank already
-  /// Ends the run when the loss is not finite, or a gradient before it is reduced: a loss that is
-  /// infinite or no number spoils every parameter of every rank. One pass over each bucket's memory
-  /// a step, and one over its sum where it travels in a wire type, which may not hold it; gradients
-  /// in a GPU's memory are not looked at.
+  bool prepared = false;        ///< the executor is already prepared for this plan and rank
+  /// Ends the run when the loss or a gradient is not finite, before the gradient is reduced: one
+  /// infinite value or NaN would spoil every parameter of every rank. The check reads
+  /// each bucket's memory once a step, and also its sum if that travels in a wire type, which may
+  /// overflow. It does not read gradients in a GPU's memory.
   bool check_finite = true;
-  /// After so many steps one is recorded, where the transport and the executors of all ranks can,
-  /// and replayed by one launch from then on (a CUDA graph); 0: never. The same on all ranks. A
-  /// replayed step's loss is looked at when the step is over, and reported after it.
-  int record_after = 0;
-};
-
-/// How steps run, where `ReplayOptions::record_after` asks for replays.
-struct StepRecording {
-  bool decided = false;   ///< it has been tried
-  bool replayed = false;  ///< steps are replays
-  /// Decided, and not replayed: of the lowest rank that cannot, "rank 1 (volta/1): node ..."; the
-  /// same on all ranks.
-  std::string why_not;
 };
 
 /// What one step did, seen from this rank.
@@ -53,31 +40,29 @@ struct StepReport {
 
 class Replayer {
  public:
-  /// Verifies the plan, compares its digest over all ranks (a mismatch names both), opens groups,
-  /// prepares the executor. `transport` and `executor` outlive the replayer. All ranks call it; on
-  /// failure the transport is aborted.
+  /// Verifies the plan, compares its digest over all ranks (an error names both digests), opens
+  /// groups and prepares the executor. `transport` and `executor` must outlive the replayer. All
+  /// ranks call it. On failure it aborts the transport.
   static Result<std::unique_ptr<Replayer>> create(const Plan& plan, int rank, Transport& transport,
                                                   Executor& executor,
                                                   const ReplayOptions& options = {});
   virtual ~Replayer() = default;
-  /// One step: a flat loop over the program; no parsing, no allocation of its own, no negotiation.
-  /// Computes, posts and waits on the calling thread alone.
+  /// Runs one step: a flat loop over the program, without parsing, negotiation, or allocations of
+  /// its own. The calling thread alone computes, posts and waits.
   /// On failure the transport is aborted, the status names rank and instruction ("rank 1 (volta/1):
-  /// recv c0 mb=3: ..."), and every later call fails with it.
+  /// recv c0 mb=3: ..."), and every later call fails with this status.
   virtual Result<StepReport> run_step() = 0;
 
-  /// What this rank says in the report of the next step, beside its loss (`report_words`, values),
-  /// and the sums over all ranks of what was said in the last one. Word 0 travels in every step;
-  /// the others in each step s with (s + 1) a multiple of `Training::statistics_every`, and are 0
-  /// after the other steps.
+  /// `to_report` holds the `report_words` values that this rank adds to the report of the next
+  /// step, beside its loss; `reported` holds the sums of the last report over all ranks. Word 0
+  /// travels in every step. The other words travel in each step s with (s + 1) a multiple of
+  /// `Training::statistics_every`; after the other steps, `reported` holds 0 for them.
   virtual std::vector<double>& to_report() = 0;
   virtual const std::vector<double>& reported() const = 0;
 
-  virtual const StepRecording& recording() const = 0;
-
   /// The rank's instructions, in program order.
   virtual const std::vector<InstructionId>& instructions() const = 0;
-  /// When they ran, in the last `kept_steps` steps.
+  /// Returns when they ran in the last `kept_steps` steps.
   virtual const StepTimes& times() const = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepTimes: when each instruction of the last steps ran on this rank.
+// StepTimes keep when each instruction of the last steps ran on this rank.
 #pragma once
 
 #include <cstddef>
@@ -8,26 +8,26 @@
 
 namespace agpcs {
 
-/// Nanoseconds of std::chrono::steady_clock; 0, 0: not run.
+/// When an instruction ran, in nanoseconds of std::chrono::steady_clock; 0, 0: it did not run.
 struct InstructionTime {
-  /// A computation: when it was called (on an accelerator: when it ran there). A message or
-  /// collective: when it had its turn, that is when it had been posted and the one before it in its
-  /// stream was done; it may have waited for the other end from there.
+  /// A computation begins when it is called (on an accelerator: when it starts there). A message or
+  /// collective begins when it has its turn: it has been posted and the one before it in its stream
+  /// is done. From then on it may wait for the other end.
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// Times of one rank's instructions, in program order, for the last steps: a ring of preallocated
-/// rows. Writing allocates nothing. Not for several threads at once.
+/// Times of one rank's instructions, in program order, for the last steps, in a ring of
+/// preallocated rows. Writing allocates nothing. Only one thread may use it at a time.
 class StepTimes {
  public:
-  /// Room for `steps` (at least 1) steps of `instructions` instructions.
+  /// Makes room for `steps` (at least 1) steps of `instructions` instructions each.
   StepTimes(std::size_t instructions, std::size_t steps)
       : instructions_(instructions), steps_(steps), rows_(instructions * steps) {}
 
   std::size_t instructions() const { return instructions_; }
   std::size_t capacity() const { return steps_; }
-  /// The row of step `step`, in place of that of `step - capacity()`.
+  /// Returns the row of step `step`, which replaces that of step `step - capacity()`.
   InstructionTime* row(std::int64_t step) {
     return rows_.data() + static_cast<std::size_t>(step) % steps_ * instructions_;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: a training job on one rank: replays the plan, watches for drift, and moves to a better
-// plan between two steps, without losing one.
+// A Trainer runs a training job on one rank: it replays the plan, watches for drift, and moves to a
+// better plan between two steps, so that no step is lost.
 #pragma once
 
 #include <agpcs/drift.h>
@@ -19,31 +19,31 @@
 
 namespace agpcs {
 
-/// When a better plan is worth moving to. Rank 0's to judge.
+/// Options that say when a better plan is worth moving to. Only those of rank 0 count.
 struct SwitchOptions {
-  double horizon_seconds = 3600;  ///< within which a move must pay for itself
-  int most_switches = 2;          ///< in any `window_seconds`, so that nothing flaps
+  double horizon_seconds = 3600;  ///< a move must pay for itself within this time
+  int most_switches = 2;  ///< most moves in any `window_seconds`, so that plans do not alternate
   double window_seconds = 600;
 };
 
 /// What happened between two steps, for the log.
 struct TrainerEvent {
   enum class Kind : std::uint8_t {
-    kDrift,     ///< every rank: `changes` were established, `before` and `now` tell of the links
+    kDrift,     ///< every rank: `changes` were established; `before` and `now` show the links
     kProposed,  ///< rank 0: `plan` is better
-    kKept,      ///< rank 0: the running plan stays: `why`
+    kKept,      ///< rank 0: the running plan stays, because of `why`
     kSwitched,  ///< every rank: `plan` runs from step `step` on
-    kRecorded,  ///< every rank, once a plan, where asked for: steps are replayed, or `why` not
   };
   Kind kind = Kind::kDrift;
-  std::int64_t step = 0;  ///< the next one
+  std::int64_t step = 0;  ///< the next step
   std::vector<DriftChange> changes;
   std::vector<LinkMeasurement> before, now;
   const Plan* plan = nullptr;
-  /// kProposed, kKept: of the running plan on the hardware as it is now, and of the new one.
+  /// kProposed, kKept: step times of the running plan and of the new plan on the hardware as it is
+  /// now.
   double running_step_seconds = 0, step_seconds = 0;
-  double seconds = 0;            ///< kSwitched: that the move took
-  std::int64_t bytes_moved = 0;  ///< kSwitched: over the network, by all ranks
+  double seconds = 0;            ///< kSwitched: duration of the move
+  std::int64_t bytes_moved = 0;  ///< kSwitched: bytes that all ranks sent over the network
   std::string why;
 };
 
@@ -51,7 +51,7 @@ struct TrainerOptions {
   ReplayOptions replay;
   DriftOptions drift;
   SwitchOptions switching;
-  /// On rank 0; nullptr: drift is told, the plan stays.
+  /// Rank 0's source of better plans; nullptr: drift is reported, and the plan stays.
   Replanner* replanner = nullptr;
   std::function<void(const TrainerEvent&)> on_event;
 };
@@ -60,21 +60,21 @@ using ExecutorFactory = std::function<Result<std::unique_ptr<Executor>>()>;
 
 class Trainer {
  public:
-  /// As `Replayer::create`. `transport` outlives the trainer, and serves all plans of the job.
-  /// `make_executor` is called once now, and again for each plan that is moved to. The state of the
-  /// first executor may be set (from a checkpoint) before the first step.
+  /// Does what `Replayer::create` does. `transport` must outlive the trainer and serves all plans
+  /// of the job. `make_executor` is called once now and again for each plan that the job moves to.
+  /// Before the first step, the caller may set the first executor's state (from a checkpoint).
   static Result<std::unique_ptr<Trainer>> create(const Plan& plan, int rank, Transport& transport,
                                                  ExecutorFactory make_executor,
                                                  const TrainerOptions& options = {});
   virtual ~Trainer() = default;
-  /// One step, and before it whatever is due between two steps. All ranks call it equally often.
+  /// Runs one step, after anything that is due between two steps. All ranks call it equally often.
   virtual Result<StepReport> run_step() = 0;
-  /// Asks all ranks to stop: they see it after the same step. May be called by a signal handler.
+  /// Asks all ranks to stop; all learn it after the same step. A signal handler may call it.
   virtual void ask_to_stop() = 0;
-  /// Whether a rank asked, as all ranks know since the last step.
+  /// Returns whether a rank has asked to stop, as all ranks know since the last step.
   virtual bool stops() const = 0;
   virtual std::int64_t next_step() const = 0;
-  virtual const Plan& plan() const = 0;  ///< the one that runs
+  virtual const Plan& plan() const = 0;  ///< the running plan
   virtual Executor& executor() = 0;
   virtual const Replayer& replayer() const = 0;
 };

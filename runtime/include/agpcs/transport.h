@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transport: moves bytes between ranks. Loopback (ranks as threads), Gloo (CPU processes) and NCCL
-// (GPUs) pass one conformance suite.
+// A Transport moves bytes between ranks. Three exist and pass one conformance suite: loopback
+// (ranks as threads), Gloo (CPU processes) and NCCL (GPUs).
 #pragma once
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>
@@ -11,115 +11,88 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 namespace agpcs {
 
-/// In-order queues of a transport. Operations of one stream start in the order enqueued; streams
-/// run concurrently.
+/// The queues of a transport. Operations of one stream start in the order in which they were
+/// enqueued; different streams run concurrently.
 enum class Stream : std::uint8_t { kSend, kRecv, kCollective };
 
-/// Names an enqueued operation of one stream; grows by one with each.
+/// Names an enqueued operation within its stream. Each operation's ticket is one higher than the
+/// last.
 using Ticket = std::uint64_t;
 
-/// When an operation had its turn (it was enqueued, and the one before it in its stream was done)
-/// and when it was done; nanoseconds of std::chrono::steady_clock.
+/// When an operation had its turn and when it was done, in nanoseconds of
+/// std::chrono::steady_clock. An operation has its turn once it is enqueued and the one before it
+/// in its stream is done.
 struct OperationTime {
   std::int64_t begin = 0, end = 0;
 };
 
-/// A step that was recorded with the compute stream's work, to be replayed by one launch (a CUDA
-/// graph). Goes before its transport, and before the memory that it reads and writes. One thread.
-class StepGraph {
- public:
-  virtual ~StepGraph() = default;
-  /// Starts a replay; does not wait for it. Needs: the one before has been waited for, nothing else
-  /// of the transport is under way, and all ranks of the recorded operations launch theirs.
-  virtual Status launch() = 0;
-  /// As `Transport::wait`, for the whole replay. kTimeout names what has not ended.
-  virtual Status wait(std::chrono::milliseconds limit) = 0;
-  /// Of a recorded operation in the last replay, which was waited for.
-  virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
-};
-
-/// Threads: calls for one stream (its enqueues and its waits) come from one thread at a time;
-/// different streams may be driven by different threads at once. `abort` may come from any.
+/// A rank's connection to the other ranks.
+/// Threads: the calls for one stream (enqueues and waits) come from one thread at a time. Several
+/// threads may drive different streams at once. Any thread may call `abort`.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Opens the group that collectives of `group` (0 to 65,535) run over. Collective over `ranks`
-  /// (ascending, contains this rank; `host_of_rank` has the host of every rank of the transport);
-  /// may block up to the transport's connect limit. All members open their groups in one order,
-  /// while nothing of them is under way.
+  /// Opens the group that collectives of `group` (0 to 65,535) run over. All ranks in `ranks` call
+  /// it; the call may block up to the transport's connect limit. All members open their groups in
+  /// the same order, while no operation among them is under way. `ranks` is ascending and contains
+  /// this rank; `host_of_rank` gives the host of every rank of the transport.
   virtual Status open_group(int group, const std::vector<int>& ranks,
                             const std::vector<int>& host_of_rank) = 0;
 
-  /// Opens flow `flow` (0 to 65,535): `schedule` among the ranks of `group`, which is open, for
-  /// `all_reduce_flow`. All members of the group call it, with the same schedule; its name and
-  /// stage do not count. As with groups. Errors: what `verify_flow` finds.
+  /// Opens flow `flow` (0 to 65,535) for `all_reduce_flow`: it runs `schedule` among the ranks of
+  /// `group`, which must be open. All members of the group call it, under the rules of
+  /// `open_group`, with the same schedule (its name and stage may differ). Errors: what
+  /// `verify_flow` finds.
   virtual Status open_flow(int flow, int group, const PlanFlow& schedule) = 0;
 
-  /// Closes the groups from `first` to before `end` that are open, with their flows, for what they
-  /// hold (NCCL's communicators take GPU memory). All members call it, in one order with what they
-  /// open; nothing is under way, and no recorded step has them. As with groups. Their numbers are
-  /// not given again.
+  /// Closes those groups from `first` to before `end` that are open, and their flows, to free what
+  /// they hold (NCCL's communicators take GPU memory). All members call it under the rules of
+  /// `open_group`, and in the same order among their calls of `open_group`. No operation may be
+  /// under way. The numbers of closed groups are not used again.
   virtual Status close_groups(int /*first*/, int /*end*/) { return {}; }
 
-  /// Enqueue; never block. The buffer stays untouched until the ticket is waited for. Messages of
-  /// one (sender, receiver, tag) arrive in order; `tag` (below 2^62) tells others apart. Both ends
-  /// give the same number of bytes; a transfer needs both ends.
+  /// `send` and `recv` enqueue a transfer and never block. The caller leaves the buffer alone until
+  /// it has waited for the ticket. `tag` (below 2^62) tells messages apart; messages of one
+  /// (sender, receiver, tag) arrive in order. Sender and receiver both enqueue the transfer, with
+  /// the same number of bytes.
   virtual Result<Ticket> send(const Buffer& buffer, int peer, std::uint64_t tag) = 0;
   virtual Result<Ticket> recv(const Buffer& buffer, int peer, std::uint64_t tag) = 0;
-  /// In-place sum over the group: fp64, fp32, fp16, bf16, int64 or int32. All members end with the
-  /// same bytes. All members enqueue the same sequence of collectives per group.
+  /// Enqueues an in-place sum over the group of fp64, fp32, fp16, bf16, int64 or int32 elements.
+  /// All members end with the same bytes. All members of a group enqueue the same sequence of
+  /// collectives.
   virtual Result<Ticket> all_reduce(const Buffer& buffer, int group, AllReduce algorithm) = 0;
-  /// The same along an open flow, over its group, as one of that group's collectives.
+  /// Does the same along an open flow; it counts as a collective of the flow's group.
   virtual Result<Ticket> all_reduce_flow(const Buffer& buffer, int flow) = 0;
 
-  /// The only place that waits: until `ticket` and all before it in `stream` are done, at most
-  /// `limit`. kTimeout names the operation and the peer; kPeerFailed the rank that went away or
-  /// failed. After either the transport is of no more use: `abort` it. After `abort`, a wait (for
-  /// ticket 0 if for no other) returns soon, and then no buffer of its stream is touched any more.
+  /// Waits until `ticket` and all operations before it in `stream` are done, for at most `limit`.
+  /// Only this call waits. kTimeout names the operation and the peer; kPeerFailed names the rank
+  /// that went away or failed. After either error the transport is unusable: `abort` it. After
+  /// `abort`, a wait returns soon (wait for ticket 0 if there is no other), and from then on the
+  /// transport touches no buffer of that stream.
   virtual Status wait(Stream stream, Ticket ticket, std::chrono::milliseconds limit) = 0;
-  /// Where buffers are made and used on an accelerator's compute stream: has that stream wait for
-  /// `ticket` and all before it in `stream`, so that what it is given from now on comes after them.
-  /// The caller waits only until they are on their way, at most `limit`. `wait` still tells how
-  /// they ended, and comes before their buffers change hands on the host. Elsewhere (the default),
-  /// and for buffers in the host's memory: `wait`.
+  /// Makes an accelerator's compute stream wait for `ticket` and all operations before it in
+  /// `stream`, so that work given to the compute stream from now on comes after them. The caller
+  /// waits, for at most `limit`, only until these operations are on their way. Call `wait` as well:
+  /// it reports how they ended, and must come before their buffers change hands on the host. By
+  /// default, and for buffers in the host's memory, this is `wait`.
   virtual Status order_after(Stream stream, Ticket ticket, std::chrono::milliseconds limit) {
     return wait(stream, ticket, limit);
   }
-  /// Of one of the last `kTimesKept` operations of a stream that are done and waited for. The
-  /// stream's thread only.
+  /// Returns when an operation ran. It must be done, waited for, and among the last `kTimesKept` of
+  /// its stream. Only the stream's thread may call it.
   virtual OperationTime time_of(Stream stream, Ticket ticket) const = 0;
   static constexpr std::size_t kTimesKept = 4096;
 
-  /// Why no step can be recorded over this transport; empty: it can.
-  virtual std::string recording_obstacle() const {
-    return "the transport computes on no GPU of its own";
-  }
-  /// From here to `end_recording` what the compute stream is given, and the operations enqueued,
-  /// are recorded and not carried out; `order_after` orders what is recorded. Buffers are on the
-  /// GPU, and stay where they are. Needs: nothing under way; each pair and group has exchanged
-  /// something before; all ranks of the operations record them, too.
-  virtual Status begin_recording() { return no_recording(); }
-  /// Ends it in any case. A recording that failed is an error, and the transport goes on as before,
-  /// except where the operations themselves failed: then the next one says so.
-  virtual Result<std::unique_ptr<StepGraph>> end_recording(std::chrono::milliseconds /*limit*/) {
-    return no_recording();
-  }
-
-  /// Makes every pending and future operation on this rank fail soon with `reason`, and tells the
-  /// other ranks as far as they can be reached. Any thread; the first call counts.
+  /// Makes every pending and future operation on this rank fail soon with `reason`, and informs all
+  /// other ranks that it can reach. Any thread may call it; only the first call counts.
   virtual void abort(const Status& reason) = 0;
-
- private:
-  Status no_recording() const { return {StatusCode::kUnavailable, recording_obstacle()}; }
 };
 
 }  // namespace agpcs

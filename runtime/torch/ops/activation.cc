@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activation functions.
-#include "ir/rng.h"
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 namespace agpcs {
 namespace {
@@ -40,7 +39,7 @@ Tensors hard_swish(const OpCall& call) {
   return {x * at::clamp(x / 6 + 0.5, 0, 1)};
 }
 
-// One slope for each channel or for all: broadcasts from the right, as ONNX says.
+// Computes PRelu with one slope for each channel or for all: ONNX broadcasts from the right.
 Tensors prelu(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   return {at::where(x < 0, x * call.input(1), x)};
@@ -66,56 +65,19 @@ Tensors thresholded_relu(const OpCall& call) {
   return {at::where(x > alpha_of(call, 1.0), x, at::zeros_like(x))};
 }
 
-// Keeps element e of sample s where a random word addressed by (seed, name, s, e) is at least
-// ratio x 2^32: the same mask whatever the plan.
-at::Tensor keep_mask(const OpCall& call, double ratio) {
-  const at::Tensor& x = call.input(0);
-  const RandomSource& random = call.random;
-  const std::int64_t samples = random.batch_axis == kNone ? 1 : random.samples;
-  const std::int64_t per_sample = x.numel() / std::max<std::int64_t>(samples, 1);
-  at::Tensor mask = at::empty({x.numel()}, at::kBool);
-  bool* out = mask.data_ptr<bool>();
-  const std::uint64_t key = stable_hash(call.op.name, random.seed);
-  const auto threshold = static_cast<std::uint64_t>(ratio * 4294967296.0);
-  for (std::int64_t s = 0; s < samples; ++s) {
-    const auto sample = static_cast<std::uint64_t>(random.first_sample + s);
-    for (std::int64_t e = 0; e < per_sample; e += 4) {
-      const auto words = philox(key, static_cast<std::uint64_t>(e / 4), sample);
-      const std::int64_t count = std::min<std::int64_t>(4, per_sample - e);
-      for (std::int64_t k = 0; k < count; ++k)
-        *out++ = words[static_cast<std::size_t>(k)] >= threshold;
-    }
-  }
-  return mask;
+// Computes Swish, x times the sigmoid of alpha x.
+at::Tensor swish_of(const at::Tensor& x, double alpha) {
+  return alpha == 1 ? at::silu(x) : at::silu(x * alpha) / alpha;
 }
 
-// `mask` is sample-major; the data may have its batch axis elsewhere, with several rows a sample.
-at::Tensor in_layout_of(const at::Tensor& mask, const at::Tensor& x, const RandomSource& random) {
-  if (random.batch_axis <= 0) return mask.view(x.sizes()).to(x.device());
-  std::vector<std::int64_t> shape = x.sizes().vec();
-  shape.erase(shape.begin() + random.batch_axis);
-  const std::int64_t rows = x.size(random.batch_axis) / random.samples;
-  shape.insert(shape.begin(), rows);
-  shape.insert(shape.begin(), random.samples);
-  const at::Tensor leading = mask.view(shape).flatten(0, 1);
-  return leading.movedim(0, random.batch_axis).to(x.device());
-}
+Tensors swish(const OpCall& call) { return {swish_of(call.input(0), alpha_of(call, 1.0))}; }
 
-// Version 12 has an input for training. Without it Dropout is the identity, as ONNX's tests have
-// it; the importer adds it to models that leave it out.
-Tensors dropout(const OpCall& call) {
-  const at::Tensor& x = call.input(0);
-  const bool training = call.op.version >= 12 && call.has(2) && call.number(2) != 0;
-  const double ratio = call.has(1) ? call.number(1) : call.op.float_attribute("ratio", 0.5);
-  if (!training || ratio == 0) return {x, at::ones_like(x, at::kBool)};
-  if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");
-  const at::Tensor mask = in_layout_of(keep_mask(call, ratio), x, call.random);
-  return {x * mask.to(x.scalar_type()) * (1.0 / (1.0 - ratio)), mask};
+Tensors swiglu(const OpCall& call) {
+  return {swish_of(call.input(0), alpha_of(call, 1.0)) * call.input(1)};
 }
 
 constexpr KernelEntry kTable[] = {
     {"Celu", celu},
-    {"Dropout", dropout},
     {"Elu", elu},
     {"Gelu", gelu},
     {"HardSigmoid", hard_sigmoid},
@@ -129,6 +91,8 @@ constexpr KernelEntry kTable[] = {
     {"Sigmoid", sigmoid},
     {"Softplus", softplus},
     {"Softsign", softsign},
+    {"SwiGLU", swiglu},
+    {"Swish", swish},
     {"Tanh", tanh},
     {"ThresholdedRelu", thresholded_relu},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions.
-#include "runtime/torch_ops_window.h"
+#include "runtime/torch/ops/window.h"
 
 #include <fmt/format.h>
 
@@ -26,9 +26,9 @@ Tensors convolution(const OpCall& call) {
                           Ints(w.axes(), 0), call.op.int_attribute("group", 1))};
 }
 
-// The extents that an unpadded transposed convolution gives, and the padding to cut from them.
+// The extents that an unpadded transposed convolution produces, and the padding to cut from them.
 struct Cropping {
-  Ints before, after, extra;  // extra: rows to append where the asked-for output is larger
+  Ints before, after, extra;  // extra: rows to append if the requested output is larger
 };
 
 Cropping cropping_of(const OpCall& call, const at::Tensor& x, const Window& w) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise arithmetic, comparison, logic and casts, with NumPy broadcasting.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <limits>
 
@@ -48,13 +48,19 @@ Tensors mean_of_inputs(const OpCall& call) {
   return {fold<add2>(call)[0] / static_cast<double>(call.in.size())};
 }
 
+// Computes BitShift. Beyond the type's width nothing but the sign is left; ATen masks such a shift.
 Tensors bit_shift(const OpCall& call) {
   const bool left = call.op.string_attribute("direction", "LEFT") == "LEFT";
   const at::Tensor &a = call.input(0), &b = call.input(1);
-  return {left ? at::__lshift__(a, b) : at::__rshift__(a, b)};
+  const auto width = static_cast<std::int64_t>(8 * c10::elementSize(a.scalar_type()));
+  const at::Tensor outside = at::logical_or(b < 0, b >= width);
+  const at::Tensor by = b.masked_fill(outside, left ? 0 : width - 1);
+  if (!left) return {at::__rshift__(a, by)};
+  const at::Tensor shifted = at::__lshift__(a, by);
+  return {at::where(outside, at::zeros_like(shifted), shifted)};
 }
 
-// Bounds are attributes before version 11 and inputs after.
+// Computes Clip. Its bounds are attributes before version 11 and inputs since then.
 Tensors clip(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   at::Tensor low = call.input_or_none(1), high = call.input_or_none(2);
@@ -99,6 +105,10 @@ constexpr KernelEntry kTable[] = {
     {"Atan", unary<at::atan>},
     {"Atanh", unary<at::atanh>},
     {"BitShift", bit_shift},
+    {"BitwiseAnd", binary<at::bitwise_and>},
+    {"BitwiseNot", unary<at::bitwise_not>},
+    {"BitwiseOr", binary<at::bitwise_or>},
+    {"BitwiseXor", binary<at::bitwise_xor>},
     {"Cast", cast},
     {"CastLike", cast_like},
     {"Ceil", unary<at::ceil>},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that read or write at computed places.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ Tensors gather_elements(const OpCall& call) {
   return {at::gather(x, axis, wrapped(call.input(1), x.size(axis)))};
 }
 
-// Positions in `x` seen as [prod(first k extents), rest], from tuples of k indices.
+// Returns positions in `x`, viewed as [prod(first k extents), rest], from tuples of k indices.
 at::Tensor linear_positions(const at::Tensor& tuples, const Ints& extents) {
   at::Tensor position;
   for (std::size_t k = 0; k < extents.size(); ++k) {
@@ -56,7 +56,7 @@ std::int64_t product(const Ints& dims) {
   return p;
 }
 
-// Batch axes become one, whose index is put before each tuple.
+// Computes GatherND. The batch axes become one, whose index goes before each tuple.
 Tensors gather_nd(const OpCall& call) {
   at::Tensor x = call.input(0);
   at::Tensor tuples = call.input(1).to(at::kLong);

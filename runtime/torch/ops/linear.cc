@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 namespace agpcs {
 namespace {

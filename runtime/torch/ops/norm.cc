@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalizations.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
+#include <ATen/ExpandUtils.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <numeric>
@@ -12,13 +14,14 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-// Version 14 has an attribute for training; before, five outputs meant it.
+// Since version 14 an attribute says whether it trains; before, five outputs mean that it does.
 bool batch_norm_trains(const Op& op) {
   return op.version >= 14 ? op.int_attribute("training_mode", 0) != 0 : op.outputs.size() == 5;
 }
 
-// In training, outputs 1 and 2 are the new running statistics: ONNX keeps `momentum` of the old
-// ones and takes the population's variance, where PyTorch takes the sample's.
+// Computes BatchNormalization. In training, outputs 1 and 2 are the new running statistics:
+// ONNX keeps `momentum` of the old ones and uses the population's variance, where PyTorch uses
+// the sample's.
 Tensors batch_norm(const OpCall& call) {
   const at::Tensor &x = call.input(0), &scale = call.input(1), &bias = call.input(2);
   const at::Tensor &mean = call.input(3), &variance = call.input(4);
@@ -60,7 +63,35 @@ Tensors layer_norm(const OpCall& call) {
   return {bias.defined() ? y + bias : y, mean, inverse};
 }
 
-// Version 18 scales groups, version 21 channels.
+// Computes RMSNormalization over the last axes and keeps only the input and a number for each row.
+class RmsNorm : public torch::autograd::Function<RmsNorm> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& scale, const Ints& axes, double epsilon) {
+    const at::Tensor inverse = at::rsqrt(at::mean(x * x, axes, true) + epsilon);
+    context->save_for_backward({x, scale, inverse});
+    context->saved_data["axes"] = axes;
+    return x * inverse * scale;
+  }
+
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
+    const Tensors saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &scale = saved[1], &inverse = saved[2], &y = gradients[0];
+    const at::Tensor normal = x * inverse, scaled = y * scale;
+    const Ints axes = context->saved_data["axes"].toIntVector();
+    const at::Tensor mean = at::mean(scaled * normal, axes, true);
+    return {inverse * (scaled - normal * mean), at::sum_to(y * normal, scale.sizes()), {}, {}};
+  }
+};
+
+Tensors rms_norm(const OpCall& call) {
+  const at::Tensor& x = call.input(0);
+  Ints axes(static_cast<std::size_t>(x.dim() - call.axis(-1, x.dim())));
+  std::iota(axes.begin(), axes.end(), x.dim() - static_cast<std::int64_t>(axes.size()));
+  return {RmsNorm::apply(x, call.input(1), axes, call.op.float_attribute("epsilon", 1e-5))};
+}
+
+// Computes GroupNormalization: version 18 scales groups, version 21 channels.
 Tensors group_norm(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t groups = call.op.int_attribute("num_groups", 1), channels = x.size(1);
@@ -71,7 +102,7 @@ Tensors group_norm(const OpCall& call) {
                          call.op.float_attribute("epsilon", 1e-5), false)};
 }
 
-// Across channels: alpha / size x the sum of squares over `size` neighbours.
+// Computes LRN, across channels: alpha / size x the sum of squares over `size` neighbours.
 Tensors local_response_norm(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t size = call.op.int_attribute("size", 1);
@@ -93,7 +124,8 @@ Tensors mean_variance_norm(const OpCall& call) {
 Tensors lp_norm(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const Ints axes{call.axis(-1, x.dim())};
-  return {x / at::norm(x, at::Scalar(call.op.int_attribute("p", 2)), axes, true)};
+  const at::Tensor norm = at::norm(x, at::Scalar(call.op.int_attribute("p", 2)), axes, true);
+  return {x / norm.masked_fill(norm == 0, 1)};  // 0 stays 0
 }
 
 constexpr KernelEntry kTable[] = {
@@ -104,6 +136,7 @@ constexpr KernelEntry kTable[] = {
     {"LayerNormalization", layer_norm},
     {"LpNormalization", lp_norm},
     {"MeanVarianceNormalization", mean_variance_norm},
+    {"RMSNormalization", rms_norm},
 };
 
 }  // namespace

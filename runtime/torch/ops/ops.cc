@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
-#include "runtime/torch_executor.h"
+#include "runtime/torch/executor.h"
 
 #include <fmt/format.h>
 
@@ -11,11 +11,12 @@
 namespace agpcs {
 namespace {
 
-std::array<std::span<const KernelEntry>, 12> all_tables() {
+std::array<std::span<const KernelEntry>, 15> all_tables() {
   return {elementwise_kernels(),   activation_kernels(),  reduction_kernels(),
           softmax_kernels(),       shape_kernels(),       index_kernels(),
           linear_kernels(),        convolution_kernels(), pooling_kernels(),
-          normalization_kernels(), resize_kernels(),      loss_kernels()};
+          normalization_kernels(), resize_kernels(),      loss_kernels(),
+          attention_kernels(),     recurrent_kernels(),   random_kernels()};
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Poolings.
-#include "runtime/torch_ops_window.h"
+#include "runtime/torch/ops/window.h"
 
 #include <fmt/format.h>
 
@@ -17,8 +17,8 @@ std::int64_t product(const Ints& dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Rows to append on each axis so that rounding down gives the outputs that ceil_mode asks for. A
-// window that would start in the padding after the input is not one.
+// Returns how many rows to append on each axis, so that rounding down gives the outputs that
+// ceil_mode requests. A window that would start in the padding after the input does not count.
 Ints ceil_padding(const OpCall& call, const at::Tensor& x, const Window& w) {
   Ints extra(w.axes(), 0);
   if (call.op.int_attribute("ceil_mode", 0) == 0) return extra;
@@ -51,6 +51,25 @@ at::Tensor average(const at::Tensor& x, const Window& w, const Ints& padding, bo
   }
 }
 
+bool dilates(const Window& w) {
+  return std::any_of(w.dilation.begin(), w.dilation.end(), [](std::int64_t d) { return d != 1; });
+}
+
+// Returns the sums over dilated windows, which ATen's pools do not know: a convolution with ones.
+at::Tensor window_sums(const at::Tensor& x, const Window& w) {
+  Ints flat = x.sizes().vec(), kernel = w.kernel;
+  flat[0] *= flat[1];
+  flat[1] = 1;
+  kernel.insert(kernel.begin(), 2, 1);
+  const at::Tensor ones = at::ones(kernel, x.options().requires_grad(false));
+  const at::Tensor sums = at::convolution(x.reshape(flat), ones, {}, w.stride, Ints(w.axes(), 0),
+                                          w.dilation, false, Ints(w.axes(), 0), 1);
+  Ints shape = sums.sizes().vec();
+  shape[0] = x.size(0);
+  shape[1] = x.size(1);
+  return sums.reshape(shape);
+}
+
 bool within_half(const Window& w) {
   for (std::size_t a = 0; a < w.axes(); ++a) {
     if (w.before[a] > w.kernel[a] / 2) return false;
@@ -61,21 +80,19 @@ bool within_half(const Window& w) {
 Tensors average_pool(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const Window w = window_of(call, x, {});
-  if (std::any_of(w.dilation.begin(), w.dilation.end(), [](std::int64_t d) { return d != 1; })) {
-    throw KernelError("a dilated average pool");
-  }
   const bool count_padding = call.op.int_attribute("count_include_pad", 0) != 0;
   const Ints extra = ceil_padding(call, x, w), none(w.axes(), 0);
-  if (w.symmetric() && extra == none && within_half(w))
+  if (w.symmetric() && extra == none && within_half(w) && !dilates(w))
     return {average(x, w, w.before, count_padding)};
   const at::Tensor padded = pad_spatial(x, w.before, sum(w.after, extra), 0);
   at::Tensor counted = at::ones_like(x.detach()).slice(0, 0, 1).slice(1, 0, 1);
   counted = count_padding ? pad_spatial(pad_spatial(counted, w.before, w.after, 1), none, extra, 0)
                           : pad_spatial(counted, w.before, sum(w.after, extra), 0);
+  if (dilates(w)) return {window_sums(padded, w) / window_sums(counted, w)};
   return {average(padded, w, none, true) / average(counted, w, none, true)};
 }
 
-// A pool over one axis is one over two of which the first has one element.
+// Computes max pooling. A pool over one axis runs as one over two axes, the first with one element.
 Tensors pool_max(const at::Tensor& x, const Window& w, const Ints& padding) {
   if (w.axes() == 3) {
     auto [y, i] = at::max_pool3d_with_indices(x, w.kernel, w.stride, padding, w.dilation);
@@ -91,8 +108,8 @@ Tensors pool_max(const at::Tensor& x, const Window& w, const Ints& padding) {
   return {y.squeeze(2), i.squeeze(2)};
 }
 
-// ATen's indices count within one padded plane; ONNX's within the whole input, row- or
-// column-major.
+// Converts indices: ATen's count within one padded plane; ONNX's count within the whole input, row-
+// or column-major.
 at::Tensor onnx_indices(at::Tensor index, const at::Tensor& x, const Ints& before,
                         const Ints& padded, bool column_major) {
   const std::size_t axes = before.size();
@@ -117,7 +134,7 @@ at::Tensor onnx_indices(at::Tensor index, const at::Tensor& x, const Ints& befor
 
 Tensors max_pool(const OpCall& call) {
   const at::Tensor& given = call.input(0);
-  // ATen pools floating tensors; small integers are exact in fp32.
+  // ATen pools floating-point tensors; small integers are exact in fp32.
   const at::Tensor x = given.is_floating_point() ? given : given.to(at::kFloat);
   const Window w = window_of(call, x, {});
   const Ints extra = ceil_padding(call, x, w), none(w.axes(), 0);
@@ -141,8 +158,8 @@ Tensors max_unpool(const OpCall& call) {
     natural.push_back((x.size(static_cast<std::int64_t>(a) + 2) - 1) * w.stride[a] + w.kernel[a] -
                       w.before[a] - w.after[a]);
   }
-  // The indices are those of the tensor that was pooled, whose extents are the natural ones; a
-  // larger output is asked for where pooling dropped rows at the end.
+  // The indices refer to the tensor that was pooled, which has the natural extents. A larger output
+  // is requested if pooling dropped rows at the end.
   at::Tensor y =
       at::zeros({product(natural)}, x.options()).scatter(0, index.reshape({-1}), x.reshape({-1}));
   y = y.view(natural);

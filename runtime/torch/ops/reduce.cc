@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions, arguments of extremes, cumulative sums and top-k.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
 
 #include <functional>
+#include <limits>
 #include <numeric>
 
 namespace agpcs {
@@ -12,8 +13,8 @@ namespace {
 
 using Axes = std::vector<std::int64_t>;
 
-// The axes to reduce: an attribute or an input, by version; none means all, or, where the operator
-// says so, none.
+// The axes to reduce, from an attribute or an input, by version. An empty list means all axes, or
+// no axes if the operator says so.
 struct Reduction {
   Axes axes;
   bool keep = true;
@@ -46,7 +47,7 @@ at::Tensor mean_over(const at::Tensor& x, const Reduction& r) {
   return at::mean(x.to(at::kDouble), r.axes, r.keep).to(x.scalar_type());
 }
 
-// One axis at a time, from the last, so that the others keep their place.
+// Reduces one axis at a time, from the last, so that the other axes keep their numbers.
 template <typename F>
 at::Tensor one_by_one(at::Tensor x, const Reduction& r, F&& f) {
   Axes axes = r.axes;
@@ -61,8 +62,24 @@ at::Tensor product_over(const at::Tensor& x, const Reduction& r) {
   });
 }
 
-at::Tensor max_over(const at::Tensor& x, const Reduction& r) { return at::amax(x, r.axes, r.keep); }
-at::Tensor min_over(const at::Tensor& x, const Reduction& r) { return at::amin(x, r.axes, r.keep); }
+// Returns the maximum (or minimum) of no numbers, which ATen refuses: the least (or greatest)
+// number.
+at::Tensor extreme_of_nothing(const at::Tensor& x, const Reduction& r, bool greatest) {
+  const at::Tensor like = sum_over(x, r);
+  if (like.is_floating_point()) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return at::full_like(like, greatest ? infinity : -infinity);
+  }
+  if (like.scalar_type() == at::kBool) return at::full_like(like, greatest);
+  throw KernelError("an extreme of no integers");
+}
+
+at::Tensor max_over(const at::Tensor& x, const Reduction& r) {
+  return x.numel() == 0 ? extreme_of_nothing(x, r, false) : at::amax(x, r.axes, r.keep);
+}
+at::Tensor min_over(const at::Tensor& x, const Reduction& r) {
+  return x.numel() == 0 ? extreme_of_nothing(x, r, true) : at::amin(x, r.axes, r.keep);
+}
 at::Tensor l1_over(const at::Tensor& x, const Reduction& r) { return sum_over(at::abs(x), r); }
 at::Tensor squares_over(const at::Tensor& x, const Reduction& r) { return sum_over(x * x, r); }
 at::Tensor l2_over(const at::Tensor& x, const Reduction& r) { return at::sqrt(squares_over(x, r)); }
@@ -90,12 +107,26 @@ Tensors cumulative_sum(const OpCall& call) {
   return {reverse ? at::flip(sum, {axis}) : sum};
 }
 
+Tensors cumulative_product(const OpCall& call) {
+  at::Tensor x = call.input(0);
+  const std::int64_t axis = wrap_axis(call.ints(1).at(0), x.dim());
+  const bool reverse = call.op.int_attribute("reverse", 0) != 0;
+  if (reverse) x = at::flip(x, {axis});
+  if (call.op.int_attribute("exclusive", 0) != 0 && x.size(axis) > 0) {
+    const at::Tensor one = at::ones_like(x.narrow(axis, 0, 1));
+    x = at::cat({one, x.narrow(axis, 0, x.size(axis) - 1)}, axis);
+  }
+  const at::Tensor product = at::cumprod(x, axis, x.scalar_type());
+  return {reverse ? at::flip(product, {axis}) : product};
+}
+
 Tensors top_k(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t axis = call.axis(-1, x.dim());
   const std::int64_t k = call.has(1) ? call.ints(1).at(0) : call.op.int_attribute("k", 1);
   const bool largest = call.op.int_attribute("largest", 1) != 0;
-  // Among equal values the lower index comes first: a stable sort, not ATen's topk.
+  // Among equal values the lower index must come first, so this uses a stable sort in place of
+  // ATen's topk.
   auto [values, indices] = at::sort(x, /*stable=*/true, axis, largest);
   return {values.narrow(axis, 0, k), indices.narrow(axis, 0, k)};
 }
@@ -103,6 +134,7 @@ Tensors top_k(const OpCall& call) {
 constexpr KernelEntry kTable[] = {
     {"ArgMax", arg_extreme<at::argmax>},
     {"ArgMin", arg_extreme<at::argmin>},
+    {"CumProd", cumulative_product},
     {"CumSum", cumulative_sum},
     {"ReduceL1", reduce<l1_over>},
     {"ReduceL2", reduce<l2_over>},

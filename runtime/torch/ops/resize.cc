@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resize and its relatives: along each axis, every output is a weighted sum of a few inputs.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
 
@@ -14,26 +14,29 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-// How one axis is resized.
+// Says how one axis is resized.
 struct AxisPlan {
   std::int64_t axis = 0, in = 0, out = 0;
-  double scale = 1, start = 0, end = 1;  // start, end: the crop, as fractions
+  double scale = 1, start = 0, end = 1;  // start, end: the crop as fractions
 };
 
-// What applies to all axes; defaults differ by version.
+// What applies to all axes. Defaults differ by version.
 struct Style {
   std::string mode, coordinates, nearest;
   double cubic = -0.75, outside_value = 0;
-  bool exclude_outside = false;
+  bool exclude_outside = false, antialias = false;
 };
 
 double source_of(const AxisPlan& p, const Style& style, std::int64_t i) {
   const auto x = static_cast<double>(i), in = static_cast<double>(p.in),
              out = static_cast<double>(p.out);
   if (style.coordinates == "half_pixel") return (x + 0.5) / p.scale - 0.5;
+  if (style.coordinates == "half_pixel_symmetric") {
+    return in / 2 * (1 - out / (p.scale * in)) + (x + 0.5) / p.scale - 0.5;
+  }
   if (style.coordinates == "pytorch_half_pixel") return p.out > 1 ? (x + 0.5) / p.scale - 0.5 : 0;
   if (style.coordinates == "align_corners") {
-    const double resized = p.scale * in;  // not rounded: so have ONNX's reference and tests
+    const double resized = p.scale * in;  // not rounded, as in ONNX's reference and tests
     return resized == 1 ? 0 : x * (in - 1) / (resized - 1);
   }
   if (style.coordinates == "asymmetric") return x / p.scale;
@@ -53,24 +56,50 @@ std::int64_t nearest_to(double x, const std::string& rounding) {
   throw KernelError(fmt::format("nearest_mode '{}'", rounding));
 }
 
-// Keys' cubic convolution with parameter `a` at distances 1 + r, r, 1 - r, 2 - r.
+// Returns the weights of Keys' cubic convolution with parameter `a` at distances 1 + r, r, 1 - r, 2
+// - r.
 std::array<double, 4> cubic_weights(double r, double a) {
   const auto near = [a](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
   const auto far = [a](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
   return {far(1 + r), near(r), near(1 - r), far(2 - r)};
 }
 
-// Taps of one output: source index and weight.
+// A tap of one output: the index of a source element, and its weight.
 struct Tap {
   std::int64_t index;
   double weight;
 };
+
+// Returns the weight of an element at distance `d` in a window as wide as the mode's.
+double window(const Style& style, double d) {
+  d = std::abs(d);
+  if (style.mode == "linear") return std::max(0.0, 1 - d);
+  const auto weights = cubic_weights(d < 1 ? d : d - 1, style.cubic);
+  return d < 1 ? weights[1] : d < 2 ? weights[0] : 0;
+}
+
+// Returns taps of a window that is stretched over what one output stands for.
+std::vector<Tap> stretched_taps(const AxisPlan& p, const Style& style, double x) {
+  const double reach = style.mode == "linear" ? 1 : 2, stretch = 1 / p.scale;
+  const auto first = static_cast<std::int64_t>(std::floor(-reach * stretch)) + 1;
+  const auto base = static_cast<std::int64_t>(std::ceil(x)) - 1;
+  std::vector<Tap> taps;
+  double total = 0;
+  for (std::int64_t k = first; k <= 1 - first; ++k) {
+    taps.push_back({base + k, window(style, (static_cast<double>(base + k) - x) / stretch)});
+    total += taps.back().weight;
+  }
+  for (Tap& tap : taps) tap.weight /= total;
+  return taps;
+}
 
 std::vector<Tap> taps_of(const AxisPlan& p, const Style& style, std::int64_t i) {
   const double x = source_of(p, style, i);
   std::vector<Tap> taps;
   if (style.mode == "nearest") {
     taps = {{nearest_to(x, style.nearest), 1}};
+  } else if (style.antialias && p.scale < 1) {
+    taps = stretched_taps(p, style, x);
   } else {
     const double low = std::floor(x), r = x - low;
     const auto base = static_cast<std::int64_t>(low);
@@ -116,7 +145,7 @@ at::Tensor resize_axis(const at::Tensor& x, const AxisPlan& p, const Style& styl
   return y;
 }
 
-// Cropping may reach outside the input: there the output is a constant.
+// Fills the part of the output outside the input, which a crop may reach, with a constant.
 at::Tensor fill_outside(const at::Tensor& y, const AxisPlan& p, const Style& style) {
   std::vector<std::int64_t> outside;
   for (std::int64_t i = 0; i < p.out; ++i) {
@@ -139,11 +168,22 @@ Style style_of(const OpCall& call) {
   s.outside_value = call.op.float_attribute("extrapolation_value", 0);
   if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
     throw KernelError(fmt::format("mode '{}'", s.mode));
-  if (call.op.int_attribute("antialias", 0) != 0) throw KernelError("antialias");
-  if (call.op.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch") {
-    throw KernelError("keep_aspect_ratio_policy other than 'stretch'");
-  }
+  s.antialias = call.op.int_attribute("antialias", 0) != 0;
   return s;
+}
+
+// Gives all axes one scale, so that the image gets no larger, or no smaller, than the sizes say.
+void keep_aspect_ratio(const OpCall& call, std::vector<AxisPlan>& plans) {
+  const std::string policy = call.op.string_attribute("keep_aspect_ratio_policy", "stretch");
+  if (policy == "stretch" || plans.empty()) return;
+  double scale = plans[0].scale;
+  for (const AxisPlan& p : plans) {
+    scale = policy == "not_larger" ? std::min(scale, p.scale) : std::max(scale, p.scale);
+  }
+  for (AxisPlan& p : plans) {
+    p.scale = scale;
+    p.out = static_cast<std::int64_t>(std::floor(scale * static_cast<double>(p.in) + 0.5));
+  }
 }
 
 std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
@@ -174,6 +214,7 @@ std::vector<AxisPlan> plans_of(const OpCall& call, const at::Tensor& x) {
     }
     plans.push_back(p);
   }
+  if (!sizes.empty()) keep_aspect_ratio(call, plans);
   return plans;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that rearrange, cut and join tensors without computing.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
 
@@ -83,7 +83,7 @@ Tensors expand(const OpCall& call) {
 
 Tensors tile(const OpCall& call) { return {call.input(0).repeat(call.ints(1))}; }
 
-// ATen's slices go forward: a negative step becomes an index list.
+// Slices one axis. ATen's slices only go forward, so a negative step becomes an index list.
 at::Tensor slice_axis(const at::Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t end,
                       std::int64_t step) {
   const std::int64_t size = x.size(axis);
@@ -116,8 +116,8 @@ Tensors slice(const OpCall& call) {
   return {x};
 }
 
-// Index of the source element for each padded position along an axis, for modes other than
-// constant.
+// Returns the index of the source element for each padded position along an axis, for modes other
+// than constant.
 at::Tensor padded_positions(std::int64_t size, std::int64_t before, std::int64_t after,
                             const std::string& mode, at::Device device) {
   at::Tensor i =
@@ -175,7 +175,10 @@ Tensors space_to_depth(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t b = call.op.int_attribute("blocksize", 1);
   const std::int64_t n = x.size(0), c = x.size(1), h = x.size(2) / b, w = x.size(3) / b;
-  return {x.reshape({n, c, h, b, w, b}).permute({0, 3, 5, 1, 2, 4}).reshape({n, c * b * b, h, w})};
+  const at::Tensor blocks = x.reshape({n, c, h, b, w, b});
+  const bool channels_first = call.op.string_attribute("mode", "DCR") == "CRD";
+  return {(channels_first ? blocks.permute({0, 1, 3, 5, 2, 4}) : blocks.permute({0, 3, 5, 1, 2, 4}))
+              .reshape({n, c * b * b, h, w})};
 }
 
 Tensors shape_of(const OpCall& call) {
@@ -193,6 +196,19 @@ Tensors size_of_tensor(const OpCall& call) {
   return {at::scalar_tensor(call.input(0).numel(), at::kLong)};
 }
 
+// Computes ConstantOfShape. Its value is a number here; attribute `dtype` has the type where the
+// number does not tell it.
+Tensors constant_of_shape(const OpCall& call) {
+  const bool whole = call.has_attribute("value") &&
+                     call.op.int_attribute("value", 0) == call.op.int_attribute("value", 1);
+  at::ScalarType type = whole ? at::kLong : at::kFloat;
+  if (call.has_attribute("dtype")) type = computed_type_of_onnx(call.op.int_attribute("dtype", 1));
+  const at::TensorOptions options = at::TensorOptions(type).device(call.input(0).device());
+  const Ints shape = call.ints(0);
+  return {whole ? at::full(shape, call.op.int_attribute("value", 0), options)
+                : at::full(shape, call.op.float_attribute("value", 0), options)};
+}
+
 Tensors triangle(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t k = call.has(1) ? call.ints(1).at(0) : 0;
@@ -201,6 +217,7 @@ Tensors triangle(const OpCall& call) {
 
 constexpr KernelEntry kTable[] = {
     {"Concat", concat},
+    {"ConstantOfShape", constant_of_shape},
     {"DepthToSpace", depth_to_space},
     {"Expand", expand},
     {"Flatten", flatten},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and its relatives.
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 namespace agpcs {
 namespace {
 
-// Since version 13 along one axis, -1 by default; before, the input is coerced to two dimensions at
-// an axis, 1 by default.
+// Applies `f` along an axis. Since version 13 there is one axis, -1 by default. Earlier versions
+// reshape the input to two dimensions, split at an axis, 1 by default.
 template <typename F>
 Tensors along_axis(const OpCall& call, F&& f) {
   const at::Tensor& x = call.input(0);

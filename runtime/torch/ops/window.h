@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sliding window of convolutions and poolings: extents, strides and padding of each spatial
-// axis.
+// The sliding window of convolutions and poolings: its extent, stride and padding on each
+// spatial axis.
 #pragma once
 
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <cstdint>
 #include <vector>
@@ -11,18 +11,18 @@
 namespace agpcs {
 
 struct Window {
-  std::vector<std::int64_t> kernel, stride, dilation, before, after;  // one entry a spatial axis
+  std::vector<std::int64_t> kernel, stride, dilation, before, after;  // by spatial axis
   std::size_t axes() const { return kernel.size(); }
   bool symmetric() const { return before == after; }
-  /// Last minus first position of the window's elements, plus one.
+  /// Returns the last minus the first position of the window's elements, plus one.
   std::int64_t reach(std::size_t axis) const { return dilation[axis] * (kernel[axis] - 1) + 1; }
 };
 
-/// The operator's window over `input` ([N, C, spatial...]), `auto_pad` resolved. `kernel`: taken
-/// where the operator has no kernel_shape.
+/// Returns the operator's window over `input` ([N, C, spatial...]), with `auto_pad` resolved.
+/// `kernel` is used if the operator has no kernel_shape.
 Window window_of(const OpCall& call, const at::Tensor& input, std::vector<std::int64_t> kernel);
 
-/// `x` padded by `before` and `after` on its spatial axes.
+/// Returns `x` padded by `before` and `after` on its spatial axes.
 at::Tensor pad_spatial(const at::Tensor& x, const std::vector<std::int64_t>& before,
                        const std::vector<std::int64_t>& after, double value);
 

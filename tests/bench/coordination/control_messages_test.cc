@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/control_messages.h"
+#include "tests/bench/coordination/control_messages.h"
 
 #include <gmock/gmock.h>
 

@@ -6,8 +6,8 @@
 // a plan has agreed before the step.
 #pragma once
 
-#include "cost_model/control_messages.h"
-#include "ir/rng.h"
+#include "ir/base/rng.h"
+#include "tests/bench/coordination/control_messages.h"
 
 #include <agpcs/status.h>
 

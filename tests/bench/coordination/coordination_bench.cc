@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What coordinating gradients costs a step, simulated from 2 to 27,600 ranks: tables in Markdown on
-// stdout, charts (SVG) into a folder. docs/coordination.md says what is assumed, and what the
-// figures of Romero et al. (NSDI 2022) that the tables name are.
+// stdout, charts (SVG) into a folder. docs/design/coordination.md says what is assumed, and what
+// the figures of Romero et al. (NSDI 2022) that the tables name are.
 //
 //     coordination_bench [--model FILE] [--charts FOLDER]
 //
-// The model is ../shared/models/resnet50.onnx if nothing else is said.
-#include "cost_model/coordination.h"
-#include "ir/check.h"
-#include "planner/bucket_schedule.h"
-#include "tests/bench/chart.h"
-#include "tests/bench/coordination_costs.h"
-#include "tests/bench/coordination_model.h"
-#include "tests/bench/mistakes.h"
+// The model is samples/models/resnet50.onnx by default.
+#include "ir/base/check.h"
+#include "planner/evaluate/bucket_schedule.h"
+#include "tests/bench/coordination/coordination.h"
+#include "tests/bench/coordination/coordination_costs.h"
+#include "tests/bench/coordination/coordination_model.h"
+#include "tests/bench/support/chart.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 
@@ -389,7 +389,7 @@ void Bench::run() {
 }
 
 int main_of(const std::vector<std::string>& words) {
-  std::string model = "../shared/models/resnet50.onnx", charts;
+  std::string model = "samples/models/resnet50.onnx", charts;
   for (std::size_t i = 1; i < words.size(); i += 2) {
     const bool known = words[i] == "--model" || words[i] == "--charts";
     if (!known || i + 1 == words.size()) {
@@ -400,10 +400,7 @@ int main_of(const std::vector<std::string>& words) {
     (words[i] == "--model" ? model : charts) = words[i + 1];
   }
   if (!charts.empty()) bench::need_folder(charts);
-  if (!std::filesystem::exists(model)) {
-    fmt::print("coordination_bench: there is no {}: nothing simulated\n", model);
-    return 0;
-  }
+  bench::need_data(model, "an ONNX model: --model FILE");
   Bench(gradients_of_model(model, kSamples), charts).run();
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what control messages cost between 2 to 8 processes of this machine over Gloo, fits the
-// costs of the simulation to it (cost_model/control_messages.h), and shows how well they fit:
+// costs of the simulation to it (tests/bench/coordination/control_messages.h), and shows how well
+// they fit:
 //
 //     coordination_fit [ROUNDS]          a table, then a line for coordination_costs.h
 //
@@ -10,11 +11,11 @@
 //
 // A step: `GradientReducer` sums gradients of one float each that all ranks submit at once; what it
 // says it spent in cycles, on the rank that spent most. In Markdown.
-#include "cost_model/coordination.h"
-#include "cost_model/fit_control_costs.h"
-#include "ir/median.h"
-#include "runtime/operation_times.h"
-#include "tests/bench/gloo_ranks.h"
+#include "ir/base/median.h"
+#include "runtime/support/operation_times.h"
+#include "tests/bench/coordination/coordination.h"
+#include "tests/bench/coordination/fit_control_costs.h"
+#include "tests/bench/support/gloo_ranks.h"
 
 #include <agpcs/gradient_reducer.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/coordination_model.h"
+#include "tests/bench/coordination/coordination_model.h"
 
-#include "cost_model/cost_table.h"
-#include "cost_model/link_model.h"
-#include "frontend/import_onnx.h"
-#include "ir/check.h"
-#include "ir/training_graph.h"
-#include "tests/bench/mistakes.h"
-#include "tests/builders.h"
+#include "cost_model/network/link_model.h"
+#include "cost_model/step/cost_table.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
+#include "tests/bench/support/mistakes.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // all-reduces between equal hosts behind one switch.
 #pragma once
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 #include <cstdint>
 #include <map>

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planned order against readiness order between processes of this machine over Gloo, with gradients
 // that come at other times and in another order on each rank; measured steps beside what the
-// simulation (cost_model/coordination.h) predicts for the very same delays. A table in Markdown.
+// simulation (tests/bench/coordination/coordination.h) predicts for the very same delays. A table
+// in Markdown.
 //
-//     coordination_skew [ROUNDS [FOLDER]]
+//     coordination_skew FOLDER [ROUNDS]
 //
-// FOLDER (default ../shared/data) has `pipedream`. A gradient is ready when the profile's backward
-// says, plus a delay: the backward time of an operator of the same profile, drawn evenly for each
-// step, rank and gradient. A thread of each rank sleeps until then in place of computing. Gradients
-// of `planned` are made in their groups' memory, which no other policy has. What an
-// all-reduce takes is measured before, by size, and control messages cost what
+// FOLDER has profiled graphs of PipeDream (tests/bench/support/pipedream.h). A gradient is ready
+// when the profile's backward says, plus a delay: the backward time of an operator of the same
+// profile, drawn evenly for each step, rank and gradient. A thread of each rank sleeps until then
+// in place of computing. Gradients of `planned` are made in their groups' memory, which no other
+// policy has. What an all-reduce takes is measured before, by size, and control messages cost what
 // coordination_costs.h has.
-#include "cost_model/coordination.h"
-#include "ir/median.h"
-#include "ir/rng.h"
-#include "runtime/operation_times.h"
-#include "tests/bench/coordination_costs.h"
-#include "tests/bench/gloo_ranks.h"
-#include "tests/bench/pipedream.h"
+#include "ir/base/median.h"
+#include "ir/base/rng.h"
+#include "runtime/support/operation_times.h"
+#include "tests/bench/coordination/coordination.h"
+#include "tests/bench/coordination/coordination_costs.h"
+#include "tests/bench/support/gloo_ranks.h"
+#include "tests/bench/support/mistakes.h"
+#include "tests/bench/support/pipedream.h"
 
 #include <agpcs/gradient_reducer.h>
 
@@ -126,7 +128,7 @@ GradientSet set_of(const ProfiledModel& model, const std::vector<std::vector<int
   return set;
 }
 
-/// As `GradientReducer` coordinates (runtime/negotiation.h).
+/// As `GradientReducer` coordinates (runtime/reduce/negotiation.h).
 CoordinationOptions simulated_as(CoordinationPolicy policy, const CostLine& line,
                                  std::vector<std::vector<int>> groups) {
   CoordinationOptions options;
@@ -273,17 +275,13 @@ class Skew {
 };
 
 int run(int rounds, const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "pipedream")) {
-    fmt::print("coordination_skew: {} has no folder pipedream: nothing measured\n",
-               folder.string());
-    return 0;
-  }
+  bench::need_data(folder, "a folder of PipeDream's profiled graphs");
   fmt::print(
       "| profile | ranks | policy | last gradient ms | measured ms | predicted ms | off | to "
       "planned, measured | to planned, predicted | control messages of rank 0 |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const char* name : {"resnet50", "squeezenet1_0"}) {
-    const ProfiledModel model = read_pipedream(folder / "pipedream" / (std::string(name) + ".txt"));
+    const ProfiledModel model = read_pipedream(folder / (std::string(name) + ".txt"));
     for (const int ranks : kRanks) {
       run_gloo_ranks(ranks, [&](GlooRank& rank) {
         std::vector<int> all(static_cast<std::size_t>(ranks)), hosts(all.size(), 0);
@@ -300,6 +298,10 @@ int run(int rounds, const std::filesystem::path& folder) {
 }  // namespace agpcs
 
 int main(int argc, char** argv) {
-  return agpcs::run(argc > 1 ? std::max(3, std::atoi(argv[1])) : 10,
-                    argc > 2 ? argv[2] : "../shared/data");
+  if (argc < 2 || argc > 3) {
+    agpcs::bench::end_with_usage("coordination_skew", "no folder of profiled graphs",
+                                 "FOLDER [ROUNDS], of PipeDream's profiles");
+  }
+  const int rounds = argc > 2 ? agpcs::bench::number_of<int>("coordination_skew", argv[2]) : 10;
+  return agpcs::run(std::max(3, rounds), argv[1]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/coordination.h"
+#include "tests/bench/coordination/coordination.h"
 
 #include <gmock/gmock.h>
 

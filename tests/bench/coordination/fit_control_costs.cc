@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/fit_control_costs.h"
+#include "tests/bench/coordination/fit_control_costs.h"
 
-#include "cost_model/robust_fit.h"
-#include "ir/check.h"
+#include "cost_model/fit/robust_fit.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <array>

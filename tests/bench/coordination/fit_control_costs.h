@@ -2,7 +2,7 @@
 // Fits what control messages cost to measured exchanges of a few ranks.
 #pragma once
 
-#include "cost_model/control_messages.h"
+#include "tests/bench/coordination/control_messages.h"
 
 #include <functional>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/fit_control_costs.h"
+#include "tests/bench/coordination/fit_control_costs.h"
 
-#include "cost_model/coordination.h"
+#include "tests/bench/coordination/coordination.h"
 
 #include <gtest/gtest.h>
 

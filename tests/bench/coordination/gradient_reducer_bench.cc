@@ -5,10 +5,10 @@
 //                                                          bert, small
 //   gradient_reducer_bench sizes SET                       the elements of its gradients
 //   gradient_reducer_bench and [RANKS]                     three ways to combine bits of all ranks
-#include "ir/median.h"
-#include "ir/reduction_tree.h"
-#include "ir/rng.h"
-#include "tests/bench/gloo_ranks.h"
+#include "ir/base/median.h"
+#include "ir/base/rng.h"
+#include "ir/plan/reduction_tree.h"
+#include "tests/bench/support/gloo_ranks.h"
 
 #include <agpcs/gradient_reducer.h>
 

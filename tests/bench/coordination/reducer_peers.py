@@ -3,7 +3,7 @@
 """AGPCS's reducers beside Horovod 0.28.1, PyTorch's DistributedDataParallel and one all-reduce by Gloo, on the same
 gradients, between processes of this machine. Prints a markdown table.
 
-    python3 tests/bench/reducer_peers.py --bench build/release/tests/gradient_reducer_bench --venv build/peers
+    python3 tests/bench/coordination/reducer_peers.py --bench build/release/tests/gradient_reducer_bench --venv build/peers
 
 Horovod is built from its source package into --venv (minutes), against the PyTorch of --python. Rounds: ours, Horovod,
 DDP, again and again; the table has the medians over all steps, and ratios to Gloo's all-reduce of the same round.

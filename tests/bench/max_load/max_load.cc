@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/max_load.h"
+#include "tests/bench/max_load/max_load.h"
 
-#include "ir/at.h"
-#include "ir/disjoint_sets.h"
+#include "ir/base/at.h"
+#include "ir/base/disjoint_sets.h"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 // for Device Placement of DNN Graph Operators" (NeurIPS 2020), without contiguity.
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/metis_partition.h"
+#include "ir/base/rng.h"
+#include "planner/seed/metis_partition.h"
 
 #include <agpcs/status.h>
 

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints a table of max-load problems: best known, every seeder and refiner, and the default search.
 
-    tests/bench/max_load.py [--generate N [--seed S]] [--bench build/release/tests/max_load_bench] [--data FOLDER]
-                            [--judge FILE] [-- BENCH FLAGS]
+    tests/bench/max_load/max_load.py --judge FILE {--data FOLDER | --generate N [--seed S]}
+                            [--bench build/release/tests/max_load_bench] [-- BENCH FLAGS]
 
 Reads every *.json of FOLDER (format: msr-fiddle/dnn-partitioning), best known values from the README beside it; with
---generate, makes N instances of that family instead (max_load_instances.py). Values are what the independent judge says
+--generate, makes N instances of that family instead (max_load_instances.py). FILE is that data set's own judge. Values are what the independent judge says
 of the split, in ms; `!` follows one that it finds at fault. Seconds are CPU time of the default search, `ours`. Exit
 code 1 if `ours` is at fault anywhere, above a best known value, or above any other column.
 """
@@ -20,8 +20,7 @@ import tempfile
 
 import max_load_instances
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = ROOT.parent / "shared" / "data"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def problem_text(instance):
@@ -94,9 +93,10 @@ def problems(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/release/tests/max_load_bench")
-    parser.add_argument("--data", type=pathlib.Path, default=DATA / "dnn-partitioning")
-    parser.add_argument("--judge", type=pathlib.Path, default=DATA / "maxload.py")
-    parser.add_argument("--generate", type=int, default=0, metavar="N", help="N instances, not those of --data")
+    parser.add_argument("--judge", type=pathlib.Path, required=True, help="the judge of msr-fiddle/dnn-partitioning")
+    instances = parser.add_mutually_exclusive_group(required=True)
+    instances.add_argument("--data", type=pathlib.Path, metavar="FOLDER", help="instances of msr-fiddle/dnn-partitioning")
+    instances.add_argument("--generate", type=int, default=0, metavar="N", help="N instances of that family")
     parser.add_argument("--seed", type=int, default=1, help="of the generated instances")
     parser.add_argument("--first", type=int, default=0, metavar="I", help="number of the first generated instance")
     parser.add_argument("flags", nargs="*", help="of max_load_bench, after --")

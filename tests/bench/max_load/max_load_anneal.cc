@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/max_load_anneal.h"
+#include "tests/bench/max_load/max_load_anneal.h"
 
-#include "ir/at.h"
-#include "ir/shuffle.h"
+#include "ir/base/at.h"
+#include "ir/base/shuffle.h"
 
 #include <algorithm>
 #include <cmath>

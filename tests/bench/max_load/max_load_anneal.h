@@ -2,8 +2,8 @@
 // The local search of the max-load problem: annealing, on all items or from coarse to fine.
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/max_load_state.h"
+#include "ir/base/rng.h"
+#include "tests/bench/max_load/max_load_state.h"
 
 #include <cstdint>
 #include <vector>

@@ -4,13 +4,14 @@
 //   max_load_bench [--budget EVALUATIONS] [--work PINS] [--seed N] [--no-cpu] [--only-ours] <
 //   problem
 //
-// `tests/bench/max_load.py` writes the problem and judges the answers. Numbers, separated by white
-// space: nodes, edges, accelerators, whether there is a CPU (0 or 1), capacity; for each node its
-// time, CPU time, whether an accelerator can run it, size, out-cost and colour (-1: none); for each
-// edge its producer and consumer. Answers, one a line: name, CPU seconds, the device of each node.
-#include "planner/max_load.h"
-#include "planner/max_load_search.h"
-#include "planner/refiner.h"
+// `tests/bench/max_load/max_load.py` writes the problem and judges the answers. Numbers, separated
+// by white space: nodes, edges, accelerators, whether there is a CPU (0 or 1), capacity; for each
+// node its time, CPU time, whether an accelerator can run it, size, out-cost and colour (-1: none);
+// for each edge its producer and consumer. Answers, one a line: name, CPU seconds, the device of
+// each node.
+#include "planner/refine/refiner.h"
+#include "tests/bench/max_load/max_load.h"
+#include "tests/bench/max_load/max_load_search.h"
 
 #include <charconv>
 #include <ctime>

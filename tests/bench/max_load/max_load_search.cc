@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/max_load_search.h"
+#include "tests/bench/max_load/max_load_search.h"
 
-#include "ir/at.h"
-#include "planner/strategy_features.h"
+#include "ir/base/at.h"
+#include "planner/refine/features.h"
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 namespace agpcs {
 namespace {
 
 constexpr int kRunItems[] = {2, 4, 8, 16, 32};
 constexpr std::size_t kTriesPerMove = 8;
-
-bool before(const Move& x, const Move& y) {
-  return std::tie(x.kind, x.a, x.b, x.c, x.d) < std::tie(y.kind, y.a, y.b, y.c, y.d);
-}
 
 int random_below(int bound, Rng& rng) {
   return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
@@ -54,31 +49,34 @@ Outcome MaxLoadSearch::outcome() const {
 }
 
 MaxLoadSearch::Changes MaxLoadSearch::changes(const Move& move) const {
-  switch (move.kind) {
-    case kMove:
-      return {{move.a, move.b}};
-    case kSwap:
-      return {{move.a, state_.device(move.b)}, {move.b, state_.device(move.a)}};
-    case kRun:
-      return run(move);
-    default:
-      return resplit(move);
-  }
+  return changes(listed_[at(move.index)]);
 }
 
-MaxLoadSearch::Changes MaxLoadSearch::run(const Move& move) const {
-  const int from = state_.device(move.a);
-  Changes result = {{move.a, move.b}};
+MaxLoadSearch::Changes MaxLoadSearch::changes(const MaxLoadMove& move) const {
+  return std::visit([&](const auto& one) { return changes_of(one); }, move);
+}
+
+MaxLoadSearch::Changes MaxLoadSearch::changes_of(const MoveItem& move) const {
+  return {{move.item, move.device}};
+}
+
+MaxLoadSearch::Changes MaxLoadSearch::changes_of(const SwapItems& move) const {
+  return {{move.first, state_.device(move.second)}, {move.second, state_.device(move.first)}};
+}
+
+MaxLoadSearch::Changes MaxLoadSearch::changes_of(const MoveRun& move) const {
+  const int from = state_.device(move.item);
+  Changes result = {{move.item, move.device}};
   const auto visit = [&](int item) {
-    if (static_cast<int>(result.size()) >= move.c || state_.device(item) != from) return;
+    if (static_cast<int>(result.size()) >= move.most || state_.device(item) != from) return;
     for (const auto& [seen, device] : result) {
       if (seen == item) return;
     }
-    result.emplace_back(item, move.b);
+    result.emplace_back(item, move.device);
   };
   for (std::size_t head = 0; head < result.size(); ++head) {
     const int item = result[head].first;
-    if (move.d == 0) {
+    if (!move.backwards) {
       for (int n = items_.first_net[at(item)]; n < items_.first_net[at(item) + 1]; ++n) {
         const MaxLoadNet& net = items_.nets[at(n)];
         for (int i = net.first_sink; i < net.end_sink; ++i) visit(items_.sinks[at(i)]);
@@ -92,24 +90,26 @@ MaxLoadSearch::Changes MaxLoadSearch::run(const Move& move) const {
   return result;
 }
 
-MaxLoadSearch::Changes MaxLoadSearch::resplit(const Move& move) const {
+MaxLoadSearch::Changes MaxLoadSearch::changes_of(const Resplit& move) const {
   std::vector<int> row;
-  for (const int item : orders_[at(move.c)]) {
+  for (const int item : orders_[at(move.order)]) {
     const int device = state_.device(item);
-    if (device == move.a || device == move.b) row.push_back(item);
+    if (device == move.first || device == move.second) row.push_back(item);
   }
-  MaxLoadState trial = state_;  // all to b, then one by one to a
-  for (const int item : row) trial.move(item, move.b);
-  const auto load = [&] { return std::max(trial.loads()[at(move.a)], trial.loads()[at(move.b)]); };
+  MaxLoadState trial = state_;  // all to the second, then one by one to the first
+  for (const int item : row) trial.move(item, move.second);
+  const auto load = [&] {
+    return std::max(trial.loads()[at(move.first)], trial.loads()[at(move.second)]);
+  };
   std::int64_t least = load();
   std::size_t first = 0;
   for (std::size_t i = 0; i < row.size(); ++i) {
-    trial.move(row[i], move.a);
+    trial.move(row[i], move.first);
     if (load() < least) least = load(), first = i + 1;
   }
   Changes result;
   for (std::size_t i = 0; i < row.size(); ++i) {
-    const int device = i < first ? move.a : move.b;
+    const int device = i < first ? move.first : move.second;
     if (state_.device(row[i]) != device) result.emplace_back(row[i], device);
   }
   return result;
@@ -121,67 +121,76 @@ bool MaxLoadSearch::allowed(const Changes& changes) const {
   });
 }
 
-bool MaxLoadSearch::counts(const Move& move) const {
-  switch (move.kind) {
-    case kMove:
-      return state_.device(move.a) != move.b && allowed(changes(move));
-    case kSwap:
-      return move.a < move.b && state_.device(move.a) != state_.device(move.b) &&
-             allowed(changes(move));
-    case kRun: {
-      if (state_.device(move.a) == move.b) return false;
-      const Changes run = changes(move);  // shorter runs have a move of their own
-      return static_cast<int>(run.size()) > move.c / 2 && run.size() > 1 && allowed(run);
-    }
-    default:
-      return move.a < move.b && !changes(move).empty();
+bool MaxLoadSearch::counts(const MaxLoadMove& move) const {
+  if (const auto* one = std::get_if<MoveItem>(&move)) {
+    return state_.device(one->item) != one->device && allowed(changes(move));
   }
+  if (const auto* two = std::get_if<SwapItems>(&move)) {
+    return two->first < two->second && state_.device(two->first) != state_.device(two->second) &&
+           allowed(changes(move));
+  }
+  if (const auto* run = std::get_if<MoveRun>(&move)) {
+    if (state_.device(run->item) == run->device) return false;
+    const Changes all = changes(move);  // shorter runs have a move of their own
+    return static_cast<int>(all.size()) > run->most / 2 && all.size() > 1 && allowed(all);
+  }
+  const Resplit& split = std::get<Resplit>(move);
+  return split.first < split.second && !changes(move).empty();
 }
 
-std::vector<Move> MaxLoadSearch::all_moves() const {
-  std::vector<Move> result;
-  const auto add = [&](const Move& move) {
+std::vector<MaxLoadMove> MaxLoadSearch::all_moves() const {
+  std::vector<MaxLoadMove> result;
+  const auto add = [&](const MaxLoadMove& move) {
     if (counts(move)) result.push_back(move);
   };
   for (int i = 0; i < items_.size(); ++i) {
     for (int device = 0; device <= items_.devices; ++device) {
-      add({kMove, i, device});
-      for (const int length : kRunItems) {
-        for (int way = 0; way < 2; ++way) add({kRun, i, device, length, way});
+      add(MoveItem{i, device});
+      for (const int most : kRunItems) {
+        for (const bool backwards : {false, true}) add(MoveRun{i, device, most, backwards});
       }
     }
-    for (int j = i + 1; j < items_.size(); ++j) add({kSwap, i, j});
+    for (int j = i + 1; j < items_.size(); ++j) add(SwapItems{i, j});
   }
   for (int a = 1; a <= items_.devices; ++a) {
     for (int b = a + 1; b <= items_.devices; ++b) {
-      for (int order = 0; order < kMaxLoadOrders; ++order) add({kResplit, a, b, order});
+      for (int order = 0; order < kMaxLoadOrders; ++order) add(Resplit{a, b, order});
     }
   }
   return result;
 }
 
-Move MaxLoadSearch::any_move(Rng& rng) const {
+MaxLoadMove MaxLoadSearch::any_move(Rng& rng) const {
   const int item = random_below(items_.size(), rng);
   const int device = random_below(items_.devices + 1, rng);
   const int kind = random_below(100, rng);
-  if (kind < 45) return {kMove, item, device};
+  if (kind < 45) return MoveItem{item, device};
   if (kind < 75) {
     const int other = random_below(items_.size(), rng);
-    return {kSwap, std::min(item, other), std::max(item, other)};
+    return SwapItems{std::min(item, other), std::max(item, other)};
   }
   if (kind < 98) {
-    const int length = kRunItems[random_below(static_cast<int>(std::size(kRunItems)), rng)];
-    return {kRun, item, device, length, random_below(2, rng)};
+    const int most = kRunItems[random_below(static_cast<int>(std::size(kRunItems)), rng)];
+    return MoveRun{item, device, most, random_below(2, rng) == 1};
   }
   const int a = 1 + random_below(items_.devices, rng), b = 1 + random_below(items_.devices, rng);
-  return {kResplit, std::min(a, b), std::max(a, b), random_below(kMaxLoadOrders, rng)};
+  return Resplit{std::min(a, b), std::max(a, b), random_below(kMaxLoadOrders, rng)};
 }
 
 std::vector<Move> MaxLoadSearch::moves(std::size_t most, Rng& rng) {
+  listed_ = some_moves(most, rng);
+  std::vector<Move> moves;
+  for (const MaxLoadMove& move : listed_) {
+    moves.push_back({static_cast<int>(move.index()), static_cast<int>(moves.size())});
+  }
+  return moves;
+}
+
+std::vector<MaxLoadMove> MaxLoadSearch::some_moves(std::size_t most, Rng& rng) const {
   const auto items = items_.items.size();
   if (items == 0 || most == 0) return {};
   const std::size_t bound = items * (items / 2 + 11 * (at(items_.devices) + 1));
-  std::vector<Move> result;
+  std::vector<MaxLoadMove> result;
   if (bound <= 2 * most) {
     result = all_moves();
     for (std::size_t i = 0; result.size() > most && i < most; ++i) {
@@ -190,10 +199,10 @@ std::vector<Move> MaxLoadSearch::moves(std::size_t most, Rng& rng) {
     if (result.size() > most) result.resize(most);
     return result;
   }
-  std::vector<Move> sorted;
+  std::vector<MaxLoadMove> sorted;
   for (std::size_t tries = 0; tries < kTriesPerMove * most && result.size() < most; ++tries) {
-    const Move move = any_move(rng);
-    const auto place = std::lower_bound(sorted.begin(), sorted.end(), move, before);
+    const MaxLoadMove move = any_move(rng);
+    const auto place = std::lower_bound(sorted.begin(), sorted.end(), move);
     if ((place != sorted.end() && *place == move) || !counts(move)) continue;
     sorted.insert(place, move);
     result.push_back(move);

@@ -2,30 +2,52 @@
 // MaxLoadSearch: placements of the max-load problem as search points, for any refiner.
 #pragma once
 
-#include "planner/max_load_state.h"
-#include "planner/search_point.h"
+#include "planner/refine/search_point.h"
+#include "tests/bench/max_load/max_load_state.h"
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace agpcs {
+
+/// Moves an item to a device.
+struct MoveItem {
+  int item = 0, device = 0;
+  friend auto operator<=>(const MoveItem&, const MoveItem&) = default;
+};
+
+/// Exchanges two items, `first` < `second`.
+struct SwapItems {
+  int first = 0, second = 0;
+  friend auto operator<=>(const SwapItems&, const SwapItems&) = default;
+};
+
+/// Moves `item` and what of its device it reaches over nets, at most `most` items, to a device:
+/// from source to sinks, or backwards.
+struct MoveRun {
+  int item = 0, device = 0, most = 0;
+  bool backwards = false;
+  friend auto operator<=>(const MoveRun&, const MoveRun&) = default;
+};
+
+/// Cuts the items of devices `first` < `second` in two anew: runs of an order (max_load_order) of
+/// least load, the first run to `first`.
+struct Resplit {
+  int first = 0, second = 0, order = 0;
+  friend auto operator<=>(const Resplit&, const Resplit&) = default;
+};
+
+using MaxLoadMove = std::variant<MoveItem, SwapItems, MoveRun, Resplit>;
 
 /// The cost is the max load, relative to start 0's; where an accelerator's memory is exceeded,
 /// kBroken and more.
 class MaxLoadSearch : public SearchPoint {
  public:
-  /// Move::kind.
-  enum Kind : int {
-    kMove,     ///< item a to device b
-    kSwap,     ///< items a < b change places
-    kRun,      ///< a and what of its device it reaches over nets, at most c items, to device b;
-               ///< forwards from source to sinks if d = 0, else backwards
-    kResplit,  ///< the items of devices a < b are cut in two anew: runs of order c (max_load_order)
-               ///< of least load, the first run to a
-  };
-
   /// Needs: `items` outlives it; `starts` not empty, the best first.
   MaxLoadSearch(const MaxLoadItems& items, std::vector<std::vector<int>> starts);
 
@@ -42,19 +64,25 @@ class MaxLoadSearch : public SearchPoint {
   int starts() const override { return static_cast<int>(starts_.size()); }
   void go_to_start(int start) override { state_.assign(starts_[static_cast<std::size_t>(start)]); }
 
+  /// Returns what the moves of the last list do.
+  const std::vector<MaxLoadMove>& listed() const { return listed_; }
   const MaxLoadState& state() const { return state_; }
 
  private:
   using Changes = std::vector<std::pair<int, int>>;  // item, its new device
 
   Changes changes(const Move& move) const;
-  Changes run(const Move& move) const;
-  Changes resplit(const Move& move) const;
-  /// Whether it names a change that devices allow and that is none of kind kMove.
-  bool counts(const Move& move) const;
+  Changes changes(const MaxLoadMove& move) const;
+  Changes changes_of(const MoveItem& move) const;
+  Changes changes_of(const SwapItems& move) const;
+  Changes changes_of(const MoveRun& move) const;
+  Changes changes_of(const Resplit& move) const;
+  /// Whether it names a change that devices allow and that is no MoveItem, unless it is one.
+  bool counts(const MaxLoadMove& move) const;
   bool allowed(const Changes& changes) const;
-  Move any_move(Rng& rng) const;
-  std::vector<Move> all_moves() const;
+  MaxLoadMove any_move(Rng& rng) const;
+  std::vector<MaxLoadMove> all_moves() const;
+  std::vector<MaxLoadMove> some_moves(std::size_t most, Rng& rng) const;
   std::int64_t time_of(int item, int device) const;
   Features features_of_state() const;
   void describe(const Move& move, Features& features) const;
@@ -67,6 +95,7 @@ class MaxLoadSearch : public SearchPoint {
   double all_times_ = 1;  ///< on an accelerator
   std::vector<int> kept_;
   std::vector<std::vector<int>> orders_;
+  std::vector<MaxLoadMove> listed_;
 };
 
 }  // namespace agpcs

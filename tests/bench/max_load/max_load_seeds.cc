@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeds of the max-load problem: METIS, and contiguous runs of an order.
-#include "ir/at.h"
-#include "planner/blocks.h"
-#include "planner/max_load.h"
-#include "planner/max_load_state.h"
+#include "ir/base/at.h"
+#include "planner/problem/blocks.h"
+#include "tests/bench/max_load/max_load.h"
+#include "tests/bench/max_load/max_load_state.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The default search of the max-load problem.
-#include "ir/at.h"
-#include "planner/max_load_anneal.h"
-#include "planner/max_load_search.h"
-#include "planner/refiner.h"
+#include "ir/base/at.h"
+#include "planner/refine/refiner.h"
+#include "tests/bench/max_load/max_load_anneal.h"
+#include "tests/bench/max_load/max_load_search.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // MaxLoadState: a placement of items that knows its loads after every move.
 #pragma once
 
-#include "planner/max_load.h"
+#include "tests/bench/max_load/max_load.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/max_load.h"
+#include "tests/bench/max_load/max_load.h"
 
-#include "ir/at.h"
-#include "planner/max_load_search.h"
-#include "planner/refiner.h"
-#include "planner/strategy_features.h"
+#include "ir/base/at.h"
+#include "planner/refine/features.h"
+#include "planner/refine/refiner.h"
+#include "tests/bench/max_load/max_load_search.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 namespace agpcs {
 namespace {
@@ -155,9 +154,8 @@ TEST(MaxLoadSearch, OffersAllMovesOnceWhenAskedForMoreThanThereAre) {
   const MaxLoadItems items = make_max_load_items(problem, item_of).value();
   MaxLoadSearch search(items, {{1, 1, 1, 2, 2, 2}});
   Rng rng(1);
-  std::vector<Move> moves = search.moves(100000, rng);
-  std::set<std::tuple<int, int, int, int, int>> different;
-  for (const Move& m : moves) different.emplace(m.kind, m.a, m.b, m.c, m.d);
+  const std::vector<Move> moves = search.moves(100000, rng);
+  const std::set<MaxLoadMove> different(search.listed().begin(), search.listed().end());
   EXPECT_EQ(different.size(), moves.size());
   EXPECT_EQ(std::count_if(moves.begin(), moves.end(), [](const Move& m) { return m.kind == 0; }),
             6 * 2);
@@ -189,7 +187,13 @@ TEST(MaxLoadSearch, DescribesAMoveAsTheStrategyFeaturesDo) {
   std::vector<int> item_of;
   const MaxLoadItems items = make_max_load_items(problem, item_of).value();
   MaxLoadSearch search(items, {{1, 1, 2}});  // loads: 10 + 20 + 2 + 3 and 40 + 2 + 3
-  const std::vector<Move> moves = {{MaxLoadSearch::kMove, 1, 2}, {MaxLoadSearch::kMove, 2, 1}};
+  Rng rng(1);
+  const std::vector<Move> all = search.moves(100000, rng);
+  const auto listed = [&](const MaxLoadMove& wanted) {
+    const std::vector<MaxLoadMove>& moves = search.listed();
+    return all.at(at(std::find(moves.begin(), moves.end(), wanted) - moves.begin()));
+  };
+  const std::vector<Move> moves = {listed(MoveItem{1, 2}), listed(MoveItem{2, 1})};
   std::vector<Features> features(2);
   search.describe(moves, features);
   const auto value = [&](int move, Feature f) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring formula against nccl-tests on V100 (../shared/data/nccl): a table by size.
-//     build/release/tests/allreduce_vs_nccl [FOLDER]
+// The ring formula against nccl-tests on V100: a table by size.
+//     build/release/tests/allreduce_vs_nccl FOLDER
 //
+// FOLDER has what nccl-tests printed, v100_allreduce_4gpu.txt and v100_allreduce_8gpu.txt, as in
+// VIA-Research/vTrain.
 // A V100 has NVLinks of 25 GB/s each way. NCCL runs one ring over each that the machine's wiring
 // lets it close: four in the 4-GPU machine, six in the 8-GPU one (DGX-1V, as on AWS p3). A lockstep
 // ring at 4 x 25 or 6 x 25 GB/s is the datasheet's prediction; nothing is fitted. Latency per step
 // is the sample cluster's 3 us a port.
-#include "cost_model/link_model.h"
-#include "tests/builders.h"
+#include "cost_model/network/link_model.h"
+#include "tests/bench/support/mistakes.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 
@@ -76,9 +79,8 @@ void compare(const std::string& path, int gpus, int rings) {
 int run(const std::string& folder) {
   const std::string four = folder + "/v100_allreduce_4gpu.txt";
   const std::string eight = folder + "/v100_allreduce_8gpu.txt";
-  if (!std::ifstream(four) || !std::ifstream(eight)) {
-    fmt::print(stderr, "allreduce_vs_nccl: no measurements in {}; name their folder\n", folder);
-    return 1;
+  for (const std::string& file : {four, eight}) {
+    bench::need_data(file, "what nccl-tests prints of all-reduces on V100");
   }
   compare(four, 4, 4);
   compare(eight, 8, 6);
@@ -88,4 +90,10 @@ int run(const std::string& folder) {
 }  // namespace
 }  // namespace agpcs
 
-int main(int argc, char** argv) { return agpcs::run(argc > 1 ? argv[1] : "../shared/data/nccl"); }
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    agpcs::bench::end_with_usage("allreduce_vs_nccl", "no folder of measurements",
+                                 "FOLDER, of what nccl-tests prints");
+  }
+  return agpcs::run(argv[1]);
+}

@@ -3,7 +3,7 @@
 // card of 12.5 GB/s in each box.
 #pragma once
 
-#include "ir/topology.h"
+#include "ir/cluster/topology.h"
 
 #include <fmt/format.h>
 

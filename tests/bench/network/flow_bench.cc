@@ -8,19 +8,19 @@
 //   flow_bench exact [TOPOLOGIES]      random topologies of up to 12 servers against a SAT solver
 //   flow_bench orders                  two boxes of 8 V100: how long each order of replay takes
 //   flow_bench row METHOD TOPOLOGY SEED EFFORT   one measurement, in a process of its own
-#include "cost_model/flow_exchange.h"
-#include "cost_model/flow_time.h"
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "ir/topology.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_forests.h"
-#include "planner/flow_method.h"
-#include "planner/flow_policy.h"
-#include "tests/bench/cube_mesh.h"
-#include "tests/bench/mistakes.h"
-#include "tests/planner/exact_rounds.h"
-#include "tests/planner/random_topologies.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/flows/time.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "ir/cluster/topology.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/method.h"
+#include "planner/flows/policy/policy.h"
+#include "planner/flows/trees/forests.h"
+#include "tests/bench/network/cube_mesh.h"
+#include "tests/bench/support/mistakes.h"
+#include "tests/planner/flows/exact_rounds.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <fmt/format.h>
 

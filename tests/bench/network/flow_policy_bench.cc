@@ -9,11 +9,11 @@
 // Time is that of the processor. Without --seconds every method gets as long as the policy takes
 // for one schedule, best of as many draws as that allows and at least one; with it, that long each,
 // the policy too.
-#include "planner/flow_bound.h"
-#include "planner/flow_policy.h"
-#include "tests/bench/measuring.h"
-#include "tests/bench/mistakes.h"
-#include "tests/bench/unseen_topologies.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/policy/policy.h"
+#include "tests/bench/network/unseen_topologies.h"
+#include "tests/bench/support/measuring.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 

@@ -2,10 +2,10 @@
 // What an all-reduce along a flow takes beside Gloo's own ring and beside ours, between processes
 // of this machine: flow_vs_gloo [SECONDS-A-SIZE [LARGEST-MB]]. Each process is a rank; ways take
 // turns, each time in another order, so that all meet the same noise.
-#include "ir/median.h"
-#include "ir/rng.h"
-#include "tests/bench/gloo_ranks.h"
-#include "tests/plan_flows.h"
+#include "ir/base/median.h"
+#include "ir/base/rng.h"
+#include "tests/bench/support/gloo_ranks.h"
+#include "tests/support/plan_flows.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `measure_network` finds between processes of this machine over Gloo.
 // network_figures RANKS [SECONDS [LARGEST-BYTES [OVERLAP-SECONDS]]]: tables on stdout.
-#include "runtime/socket.h"
-#include "tests/builders.h"
-#include "tools/profile_network.h"
+#include "runtime/bootstrap/socket.h"
+#include "tests/support/builders.h"
+#include "tools/profile/network/network.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/gloo.h>

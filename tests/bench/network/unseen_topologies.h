@@ -5,9 +5,9 @@
 // 4 units. The list is fixed; its seed was drawn when networks, features and rules were settled.
 #pragma once
 
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "ir/topology.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "ir/cluster/topology.h"
 
 #include <fmt/format.h>
 

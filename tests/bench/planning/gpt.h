@@ -3,9 +3,9 @@
 // as exporters do (normalization, GELU), attention in groups of heads.
 #pragma once
 
-#include "ir/check.h"
-#include "ir/graph.h"
-#include "ir/training_graph.h"
+#include "ir/base/check.h"
+#include "ir/graph/graph.h"
+#include "ir/graph/training_graph.h"
 
 #include <cstdint>
 #include <map>

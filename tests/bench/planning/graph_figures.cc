@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints what AGPCS knows of a model as a training graph, one figure a line, then what each
-// operator keeps: `graph_figures model.onnx samples [--ops]`.
-#include "frontend/import_onnx.h"
-#include "ir/op_table.h"
-#include "ir/training_graph.h"
+// operator keeps: `graph_figures model.onnx samples [--ops]`. With --forward instead of --ops: the
+// multiply-adds of the forward graph and the names of its parameters, for any model that imports.
+#include "frontend/onnx/import_onnx.h"
+#include "ir/graph/op_table.h"
+#include "ir/graph/training_graph.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::string_view kPrecision = "fp32";
+constexpr Precision kPrecision = Precision::kFp32;
 
 Result<Graph> read(const std::string& path) {
   AGPCS_TRY(Imported imported, import_onnx(path));
@@ -51,13 +52,37 @@ void print_figures(const Graph& graph, std::int64_t samples, bool print_ops) {
              graph.parameter_elements(), total.forward_flops, total.backward_flops, kept_bytes);
 }
 
+/// Prints what needs no loss. A file that was optimized for inference is taken as it is.
+Status print_forward(const std::string& path, std::int64_t samples) {
+  ImportOptions options;
+  options.inference_graph = true;
+  AGPCS_TRY(const Imported imported, import_onnx(path, options));
+  const Graph& graph = imported.graph;
+  double products = 0;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const OpClass of = class_of(graph.op(id));
+    if (of != OpClass::kConvolution && of != OpClass::kMatmul) continue;
+    products += op_cost(graph, id, samples, kPrecision).forward_flops / 2;
+  }
+  fmt::print("operators {}\nmultiply_adds {:.0f}\n", graph.ops.size(), products);
+  for (const TensorId id : graph.parameters()) {
+    fmt::print("parameter {} {}\n", graph.tensor(id).name, elements_at(graph.tensor(id).shape, 1));
+  }
+  return {};
+}
+
 }  // namespace
 }  // namespace agpcs
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    fmt::print(stderr, "usage: graph_figures model.onnx samples [--ops]\n");
+    fmt::print(stderr, "usage: graph_figures model.onnx samples [--ops | --forward]\n");
     return 2;
+  }
+  if (argc > 3 && std::string_view(argv[3]) == "--forward") {
+    const agpcs::Status status = agpcs::print_forward(argv[1], std::stoll(argv[2]));
+    if (!status.ok()) fmt::print(stderr, "{}\n", status.message());
+    return agpcs::exit_code(status.code());
   }
   const auto graph = agpcs::read(argv[1]);
   if (!graph.ok()) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grouping of gradients: steps of our grouping, of other tools' and a lower bound, in milliseconds.
-//     build/release/tests/grouping_bench [FOLDER]
+//     build/release/tests/grouping_bench PROFILES MEASUREMENTS
 //
-// FOLDER (default ../shared/data) has `pipedream`, profiled graphs with backward times beside
-// gradient sizes (tests/bench/pipedream.h), and `nccl`, all-reduces measured on V100. All-reduces
-// run one at a time beside backward. A step ends when backward and the last all-reduce have.
+// PROFILES is a folder of profiled graphs with backward times beside gradient sizes
+// (tests/bench/support/pipedream.h), MEASUREMENTS one of all-reduces measured on V100 (as of
+// allreduce_vs_nccl). All-reduces run one at a time beside backward. A step ends when backward and
+// the last all-reduce have.
 //
 // Assumed: the curve is straight between measured sizes, and
 // goes on below the smallest (1 MiB) as between the two smallest, so that nothing takes 39 us on 4
@@ -13,10 +14,11 @@
 // tensor: one bucket a tensor. 25MB: packed in backward order. 128MiB: whenever the channel is
 // free, what is ready, in the order of readiness, up to 128 MiB (Horovod, without its cycle time).
 // Exits with 1 if ours is worse than any of these, or more than 1% above the bound.
-#include "planner/bucket_schedule.h"
-#include "tests/bench/grouping_bound.h"
-#include "tests/bench/pipedream.h"
-#include "tests/builders.h"
+#include "planner/evaluate/bucket_schedule.h"
+#include "tests/bench/planning/grouping_bound.h"
+#include "tests/bench/support/mistakes.h"
+#include "tests/bench/support/pipedream.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 
@@ -102,22 +104,19 @@ bool print_row(const std::string& name, const ProfiledModel& model, int gpus, in
   return good;
 }
 
-int run(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "pipedream") || !std::filesystem::exists(folder / "nccl")) {
-    fmt::print("grouping_bench: {} has no folders pipedream and nccl: nothing measured\n",
-               folder.string());
-    return 0;
-  }
+int run(const std::filesystem::path& profiles, const std::filesystem::path& measurements) {
+  bench::need_data(profiles, "a folder of PipeDream's profiled graphs");
+  bench::need_data(measurements, "a folder of what nccl-tests prints of all-reduces on V100");
   fmt::print("{:<14} {:>4} {:<4} {:>9} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}\n", "model",
              "GPUs", "", "ours ms", "buckets", "tensor", "25MB", "128MiB", "bound", "exposed",
              "over it");
   bool good = true;
   for (const char* name : {"resnet50", "squeezenet1_0", "vgg16"}) {
-    const ProfiledModel model = read_pipedream(folder / "pipedream" / (std::string(name) + ".txt"));
+    const ProfiledModel model = read_pipedream(profiles / (std::string(name) + ".txt"));
     for (const int gpus : {4, 8}) {
       for (const int slower : {1, 4, 16}) {
         const std::string curve = fmt::format("v100_allreduce_{}gpu.txt", gpus);
-        good &= print_row(name, model, gpus, slower, read_curve(folder / "nccl" / curve, slower));
+        good &= print_row(name, model, gpus, slower, read_curve(measurements / curve, slower));
       }
     }
   }
@@ -127,4 +126,10 @@ int run(const std::filesystem::path& folder) {
 }  // namespace
 }  // namespace agpcs
 
-int main(int argc, char** argv) { return agpcs::run(argc > 1 ? argv[1] : "../shared/data"); }
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    agpcs::bench::end_with_usage("grouping_bench", "two folders are needed",
+                                 "PROFILES MEASUREMENTS, of PipeDream and of nccl-tests");
+  }
+  return agpcs::run(argv[1], argv[2]);
+}

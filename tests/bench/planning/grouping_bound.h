@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What no grouping of gradients into all-reduces can go below, in whatever order they are sent.
-// Stated and proven in docs/grouping.md.
+// Stated and proven in docs/design/grouping.md.
 #pragma once
 
-#include "planner/bucket_schedule.h"
+#include "planner/evaluate/bucket_schedule.h"
 
 #include <algorithm>
 #include <cstddef>

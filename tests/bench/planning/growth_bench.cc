@@ -5,12 +5,12 @@
 //     growth_bench                           all rows
 //     growth_bench chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]
 //     growth_bench --coarsening              steps planned with and without coarsening
-#include "ir/check.h"
-#include "ir/training_graph.h"
-#include "planner/dqn.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
 #include "planner/plan_problem.h"
-#include "tests/bench/gpt.h"
-#include "tests/builders.h"
+#include "planner/refine/dqn.h"
+#include "tests/bench/planning/gpt.h"
+#include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
 
@@ -121,7 +121,7 @@ Graph graph_of(const Case& c) {
 std::unique_ptr<const Problem> problem_of(const Case& c, Graph graph, int most_blocks) {
   Training training;
   training.batch = std::max(256, 4 * c.devices);
-  training.precision = "fp16";
+  training.precision = Precision::kFp16;
   ProblemOptions options;
   options.most_blocks = most_blocks;
   auto made = Problem::make(std::move(graph), cluster_of_size(c.devices), training, options);
@@ -185,8 +185,8 @@ void print_row(const Case& c, const Settings& settings) {
   AGPCS_CHECK(verified.ok(), "{}", verified.message());
   const double step = planned.best.estimate.step_seconds;
   std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld |\n", row.c_str(),
-              static_cast<long>(planned.refinement.evaluations), now() - before, now() - start,
-              step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
+              static_cast<long>(planned.best.plan.made_by.evaluations), now() - before,
+              now() - start, step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
               step / planned.bound.seconds, peak_megabytes());
 }
 

@@ -3,10 +3,10 @@
 // in turn, each pair once in 60. Tells nothing of what a refiner finds on them.
 #pragma once
 
-#include "ir/rng.h"
-#include "planner/generated_clusters.h"
-#include "planner/generated_models.h"
-#include "planner/problem_generator.h"
+#include "ir/base/rng.h"
+#include "planner/learn/problems/generated_clusters.h"
+#include "planner/learn/problems/generated_models.h"
+#include "planner/learn/problems/problem_generator.h"
 
 #include <fmt/format.h>
 

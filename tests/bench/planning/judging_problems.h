@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 60 problems that refiners are judged on: the first that `select_judging_problems` selects.
-// Fixed before anything was measured on them; looked at as a whole only (docs/policy.md).
+// Fixed before anything was measured on them; looked at as a whole only (docs/design/policy.md).
 #pragma once
 
-#include "tests/bench/judging_candidates.h"
+#include "tests/bench/planning/judging_candidates.h"
 
 namespace agpcs::bench {
 

@@ -5,7 +5,7 @@ Each model is exported to ONNX in training mode; `graph_figures` gives what the 
 torch.autograd.graph.saved_tensors_hooks what autograd saves in one forward pass: every storage once, without parameters and
 buffers. Dropout is measured with the fused kernel that GPUs use (a mask of one byte per element).
 
-    /usr/bin/python3 tests/bench/kept_bytes.py --tool build/dev/tests/graph_figures
+    /usr/bin/python3 tests/bench/planning/kept_bytes.py --tool build/dev/tests/graph_figures
 """
 
 import argparse

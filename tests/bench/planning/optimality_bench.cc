@@ -7,7 +7,7 @@
 // Prints a line for each miss with both strategies, then a summary. Exit code 1: fewer than 95% are
 // optimal, or a gap is above 2%.
 #include "planner/plan_problem.h"
-#include "tests/bench/small_cases.h"
+#include "tests/bench/planning/small_cases.h"
 
 #include <fmt/format.h>
 

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the paper's table: the plan of agpcs-compile beside our reading of the AGPCS paper's baseline, and practice's.
 
-    tests/bench/paper_table.py [--bin build/release/bin] [--shared ../shared] [--models M,...] [--clusters C,...]
+    tests/bench/planning/paper_table.py FOLDER [--bin build/release/bin] [--models M,...] [--clusters C,...]
 
-Baselines: `degree`, a pipeline of one device a stage, cut where node degrees add up to equal parts (planner/seed_degree.cc:
+FOLDER has models/M.onnx and clusters/C.yaml, as the repository's samples.
+
+Baselines: `degree`, a pipeline of one device a stage, cut where node degrees add up to equal parts (planner/seed/degree.cc:
 the paper says "a simple degree heuristic" and no more), and `equal`, plain data parallelism (equal shares on all devices,
 buckets of 25 MB). Both come from the same command, cost model and simulator. A baseline that does not fit in memory is beaten.
 
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODELS = ["resnet50", "inception_v3", "bert_base"]
 CLUSTERS = ["v100x4-rtx3090x4", "mixed-32"]
 BASELINES = {
@@ -153,7 +155,7 @@ def markdown(head, rows):
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--shared", type=pathlib.Path, default=ROOT.parent / "shared")
+    parser.add_argument("folder", type=pathlib.Path, help="it has models/M.onnx and clusters/C.yaml, as samples")
     parser.add_argument("--models", default=",".join(MODELS), help="default: %(default)s")
     parser.add_argument("--clusters", default=",".join(CLUSTERS), help="default: %(default)s")
     return parser.parse_args(words)
@@ -164,8 +166,8 @@ def main():
     steps, network, charts, failures = [], [], [], []
     with tempfile.TemporaryDirectory() as name:
         for cluster, model in itertools.product(arguments.clusters.split(","), arguments.models.split(",")):
-            inputs = (arguments.bin / "agpcs-compile", arguments.shared / f"models/{model}.onnx",
-                      arguments.shared / f"clusters/{cluster}.yaml")
+            inputs = (arguments.bin / "agpcs-compile", arguments.folder / f"models/{model}.onnx",
+                      arguments.folder / f"clusters/{cluster}.yaml")
             baselines = {key: compiled(*inputs, options, pathlib.Path(name)) for key, options in BASELINES.items()}
             ours = compiled(*inputs, [], pathlib.Path(name))
             if ours is None:

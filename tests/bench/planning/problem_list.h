@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // ProblemList: the problems that a benchmark of refiners runs on, and how closely its results may
-// be looked at (docs/policy.md).
+// be looked at (docs/design/policy.md).
 #pragma once
 
-#include "planner/problem_generator.h"
-#include "tests/bench/judging_problems.h"
-#include "tests/bench/mistakes.h"
-#include "tests/bench/unseen_problems.h"
+#include "planner/learn/problems/problem_generator.h"
+#include "tests/bench/planning/judging_problems.h"
+#include "tests/bench/planning/unseen_problems.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 

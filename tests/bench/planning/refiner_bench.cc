@@ -13,15 +13,15 @@
 //
 // Rows are compared with the first one, by problem and seed; intervals are Student's t, 95%, over
 // problems, of means over seeds.
-#include "ir/check.h"
+#include "ir/base/check.h"
+#include "planner/learn/problems/problem_generator.h"
 #include "planner/plan_problem.h"
-#include "planner/problem.h"
-#include "planner/problem_generator.h"
-#include "planner/strategy_search.h"
-#include "tests/bench/measuring.h"
-#include "tests/bench/mistakes.h"
-#include "tests/bench/problem_list.h"
-#include "tests/bench/refiner_rows.h"
+#include "planner/problem/problem.h"
+#include "planner/refine/search.h"
+#include "tests/bench/planning/problem_list.h"
+#include "tests/bench/planning/refiner_rows.h"
+#include "tests/bench/support/measuring.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/refiner_rows.h"
+#include "tests/bench/planning/refiner_rows.h"
 
-#include "planner/dqn.h"
-#include "planner/q_network.h"
-#include "planner/refine_walk.h"
-#include "planner/strategy_features.h"
-#include "planner/untrained_network.h"
-#include "tests/bench/mistakes.h"
+#include "planner/learn/untrained_network.h"
+#include "planner/refine/dqn.h"
+#include "planner/refine/features.h"
+#include "planner/refine/q_network.h"
+#include "planner/refine/walk.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // imagination.
 #pragma once
 
-#include "planner/refiner.h"
-#include "planner/search_point.h"
+#include "planner/refine/refiner.h"
+#include "planner/refine/search_point.h"
 
 #include <cstdint>
 #include <memory>

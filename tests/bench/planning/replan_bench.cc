@@ -4,16 +4,16 @@
 // of the possible gain that the re-plan reaches, and what planning took on one thread.
 //
 //     replan_bench FOLDER MODEL... -- CLUSTER.yaml...      models are FOLDER/MODEL.onnx
-//     replan_bench                                         those of ../shared
-#include "cost_model/calibrate.h"
-#include "cost_model/drifted_cluster.h"
-#include "frontend/cluster_file.h"
-#include "frontend/import_onnx.h"
-#include "ir/check.h"
-#include "ir/training_graph.h"
-#include "planner/dqn.h"
+#include "cost_model/explain/drifted_cluster.h"
+#include "cost_model/fit/calibrate.h"
+#include "frontend/cluster/file.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
 #include "planner/plan_problem.h"
+#include "planner/refine/dqn.h"
 #include "planner/replan.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 
@@ -148,11 +148,12 @@ int run(const std::vector<std::string>& words) {
       (after ? clusters : models).push_back(words[i]);
     }
   }
-  std::string folder = words.empty() ? "../shared/models" : words[0];
-  if (words.empty()) {
-    models = {"light_resnet50", "light_squeezenet", "inception_v3", "light_vgg19", "bert_base"};
-    clusters = {"../shared/clusters/v100x4-rtx3090x4.yaml", "../shared/clusters/mixed-32.yaml"};
+  if (models.empty() || clusters.empty()) {
+    bench::end_with_usage("replan_bench", "no models, or no clusters",
+                          "FOLDER MODEL... -- CLUSTER.yaml..., such as samples/models resnet50 "
+                          "-- samples/clusters/mixed-32.yaml");
   }
+  const std::string& folder = words[0];
   fmt::print(
       "| model | cluster | changed | running plan ms | re-plan ms | whole compilation ms | of the "
       "gain | re-plan s | compilation s |\n|{}\n",

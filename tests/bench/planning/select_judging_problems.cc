@@ -6,14 +6,14 @@
 // who selects does not see which refiner found what. The same on every machine, whatever part of
 // the candidates a run looks at. --training: of the training generator's problems instead, to see
 // how long it takes.
-#include "ir/check.h"
+#include "ir/base/check.h"
+#include "planner/learn/problems/problem_generator.h"
 #include "planner/plan_problem.h"
-#include "planner/problem.h"
-#include "planner/problem_generator.h"
-#include "planner/refiner.h"
-#include "planner/strategy_search.h"
-#include "tests/bench/judging_candidates.h"
-#include "tests/bench/mistakes.h"
+#include "planner/problem/problem.h"
+#include "planner/refine/refiner.h"
+#include "planner/refine/search.h"
+#include "tests/bench/planning/judging_candidates.h"
+#include "tests/bench/support/mistakes.h"
 
 #include <fmt/format.h>
 

@@ -2,15 +2,15 @@
 // Evaluations per second of the simulator. Run from the source folder:
 //     build/release/tests/simulate_bench
 #include "codegen/lower.h"
-#include "cost_model/simulator.h"
-#include "frontend/cluster_file.h"
-#include "ir/rng.h"
-#include "planner/evaluate.h"
-#include "planner/evaluator.h"
-#include "tests/bench/gpt.h"
-#include "tests/bench/strategies.h"
-#include "tests/builders.h"
-#include "tests/cost_model/models.h"
+#include "cost_model/step/simulator.h"
+#include "frontend/cluster/file.h"
+#include "ir/base/rng.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/evaluator.h"
+#include "tests/bench/planning/gpt.h"
+#include "tests/bench/support/strategies.h"
+#include "tests/cost_model/step/models.h"
+#include "tests/support/builders.h"
 
 #include <benchmark/benchmark.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/small_cases.h"
+#include "tests/bench/planning/small_cases.h"
 
-#include "ir/check.h"
-#include "ir/rng.h"
-#include "tests/builders.h"
+#include "ir/base/check.h"
+#include "ir/base/rng.h"
+#include "tests/support/builders.h"
 
 #include <agpcs/plan.h>
 
@@ -103,7 +103,7 @@ std::string cluster_text(Rng rng, int devices) {
 }
 
 std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster cluster,
-                                    const std::string& optimizer, std::int64_t batch) {
+                                    OptimizerKind optimizer, std::int64_t batch) {
   Graph graph = testing::graph_of(graph_text);
   Training training = testing::training_of(graph, batch);
   training.optimizer.kind = optimizer;
@@ -121,13 +121,13 @@ std::unique_ptr<const Problem> small_problem(std::uint64_t seed) {
   const std::string graph = GraphWriter(rng.fork("graph")).run(most_ops[devices - 2]);
   const std::int64_t batches[][4] = {{4, 8, 12, 16}, {4, 8, 12, 16}, {4, 6, 8, 12}};
   const std::int64_t batch = batches[devices - 2][rng.below(4)];
-  const std::string optimizer = rng.below(2) == 0 ? "sgd" : "adam";
+  const OptimizerKind optimizer = rng.below(2) == 0 ? OptimizerKind::kSgd : OptimizerKind::kAdam;
   Cluster cluster = testing::cluster_of(cluster_text(rng.fork("cluster"), devices));
   if (rng.below(3) > 0) return make(graph, std::move(cluster), optimizer, batch);
   // Short of memory: no device holds all of the parameters' state, all of them together do.
   std::int64_t state = 0;
   const auto ample = make(graph, cluster, optimizer, batch);
-  const std::int64_t each = optimizer == "adam" ? 16 : 8;
+  const std::int64_t each = optimizer == OptimizerKind::kAdam ? 16 : 8;
   for (const TensorId id : ample->graph.parameters()) {
     state += each * elements_at(ample->graph.tensor(id).shape, 1);
   }

@@ -2,8 +2,8 @@
 // Problems small enough to try every strategy, and the search that does.
 #pragma once
 
-#include "ir/strategy.h"
-#include "planner/problem.h"
+#include "ir/strategy/strategy.h"
+#include "planner/problem/problem.h"
 
 #include <cstdint>
 #include <limits>

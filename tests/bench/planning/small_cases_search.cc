@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // best_below: every strategy of a small problem, as far as bounds do not exclude it.
-#include "cost_model/link_model.h"
-#include "ir/at.h"
-#include "ir/plan_graph.h"
-#include "planner/evaluator.h"
-#include "planner/group_gradients.h"
-#include "planner/shares.h"
-#include "tests/bench/small_cases.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/at.h"
+#include "ir/strategy/plan_graph.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "tests/bench/planning/small_cases.h"
 
 #include <algorithm>
 #include <cstddef>

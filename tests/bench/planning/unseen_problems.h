@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 40 problems on which refiners are compared. Fixed before the first policy was trained: their
-// model families, cluster shapes and device kinds are held out of training (docs/policy.md).
+// model families, cluster shapes and device kinds are held out of training (docs/design/policy.md).
 #pragma once
 
-#include "planner/problem_generator.h"
+#include "planner/learn/problems/problem_generator.h"
 
 namespace agpcs::bench {
 

@@ -8,8 +8,8 @@
 // the steps since the exchange before; it is also played with less of its noise. What a plan
 // expects is taken to be the median of the whole recording: a profiled plan is a little off, which
 // is normal to the detector (agpcs/drift.h).
-#include "ir/median.h"
-#include "tests/runtime/drift_player.h"
+#include "ir/base/median.h"
+#include "tests/runtime/job/drift_player.h"
 
 #include <agpcs/drift.h>
 

@@ -3,9 +3,9 @@
 //   replay_bench instructions          nanoseconds that the replayer adds to an instruction
 //   replay_bench gloo [SECONDS]        steps of all-reduces beside a loop written by hand over Gloo
 //   replay_bench wire [SECONDS]        steps whose gradients travel in fp16 and bf16, beside fp32
-#include "ir/median.h"
-#include "runtime/renumbered_groups.h"
-#include "tests/bench/gloo_ranks.h"
+#include "ir/base/median.h"
+#include "runtime/job/renumbered_groups.h"
+#include "tests/bench/support/gloo_ranks.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
 
@@ -225,18 +225,18 @@ class WireSteps {
   std::unique_ptr<Replayer> replayer_;
 };
 
-constexpr std::array<std::optional<DType>, 3> kWireTypes = {std::nullopt, DType::kFp16,
-                                                            DType::kBf16};
+constexpr std::array<std::optional<DType>, 3> kComparedTypes = {std::nullopt, DType::kFp16,
+                                                                DType::kBf16};
 
 void compare_wire_types(GlooRank& rank, const std::string& name,
                         const std::vector<std::int64_t>& elements, double seconds) {
   std::vector<std::unique_ptr<WireSteps>> steps;
-  for (const std::optional<DType> type : kWireTypes) {
+  for (const std::optional<DType> type : kComparedTypes) {
     Plan plan = plan_of_buckets(rank.ranks(), elements);
     plan.training.wire_type = type;
     steps.push_back(std::make_unique<WireSteps>(rank, plan, static_cast<int>(steps.size())));
   }
-  std::array<std::vector<double>, kWireTypes.size()> taken;
+  std::array<std::vector<double>, kComparedTypes.size()> taken;
   double spent = 0;
   for (std::size_t round = 0; round < 8 || spent < seconds; ++round) {
     for (std::size_t i = 0; i < steps.size(); ++i) {

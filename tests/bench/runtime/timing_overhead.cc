@@ -4,7 +4,7 @@
 // alone in a loop, times the instructions of a step.
 //
 //     build/release/tests/timing_overhead
-#include "runtime/operation_times.h"
+#include "runtime/support/operation_times.h"
 #include "tests/runtime/plans.h"
 
 #include <agpcs/drift.h>

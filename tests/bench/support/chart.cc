@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/chart.h"
+#include "tests/bench/support/chart.h"
 
-#include "tools/svg.h"
+#include "tools/common/svg.h"
 
 #include <fmt/format.h>
 

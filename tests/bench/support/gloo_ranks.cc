@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/gloo_ranks.h"
+#include "tests/bench/support/gloo_ranks.h"
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/gloo.h>
 

@@ -22,6 +22,12 @@ namespace agpcs::bench {
   std::exit(1);
 }
 
+/// Ends the benchmark where it was not called as `usage` says.
+[[noreturn]] inline void end_with_usage(std::string_view bench, std::string_view wrong,
+                                        std::string_view usage) {
+  end_with(fmt::format("{0}: error: {1}\n  hint: {0} {2}", bench, wrong, usage));
+}
+
 /// The whole number that `text` is. Ends the benchmark where it is none, or out of range.
 template <typename Number>
 Number number_of(std::string_view bench, std::string_view text) {
@@ -50,6 +56,13 @@ inline void close_results(std::ofstream& file, const std::string& path) {
   errno = 0;
   file.close();
   if (!file) end_unwritten(path);
+}
+
+/// Ends the benchmark where data that it reads are not there; `what` says what they are.
+inline void need_data(const std::filesystem::path& path, std::string_view what) {
+  std::error_code none;
+  if (std::filesystem::exists(path, none)) return;
+  end_with(fmt::format("{}: error: there is nothing\n  hint: it is to be {}", path.string(), what));
 }
 
 /// Ends the benchmark where `path` is no folder, before results of a long run are to go there.

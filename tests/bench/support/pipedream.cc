@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/pipedream.h"
+#include "tests/bench/support/pipedream.h"
 
 #include <cstdint>
 #include <cstdlib>

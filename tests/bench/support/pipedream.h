@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiled graphs of PipeDream (../shared/data/pipedream): backward times beside gradient sizes.
+// Profiled graphs of PipeDream (msr-fiddle/pipedream): backward times beside gradient sizes.
 #pragma once
 
-#include "planner/bucket_schedule.h"
+#include "planner/evaluate/bucket_schedule.h"
 
 #include <filesystem>
 #include <vector>

@@ -2,10 +2,10 @@
 // Strategies for benchmarks, made without a planner.
 #pragma once
 
-#include "cost_model/cost_table.h"
-#include "ir/cluster.h"
-#include "ir/graph.h"
-#include "ir/strategy.h"
+#include "cost_model/step/cost_table.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/strategy/strategy.h"
 
 #include <cstdint>
 #include <vector>

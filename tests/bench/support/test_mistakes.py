@@ -31,6 +31,19 @@ class Mistakes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertTrue(done.stderr.startswith(f"{folder}: error: "), done.stderr)
 
+    def test_data_that_nobody_named(self):
+        self.assert_refused(["allreduce_vs_nccl"], "allreduce_vs_nccl: error: no folder of measurements\n"
+                            "  hint: allreduce_vs_nccl FOLDER, of what nccl-tests prints")
+        self.assert_refused(["grouping_bench"], "grouping_bench: error: two folders are needed\n"
+                            "  hint: grouping_bench PROFILES MEASUREMENTS, of PipeDream and of nccl-tests")
+        self.assert_refused(["replan_bench"], "replan_bench: error: no models, or no clusters\n"
+                            "  hint: replan_bench FOLDER MODEL... -- CLUSTER.yaml..., such as samples/models resnet50 "
+                            "-- samples/clusters/mixed-32.yaml")
+        with tempfile.TemporaryDirectory() as folder:
+            self.assert_refused(["allreduce_vs_nccl", folder],
+                                f"{folder}/v100_allreduce_4gpu.txt: error: there is nothing\n"
+                                "  hint: it is to be what nccl-tests prints of all-reduces on V100")
+
     def test_options_that_are_none(self):
         self.assert_refused(["refiner_bench", "--budget", "500"], "refiner_bench: error: unknown option '--budget'")
         self.assert_refused(["refiner_bench", "--budgets"], "refiner_bench: error: '--budgets' has no value")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/blame_links.h"
+#include "cost_model/explain/blame_links.h"
 
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/critical_path.h"
+#include "cost_model/explain/critical_path.h"
 
-#include "cost_model/step_engine.h"
-#include "cost_model/step_report.h"
-#include "ir/memory.h"
-#include "ir/units.h"
-#include "tests/cost_model/steps.h"
+#include "cost_model/explain/step_report.h"
+#include "cost_model/step/engine.h"
+#include "ir/base/units.h"
+#include "ir/strategy/memory.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

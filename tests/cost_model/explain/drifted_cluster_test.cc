@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/drifted_cluster.h"
+#include "cost_model/explain/drifted_cluster.h"
 
-#include "cost_model/calibrate.h"
-#include "cost_model/cost_table.h"
-#include "tests/builders.h"
-#include "tests/cost_model/profiles.h"
+#include "cost_model/fit/calibrate.h"
+#include "cost_model/step/cost_table.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/support/builders.h"
+
+#include <agpcs/digest.h>
 
 #include <gtest/gtest.h>
 

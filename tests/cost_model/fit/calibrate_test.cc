@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/calibrate.h"
+#include "cost_model/fit/calibrate.h"
 
-#include "cost_model/cost_table.h"
-#include "ir/rng.h"
-#include "tests/builders.h"
-#include "tests/cost_model/profiles.h"
+#include "cost_model/step/cost_table.h"
+#include "ir/base/rng.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 

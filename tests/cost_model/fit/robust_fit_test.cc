@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/robust_fit.h"
+#include "cost_model/fit/robust_fit.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_exchange.h"
+#include "cost_model/flows/exchange.h"
 
-#include "cost_model/flow_time.h"
-#include "tests/builders.h"
-#include "tests/cost_model/steps.h"
-#include "tests/plan_flows.h"
+#include "cost_model/flows/time.h"
+#include "tests/cost_model/step/steps.h"
+#include "tests/support/builders.h"
+#include "tests/support/plan_flows.h"
 
 #include <gtest/gtest.h>
 

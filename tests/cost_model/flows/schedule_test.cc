@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_schedule.h"
+#include "cost_model/flows/schedule.h"
 
-#include "cost_model/round_simulator.h"
-#include "ir/rng.h"
+#include "cost_model/flows/round_simulator.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_text.h"
+#include "cost_model/flows/text.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow_time.h"
+#include "cost_model/flows/time.h"
 
-#include "cost_model/link_model.h"
-#include "tests/builders.h"
+#include "cost_model/network/link_model.h"
+#include "tests/support/builders.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/link_model.h"
+#include "cost_model/network/link_model.h"
 
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/network.h"
+#include "cost_model/network/network.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 

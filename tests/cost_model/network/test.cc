@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/flow.h"
-
-#include "ir/rng.h"
+#include "cost_model/network/flow.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 

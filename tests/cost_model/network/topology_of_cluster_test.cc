@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/topology_of_cluster.h"
+#include "cost_model/network/topology_of_cluster.h"
 
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

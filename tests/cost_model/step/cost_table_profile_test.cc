@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // CostTable on kinds with a profile.
-#include "cost_model/calibrate.h"
-#include "cost_model/cost_table.h"
-#include "tests/builders.h"
-#include "tests/cost_model/profiles.h"
+#include "cost_model/fit/calibrate.h"
+#include "cost_model/step/cost_table.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 
@@ -68,7 +68,7 @@ double interpolated(const std::vector<std::pair<std::int64_t, double>>& points,
   MeasuredOperator& a = device.operators[0];
   a.points.clear();
   for (const auto& [n, time] : points) {
-    a.points.push_back({n, op_cost(graph, 0, n, "fp32"), {time, 0}, {time / 2, 0}});
+    a.points.push_back({n, op_cost(graph, 0, n, Precision::kFp32), {time, 0}, {time / 2, 0}});
   }
   const OpSeconds s = table_of(graph, with_device(bare(), device)).seconds(0, 0, samples);
   EXPECT_DOUBLE_EQ(s.backward, s.forward / 2);
@@ -124,7 +124,7 @@ TEST(ProfiledCostTable, FitsOperatorsThatWereNotMeasured) {
   const Graph graph = graph_of(kGraph);
   const CostTable table = table_of(graph, with_device(bare(), without_the_rest()));
   // Sizes grow with the samples alone, so that the fit is only exact for what grows like them.
-  const OpCost cost = op_cost(graph, 3, 2, "fp32");
+  const OpCost cost = op_cost(graph, 3, 2, Precision::kFp32);
   const double expected = testing::seconds_of(kFit, cost.forward_flops, cost.forward_bytes);
   EXPECT_NEAR(table.seconds(0, 3, 2).forward, expected, 1e-6 * expected);
   const Coverage coverage = table.coverage(0, 4);
@@ -180,7 +180,7 @@ TEST(ProfiledCostTable, RefusesAProfileOfOtherModels) {
 
 TEST(ProfiledCostTable, RefusesAProfileOfAnotherPrecision) {
   Training training;
-  training.precision = "fp16";
+  training.precision = Precision::kFp16;
   const Result<CostTable> table =
       make_table(graph_of(kGraph), with_device(bare(), measured()), training);
   ASSERT_FALSE(table.ok());
@@ -206,7 +206,7 @@ TEST(ProfiledCostTable, UpdatesTakeWhatWasFittedToThem) {
 TEST(ProfiledCostTable, AnUpdateOfAnotherOptimizerIsScaledByItsBytes) {
   const Graph graph = graph_of(kGraph);
   Training adam;
-  adam.optimizer.kind = "adam";
+  adam.optimizer.kind = OptimizerKind::kAdam;
   const CostTable table = table_of(graph, with_device(bare(), with_updates()), adam);
   EXPECT_NEAR(table.update_seconds(0, 5000, 3), (3 * 3e-6 + 5000 * 1e-9) * 28 / 12, 1e-11);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/cost_table.h"
+#include "cost_model/step/cost_table.h"
 
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 
@@ -86,10 +86,11 @@ TEST(CostTable, TakesTheEfficiencyOfTheKindWhereItNamesTheClass) {
 TEST(CostTable, HalfPrecisionHasItsOwnPeakAndHalfTheBytes) {
   const Graph graph = graph_of(kGraph);
   Training half;
-  half.precision = "fp16";
+  half.precision = Precision::kFp16;
   const Cluster fast = gpu("fp32=1e12 fp16=8e12 bandwidth=1e30 launch=0");
-  EXPECT_DOUBLE_EQ(table_of(graph, fast, half).seconds(0, 0, 100).forward,
-                   2.0 * 100 * 64 * 32 / (8e12 * default_efficiency(OpClass::kMatmul, "fp16")));
+  EXPECT_DOUBLE_EQ(
+      table_of(graph, fast, half).seconds(0, 0, 100).forward,
+      2.0 * 100 * 64 * 32 / (8e12 * default_efficiency(OpClass::kMatmul, Precision::kFp16)));
   const Cluster slow = gpu("fp32=1e30 fp16=1e30 bandwidth=1e9 launch=0");
   EXPECT_DOUBLE_EQ(table_of(graph, slow, half).seconds(0, 1, 100).forward,
                    table_of(graph, slow).seconds(0, 1, 100).forward / 2);
@@ -117,7 +118,7 @@ TEST(CostTable, AgreesWithTheOperatorTableAtEveryNumberOfSamples) {
   };
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     for (const std::int64_t samples : {1, 2, 3, 5, 64, 1000}) {
-      const OpCost cost = op_cost(graph, op, samples, "fp32");
+      const OpCost cost = op_cost(graph, op, samples, Precision::kFp32);
       const OpClass c = class_of(graph.op(op));
       const OpSeconds seconds = table.seconds(0, op, samples);
       EXPECT_EQ(seconds.forward, roofline(c, cost.forward_flops, cost.forward_bytes))
@@ -150,16 +151,16 @@ TEST(CostTable, UpdateMovesParametersGradientsAndOptimizerState) {
   EXPECT_NEAR(bytes_per_parameter(training), 3 * 4, 1e-9);  // read w and g, write w
   training.optimizer.momentum = 0.9;
   EXPECT_NEAR(bytes_per_parameter(training), 5 * 4, 1e-9);
-  training.optimizer.kind = "adam";
+  training.optimizer.kind = OptimizerKind::kAdam;
   EXPECT_NEAR(bytes_per_parameter(training), 7 * 4, 1e-9);
-  training.precision = "fp16";  // 2-byte gradient, and a 2-byte copy of the parameter
+  training.precision = Precision::kFp16;  // 2-byte gradient, and a 2-byte copy of the parameter
   EXPECT_NEAR(bytes_per_parameter(training), 7 * 4 - 2 + 2, 1e-9);
 }
 
 TEST(CostTable, RefusesAPrecisionThatAKindHasNoPeakFor) {
   const Graph graph = graph_of(kGraph);
   Training training;
-  training.precision = "tf32";
+  training.precision = Precision::kTf32;
   const Result<CostTable> table = CostTable::make(graph, gpu("fp16=4e12 fp32=1e12"), training);
   ASSERT_FALSE(table.ok());
   EXPECT_EQ(table.status().code(), StatusCode::kInvalidInput);

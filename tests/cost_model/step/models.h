@@ -2,9 +2,9 @@
 // Training graphs of the models in samples/models.
 #pragma once
 
-#include "frontend/import_onnx.h"
-#include "ir/check.h"
-#include "ir/training_graph.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
 
 #include <string>
 

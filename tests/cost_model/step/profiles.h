@@ -2,10 +2,10 @@
 // Profiles made up from known coefficients, so that fits have something to find.
 #pragma once
 
-#include "cost_model/link_model.h"
-#include "ir/check.h"
-#include "ir/op_signature.h"
-#include "ir/profile.h"
+#include "cost_model/network/link_model.h"
+#include "ir/base/check.h"
+#include "ir/cluster/profile.h"
+#include "ir/graph/op_signature.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,7 @@ inline DeviceProfile measured_device(const std::string& name, const Graph& graph
     const auto same = [&](const MeasuredOperator& m) { return m.signature == measured.signature; };
     if (std::any_of(device.operators.begin(), device.operators.end(), same)) continue;
     for (const std::int64_t n : samples) {
-      const OpCost work = op_cost(graph, op, n, "fp32");
+      const OpCost work = op_cost(graph, op, n, Precision::kFp32);
       const auto time = [&](const PassSeconds& seconds, double flops, double bytes) {
         return Measured{flops + bytes > 0 ? seconds(measured.op_class, flops, bytes) : 0, 0};
       };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResNet-50 on one GPU against what NVIDIA publishes: github.com/NVIDIA/DeepLearningExamples,
 // PyTorch/Classification/ConvNets/resnet50v1.5, "Training performance results" (container 21.03).
-#include "cost_model/cost_table.h"
-#include "tests/builders.h"
-#include "tests/cost_model/models.h"
+#include "cost_model/step/cost_table.h"
+#include "tests/cost_model/step/models.h"
+#include "tests/support/builders.h"
 
 #include <gtest/gtest.h>
 
@@ -16,13 +16,13 @@ namespace {
 struct Published {
   const char* device;
   const char* figures;  // datasheet
-  const char* precision;
+  Precision precision;
   std::int64_t batch;
   double images_per_second;
 };
 
 void PrintTo(const Published& of, std::ostream* out) {  // NOLINT: GoogleTest names it
-  *out << of.device << "_" << of.precision;
+  *out << of.device << "_" << name_of(of.precision);
 }
 
 class PublishedSpeed : public ::testing::TestWithParam<Published> {};
@@ -32,7 +32,7 @@ TEST_P(PublishedSpeed, OfResNet50IsMetWithinFifteenPercent) {
   const Graph graph = testing::training_graph_of("resnet50");
   Cluster cluster =
       testing::cluster_of(std::string("kind gpu ") + published.figures + "\nhost a gpu 1\n");
-  cluster.kinds[0].peak_flops["tf32"] = 156e12;
+  cluster.kinds[0].peak_flops[Precision::kTf32] = 156e12;
   Training training;
   training.precision = published.precision;
   const Result<CostTable> costs = CostTable::make(graph, cluster, training);
@@ -44,10 +44,10 @@ constexpr const char* kV100 = "bandwidth=900e9 fp32=15.7e12 fp16=125e12";
 constexpr const char* kA100 = "bandwidth=2039e9 fp32=19.5e12 fp16=312e12";
 
 INSTANTIATE_TEST_SUITE_P(CostTable, PublishedSpeed,
-                         ::testing::Values(Published{"v100", kV100, "fp32", 128, 367},
-                                           Published{"v100", kV100, "fp16", 256, 1200},
-                                           Published{"a100", kA100, "tf32", 256, 938},
-                                           Published{"a100", kA100, "fp16", 256, 2470}),
+                         ::testing::Values(Published{"v100", kV100, Precision::kFp32, 128, 367},
+                                           Published{"v100", kV100, Precision::kFp16, 256, 1200},
+                                           Published{"a100", kA100, Precision::kTf32, 256, 938},
+                                           Published{"a100", kA100, Precision::kFp16, 256, 2470}),
                          ::testing::PrintToStringParamName());
 
 }  // namespace

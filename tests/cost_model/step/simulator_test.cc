@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/simulator.h"
+#include "cost_model/step/simulator.h"
 
-#include "cost_model/link_model.h"
-#include "tests/cost_model/steps.h"
+#include "cost_model/network/link_model.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -253,13 +253,22 @@ TEST(Simulator, MemoryIsThatOfTheMemoryModel) {
   }
 }
 
+std::string timeline_text(const Estimate& estimate) {
+  std::string text;
+  for (const TimelineEvent& event : estimate.timeline) {
+    text += fmt::format("{} {} {} {}\n", event.rank, name_of(event.instruction), event.start,
+                        event.end);
+  }
+  return text;
+}
+
 TEST(Simulator, GivesTheSameEstimateEveryTime) {
   const std::string hosts = " unit 2 bandwidth=1e9 latency=1e-6\n";
   const Step step(chain_of(4), kUnit + ("host a" + hosts) + "host b" + hosts,
                   "micro-batches 4\nstage a/0=1 a/1=1 : h1 h2\nstage b/0=1 b/1=1 : h3 h4\n", 8);
   const Estimate one = step.simulate(), two = step.simulate();
   EXPECT_EQ(one.step_seconds, two.step_seconds);
-  EXPECT_EQ(chrome_trace(step.plan, one), chrome_trace(step.plan, two));
+  EXPECT_EQ(timeline_text(one), timeline_text(two));
 }
 
 // In a step's timeline a rank computes one thing at a time, and everything once.
@@ -298,29 +307,19 @@ void remove(std::vector<Instruction>& instructions, InstructionId id) {
   instructions.erase(found);
 }
 
-TEST(Simulator, NamesTheInstructionsThatWaitForASendThatNeverComes) {
+TEST(Simulator, NamesAnInstructionThatWaitsForASendThatNeverComes) {
   Step step = pipeline(2, 1, "1f1b", kInstant);
   remove(step.plan.programs[0].instructions, send(0, 0));
   EXPECT_EQ(failure_of(step),
-            "the plan cannot finish; the first instruction of each stream that waits:\n"
-            "  rank 0: recv_gradient c0 mb 0 waits for rank 1\n"
-            "  rank 0: backward s0 mb 0 waits for recv_gradient c0 mb 0\n"
-            "  rank 0: report waits for backward s0 mb 0\n"
-            "  rank 1: recv c0 mb 0 waits for rank 0\n"
-            "  rank 1: forward s1 mb 0 waits for recv c0 mb 0\n"
-            "  rank 1: send_gradient c0 mb 0 waits for backward s1 mb 0\n"
-            "  rank 1: report waits for backward s1 mb 0");
+            "the plan cannot finish: on rank 0, recv_gradient c0 mb 0 never ends");
 }
 
-TEST(Simulator, NamesInstructionsThatWaitForEachOther) {
+TEST(Simulator, NamesAnInstructionThatWaitsForALaterOne) {
   Step step = pipeline(1, 1, "1f1b", kInstant);
   for (Instruction& instruction : step.plan.programs[0].instructions) {
     if (instruction.id == forward(0)) instruction.after.push_back(backward(0));
   }
-  EXPECT_EQ(failure_of(step),
-            "the plan cannot finish; the first instruction of each stream that waits:\n"
-            "  rank 0: forward s0 mb 0 waits for backward s0 mb 0\n"
-            "  rank 0: report waits for backward s0 mb 0");
+  EXPECT_EQ(failure_of(step), "the plan cannot finish: on rank 0, forward s0 mb 0 never ends");
 }
 
 TEST(Simulator, NamesADependencyThatItsProgramLacks) {

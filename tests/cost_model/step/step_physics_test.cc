@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was measured of devices, and what it does to a step.
-#include "tests/cost_model/steps.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

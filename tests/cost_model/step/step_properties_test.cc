@@ -7,7 +7,7 @@
 // start is a maximum of sums of earlier durations, and no duration that shrinks can delay it. The
 // plans tried below are of that sort, but that an activation and a gradient may meet at the port of
 // an inner stage of the pipeline of four; the one whose transfers share network cards is left out.
-#include "tests/cost_model/steps.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ const std::vector<std::string>& strategies() {
 double with_faster_device(const std::string& strategy, int device, double factor) {
   Step step(chain_of(6), kUnit + std::string(kHosts), strategy, 8);
   DeviceKind fast = step.cluster.kinds[0];
-  fast.peak_flops["fp32"] *= factor;
+  fast.peak_flops[Precision::kFp32] *= factor;
   step.cluster.kinds.push_back(fast);
   step.cluster.devices[static_cast<std::size_t>(device)].kind = 1;
   step.costs =

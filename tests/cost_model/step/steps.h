@@ -2,10 +2,10 @@
 // Problems whose step can be computed by hand: a chain of equal matrix products on round figures.
 #pragma once
 
-#include "cost_model/cost_table.h"
-#include "cost_model/simulator.h"
-#include "tests/builders.h"
-#include "tests/plan_builders.h"
+#include "cost_model/step/cost_table.h"
+#include "cost_model/step/simulator.h"
+#include "tests/support/builders.h"
+#include "tests/support/plan_builders.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_file.h"
+#include "frontend/cluster/file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,10 +91,11 @@ TEST(ClusterFile, DefaultsAreTheDocumentedOnes) {
             "link 'a/0 in' kind=pcie bandwidth=12000000000 latency=2.5e-06\n");
   const Training& training = file->training;
   EXPECT_EQ(training.batch, 0);
-  EXPECT_EQ(training.precision, "fp32");
-  EXPECT_EQ(training.loss.kind, "softmax_cross_entropy");
+  EXPECT_EQ(training.precision, Precision::kFp32);
+  EXPECT_EQ(training.loss.kind, LossKind::kSoftmaxCrossEntropy);
   EXPECT_TRUE(training.loss.outputs.empty());
-  EXPECT_EQ(training.optimizer.kind, "sgd");
+  EXPECT_TRUE(training.loss.by_shape) << "nobody named a loss";
+  EXPECT_EQ(training.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(training.optimizer.learning_rate, 0.01);
   EXPECT_EQ(training.optimizer.momentum, 0);
 }
@@ -108,15 +109,46 @@ TEST(ClusterFile, ReadsTheTrainingSection) {
   ASSERT_TRUE(file.ok()) << file.status().message();
   const Training& training = file->training;
   EXPECT_EQ(training.batch, 96);
-  EXPECT_EQ(training.loss.kind, "mse");
+  EXPECT_EQ(training.loss.kind, LossKind::kMse);
   ASSERT_EQ(training.loss.outputs.size(), 2u);
   EXPECT_EQ(training.loss.outputs[1], (std::pair<std::string, double>("aux", 0.4)));
-  EXPECT_EQ(training.optimizer.kind, "adam");
+  EXPECT_EQ(training.optimizer.kind, OptimizerKind::kAdam);
   EXPECT_EQ(training.optimizer.learning_rate, 0.001);
   EXPECT_EQ(training.optimizer.weight_decay, 0.01);
   EXPECT_EQ(training.optimizer.beta1, 0.8);
   EXPECT_EQ(training.optimizer.beta2, 0.99);
   EXPECT_EQ(training.optimizer.epsilon, 1e-6);
+}
+
+TEST(ClusterFile, ReadsWhatALossSaysOfItsLabels) {
+  const Result<ClusterFile> file = parse_cluster(
+      two_hosts_with("{batch: 64}",
+                     "{batch: 96, loss: {ignore_index: -1, label_smoothing: 0.1, class_axis: -1, "
+                     "next_token: auto}}"),
+      "c.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const Loss& loss = file->training.loss;
+  EXPECT_TRUE(loss.by_shape);
+  EXPECT_EQ(loss.ignore_index, -1);
+  EXPECT_EQ(loss.label_smoothing, 0.1);
+  EXPECT_EQ(loss.class_axis, -1);
+  EXPECT_EQ(loss.next_token, "auto");
+}
+
+TEST(BadClusterFile, ALossIsNotInTheTableOrHasNoLabels) {
+  EXPECT_EQ(error_of(two_hosts_with("{batch: 64}", "{batch: 64, loss: bce}")),
+            "c.yaml:13:29: error: unknown loss 'bce'\n"
+            "    training: {batch: 64, loss: bce}\n"
+            "                                ^~~\n"
+            "  hint: losses: softmax_cross_entropy, mse, bce_with_logits, model, output");
+  EXPECT_THAT(error_of(two_hosts_with("{batch: 64}",
+                                      "{batch: 64, loss: {kind: mse, "
+                                      "ignore_index: 0}}")),
+              HasSubstr("error: loss 'mse' has no labels\n"));
+  EXPECT_THAT(error_of(two_hosts_with("{batch: 64}", "{batch: 64, loss: {label_smoothing: 1}}")),
+              HasSubstr("error: 'label_smoothing' of loss must be less than 1, is '1'\n"));
+  EXPECT_THAT(error_of(two_hosts_with("{batch: 64}", "{batch: 64, loss: {class_axis: 0}}")),
+              HasSubstr("error: axis 0 has the samples, not classes\n"));
 }
 
 TEST(ClusterFile, ReadsEfficiencyLaunchOverheadAndMixedHosts) {
@@ -261,7 +293,7 @@ TEST(BadClusterFile, AnEmptyFileIsRefused) {
   for (const char* text : {"", "\n\n", "# nothing\n", "---\n"}) {
     EXPECT_EQ(error_of(text),
               "c.yaml: error: the file is empty\n"
-              "  hint: docs/cluster_yaml.md has an example");
+              "  hint: docs/reference/cluster_yaml.md has an example");
   }
 }
 
@@ -359,9 +391,9 @@ TEST(ClusterSamples, TheMixedClusterIsRead) {
   EXPECT_EQ(file->cluster.device_count(), 32);
   EXPECT_EQ(file->cluster.hosts.size(), 8u);
   EXPECT_EQ(file->cluster.kind_of(31).name, "a100");
-  EXPECT_EQ(file->cluster.kind_of(31).peak_flops.at("fp16"), 312e12);
-  EXPECT_EQ(file->training.precision, "fp16");
-  EXPECT_EQ(file->training.optimizer.kind, "adam");
+  EXPECT_EQ(file->cluster.kind_of(31).peak_flops.at(Precision::kFp16), 312e12);
+  EXPECT_EQ(file->training.precision, Precision::kFp16);
+  EXPECT_EQ(file->training.optimizer.kind, OptimizerKind::kAdam);
 }
 
 TEST(ClusterSamples, AKindThatNoHostHasIsAWarning) {

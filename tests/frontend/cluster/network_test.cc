@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_file.h"
+#include "frontend/cluster/file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

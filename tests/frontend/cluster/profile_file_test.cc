@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/profile_file.h"
+#include "frontend/cluster/profile_file.h"
 
-#include "tests/profiles.h"
+#include "tests/support/profiles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -177,11 +177,11 @@ TEST(ProfileFile, IsReadFromDisk) {
 }
 
 TEST(ProfileFile, TheExampleInTheDocumentIsOne) {
-  std::ifstream in("docs/profile_yaml.md");
+  std::ifstream in("docs/reference/profile_yaml.md");
   const std::string document(std::istreambuf_iterator<char>(in), {});
   const std::size_t begin = document.find("```yaml\n") + 8;
   const std::string example = document.substr(begin, document.find("```", begin) - begin);
-  const Result<Profile> profile = parse_profile(example, "docs/profile_yaml.md");
+  const Result<Profile> profile = parse_profile(example, "docs/reference/profile_yaml.md");
   ASSERT_TRUE(profile.ok()) << profile.status().message();
   EXPECT_EQ(print_profile(*profile), example);
 }
@@ -220,7 +220,7 @@ TEST(BadProfileFile, WhatIsNoProfileIsToldSo) {
   const std::string hint = "\n  hint: a profile starts with 'profile: 1'; agpcs-profile writes it";
   EXPECT_EQ(error_of(""),
             "p.yaml: error: the file is empty\n"
-            "  hint: docs/profile_yaml.md has an example");
+            "  hint: docs/reference/profile_yaml.md has an example");
   EXPECT_EQ(error_of("just words\n"),
             "p.yaml:1:1: error: a profile is a map, not 'just words'\n"
             "    just words\n"
@@ -319,6 +319,12 @@ TEST(BadProfileFile, UnknownWordsAreAnsweredWithKnownOnes) {
             "    precision: fp23\n"
             "               ^~~~\n"
             "  hint: did you mean 'fp32'? precisions: fp32, tf32, fp16, bf16");
+  EXPECT_EQ(error_with("{optimizer: sgd, elements: 1200", "{optimizer: sdg, elements: 1200"),
+            "p.yaml:12:21: error: unknown optimizer 'sdg'\n"
+            "    - {optimizer: sdg, elements: 1200, tensors: 8, update: 12us, update_spread: 0.03, "
+            "begin: 4us, begin_spread: 0.02}\n"
+            "                  ^~~\n"
+            "  hint: did you mean 'sgd'? optimizers: sgd, sgd momentum, adam");
   EXPECT_EQ(error_with("paths:", "pahts:"),
             "p.yaml:23:1: error: unknown key 'pahts' in profile\n"
             "    pahts:\n"

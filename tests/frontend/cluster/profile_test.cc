@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `profile` keys of cluster.yaml.
-#include "frontend/cluster_file.h"
-#include "tests/profiles.h"
+#include "frontend/cluster/file.h"
+#include "tests/support/profiles.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the importer says of models that it refuses, to the letter.
-#include "tests/frontend/onnx_text.h"
+#include "tests/frontend/onnx/onnx_text.h"
 
 #include <gtest/gtest.h>
 
@@ -79,9 +79,9 @@ TEST(ImportErrors, AParseErrorHasLineColumnAndCaret) {
 }
 
 TEST(ImportErrors, ANewerOpsetThanKnownIsRefused) {
-  EXPECT_EQ(import_text(kRelu, 24),
-            "m.onnxtxt: error: the model is in opset 24, the newest known here is 23\n"
-            "  hint: export it at opset 17");
+  EXPECT_EQ(import_text(kRelu, 29),
+            "m.onnxtxt: error: the model is in opset 29, the newest known here is 28\n"
+            "  hint: export it at opset 28");
 }
 
 TEST(ImportErrors, ACycleIsShown) {
@@ -200,14 +200,14 @@ TEST(ImportErrors, ShapesThatDoNotFitAreShown) {
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n, 2] y) <float[4, 2] w = {1,2,3,4,5,6,7,8}> "
                         "{ y = MatMul(x, w) }"),
             "m.onnxtxt: node 0 (MatMul of 'y'): error: MatMul does not take 'x' fp32[n,8], "
-            "'w' fp32[4,2]: incompatible dimensions for matrix multiplication (n = 1009)");
+            "'w' fp32[4,2]: incompatible dimensions for matrix multiplication");
   EXPECT_EQ(import_text("m (float[n, 8, 4, 4] x, float[2, 3, 1, 1] w) => (float[n, 2, 4, 4] y) "
                         "{ y = Conv(x, w) }"),
             "m.onnxtxt: node 0 (Conv of 'y'): error: Conv does not take 'x' fp32[n,8,4,4], "
-            "'w' fp32[2,3,1,1]: the input has 8 channels, the filters take 3 (n = 1009)");
+            "'w' fp32[2,3,1,1]: the input has 8 channels, the filters take 3");
   EXPECT_EQ(import_text("m (float[n, 8] x, float[2, 3] w) => (float[n, 2] y) { y = Gemm(x, w) }"),
             "m.onnxtxt: node 0 (Gemm of 'y'): error: Gemm does not take 'x' fp32[n,8], "
-            "'w' fp32[2,3]: the inner extents are 8 and 2 (n = 1009)");
+            "'w' fp32[2,3]: the inner extents are 8 and 2");
   EXPECT_EQ(import_text("m (float[7, 1, 8] x, float[n, 1] z, float[1, 4, 8] w, float[1, 4, 4] r, "
                         "float[1, 2, 4] h) => (float[7, 1, 1, 4] y) { y = RNN<hidden_size = 4>"
                         "(x, w, r, , , h) }"),
@@ -217,7 +217,7 @@ TEST(ImportErrors, ShapesThatDoNotFitAreShown) {
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[2, 3] y) "
                         "{ s = Constant<value = int64[2] {2, 3}>() y = Reshape(x, s) }"),
             "m.onnxtxt: node 1 (Reshape of 'y'): error: Reshape does not take 'x' fp32[n,8], "
-            "'s' int64[2] {2,3}: 8072 elements do not become 6 (n = 1009)");
+            "'s' int64[2] {2,3}: 8n elements do not become 6");
 }
 
 TEST(ImportErrors, ExtentsThatAreNotAffineInTheSamplesAreRefused) {
@@ -227,20 +227,16 @@ TEST(ImportErrors, ExtentsThatAreNotAffineInTheSamplesAreRefused) {
       h = Div(s, two)
       y = ConstantOfShape(h) })"),
             "m.onnxtxt: node 3 (ConstantOfShape of 'y'): error: the extents of its output 'y' are "
-            "no whole multiple of the number of samples plus a constant: [504] at 1009, [5003] at "
-            "10007, [18] at 37 samples");
+            "no whole multiple of the number of samples plus a constant");
 }
 
-TEST(ImportErrors, AFixedBatchThatCannotBeReboundSaysWhatWasAssumed) {
-  EXPECT_EQ(import_text(R"(m (float[1, 6] x) => (float[1, 7] y) {
-      s = Constant<value = int64[2] {1, 1}>()
-      p = ConstantOfShape(s)
-      y = Concat<axis = 1>(p, x) })"),
-            "m.onnxtxt: node 2 (Concat of 'y'): error: Concat does not take 'p' fp32[1,1], "
-            "'x' fp32[n,6]: can't merge shape info. Both source and target dimension have values "
-            "but they differ. Source=1009 Target=1 Dimension=0 (n = 1009)\n"
-            "  hint: axis 0 of the inputs, 1 in the file, was taken as the batch; if that is wrong "
-            "here, export with a symbolic batch axis");
+TEST(ImportErrors, ExtentsThatAreNotAffineAreShownForFewSamples) {
+  EXPECT_EQ(import_text("m (float[n, 8] x) => (float[half, 8] y) <int64[1] from = {0}, int64[1] to "
+                        "= {100000000}, int64[1] axis = {0}, int64[1] step = {2}> "
+                        "{ y = Slice(x, from, to, axis, step) }"),
+            "m.onnxtxt: node 0 (Slice of 'y'): error: the extents of its output 'y' are no whole "
+            "multiple of the number of samples plus a constant: [1,8] for 1 sample, [1,8] for 2, "
+            "[2,8] for 3");
 }
 
 TEST(ImportErrors, AShapeThatDependsOnDataIsNotKnown) {
@@ -249,16 +245,6 @@ TEST(ImportErrors, AShapeThatDependsOnDataIsNotKnown) {
       "m.onnxtxt: node 0 (NonZero of 'a'): error: the shape of its output 'a' (NonZero-17) is "
       "not known\n"
       "  hint: it may depend on data; save the model with its value types (value_info)");
-}
-
-TEST(ImportErrors, AnOperatorWithANewerRuleNamesVersionAndRemedy) {
-  EXPECT_EQ(import_text("m (float[n, 2, 4, 8] x) => (float[n, 2, 4, 8] y) "
-                        "{ a = Attention(x, x, x) y = Relu(a) }",
-                        23),
-            "m.onnxtxt: node 0 (Attention of 'a'): error: Attention-23 has a newer shape rule than "
-            "opset 17's, and the file has no value type for its output 'a'\n"
-            "  hint: export the model at opset 17, or save it with its value types: "
-            "onnx.save(onnx.shape_inference.infer_shapes(model), path)");
 }
 
 TEST(ImportErrors, AnUnknownOperatorNeedsValueTypes) {
@@ -281,16 +267,6 @@ TEST(ImportErrors, ControlFlowIsRefusedByName) {
       "  hint: export the model by tracing, with fixed branches and loop counts");
 }
 
-TEST(ImportErrors, LocalFunctionsAreRefusedByName) {
-  onnx::ModelProto proto = onnx_proto("m (float[n, 2] x) => (float[n, 2] y) { y = com.acme.F(x) }");
-  onnx::FunctionProto* function = proto.add_functions();
-  function->set_domain("com.acme");
-  function->set_name("F");
-  EXPECT_EQ(import_proto(proto),
-            "m.onnx: node 0 (F of 'y'): error: local function 'com.acme.F' is not supported\n"
-            "  hint: inline it: onnx.inliner.inline_local_functions(model)");
-}
-
 TEST(ImportErrors, MalformedNodesAreRefused) {
   EXPECT_EQ(import_text("m (float[n, 8, 4, 4] x) => (float[n, 8, 4, 4] y) "
                         "{ y = MaxPool<kernel_shape = [2, 2], strides = [0, 1]>(x) }"),
@@ -298,7 +274,16 @@ TEST(ImportErrors, MalformedNodesAreRefused) {
             "must be 1 to 2^31 - 1");
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n, 8] y) { y = Softmax<axis = \"one\">(x) }"),
             "m.onnxtxt: node 0 (Softmax of 'y'): error: Softmax-17 is malformed: mismatched "
-            "attribute type in ' : axis'");
+            "attribute type in ' : axis'. Expected: 'INT', actual: 'STRING'");
+}
+
+TEST(ImportErrors, AnAttributeIsThereOnce) {
+  onnx::ModelProto proto =
+      onnx_proto("m (float[n, 8] x) => (float[n, 8] y) { y = Softmax <axis = 1> (x) }");
+  *proto.mutable_graph()->mutable_node(0)->add_attribute() = proto.graph().node(0).attribute(0);
+  EXPECT_EQ(import_proto(proto),
+            "m.onnx: node 0 (Softmax of 'y'): error: Softmax-17 is malformed: attribute 'axis' is "
+            "there twice");
 }
 
 TEST(ImportErrors, TypesThatAGraphCannotHoldAreNamed) {

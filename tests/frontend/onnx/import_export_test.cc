@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What names tell of an export, and weights that are not trained. The names are those that
 // PyTorch 1.13 (TorchScript) and 2.x (dynamo) gave to such models.
-#include "tests/frontend/onnx_text.h"
+#include "tests/frontend/onnx/onnx_text.h"
 
 #include <gtest/gtest.h>
 
@@ -119,28 +119,39 @@ std::string warnings_of_convolution(const std::string& w, const std::string& bia
   return imported.ok() ? imported->warnings : imported.status().message();
 }
 
-TEST(ImportExports, FoldedBatchNormalizationIsNoticed) {
+TEST(ImportExports, FoldedBatchNormalizationIsRefused) {
   constexpr const char* kFolded =
-      "m.onnx: warning: the exporter seems to have folded batch normalization into 1 operator "
-      "(node 0 'c'): the model is trained without it\n"
-      "  hint: export with optimize=False: torch.onnx.export(..., dynamo=True, optimize=False)";
+      "m.onnx: error: the file was optimized for inference: batch normalization was folded into 1 "
+      "operator (node 0 'c'), which cannot be trained\n"
+      "  hint: export with torch.onnx.export(..., dynamo=True, optimize=False); --inference-graph "
+      "plans the file as it is";
   EXPECT_EQ(warnings_of_convolution("0.weight", "0.weight_bias", "conv2d"), kFolded);
   EXPECT_EQ(warnings_of_convolution("0.weight", "0.bias", "getitem"), kFolded);
   EXPECT_EQ(warnings_of_convolution("0.weight", "0.bias", "getitem_3"), kFolded);
   EXPECT_EQ(warnings_of_convolution("0.weight", "0.bias", "conv2d"), "");
 }
 
-TEST(ImportExports, FoldedBatchNormalizationIsNoticedInTorchScript) {
+TEST(ImportExports, AnInferenceGraphIsPlannedAsItIsWhereTheUserSaysSo) {
+  ImportOptions options;
+  options.inference_graph = true;
+  const auto imported = import_onnx_bytes(
+      convolution("0.weight", "0.bias", "getitem").SerializeAsString(), "m.onnx", "", options);
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(imported->warnings,
+            "m.onnx: warning: the file was optimized for inference, and is planned as it is: batch "
+            "normalization was folded into 1 operator (node 0 'c')");
+  EXPECT_EQ(imported->graph.parameter_elements(), 2);
+}
+
+TEST(ImportExports, FoldedBatchNormalizationIsRefusedInTorchScript) {
   onnx::ModelProto proto = convolution("onnx::Conv_139", "onnx::Conv_140", "/relu/Conv_output_0");
   proto.mutable_graph()->mutable_node(1)->set_name("/relu/Relu");
-  const auto imported = import_onnx_bytes(proto.SerializeAsString(), "m.onnx", "");
-  ASSERT_TRUE(imported.ok()) << imported.status().message();
-  EXPECT_EQ(
-      imported->warnings,
-      "m.onnx: warning: the exporter seems to have folded batch normalization into 1 operator "
-      "(node 0 'c'): the model is trained without it\n"
-      "  hint: export in training mode: torch.onnx.export(..., "
-      "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)");
+  EXPECT_EQ(testing::import_proto(proto),
+            "m.onnx: error: the file was optimized for inference: batch normalization was folded "
+            "into 1 operator (node 0 'c'), which cannot be trained\n"
+            "  hint: export with torch.onnx.export(..., "
+            "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False); "
+            "--inference-graph plans the file as it is");
 }
 
 TEST(ImportExports, NumbersAreNamesWhereNothingHasABetterOne) {

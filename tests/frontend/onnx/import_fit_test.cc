@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that cannot be computed, and headers that cannot be: what ONNX's rules let through.
-#include "tests/frontend/onnx_text.h"
+#include "tests/frontend/onnx/onnx_text.h"
 
 #include <gtest/gtest.h>
 
@@ -37,50 +37,50 @@ TEST(ImportFit, TheKernelShapeIsTheFilters) {
   EXPECT_EQ(import_text("m (float[n, 8, 6, 6] x, float[4, 8, 3, 3] w) => (float[n, 4, 2, 2] y) "
                         "{ y = Conv<kernel_shape = [5, 5]>(x, w) }"),
             "m.onnxtxt: node 0 (Conv of 'y'): error: Conv does not take 'x' fp32[n,8,6,6], 'w' "
-            "fp32[4,8,3,3]: its kernel_shape is [5,5], its filters are [3,3] (n = 1009)");
+            "fp32[4,8,3,3]: its kernel_shape is [5,5], its filters are [3,3]");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8, 4, 3, 3] w",
                    "ConvTranspose<kernel_shape = [3, 5]>(x, w)"),
-            "its kernel_shape is [3,5], its filters are [3,3] (n = 1009)");
+            "its kernel_shape is [3,5], its filters are [3,3]");
 }
 
 TEST(ImportFit, ABiasHasANumberForEachFilter) {
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[32, 8, 3, 3] w, float[7] b", "Conv(x, w, b)"),
-            "the bias 'b' has [7], 32 filters take [32] (n = 1009)");
+            "the bias 'b' has [7], 32 filters take [32]");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[32, 8, 3, 3] w, float[1] b", "Conv(x, w, b)"),
-            "the bias 'b' has [1], 32 filters take [32] (n = 1009)");
+            "the bias 'b' has [1], 32 filters take [32]");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8, 3, 3, 3] w, float[3] b",
                    "ConvTranspose<group = 2>(x, w, b)"),
-            "the bias 'b' has [3], 6 filters take [6] (n = 1009)");
+            "the bias 'b' has [3], 6 filters take [6]");
 }
 
 TEST(ImportFit, FiltersAreDividedIntoGroups) {
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[5, 4, 3, 3] w", "Conv<group = 2>(x, w)"),
-            "5 filters cannot be divided into 2 groups (n = 1009)");
+            "5 filters cannot be divided into 2 groups");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8, 4, 3, 3] w", "ConvTranspose<group = 3>(x, w)"),
-            "8 channels cannot be divided into 3 groups (n = 1009)");
+            "8 channels cannot be divided into 3 groups");
 }
 
 TEST(ImportFit, ABiasOfGemmIsBroadcastToItsOutput) {
   EXPECT_EQ(misfit("float[n, 8] x, float[8, 10] w, float[7] b", "Gemm(x, w, b)"),
-            "'b' has [7], which cannot be broadcast to [1009,10] (n = 1009)");
+            "'b' has [7], which cannot be broadcast to [n,10]");
   EXPECT_EQ(misfit("float[n, 8] x, float[10, 8] w, float[1, 1, 10] b", "Gemm<transB = 1>(x, w, b)"),
-            "'b' has [1,1,10], which cannot be broadcast to [1009,10] (n = 1009)");
+            "'b' has [1,1,10], which cannot be broadcast to [n,10]");
 }
 
 TEST(ImportFit, AWindowHasRoomInThePaddedInput) {
   EXPECT_EQ(misfit("float[n, 8, 1, 6] x", "MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)"),
-            "the window spans 2 elements of axis 2, which has 1, padded by 0 and 0 (n = 1009)\n"
+            "the window spans 2 elements of axis 2, which has 1, padded by 0 and 0\n"
             "  hint: the images are too small for the model; feed larger ones, or pad them");
   EXPECT_EQ(misfit("float[n, 8, 6] x",
                    "AveragePool<kernel_shape = [9], pads = [1, 1], auto_pad = \"NOTSET\">(x)"),
-            "the window spans 9 elements of axis 2, which has 6, padded by 1 and 1 (n = 1009)\n"
+            "the window spans 9 elements of axis 2, which has 6, padded by 1 and 1\n"
             "  hint: the images are too small for the model; feed larger ones, or pad them");
   EXPECT_EQ(misfit(kImages, "Conv<dilations = [1, 3], auto_pad = \"VALID\">(x, w, b)"),
-            "the window spans 7 elements of axis 3, which has 6, padded by 0 and 0 (n = 1009)\n"
+            "the window spans 7 elements of axis 3, which has 6, padded by 0 and 0\n"
             "  hint: the images are too small for the model; feed larger ones, or pad them");
   EXPECT_EQ(misfit("float[n, 8, 2, 2] x, float[8, 4, 3, 3] w",
                    "ConvTranspose<pads = [2, 0, 2, 0]>(x, w)"),
-            "its output would have [1009,4,0,4] (n = 1009)\n"
+            "its output would have [n,4,0,4]\n"
             "  hint: the padding takes away more than the window makes");
 }
 
@@ -97,13 +97,13 @@ TEST(ImportFit, AWindowMayReachOverTheEndWhereExtentsAreRoundedUp) {
 
 TEST(ImportFit, ListsHaveANumberForEachAxis) {
   EXPECT_EQ(misfit(kImages, "Conv<strides = [2]>(x, w, b)"),
-            "strides has 1 number, 2 spatial axes take 2 (n = 1009)");
+            "strides has 1 number, 2 spatial axes take 2");
   EXPECT_EQ(misfit(kImages, "Conv<pads = [1, 1, 1]>(x, w, b)"),
-            "pads has 3 numbers, 2 spatial axes take 4 (n = 1009)");
+            "pads has 3 numbers, 2 spatial axes take 4");
   EXPECT_EQ(misfit("float[n, 8, 6] x", "MaxPool<kernel_shape = [2, 2]>(x)"),
-            "kernel_shape has 2 numbers, 1 spatial axis takes 1 (n = 1009)");
+            "kernel_shape has 2 numbers, 1 spatial axis takes 1");
   EXPECT_EQ(misfit(kImages, "Conv<pads = [1, -1, 1, 1]>(x, w, b)"),
-            "pads has -1, which must not be negative (n = 1009)\n"
+            "pads has -1, which must not be negative\n"
             "  hint: crop the input with Slice");
 }
 
@@ -139,16 +139,16 @@ TEST(ImportFit, WordsAreThoseThatAnOperatorHas) {
 TEST(ImportFit, ScalesAndStatisticsHaveTheChannels) {
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8] s, float[8] b, float[7] m, float[8] v",
                    "BatchNormalization(x, s, b, m, v)", 7),
-            "'m' has [7], 8 channels take [8] (n = 1009)");
+            "'m' has [7], 8 channels take [8]");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8] s, float[4] b", "InstanceNormalization(x, s, b)"),
-            "'b' has [4], 8 channels take [8] (n = 1009)");
+            "'b' has [4], 8 channels take [8]");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x, float[8] s, float[8] b",
                    "GroupNormalization<num_groups = 3>(x, s, b)", 21),
-            "8 channels cannot be divided into 3 groups (n = 1009)");
+            "8 channels cannot be divided into 3 groups");
   EXPECT_EQ(misfit("float[n, 8, 6] x, float[5] s", "LayerNormalization(x, s)"),
-            "'s' has [5], which cannot be broadcast to [1009,8,6] (n = 1009)");
+            "'s' has [5], which cannot be broadcast to [n,8,6]");
   EXPECT_EQ(misfit("float[n, 8, 6] x, float[8] s", "PRelu(x, s)"),
-            "'s' has [8], which cannot be broadcast to [1009,8,6] (n = 1009)");
+            "'s' has [8], which cannot be broadcast to [n,8,6]");
 }
 
 TEST(ImportFit, WeightsOfRecurrentOperatorsFitTheirDirections) {
@@ -162,56 +162,52 @@ TEST(ImportFit, WeightsOfRecurrentOperatorsFitTheirDirections) {
 }
 
 TEST(ImportFit, AxesAndOrdersAreOfTheInput) {
-  EXPECT_EQ(misfit("float[n, 8] x", "Softmax<axis = 2>(x)"),
-            "axis is 2, the input has 2 axes (n = 1009)");
+  EXPECT_EQ(misfit("float[n, 8] x", "Softmax<axis = 2>(x)"), "axis is 2, the input has 2 axes");
   EXPECT_EQ(misfit("float[n, 8] x", "Transpose<perm = [1]>(x)"),
-            "perm is [1], which is no order of 2 axes (n = 1009)");
-  EXPECT_EQ(misfit("float[n, 8, 6] x", "ReduceMean<axes = [1, -2]>(x)"),
-            "axes has axis 1 twice (n = 1009)");
+            "perm is [1], which is no order of 2 axes");
+  EXPECT_EQ(misfit("float[n, 8, 6] x", "ReduceMean<axes = [1, -2]>(x)"), "axes has axis 1 twice");
   EXPECT_EQ(misfit("float[n, 8, 6] x", "LpNormalization<axis = 3>(x)"),
-            "axis is 3, the input has 3 axes (n = 1009)");
-  EXPECT_EQ(misfit("float[n, 8, 6] x", "LpNormalization<p = 3>(x)"),
-            "p is 3, not 1 or 2 (n = 1009)");
+            "axis is 3, the input has 3 axes");
+  EXPECT_EQ(misfit("float[n, 8, 6] x", "LpNormalization<p = 3>(x)"), "p is 3, not 1 or 2");
   EXPECT_EQ(misfit("float[n, 8, 6, 6] x", "LRN<size = 0>(x)"),
-            "its size is 0, which must be at least 1 (n = 1009)");
+            "its size is 0, which must be at least 1");
 }
 
 TEST(ImportFit, PartsIndicesAndBlocksFit) {
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n, 3] y, float[n, 4] z) "
                         "{ s = Constant<value = int64[2] {3, 4}>() y, z = Split<axis = 1>(x, s) }"),
             "m.onnxtxt: node 1 (Split of 'y'): error: Split does not take 'x' fp32[n,8], 's' "
-            "int64[2] {3,4}: the parts are [3,4], axis 1 has 8 and is split into 2 outputs (n = "
-            "1009)");
+            "int64[2] {3,4}: the parts are [3,4], axis 1 has 8 and is split into 2 outputs");
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n, 3] y, float[n, 5] z) "
                         "{ s = Constant<value = int64[2] {9223372036854775807, 9}>() "
                         "y, z = Split<axis = 1>(x, s) }"),
             "m.onnxtxt: node 1 (Split of 'y'): error: Split does not take 'x' fp32[n,8], 's' "
             "int64[2] {9223372036854775807,9}: the parts are [9223372036854775807,9], axis 1 has 8 "
-            "and is split into 2 outputs (n = 1009)");
+            "and is split into 2 outputs");
   EXPECT_EQ(import_text("m (float[n, 8] x) => (float[n] y) "
                         "{ s = Constant<value_int = 8>() y = Gather<axis = 1>(x, s) }"),
             "m.onnxtxt: node 1 (Gather of 'y'): error: Gather does not take 'x' fp32[n,8], 's' "
-            "int64[] {8}: it asks for index 8 of axis 1, which has 8 (n = 1009)");
+            "int64[] {8}: it asks for index 8 of axis 1, which has 8");
   EXPECT_EQ(
       import_text("m (float[n, 8] x) => (float[n, 8] y) { a = Constant<value = int64[1] {0}>() "
                   "y = Slice(x, a, a, a, a) }"),
       "m.onnxtxt: node 1 (Slice of 'y'): error: Slice does not take 'x' fp32[n,8], 'a' "
       "int64[1] {0}, 'a' int64[1] {0}, 'a' int64[1] {0}, 'a' int64[1] {0}: steps is [0], a step of "
-      "0 leads nowhere (n = 1009)");
+      "0 leads nowhere");
   EXPECT_EQ(misfit("float[n, 6, 4, 4] x", "DepthToSpace<blocksize = 2>(x)"),
-            "6 channels cannot be divided into blocks of 2 x 2 (n = 1009)");
+            "6 channels cannot be divided into blocks of 2 x 2");
   EXPECT_EQ(misfit("float[n, 6, 4, 5] x", "SpaceToDepth<blocksize = 2>(x)"),
-            "images of 4 x 5 cannot be divided into blocks of 2 x 2 (n = 1009)");
+            "images of 4 x 5 cannot be divided into blocks of 2 x 2");
   EXPECT_EQ(misfit("float[n, 2] x", "Pad<mode = \"reflect\", pads = [0, 2, 0, 0]>(x)", 2),
-            "it reflects 2 elements of axis 1, which has 2 (n = 1009)\n"
+            "it reflects 2 elements of axis 1, which has 2\n"
             "  hint: a reflection takes at most one less than the axis has");
   EXPECT_EQ(misfit("float[n, 2] x", "Dropout<ratio = 1.5>(x)", 7),
-            "its ratio is 1.5, which must be at least 0 and less than 1 (n = 1009)");
+            "its ratio is 1.5, which must be at least 0 and less than 1");
 }
 
 TEST(ImportFit, ALabelOfEinsumHasOneExtent) {
   EXPECT_EQ(misfit("float[n, 8] x, float[7, 5] w", "Einsum<equation = \"...i, i j->...j\">(x, w)"),
-            "'i' of equation '...i,ij->...j' is 8 and 7 (n = 1009)");
+            "'i' of equation '...i,ij->...j' is 8 and 7");
   EXPECT_EQ(import_text("m (float[n, 8] x, float[8, 5] w) => (float[n, 5] y) "
                         "{ y = Einsum<equation = \"b...,...j->bj\">(x, w) }")
                 .substr(0, 7),

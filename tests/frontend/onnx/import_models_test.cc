@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real models: they import, with the operators and parameters that they are known to have.
-#include "frontend/import_onnx.h"
+#include "frontend/onnx/import_onnx.h"
 
 #include <gtest/gtest.h>
 

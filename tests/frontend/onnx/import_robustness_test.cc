@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damaged models: an error or a graph, never a crash.
-#include "ir/rng.h"
-#include "tests/frontend/onnx_text.h"
+#include "ir/base/rng.h"
+#include "tests/frontend/onnx/onnx_text.h"
 
 #include <gtest/gtest.h>
 

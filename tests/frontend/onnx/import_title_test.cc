@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model is called: by its file, for people only.
-#include "frontend/import_onnx.h"
+#include "frontend/onnx/import_onnx.h"
 
 #include <gtest/gtest.h>
 

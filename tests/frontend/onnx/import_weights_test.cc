@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initializers' values: inline, in another file, missing, and where they must not be.
-#include "tests/frontend/onnx_text.h"
+#include "tests/frontend/onnx/onnx_text.h"
+#include "tests/support/temp_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -43,13 +44,6 @@ onnx::ModelProto with_external(const std::string& location, const std::string& o
 /// A folder of its own, removed at the end.
 class ImportWeights : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "agpcs_weights_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void write_floats(const fs::path& path, const std::vector<float>& values) {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(values.data()),
@@ -62,7 +56,8 @@ class ImportWeights : public ::testing::Test {
     return import_onnx_bytes(proto.SerializeAsString(), "m.onnx", folder_.string(), options);
   }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  fs::path folder_ = temp_.path();
 };
 
 std::vector<float> floats_of(const Graph& graph, const std::string& name) {

@@ -2,11 +2,11 @@
 // Tiny ONNX models from ONNX's own text syntax; graphs and messages out.
 #pragma once
 
-#include "frontend/import_onnx.h"
+#include "frontend/onnx/import_onnx.h"
+#include "frontend/onnx/proto.h"
 
 #include <gtest/gtest.h>
 #include <onnx/defs/parser.h>
-#include <onnx/onnx_pb.h>
 
 #include <string>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest parts of ir: status, element types, generators, digest.
-#include "ir/rng.h"
-#include "ir/sha256.h"
+#include "ir/base/rng.h"
+#include "ir/base/sha256.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/types.h>

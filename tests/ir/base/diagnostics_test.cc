@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/diagnostics.h"
+#include "ir/base/diagnostics.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -85,6 +86,34 @@ TEST(Diagnostics, CollectsErrorsAndLetsWarningsPass) {
             "m.onnx: warning: operator 'Foo' is not in the table\n"
             "m.onnx: error: first\n"
             "m.onnx: error: second");
+}
+
+TEST(Diagnostics, ShowsTwentyOfAKindAndCountsTheOthers) {
+  Diagnostics diagnostics("m.onnx");
+  for (int i = 0; i < 23; ++i) {
+    diagnostics.error_at(fmt::format("node {}", i),
+                         fmt::format("'w{}' has [{},{}], {} channels take [{}]", i, i, i, i, i));
+    diagnostics.warning({}, fmt::format("initializer 'c{}' is a scalar", i));
+  }
+  diagnostics.error_at("node 99", "the graph has a cycle");
+  EXPECT_EQ(diagnostics.error_count(), 24u);
+  std::string errors, warnings;
+  for (int i = 0; i < 20; ++i) {
+    const std::string warning = fmt::format("m.onnx: warning: initializer 'c{}' is a scalar\n", i);
+    errors +=
+        fmt::format("m.onnx: node {0}: error: 'w{0}' has [{0},{0}], {0} channels take [{0}]\n", i) +
+        warning;
+    warnings += warning;
+  }
+  const std::string other_warnings =
+      "m.onnx: and 3 more of this kind: warning: initializer '...' is a scalar";
+  EXPECT_EQ(
+      diagnostics.text(),
+      errors +
+          "m.onnx: node 99: error: the graph has a cycle\n"
+          "m.onnx: and 3 more of this kind: error: '...' has [...], ... channels take [...]\n" +
+          other_warnings);
+  EXPECT_EQ(diagnostics.warnings(), warnings + other_warnings);
 }
 
 TEST(Nearest, TakesTheFirstOfTheNearest) {

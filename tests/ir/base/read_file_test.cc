@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/read_file.h"
+#include "ir/base/read_file.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
+#include "tests/support/temp_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -26,11 +27,6 @@ constexpr InputKind kShort = {"plan", 8, "write less"};
 
 class ReadFile : public ::testing::Test {
  protected:
-  ReadFile() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
-    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
-  }
-  ~ReadFile() override { fs::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) const {
     const std::string path = folder_ + "/" + name;
     std::ofstream(path, std::ios::binary) << text;
@@ -59,7 +55,8 @@ class ReadFile : public ::testing::Test {
     return path;
   }
 
-  std::string folder_;
+  const TempFolder temp_;
+  std::string folder_ = temp_.path();
 };
 
 /// The text, or the error.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/profile.h"
+#include "ir/cluster/profile.h"
 
-#include "tests/profiles.h"
+#include "tests/support/profiles.h"
+
+#include <agpcs/digest.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -85,7 +87,7 @@ TEST(Profile, NamesOptimizersByWhatTheyMove) {
   EXPECT_EQ(optimizer_name(optimizer), "sgd");
   optimizer.momentum = 0.9;
   EXPECT_EQ(optimizer_name(optimizer), "sgd momentum");
-  optimizer.kind = "adam";
+  optimizer.kind = OptimizerKind::kAdam;
   EXPECT_EQ(optimizer_name(optimizer), "adam");
 }
 
@@ -235,7 +237,7 @@ TEST(MergeProfiles, RefusesDevicesOfOneNameThatAreNotTheSame) {
             "  hint: give one of the two another name");
   b = a;
   b.file = "other.yaml";
-  b.devices[0].precision = "fp16";
+  b.devices[0].precision = Precision::kFp16;
   b.paths[0].links = {"wire"};
   EXPECT_EQ(merge_profiles(a, b).status().message(),
             "other.yaml: error: device 'cpu' has another precision: 'fp16', in lab.yaml 'fp32'\n"

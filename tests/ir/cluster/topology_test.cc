@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/topology.h"
+#include "ir/cluster/topology.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/graph.h"
+#include "ir/graph/graph.h"
 
-#include "ir/cluster.h"
-#include "tests/builders.h"
+#include "ir/cluster/cluster.h"
+#include "tests/support/builders.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/op_signature.h"
+#include "ir/graph/op_signature.h"
 
-#include "ir/op_table.h"
-#include "tests/builders.h"
-#include "tests/cost_model/models.h"
+#include "ir/graph/op_table.h"
+#include "tests/cost_model/step/models.h"
+#include "tests/support/builders.h"
 
 #include <gmock/gmock.h>
 
@@ -143,7 +143,7 @@ TEST(OpSignature, KeepsAttributeTextOnOneLine) {
 std::string costs_of(const Graph& graph, OpId op) {
   std::string text;
   for (const std::int64_t samples : {1, 2, 5}) {
-    const OpCost cost = op_cost(graph, op, samples, "fp32");
+    const OpCost cost = op_cost(graph, op, samples, Precision::kFp32);
     text += fmt::format("{} {} {} {};", cost.forward_flops, cost.backward_flops, cost.forward_bytes,
                         cost.backward_bytes);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operator table: costs and kept activations of one operator at a time, by hand.
-#include "ir/op_table.h"
+#include "ir/graph/op_table.h"
 
-#include "ir/training_graph.h"
-#include "tests/graph_text.h"
+#include "ir/graph/training_graph.h"
+#include "tests/support/graph_text.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::string activation(const std::string& name, const std::string& shape) {
 }
 
 std::string kept_text(const Graph& graph, const std::string& name, int samples,
-                      std::string_view precision = "fp32") {
+                      Precision precision = Precision::kFp32) {
   const Kept kept = kept_for_backward(graph, graph.find_op(name), samples, precision);
   std::string text;
   for (const TensorId id : kept.tensors) text += graph.tensor(id).name + " ";
@@ -42,7 +42,7 @@ std::string kept_text(const Graph& graph, const std::string& name, int samples,
 }
 
 /// "flops forward/backward bytes forward/backward kept tensors +extra" of operator "op".
-std::string work(const Graph& graph, int samples, std::string_view precision = "fp32") {
+std::string work(const Graph& graph, int samples, Precision precision = Precision::kFp32) {
   const OpCost cost = op_cost(graph, graph.find_op("op"), samples, precision);
   return fmt::format("flops {}/{} bytes {}/{} kept {}", cost.forward_flops, cost.backward_flops,
                      cost.forward_bytes, cost.backward_bytes,
@@ -65,14 +65,16 @@ TEST(OpTable, ConvolutionCostsItsProductsAndKeepsItsInput) {
 TEST(OpTable, ConvolutionPaysForEachGradientThatIsNeeded) {
   const std::string conv = "op: y = Conv-11(x, w) group=2 -> fp32[n,4,6,6]";
   const Graph graph = around(activation("x", "[n,4,8,8]") + "parameter w fp32[4,2,3,3]\n", conv);
-  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 1, "fp32").forward_flops, 2 * 2 * 9 * 144);
-  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 1, "fp32").backward_flops, 2 * 2 * 2 * 9 * 144);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 1, Precision::kFp32).forward_flops,
+            2 * 2 * 9 * 144);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 1, Precision::kFp32).backward_flops,
+            2 * 2 * 2 * 9 * 144);
 }
 
 TEST(OpTable, TransposedConvolutionCostsWhatItsConvolutionWould) {
   const Graph graph = around("input x fp32[n,4,6,6]\nparameter w fp32[4,3,3,3]\n",
                              "op: y = ConvTranspose-11(x, w) -> fp32[n,3,8,8]");
-  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, "fp32").forward_flops, 54 * 288);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, Precision::kFp32).forward_flops, 54 * 288);
 }
 
 TEST(OpTable, MatrixProductsCostTwiceTheInnerExtent) {
@@ -89,7 +91,7 @@ TEST(OpTable, EinsumCostsItsIndexSpace) {
     const Graph graph =
         around(activation("x", "[n,2,5,7]") + activation("z", "[n,2,3,7]"),
                fmt::format("op: y = Einsum-12(x, z) equation=\"{}\" -> fp32{}", equation, out));
-    return op_cost(graph, graph.find_op("op"), 1, "fp32").forward_flops;
+    return op_cost(graph, graph.find_op("op"), 1, Precision::kFp32).forward_flops;
   };
   EXPECT_EQ(flops("bhqd,bhkd->bhqk", "[n,2,5,3]"), 2 * 7 * 2 * 5 * 3);
   EXPECT_EQ(flops("bhqd,bhkd", "[5,3]"), 2 * 2 * 7 * 5 * 3);  // b, h and d appear twice: summed
@@ -129,7 +131,7 @@ TEST(OpTable, ViewsKeepTheTensorThatTheyShare) {
                              "same: g = Identity-14(f) -> fp32[n,4]\n";
   const Graph graph = around(leaves, "op: y = Erf-13(g) -> fp32[n,4]");
   EXPECT_EQ(kept_text(graph, "op", 1), "x +0");
-  EXPECT_EQ(op_cost(graph, graph.find_op("flat"), 1, "fp32").forward_bytes, 0);
+  EXPECT_EQ(op_cost(graph, graph.find_op("flat"), 1, Precision::kFp32).forward_bytes, 0);
   const std::string weights = "parameter w fp32[2,2]\nshape: v = Reshape-14(w, s) -> fp32[4]\n";
   EXPECT_EQ(kept_by("constant s int64[1] {4}\n" + weights + activation("x", "[n,4]"),
                     "op: y = Mul-14(x, v) -> fp32[n,4]"),
@@ -141,9 +143,9 @@ TEST(OpTable, ATransposedParameterIsAView) {
   const Graph graph =
       around(activation("x", "[n,4]") + weights, "op: y = MatMul-13(x, v) -> fp32[n,3]");
   EXPECT_EQ(kept_text(graph, "op", 1), "x +0");
-  EXPECT_EQ(op_cost(graph, graph.find_op("turn"), 1, "fp32").forward_bytes, 0);
+  EXPECT_EQ(op_cost(graph, graph.find_op("turn"), 1, Precision::kFp32).forward_bytes, 0);
   const Graph copies = around(activation("x", "[n,4]"), "op: y = Transpose-13(x) -> fp32[4,n]");
-  EXPECT_EQ(op_cost(copies, copies.find_op("op"), 1, "fp32").forward_bytes, 32);
+  EXPECT_EQ(op_cost(copies, copies.find_op("op"), 1, Precision::kFp32).forward_bytes, 32);
 }
 
 TEST(OpTable, PaddingByNothingIsAView) {
@@ -180,7 +182,7 @@ TEST(OpTable, BatchNormalizationInEvaluationModeComputesNoStatistics) {
     const Graph graph = around(leaves, fmt::format("op: y = BatchNormalization-15(x, s, b, m, v) "
                                                    "{}-> fp32[n,2]",
                                                    attributes));
-    return op_cost(graph, graph.find_op("op"), 3, "fp32").forward_flops;
+    return op_cost(graph, graph.find_op("op"), 3, Precision::kFp32).forward_flops;
   };
   EXPECT_EQ(flops("training_mode=1 "), 8 * 6);
   EXPECT_EQ(flops(""), 2 * 6);
@@ -220,17 +222,58 @@ TEST(OpTable, CrossEntropyKeepsLogSoftmaxAndLabels) {
   const Graph graph = around(activation("x", "[n,10]") + "input labels int64[n]\n",
                              "op: y = SoftmaxCrossEntropyLoss-13(x, labels) -> fp32[]");
   EXPECT_EQ(kept_text(graph, "op", 2), "labels +80");
-  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, "fp32").forward_flops, 8 * 20);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, Precision::kFp32).forward_flops, 8 * 20);
+}
+
+TEST(OpTable, LabelSmoothingSumsEachRowAndKeepsWhichLabelsCount) {
+  const Graph graph = around(activation("x", "[n,10]") + "input labels int64[n]\n",
+                             "op: y = SoftmaxCrossEntropyLoss-13(x, labels) label_smoothing=0.1 -> "
+                             "fp32[]");
+  EXPECT_EQ(kept_text(graph, "op", 2), "labels +82");
+  const OpCost cost = op_cost(graph, graph.find_op("op"), 2, Precision::kFp32);
+  EXPECT_EQ(cost.forward_flops, 9 * 20);
+  EXPECT_EQ(cost.backward_flops, 7 * 20);
 }
 
 TEST(OpTable, RecurrentLayersCostAProductPerStep) {
   const Graph graph =
       around("input x fp32[7,n,3]\nparameter w fp32[1,20,3]\nparameter r fp32[1,20,5]\n",
              "op: y = LSTM-14(x, w, r) hidden_size=5 -> fp32[7,1,n,5]");
-  const OpCost cost = op_cost(graph, graph.find_op("op"), 2, "fp32");
+  const OpCost cost = op_cost(graph, graph.find_op("op"), 2, Precision::kFp32);
   EXPECT_DOUBLE_EQ(cost.forward_flops, 2.0 * 7 * 2 * (60 + 100));
   EXPECT_DOUBLE_EQ(cost.backward_flops, 2 * cost.forward_flops);
   EXPECT_EQ(kept_text(graph, "op", 2), fmt::format("x +{}", 6 * 7 * 2 * 5 * 4));
+}
+
+// 4 heads x 3 queries x 5 keys make 60 scores; each costs 8 + 6 multiply-adds and a softmax, and
+// moves through memory 8 times, and 6 times more in the backward pass.
+TEST(OpTable, AttentionCostsBothProductsAndKeepsTheSoftmax) {
+  const std::string heads =
+      activation("q", "[n,4,3,8]") + activation("k", "[n,2,5,8]") + activation("v", "[n,2,5,6]");
+  const Graph graph = around(heads, "op: y = Attention-23(q, k, v) -> fp32[n,4,3,6]");
+  EXPECT_EQ(work(graph, 1), "flops 2160/4320 bytes 3152/3856 kept q k v +240");
+  EXPECT_EQ(kept_by(heads, "op: y = Attention-23(q, k, v) softcap=2.5 -> fp32[n,4,3,6]"),
+            "q k v +480");
+  const Graph joined = around(
+      activation("q", "[n,3,32]") + activation("k", "[n,5,16]") + activation("v", "[n,5,12]"),
+      "op: y = Attention-23(q, k, v) kv_num_heads=2 q_num_heads=4 -> fp32[n,3,24]");
+  EXPECT_EQ(work(joined, 1), work(graph, 1));
+}
+
+TEST(OpTable, RotaryEmbeddingsKeepTheAnglesThatTheyLookUp) {
+  const Graph graph = around(activation("x", "[n,2,3,4]") +
+                                 "input ids int64[n,3]\ninput c fp32[10,2]\ninput s fp32[10,2]\n",
+                             "op: y = RotaryEmbedding-23(x, c, s, ids) -> fp32[n,2,3,4]");
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, Precision::kFp32).forward_flops, 3 * 48);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, Precision::kFp32).backward_flops, 3 * 48);
+  EXPECT_EQ(kept_text(graph, "op", 2), "+96");  // cosines and sines of 2 x 3 positions
+}
+
+TEST(OpTable, SwigluKeepsBothInputsAndTheGate) {
+  const Graph graph = around(activation("x", "[n,4]") + activation("z", "[n,4]"),
+                             "op: y = SwiGLU-28(x, z) -> fp32[n,4]");
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 1, Precision::kFp32).forward_flops, 8 * 4);
+  EXPECT_EQ(kept_text(graph, "op", 1), "x z +16");
 }
 
 TEST(OpTable, ABroadcastInputSumsItsGradient) {
@@ -246,7 +289,7 @@ TEST(OpTable, AForkSumsTheGradientsOfItsConsumers) {
                                  "a: u = Exp-13(x) -> fp32[n,4]\n",
                              "b: y = Add-14(u, x) -> fp32[n,4]");
   // Relu's own backward is 8 FLOPs; u's and y's gradients meet in 8 more (2 samples).
-  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, "fp32").backward_flops, 16);
+  EXPECT_EQ(op_cost(graph, graph.find_op("op"), 2, Precision::kFp32).backward_flops, 16);
 }
 
 TEST(OpTable, WithoutAGradientNothingIsKeptAndBackwardIsFree) {
@@ -257,11 +300,11 @@ TEST(OpTable, WithoutAGradientNothingIsKeptAndBackwardIsFree) {
 }
 
 TEST(OpTable, HalfPrecisionHalvesFloatingBytesOnly) {
-  EXPECT_EQ(element_bytes(DType::kFp32, "bf16"), 2U);
-  EXPECT_EQ(element_bytes(DType::kFp32, "tf32"), 4U);
-  EXPECT_EQ(element_bytes(DType::kInt64, "fp16"), 8U);
+  EXPECT_EQ(element_bytes(DType::kFp32, Precision::kBf16), 2U);
+  EXPECT_EQ(element_bytes(DType::kFp32, Precision::kTf32), 4U);
+  EXPECT_EQ(element_bytes(DType::kInt64, Precision::kFp16), 8U);
   const Graph graph = around(activation("x", "[n,4]"), "op: y = Relu-14(x) -> fp32[n,4]");
-  EXPECT_EQ(work(graph, 1, "fp16"), "flops 4/4 bytes 16/24 kept y +0");
+  EXPECT_EQ(work(graph, 1, Precision::kFp16), "flops 4/4 bytes 16/24 kept y +0");
 }
 
 TEST(OpTable, AnOperatorOutsideTheTableIsMemoryBoundElementwise) {
@@ -314,7 +357,7 @@ constexpr std::string_view kEnd = "<!-- operator table: end -->";
 
 // AGPCS_UPDATE=1 rewrites the page's table.
 TEST(OpTable, IsTheOneInTheDocs) {
-  std::ifstream in("docs/operators.md");
+  std::ifstream in("docs/reference/operators.md");
   std::ostringstream page;
   page << in.rdbuf();
   std::string text = page.str();
@@ -322,10 +365,10 @@ TEST(OpTable, IsTheOneInTheDocs) {
   ASSERT_TRUE(to != std::string::npos && from <= to) << "the page has no marks for the table";
   if (std::getenv("AGPCS_UPDATE") != nullptr) {
     text.replace(from, to - from, print_op_table());
-    std::ofstream("docs/operators.md") << text;
+    std::ofstream("docs/reference/operators.md") << text;
   } else {
     EXPECT_TRUE(text.substr(from, to - from) == print_op_table())
-        << "AGPCS_UPDATE=1 rewrites docs/operators.md";
+        << "AGPCS_UPDATE=1 rewrites docs/reference/operators.md";
   }
 }
 

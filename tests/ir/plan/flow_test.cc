@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flows in plans: their text, and the proof that they sum.
-#include "ir/plan_flow.h"
+#include "ir/plan/flow.h"
 
-#include "tests/ir/plan_text.h"
-#include "tests/plan_flows.h"
+#include "tests/ir/plan/text.h"
+#include "tests/support/plan_flows.h"
 
 #include <agpcs/plan.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lookup.h"
-#include "ir/plan_text.h"
-#include "ir/units.h"
-#include "tests/ir/plan_text.h"
+#include "ir/base/units.h"
+#include "ir/plan/lookup.h"
+#include "ir/plan/text.h"
+#include "tests/ir/plan/text.h"
 
 #include <agpcs/plan.h>
 
@@ -91,6 +91,39 @@ TEST(PlanText, MaySayWhichWeightsAreFrozen) {
             "    ^~~~~~~");
 }
 
+TEST(PlanText, MaySayWhichLabelsCountAndWhatTheyAre) {
+  const std::string line = "loss softmax_cross_entropy logits=1 aux=0.4";
+  const std::string text = plan_text_with(
+      line,
+      line + "\n  labels ignore-index=-100 smoothing=0.1 class-axis=-1 next-token=\"the ids\"");
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->training.loss.ignore_index, -100);
+  EXPECT_EQ(plan->training.loss.label_smoothing, 0.1);
+  EXPECT_EQ(plan->training.loss.class_axis, -1);
+  EXPECT_EQ(plan->training.loss.next_token, "the ids");
+  EXPECT_EQ(print_plan(*plan), text);
+  EXPECT_TRUE(parse_plan(plan_text_with(line, line + "\n  labels smoothing=0.5"), "m.plan").ok());
+}
+
+TEST(PlanText, LabelsAreOfOneLossAndInBounds) {
+  const std::string line = "loss softmax_cross_entropy logits=1 aux=0.4";
+  EXPECT_EQ(message_with(line, "loss mse logits=1 aux=0.4\n  labels ignore-index=0"),
+            "m.plan: error: loss mse has labels\n  hint: labels are of softmax_cross_entropy");
+  EXPECT_EQ(message_with(line, line + "\n  labels smoothing=1"),
+            "m.plan: error: loss's smoothing is 1, not in [0, 1)");
+  EXPECT_EQ(message_with(line, line + "\n  labels class-axis=2"),
+            "m.plan:7:10: error: class-axis is 2\n"
+            "    labels class-axis=2\n"
+            "           ^~~~~~~~~~~~\n"
+            "  hint: 1, or -1 for the last axis");
+  EXPECT_EQ(message_with(line, "loss hinge logits=1 aux=0.4"),
+            "m.plan:6:6: error: unknown loss 'hinge'\n"
+            "    loss hinge logits=1 aux=0.4\n"
+            "         ^~~~~\n"
+            "  hint: losses: softmax_cross_entropy, mse, bce_with_logits, model, output");
+}
+
 TEST(TravellingType, IsTheWireTypeForFp32GradientsAlone) {
   EXPECT_EQ(travelling_type(DType::kFp32, DType::kBf16), DType::kBf16);
   EXPECT_EQ(travelling_type(DType::kFp64, DType::kBf16), DType::kFp64);
@@ -154,7 +187,7 @@ TEST(PlanText, AMissingLineIsNamed) {
             "    ^~~~~~");
   EXPECT_EQ(message_with("  step 1.23ms\n", ""),
             "m.plan: error: expect has 'throughput' where 'step' is expected\n"
-            "  hint: expectations are complete and in the order of docs/plan_format.md");
+            "  hint: expectations are complete and in the order of docs/reference/plan_format.md");
 }
 
 TEST(PlanText, AMisspelledKeyGetsTheRightOne) {
@@ -212,6 +245,27 @@ TEST(PlanText, SeveralMistakesAreReportedTogether) {
             "statistics-every=5\n"
             "                                     ^~~~~~~~~~~~~\n"
             "  hint: did you mean '1f1b'? schedules: 1f1b, gpipe");
+}
+
+TEST(PlanText, AnUnknownPrecisionLossOrOptimizerIsShown) {
+  EXPECT_EQ(message_with("precision=fp32", "precision=fp23"),
+            "m.plan:5:48: error: unknown precision 'fp23'\n"
+            "    training batch=8 micro-batches=2 schedule=1f1b precision=fp23 "
+            "statistics-every=5\n"
+            "                                                   ^~~~~~~~~~~~~~\n"
+            "  hint: did you mean 'fp32'? precisions: fp32, tf32, fp16, bf16");
+  EXPECT_EQ(
+      message_with("loss softmax_cross_entropy", "loss mes"),
+      "m.plan:6:6: error: unknown loss 'mes'\n"
+      "    loss mes logits=1 aux=0.4\n"
+      "         ^~~\n"
+      "  hint: did you mean 'mse'? losses: softmax_cross_entropy, mse, bce_with_logits, model, "
+      "output");
+  EXPECT_EQ(message_with("optimizer sgd", "optimizer lamb"),
+            "m.plan:7:11: error: unknown optimizer 'lamb'\n"
+            "    optimizer lamb learning-rate=0.01 momentum=0.9 weight-decay=0\n"
+            "              ^~~~\n"
+            "  hint: optimizers: sgd, adam");
 }
 
 TEST(PlanText, AnotherSpellingOfTheSameIsRefused) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/reduction_tree.h"
+#include "ir/plan/reduction_tree.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/ir/plan_text.h"
+#include "tests/ir/plan/text.h"
 
 #include <agpcs/plan.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/strategy.h"
+#include "ir/strategy/strategy.h"
 
-#include "ir/graph.h"
-#include "tests/builders.h"
+#include "ir/graph/graph.h"
+#include "tests/support/builders.h"
 
 #include <gtest/gtest.h>
 

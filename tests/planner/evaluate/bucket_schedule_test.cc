@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/bucket_schedule.h"
+#include "planner/evaluate/bucket_schedule.h"
 
-#include "ir/rng.h"
-#include "tests/planner/random_strategies.h"
+#include "ir/base/rng.h"
+#include "tests/planner/evaluate/random_strategies.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluator.h"
+#include "planner/evaluate/evaluator.h"
 
 #include "codegen/lower.h"
-#include "cost_model/simulator.h"
-#include "planner/evaluate.h"
-#include "tests/planner/problems.h"
-#include "tests/planner/random_strategies.h"
+#include "cost_model/step/simulator.h"
+#include "planner/evaluate/evaluate.h"
+#include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gmock/gmock.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/group_gradients.h"
+#include "planner/evaluate/group_gradients.h"
 
-#include "planner/evaluator.h"
-#include "tests/planner/problems.h"
+#include "planner/evaluate/evaluator.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/grouping_bound.h"
+#include "tests/bench/planning/grouping_bound.h"
 
-#include "ir/rng.h"
-#include "tests/planner/random_strategies.h"
+#include "ir/base/rng.h"
+#include "tests/planner/evaluate/random_strategies.h"
 
 #include <gtest/gtest.h>
 

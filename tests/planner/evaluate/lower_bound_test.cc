@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/lower_bound.h"
+#include "planner/evaluate/lower_bound.h"
 
-#include "planner/evaluator.h"
-#include "tests/planner/problems.h"
-#include "tests/planner/random_strategies.h"
+#include "planner/evaluate/evaluator.h"
+#include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

@@ -3,11 +3,11 @@
 // recomputation, buckets.
 #pragma once
 
-#include "ir/rng.h"
-#include "ir/shuffle.h"
-#include "planner/group_gradients.h"
-#include "planner/problem.h"
-#include "planner/shares.h"
+#include "ir/base/rng.h"
+#include "ir/base/shuffle.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/problem.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/rough_fit.h"
+#include "planner/evaluate/rough_fit.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/rough_step.h"
+#include "planner/evaluate/rough_step.h"
 
-#include "cost_model/link_model.h"
-#include "planner/evaluator.h"
-#include "planner/stage_timers.h"
-#include "tests/planner/random_strategies.h"
-#include "tests/planner/search_problems.h"
+#include "cost_model/network/link_model.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/problem/stage_timers.h"
+#include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/refine/search_problems.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_bound.h"
+#include "planner/flows/bound.h"
 
-#include "planner/max_flow.h"
-#include "tests/planner/random_topologies.h"
+#include "planner/flows/max_flow.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <gtest/gtest.h>
 

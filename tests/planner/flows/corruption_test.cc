@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules that something was done to: no change that does harm passes both checkers.
-#include "cost_model/flow_schedule.h"
-#include "planner/flow_method.h"
-#include "tests/planner/random_topologies.h"
+#include "cost_model/flows/schedule.h"
+#include "planner/flows/method.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/planner/exact_rounds.h"
+#include "tests/planner/flows/exact_rounds.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // on a handful of servers, by a SAT solver (Debian's cadical) on a dozen.
 #pragma once
 
-#include "cost_model/flow_schedule.h"
-#include "ir/topology.h"
+#include "cost_model/flows/schedule.h"
+#include "ir/cluster/topology.h"
 
 #include <optional>
 #include <vector>

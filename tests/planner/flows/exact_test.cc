@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bound and methods against the fewest rounds there can be, on random topologies.
-#include "planner/flow_bound.h"
-#include "planner/flow_method.h"
-#include "tests/planner/exact_rounds.h"
-#include "tests/planner/random_topologies.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/method.h"
+#include "tests/planner/flows/exact_rounds.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <gtest/gtest.h>
 

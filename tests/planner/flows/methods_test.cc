@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_bound.h"
-#include "planner/flow_method.h"
-#include "tests/planner/random_topologies.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/method.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

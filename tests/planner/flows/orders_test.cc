@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders in which ranks replay a schedule: what is taken is the fastest, sums, and ends.
-#include "cost_model/flow_exchange.h"
-#include "cost_model/flow_time.h"
-#include "planner/flow_method.h"
-#include "tests/bench/cube_mesh.h"
-#include "tests/plan_flows.h"
-#include "tests/planner/random_topologies.h"
+#include "cost_model/flows/exchange.h"
+#include "cost_model/flows/time.h"
+#include "planner/flows/method.h"
+#include "tests/bench/network/cube_mesh.h"
+#include "tests/planner/flows/random_topologies.h"
+#include "tests/support/plan_flows.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_policy.h"
+#include "planner/flows/policy/policy.h"
 
-#include "ir/rng.h"
-#include "planner/flow_methods.h"
+#include "ir/base/rng.h"
+#include "planner/flows/methods.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -3,8 +3,8 @@
 // top, capacities drawn for each direction, links that lead one way only.
 #pragma once
 
-#include "ir/rng.h"
-#include "ir/topology.h"
+#include "ir/base/rng.h"
+#include "ir/cluster/topology.h"
 
 #include <fmt/format.h>
 

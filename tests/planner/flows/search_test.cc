@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/rng.h"
-#include "planner/flow_bound.h"
-#include "planner/flow_methods.h"
-#include "planner/flow_packing.h"
-#include "planner/flow_rings.h"
-#include "planner/hops.h"
-#include "tests/planner/random_topologies.h"
+#include "ir/base/rng.h"
+#include "planner/flows/bound.h"
+#include "planner/flows/hops.h"
+#include "planner/flows/methods.h"
+#include "planner/flows/packing.h"
+#include "planner/flows/rings/rings.h"
+#include "tests/planner/flows/random_topologies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

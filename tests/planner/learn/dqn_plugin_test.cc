@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn_plugin.h"
+#include "planner/learn/dqn_plugin.h"
 
-#include "tests/planner/dqn_toys.h"
+#include "tests/planner/refine/dqn_toys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn_trainer.h"
+#include "planner/learn/dqn_trainer.h"
 
-#include "tests/planner/dqn_toys.h"
+#include "tests/planner/refine/dqn_toys.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

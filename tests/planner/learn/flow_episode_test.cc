@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/flow_episode.h"
+#include "planner/learn/flow_episode.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/problem_generator.h"
+#include "planner/learn/problems/problem_generator.h"
 
-#include "ir/strategy.h"
-#include "planner/generated_clusters.h"
-#include "planner/generated_models.h"
-#include "planner/problem.h"
-#include "planner/seeder.h"
-#include "tests/bench/judging_problems.h"
-#include "tests/bench/unseen_problems.h"
+#include "ir/strategy/strategy.h"
+#include "planner/learn/problems/generated_clusters.h"
+#include "planner/learn/problems/generated_models.h"
+#include "planner/problem/problem.h"
+#include "planner/seed/seeder.h"
+#include "tests/bench/planning/judging_problems.h"
+#include "tests/bench/planning/unseen_problems.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/plan.h>
 
 #include <fmt/format.h>
@@ -28,7 +29,8 @@ std::string text_of(const GeneratedProblem& problem) {
   const Training& training = problem.training;
   return problem.name + "\n" + print_graph(problem.graph) + print_cluster(problem.cluster) +
          fmt::format("batch {} precision {} optimizer {} loss {}\n", training.batch,
-                     training.precision, training.optimizer.kind, training.loss.kind);
+                     name_of(training.precision), name_of(training.optimizer.kind),
+                     name_of(training.loss.kind));
 }
 
 bool has_device_for(const Cluster& cluster, Purpose purpose) {

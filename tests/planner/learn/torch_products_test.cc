@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Policies are trained without the BLAS. This program has the BLAS's functions itself, so that
 // LibTorch, too, calls these, and they count their calls.
-#include "planner/torch_products.h"
+#include "planner/learn/torch_products.h"
 
-#include "planner/dqn_trainer.h"
-#include "planner/flow_trainer.h"
-#include "tests/planner/dqn_toys.h"
+#include "planner/learn/dqn_trainer.h"
+#include "planner/learn/flow_trainer.h"
+#include "tests/planner/refine/dqn_toys.h"
 
 #include <gtest/gtest.h>
 

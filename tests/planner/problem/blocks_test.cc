@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/blocks.h"
+#include "planner/problem/blocks.h"
 
-#include "ir/rng.h"
-#include "ir/strategy.h"
-#include "tests/planner/problems.h"
+#include "ir/base/rng.h"
+#include "ir/strategy/strategy.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ std::string members(const BlockGraph& blocks, const Graph& graph) {
 
 std::string blocks_of(const std::string& text, int least_blocks = 1000000) {
   const Graph graph = graph_of(text);
-  return members(make_blocks(graph, 1, "fp32", {least_blocks}), graph);
+  return members(make_blocks(graph, 1, Precision::kFp32, {least_blocks}), graph);
 }
 
 TEST(Blocks, AnOperatorIsABlockWhereNothingJoinsIt) {
@@ -91,7 +91,7 @@ TEST(Blocks, AreNumberedInTopologicalOrder) {
       "a = MatMul(x, w) [n,8]\n"
       "b = Relu(x) [n,8]\n"
       "c = MatMul(b, w) [n,8]\n");
-  const BlockGraph blocks = make_blocks(graph, 1, "fp32", {1000000});
+  const BlockGraph blocks = make_blocks(graph, 1, Precision::kFp32, {1000000});
   EXPECT_EQ(members(blocks, graph), "b\na c\n");
   EXPECT_EQ(blocks.block_of, (std::vector<int>{1, 0, 1}));
 }
@@ -123,7 +123,7 @@ TEST(Blocks, EdgesCarryEachTensorOnceAndCutsAllThatIsAlive) {
       "a = Relu(x) [n,8]\n"
       "b = Relu(a) [n,8]\n"
       "c = Add(a, b) [n,8]\n");
-  const BlockGraph blocks = make_blocks(graph, 2, "fp32", {1000000});
+  const BlockGraph blocks = make_blocks(graph, 2, Precision::kFp32, {1000000});
   EXPECT_EQ(print_blocks(blocks, graph).substr(print_blocks(blocks, graph).find("edge")),
             "edge 0 1 bytes=64\n"
             "edge 0 2 bytes=64\n"
@@ -133,7 +133,7 @@ TEST(Blocks, EdgesCarryEachTensorOnceAndCutsAllThatIsAlive) {
 
 TEST(Blocks, HalfPrecisionHalvesBytes) {
   const Graph graph = graph_of("input x [n,8]\na = Relu(x) [n,8]\nb = Relu(a) [n,8]\n");
-  EXPECT_EQ(make_blocks(graph, 2, "fp16", {1000000}).edges.front().bytes, 32);
+  EXPECT_EQ(make_blocks(graph, 2, Precision::kFp16, {1000000}).edges.front().bytes, 32);
 }
 
 /// Layers of two parallel branches and a skip, all of equal tensors.
@@ -156,7 +156,7 @@ BlockGraph coarsened(const Graph& graph, int least_blocks, int most_blocks) {
   BlockOptions options;
   options.least_blocks_per_chain = least_blocks;
   options.most_blocks = most_blocks;
-  return make_blocks(graph, 1, "fp32", options);
+  return make_blocks(graph, 1, Precision::kFp32, options);
 }
 
 TEST(Blocks, BranchesAreJoinedWhereBlocksAreMany) {
@@ -209,7 +209,7 @@ TEST(Blocks, ADeepGraphIsNoDanger) {
     text += "t" + std::to_string(i) + " = Relu(t" + std::to_string(i - 1) + ") [n,1]\n";
   }
   const Graph graph = graph_of(text);
-  const BlockGraph blocks = make_blocks(graph, 1, "fp32");
+  const BlockGraph blocks = make_blocks(graph, 1, Precision::kFp32);
   EXPECT_LE(blocks.size(), 2 * 256);
   EXPECT_GE(blocks.size(), 256);
 }

@@ -2,9 +2,9 @@
 // Problems that tests of the planner share.
 #pragma once
 
-#include "ir/check.h"
-#include "planner/problem.h"
-#include "tests/builders.h"
+#include "ir/base/check.h"
+#include "planner/problem/problem.h"
+#include "tests/support/builders.h"
 
 #include <memory>
 #include <optional>

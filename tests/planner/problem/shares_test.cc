@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/shares.h"
+#include "planner/problem/shares.h"
 
-#include "ir/rng.h"
-#include "tests/planner/problems.h"
+#include "ir/base/rng.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/stage_timer.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 

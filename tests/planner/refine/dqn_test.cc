@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/dqn.h"
+#include "planner/refine/dqn.h"
 
-#include "planner/dqn_replay.h"
-#include "planner/dqn_trainer.h"
+#include "planner/learn/dqn_replay.h"
+#include "planner/learn/dqn_trainer.h"
+#include "planner/learn/learning_refiner.h"
 
 #include <gtest/gtest.h>
 

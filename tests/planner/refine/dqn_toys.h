@@ -2,7 +2,7 @@
 // Small search points that a DQN must learn.
 #pragma once
 
-#include "planner/search_point.h"
+#include "planner/refine/search_point.h"
 
 #include <vector>
 
@@ -17,9 +17,11 @@ class TellingPoint : public SearchPoint {
     if (state_ == 10) return {};
     const std::uint64_t good = rng.below(6);
     std::vector<Move> result;
+    noise_.clear();
     for (int i = 0; i < 6 && result.size() < most; ++i) {
       const bool is_good = static_cast<std::uint64_t>(i) == good;
-      result.push_back({is_good ? 1 : 0, i, static_cast<int>(rng.below(100)), 0, 0});
+      result.push_back({is_good ? 1 : 0, i});
+      noise_.push_back(static_cast<int>(rng.below(100)));
     }
     return result;
   }
@@ -27,7 +29,8 @@ class TellingPoint : public SearchPoint {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       features[i] = {};
       features[i][0] = 1;
-      features[i][3] = static_cast<float>(moves[i].b) / 50 - 1;
+      features[i][3] =
+          static_cast<float>(noise_[static_cast<std::size_t>(moves[i].index)]) / 50 - 1;
       features[i][5] = moves[i].kind == 1 ? 0.1F : -0.1F;
     }
   }
@@ -48,6 +51,7 @@ class TellingPoint : public SearchPoint {
  private:
   double after(const Move& move) const { return cost_ * (move.kind == 1 ? 0.95 : 1.1); }
   int state_ = 0;
+  std::vector<int> noise_;  // of each move listed last
   double cost_ = 1, kept_ = 1;
 };
 
@@ -58,8 +62,8 @@ class PatientPoint : public SearchPoint {
 
   Outcome outcome() const override { return {cost_, 0}; }
   std::vector<Move> moves(std::size_t /*most*/, Rng& /*rng*/) override {
-    if (cost_ == 1) return {{kGreedy}, {kPatient}};
-    if (cost_ == cost_after(kPatient)) return {{kGain}};
+    if (cost_ == 1) return {{kGreedy, 0}, {kPatient, 1}};
+    if (cost_ == cost_after(kPatient)) return {{kGain, 0}};
     return {};
   }
   void describe(std::span<const Move> moves, std::span<Features> features) override {

@@ -2,7 +2,7 @@
 // A toy space with a formula, which is right: what walks in imagination are tested on.
 #pragma once
 
-#include "tests/planner/toy_search.h"
+#include "tests/planner/refine/toy_search.h"
 
 #include <memory>
 #include <utility>

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/strategy_moves.h"
+#include "planner/refine/moves.h"
 
-#include "planner/evaluator.h"
-#include "planner/group_gradients.h"
-#include "tests/planner/random_strategies.h"
-#include "tests/planner/search_problems.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/evaluate/group_gradients.h"
+#include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/refine/search_problems.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,23 +18,23 @@
 namespace agpcs::testing {
 namespace {
 
-using ::testing::HasSubstr;
+using Amount = ShiftCut::Amount;
 
 Strategy grouped(const Problem& problem, Strategy strategy) {
   if (!strategy.buckets.empty()) return strategy;
   return group_gradients(problem, std::move(strategy), problem.options.bucket_bytes);
 }
 
-std::string name_of(const Move& move) {
-  return std::string(agpcs::name_of(static_cast<MoveKind>(move.kind))) + " " +
-         std::to_string(move.a) + " " + std::to_string(move.b) + " " + std::to_string(move.c) +
-         " " + std::to_string(move.d);
+std::vector<std::string> texts(const std::vector<StrategyMove>& moves, const Cluster& cluster) {
+  std::vector<std::string> result;
+  for (const StrategyMove& move : moves) result.push_back(print_move(move, cluster));
+  return result;
 }
 
 /// What random strategies of a problem list.
 struct Listed {
   Strategy strategy, with_buckets;
-  std::vector<Move> moves;
+  std::vector<StrategyMove> moves;
 };
 
 Listed list_some(const Problem& problem, StrategyMoves& moves, Rng& rng, std::size_t most) {
@@ -47,7 +46,7 @@ Listed list_some(const Problem& problem, StrategyMoves& moves, Rng& rng, std::si
 }
 
 TEST(StrategyMoves, EveryListedMoveLeadsToAnotherStrategyThatVerifiesAndEvaluates) {
-  std::set<int> kinds;
+  std::set<std::size_t> kinds;
   for (std::uint64_t number = 0; number < 40; ++number) {
     const auto problem = search_problem(number);
     StrategyMoves moves(*problem);
@@ -59,8 +58,9 @@ TEST(StrategyMoves, EveryListedMoveLeadsToAnotherStrategyThatVerifiesAndEvaluate
     for (int i = 0; i < 4; ++i) {
       const Listed listed = list_some(*problem, moves, rng, 300);
       const std::string before = text(listed.with_buckets);
-      for (const Move& move : listed.moves) {
-        SCOPED_TRACE("problem " + std::to_string(number) + ": " + name_of(move) + " of\n" + before);
+      for (const StrategyMove& move : listed.moves) {
+        SCOPED_TRACE("problem " + std::to_string(number) + ": " +
+                     print_move(move, problem->cluster) + " of\n" + before);
         const auto after = moves.apply(listed.strategy, listed.with_buckets, move);
         ASSERT_TRUE(after.has_value());
         const Status status =
@@ -68,7 +68,7 @@ TEST(StrategyMoves, EveryListedMoveLeadsToAnotherStrategyThatVerifiesAndEvaluate
         ASSERT_TRUE(status.ok()) << status.message();
         ASSERT_NE(text(*after), before);
         ASSERT_GT(evaluator.evaluate(*after).step_seconds, 0);
-        kinds.insert(move.kind);
+        kinds.insert(move.index());
       }
     }
   }
@@ -82,15 +82,15 @@ TEST(StrategyMoves, AListIsAsLongAsWantedWithoutDoublesAndTakesKindsInTurns) {
     Rng rng = Rng(number).fork("moves");
     const Listed all = list_some(*problem, moves, rng, 1'000'000);
     std::array<std::size_t, kMoveKindCount> of_all{}, of_some{};
-    for (std::size_t i = 0; i < all.moves.size(); ++i) {
-      ++of_all[static_cast<std::size_t>(all.moves[i].kind)];
-      EXPECT_EQ(std::count(all.moves.begin(), all.moves.end(), all.moves[i]), 1);
-    }
-    const std::vector<Move> some = moves.list(all.strategy, all.with_buckets, 30, rng);
+    for (const StrategyMove& move : all.moves) ++of_all[move.index()];
+    const std::vector<std::string> of_texts = texts(all.moves, problem->cluster);
+    const std::set<std::string> different(of_texts.begin(), of_texts.end());
+    EXPECT_EQ(different.size(), all.moves.size());
+    const std::vector<StrategyMove> some = moves.list(all.strategy, all.with_buckets, 30, rng);
     EXPECT_EQ(some.size(), std::min<std::size_t>(30, all.moves.size()));
-    for (const Move& move : some) {
-      ++of_some[static_cast<std::size_t>(move.kind)];
-      EXPECT_EQ(std::count(all.moves.begin(), all.moves.end(), move), 1) << name_of(move);
+    for (const StrategyMove& move : some) ++of_some[move.index()];
+    for (const std::string& text : texts(some, problem->cluster)) {
+      EXPECT_EQ(different.count(text), 1U) << text;
     }
     const std::size_t most = *std::max_element(of_some.begin(), of_some.end());
     for (std::size_t kind = 0; kind < of_all.size(); ++kind) {
@@ -141,10 +141,9 @@ class AMove : public ::testing::Test {
   }
 
   /// Where the move leads from `before`; "impossible" where it leads nowhere.
-  std::string after(const std::string& before, MoveKind kind, int a = 0, int b = 0, int c = 0,
-                    int d = 0) {
+  std::string after(const std::string& before, const StrategyMove& move) {
     const Strategy start = strategy(before);
-    const auto changed = moves_.apply(start, start, {static_cast<int>(kind), a, b, c, d});
+    const auto changed = moves_.apply(start, start, move);
     return changed ? text(*changed, start) : "impossible";
   }
 
@@ -159,90 +158,110 @@ constexpr const char* kTwoBuckets =
     "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : *\nbucket 0 ring w2 w1\nbucket 0 tree w0\n";
 
 TEST_F(AMove, ShiftsTheBoundaryByABlockOrAPartOfTheWork) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kShift, 0, 0, 0),
+  EXPECT_EQ(after(kTwoStages, ShiftCut{0, Neighbour::kNext, Amount::kOneBlock}),
             "stage a/0=2000 a/1=2000 : h0..a0\n"
             "stage b/0=4000 : h1..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kShift, 0, 1, 0),
+  EXPECT_EQ(after(kTwoStages, ShiftCut{0, Neighbour::kPrevious, Amount::kOneBlock}),
             "stage a/0=2000 a/1=2000 : h0..a1\n"
             "stage b/0=4000 : h2..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kShift, 0, 1, 3),
+  EXPECT_EQ(after(kTwoStages, ShiftCut{0, Neighbour::kPrevious, Amount::kHalf}),
             "stage a/0=2000 a/1=2000 : h0..h2\n"
             "stage b/0=4000 : a2..l\n");
-  EXPECT_EQ(after("stage a/0=8000 : h0..h2\nstage b/0=8000 : a2..l\n", MoveKind::kShift, 0, 1, 0),
+  EXPECT_EQ(after("stage a/0=8000 : h0..h2\nstage b/0=8000 : a2..l\n",
+                  ShiftCut{0, Neighbour::kPrevious, Amount::kOneBlock}),
             "impossible");
 }
 
 TEST_F(AMove, MergesAStageWithTheNext) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kMerge, 0), "stage a/0=1715 a/1=1714 b/0=571 : h0..l\n");
+  EXPECT_EQ(after(kTwoStages, MergeStages{0}), "stage a/0=1715 a/1=1714 b/0=571 : h0..l\n");
 }
 
 TEST_F(AMove, SplitsAStageAndItsDevices) {
-  EXPECT_EQ(after(kOneStage, MoveKind::kSplit, 0, 0, 0),
+  EXPECT_EQ(after(kOneStage, SplitStage{0, 0, false}),
             "stage a/0=4000 a/1=4000 : h0..a1\n"
             "stage b/0=4000 b/1=4000 : h2..l\n");
-  EXPECT_EQ(after(kOneStage, MoveKind::kSplit, 0, 1, 1),
+  EXPECT_EQ(after(kOneStage, SplitStage{0, 1, true}),
             "stage b/1=8000 : h0\n"
             "stage a/0=3429 a/1=3429 b/0=1142 : a0..l\n");
-  EXPECT_EQ(after(kOneStage, MoveKind::kSplit, 0, 2, 1), "impossible");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kSplit, 0, 1, 0),
+  EXPECT_EQ(after(kOneStage, SplitStage{0, 2, true}), "impossible");
+  EXPECT_EQ(after(kTwoStages, SplitStage{0, 1, false}),
             "stage a/0=2000 a/1=2000 : h0..a0\n"
             "stage b/1=4000 : h1\n"
             "stage b/0=4000 : a1..l\n");
 }
 
 TEST_F(AMove, MovesOneDeviceOrAllOfItsLike) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kMoveDevices, 1, 1, 0),
+  EXPECT_EQ(after(kTwoStages, MoveDevices{1, DeviceUnit::kAlone, 1}),
             "stage a/0=4000 : h0..h1\n"
             "stage a/1=3000 b/0=1000 : a1..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kMoveDevices, 0, 1, 1), "impossible");
-  EXPECT_EQ(after(kOneStage, MoveKind::kMoveDevices, 2, -1, 0),
+  EXPECT_EQ(after(kTwoStages, MoveDevices{0, DeviceUnit::kKindOnHost, 1}), "impossible");
+  EXPECT_EQ(after(kOneStage, MoveDevices{2, DeviceUnit::kAlone, kNoStage}),
             "stage a/0=3429 a/1=3429 b/1=1142 : h0..l\n");
-  EXPECT_EQ(after(kOneStage, MoveKind::kMoveDevices, 2, -1, 1),
+  EXPECT_EQ(after(kOneStage, MoveDevices{2, DeviceUnit::kKindOnHost, kNoStage}),
             "stage a/0=4000 a/1=4000 : h0..l\n");
-  EXPECT_EQ(after(kOneStage, MoveKind::kMoveDevices, 0, -1, 2),
+  EXPECT_EQ(after(kOneStage, MoveDevices{0, DeviceUnit::kKind, kNoStage}),
             "stage b/0=4000 b/1=4000 : h0..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kMoveDevices, 3, 0, 0),
+  EXPECT_EQ(after(kTwoStages, MoveDevices{3, DeviceUnit::kAlone, 0}),
             "stage a/0=1715 a/1=1714 b/1=571 : h0..h1\n"
             "stage b/0=4000 : a1..l\n");
 }
 
 TEST_F(AMove, SwapsDevicesOfStagesOrAnIdleOne) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kSwapDevices, 0, 2),
+  EXPECT_EQ(after(kTwoStages, SwapDevices{0, 2}),
             "stage a/1=3000 b/0=1000 : h0..h1\n"
             "stage a/0=4000 : a1..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kSwapDevices, 0, 3),
+  EXPECT_EQ(after(kTwoStages, SwapDevices{0, 3}),
             "stage a/1=3000 b/1=1000 : h0..h1\n"
             "stage b/0=4000 : a1..l\n");
 }
 
 TEST_F(AMove, SwapsAllDevicesOfTwoStages) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kSwapGroups, 0, 1),
+  EXPECT_EQ(after(kTwoStages, SwapGroups{0, 1}),
             "stage b/0=4000 : h0..h1\n"
             "stage a/0=2000 a/1=2000 : a1..l\n");
 }
 
 TEST_F(AMove, MovesSamplesBetweenReplicas) {
-  EXPECT_EQ(after(kOneStage, MoveKind::kShares, 0, 0, 3, 2),
+  EXPECT_EQ(after(kOneStage, MoveSamples{0, 0, 3, 2}),
             "stage a/0=2998 a/1=3000 b/0=1000 b/1=1002 : h0..l\n"
             "bucket 0 ring w2 w1 w0\n");
 }
 
 TEST_F(AMove, RebalancesSharesBySpeedOrEqually) {
-  EXPECT_EQ(after(kOneStage, MoveKind::kRebalance, 0, 0), "impossible");
-  EXPECT_EQ(after(kOneStage, MoveKind::kRebalance, 0, 1),
+  EXPECT_EQ(after(kOneStage, SetShares{0, ShareRule::kBySpeed}), "impossible");
+  EXPECT_EQ(after(kOneStage, SetShares{0, ShareRule::kEqual}),
             "stage a/0=2000 a/1=2000 b/0=2000 b/1=2000 : h0..l\n"
             "bucket 0 ring w2 w1 w0\n");
 }
 
+TEST_F(AMove, OfAllSamplesOfADeviceLeavesItOut) {
+  EXPECT_EQ(after(kOneStage, MoveSamples{0, 3, 1, 1000}),
+            "stage a/0=3000 a/1=4000 b/0=1000 : h0..l\n"
+            "bucket 0 ring w2 w1 w0\n");
+  EXPECT_EQ(after(kOneStage, MoveSamples{0, 3, 1, 1001}), "impossible");
+}
+
+TEST_F(AMove, OfAHostLeavesOutItsDevicesOfAllKinds) {
+  EXPECT_EQ(after(kOneStage, MoveDevices{2, DeviceUnit::kHost, kNoStage}),
+            "stage a/0=4000 a/1=4000 : h0..l\n");
+}
+
+TEST_F(AMove, ChangesMicroBatchesWithSharesInProportion) {
+  EXPECT_EQ(after(kOneStage, SetMicroBatches{4, true}),
+            "micro-batches 4 1f1b\n"
+            "stage a/0=750 a/1=750 b/0=250 b/1=250 : h0..l\n"
+            "bucket 0 ring w2 w1 w0\n");
+}
+
 TEST_F(AMove, ChangesTheNumberOfMicroBatches) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kMicroBatches, 4),
+  EXPECT_EQ(after(kTwoStages, SetMicroBatches{4}),
             "micro-batches 4 1f1b\n"
             "stage a/0=1000 a/1=1000 : h0..h1\n"
             "stage b/0=2000 : a1..l\n");
 }
 
 TEST_F(AMove, ChangesTheSchedule) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kSchedule),
+  EXPECT_EQ(after(kTwoStages, SetSchedule{Schedule::kGPipe}),
             "micro-batches 2 gpipe\n"
             "stage a/0=2000 a/1=2000 : h0..h1\n"
             "stage b/0=4000 : a1..l\n"
@@ -251,56 +270,57 @@ TEST_F(AMove, ChangesTheSchedule) {
 }
 
 TEST_F(AMove, TurnsRecomputationOnAndOff) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecompute, 1),
+  EXPECT_EQ(after(kTwoStages, SetRecompute{1, true}),
             "stage a/0=2000 a/1=2000 : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecompute, -1, 1),
+  EXPECT_EQ(after(kTwoStages, SetRecompute{kAllStages, true}),
             "stage a/0=2000 a/1=2000 recompute : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecompute, -1, 0), "impossible");
+  EXPECT_EQ(after(kTwoStages, SetRecompute{kAllStages, false}), "impossible");
 }
 
 TEST_F(AMove, CutsAnewForTheSameDevicesInAnotherOrder) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecut, 0, 0),
+  EXPECT_EQ(after(kTwoStages, Recut{GroupOrder::kKept, CutRule::kBySpeed}),
             "stage a/0=2000 a/1=2000 : h0..h2\n"
             "stage b/0=4000 : a2..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecut, 3, 0),
+  EXPECT_EQ(after(kTwoStages, Recut{GroupOrder::kReversed, CutRule::kBySpeed}),
             "stage b/0=4000 : h0\n"
             "stage a/0=2000 a/1=2000 : a0..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRecut, 1, 1),
+  EXPECT_EQ(after(kTwoStages, Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),
             "stage b/0=4000 : h0\n"
             "stage a/0=2000 a/1=2000 : a0..l\n");
 }
 
 TEST_F(AMove, DividesDevicesIntoStagesAnew) {
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRestage, 2, 0, 0, 1),
+  EXPECT_EQ(after(kTwoStages, Restage{2, DeviceOrder::kOfCluster, CutRule::kBySpeed, true}),
             "stage a/0=2000 a/1=2000 : h0..a1\n"
             "stage b/0=2000 b/1=2000 : h2..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRestage, 2, 1, 0, 1),
+  EXPECT_EQ(after(kTwoStages, Restage{2, DeviceOrder::kReversed, CutRule::kBySpeed, true}),
             "stage b/0=2000 b/1=2000 : h0..a0\n"
             "stage a/0=2000 a/1=2000 : h1..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRestage, 2, 2, 0, 1),
+  EXPECT_EQ(after(kTwoStages, Restage{2, DeviceOrder::kFastestFirst, CutRule::kBySpeed, true}),
             "stage a/0=2000 a/1=2000 : h0..a1\n"
             "stage b/0=2000 b/1=2000 : h2..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRestage, 3, 0, 1, 0),
+  EXPECT_EQ(after(kTwoStages, Restage{3, DeviceOrder::kOfCluster, CutRule::kByMemory, false}),
             "stage a/0=4000 : h0\n"
             "stage a/1=4000 : a0..h1\n"
             "stage b/0=4000 : a1..l\n");
-  EXPECT_EQ(after(kTwoStages, MoveKind::kRestage, 4, 0, 1, 0), "impossible");
+  EXPECT_EQ(after(kTwoStages, Restage{4, DeviceOrder::kOfCluster, CutRule::kByMemory, false}),
+            "impossible");
 }
 
 TEST_F(AMove, MergesBuckets) {
-  EXPECT_EQ(after(kTwoBuckets, MoveKind::kMergeBuckets, 0, 1),
+  EXPECT_EQ(after(kTwoBuckets, MergeBuckets{0, 1}),
             "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : h0..l\n"
             "bucket 0 ring w2 w1 w0\n");
 }
 
 TEST_F(AMove, SplitsABucket) {
-  EXPECT_EQ(after(kTwoBuckets, MoveKind::kSplitBucket, 0, 1),
+  EXPECT_EQ(after(kTwoBuckets, SplitBucket{0, 1}),
             "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : h0..l\n"
             "bucket 0 ring w2\n"
             "bucket 0 ring w1\n"
@@ -308,18 +328,18 @@ TEST_F(AMove, SplitsABucket) {
 }
 
 TEST_F(AMove, SwapsBuckets) {
-  EXPECT_EQ(after(kTwoBuckets, MoveKind::kSwapBuckets, 0, 1),
+  EXPECT_EQ(after(kTwoBuckets, SwapBuckets{0, 1}),
             "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : h0..l\n"
             "bucket 0 tree w0\n"
             "bucket 0 ring w2 w1\n");
 }
 
 TEST_F(AMove, ChangesTheAlgorithmOfOneBucketOrOfAllOfAStage) {
-  EXPECT_EQ(after(kTwoBuckets, MoveKind::kBucketAlgorithm, 1, 1),
+  EXPECT_EQ(after(kTwoBuckets, SetAlgorithm{0, 1, AllReduce::kHierarchical}),
             "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : h0..l\n"
             "bucket 0 ring w2 w1\n"
             "bucket 0 hierarchical w0\n");
-  EXPECT_EQ(after(kTwoBuckets, MoveKind::kBucketAlgorithm, -1, 2),
+  EXPECT_EQ(after(kTwoBuckets, SetAlgorithm{0, kAllBuckets, AllReduce::kTree}),
             "stage a/0=3000 a/1=3000 b/0=1000 b/1=1000 : h0..l\n"
             "bucket 0 tree w2 w1\n"
             "bucket 0 tree w0\n");
@@ -337,16 +357,63 @@ TEST(ABlock, OfABranchGoesToTheNextStageAndBack) {
   StrategyMoves moves(*problem);
   const Strategy start =
       strategy_of("stage a/0=8 : p q\nstage a/1=8 : *\n", problem->graph, problem->cluster);
-  const Move go_on = {static_cast<int>(MoveKind::kMoveBlock), 0, 1, 0, 0};
+  const MoveBlock go_on{0, Neighbour::kNext}, come_back{0, Neighbour::kPrevious};
   const auto after = moves.apply(start, start, go_on);
   ASSERT_TRUE(after.has_value());
   EXPECT_EQ(after->stage_of, (std::vector<int>{1, 0, 1, 1}));
   Rng rng(1);
-  const std::vector<Move> listed = moves.list(start, start, 1000, rng);
-  EXPECT_EQ(std::count(listed.begin(), listed.end(), go_on), 1);
-  const Move come_back = {static_cast<int>(MoveKind::kMoveBlock), 0, -1, 0, 0};
+  const std::vector<std::string> listed =
+      texts(moves.list(start, start, 1000, rng), problem->cluster);
+  EXPECT_EQ(std::count(listed.begin(), listed.end(), print_move(go_on, problem->cluster)), 1);
   EXPECT_EQ(moves.apply(*after, *after, come_back)->stage_of, start.stage_of);
   EXPECT_FALSE(moves.apply(*after, *after, go_on).has_value());
+}
+
+TEST(PrintMove, SaysEveryMoveInWords) {
+  const Cluster cluster = fast_and_slow();
+  const auto text = [&](const StrategyMove& move) { return print_move(move, cluster); };
+  EXPECT_EQ(text(ShiftCut{1, Neighbour::kNext, Amount::kOneBlock}),
+            "shift one block from s1 to s2");
+  EXPECT_EQ(text(ShiftCut{1, Neighbour::kPrevious, Amount::kEighth}), "shift 1/8 from s2 to s1");
+  EXPECT_EQ(text(MoveBlock{3, Neighbour::kNext}), "move block 3 to the next stage");
+  EXPECT_EQ(text(MoveBlock{3, Neighbour::kPrevious}), "move block 3 to the previous stage");
+  EXPECT_EQ(text(MergeStages{1}), "merge s1 and s2");
+  EXPECT_EQ(text(SplitStage{0, 2, false}), "split s0, devices in way 2");
+  EXPECT_EQ(text(SplitStage{0, 2, true}), "split s0, devices in way 2, swapped");
+  EXPECT_EQ(text(MoveDevices{1, DeviceUnit::kAlone, 2}), "move a/1 to s2");
+  EXPECT_EQ(text(MoveDevices{1, DeviceUnit::kKindOnHost, 0}),
+            "move a/1 and its kind on its host to s0");
+  EXPECT_EQ(text(MoveDevices{1, DeviceUnit::kKind, kNoStage}), "leave out a/1 and its kind");
+  EXPECT_EQ(text(MoveDevices{1, DeviceUnit::kHost, kNoStage}), "leave out a/1 and its host");
+  EXPECT_EQ(text(SwapDevices{0, 3}), "swap a/0 and b/1");
+  EXPECT_EQ(text(SwapGroups{0, 1}), "swap the devices of s0 and s1");
+  EXPECT_EQ(text(MoveSamples{0, 2, 0, 1}), "move 1 sample of s0 from b/0 to a/0");
+  EXPECT_EQ(text(SetShares{1, ShareRule::kBySpeed}), "share the samples of s1 by speed");
+  EXPECT_EQ(text(SetShares{1, ShareRule::kEqual}), "share the samples of s1 equally");
+  EXPECT_EQ(text(SetMicroBatches{4}), "set 4 micro-batches");
+  EXPECT_EQ(text(SetMicroBatches{1, true}), "set 1 micro-batch, shares in proportion");
+  EXPECT_EQ(text(SetSchedule{Schedule::kGPipe}), "set schedule gpipe");
+  EXPECT_EQ(text(SetRecompute{2, true}), "recompute the activations of s2");
+  EXPECT_EQ(text(SetRecompute{kAllStages, false}), "keep the activations of all stages");
+  EXPECT_EQ(text(Recut{GroupOrder::kKept, CutRule::kBySpeed}), "cut anew by speed");
+  EXPECT_EQ(text(Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),
+            "cut anew by memory, groups rotated left");
+  EXPECT_EQ(text(Recut{GroupOrder::kRotatedRight, CutRule::kByMemory}),
+            "cut anew by memory, groups rotated right");
+  EXPECT_EQ(text(Recut{GroupOrder::kReversed, CutRule::kBySpeed}),
+            "cut anew by speed, groups reversed");
+  EXPECT_EQ(text(Restage{1, DeviceOrder::kOfCluster, CutRule::kBySpeed, false}),
+            "make 1 stage of the devices in use by speed");
+  EXPECT_EQ(text(Restage{2, DeviceOrder::kReversed, CutRule::kByMemory, true}),
+            "make 2 stages of all devices by memory, devices reversed");
+  EXPECT_EQ(text(Restage{3, DeviceOrder::kFastestFirst, CutRule::kBySpeed, true}),
+            "make 3 stages of all devices by speed, fastest devices first");
+  EXPECT_EQ(text(MergeBuckets{0, 1}), "merge b1 into b0");
+  EXPECT_EQ(text(SplitBucket{1, 4}), "split b1 at gradient 4");
+  EXPECT_EQ(text(SwapBuckets{0, 2}), "swap b0 and b2");
+  EXPECT_EQ(text(SetAlgorithm{0, 2, AllReduce::kTree}), "reduce b2 by tree");
+  EXPECT_EQ(text(SetAlgorithm{1, kAllBuckets, AllReduce::kHierarchical}),
+            "reduce all buckets of s1 by hierarchical");
 }
 
 }  // namespace

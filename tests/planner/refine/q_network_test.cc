@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/q_network.h"
+#include "planner/refine/q_network.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

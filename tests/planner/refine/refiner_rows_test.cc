@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What refiner_bench compares: its rows, policies that learned nothing, and its intervals.
-#include "tests/bench/refiner_rows.h"
+#include "tests/bench/planning/refiner_rows.h"
 
-#include "planner/strategy_features.h"
-#include "planner/untrained_network.h"
-#include "tests/bench/measuring.h"
-#include "tests/planner/imagining_toy.h"
+#include "planner/learn/untrained_network.h"
+#include "planner/refine/features.h"
+#include "tests/bench/support/measuring.h"
+#include "tests/planner/refine/imagining_toy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Over the whole table of refiners: what every one of them promises.
-#include "planner/refiner.h"
-#include "tests/planner/imagining_toy.h"
+#include "planner/refine/refiner.h"
+#include "tests/planner/refine/imagining_toy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

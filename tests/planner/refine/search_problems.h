@@ -3,8 +3,8 @@
 // that is ample or short.
 #pragma once
 
-#include "tests/bench/small_cases.h"
-#include "tests/planner/problems.h"
+#include "tests/bench/planning/small_cases.h"
+#include "tests/planner/problem/problems.h"
 
 #include <memory>
 #include <string>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/strategy_search.h"
+#include "planner/refine/search.h"
 
-#include "planner/dqn.h"
 #include "planner/plan_problem.h"
-#include "planner/refiner.h"
-#include "tests/planner/random_strategies.h"
-#include "tests/planner/search_problems.h"
+#include "planner/refine/dqn.h"
+#include "planner/refine/refiner.h"
+#include "tests/planner/evaluate/random_strategies.h"
+#include "tests/planner/refine/search_problems.h"
 
 #include <gtest/gtest.h>
 
@@ -95,8 +95,10 @@ TEST(StrategySearch, AMoveThatWasNotEvaluatedCanBeTaken) {
   const std::vector<Strategy> starts = some_starts(*problem, 3, 1);
   const auto search = make_strategy_search(*problem, starts, 2);
   const auto other = make_strategy_search(*problem, starts, 1);
-  Rng rng(5);
-  for (const Move& move : search->moves(20, rng)) {
+  Rng rng(5), same(5);
+  const std::vector<Move> moves = search->moves(20, rng);
+  ASSERT_EQ(other->moves(20, same), moves);
+  for (const Move& move : moves) {
     search->go_to_start(0);
     other->go_to_start(0);
     evaluate(*search, {move});

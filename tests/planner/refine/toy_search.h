@@ -3,7 +3,7 @@
 // machine holds no more than so many jobs. Its optimum can be enumerated.
 #pragma once
 
-#include "planner/search_point.h"
+#include "planner/refine/search_point.h"
 
 #include <algorithm>
 #include <cmath>
@@ -53,14 +53,14 @@ class ToySearch : public SearchPoint {
 
   /// One of each kind in turn, while there are.
   std::vector<Move> moves(std::size_t most, Rng& rng) override {
-    std::vector<std::vector<Move>> kinds = all_moves();
-    for (std::vector<Move>& kind : kinds) {
+    std::vector<std::vector<Change>> kinds = all_changes();
+    for (std::vector<Change>& kind : kinds) {
       for (std::size_t i = 1; i < kind.size(); ++i) std::swap(kind[i], kind[rng.below(i + 1)]);
     }
-    std::vector<Move> result;
+    std::vector<Change> result;
     for (std::size_t drawn = 0, before = 1; drawn < most && result.size() != before; ++drawn) {
       before = result.size();
-      for (const std::vector<Move>& kind : kinds) {
+      for (const std::vector<Change>& kind : kinds) {
         if (drawn < kind.size()) result.push_back(kind[drawn]);
       }
     }
@@ -68,7 +68,13 @@ class ToySearch : public SearchPoint {
       std::swap(result[i], result[i + rng.below(std::min(result.size() - i, kinds.size()))]);
     }
     result.resize(std::min(most, result.size()));
-    return result;
+    listed_ = std::move(result);
+    evaluated_.clear();
+    std::vector<Move> moves;
+    for (const Change& change : listed_) {
+      moves.push_back({change.kind, static_cast<int>(moves.size())});
+    }
+    return moves;
   }
 
   /// 0: always 1; 1: relative change of the larger load of two machines that a move touches; then
@@ -77,7 +83,8 @@ class ToySearch : public SearchPoint {
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const Solution there = after(moves[i]);
       double before = 0, later = 0;
-      for (const int touched : {machine(moves[i].a), there[static_cast<std::size_t>(moves[i].a)]}) {
+      const int job = listed(moves[i]).a;
+      for (const int touched : {machine(job), there[static_cast<std::size_t>(job)]}) {
         before = std::max(before, load(here_, touched));
         later = std::max(later, load(there, touched));
       }
@@ -111,9 +118,15 @@ class ToySearch : public SearchPoint {
   }
 
  private:
+  /// Job a to machine b; jobs a and b change places; jobs a, b and c turn.
+  struct Change {
+    Kind kind;
+    int a, b, c = 0;
+  };
+
   /// By kind. Those of kRotate turn three neighbours.
-  std::vector<std::vector<Move>> all_moves() const {
-    std::vector<std::vector<Move>> all(3);
+  std::vector<std::vector<Change>> all_changes() const {
+    std::vector<std::vector<Change>> all(3);
     const int count = static_cast<int>(here_.size());
     for (int a = 0; a < count; ++a) {
       for (int b = 0; b < jobs_.machines; ++b) {
@@ -136,15 +149,20 @@ class ToySearch : public SearchPoint {
     evaluated_.clear();
   }
 
+  const Change& listed(const Move& move) const {
+    return listed_.at(static_cast<std::size_t>(move.index));
+  }
+
   Solution after(const Move& move) const {
+    const Change& change = listed(move);
     Solution there = here_;
-    int& a = there[static_cast<std::size_t>(move.a)];
-    if (move.kind == kMove) {
-      a = move.b;
+    int& a = there[static_cast<std::size_t>(change.a)];
+    if (change.kind == kMove) {
+      a = change.b;
     } else {
-      int& b = there[static_cast<std::size_t>(move.b)];
+      int& b = there[static_cast<std::size_t>(change.b)];
       std::swap(a, b);
-      if (move.kind == kRotate) std::swap(b, there[static_cast<std::size_t>(move.c)]);
+      if (change.kind == kRotate) std::swap(b, there[static_cast<std::size_t>(change.c)]);
     }
     return there;
   }
@@ -179,6 +197,7 @@ class ToySearch : public SearchPoint {
   Jobs jobs_;
   std::vector<Solution> starts_;
   Solution here_, kept_;
+  std::vector<Change> listed_;
   std::vector<Move> evaluated_;
   std::int64_t evaluations_ = 0;
   double unit_ = 1;

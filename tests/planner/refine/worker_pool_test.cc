@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/worker_pool.h"
+#include "planner/refine/worker_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/linear_program.h"
+#include "planner/seed/chain_partition.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct Chain {
   std::vector<double> weights, cuts, speeds;
 
-  LinearProblem problem(int most_stages) const {
-    LinearProblem p;
+  ChainProblem problem(int most_stages) const {
+    ChainProblem p;
     p.pieces = static_cast<int>(weights.size());
     p.states = static_cast<int>(speeds.size()) + 1;
     p.most_stages = most_stages;
@@ -43,12 +43,12 @@ struct Chain {
 };
 
 /// The best over all ways to place `stages` more stages from `piece` and `state` on, by trying all.
-double brute_force(const LinearProblem& p, int stages, int piece, int state, int exit) {
+double brute_force(const ChainProblem& p, int stages, int piece, int state, int exit) {
   if (stages == 0) return piece == p.pieces ? 0 : kNever;
   double best = kNever;
   for (int j = piece + 1; j <= p.pieces; ++j) {
     for (int g = 0; g < static_cast<int>(p.groups.size()); ++g) {
-      const LinearGroup& group = p.groups[static_cast<std::size_t>(g)];
+      const ChainGroup& group = p.groups[static_cast<std::size_t>(g)];
       if (state >= 0 && group.from != state) continue;
       const double cut = piece > 0 ? p.cut_seconds(piece, exit, group.entry) : 0;
       best = std::min(best, std::max({cut, p.stage_seconds(piece, j, g, stages - 1),
@@ -67,14 +67,14 @@ Chain random_chain(Rng& rng) {
   return chain;
 }
 
-TEST(LinearProgram, EqualsTryingEverything) {
+TEST(ChainPartition, EqualsTryingEverything) {
   Rng rng(11);
   for (int round = 0; round < 60; ++round) {
     const Chain chain = random_chain(rng);
-    const LinearProblem problem = chain.problem(4);
-    const std::vector<LinearPlan> plans = solve_linear(problem);
+    const ChainProblem problem = chain.problem(4);
+    const std::vector<ChainPlan> plans = partition_chain(problem);
     std::vector<double> found(5, kNever);
-    for (const LinearPlan& plan : plans) found[plan.stages.size()] = plan.seconds;
+    for (const ChainPlan& plan : plans) found[plan.stages.size()] = plan.seconds;
     for (int k = 1; k <= 4; ++k) {
       const double best = k <= problem.pieces ? brute_force(problem, k, 0, -1, 0) : kNever;
       EXPECT_DOUBLE_EQ(found[static_cast<std::size_t>(k)], best) << "round " << round << ", " << k;
@@ -82,15 +82,15 @@ TEST(LinearProgram, EqualsTryingEverything) {
   }
 }
 
-TEST(LinearProgram, BoundsLoseNothingThatIsWithinThem) {
+TEST(ChainPartition, BoundsLoseNothingThatIsWithinThem) {
   Rng rng(12);
   for (int round = 0; round < 60; ++round) {
     const Chain chain = random_chain(rng);
-    LinearProblem problem = chain.problem(4);
+    ChainProblem problem = chain.problem(4);
     problem.fill = static_cast<double>(rng.below(8));
     const auto least_step = [&] {
       double best = kNever;
-      for (const LinearPlan& plan : solve_linear(problem)) {
+      for (const ChainPlan& plan : partition_chain(problem)) {
         best =
             std::min(best, (problem.fill + static_cast<double>(plan.stages.size())) * plan.seconds);
       }
@@ -108,10 +108,10 @@ TEST(LinearProgram, BoundsLoseNothingThatIsWithinThem) {
   }
 }
 
-TEST(LinearProgram, StagesCoverAllPiecesInOrder) {
+TEST(ChainPartition, StagesCoverAllPiecesInOrder) {
   const Chain chain = {{1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0}, {1, 2}};
-  const LinearProblem problem = chain.problem(2);
-  const std::vector<LinearPlan> plans = solve_linear(problem);
+  const ChainProblem problem = chain.problem(2);
+  const std::vector<ChainPlan> plans = partition_chain(problem);
   ASSERT_EQ(plans.size(), 2u);
   EXPECT_EQ(plans[0].seconds, 2);  // both units together
   ASSERT_EQ(plans[1].stages.size(), 2u);
@@ -122,9 +122,9 @@ TEST(LinearProgram, StagesCoverAllPiecesInOrder) {
   EXPECT_EQ(problem.groups[static_cast<std::size_t>(plans[1].stages[1].group)].from, 1);
 }
 
-TEST(LinearProgram, ADearCutIsAvoided) {
+TEST(ChainPartition, ADearCutIsAvoided) {
   const Chain chain = {{1, 1, 1, 1}, {0, 9, 9, 0.1}, {1, 1}};
-  EXPECT_EQ(solve_linear(chain.problem(2))[1].stages[1].first_piece, 3);
+  EXPECT_EQ(partition_chain(chain.problem(2))[1].stages[1].first_piece, 3);
 }
 
 }  // namespace

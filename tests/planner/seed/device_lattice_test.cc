@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/device_lattice.h"
+#include "planner/seed/device_lattice.h"
 
-#include "planner/linear_costs.h"
-#include "planner/linear_program.h"
-#include "tests/planner/problems.h"
+#include "planner/seed/chain_partition.h"
+#include "planner/seed/linear_costs.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(DeviceLattice, GroupsOfOneHostMeetAtTheirDevicesAndThoseOfTwoInOnePlace) {
     return cluster.devices.at(static_cast<std::size_t>(id)).host;
   };
   for (int g = 0; g < static_cast<int>(lattice->groups.size()); ++g) {
-    const LinearGroup& group = lattice->groups[static_cast<std::size_t>(g)];
+    const ChainGroup& group = lattice->groups[static_cast<std::size_t>(g)];
     std::set<int> hosts;
     for (const DeviceId id : lattice->devices_of(g)) hosts.insert(host_of(id));
     for (const int number : {group.entry, group.exit}) {
@@ -94,7 +94,7 @@ TEST(DeviceLattice, GroupsOfOneHostMeetAtTheirDevicesAndThoseOfTwoInOnePlace) {
 int group_between(const DeviceLattice& lattice, int from, int to) {
   const auto found =
       std::find_if(lattice.groups.begin(), lattice.groups.end(),
-                   [&](const LinearGroup& group) { return group.from == from && group.to == to; });
+                   [&](const ChainGroup& group) { return group.from == from && group.to == to; });
   return static_cast<int>(found - lattice.groups.begin());
 }
 
@@ -157,7 +157,7 @@ double try_all(const LinearCosts& costs, const DeviceLattice& lattice, int piece
       rest[c] -= taken[c];
       enough = enough && rest[c] >= 0;
     }
-    const LinearGroup& group = lattice.groups[static_cast<std::size_t>(g)];
+    const ChainGroup& group = lattice.groups[static_cast<std::size_t>(g)];
     if (!enough) continue;
     for (int end = piece + 1; end <= pieces; ++end) {
       const double cut = piece > 0 ? costs.cut_seconds(piece, exit, group.entry) : 0;
@@ -177,7 +177,7 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     const PieceSums sums(*problem, all_bounds(*problem));
     LinearCosts costs(sums, *lattice);
     costs.set(4, 1);
-    LinearProblem linear;
+    ChainProblem linear;
     linear.pieces = sums.pieces();
     linear.states = lattice->states;
     linear.groups = lattice->groups;
@@ -188,7 +188,7 @@ TEST(DeviceLattice, TheProgramOnItIsTheBestOfAllMixedGroups) {
     linear.cut_seconds = [&](int i, int exit, int entry) {
       return costs.cut_seconds(i, exit, entry);
     };
-    for (const LinearPlan& plan : solve_linear(linear)) {
+    for (const ChainPlan& plan : partition_chain(linear)) {
       const int stages = static_cast<int>(plan.stages.size());
       EXPECT_DOUBLE_EQ(plan.seconds, try_all(costs, *lattice, sums.pieces(), stages, 0, {2, 2}, 0));
     }

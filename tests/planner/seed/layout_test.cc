@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/layout.h"
+#include "planner/seed/layout.h"
 
-#include "planner/evaluate.h"
+#include "planner/evaluate/evaluate.h"
 #include "planner/plan_problem.h"
-#include "planner/shares.h"
-#include "tests/planner/problems.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,6 +49,18 @@ TEST(Layout, WeightsGiveTheShares) {
   ASSERT_EQ(strategies.size(), 1u);
   EXPECT_THAT(strategies[0].stages[0].devices, ::testing::ElementsAre(0, 1));
   EXPECT_THAT(strategies[0].stages[0].shares, ::testing::ElementsAre(36, 12));
+}
+
+TEST(Layout, ADeviceThatSlowsItsStageDownTakesASample) {
+  const auto problem = problem_of(chain(12),
+                                  cluster_of("kind fast memory=16e9 bandwidth=900e9 fp32=15e12\n"
+                                             "kind slow memory=16e9 bandwidth=1e9 fp32=1e9\n"
+                                             "host a fast 1 nic=3e9\nhost b slow 1 nic=3e9\n"),
+                                  48);
+  const auto strategies = strategies_of(*problem, "a/0,b/0");
+  ASSERT_EQ(strategies.size(), 1u);
+  EXPECT_THAT(strategies[0].stages[0].devices, ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(strategies[0].stages[0].shares, ::testing::ElementsAre(47, 1));
 }
 
 TEST(Layout, EveryCandidateHasTheStagesAskedForAndVerifies) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/metis_partition.h"
+#include "planner/seed/metis_partition.h"
 
-#include "ir/rng.h"
-#include "tests/planner/problems.h"
+#include "ir/base/rng.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,9 @@
 namespace agpcs::testing {
 namespace {
 
-BlockGraph chain_blocks(int layers) { return make_blocks(chain(layers), 16, "fp32", {1000000}); }
+BlockGraph chain_blocks(int layers) {
+  return make_blocks(chain(layers), 16, Precision::kFp32, {1000000});
+}
 
 TEST(MetisPartition, LoadsPartsByTheirTargets) {
   const BlockGraph blocks = chain_blocks(40);
@@ -126,7 +128,7 @@ TEST(MakeConvex, NoEdgeGoesBack) {
                                                  "b = MatMul(a, v) [n,8]\n"
                                                  "c = MatMul(b, w) [n,8]\n"
                                                  "d = Add(a, c) [n,8]\n"),
-                                        16, "fp32", {1000000});
+                                        16, Precision::kFp32, {1000000});
   Rng rng(5);
   for (int round = 0; round < 100; ++round) {
     std::vector<int> parts;

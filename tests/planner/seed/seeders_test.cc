@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/evaluate.h"
-#include "planner/fit_memory.h"
-#include "planner/seeder.h"
-#include "tests/planner/problems.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/seed/seeder.h"
+#include "tests/planner/problem/problems.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

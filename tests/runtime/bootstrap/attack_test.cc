@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What strangers, mistaken ranks and broken ranks can do to the bootstrap: nothing that the others
 // are not told of.
-#include "ir/rng.h"
-#include "tests/runtime/bootstrap_job.h"
+#include "ir/base/rng.h"
+#include "tests/runtime/bootstrap/job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

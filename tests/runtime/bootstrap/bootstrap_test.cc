@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/bootstrap_frame.h"
-#include "runtime/socket.h"
-#include "tests/ipv6.h"
-#include "tests/runtime/bootstrap_job.h"
+#include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/socket.h"
+#include "tests/runtime/bootstrap/job.h"
+#include "tests/support/ipv6.h"
 
 #include <agpcs/bootstrap.h>
 

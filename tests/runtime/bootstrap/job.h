@@ -2,8 +2,8 @@
 // Jobs of ranks that are threads of the test, for tests of the bootstrap.
 #pragma once
 
-#include "runtime/bootstrap_frame.h"
-#include "runtime/socket.h"
+#include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest's text, and the folder of checkpoints through all kinds of harm.
-#include "runtime/checkpoint.h"
+#include "runtime/job/checkpoint.h"
 
-#include "ir/rng.h"
-#include "runtime/checkpoint_folder.h"
-#include "runtime/socket.h"
+#include "ir/base/rng.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/job/checkpoint_folder.h"
+#include "tests/support/temp_folder.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/plan.h>
 
 #include <fmt/format.h>
@@ -153,19 +155,9 @@ TEST(CheckpointText, SaysWhatIsWrongWithLineBothValuesAndAHint) {
               HasSubstr("not sha256: and 64 hexadecimal digits"));
 }
 
-// A folder of its own, removed at the end.
 class CheckpointFolders : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "agpcs_checkpoints_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    folder_ = pattern + "/checkpoints";
-  }
-  void TearDown() override {
-    chmod(folder_.c_str(), 0755);
-    fs::remove_all(root_);
-  }
+  void TearDown() override { chmod(folder_.c_str(), 0755); }
 
   std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -176,7 +168,8 @@ class CheckpointFolders : public ::testing::Test {
     return names;
   }
 
-  std::string root_, folder_;
+  const TempFolder temp_;
+  const std::string folder_ = temp_ / "checkpoints";
 };
 
 // Writes a small checkpoint whose contents follow from its step.
@@ -227,7 +220,7 @@ TEST_F(CheckpointFolders, TellTheirLatestStep) {
   write_all(folder_, {10, 20}, 2);
   EXPECT_EQ(latest_step(folder_), 20);
   EXPECT_EQ(latest_step(folder_ + "/step-00000010"), 10);
-  EXPECT_EQ(latest_step(root_), -1);
+  EXPECT_EQ(latest_step(temp_.path()), -1);
 }
 
 TEST_F(CheckpointFolders, AStepThatIsWrittenAgainTakesItsOwnPlace) {
@@ -324,7 +317,7 @@ TEST_F(CheckpointFolders, AFileInTheFoldersPlaceIsNamed) {
   EXPECT_EQ(CheckpointFolder::open(folder_, 0).status().message(),
             folder_ + ": cannot be made: Not a directory");
   EXPECT_THAT(found(folder_), HasSubstr("there is no checkpoint: Not a directory"));
-  EXPECT_THAT(found(root_ + "/nothing"), HasSubstr("No such file or directory"));
+  EXPECT_THAT(found(temp_ / "nothing"), HasSubstr("No such file or directory"));
 }
 
 TEST_F(CheckpointFolders, AFolderThatCannotBeWrittenToIsNamed) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/plan_agreement.h"
+#include "runtime/replay/plan_agreement.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
-#include "tests/tools/slow_transport.h"
+#include "tests/tools/profile/slow_transport.h"
 
 #include <agpcs/drift.h>
 

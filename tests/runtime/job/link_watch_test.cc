@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/link_watch.h"
+#include "runtime/job/link_watch.h"
 
 #include "tests/runtime/plans.h"
 

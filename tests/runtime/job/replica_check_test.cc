@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/replica_check.h"
+#include "runtime/job/replica_check.h"
 
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"

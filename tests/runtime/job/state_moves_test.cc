@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // State on the move: random plans before and after, over every transport.
-#include "runtime/state_moves.h"
+#include "runtime/job/state_moves.h"
 
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainer moves to another plan in the middle of training, with executors whose every number is
 // exact: a step that is lost, doubled or computed on wrong parameters changes the result.
-#include "runtime/switch_budget.h"
+#include "runtime/job/switch_budget.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"

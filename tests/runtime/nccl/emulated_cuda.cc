@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/nccl_sum.h"
-#include "runtime/sum.h"
-#include "tests/runtime/emulated_gpu.h"
+#include "runtime/nccl/sum.h"
+#include "runtime/support/sum.h"
+#include "tests/runtime/nccl/emulated_gpu.h"
 
 #include <agpcs/types.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/sum.h"
-#include "tests/runtime/emulated_gpu.h"
+#include "runtime/support/sum.h"
+#include "tests/runtime/nccl/emulated_gpu.h"
 
 #include <agpcs/types.h>
 

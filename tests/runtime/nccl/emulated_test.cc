@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NCCL transport promises beyond the conformance suite; CUDA and NCCL are emulated.
-#include "tests/runtime/emulated_gpu.h"
+#include "tests/runtime/nccl/emulated_gpu.h"
 #include "tests/runtime/world.h"
 
 #include <agpcs/nccl.h>

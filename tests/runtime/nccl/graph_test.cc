@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps recorded once and replayed by one launch, over the NCCL transport; CUDA and NCCL are
 // emulated, which is no proof of how devices behave.
-#include "runtime/renumbered_groups.h"
-#include "tests/runtime/emulated_gpu.h"
+#include "runtime/job/recording_trainer.h"
+#include "runtime/job/renumbered_groups.h"
+#include "runtime/replay/recording_replayer.h"
+#include "runtime/support/recording.h"
+#include "tests/runtime/nccl/emulated_gpu.h"
+#include "tests/runtime/nccl/stream_executor.h"
 #include "tests/runtime/plans.h"
-#include "tests/runtime/stream_executor.h"
 #include "tests/runtime/world.h"
 
 #include <agpcs/nccl.h>
@@ -66,12 +69,13 @@ void run(int ranks, const std::function<void(Transport&, cudaStream_t)>& body) {
       [&](Transport& transport) { body(transport, streams.of(transport.rank())); });
 }
 
-std::unique_ptr<Replayer> replayer_of(const Plan& plan, Transport& transport, Executor& executor,
-                                      int record_after, milliseconds limit = kLong) {
+std::unique_ptr<RecordingReplayer> replayer_of(const Plan& plan, Transport& transport,
+                                               Executor& executor, int record_after,
+                                               milliseconds limit = kLong) {
   ReplayOptions options;
   options.limit = limit;
-  options.record_after = record_after;
-  auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
+  auto replayer =
+      RecordingReplayer::create(plan, transport.rank(), transport, executor, options, record_after);
   EXPECT_TRUE(replayer.ok()) << replayer.status().message();
   return std::move(*replayer);
 }
@@ -218,9 +222,12 @@ TEST(NcclGraph, ARecordingThatAnOperatorBreaksOffIsThrownAwayOnAllRanks) {
 }
 
 // Its numbers are in the host's memory, which it does not say.
-class CarelessExecutor : public FakeExecutor {
+class CarelessExecutor : public FakeExecutor, public RecordingExecutor {
  public:
   std::string recording_obstacle() const override { return {}; }
+  Status begin_recording() override { return {}; }
+  Status end_recording() override { return {}; }
+  Status load_step(std::int64_t /*step*/) override { return {}; }
 };
 
 TEST(NcclGraph, BuffersInTheHostsMemoryAreNotRecorded) {
@@ -356,27 +363,33 @@ TEST(NcclGraph, AMoveToAnotherPlanIsRecordedAnewAndNothingIsLost) {
     if (line.name == "utilization host0/0") line.value = 0.01;  // told to be slow, then
   }
   OnePlan replanner(make_plan({{{4}, {1, 2, 1}}, {{0, 1, {"a", "A"}}}, 3}));
-  std::vector<TrainerEvent::Kind> told;
-  std::vector<std::string> why;
+  std::vector<std::string> told, why;
   run(plan.rank_count(), [&](Transport& transport, cudaStream_t stream) {
     const int rank = transport.rank();
     std::vector<std::int64_t> recorded_at;
     TrainerOptions options;
     options.replay.limit = kLong;
-    options.replay.record_after = kRecordAfter;
+    TrainerRecording recording{kRecordAfter, {}};
+    bool replayed = false;
+    recording.on_decided = [&](std::int64_t step, const StepRecording& decided) {
+      replayed = decided.replayed;
+      if (rank != 0) return;
+      told.emplace_back("recorded");
+      why.push_back(decided.why_not);
+      recorded_at.push_back(step);
+    };
     if (rank == 0) {
       options.replanner = &replanner;
       options.on_event = [&](const TrainerEvent& event) {
-        told.push_back(event.kind);
+        // A busy machine may drift more than once.
+        if (event.kind == TrainerEvent::Kind::kSwitched) told.emplace_back("switched");
         why.push_back(event.why);
-        if (event.kind != TrainerEvent::Kind::kRecorded) return;
-        recorded_at.push_back(event.step);
       };
     }
     const auto executors = [&]() -> Result<std::unique_ptr<Executor>> {
       return std::unique_ptr<Executor>(std::make_unique<StreamExecutor>(stream));
     };
-    auto trainer = Trainer::create(plan, rank, transport, executors, options);
+    auto trainer = make_recording_trainer(plan, rank, transport, executors, options, recording);
     ASSERT_TRUE(trainer.ok()) << trainer.status().message();
     double loss = 0;
     while (!(*trainer)->stops() && (*trainer)->next_step() < kMostSteps) {
@@ -389,15 +402,12 @@ TEST(NcclGraph, AMoveToAnotherPlanIsRecordedAnewAndNothingIsLost) {
     }
     const int steps = static_cast<int>((*trainer)->next_step());
     EXPECT_EQ(loss, fake_reference(plan, steps).loss);
-    EXPECT_TRUE((*trainer)->replayer().recording().replayed);
+    EXPECT_TRUE(replayed);
     expect_parameters((*trainer)->plan(), rank,
                       static_cast<const StreamExecutor&>((*trainer)->executor()), steps);
   });
   EXPECT_THAT(why, testing::Each(""));
-  using Kind = TrainerEvent::Kind;
-  // A busy machine may drift more than once.
-  std::erase_if(told, [](Kind kind) { return kind != Kind::kRecorded && kind != Kind::kSwitched; });
-  EXPECT_THAT(told, testing::ElementsAre(Kind::kRecorded, Kind::kSwitched, Kind::kRecorded));
+  EXPECT_THAT(told, testing::ElementsAre("recorded", "switched", "recorded"));
 }
 
 }  // namespace

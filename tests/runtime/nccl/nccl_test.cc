@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NCCL transport says where it cannot run.
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/nccl.h>

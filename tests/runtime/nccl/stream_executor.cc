@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/runtime/stream_executor.h"
+#include "tests/runtime/nccl/stream_executor.h"
 
-#include "runtime/operation_times.h"
+#include "runtime/support/operation_times.h"
 
 #include <cstring>
 

@@ -4,6 +4,7 @@
 // out. So its steps can be recorded, and a replay that misses something changes the sums.
 #pragma once
 
+#include "runtime/support/recording.h"
 #include "tests/runtime/fake_executor.h"
 
 #include <cuda_runtime_api.h>
@@ -19,7 +20,7 @@
 
 namespace agpcs {
 
-class StreamExecutor final : public Executor {
+class StreamExecutor final : public Executor, public RecordingExecutor {
  public:
   explicit StreamExecutor(cudaStream_t stream) : stream_(stream) {}
   ~StreamExecutor() override;

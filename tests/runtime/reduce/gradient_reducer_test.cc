@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/plan_flows.h"
 #include "tests/runtime/plans.h"
-#include "tests/runtime/reducers.h"
+#include "tests/runtime/reduce/reducers.h"
+#include "tests/support/plan_flows.h"
 
 #include <agpcs/gradient_reducer.h>
 

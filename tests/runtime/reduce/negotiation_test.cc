@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules by which ranks agree on what is reduced next, through all schedules: every order in
 // which gradients become ready, cycles begin and messages arrive.
-#include "runtime/negotiation.h"
+#include "runtime/reduce/negotiation.h"
 
-#include "runtime/plan_order.h"
-#include "runtime/response_cache.h"
-#include "runtime/tensor_fusion.h"
-#include "tests/runtime/explore.h"
+#include "runtime/reduce/response_cache.h"
+#include "runtime/reduce/tensor_fusion.h"
+#include "runtime/replay/in_order.h"
+#include "tests/runtime/reduce/explore.h"
 
 #include <gtest/gtest.h>
 

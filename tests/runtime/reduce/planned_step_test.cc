@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kPlanned` through all schedules: every order in which gradients come on 3 ranks, all-reduces end
 // on each of them, and the word of a failure arrives.
-#include "runtime/planned_step.h"
+#include "runtime/reduce/planned_step.h"
 
-#include "runtime/step_gradients.h"
-#include "tests/runtime/explore.h"
+#include "runtime/reduce/step_gradients.h"
+#include "tests/runtime/reduce/explore.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // Gradients and ways to reduce them, for the tests of the reducers.
 #pragma once
 
-#include "ir/rng.h"
-#include "tests/runtime/conformance.h"
+#include "ir/base/rng.h"
+#include "tests/runtime/transport/conformance.h"
 #include "tests/runtime/world.h"
 
 #include <agpcs/gradient_reducer.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every message and every computation of four plans comes to harm once, in every way: the run ends
 // within its limit with an error that names rank and instruction, or with exactly right numbers.
-#include "runtime/checksum.h"
+#include "runtime/support/checksum.h"
 #include "tests/runtime/fake_executor.h"
-#include "tests/runtime/faulty_network.h"
 #include "tests/runtime/plans.h"
+#include "tests/runtime/replay/faulty_network.h"
 
 #include <agpcs/replayer.h>
 

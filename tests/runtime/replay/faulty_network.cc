@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/runtime/faulty_network.h"
+#include "tests/runtime/replay/faulty_network.h"
 
-#include "runtime/checked_wire.h"
-#include "runtime/wire_transport.h"
+#include "runtime/transport/checked_wire.h"
+#include "runtime/transport/wire_transport.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 // copied into queues, as TCP does, so that a sender is done before its receiver asks.
 #pragma once
 
-#include "runtime/wire.h"
+#include "runtime/transport/wire.h"
 
 #include <agpcs/transport.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/finite.h"
+#include "runtime/replay/finite.h"
 
-#include "runtime/half.h"
+#include "runtime/support/half.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"

@@ -3,6 +3,7 @@
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/replayer.h>
 
 #include <gmock/gmock.h>

@@ -2,7 +2,7 @@
 // What the conformance tests of transports share.
 #pragma once
 
-#include "runtime/half.h"
+#include "runtime/support/half.h"
 #include "tests/runtime/world.h"
 
 #include <agpcs/transport.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises of all-reduces along flows.
-#include "tests/plan_flows.h"
-#include "tests/runtime/conformance.h"
+#include "tests/runtime/transport/conformance.h"
+#include "tests/support/plan_flows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

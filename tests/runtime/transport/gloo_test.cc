@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is Gloo's alone: strangers at its listeners, its messages, IPv6.
-#include "runtime/gloo_error.h"
-#include "runtime/socket.h"
-#include "tests/ipv6.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/transport/gloo_error.h"
+#include "tests/support/ipv6.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/gloo.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every half, and every place where rounding changes, against arithmetic in doubles.
-#include "runtime/half.h"
+#include "runtime/support/half.h"
 
 #include <gtest/gtest.h>
 

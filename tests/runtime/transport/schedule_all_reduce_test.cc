@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // In which order one member of a flow posts messages and waits for them.
-#include "runtime/flow_reduce.h"
+#include "runtime/transport/schedule_all_reduce.h"
 
-#include "tests/plan_flows.h"
+#include "tests/support/plan_flows.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class LogWire final : public Wire {
 /// What member 0 of 3, which is rank 5 beside 7 and 9, does with a part of 4 bytes for each.
 std::string log_of(const PlanFlow& flow) {
   LogWire wire;
-  FlowReducer reducer(wire);
+  ScheduleAllReduce reducer(wire);
   const FlowProgram program = flow_program(flow, {5, 7, 9}, 0);
   std::vector<float> values(3);
   const Status status =
@@ -64,7 +64,7 @@ std::string log_of(const PlanFlow& flow) {
 }
 
 // 0 sends chunk 2 to 1 and gets chunk 1 from 2, and so on; four rounds.
-TEST(FlowReducer, ByReceiversAllThatIsWantedIsAskedForAhead) {
+TEST(ScheduleAllReduce, ByReceiversAllThatIsWantedIsAskedForAhead) {
   EXPECT_EQ(log_of(testing::ring_flow(3)),
             "recv 4 from 9\nrecv 4 from 9\nrecv 4 from 9\nrecv 4 from 9\n"
             "send 4 to 7\n"
@@ -75,14 +75,14 @@ TEST(FlowReducer, ByReceiversAllThatIsWantedIsAskedForAhead) {
             "sent to 7\nsent to 7\nsent to 7\nsent to 7\n");
 }
 
-TEST(FlowReducer, InRoundsAMemberEndsARoundBeforeItPostsAnythingOfTheNext) {
+TEST(ScheduleAllReduce, InRoundsAMemberEndsARoundBeforeItPostsAnythingOfTheNext) {
   PlanFlow flow = testing::ring_flow(3);
   flow.order = FlowOrder::kRounds;
   const std::string round = "recv 4 from 9\nsend 4 to 7\ngot from 9\nsent to 7\n";
   EXPECT_EQ(log_of(flow), round + round + round + round);
 }
 
-TEST(FlowReducer, InRoundsAMemberTellsWhoWaitsForItBeforeItWaits) {
+TEST(ScheduleAllReduce, InRoundsAMemberTellsWhoWaitsForItBeforeItWaits) {
   PlanFlow flow = testing::ring_flow(3);
   flow.order = FlowOrder::kRounds;
   flow.steps[1].after = {{0, 1}, {2, 0}};
@@ -93,7 +93,7 @@ TEST(FlowReducer, InRoundsAMemberTellsWhoWaitsForItBeforeItWaits) {
 }
 
 // Members 1 and 2 have a round in which 0 has no part but to say that it is there.
-TEST(FlowReducer, AMemberWithoutMessagesInARoundStillSaysThatItIsThere) {
+TEST(ScheduleAllReduce, AMemberWithoutMessagesInARoundStillSaysThatItIsThere) {
   PlanFlow flow = testing::star_flow(3);
   flow.order = FlowOrder::kRounds;
   FlowStep& last = flow.steps.back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport promises, run on each of them.
-#include "tests/runtime/conformance.h"
+#include "tests/runtime/transport/conformance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

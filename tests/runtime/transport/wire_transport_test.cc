@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the threads of a wire transport do where memory or threads are short.
-#include "runtime/wire_transport.h"
+#include "runtime/transport/wire_transport.h"
 
 #include <agpcs/loopback.h>
 

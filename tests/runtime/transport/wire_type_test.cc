@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps whose gradients travel in fp16 or bf16: how exact their sums are, and who refuses.
-#include "ir/rng.h"
+#include "ir/base/rng.h"
 #include "tests/runtime/null_executor.h"
 #include "tests/runtime/plans.h"
 #include "tests/runtime/world.h"
@@ -109,7 +109,7 @@ float drawn(int rank, int bucket, std::size_t element) {
   return static_cast<float>((rng.uniform() - 0.5) * (rng.below(2) == 0 ? 1 : 1e-4));
 }
 
-/// The bound of docs/gradient_reducer.md: n roundings of what n ranks add up.
+/// The bound of docs/reference/gradient_reducer.md: n roundings of what n ranks add up.
 double bound_of(DType wire, int ranks, double magnitude) {
   const double u = wire == DType::kFp16 ? 0x1p-11 : 0x1p-8;
   const double below = wire == DType::kFp16 ? 0x1p-25 : 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BLAS libraries with threads of their own are told how many they may use. This program has their
 // functions itself, whatever BLAS is installed.
-#include "runtime/torch_blas.h"
-#include "runtime/torch_threads.h"
+#include "runtime/torch/blas.h"
+#include "runtime/torch/threads.h"
 
 #include <gtest/gtest.h>
 

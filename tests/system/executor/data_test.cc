@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_data.h"
-#include "runtime/torch_npy.h"
-#include "tests/builders.h"
+#include "runtime/torch/data.h"
+
+#include "runtime/torch/npy.h"
+#include "tests/support/builders.h"
+#include "tests/support/temp_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,13 +49,6 @@ std::vector<T> read(DataSource& data, const Graph& graph, const char* input, std
 // A .npy file in a folder of its own, gone at the end.
 class NpyTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / ("agpcs_" + std::string(info->name()));
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& dictionary, const std::string& payload, char version = 1) {
     std::string header = dictionary + "\n";
     std::string text = std::string("\x93NUMPY") + version + '\0';
@@ -70,7 +65,8 @@ class NpyTest : public ::testing::Test {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 TEST(SyntheticData, DoesNotDependOnHowItIsAskedFor) {
@@ -188,6 +184,72 @@ TEST_F(NpyTest, RefusesALabelThatIsNoClass) {
               path + ": row 2 has label " + std::to_string(label) +
                   ", input 'labels' takes classes 0 to 3\n  hint: rows and classes count from 0");
   }
+}
+
+constexpr const char* kPositions = R"(
+    input x [n,2,3]
+    input labels int64[n,2]
+    constant all int64[1]
+    parameter w [3,4]
+    y = MatMul(x, w) [n,2,4]
+    rows = Flatten(y) [2n,4] axis=2
+    flat = Reshape(labels, all) int64[2n]
+    l = SoftmaxCrossEntropyLoss(rows, flat) [] ignore_index=-1
+    outputs y
+    loss l
+)";
+
+TEST_F(NpyTest, RefusesALabelOfAPositionThatIsNoClass) {
+  const Graph graph = testing::graph_of(kPositions);
+  const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (2, 2), }",
+                                 bytes<std::int64_t>({3, -1, 0, 4}));
+  auto data = open_npy_data(graph, {{"labels", path}}, 7);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  std::int64_t out[4];
+  EXPECT_TRUE((*data)->fill(graph.find_tensor("labels"), 0, 1, out).ok());
+  EXPECT_EQ((*data)->fill(graph.find_tensor("labels"), 0, 2, out).message(),
+            path +
+                ": row 1 has label 4 at [1], input 'labels' takes classes 0 to 3, and -1 that "
+                "does not count\n  hint: rows and classes count from 0");
+}
+
+constexpr const char* kBinary = R"(
+    input x [n,3]
+    input target [n,2]
+    parameter w [3,2]
+    y = MatMul(x, w) [n,2]
+    s = Softplus(y) [n,2]
+    c = Mul(y, target) [n,2]
+    d = Sub(s, c) [n,2]
+    l = ReduceMean(d) []
+    outputs y
+    loss l
+)";
+
+TEST_F(NpyTest, RefusesATruthThatIsNeitherYesNorNo) {
+  const Graph graph = testing::graph_of(kBinary);
+  const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
+                                 bytes<float>({0, 1, 0.5F, -1}));
+  auto data = open_npy_data(graph, {{"target", path}}, 7);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  float out[4];
+  EXPECT_TRUE((*data)->fill(graph.find_tensor("target"), 0, 1, out).ok());
+  EXPECT_EQ((*data)->fill(graph.find_tensor("target"), 0, 2, out).message(),
+            path + ": row 1 has -1 at [1], input 'target' takes 0 (no) to 1 (yes)");
+}
+
+TEST(SyntheticData, FollowsTheLoss) {
+  const Graph positions = testing::graph_of(kPositions);
+  const auto labels =
+      read<std::int64_t>(*make_synthetic_data(positions, 7), positions, "labels", 0, 500, 2);
+  EXPECT_EQ(*std::min_element(labels.begin(), labels.end()), 0);
+  EXPECT_EQ(*std::max_element(labels.begin(), labels.end()), 3);
+  // Low labels are likelier: the cube of a uniform number is below 1/4 with probability 0.63.
+  EXPECT_NEAR(static_cast<double>(std::count(labels.begin(), labels.end(), 0)), 630, 60);
+  const Graph binary = testing::graph_of(kBinary);
+  const auto truths = read<float>(*make_synthetic_data(binary, 7), binary, "target", 0, 500, 2);
+  EXPECT_THAT(truths, Each(::testing::AnyOf(0.0F, 1.0F)));
+  EXPECT_NEAR(static_cast<double>(std::count(truths.begin(), truths.end(), 1.0F)), 206, 60);
 }
 
 TEST_F(NpyTest, RefusesFilesOfDifferentLengths) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/gradient_copy.h"
-#include "runtime/torch_executor.h"
-#include "tests/executor/stage_driver.h"
+#include "runtime/torch/executor.h"
+
+#include "runtime/support/gradient_copy.h"
+#include "tests/system/executor/stage_driver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -342,7 +343,7 @@ TEST(TorchExecutor, SaysThatHalfPrecisionIsComputedInSingle) {
   auto executor = make_torch_executor(graph, {});
   ASSERT_TRUE(executor->prepare(plan, 0).ok());
   EXPECT_EQ(executor->notes(), "");
-  plan.training.precision = "bf16";
+  plan.training.precision = Precision::kBf16;
   auto half = make_torch_executor(graph, {});
   ASSERT_TRUE(half->prepare(plan, 0).ok());
   EXPECT_EQ(half->notes(), "the plan's precision is bf16; this executor computes and sends fp32");

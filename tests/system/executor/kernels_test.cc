@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of operators that ONNX 1.12 has no node tests for.
-#include "runtime/torch_ops.h"
+// Kernels, where ONNX's node tests do not look.
+#include "runtime/torch/ops/ops.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -98,6 +101,56 @@ TEST(Kernels, DropoutKeepsWholeSamplesMasksWhereverTheBatchAxisIs) {
   expect_close(mask(at::ones({2, 3, 5}), 12, 0), leading.slice(0, 2, 4));
   EXPECT_GT(leading.sum().item<double>(), 0);
   EXPECT_GT((leading == 0).sum().item<double>(), 0);
+}
+
+TEST(Kernels, RandomNumbersAreTheSameForAnyPartition) {
+  Op op;
+  op.name = "noise";
+  op.attributes = {{"low", 2.0}, {"high", 4.0}};
+  const auto draw = [&](const char* type, std::int64_t samples, std::int64_t first) {
+    const at::Tensor x = at::full({samples, 300}, 0.25);
+    return find_kernel("", type)(OpCall{op, {x}, nullptr, {9, first, samples, 0}})[0];
+  };
+  for (const char* type : {"RandomUniformLike", "RandomNormalLike", "Bernoulli"}) {
+    expect_close(draw(type, 2, 12), draw(type, 4, 10).slice(0, 2, 4));
+  }
+  const at::Tensor even = draw("RandomUniformLike", 4, 10);
+  EXPECT_NEAR(even.mean().item<double>(), 3, 0.1);
+  EXPECT_GE(even.min().item<double>(), 2);
+  EXPECT_LE(even.max().item<double>(), 4);
+  EXPECT_NEAR(draw("RandomNormalLike", 4, 10).std().item<double>(), 1, 0.1);
+  EXPECT_NEAR(draw("Bernoulli", 4, 10).mean().item<double>(), 0.25, 0.05);
+}
+
+TEST(Kernels, ARecurrentLayerEndsAtEachSamplesOwnLength) {
+  const at::Generator generator = at::detail::createCPUGenerator(3);
+  const auto random = [&](std::vector<std::int64_t> shape) {
+    return at::randn(shape, generator, at::kDouble);
+  };
+  const at::Tensor x = random({3, 2, 4}), lengths = at::tensor({2, 3}, at::kInt);
+  const std::pair<const char*, std::int64_t> layers[] = {{"LSTM", 4}, {"GRU", 3}, {"RNN", 1}};
+  for (const auto& [type, gates] : layers) {
+    const at::Tensor w = random({2, gates * 5, 4}), r = random({2, gates * 5, 5});
+    const std::map<std::string, Attribute> both = {{"direction", std::string("bidirectional")}};
+    const at::Tensor y = run(type, {x, w, r, {}, lengths}, both);
+    const at::Tensor shorter = run(type, {x.slice(0, 0, 2), w, r}, both);
+    const at::Tensor whole = run(type, {x, w, r}, both);
+    expect_close(y.slice(0, 0, 2).select(2, 0), shorter.select(2, 0));
+    expect_close(y.select(2, 1), whole.select(2, 1));
+    EXPECT_EQ(y.select(0, 2).select(1, 0).abs().sum().item<double>(), 0);
+  }
+}
+
+TEST(Kernels, AQueryWithoutAKeyGivesZeroAndNoGradient) {
+  at::Tensor q = at::randn({1, 1, 2, 4}).set_requires_grad(true);
+  const at::Tensor k = at::randn({1, 1, 3, 4}), v = at::randn({1, 1, 3, 4});
+  const at::Tensor mask = at::tensor({0, 0, 0, 1, 1, 0}).view({2, 3}).to(at::kBool);
+  const at::Tensor y = run("Attention", {q, k, v, mask});
+  EXPECT_EQ(y.select(2, 0).abs().sum().item<double>(), 0);
+  EXPECT_GT(y.select(2, 1).abs().sum().item<double>(), 0);
+  y.sum().backward();
+  EXPECT_EQ(q.grad().select(2, 0).abs().sum().item<double>(), 0);
+  EXPECT_GT(q.grad().select(2, 1).abs().sum().item<double>(), 0);
 }
 
 }  // namespace

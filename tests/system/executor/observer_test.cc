@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch_executor.h"
-#include "tests/executor/stage_driver.h"
+#include "runtime/torch/executor.h"
+#include "tests/system/executor/stage_driver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // Runs ONNX's own node tests against the executor's kernels.
 #pragma once
 
-#include "runtime/torch_ops.h"
+#include "runtime/torch/ops/ops.h"
 
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of recorded steps needs no GPU: what is said to be in the way, the inputs that stay where
 // they are, and Adam by numbers from the device.
-#include "runtime/torch_adam.h"
-#include "runtime/torch_executor.h"
-#include "runtime/torch_graph.h"
-#include "tests/executor/stage_driver.h"
-#include "tests/graph_text.h"
+#include "runtime/torch/adam.h"
+#include "runtime/torch/executor.h"
+#include "runtime/torch/graph.h"
+#include "tests/support/graph_text.h"
+#include "tests/system/executor/stage_driver.h"
 
 #include <agpcs/plan.h>
 
@@ -103,7 +103,7 @@ TEST(Recording, ALoadedStepHasTheSamplesThatTheStepHas) {
 
 TEST(Recording, AdamByNumbersFromTheDeviceIsAdam) {
   Optimizer optimizer;
-  optimizer.kind = "adam";
+  optimizer.kind = OptimizerKind::kAdam;
   optimizer.weight_decay = 0.01;
   const auto fresh = [] {
     return AdamTensors{at::linspace(-1, 1, 64), at::Tensor(), at::zeros({64}), at::zeros({64})};

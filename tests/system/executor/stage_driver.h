@@ -2,8 +2,8 @@
 // Drives an executor over a plan of one rank, as the replayer does.
 #pragma once
 
-#include "runtime/torch_executor.h"
-#include "tests/plan_builders.h"
+#include "runtime/torch/executor.h"
+#include "tests/support/plan_builders.h"
 
 #include <agpcs/executor.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the LibTorch executor has learned, read and written from outside.
-#include "runtime/torch_executor.h"
-#include "tests/executor/stage_driver.h"
+#include "runtime/torch/executor.h"
+#include "tests/system/executor/stage_driver.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ struct Optimization {
 
 void PrintTo(const Optimization& of, std::ostream* out) { *out << of.name; }  // NOLINT
 
-Optimizer optimizer_of(const std::string& kind, double momentum) {
+Optimizer optimizer_of(OptimizerKind kind, double momentum) {
   Optimizer optimizer;
   optimizer.kind = kind;
   optimizer.learning_rate = 0.01;
@@ -102,14 +102,14 @@ bool same_bytes(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST(TorchState, HasWhatTheOptimizerRemembersFromTheStart) {
   const Graph graph = testing::graph_of(kModel);
-  EXPECT_EQ(text(driver(graph, optimizer_of("sgd", 0)).executor().state()),
+  EXPECT_EQ(text(driver(graph, optimizer_of(OptimizerKind::kSgd, 0)).executor().state()),
             "w1 value 96\nscale value 16\nbias value 16\nmean value 16\nvariance value 16\n"
             "w2 value 64\n");
-  auto momentum = driver(graph, optimizer_of("sgd", 0.9));
+  auto momentum = driver(graph, optimizer_of(OptimizerKind::kSgd, 0.9));
   EXPECT_EQ(text(momentum.executor().state()),
             "w1 value 96\nw1 momentum 96\nscale value 16\nscale momentum 16\nbias value 16\n"
             "bias momentum 16\nmean value 16\nvariance value 16\nw2 value 64\nw2 momentum 64\n");
-  auto adam = driver(graph, optimizer_of("adam", 0.9));
+  auto adam = driver(graph, optimizer_of(OptimizerKind::kAdam, 0.9));
   EXPECT_THAT(text(adam.executor().state()), HasSubstr("w2 value 64\nw2 first 64\nw2 second 64\n"));
   for (const StateItem& item : adam.executor().state()) {
     if (item.slot == "value") continue;
@@ -119,7 +119,7 @@ TEST(TorchState, HasWhatTheOptimizerRemembersFromTheStart) {
 
 TEST(TorchState, ValuesAreThoseOfTheParameters) {
   const Graph graph = testing::graph_of(kModel);
-  auto d = driver(graph, optimizer_of("adam", 0));
+  auto d = driver(graph, optimizer_of(OptimizerKind::kAdam, 0));
   d.steps(3);
   for (const StateItem& item : d.executor().state()) {
     if (item.slot != "value") continue;
@@ -145,11 +145,12 @@ TEST_P(TrainingGoesOn, InAnotherExecutorAsIfNothingHadHappened) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, TrainingGoesOn,
-                         ::testing::Values(Optimization{"sgd", optimizer_of("sgd", 0)},
-                                           Optimization{"momentum", optimizer_of("sgd", 0.9)},
-                                           Optimization{"adam", optimizer_of("adam", 0)}),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, TrainingGoesOn,
+    ::testing::Values(Optimization{"sgd", optimizer_of(OptimizerKind::kSgd, 0)},
+                      Optimization{"momentum", optimizer_of(OptimizerKind::kSgd, 0.9)},
+                      Optimization{"adam", optimizer_of(OptimizerKind::kAdam, 0)}),
+    [](const auto& param) { return param.param.name; });
 
 // No fp32 number is 2^53 + 1: it must go by its bytes.
 TEST(TorchState, IntegersSurviveExactly) {
@@ -183,7 +184,7 @@ TEST(TorchState, IntegersSurviveExactly) {
 
 TEST(TorchState, RefusesWhatItDoesNotHave) {
   const Graph graph = testing::graph_of(kModel);
-  auto d = driver(graph, optimizer_of("sgd", 0));
+  auto d = driver(graph, optimizer_of(OptimizerKind::kSgd, 0));
   std::vector<float> values(100);
   const Executor& executor = d.executor();
   EXPECT_EQ(executor.read_state({"w1", "momentum", 96}, 0, 96, values.data()).message(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One setting bounds LibTorch and the BLAS that it multiplies by.
-#include "runtime/torch_blas.h"
-#include "runtime/torch_threads.h"
+#include "runtime/torch/threads.h"
+
+#include "runtime/torch/blas.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

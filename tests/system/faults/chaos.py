@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does harm to real agpcs-run jobs at random moments and checks that each ends, or goes on, as docs/reliability.md says.
+"""Does harm to real agpcs-run jobs at random moments and checks that each ends, or goes on, as docs/design/reliability.md says.
 
-    tests/faults/chaos.py BIN_DIR [--trials 100] [--seed 1] [--jobs 2]
+    tests/system/faults/chaos.py BIN_DIR [--trials 100] [--seed 1] [--jobs 2]
 
 A trial starts a job of two ranks that writes checkpoints (with --local, or rank by rank with torchrun's variables), does one
 harm to one of its processes at a random moment, some while a checkpoint is written, some while the job moves to another
@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
 # Two processes that are equally fast, of which the second is called four times as fast as the first: a plan for these
 # gives it most of the samples, and a job that re-plans soon moves to another.

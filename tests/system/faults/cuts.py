@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts machines off in mid-training and checks that jobs end, or go on, as docs/reliability.md says.
+"""Cuts machines off in mid-training and checks that jobs end, or go on, as docs/design/reliability.md says.
 
-    tests/faults/cuts.py BIN_DIR [--rounds 1]
+    tests/system/faults/cuts.py BIN_DIR [--rounds 1]
 
 Three ranks, each in a network namespace of its own; their veth pairs meet at a bridge. A cut takes one port out of the bridge:
 links stay up, packets vanish, and no connection is told. Then it must hold that

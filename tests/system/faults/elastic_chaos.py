@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does harm to agpcs-run jobs with --elastic at random moments and checks that those that are left train to the end.
 
-    tests/faults/elastic_chaos.py BIN_DIR [--trials 30] [--seed 1] [--jobs 1]
+    tests/system/faults/elastic_chaos.py BIN_DIR [--trials 30] [--seed 1] [--jobs 1]
 
 A trial starts a job of four ranks (with --local, or keeper by keeper with torchrun's variables), and does one to three harms
 to its processes, one after another: at any moment, while a checkpoint is written, while the ranks start, or while they start

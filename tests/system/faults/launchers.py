@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starts agpcs-run as docs/agpcs_run.md says under the launchers that are here, and does to its jobs what a cluster does.
+"""Starts agpcs-run as docs/reference/agpcs_run.md says under the launchers that are here, and does to its jobs what a cluster does.
 
-    tests/faults/launchers.py BIN_DIR [torchrun|mpirun|srun ...]     all three
+    tests/system/faults/launchers.py BIN_DIR [torchrun|mpirun|srun ...]     all three
 
 Jobs of three ranks on this machine. Under each launcher one trains to its end, and one is asked to stop in the way of that
 launcher (Ctrl-C, scancel) and must save before. A third loses the process of rank 0, then all that runs on the last machine,

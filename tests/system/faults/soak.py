@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains for a long time while the machine's speed changes at random, and looks whether anything grows.
 
-    tests/faults/soak.py BIN_DIR [--minutes 30] [--ranks 4] [--seed 1]
+    tests/system/faults/soak.py BIN_DIR [--minutes 30] [--ranks 4] [--seed 1]
 
 A job of local ranks trains, re-plans and writes checkpoints, while other processes take processors away from it: pinned
 to a random processor, for a random time. Memory and open files of each rank are read from /proc every few seconds, step
@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
 SAMPLE_SECONDS = 2.0
 CLUSTER = """device_kinds:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures of real models as training graphs: parameters, multiply-adds and kept activations,
 // against what others publish.
-#include "frontend/import_onnx.h"
-#include "ir/op_table.h"
-#include "ir/training_graph.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/graph/op_table.h"
+#include "ir/graph/training_graph.h"
 
 #include <gtest/gtest.h>
 
@@ -40,12 +40,12 @@ double giga_multiply_adds(const Graph& graph) {
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
     const OpClass of = class_of(graph.op(id));
     if (of != OpClass::kConvolution && of != OpClass::kMatmul) continue;
-    flops += op_cost(graph, id, 1, "fp32").forward_flops;
+    flops += op_cost(graph, id, 1, Precision::kFp32).forward_flops;
   }
   return flops / 2 / 1e9;
 }
 
-double kept_megabytes(const Graph& graph, const std::string& precision = "fp32") {
+double kept_megabytes(const Graph& graph, Precision precision = Precision::kFp32) {
   std::set<TensorId> tensors;
   double bytes = 0;
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
@@ -63,7 +63,7 @@ double kept_megabytes(const Graph& graph, const std::string& precision = "fp32")
 double backward_over_forward(const Graph& graph) {
   double forward = 0, backward = 0;
   for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    const OpCost cost = op_cost(graph, id, 8, "fp32");
+    const OpCost cost = op_cost(graph, id, 8, Precision::kFp32);
     forward += cost.forward_flops;
     backward += cost.backward_flops;
   }
@@ -79,7 +79,7 @@ TEST(ModelFigures, ResNet50) {
   const Graph graph = training_graph("samples/models/resnet50.onnx");
   EXPECT_EQ(graph.parameter_elements(), 25'557'032);
   AGPCS_EXPECT_WITHIN(2, giga_multiply_adds(graph), 4.09);
-  // Measured with PyTorch's saved-tensor hooks (tests/bench/kept_bytes.py).
+  // Measured with PyTorch's saved-tensor hooks (tests/bench/planning/kept_bytes.py).
   AGPCS_EXPECT_WITHIN(1, kept_megabytes(graph), 86.0);
   AGPCS_EXPECT_WITHIN(3, backward_over_forward(graph), 2.0);
 }

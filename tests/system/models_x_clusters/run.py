@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SHARED = ROOT.parent / "shared/models"
 LACKS = re.compile(r"device (\S+) lacks (\d+) bytes: it has (\d+) \(\S+\), and the step needs (\d+) \(\S+\)")
 

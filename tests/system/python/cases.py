@@ -21,13 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 import agpcs
 import agpcs.torch
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 CLUSTER = ROOT / "samples/clusters/local-2.yaml"
 BATCH = 8
 LIMIT = 60  # seconds that ranks may take
 torch.set_num_threads(1)  # ranks are forked
 
-sys.path.insert(0, str(ROOT / "tests/training"))
+sys.path.insert(0, str(ROOT / "tests/system/training"))
 from models import Bert  # noqa: E402  (BERT for classification, two layers)
 
 

@@ -15,7 +15,7 @@ import unittest
 
 import agpcs
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "samples/models/small_cnn.onnxtxt"
 RESNET = ROOT / "samples/models/resnet50.onnx"
 CLUSTER = ROOT / "samples/clusters/local-2.yaml"
@@ -127,6 +127,8 @@ class Plan(unittest.TestCase):
     def test_wrong_options_raise_usage_errors(self):
         for words, options in (("did you mean 'dqn'", {"refiner": "dqm"}), ("unknown seeder 'metic'", {"seeders": ["metic"]}),
                                ("unknown loss 'mae'", {"loss": "mae"}), ("batch is 0", {"batch": 0}),
+                               ("--loss mse has no labels", {"loss": "mse", "ignore_index": 0}),
+                               ("class_axis is 2, not 1 or -1", {"class_axis": 2}),
                                ("threads is -1", {"threads": -1}), ("seed is -1", {"seed": -1}),
                                ("unknown precision 'fp8'", {"precision": "fp8"}),
                                ("unknown wire type 'fp8'", {"wire_type": "fp8"}),

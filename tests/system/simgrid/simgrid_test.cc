@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our network model and simulator against SimGrid's (tests/simgrid/simgrid_run.cc), an independent
-// implementation of fluid max-min sharing: the same messages, times within 2%.
+// Our network model and simulator against SimGrid's (tests/system/simgrid/simgrid_run.cc), an
+// independent implementation of fluid max-min sharing: the same messages, times within 2%.
 //
-// Each test prints a row of the table in docs/benchmarks.md.
-#include "cost_model/link_model.h"
-#include "cost_model/network.h"
-#include "ir/reduction_tree.h"
-#include "ir/rng.h"
-#include "tests/cost_model/steps.h"
+// Each test prints a row of the table in docs/results/benchmarks.md.
+#include "cost_model/network/link_model.h"
+#include "cost_model/network/network.h"
+#include "ir/base/rng.h"
+#include "ir/plan/reduction_tree.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@ import pathlib
 import clusters
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 MODELS = {
     "cnn": HERE / "models/cnn.onnxtxt",  # 6 convolutions on 32 x 32, 0.3 M parameters
     "bert_2": HERE / "models/bert_2.onnx",  # 2 layers, hidden 256, sequence 32, 2.2 M parameters

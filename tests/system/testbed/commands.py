@@ -24,7 +24,7 @@ def step_count(predicted_seconds, seconds):
 
 
 def rank_environment(bed, seats, rank, token):
-    """The variables by which a rank knows its place (docs/agpcs_run.md), as torchrun sets them. `seats`: the bed's rank
+    """The variables by which a rank knows its place (docs/reference/agpcs_run.md), as torchrun sets them. `seats`: the bed's rank
     that each rank of the plan is, for a plan may leave devices out."""
     machines = [bed.ranks[seat][0] for seat in seats]
     here = machines[rank]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A test bed of unequal machines on this one: how far predicted steps are from measured ones (docs/testbed.md).
+"""A test bed of unequal machines on this one: how far predicted steps are from measured ones (docs/design/testbed.md).
 
     testbed.py run [CASE...]      sets up, profiles, compiles, replays, compares, tears down
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured

@@ -2,9 +2,10 @@
 // Training by plan equals training alone: losses over 20 steps and final parameters agree with one
 // process that computes the same micro-batches, and with a plain PyTorch loop from the same
 // weights.
-#include "runtime/torch_data.h"
-#include "runtime/torch_npy.h"
-#include "tests/training/harness.h"
+#include "runtime/torch/data.h"
+#include "runtime/torch/npy.h"
+#include "tests/support/temp_folder.h"
+#include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -68,7 +69,7 @@ class TrainingByPlan : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TrainingByPlan, EqualsTrainingAlone) {
   const Case& c = GetParam();
-  const Graph graph = testing::training_graph("tests/training/models/" + c.model + ".onnx");
+  const Graph graph = testing::training_graph("tests/system/training/models/" + c.model + ".onnx");
   const Training training = testing::training_of(kBatch);
   const Plan alone =
       testing::plan_with(graph, training, {{kBatch / c.micro_batches}}, c.micro_batches);
@@ -84,10 +85,10 @@ INSTANTIATE_TEST_SUITE_P(Plans, TrainingByPlan, ::testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
 
 TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
-  const Graph graph = testing::training_graph("tests/training/models/conv.onnx");
+  const Graph graph = testing::training_graph("tests/system/training/models/conv.onnx");
   Training training = testing::training_of(kBatch);
   training.optimizer = {};
-  training.optimizer.kind = "adam";
+  training.optimizer.kind = OptimizerKind::kAdam;
   training.optimizer.learning_rate = 0.003;
   const Trained want =
       testing::train(graph, testing::plan_with(graph, training, {{4}}, 2), kSteps, seeded());
@@ -102,7 +103,7 @@ TEST(TrainingByPlan, EqualsTrainingAloneWithAdam) {
 TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
   for (const char* model : {"conv", "bert"}) {
     const Graph graph =
-        testing::training_graph(std::string("tests/training/models/") + model + ".onnx");
+        testing::training_graph(std::string("tests/system/training/models/") + model + ".onnx");
     for (const Shares& shares : {Shares{{3, 1}}, Shares{{1, 1, 1, 1}}, Shares{{2, 2}, {3, 1}}}) {
       Training training = testing::training_of(kBatch);
       const auto trained = [&] {
@@ -126,21 +127,6 @@ TEST(TrainingByPlan, IsNearFp32WhereGradientsTravelInAnotherType) {
   }
 }
 
-std::vector<float> read_floats(const std::string& path) {
-  NpyFile file = NpyFile::open(path).value();
-  std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() /
-                            sizeof(float));
-  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
-  return values;
-}
-
-std::vector<double> read_doubles(const std::string& path) {
-  NpyFile file = NpyFile::open(path).value();
-  std::vector<double> values(static_cast<std::size_t>(file.rows()));
-  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
-  return values;
-}
-
 class PlainPyTorch : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -148,18 +134,15 @@ class PlainPyTorch : public ::testing::TestWithParam<std::string> {
     if (python.empty() || std::system((python + " -c 'import onnx' 2>/dev/null").c_str()) != 0) {
       GTEST_SKIP() << "Debian's python3-torch and python3-onnx are not installed";
     }
-    folder_ = std::filesystem::temp_directory_path() / ("agpcs_plain_pytorch_" + GetParam());
-    std::filesystem::create_directories(folder_);
-    const std::string command = fmt::format("{} tests/training/models.py train {} {} {}", python,
-                                            GetParam(), model(), folder_.string());
+    const std::string command = fmt::format("{} tests/system/training/models.py train {} {} {}",
+                                            python, GetParam(), model(), folder_.string());
     ASSERT_EQ(std::system(command.c_str()), 0);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string model() const { return "tests/training/models/" + GetParam() + ".onnx"; }
+  std::string model() const { return "tests/system/training/models/" + GetParam() + ".onnx"; }
   std::string file(const std::string& name) const { return folder_ / (name + ".npy"); }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
@@ -177,9 +160,9 @@ TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
   };
   const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);
   const Trained got = testing::train(graph, plan, kSteps, options);
-  Trained want{read_doubles(file("losses")), {}};
+  Trained want{testing::read_doubles(file("losses")), {}};
   for (const auto& [name, value] : got.values)
-    want.values[name] = read_floats(file("final." + name));
+    want.values[name] = testing::read_floats(file("final." + name));
   testing::expect_equal_training(got, want, kTolerance);
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/training/harness.h"
+#include "tests/system/training/harness.h"
 
 #include "codegen/lower.h"
-#include "frontend/import_onnx.h"
-#include "ir/check.h"
-#include "ir/training_graph.h"
-#include "tests/builders.h"
+#include "frontend/onnx/import_onnx.h"
+#include "ir/base/check.h"
+#include "ir/graph/training_graph.h"
+#include "runtime/torch/npy.h"
+#include "tests/support/builders.h"
 
 #include <agpcs/loopback.h>
 #include <agpcs/replayer.h>
@@ -93,10 +94,14 @@ RankRun run_rank(const Graph& graph, const Plan& plan, int rank, int steps, Torc
 }  // namespace
 
 Graph training_graph(const std::string& path) {
+  Loss loss;
+  return training_graph(path, loss);
+}
+
+Graph training_graph(const std::string& path, Loss& loss) {
   ImportOptions options;
   options.read_weights = true;
   Graph graph = take(import_onnx(path, options)).graph;
-  Loss loss;
   return take(derive_backward(take(attach_loss(std::move(graph), loss))));
 }
 
@@ -174,6 +179,21 @@ Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions
     }
   }
   return trained;
+}
+
+std::vector<float> read_floats(const std::string& path) {
+  NpyFile file = NpyFile::open(path).value();
+  std::vector<float> values(static_cast<std::size_t>(file.rows()) * file.row_bytes() /
+                            sizeof(float));
+  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
+  return values;
+}
+
+std::vector<double> read_doubles(const std::string& path) {
+  NpyFile file = NpyFile::open(path).value();
+  std::vector<double> values(static_cast<std::size_t>(file.rows()));
+  EXPECT_TRUE(file.read_rows(0, file.rows(), values.data()).ok());
+  return values;
 }
 
 void expect_equal_training(const Trained& got, const Trained& want, double tolerance) {

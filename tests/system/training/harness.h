@@ -2,10 +2,10 @@
 // Trains by a plan with every rank in this process, over loopback.
 #pragma once
 
-#include "ir/cluster.h"
-#include "ir/graph.h"
-#include "ir/strategy.h"
-#include "runtime/torch_executor.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/strategy/strategy.h"
+#include "runtime/torch/executor.h"
 
 #include <agpcs/plan.h>
 
@@ -25,6 +25,8 @@ struct Trained {
 
 /// The model at `path` with its weights, as a training graph (softmax cross entropy).
 Graph training_graph(const std::string& path);
+/// The same with another loss, which then says what it was attached to.
+Graph training_graph(const std::string& path, Loss& loss);
 /// Sets every Dropout's ratio.
 void set_dropout(Graph& graph, double ratio);
 
@@ -46,6 +48,10 @@ enum class Check { kEverything, kParameters };
 /// checks that replicas agree on loss and parameters to the last bit.
 Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options,
               Check check = Check::kEverything);
+
+/// Returns all elements of a .npy file.
+std::vector<float> read_floats(const std::string& path);
+std::vector<double> read_doubles(const std::string& path);
 
 /// Losses and parameters agree to a relative `tolerance` (of the largest element of a parameter).
 void expect_equal_training(const Trained& got, const Trained& want, double tolerance);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training by plan equals training alone when the ranks are processes that agpcs-run starts.
-#include "runtime/torch_npy.h"
-#include "tests/training/harness.h"
+#include "runtime/torch/npy.h"
+#include "tests/support/temp_folder.h"
+#include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,13 +26,8 @@ class Processes : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(kRun)) GTEST_SKIP() << "agpcs-run is not built";
-    folder_ = std::filesystem::temp_directory_path() / ("agpcs_processes_" + GetParam());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string model() const { return "tests/training/models/" + GetParam() + ".onnx"; }
+  std::string model() const { return "tests/system/training/models/" + GetParam() + ".onnx"; }
 
   // Losses and parameters of `agpcs-run --local` by `plan`.
   Trained run(const Plan& plan) {
@@ -69,7 +65,8 @@ class Processes : public ::testing::TestWithParam<std::string> {
     return values;
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_P(Processes, OverGlooTrainLikeOneAlone) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResNet-50 itself, batch norm and all, on two local ranks.
-#include "tests/training/harness.h"
+#include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Six steps equal three, a checkpoint, and three more: under the same plan to the last bit, under
 // any other plan of the model to rounding.
-#include "frontend/import_onnx.h"
-#include "runtime/state_moves.h"
-#include "tests/training/harness.h"
-#include "tools/run_checkpoint.h"
+#include "frontend/onnx/import_onnx.h"
+#include "runtime/job/state_moves.h"
+#include "tests/support/temp_folder.h"
+#include "tests/system/training/harness.h"
+#include "tools/run/checkpoint.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/loopback.h>
 #include <agpcs/replayer.h>
 
@@ -83,17 +85,10 @@ struct Job {
 
 class Resume : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "agpcs_resume_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    std::ofstream(folder_ / "bn.onnxtxt") << kBatchNorm;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
+  void SetUp() override { std::ofstream(folder_ / "bn.onnxtxt") << kBatchNorm; }
   std::string path_of(const std::string& model) const {
     return model == "bn" ? (folder_ / "bn.onnxtxt").string()
-                         : "tests/training/models/" + model + ".onnx";
+                         : "tests/system/training/models/" + model + ".onnx";
   }
 
   Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
@@ -101,7 +96,7 @@ class Resume : public ::testing::Test {
     Training training = testing::training_of(batch);
     if (optimizer == "adam") {
       training.optimizer = {};
-      training.optimizer.kind = "adam";
+      training.optimizer.kind = OptimizerKind::kAdam;
       training.optimizer.learning_rate = 0.003;
     } else if (optimizer == "sgd") {
       training.optimizer.momentum = 0;
@@ -177,7 +172,8 @@ class Resume : public ::testing::Test {
     for (const Status& said : job.said) ASSERT_TRUE(said.ok()) << said.message();
   }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  fs::path folder_ = temp_.path();
   std::mutex mutex_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/allreduce_command.h"
+#include "tools/allreduce/command.h"
 
-#include "ir/check.h"
-#include "planner/flow_method.h"
+#include "planner/flows/method.h"
+#include "tests/support/temp_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,18 +43,14 @@ std::string contents(const std::string& path) {
 /// With a folder for the files of one test, which goes away with it.
 class AllreduceCommand : public ::testing::Test {
  protected:
-  AllreduceCommand() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
-    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
-  }
-  ~AllreduceCommand() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(path_of(name), std::ios::binary) << text;
     return path_of(name);
   }
   std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
 
-  std::string folder_;
+  const TempFolder temp_;
+  std::string folder_ = temp_.path();
 };
 
 // Torus of three: the ring sends 2 x 2 chunks of 1 MB one after another.
@@ -91,13 +87,15 @@ TEST_F(AllreduceCommand, PrintsJson) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const char* line : {
            "  \"format\": \"agpcs-allreduce 1\",\n  \"topology\": \"torus:3\",\n",
-           "  \"lower_bound\": 2,\n",
-           "  \"interrupted\": false,\n  \"method\": \"ring\",\n  \"rounds\": 4,\n  \"gap\": 1,\n"
-           "  \"sub_chunks\": 1,\n  \"reduce_scatter_rounds\": 2,\n  \"all_gather_rounds\": 2,\n"
+           "  \"lower_bound\": 2.0,\n",
+           "  \"interrupted\": false,\n  \"method\": \"ring\",\n  \"rounds\": 4.0,\n  \"gap\": "
+           "1.0,\n"
+           "  \"sub_chunks\": 1,\n  \"reduce_scatter_rounds\": 2.0,\n  \"all_gather_rounds\": "
+           "2.0,\n"
            "  \"messages\": 12,\n  \"seconds\": 0.00404,\n  \"order\": \"receivers\",\n",
            "  \"sums_checked\": true,\n  \"times\": [\n    {\n      \"bytes\": 1000,\n",
            "      \"from\": \"s0\",\n      \"to\": \"s1\",\n      \"capacity\": 1,\n"
-           "      \"in_rounds\": 1,\n",
+           "      \"in_rounds\": 1.0,\n",
        }) {
     EXPECT_THAT(outcome.out, HasSubstr(line));
   }
@@ -132,7 +130,7 @@ TEST_F(AllreduceCommand, ComparesAllMethods) {
   }
   const Outcome json = run({"switch:4", "--compare", "--json"});
   EXPECT_EQ(json.code, 0) << json.err;
-  EXPECT_THAT(json.out, HasSubstr("      \"method\": \"ring\",\n      \"rounds\": 6,\n"));
+  EXPECT_THAT(json.out, HasSubstr("      \"method\": \"ring\",\n      \"rounds\": 6.0,\n"));
 }
 
 TEST_F(AllreduceCommand, EveryMethodIsCheckedOnEveryFamily) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cost_model/simulator.h"
-#include "cost_model/step_report.h"
-#include "tests/cost_model/steps.h"
+#include "tools/common/chrome_trace.h"
+
+#include "cost_model/explain/step_report.h"
+#include "cost_model/step/simulator.h"
+#include "tests/cost_model/step/steps.h"
 
 #include <gmock/gmock.h>
 
@@ -18,13 +20,13 @@ using ::testing::HasSubstr;
 using testing::kUnit;
 using testing::Step;
 
-/// What tests/cost_model/check_trace.py says of the trace.
+/// What tests/tools/common/check_trace.py says of the trace.
 std::string checked(const std::string& trace) {
   const std::string name =
       ::testing::UnitTest::GetInstance()->current_test_info()->name() + std::string(".json");
   const std::string path = ::testing::TempDir() + name;
   std::ofstream(path) << trace;
-  const std::string command = "python3 tests/cost_model/check_trace.py '" + path + "' 2>&1";
+  const std::string command = "python3 tests/tools/common/check_trace.py '" + path + "' 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> buffer;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/common.h"
+#include "tools/common/common.h"
 
-#include "ir/check.h"
-#include "tools/interrupt.h"
+#include "ir/base/check.h"
+#include "tests/support/temp_folder.h"
+#include "tools/common/interrupt.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -39,18 +40,14 @@ std::string contents(const std::string& path) {
 /// In a folder that goes away with the test.
 class WriteFile : public ::testing::Test {
  protected:
-  WriteFile() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
-    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
-  }
-  ~WriteFile() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   std::string write(const std::string& name, const std::string& text) const {
     std::ostringstream out, err;
     return write_file(path(name), text, {out, err}).message();
   }
 
-  std::string folder_;
+  const TempFolder temp_;
+  std::string folder_ = temp_.path();
 };
 
 TEST_F(WriteFile, ReplacesAFileAndLeavesNothingElse) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users name as a file and is none, or is far too long, wherever a command reads one.
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gmock/gmock.h>
@@ -34,9 +35,6 @@ struct Place {
 class InputFiles : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "agpcs-input-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
     sparse_ = folder_ + "/sparse";
     std::ofstream(sparse_).close();
     fs::resize_file(sparse_, std::uintmax_t{64} << 30);
@@ -44,8 +42,6 @@ class InputFiles : public testing::Test {
     Process compile({kCompile, kModel, kCluster, "-o", plan_, "--refiner", "none"});
     ASSERT_EQ(compile.wait(), 0) << compile.errors();
   }
-  void TearDown() override { fs::remove_all(folder_); }
-
   /// Everywhere that a command reads `path`.
   std::vector<Place> places(const std::string& path) const {
     const std::string out = folder_ + "/out";
@@ -82,7 +78,8 @@ class InputFiles : public testing::Test {
     EXPECT_FALSE(fs::exists(folder_ + "/out")) << place.noun;
   }
 
-  std::string folder_, sparse_, plan_;
+  const TempFolder temp_;
+  std::string folder_ = temp_.path(), sparse_, plan_;
 };
 
 TEST_F(InputFiles, DevicesAreRefused) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/joined_rows.h"
+#include "tools/common/joined_rows.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

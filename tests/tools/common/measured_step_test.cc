@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/measured_step.h"
+#include "tools/common/measured_step.h"
 
-#include "tests/ir/plan_text.h"
+#include "tests/ir/plan/text.h"
+#include "tools/common/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,9 +108,35 @@ TEST(MeasuredTrace, OfAnotherPlanIsRefused) {
 }
 
 TEST(MeasuredTrace, WhatIsNoTraceIsRefused) {
-  for (const char* text : {"", "{}", "{\"traceEvents\": []}", "\"otherData\": {\n"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("trace.json: not a trace that agpcs-run wrote"));
+  const std::string hint = "\n  hint: agpcs-run --trace FILE writes one";
+  for (const char* text :
+       {"{}", "[]", "3", "{\"traceEvents\": []}", "{\"otherData\": [\"format\"]}"}) {
+    EXPECT_EQ(error_of(text), "trace.json: not a trace that agpcs-run wrote: no format" + hint);
   }
+  EXPECT_EQ(error_of("{\"otherData\": {\"format\": \"agpcs-trace 2\"}}"),
+            "trace.json: not a trace that agpcs-run wrote: the format is 'agpcs-trace 2'" + hint);
+  EXPECT_EQ(error_of("\"otherData\": {\n"),
+            "trace.json:1:12: error: not JSON: unexpected ':'; expected end of input\n"
+            "    \"otherData\": {\n"
+            "               ^" +
+                hint);
+}
+
+TEST(MeasuredTrace, AFileThatEndsTooEarlyIsRefused) {
+  std::string text = measured_trace(plan(), as_planned(), nullptr);
+  text.resize(text.rfind("\n]}"));
+  EXPECT_THAT(error_of(text),
+              HasSubstr("error: not JSON: unexpected end of input; expected ']'\n"));
+}
+
+TEST(MeasuredTrace, IsReadInAnyLayoutAndOrderOfKeys) {
+  const std::string text = measured_trace(plan(), as_planned(), nullptr);
+  const Json trace = *parse_json(text, {"trace.json"});
+  const std::string packed =
+      json_line({{"traceEvents", trace["traceEvents"]}, {"otherData", trace["otherData"]}});
+  const auto step = read_measured_trace(packed, "trace.json", plan());
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  EXPECT_EQ(drift_text(plan(), *step), drift_text(plan(), as_planned()));
 }
 
 TEST(MeasuredTrace, AFigureThatIsNoneIsRefused) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-compile as its users start it: what golden files cannot show.
-#include "planner/refiner.h"
+#include "planner/refine/refiner.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
-#include "tools/search_log.h"
+#include "tools/plan/search_log.h"
 
 #include <agpcs/plan.h>
 
@@ -31,13 +32,6 @@ std::string text_of(const std::string& path) {
 
 class CompileCommand : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "agpcs-compile-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ / name; }
 
   /// agpcs-compile of a small model for eight devices, to my.plan, with `more` options.
@@ -75,7 +69,8 @@ class CompileCommand : public testing::Test {
     EXPECT_EQ(check.wait(), 0) << check.errors();
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_F(CompileCommand, CtrlCWhileItSearchesGivesTheBestPlanSoFar) {
@@ -155,6 +150,45 @@ TEST_F(CompileCommand, CtrlCEndsLearningToo) {
 }
 
 #endif
+
+/// A model in bfloat16 with a second output, and a cluster file that says no precision.
+class CompileHalf : public CompileCommand {
+ protected:
+  std::string errors_of(const std::vector<std::string>& more, int exit_code) const {
+    std::ofstream(path("cluster.yaml"))
+        << "device_kinds:\n"
+           "  gpu: {memory: 8GiB, memory_bandwidth: 300GB/s, peak: {bf16: 20TFLOPS, fp32: "
+           "5TFLOPS}}\n"
+           "hosts:\n"
+           "  - {name: a, devices: {kind: gpu, count: 2}}\n"
+           "training: {batch: 32}\n";
+    std::vector<std::string> argv = {AGPCS_BIN_DIR "/agpcs-compile",
+                                     "tests/frontend/data/half.onnx",
+                                     path("cluster.yaml"),
+                                     "-o",
+                                     path("half.plan"),
+                                     "-q",
+                                     "--refiner",
+                                     "none"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    Process process(argv);
+    EXPECT_EQ(process.wait(), exit_code);
+    return process.errors();
+  }
+};
+
+TEST_F(CompileHalf, APrecisionThatIsSaidNowhereIsTheModels) {
+  EXPECT_EQ(errors_of({}, 0), "") << "the logits need output 'hidden': nothing is lost";
+  EXPECT_THAT(text_of(path("half.plan")), HasSubstr(" precision=bf16 "));
+}
+
+TEST_F(CompileHalf, AnotherPrecisionThanTheModelsIsRefused) {
+  EXPECT_EQ(errors_of({"--precision", "fp32"}, 1),
+            "tests/frontend/data/half.onnx: error: the weights of the model are bf16, and the "
+            "training is in fp32\n"
+            "  hint: train it in bf16 (--precision bf16, or leave out training.precision), or "
+            "export the model in fp32: model.float()\n");
+}
 
 }  // namespace
 }  // namespace agpcs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What commands make of a model whose file is called otherwise than the plan's.
-#include "tests/tools/run_processes.h"
+#include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan_command.h"
+#include "tools/plan/command.h"
 
-#include "frontend/cluster_file.h"
-#include "frontend/profile_file.h"
-#include "tests/cost_model/profiles.h"
-#include "tests/ir/plan_text.h"
-#include "tests/plan_builders.h"
-#include "tools/calibrated_cluster.h"
-#include "tools/json.h"
-#include "tools/plan_views.h"
+#include "frontend/cluster/file.h"
+#include "frontend/cluster/profile_file.h"
+#include "tests/cost_model/step/profiles.h"
+#include "tests/ir/plan/text.h"
+#include "tests/support/plan_builders.h"
+#include "tests/support/temp_folder.h"
+#include "tools/common/calibrated_cluster.h"
+#include "tools/plan/views.h"
 
 #include <gtest/gtest.h>
 
@@ -44,18 +44,14 @@ Outcome run(const std::vector<std::string>& args) {
 /// A folder for the files of one test, which goes away with it.
 class WithFolder : public ::testing::Test {
  protected:
-  WithFolder() : folder_(::testing::TempDir() + "agpcs_XXXXXX") {
-    AGPCS_CHECK(mkdtemp(folder_.data()) != nullptr, "no folder {}", folder_);
-  }
-  ~WithFolder() override { std::filesystem::remove_all(folder_); }
-
   std::string write_temporary(const std::string& name, std::string_view text) const {
     std::string path = folder_ + "/" + name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
 
-  std::string folder_;
+  const TempFolder temp_;
+  std::string folder_ = temp_.path();
 };
 
 class PlanCommand : public WithFolder {
@@ -100,7 +96,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       typo.err,
       "agpcs-plan: error: unknown command 'shwo'\n"
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
-      "export, drift\n");
+      "export, drift, kinds\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
   const Outcome empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
   EXPECT_EQ(empty.code, 2);
@@ -125,7 +121,7 @@ TEST_F(PlanCommand, HelpHasExamplesAndVersionIsOneLine) {
 TEST_F(PlanCommand, ShowIsASummaryForPeople) {
   const Outcome outcome = run({"show", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.show"));
+  EXPECT_EQ(outcome.out, contents("tests/tools/plan/small_plan.show"));
 }
 
 TEST_F(PlanCommand, IdleRanksAreShown) {
@@ -208,7 +204,7 @@ TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
 TEST_F(PlanCommand, JsonHasEverythingThatTheTextHas) {
   const Outcome outcome = run({"json", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(outcome.out, contents("tests/tools/small_plan.json"));
+  EXPECT_EQ(outcome.out, contents("tests/tools/plan/small_plan.json"));
 }
 
 TEST_F(PlanCommand, DiffOfAPlanWithItselfIsZero) {
@@ -368,6 +364,27 @@ TEST_F(PlanOfSamples, ExplainSaysWhereTimeGoesAndWhatWouldHelp) {
   EXPECT_EQ(run({"explain", plan_, model_, cluster_, "--top", "0"}).code, 2);
 }
 
+TEST_F(PlanOfSamples, ExplainOfOneOperatorFindsItByName) {
+  std::vector<std::string> args = {"explain", plan_, model_, cluster_, "--operator", "Conv_conv2"};
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find("operator Conv_conv2 (Conv) of small_cnn on local-2\n"
+                             "  in stage s0, with 8 other operators on 2 devices\n"),
+            0u)
+      << outcome.out;
+  args.push_back("--json");
+  EXPECT_EQ(run(args).out.find("{\n  \"format\": \"agpcs-plan explain operator 1\",\n"), 0u);
+  args[5] = "Conv_conv3";
+  const Outcome typo = run(args);
+  EXPECT_EQ(typo.code, 1);
+  EXPECT_EQ(typo.out, "");
+  EXPECT_EQ(typo.err,
+            "agpcs-plan: error: model 'small_cnn' has no operator 'Conv_conv3'\n"
+            "  hint: did you mean 'Conv_conv1'? operators: Conv_conv1, Relu_relu1, MaxPool_pool1, "
+            "Conv_conv2, Relu_relu2, GlobalAveragePool_pool2, Flatten_features, Gemm_logits, "
+            "loss/logits/softmax_cross_entropy\n");
+}
+
 TEST_F(PlanOfSamples, TraceHoldsEveryInstructionOfEveryRank) {
   const std::string trace = write_temporary("trace.json", "");
   const Outcome outcome = run({"trace", plan_, model_, cluster_, "-o", trace});
@@ -436,20 +453,6 @@ TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
   const std::string other = write_temporary("other.plan", kPlanText);
   EXPECT_NE(error("--against", other).find("other.plan: "), std::string::npos);
   EXPECT_EQ(run({"report", plan_}).code, 2);
-}
-
-TEST(Json, StringsAreEscapedAndWrongBytesReplaced) {
-  EXPECT_EQ(json_string("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
-  EXPECT_EQ(json_string("\xc3\xa4 \xff!"), "\"\xc3\xa4 \\ufffd!\"");
-  EXPECT_EQ(json_string("\xc3"), "\"\\ufffd\"");
-}
-
-TEST(Json, EmptyBracketsStayOnTheirLine) {
-  JsonWriter json;
-  json.begin_object().key("a").begin_array().end_array().key("b").begin_object().end_object();
-  json.key("c").value(0.1).key("d").value(true).key("e").null().end_object();
-  EXPECT_EQ(json.text(),
-            "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": 0.1,\n  \"d\": true,\n  \"e\": null\n}\n");
 }
 
 TEST(ParseDims, RefusesWhatIsNoBinding) {

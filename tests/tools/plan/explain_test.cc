@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/explain.h"
+#include "tools/plan/explain.h"
 
-#include "tests/plan_builders.h"
-#include "tests/planner/problems.h"
-#include "tools/explain_path.h"
+#include "tests/planner/problem/problems.h"
+#include "tests/support/plan_builders.h"
+#include "tools/plan/explain_path.h"
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/cluster_file.h"
-#include "tests/plan_builders.h"
-#include "tests/planner/problems.h"
-#include "tools/html_report.h"
-#include "tools/report_charts.h"
-#include "tools/search_log.h"
-#include "tools/svg.h"
+#include "frontend/cluster/file.h"
+#include "tests/planner/problem/problems.h"
+#include "tests/support/plan_builders.h"
+#include "tools/common/svg.h"
+#include "tools/plan/html_report.h"
+#include "tools/plan/report_charts.h"
+#include "tools/plan/search_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_choice.h"
+#include "tools/profile/network/choice.h"
 
-#include "tests/builders.h"
+#include "tests/support/builders.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-profile as its users start it.
-#include "frontend/profile_file.h"
-#include "runtime/socket.h"
+#include "frontend/cluster/profile_file.h"
+#include "runtime/bootstrap/socket.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gmock/gmock.h>
@@ -30,13 +31,6 @@ const std::string kProfile = AGPCS_BIN_DIR "/agpcs-profile";
 
 class ProfileCommand : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "agpcs-profile-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ / name; }
   /// A profile of the model on this machine alone.
   std::string measure(const std::string& name, const std::string& kind) {
@@ -54,7 +48,8 @@ class ProfileCommand : public testing::Test {
     return names;
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 void expect_refused(const std::vector<std::string>& more, int code, const std::string& text) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What agpcs-profile computes from repeated steps, and the operators of one device.
-#include "tools/profile_device.h"
+#include "tools/profile/device.h"
 
 #include "codegen/lower.h"
-#include "ir/op_signature.h"
-#include "tests/plan_builders.h"
-#include "tools/common.h"
-#include "tools/profile_gather.h"
-#include "tools/profile_pace.h"
-#include "tools/profile_pool.h"
-#include "tools/profile_statistics.h"
-#include "tools/profile_step.h"
+#include "ir/graph/op_signature.h"
+#include "tests/support/plan_builders.h"
+#include "tools/common/common.h"
+#include "tools/profile/gather.h"
+#include "tools/profile/network/pace.h"
+#include "tools/profile/pool.h"
+#include "tools/profile/statistics.h"
+#include "tools/profile/step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

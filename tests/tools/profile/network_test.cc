@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_network.h"
+#include "tools/profile/network/network.h"
 
-#include "tests/builders.h"
 #include "tests/runtime/world.h"
-#include "tests/tools/slow_transport.h"
+#include "tests/support/builders.h"
+#include "tests/tools/profile/slow_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

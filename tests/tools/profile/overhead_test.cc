@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_overhead.h"
+#include "tools/profile/network/overhead.h"
 
-#include "cost_model/cost_table.h"
-#include "cost_model/simulator.h"
-#include "tests/builders.h"
+#include "cost_model/step/cost_table.h"
+#include "cost_model/step/simulator.h"
+#include "tests/support/builders.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints as users of agpcs-run meet them: with real processes that are killed at any moment.
-#include "ir/rng.h"
-#include "runtime/checkpoint_folder.h"
+#include "ir/base/rng.h"
+#include "runtime/job/checkpoint_folder.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gmock/gmock.h>
@@ -36,14 +37,9 @@ std::string text_of(const fs::path& path) {
 class RunCheckpoints : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "agpcs-save-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    checkpoints_ = name + "/checkpoints";
+    checkpoints_ = folder_ / "checkpoints";
     plan_ = compile("two.plan", kModel, {"--seeder", "data_parallel"});
   }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string compile(const std::string& name, const std::string& model,
                       const std::vector<std::string>& more) {
     const std::string path = folder_ / name;
@@ -91,7 +87,8 @@ class RunCheckpoints : public ::testing::Test {
     return names;
   }
 
-  fs::path folder_;
+  const TempFolder temp_;
+  fs::path folder_ = temp_.path();
   std::string checkpoints_, plan_;
 };
 
@@ -210,7 +207,7 @@ TEST_F(RunCheckpoints, AJobThatIsAskedToStopSavesFirst) {
 
 // A job that saves after every step, killed at any moment, and started again by the same command.
 TEST_F(RunCheckpoints, JobsThatAreKilledGoOnAndNoCheckpointIsEverUnreadable) {
-  constexpr int kKills = 5;  // tests/runtime/checkpoint_test.cc has more, of the writer alone
+  constexpr int kKills = 5;  // tests/runtime/job/checkpoint_test.cc has more, of the writer alone
   const std::vector<std::string> command{"--steps",      "100000",   "--save",
                                          checkpoints_,   "--resume", checkpoints_,
                                          "--save-every", "1",        "--local"};

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ir/plan_lookup.h"
+#include "tools/run/compiler_replanner.h"
+
+#include "ir/plan/lookup.h"
 #include "planner/plan_problem.h"
-#include "tests/planner/problems.h"
-#include "tools/replan.h"
-#include "tools/run_replan.h"
+#include "tests/planner/problem/problems.h"
+#include "tools/run/replan.h"
+
+#include <agpcs/digest.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

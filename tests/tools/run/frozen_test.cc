@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that are frozen, from agpcs-compile to agpcs-run and what it saves.
-#include "tests/tools/run_processes.h"
+#include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,6 @@ two (float[batch, 2] x) => (float[batch, 2] logits)
 class RunFrozen : public RunJobs {
  protected:
   void SetUp() override {
-    RunJobs::SetUp();
     model_ = folder_ / "two.onnxtxt";
     plan_ = folder_ / "two.plan";
     saved_ = folder_ / "weights";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/head_count.h"
+#include "tools/run/keeper/head_count.h"
 
-#include "tools/keeper_messages.h"
-#include "tools/rank_process.h"
+#include "tools/run/keeper/messages.h"
+#include "tools/run/processes/rank_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

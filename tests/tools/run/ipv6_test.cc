@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs of agpcs-run over IPv6.
-#include "tests/ipv6.h"
-#include "tests/tools/run_processes.h"
+#include "tests/support/ipv6.h"
+
+#include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

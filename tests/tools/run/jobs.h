@@ -3,7 +3,8 @@
 // ranks.
 #pragma once
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gtest/gtest.h>
@@ -18,13 +19,6 @@ class RunJobs : public testing::Test {
  protected:
   static constexpr const char* kModel = "samples/models/small_cnn.onnxtxt";
   inline static const std::string kRun = AGPCS_BIN_DIR "/agpcs-run";
-
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "agpcs-run-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string compile(const std::string& name, const std::vector<std::string>& more,
                       const std::string& cluster = "samples/clusters/local-2.yaml") {
@@ -55,7 +49,8 @@ class RunJobs : public testing::Test {
   }
   static int free_port() { return port_of(listen_on(0, true)->get()); }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 }  // namespace agpcs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/keeper_head.h"
+#include "tools/run/keeper/head.h"
 
 #include <gtest/gtest.h>
 

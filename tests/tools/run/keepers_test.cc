@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-run --elastic as a launcher starts it: jobs of three ranks, some of which come to harm.
 #include "tests/tools/process.h"
-#include "tests/tools/run_jobs.h"
+#include "tests/tools/run/jobs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,6 @@ std::map<int, double> losses_of(const std::string& output) {
 class RunKeepers : public RunJobs {
  protected:
   void SetUp() override {
-    RunJobs::SetUp();
     cluster_ = folder_ / "three.yaml";
     std::ofstream(cluster_)
         << "name: three\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_last_resort.h"
+#include "tools/run/processes/last_resort.h"
 
-#include "runtime/socket.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <gtest/gtest.h>
 

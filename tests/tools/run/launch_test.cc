@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_launch.h"
+#include "tools/run/processes/launch.h"
 
-#include "tools/memory_kills.h"
-#include "tools/run_elastic.h"
+#include "tests/support/temp_folder.h"
+#include "tools/run/keeper/elastic.h"
+#include "tools/run/processes/memory_kills.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -116,20 +119,69 @@ TEST(RankPlace, DemandsATokenOfMoreThanOneRank) {
   EXPECT_EQ(text(variables), "torchrun: rank 0 of 1, local 1 of 2, node0:29501");
 }
 
-TEST(ResumedArgs, ReplaceThePlanAndWhereToResumeFrom) {
-  using Args = std::vector<std::string>;
-  EXPECT_EQ(resumed_args({"a.plan", "a.onnx", "--save", "out", "--resume", "old", "--steps", "9"},
-                         "a.plan", "b.plan", "out"),
-            (Args{"b.plan", "a.onnx", "--save", "out", "--steps", "9", "--resume", "out"}));
-  EXPECT_EQ(resumed_args({"--resume=old", "a.plan", "a.plan"}, "a.plan", "b.plan", "out"),
-            (Args{"b.plan", "a.plan", "--resume", "out"}));
+RunOptions options_in(const std::vector<std::string>& args) {
+  RunOptions options;
+  std::ostringstream out, err;
+  EXPECT_EQ(parse_run_options(args, {out, err}, options), std::nullopt) << err.str();
+  return options;
+}
+
+using Arguments = std::vector<std::string>;
+
+TEST(OptionsOfRanks, GoOnByAnotherPlanFromACheckpoint) {
+  for (const Arguments& given :
+       {Arguments{"a.plan", "a.plan", "--local", "--elastic", "--replan", "c.yaml", "--save", "out",
+                  "--resume", "old", "--steps", "9"},
+        Arguments{"--resume=old", "--steps=9", "--replan=c.yaml", "--save=out", "--elastic",
+                  "--local", "--", "a.plan", "a.plan"}}) {
+    GivenOptions options = options_of_ranks(options_in(given));
+    EXPECT_EQ(options.arguments(), (Arguments{"--steps=9", "--replan=c.yaml", "--save=out",
+                                              "--resume=old", "--", "a.plan", "a.plan"}));
+    resume_by_plan(options, "b.plan", "out");
+    EXPECT_EQ(options.arguments(), (Arguments{"--steps=9", "--replan=c.yaml", "--save=out",
+                                              "--resume=out", "--", "b.plan", "a.plan"}));
+  }
+  GivenOptions fresh = options_of_ranks(options_in({"a.plan", "a.onnx", "--local"}));
+  resume_by_plan(fresh, "b.plan", "out");
+  EXPECT_EQ(fresh.arguments(), (Arguments{"--resume=out", "--", "b.plan", "a.onnx"}));
+}
+
+TEST(OptionsOfRanks, AreReadAsTheyWereGivenWhateverTheyContain) {
+  const Arguments given = {"-x.plan",          "--local.onnx",     "--data=a=b.npy",
+                           "--data=-c.npy",    "--labels=--local", "--json",
+                           "--fixed-batch",    "--seed=0",         "--timeout=2.50",
+                           "--transport=nccl", "--cuda-graph=off"};
+  Arguments args(given.begin() + 2, given.end());
+  args.insert(args.end(), {"--", given[0], given[1]});
+  const RunOptions options = options_in(args);
+  const Arguments printed = options_of_ranks(options).arguments();
+  const RunOptions again = options_in(printed);
+  EXPECT_EQ(options_of_ranks(again).arguments(), printed);
+  EXPECT_EQ(again.plan, "-x.plan");
+  EXPECT_EQ(again.model, "--local.onnx");
+  EXPECT_EQ(again.data, (std::vector<std::string>{"a=b.npy", "-c.npy"}));
+  EXPECT_EQ(again.labels, "--local");
+  EXPECT_TRUE(again.json && again.fixed_batch && again.seed_given);
+  EXPECT_FALSE(again.local || again.allow_nan);
+  EXPECT_EQ(again.timeout, 2.5);
+  EXPECT_EQ(name_of(again.transport), "nccl");
+  EXPECT_EQ(again.agreed, options.agreed);
+}
+
+TEST(OptionsOfRanks, EndAnOptionThatMayBeRepeatedBeforeThePositionalArguments) {
+  const RunOptions options =
+      options_in({"--data", "a.npy", "b.npy", "--", "--", "-x.plan", "m.onnx"});
+  const Arguments printed = options_of_ranks(options).arguments();
+  EXPECT_EQ(printed, (Arguments{"--data=a.npy", "--data=b.npy", "--", "--", "-x.plan", "m.onnx"}));
+  const RunOptions again = options_in(printed);
+  EXPECT_EQ(again.data, options.data);
+  EXPECT_EQ(again.plan, "-x.plan");
 }
 
 TEST(NextResume, IsWhatTheJobHasSavedAndUntilThenWhatItWasResumedFrom) {
   namespace fs = std::filesystem;
-  std::string pattern = (fs::temp_directory_path() / "agpcs_resume_XXXXXX").string();
-  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-  const fs::path folder = pattern;
+  const TempFolder temp;
+  const fs::path& folder = temp.path();
   RunOptions options;
   options.save = folder / "new";
   EXPECT_EQ(next_resume(options), options.save);
@@ -142,7 +194,6 @@ TEST(NextResume, IsWhatTheJobHasSavedAndUntilThenWhatItWasResumedFrom) {
   EXPECT_EQ(next_resume(options), options.save);
   options.resume = options.save;
   EXPECT_EQ(next_resume(options), options.save);
-  fs::remove_all(folder);
 }
 
 TEST(RankPlace, TellsARankWithAStarterFromALocalOne) {

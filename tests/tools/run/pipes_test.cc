@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipes in place of files that agpcs-run reads: one process can read a pipe, once.
-#include "tests/tools/run_processes.h"
+#include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

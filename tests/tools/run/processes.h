@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tests/tools/process.h"
-#include "tests/tools/run_jobs.h"
+#include "tests/tools/run/jobs.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,6 @@ inline std::string text_of(const std::filesystem::path& path) {
 class RunProcesses : public RunJobs {
  protected:
   void SetUp() override {
-    RunJobs::SetUp();
     plan_ = compile("two.plan", {});
     save_ = folder_ / "checkpoints";
   }

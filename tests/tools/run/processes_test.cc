@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-run as its users start it: with real processes, some of which come to harm.
-#include "tests/tools/run_processes.h"
+#include "tests/tools/run/processes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

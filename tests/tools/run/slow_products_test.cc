@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/slow_products.h"
+#include "tools/run/processes/slow_products.h"
 
 #include <gtest/gtest.h>
 

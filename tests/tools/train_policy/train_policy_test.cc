@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-train-policy as its users start it.
-#include "planner/flow_policy.h"
-#include "planner/q_network.h"
+#include "planner/flows/policy/policy.h"
+#include "planner/refine/q_network.h"
+#include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gmock/gmock.h>
@@ -52,13 +53,6 @@ std::string text_of(const std::string& path) {
 
 class TrainPolicy : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "agpcs-train-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ / name; }
 
   /// The policy that a tiny training with `more` options writes.
@@ -71,7 +65,8 @@ class TrainPolicy : public testing::Test {
     return text_of(path("my.policy"));
   }
 
-  std::filesystem::path folder_;
+  const TempFolder temp_;
+  std::filesystem::path folder_ = temp_.path();
 };
 
 void expect_refused(const std::vector<std::string>& more, int code, const std::string& text) {

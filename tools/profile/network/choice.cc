@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_choice.h"
+#include "tools/profile/network/choice.h"
 
 #include <algorithm>
 #include <numeric>
@@ -47,7 +47,7 @@ HostClass class_of(const Cluster& cluster, const Host& host) {
   return kinds;
 }
 
-/// True when the path shows a link or a class that was not there before.
+/// Tells whether the path has a link or a class that no earlier path had.
 bool shows_more(const Cluster& cluster, DeviceId from, DeviceId to, std::set<LinkId>& links,
                 std::set<PathClass>& classes) {
   bool more = classes.insert(class_of(cluster, from, to)).second;

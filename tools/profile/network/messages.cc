@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_messages.h"
+#include "tools/profile/network/messages.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 namespace agpcs {
 namespace {
 
-constexpr std::uint64_t kTag = 0;  // one conversation at a time
+constexpr std::uint64_t kTag = 0;  // there is only one conversation at a time
 
 }  // namespace
 

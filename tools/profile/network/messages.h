@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is repeated to measure a network: messages to and fro, and all-reduces.
+// The work that is repeated to measure a network: round trips of messages, and all-reduces.
 #pragma once
 
-#include "tools/profile_pace.h"
-#include "tools/profile_team.h"
+#include "tools/profile/network/pace.h"
+#include "tools/profile/network/team.h"
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
 #include <agpcs/types.h>
@@ -17,14 +17,15 @@ namespace agpcs {
 
 inline constexpr std::int64_t kAnswerBytes = 8;
 
-/// Memory that messages use: it outlives `withdraw`, when something failed.
+/// The memory that messages use. It must outlive `withdraw` after a failure.
 struct MessageMemory {
-  Buffer data;                        ///< the largest message, then an answer
-  std::int64_t number = 0, echo = 0;  ///< what the ends tell each other
+  Buffer data;                        ///< room for the largest message, then for an answer
+  std::int64_t number = 0, echo = 0;  ///< numbers that the two ends exchange
 };
 
-/// Messages from rank `from`, which leads, to rank `to`, each answered with `kAnswerBytes` bytes.
-/// Both ends enqueue and wait as the replayer does, and await a message before it is sent.
+/// Messages from rank `from`, which leads, to rank `to`, which answers each with `kAnswerBytes`
+/// bytes. Both ends enqueue and wait as the replayer does, and post the receive before the message
+/// is sent.
 class RoundTrip final : public Repeated {
  public:
   RoundTrip(Transport& transport, int from, int to, MessageMemory& memory,
@@ -49,7 +50,7 @@ class RoundTrip final : public Repeated {
   const std::chrono::milliseconds limit_;
 };
 
-/// All-reduces over a team, led by its first rank.
+/// All-reduces over a team. Its first rank leads.
 class RepeatedAllReduce final : public Repeated {
  public:
   RepeatedAllReduce(RankTeam& team, int rank, AllReduce algorithm, Buffer memory)
@@ -66,7 +67,7 @@ class RepeatedAllReduce final : public Repeated {
   const Buffer memory_;
 };
 
-/// The first `bytes` of `memory`.
+/// Returns the first `bytes` of `memory`.
 Buffer part_of(Buffer memory, std::int64_t bytes);
 
 }  // namespace agpcs

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks walk through the same list of measurements. Each ends in a sum over all ranks, by which
-// everybody has its result, and which nobody leaves before the measurement is over: ranks without a
-// part in it wait there.
-#include "tools/profile_network.h"
+// All ranks go through the same list of measurements. Each measurement ends with a sum over all
+// ranks. The sum gives everybody the result, and it keeps ranks without a part in the measurement
+// waiting until it is over.
+#include "tools/profile/network/network.h"
 
-#include "ir/units.h"
-#include "runtime/withdraw.h"
-#include "tools/profile_choice.h"
-#include "tools/profile_messages.h"
-#include "tools/profile_overhead.h"
-#include "tools/profile_overlap.h"
-#include "tools/profile_pace.h"
-#include "tools/profile_team.h"
+#include "ir/base/units.h"
+#include "runtime/support/withdraw.h"
+#include "tools/profile/network/choice.h"
+#include "tools/profile/network/messages.h"
+#include "tools/profile/network/overhead.h"
+#include "tools/profile/network/overlap.h"
+#include "tools/profile/network/pace.h"
+#include "tools/profile/network/team.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,7 +27,7 @@ namespace agpcs {
 namespace {
 
 constexpr double kShortestPoint = 0.02, kLongestPoint = 0.5;  // seconds
-// Of an all-reduce of the overlap: so long that its rate counts, not its latency.
+// Length of an all-reduce of the overlap: long enough that rate counts and latency does not.
 constexpr double kReduceSeconds = 0.25;
 
 std::vector<std::int64_t> sizes_of(const NetworkOptions& options) {
@@ -76,7 +76,7 @@ class NetworkMeter {
   Pace pace_;
   std::vector<float> own_memory_;
   MessageMemory memory_;
-  std::vector<std::unique_ptr<RankTeam>> teams_;  // first: all ranks
+  std::vector<std::unique_ptr<RankTeam>> teams_;  // the first one has all ranks
   std::string doing_;
   NetworkMeasurements measured_;
 };
@@ -118,7 +118,7 @@ void NetworkMeter::begin(std::string what) {
   if (rank_ == 0 && options_.progress) options_.progress(doing_);
 }
 
-// Before the first collective, in one order everywhere.
+// Opens the teams' groups before the first collective, in the same order on every rank.
 Status NetworkMeter::open_teams() {
   doing_ = "open groups";
   std::vector<int> all(static_cast<std::size_t>(transport_.size()));
@@ -157,7 +157,8 @@ Status NetworkMeter::measure_paths() {
   return {};
 }
 
-// A message there and a small one back, less half of a small one there and back.
+// Measures messages one way: a message and a small answer, less half a round trip of a small
+// message.
 Result<std::vector<MeasuredMessages>> NetworkMeter::messages(DeviceId from, DeviceId to) {
   std::vector<MeasuredMessages> points;
   if (rank_ == from || rank_ == to) {
@@ -198,7 +199,7 @@ Status NetworkMeter::measure_collectives() {
   return {};
 }
 
-// One rank has points; afterwards all have them.
+// Shares the points of the one rank that has them with all ranks.
 Result<std::vector<MeasuredMessages>> NetworkMeter::share(std::vector<MeasuredMessages> points) {
   std::vector<double> figures(2 * sizes_.size());
   for (std::size_t i = 0; i < points.size(); ++i) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_overhead.h"
+#include "tools/profile/network/overhead.h"
 
 #include "codegen/stage_program.h"
 #include "codegen/timetable.h"
-#include "ir/check.h"
-#include "runtime/renumbered_groups.h"
-#include "tools/profile_pace.h"
+#include "ir/base/check.h"
+#include "runtime/job/renumbered_groups.h"
+#include "tools/profile/network/pace.h"
 
+#include <agpcs/digest.h>
 #include <agpcs/loopback.h>
 #include <agpcs/replayer.h>
 
@@ -23,10 +24,10 @@
 namespace agpcs {
 namespace {
 
-constexpr int kAloneLength = 512;  // micro-batches: what a step takes once is nothing beside them
+constexpr int kAloneLength = 512;  // micro-batches, so many that one-time costs of a step vanish
 constexpr std::array<int, 3> kPipelineLengths = {4, 16, 64};
 
-/// Computes nothing. Each message has its own place in the memory given.
+/// An executor that computes nothing. Each message has its own place in the given memory.
 class IdleExecutor final : public Executor {
  public:
   explicit IdleExecutor(Buffer memory) : memory_(memory) {}
@@ -65,7 +66,7 @@ class IdleExecutor final : public Executor {
   std::size_t peers_ = 0;
 };
 
-/// Steps of a plan, led by rank 0. Without a team this rank is alone.
+/// Steps of a plan. Rank 0 leads. Without a team this rank is alone.
 class RepeatedSteps final : public Repeated {
  public:
   RepeatedSteps(Replayer& replayer, RankTeam* team, bool leads)
@@ -91,7 +92,7 @@ Pace pace_of(const OverheadWork& work) {
   return {work.seconds, std::numeric_limits<double>::infinity()};
 }
 
-/// Seconds of a step of an idle plan; 0 on ranks that do not lead.
+/// Returns the seconds of a step of an idle plan; 0 on ranks that do not lead.
 Result<double> step_seconds(const Plan& plan, Transport& transport, RankTeam* team,
                             const MessageMemory& memory, const OverheadWork& work) {
   IdleExecutor executor(memory.data);
@@ -104,7 +105,7 @@ Result<double> step_seconds(const Plan& plan, Transport& transport, RankTeam* te
   return points.empty() ? 0 : points.front().time.seconds;
 }
 
-/// Seconds that this rank takes for an instruction when no other rank has a part in the plan.
+/// Returns the seconds that this rank takes for an instruction of a plan without other ranks.
 Result<double> overhead_alone(const Cluster& cluster, const MessageMemory& memory,
                               const OverheadWork& work) {
   LoopbackHub hub(1);
@@ -114,7 +115,7 @@ Result<double> overhead_alone(const Cluster& cluster, const MessageMemory& memor
   return step / (2 * kAloneLength);
 }
 
-/// Growth of a step by a micro-batch: the median of the slopes between any two lengths.
+/// Returns what a micro-batch adds to a step: the median of the slopes between any two lengths.
 double slope_of(const std::vector<double>& seconds) {
   std::vector<double> slopes;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -137,10 +138,10 @@ Result<double> pipeline_slope(const Cluster& cluster, RankTeam& team, Transport&
     seconds.push_back(step);
   }
   AGPCS_TRY(const auto shared, team.sum({slope_of(seconds)}));
-  return shared.front();  // only rank 0 has seconds
+  return shared.front();  // the values of other ranks are 0
 }
 
-/// Pairs of ranks that exchange messages in the idle plan.
+/// Returns the pairs of ranks that exchange messages in the idle plan.
 std::vector<std::pair<int, int>> pairs_of(int ranks) {
   std::vector<std::pair<int, int>> pairs;
   for (int even = 0; even < ranks; even += 2) {
@@ -149,7 +150,8 @@ std::vector<std::pair<int, int>> pairs_of(int ranks) {
   return pairs;
 }
 
-/// Seconds of a round trip of small messages, by pair, all pairs at the same time.
+/// Returns the seconds of a round trip of small messages, by pair. All pairs measure at the same
+/// time.
 Result<std::vector<double>> round_trips(RankTeam& team, Transport& transport, MessageMemory& memory,
                                         const OverheadWork& work) {
   const std::vector<std::pair<int, int>> pairs = pairs_of(transport.size());
@@ -198,15 +200,15 @@ Plan idle_plan(const Cluster& cluster, int ranks, int micro_batches) {
 Result<double> measure_overhead(const Cluster& cluster, RankTeam& team, Transport& transport,
                                 MessageMemory& memory, const OverheadWork& work) {
   if (transport.size() == 1) return 0.0;
-  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // all at once: they may share cores
+  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // all ranks at once, because they may share cores
   AGPCS_TRY(const double mine, overhead_alone(cluster, memory, work));
   std::vector<double> alone(static_cast<std::size_t>(transport.size()));
   alone[static_cast<std::size_t>(transport.rank())] = mine;
   AGPCS_TRY(alone, team.sum(std::move(alone)));
   AGPCS_TRY(const std::vector<double> trips, round_trips(team, transport, memory, work));
   AGPCS_TRY(const double slope, pipeline_slope(cluster, team, transport, memory, work));
-  // How many times what an instruction takes alone a message takes that other threads wait for.
-  // The slowest pair sets the pace, and so leaves room for the least.
+  // The factor by which a message that other threads wait for takes longer than an instruction
+  // alone. The slowest pair sets the pace, and so its factor is the smallest.
   double factor = std::numeric_limits<double>::infinity();
   const std::vector<std::pair<int, int>> pairs = pairs_of(transport.size());
   for (std::size_t i = 0; i < pairs.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_overlap.h"
+#include "tools/profile/network/overlap.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace agpcs {
 namespace {
 
 constexpr double kVoteEvery = 0.05;  // seconds
-// A window in which fewer all-reduces than that end is longer, at most so many times.
+// A window in which fewer all-reduces than kFewestReduced end is extended up to kLongest times.
 constexpr std::int64_t kFewestReduced = 5;
 constexpr double kLongest = 10;
 
@@ -27,17 +27,18 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return seconds.count();
 }
 
-/// How often something was done in how many seconds.
+/// How often something was done, and in how many seconds.
 struct Count {
   std::int64_t times = 0;
   double seconds = 0;
   double rate() const { return seconds > 0 ? static_cast<double>(times) / seconds : 0; }
 };
 
-/// All-reduces until every rank has seen enough of them. `run` on one thread, the rest on any.
+/// Repeats all-reduces until every rank has seen enough of them. `run` belongs to one thread; any
+/// thread may call the rest.
 class ReduceLoop {
  public:
-  /// `enough` is asked now and then, by the thread that runs.
+  /// The running thread calls `enough` from time to time.
   ReduceLoop(RankTeam& team, int rank, const OverlapWork& work, std::function<bool()> enough)
       : team_(team),
         place_(static_cast<std::size_t>(rank)),
@@ -49,8 +50,8 @@ class ReduceLoop {
     ended_ = true;
   }
   bool ended() const { return ended_; }
-  const Status& status() const { return status_; }  ///< after `run`
-  /// What is done so far, until the end of its last all-reduce.
+  const Status& status() const { return status_; }  ///< valid after `run`
+  /// Returns the all-reduces done so far, and the time until the last of them ended.
   Count done() const {
     const std::lock_guard lock(mutex_);
     return done_;
@@ -66,7 +67,8 @@ class ReduceLoop {
         const std::lock_guard lock(mutex_);
         done_ = {done_.times + 1, seconds_since(begin)};
       }
-      // By rank, whether it has seen enough; last, how many find that it lasts too long.
+      // One vote per rank: whether it has seen enough. The last entry counts ranks over the time
+      // limit.
       std::vector<double> votes(team_.ranks().size() + 1);
       votes[place_] = enough_() ? 1 : 0;
       votes.back() = seconds_since(begin) < work_.limit ? 0 : 1;
@@ -89,7 +91,8 @@ class ReduceLoop {
   Status status_;
 };
 
-/// Computes until `enough` of it is counted, then on, not counted, while `goes_on` says so.
+/// Computes until the counted part is `enough`, then goes on without counting while `goes_on` is
+/// true.
 Result<Count> compute_until(const OverlapWork& work,
                             const std::function<bool(const Count&)>& enough,
                             const std::function<bool(double now)>& goes_on) {
@@ -103,8 +106,8 @@ Result<Count> compute_until(const OverlapWork& work,
   return count;
 }
 
-/// Every rank computes, and stays at it until the slowest one's window is over: it overruns by at
-/// most one repetition, which the ranks time beforehand.
+/// Computes on every rank until the slowest rank's window is over. That window can be too long by
+/// one repetition at most, so the ranks time one beforehand.
 Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
   AGPCS_RETURN_IF_ERROR(team.sum({0}).status());
   const auto begin = std::chrono::steady_clock::now();
@@ -119,7 +122,7 @@ Result<Count> compute_alone(RankTeam& team, int rank, const OverlapWork& work) {
 }
 
 Result<Count> reduce_alone(RankTeam& team, int rank, const OverlapWork& work) {
-  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // nobody computes any more
+  AGPCS_RETURN_IF_ERROR(team.sum({0}).status());  // no rank computes any more
   const auto begin = std::chrono::steady_clock::now();
   ReduceLoop loop(team, rank, work, [&] { return seconds_since(begin) >= work.seconds; });
   loop.run();
@@ -146,14 +149,14 @@ Result<Together> both(RankTeam& team, int rank, const OverlapWork& work) {
         return computed_enough.load();
       },
       [&](double) { return !loop.ended(); });
-  computed_enough = true;  // whatever happened
+  computed_enough = true;  // also after a failure
   reducing.join();
   if (!computed.ok()) return computed.status();
   AGPCS_RETURN_IF_ERROR(loop.status());
   return Together{*computed, reduced};
 }
 
-/// Bytes that a rank of the ring sends and receives in one all-reduce.
+/// Returns the bytes that a rank of the ring sends and receives in one all-reduce.
 double bytes_of_ring(const OverlapWork& work, std::size_t ranks) {
   const auto n = static_cast<double>(ranks);
   return 4 * (n - 1) / n * static_cast<double>(work.buffer.bytes);
@@ -170,7 +173,7 @@ Result<MeasuredOverlap> measure_overlap(RankTeam& team, int rank, const OverlapW
   const double useful = static_cast<double>(together.computed.times) / computing.rate();
   const double bytes = together.reduced.rate() * window * bytes_of_ring(work, team.ranks().size());
   if (bytes > 0) overlap.compute_seconds_per_byte = std::max(0.0, (window - useful) / bytes);
-  const Count slowest{1, window};  // when not even one has ended
+  const Count slowest{1, window};  // used if not even one has ended
   const double rate = std::max(together.reduced.rate(), slowest.rate());
   overlap.communication_factor = std::min(1.0, rate / reducing.rate());
   return overlap;

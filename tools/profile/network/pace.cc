@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_pace.h"
+#include "tools/profile/network/pace.h"
 
-#include "ir/check.h"
+#include "ir/base/check.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kBlocks = 5, kFewestBlocks = 3;
 constexpr double kMostRepetitions = 1e6;
-constexpr std::int64_t kLatencyAlone = 1024;  // bytes: up to here only latency counts
-// What the leader says instead of a number of repetitions.
+constexpr std::int64_t kLatencyAlone = 1024;  // bytes; up to this size only latency counts
+// Values that the leader sends instead of a number of repetitions.
 constexpr std::int64_t kNextSize = 0, kNoMore = -1;
 
-/// Seconds of one of `times` repetitions. The leader's.
+/// Returns the seconds of one of `times` repetitions. Only the leader calls it.
 Result<double> time_block(Repeated& work, std::int64_t bytes, std::int64_t times) {
   AGPCS_RETURN_IF_ERROR(work.agree(times).status());
   const auto begin = std::chrono::steady_clock::now();
@@ -49,7 +49,8 @@ Result<Measured> time_size(Repeated& work, std::int64_t bytes, const Pace& pace)
   return summarize(std::move(means));
 }
 
-/// Seconds of `bytes` at the bandwidth of `smaller`, if latency had no part in it.
+/// Returns the seconds of `bytes` at the bandwidth of `smaller`, as if its time had no latency in
+/// it.
 double expected(const MeasuredMessages& smaller, std::int64_t bytes) {
   const std::int64_t known = std::max(smaller.bytes, kLatencyAlone);
   return smaller.time.seconds *
@@ -83,7 +84,7 @@ Status follow(Repeated& work, const std::vector<std::int64_t>& sizes) {
   }
 }
 
-/// The value below which `fraction` of the sorted values are, interpolated.
+/// Returns the value below which `fraction` of the sorted values lie, interpolated.
 double quantile(const std::vector<double>& sorted, double fraction) {
   const double at = fraction * static_cast<double>(sorted.size() - 1);
   const auto low = static_cast<std::size_t>(at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/profile_team.h"
+#include "tools/profile/network/team.h"
 
 #include <algorithm>
 #include <utility>

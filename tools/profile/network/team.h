@@ -2,7 +2,7 @@
 // RankTeam: the ranks that measure together, and the memory that their messages use.
 #pragma once
 
-#include <agpcs/executor.h>
+#include <agpcs/buffer.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
 #include <agpcs/types.h>
@@ -13,9 +13,9 @@
 
 namespace agpcs {
 
-/// Some ranks of a transport, which open a group for their all-reduces. It owns what small messages
-/// are sent from, and so outlives them: destroy it after `withdraw` when something failed.
-/// One thread at a time.
+/// Some ranks of a transport, with a group for their all-reduces. It owns the memory that small
+/// messages are sent from, so it must outlive them: after a failure, destroy it after `withdraw`.
+/// Only one thread may use it at a time.
 class RankTeam {
  public:
   RankTeam(Transport& transport, int group, std::vector<int> ranks, std::chrono::milliseconds limit)
@@ -25,10 +25,11 @@ class RankTeam {
 
   const std::vector<int>& ranks() const { return ranks_; }
   bool has(int rank) const;
-  /// By its members, before the first collective.
+  /// Opens the group. Its members call it before the first collective.
   Status open(const std::vector<int>& host_of_rank);
 
-  /// Sum of what the members give, element by element: where only one of them is not 0, its value.
+  /// Returns the sum of the members' values, element by element. If only one member's value is not
+  /// 0, the sum is that value.
   Result<std::vector<double>> sum(std::vector<double> mine);
   Status all_reduce(const Buffer& buffer, AllReduce algorithm);
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What AGPCS raises. The message is the compiler's own: file, line and a hint where it has them."""
+"""The exceptions of AGPCS. A message is the compiler's own, with file, line and hint if it has them."""
 
 
 class Error(Exception):
-    """The base of all; by itself a bug of AGPCS or something that was not there."""
+    """The base class of all exceptions. By itself it means a bug of AGPCS, or something that is not available."""
 
 
 class InvalidInput(Error, ValueError):
@@ -15,8 +15,8 @@ class UsageError(Error, ValueError):
 
 
 class Infeasible(Error):
-    """No plan fits into the devices' memory; the message says what lacks."""
+    """No plan fits into the devices' memory; the message says what is missing."""
 
 
 class PlanMismatch(Error, ValueError):
-    """A plan does not go with the module, the ranks or the data that it is used with."""
+    """A plan does not fit the module, the ranks or the data that it is used with."""

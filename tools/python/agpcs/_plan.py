@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: made by `plan`, read by `load`."""
+"""Plans: `plan` makes them, `load` reads them."""
 
 import dataclasses
 import json
@@ -10,45 +10,45 @@ import warnings
 from agpcs import _agpcs
 from agpcs._errors import UsageError
 
-_planning = threading.Lock()  # METIS draws from the C library's one generator
+_planning = threading.Lock()  # METIS uses the C library's only random generator
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Operators that the same ranks compute. Replica i is rank `ranks[i]`, on `devices[i]`."""
+    """Operators that the same ranks compute. Replica i is rank `ranks[i]` on device `devices[i]`."""
 
     name: str
     ranks: tuple
     devices: tuple
-    samples: tuple  #: of every micro-batch, parallel to `ranks`
+    samples: tuple  #: samples of each micro-batch, parallel to `ranks`
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Gradients that are reduced together, among `ranks`."""
+    """Gradients that `ranks` reduce together."""
 
     name: str
     stage: str
     ranks: tuple
     parameters: tuple  #: names, in the order of the buffer
-    elements: tuple  #: of each parameter
+    elements: tuple  #: number of elements of each parameter
     type: str
     algorithm: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """What the plan expects of a step, to three digits. The maps are by device name."""
+    """The figures that the plan expects of a step, to three digits. The maps are by device name."""
 
     step_seconds: float
     samples_per_second: float
-    utilization: dict  #: part of the step that the device computes
+    utilization: dict  #: part of the step in which the device computes
     peak_memory: dict  #: bytes
-    bytes_sent: dict  #: of a step
+    bytes_sent: dict  #: bytes per step
 
 
 class Plan:
-    """A plan, read and verified. `text` is the file; what else is here is in it."""
+    """A plan, read and verified. `text` is the file's text; the other fields are parts of it."""
 
     def __init__(self, text, file="model.plan"):
         self.text = text
@@ -56,21 +56,23 @@ class Plan:
         self.model = data["model"]["name"]
         self.cluster = data["cluster"]["name"]
         self.frozen = tuple(data["model"].get("frozen", ()))  #: weights that are not trained
+        self.trained = tuple(data["model"].get("trained", ()))  #: constants of the file that are trained
         self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
         self.micro_batches = data["training"]["micro_batches"]
-        self.wire_type = data["training"].get("wire_type")  #: what gradients travel in, "fp16" or "bf16"; None: as they are
+        #: type in which gradients are sent, "fp16" or "bf16"; None: their own type
+        self.wire_type = data["training"].get("wire_type")
         self.stages = tuple(map(_stage, data["stages"]))
         self.groups = _groups(data, self.stages)  #: in the order in which a stage reduces them
         self.ranks = sum(len(stage.ranks) for stage in self.stages)
         samples = {rank: n for stage in self.stages for rank, n in zip(stage.ranks, stage.samples)}
         devices = {rank: name for stage in self.stages for rank, name in zip(stage.ranks, stage.devices)}
-        #: by rank, samples of a step
+        #: samples of a step, by rank
         self.shares = tuple(samples[rank] * self.micro_batches for rank in range(self.ranks))
         self.devices = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
         self.estimates = _estimates(data["expect"])
 
     def save(self, path):
-        """Writes the plan, as agpcs-compile would: one file for agpcs-run, `load` and code review."""
+        """Writes the plan as agpcs-compile does: one file for agpcs-run, `load` and code review."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.text)
 
@@ -86,24 +88,25 @@ class Plan:
 
 
 def load(path):
-    """The plan in a file or a pipe. Raises InvalidInput, with line and hint, where it is none, and OSError where there is
-    nothing."""
+    """Returns the plan in a file or a pipe. Raises InvalidInput, with line and hint, if it is not a plan, and OSError
+    if `path` does not exist."""
     path = os.fspath(path)
     os.stat(path)
     return Plan(_agpcs.read_plan(path), path)
 
 
-def plan(model, cluster, *, batch=None, dims=None, freeze=(), precision=None, wire_type=None, loss=None,
-         loss_outputs=None, seed=0, data_parallel=False, seeders=None, layout=None, refiner=None, policy=None,
+def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inference_graph=False, precision=None,
+         wire_type=None, loss=None, loss_outputs=None, ignore_index=None, label_smoothing=0, class_axis=None,
+         next_token=None, seed=0, data_parallel=False, seeders=None, layout=None, refiner=None, policy=None,
          budget=None, all_reduce="auto", threads=None, micro_batches=None, bucket_bytes=None):
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
-    The options are those of agpcs-compile (docs/agpcs_compile.md), where None is its default: `dims` and `loss_outputs`
-    map names to values and weights, `seeders` and `freeze` are lists of names. `data_parallel` asks for one stage, on the devices
-    and with the shares that are fastest: what `agpcs.torch` trains by.
+    The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
+    `loss_outputs` map names to values and weights; `seeders`, `freeze` and `train` are lists of names.
+    `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
 
-    The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. What the compiler warns
-    of is a UserWarning.
+    The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. The compiler's warnings
+    become a UserWarning.
     """
     if data_parallel:
         if seeders is not None or layout is not None:
@@ -119,10 +122,14 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), precision=None, wi
         options.model = os.fspath(model)
     options.cluster = os.fspath(cluster)
     options.dims, options.freeze = sorted((dims or {}).items()), _names("freeze", freeze)
+    options.train, options.inference_graph = _names("train", train), bool(inference_graph)
     options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner or "dqn", all_reduce
     options.threads = len(os.sched_getaffinity(0))
-    if loss is not None or loss_outputs is not None:
-        options.set_loss(loss or "softmax_cross_entropy", list((loss_outputs or {}).items()))
+    if class_axis not in (None, 1, -1):
+        raise UsageError(f"class_axis is {class_axis}, not 1 or -1 (the last axis)")
+    if any(given is not None for given in (loss, loss_outputs, ignore_index, class_axis, next_token)) or label_smoothing:
+        options.set_loss(loss, list((loss_outputs or {}).items()), ignore_index, label_smoothing, class_axis or 0,
+                         next_token or "")
     given = {"batch": batch, "precision": precision, "wire_type": wire_type, "seeders": seeders, "layout": layout,
              "policy": policy, "budget": budget, "threads": threads, "micro_batches": micro_batches,
              "bucket_bytes": bucket_bytes}
@@ -155,7 +162,7 @@ def _stage(data):
 
 def _groups(data, stages):
     by_name = {stage.name: stage for stage in stages}
-    # A stage of one rank reduces nothing; its buckets keep the file's order.
+    # A stage of one rank reduces nothing, so its buckets keep the file's order.
     order = {}
     for program in data["programs"]:
         for instruction in program["instructions"]:

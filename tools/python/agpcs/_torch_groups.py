@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The communication hook of DistributedDataParallel that reduces gradients in a plan's groups.
+"""A communication hook for DistributedDataParallel (DDP) that reduces gradients in a plan's groups.
 
-DDP calls the hook once for each of its buckets, in the same order on every rank. Its buckets are not the plan's groups:
-a group may be part of a bucket or span several. So the hook notes where in which bucket each gradient lies, and begins
-the all-reduce of every group that is next in the plan and complete. With the last bucket it waits for all of them.
+DDP calls the hook once for each of its buckets, in the same order on every rank. Its buckets differ from the plan's
+groups: a group may be part of a bucket or span several. So the hook notes where each gradient lies in which bucket. It
+begins the all-reduce of a group once the group is complete and all groups before it have begun. At the last bucket it
+waits for all of them.
 """
 
 import gc
@@ -22,8 +23,8 @@ WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
 
 
 class BoundGroup(typing.NamedTuple):
-    name: str  #: the plan's, or "unplanned"
-    parameters: tuple  #: the module's names; of one type, on one device
+    name: str  #: the plan's name of the group, or "unplanned"
+    parameters: tuple  #: the module's names; all have one type and one device
 
 
 class Reduction(typing.NamedTuple):
@@ -31,11 +32,11 @@ class Reduction(typing.NamedTuple):
 
     group: str
     elements: int
-    copied: bool  #: its gradients were gathered in a buffer of its own; else reduced where DDP has them
+    copied: bool  #: True: reduced in a buffer of its own; False: reduced in place, in DDP's bucket
 
 
 class Run(typing.NamedTuple):
-    """Neighbours in the flat buffer of a DDP bucket."""
+    """The range of adjacent gradients in the flat buffer of a DDP bucket."""
 
     bucket: int
     begin: int
@@ -47,7 +48,7 @@ def reduce_by_plan(state, bucket):
 
 
 class PlanState:
-    """The state of the hook. `groups` and `step` say what it does, once the first step has been made."""
+    """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
     def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename):
         if len(plan.stages) != 1:
@@ -62,7 +63,7 @@ class PlanState:
             raise ValueError(f"missing is {missing!r}; it is 'error' or 'skip'")
         self.plan = plan
         self.groups = ()  #: BoundGroup, in the order of reduction
-        self.step = []  #: Reduction, in the order in which they were begun
+        self.step = []  #: Reduction, in the order in which they began
         self.process_group = process_group
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
         self._unplanned, self._missing = unplanned, missing
@@ -76,7 +77,7 @@ class PlanState:
             self._bind(module)
 
     def reduce(self, bucket):
-        """The hook: a future of the bucket's buffer, reduced."""
+        """Handles a bucket: returns a future of its reduced buffer."""
         if not self._agreed:
             self._begin_job(bucket)
         if bucket.index() == 0:
@@ -89,7 +90,7 @@ class PlanState:
         return self._step.take(bucket)
 
     def _bind(self, module):
-        """Matches the plan's parameters with those of `module`, by name."""
+        """Matches the plan's parameters with those of `module` by name."""
         ignored = getattr(module, "parameters_to_ignore", ())
         if isinstance(module, DistributedDataParallel):
             if self.process_group is None:
@@ -132,8 +133,9 @@ class PlanState:
             raise PlanMismatch("\n".join(said))
 
     def _set_groups(self, entries):
-        """`entries`: id of a parameter -> name, group's name, parameter; in the plan's order."""
-        members = {}  # one group has one type and device: others are reduced by themselves
+        """Forms the groups. `entries` maps a parameter's id to its name, its group's name and the parameter, in
+        the plan's order."""
+        members = {}  # a group has one type and device; other parameters form groups of their own
         for key, (name, group, parameter) in entries.items():
             self._names[key] = name
             members.setdefault((group, parameter.dtype, parameter.device), []).append(name)
@@ -141,7 +143,8 @@ class PlanState:
         self._group_of = {name: i for i, group in enumerate(self.groups) for name in group.parameters}
 
     def _begin_job(self, bucket):
-        """Once, with the first bucket: binds, and compares with the other ranks, so that all of them go on or none."""
+        """Binds the module, if necessary, and compares the plan with that of the other ranks, so that either all
+        ranks go on or none. Called once, at the first bucket."""
         refusal = None
         try:
             if not self.groups:
@@ -175,7 +178,7 @@ class PlanState:
                                "  hint: wire_type='fp16', or None") from error
 
     def _exchange(self, device, fine):
-        """What each rank reduces, as bytes: whether it is fine with it, and a digest."""
+        """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
         what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type))).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
@@ -190,7 +193,7 @@ class PlanState:
         return name
 
     def flat(self, index, views):
-        """The buffer of group `index`, with the weighted gradients of `views` in it."""
+        """Returns the buffer of group `index`, filled with the weighted gradients of `views`."""
         size = sum(view.numel() for view in views)
         kind = self._wire_type or views[0].dtype
         flat = self._buffers.get(index)
@@ -209,9 +212,9 @@ class _Step:
 
     def __init__(self, state):
         self._state = state
-        self._buffers, self._futures = {}, {}  # of buckets, by index
-        self._left = [len(group.parameters) for group in state.groups]  # gradients that have not come
-        self._next = 0  # group that is begun next
+        self._buffers, self._futures = {}, {}  # by index of the bucket
+        self._left = [len(group.parameters) for group in state.groups]  # gradients missing, by group
+        self._next = 0  # the group to begin next
         self._begun = []  # (work, flat buffer or None, its gradients) of each group
 
     def take(self, bucket):
@@ -241,8 +244,8 @@ class _Step:
         self._begun.append((work, flat if copied else None, views))
 
     def _end(self):
-        """Waits for all groups. The last bucket comes when the backward pass is over, so nothing else could go on; and
-        no other thread needs Python, which may be gone by then."""
+        """Waits for all groups. The last bucket comes when the backward pass is over, so waiting here delays nothing
+        else. No other thread has to run Python later, when the interpreter may be gone."""
         if self._next < len(self._left):
             late = [g.name for g, left in zip(self._state.groups, self._left) if left > 0]
             raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
@@ -258,15 +261,15 @@ class _Step:
 
 
 class _Layout:
-    """Where gradients lie in DDP's buckets, which it forms anew after the first step."""
+    """The places of gradients in DDP's buckets. DDP forms its buckets anew after the first step."""
 
     def __init__(self):
         self._buckets = {}  # index -> (ids of parameters, their names)
         self._place = {}  # name -> Run
-        self._runs = {}  # group -> runs, for the buckets as they are
+        self._runs = {}  # group -> runs in the current buckets
 
     def take(self, bucket, name_of):
-        """Notes the bucket; returns the names of its parameters."""
+        """Notes the places of a bucket's gradients, and returns the names of its parameters."""
         parameters = bucket.parameters()
         ids = tuple(map(id, parameters))
         known = self._buckets.get(bucket.index())
@@ -283,7 +286,8 @@ class _Layout:
         return of_bucket
 
     def runs(self, group, names):
-        """The gradients `names`, which are all there, as runs of neighbours; the same ones on every rank."""
+        """Returns the gradients `names`, whose places are all known, as runs of adjacent ones. The runs are the same on
+        every rank."""
         runs = self._runs.get(group)
         if runs is None:
             runs = []
@@ -297,7 +301,7 @@ class _Layout:
 
 
 class _Parameters:
-    """Of a module, by all of their names: a shared one has several."""
+    """The parameters of a module by all of their names. A shared parameter has several names."""
 
     def __init__(self, module, ignored):
         self.named = {}  # name -> parameter
@@ -318,7 +322,7 @@ def _listed(names):
 
 
 def _wrapper_of(parameter):
-    """The DDP module that has `parameter`: a hook is not told whose gradients it gets."""
+    """Returns the DDP module that has `parameter`. DDP does not tell a hook whose gradients it gets."""
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel) and
              any(p is parameter for p in thing.parameters())]
     if len(found) != 1:

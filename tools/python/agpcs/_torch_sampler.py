@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PlanSampler: each rank's planned share of every batch."""
+"""PlanSampler: gives each rank its planned share of every batch."""
 
 import contextlib
 
@@ -10,17 +10,18 @@ from agpcs._plan import Plan, load
 
 
 class PlanSampler(torch.utils.data.Sampler):
-    """A batch_sampler for DataLoader: batch i has this rank's share of the job's i-th batch.
+    """A batch_sampler for DataLoader: its batch i is this rank's share of the job's i-th batch.
 
-    All ranks draw the same order from `seed` and the epoch; a batch is the next `plan.batch` samples of it, of which
-    rank 0 takes the first `plan.shares[0]`, rank 1 the next, and so on.
+    All ranks draw the same order of samples from `seed` and the epoch. A batch of the job is the next `plan.batch`
+    samples; rank 0 takes the first `plan.shares[0]` of them, rank 1 the next `plan.shares[1]`, and so on.
 
-    What is left at an epoch's end is divided in proportion to the shares, each rank getting at least one sample
-    (`weigh` corrects for the rounding); with `drop_last`, and where there are fewer samples than ranks, it is left out.
+    The samples left at an epoch's end are divided in proportion to the shares, and each rank gets at least
+    `micro_batches` of them (`weigh` corrects for the rounding). They are left out with `drop_last`, and if they are too
+    few for that.
 
-    `micro_batches` n: each step's share comes as n batches, as equal as can be, for gradients to be accumulated
-    (`weigh`, `sync`); by default a step is one batch, whatever number the plan has. `averaged`: gradients are averaged by
-    plain DDP, without `plan_hook`; `weigh` then makes up for the shares.
+    With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
+    (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `averaged`,
+    plain DDP averages the gradients without `plan_hook`, and `weigh` compensates for the shares.
     """
 
     def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
@@ -38,7 +39,7 @@ class PlanSampler(torch.utils.data.Sampler):
             self._steps.append(rest)
 
     def set_epoch(self, epoch):
-        """Before each epoch, as for torch's DistributedSampler: another order."""
+        """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler."""
         self.epoch = epoch
 
     def __len__(self):
@@ -54,12 +55,12 @@ class PlanSampler(torch.utils.data.Sampler):
                 begin += count
 
     def weigh(self, loss, batch):
-        """`loss`, the mean over the samples of batch number `batch` of the epoch, times `loss_weight(batch)`."""
+        """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times `loss_weight(batch)`."""
         return loss * self.loss_weight(batch)
 
     def loss_weight(self, batch):
-        """By which the mean loss of a batch is multiplied, so that ranks and micro-batches add up to the mean over the
-        job's batch. 1 with `plan_hook`, one micro-batch, and samples enough for the plan's batch."""
+        """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
+        the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         step, part = divmod(batch, self._micro_batches)
@@ -69,7 +70,7 @@ class PlanSampler(torch.utils.data.Sampler):
         return count / size / reduced_as
 
     def sync(self, ddp, batch):
-        """A context for the forward and backward pass of a batch: gradients are reduced with a step's last one."""
+        """Returns a context for the forward and backward pass of a batch. A step's last batch reduces the gradients."""
         last = batch % self._micro_batches == self._micro_batches - 1
         return contextlib.nullcontext() if last else ddp.no_sync()
 
@@ -80,7 +81,8 @@ class PlanSampler(torch.utils.data.Sampler):
         return torch.randperm(self._samples, generator=generator).tolist()
 
     def _shares(self, size):
-        """By rank, of a batch of `size`; in proportion to the plan's, but `micro_batches` at least."""
+        """Returns the shares of a batch of `size`, by rank: proportional to the plan's, but at least
+        `micro_batches`."""
         if size == self.plan.batch:
             return self.plan.shares
         free = size - self.plan.ranks * self._micro_batches
@@ -107,5 +109,5 @@ def _check(plan, rank, samples, micro_batches, drop_last):
 
 
 def _parts(count, parts):
-    """`count` in so many parts, as equal as can be."""
+    """Divides `count` into `parts` parts, as equal as possible."""
     return [(i + 1) * count // parts - i * count // parts for i in range(parts)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training by a plan in PyTorch: docs/pytorch.md.
+"""Trains by a plan in PyTorch (docs/start/pytorch.md):
 
     ddp = DistributedDataParallel(module)
     ddp.register_comm_hook(*agpcs.torch.plan_hook("model.plan"))
@@ -12,6 +12,7 @@ import inspect
 
 import torch
 
+from agpcs import _torch_export
 from agpcs._plan import Plan, load
 from agpcs._torch_groups import PlanState, reduce_by_plan
 from agpcs._torch_sampler import PlanSampler
@@ -21,39 +22,45 @@ __all__ = ["PlanSampler", "PlanState", "export", "plan_hook"]
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
               rename=None):
-    """(state, hook) for DistributedDataParallel.register_comm_hook: gradients are reduced in the plan's groups and order.
+    """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
+    groups and order.
 
-    Whatever buckets DDP forms, a group is one all-reduce, as soon as all of its gradients and the groups before it
-    are there. A rank's gradient counts as the mean over its planned share: it is weighted by share / batch, so the sum
-    is the gradient of the mean over the whole batch. Nothing but gradients is sent, except that ranks compare their
-    plans once, in the first step.
+    A group is one all-reduce, for any buckets that DDP forms. It begins once all of its gradients are there and the
+    groups before it have begun. A rank's gradient must be the mean over its planned share. The hook weights it by
+    share / batch, so that the sum is the gradient of the mean over the whole batch. The ranks send only gradients,
+    except that in the first step they compare their plans and try the wire type.
 
-    `plan`: a Plan of one stage, or the path of one. `module`: the DDP module, or the one in it; without, the DDP module
-    is found when the first gradients come. `process_group`: DDP's, where it is not the default one and `module` is not the
-    DDP module. `wire_type`: "fp16" or "bf16" sends gradients as such; without, the plan's. `unplanned`: "last" reduces gradients that
-    the plan does not know after its groups; "error" refuses. `rename`: from the plan's name of a parameter to the module's.
+    `plan`: a Plan of one stage, or its path.
+    `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
+    `process_group`: DDP's process group. Needed if it is not the default one and `module` is not the DDP module.
+    `wire_type`: "fp16" or "bf16", the type in which gradients are sent. By default the plan's.
+    `unplanned`: "last" reduces gradients that the plan does not have after the plan's groups; "error" refuses them.
+    `missing`: "skip" leaves out parameters of the plan that the module does not have; "error" refuses them.
+    `rename`: a function from the plan's name of a parameter to the module's name.
 
-    Raises PlanMismatch (during the first backward pass where `module` is not given) where plan, module and ranks do
-    not go together.
+    Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
+    backward pass.
     """
     if not isinstance(plan, Plan):
         plan = load(plan)
     return PlanState(plan, module, process_group, wire_type, unplanned, missing, rename), reduce_by_plan
 
 
-def export(module, inputs, path, *, input_names=None, output_names=("logits",), **options):
-    """torch.onnx.export such that the plan knows parameters by the module's names, for any batch size.
+def export(module, inputs, path, *, kwargs=None, input_names=None, output_names=("logits",), weights=True, **options):
+    """Exports a module so that the plan has the module's names of parameters, for any batch size.
 
-    `inputs` is a tuple of example inputs, each with the batch as axis 0, and so are the outputs. `path` may be a file
-    object, such as io.BytesIO. `options` go to torch.onnx.export.
+    `inputs` is a tuple of example inputs, `kwargs` a dict of those that are passed by name. Axis 0 of each is the batch,
+    unless its extent differs from the first input's. `path` may be a file object, such as io.BytesIO.
+
+    The file says which of its tensors are parameters, which are frozen (`requires_grad` is False) and which are buffers,
+    so that the planner trains exactly the parameters. With `weights=False`, or if the module has none (it was made under
+    FakeTensorMode or on the device "meta"), the file has their shapes without values: enough to plan.
+
+    This is torch.onnx.export in training mode, with dynamo=True and optimize=False where PyTorch has them (2.6 and
+    newer), and by TorchScript in older versions. `options` are passed to it.
     """
-    if input_names is None:
-        input_names = [f"input{i}" for i in range(len(inputs))]
-    names = [*input_names, *output_names]
-    settings = {
-        "opset_version": 17, "training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False,
-        "input_names": list(input_names), "output_names": list(output_names),
-        "dynamic_axes": {name: {0: "batch"} for name in names}, **options}
-    if "dynamo" in inspect.signature(torch.onnx.export).parameters:
-        settings.setdefault("dynamo", False)  # the other exporter folds batch norm, and renames what it transposes
-    torch.onnx.export(module, tuple(inputs), path, **settings)
+    parameters = inspect.signature(torch.onnx.export).parameters
+    newer = "dynamic_shapes" in parameters and options.get("dynamo", True)
+    write = _torch_export.by_dynamo if newer else _torch_export.by_torchscript
+    with _torch_export.training(module):
+        write(module, tuple(inputs), dict(kwargs or {}), path, input_names, output_names, weights, options)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_elastic.h"
+#include "tools/run/keeper/elastic.h"
 
-#include "ir/plan_lookup.h"
-#include "runtime/checkpoint_folder.h"
-#include "tools/run_local.h"
-#include "tools/run_rank.h"
-#include "tools/run_replan.h"
-#include "tools/run_start.h"
+#include "ir/plan/lookup.h"
+#include "runtime/job/checkpoint_folder.h"
+#include "tools/run/processes/local.h"
+#include "tools/run/rank.h"
+#include "tools/run/replan.h"
+#include "tools/run/start.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,7 +37,7 @@ Result<NextPlan> plan_without(const std::vector<int>& lost, const Plan& running,
   return NextPlan{std::move(found->plan), std::move(path), label};
 }
 
-// Devices keep their names.
+// Ranks are matched by their devices, whose names stay the same.
 Result<std::vector<int>> seats_of(const Plan& next, const Plan& running,
                                   const std::vector<int>& seats) {
   const std::vector<std::string> before = devices_of_ranks(running);
@@ -68,32 +68,22 @@ std::string next_resume(const RunOptions& options) {
   return latest_step(options.save) > latest_step(options.resume) ? options.save : options.resume;
 }
 
-std::vector<std::string> resumed_args(const std::vector<std::string>& args, const std::string& plan,
-                                      const std::string& next, const std::string& checkpoints) {
-  std::vector<std::string> made;
-  bool replaced = false;
-  for (std::size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--resume") {
-      ++i;  // and what follows
-    } else if (args[i].rfind("--resume=", 0) != 0) {
-      const bool is_plan = !replaced && args[i] == plan;
-      made.push_back(is_plan ? next : args[i]);
-      replaced = replaced || is_plan;
-    }
-  }
-  made.insert(made.end(), {"--resume", checkpoints});
-  return made;
+GivenOptions options_of_ranks(const RunOptions& options) {
+  GivenOptions of_ranks = options.given;
+  of_ranks.remove("--local");
+  of_ranks.remove("--elastic");
+  return of_ranks;
 }
 
-std::vector<std::string> ordinary_args(std::vector<std::string> args) {
-  args.erase(std::remove(args.begin(), args.end(), "--elastic"), args.end());
-  return args;
+void resume_by_plan(GivenOptions& options, const std::string& plan,
+                    const std::string& checkpoints) {
+  options.set("plan", {plan});
+  options.set("--resume", {checkpoints});
 }
 
-Status run_elastic(const Plan& plan, const RunOptions& options,
-                   const std::vector<std::string>& args, Console console) {
+Status run_elastic(const Plan& plan, const RunOptions& options, Console console) {
   AGPCS_TRY(const auto replanner, replanner_for(plan, options, console));
-  std::vector<std::string> ranks_args = ordinary_args(args);
+  GivenOptions of_ranks = options_of_ranks(options);
   NextPlan running{plan, options.plan, ""};
   std::vector<int> seats(static_cast<std::size_t>(plan.rank_count()));  // LOCAL_RANK, by rank
   std::iota(seats.begin(), seats.end(), 0);
@@ -101,16 +91,17 @@ Status run_elastic(const Plan& plan, const RunOptions& options,
   while (true) {
     const std::vector<std::string> names = rank_names(running.plan);
     std::vector<int> lost;
-    const Status status = run_local(names, "agpcs-run", ranks_args, seats, &lost);
+    const Status status = run_local(names, "agpcs-run", of_ranks.arguments(), seats, &lost);
     if (status.ok() || lost.empty() || lost.size() == names.size()) return status;
-    // On a thread of its own, for planning lowers its thread's priority, which ranks inherit.
+    // Plan on a separate thread: planning lowers its thread's priority, which new ranks would
+    // inherit.
     auto planning = std::async(std::launch::async, [&] {
       return plan_without(lost, running.plan, *replanner, options, cancel);
     });
     auto next = planning.get();
     if (!next.ok()) return no_going_on(status, next.status());
     console.err << going_on(status, lost, names, *next);
-    ranks_args = resumed_args(ranks_args, running.path, next->path, next_resume(options));
+    resume_by_plan(of_ranks, next->path, next_resume(options));
     AGPCS_TRY(seats, seats_of(next->plan, running.plan, seats));
     running = std::move(*next);
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/keeper_head.h"
+#include "tools/run/keeper/head.h"
 
-#include "runtime/caught.h"
-#include "tools/run_rank.h"
-#include "tools/run_replan.h"
-#include "tools/run_save.h"
+#include "runtime/support/caught.h"
+#include "tools/run/rank.h"
+#include "tools/run/replan.h"
+#include "tools/run/save.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,8 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kPieceBytes = 60000;  // of a plan's text: less than a bootstrap's value
+// Size of a piece of a plan's text. A value of the bootstrap may be a little longer.
+constexpr std::size_t kPieceBytes = 60000;
 
 }  // namespace
 
@@ -35,7 +36,7 @@ Status PlanTask::start(Work work) {
   cancel_ = false;
   thread_ = std::thread([this, work = std::move(work)] {
     made_ = caught([&] { return work(cancel_); });
-    tell_.reset();  // the other end is readable then
+    tell_.reset();  // makes the other end readable
   });
   return {};
 }
@@ -94,7 +95,7 @@ Status KeeperHead::step() {
     case State::kPlanning:
       return go_on();
     case State::kFinished:
-      task_.take();  // nobody wants it
+      task_.take();  // the result is no longer needed
       return {};
   }
   return {};
@@ -131,7 +132,8 @@ Status KeeperHead::start(std::vector<int> seats) {
 }
 
 Status KeeperHead::watch() {
-  // A rank that is asked asks all others; a keeper without a rank has none to ask.
+  // A rank that is asked to stop asks all others; a keeper without a rank must let the head ask
+  // one.
   if (count_.signal() != 0 && !count_.has_rank(count_.asked_seat()) && !asked_for_idle_) {
     asked_for_idle_ = true;
     AGPCS_RETURN_IF_ERROR(order(StopOrder{count_.seats().front()}));
@@ -168,7 +170,7 @@ Status KeeperHead::plan_on(std::vector<int> lost) {
 Status KeeperHead::go_on() {
   if (count_.signal() != 0 || !count_.broken().ok()) return finish(count_.verdict());
   std::vector<int> lost = count_.lost();
-  if (lost != without_) task_.cancel();  // more of them
+  if (lost != without_) task_.cancel();  // more ranks were lost
   auto next = task_.take();
   if (!next) return {};
   if (lost.size() == count_.seats().size()) return finish(count_.verdict());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// KeeperHead: what the keeper of rank 0 does for all keepers of an elastic job.
+// KeeperHead: the keeper of rank 0 uses it to direct all keepers of an elastic job.
 #pragma once
 
-#include "runtime/socket.h"
-#include "tools/head_count.h"
-#include "tools/replan.h"
-#include "tools/run_elastic.h"
-#include "tools/run_options.h"
+#include "runtime/bootstrap/socket.h"
+#include "tools/run/compiler_replanner.h"
+#include "tools/run/keeper/elastic.h"
+#include "tools/run/keeper/head_count.h"
+#include "tools/run/options.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/plan.h>
@@ -23,7 +23,7 @@
 
 namespace agpcs {
 
-/// Planning, on a thread of its own, for a loop that polls.
+/// Runs planning on a thread of its own, for a loop that polls.
 class PlanTask {
  public:
   using Work = std::function<Result<NextPlan>(const std::atomic<bool>& cancel)>;
@@ -32,11 +32,11 @@ class PlanTask {
   PlanTask(const PlanTask&) = delete;
   PlanTask& operator=(const PlanTask&) = delete;
 
-  /// One at a time.
+  /// Starts the work. Only one can run at a time.
   Status start(Work work);
   void cancel() { cancel_ = true; }
-  int fd() const { return done_.get(); }  ///< readable when it is done
-  /// What came of it, once; nothing while it is under way.
+  int fd() const { return done_.get(); }  ///< readable when the work is done
+  /// Returns the result, once; nullopt while the work is in progress.
   std::optional<Result<NextPlan>> take();
 
  private:
@@ -46,14 +46,14 @@ class PlanTask {
   std::thread thread_;
 };
 
-/// A file in a folder, to see who sees it.
+/// A file in a folder, by which keepers show that they see the same folder.
 class SeenFile {
  public:
   SeenFile() = default;
   ~SeenFile() { remove(); }
   SeenFile(const SeenFile&) = delete;
   SeenFile& operator=(const SeenFile&) = delete;
-  /// Its name. Makes the folder, too.
+  /// Creates the folder, if necessary, and the file. Returns the file's name.
   Result<std::string> make(const std::string& folder);
   void remove();
 
@@ -61,18 +61,18 @@ class SeenFile {
   std::string path_;
 };
 
-/// Takes all events; gives the orders that follow from them.
+/// Takes all events and gives the orders that follow from them.
 class KeeperHead {
  public:
   KeeperHead(const Plan& plan, const RunOptions& options, Bootstrap& bootstrap, Console console);
 
-  /// Has all keepers look at --save, and reads what planning takes.
+  /// Orders all keepers to look at --save, and starts reading the files that planning needs.
   Status begin();
   void take(const BootstrapEvent& event) { count_.take(event); }
   /// Gives the orders that are due.
   Status step();
-  int task_fd() const { return task_.fd(); }  ///< to poll; -1: none
-  /// When `step` is to be called, if nothing happens before.
+  int task_fd() const { return task_.fd(); }  ///< for polling; -1: none
+  /// Returns when to call `step` if nothing happens earlier.
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
 
  private:
@@ -94,9 +94,9 @@ class KeeperHead {
   const Console console_;
   HeadCount count_;
   SeenFile seen_;
-  std::unique_ptr<CompilerReplanner> replanner_;  // the task's while it runs
+  std::unique_ptr<CompilerReplanner> replanner_;  // belongs to the task while it runs
   NextPlan running_;
-  std::vector<int> without_;  // what is being planned for
+  std::vector<int> without_;  // the lost ranks that planning leaves out
   int generation_ = -1;
   bool prepared_ = false, asked_for_idle_ = false;
   State state_ = State::kGathering;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/head_count.h"
+#include "tools/run/keeper/head_count.h"
 
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ void HeadCount::take_loss(int seat, const std::string& why) {
   take_end(seat, {RankEnd::Kind::kKilled, StatusCode::kPeerFailed, "the starter of " + why});
 }
 
-// The first word about a rank's end counts.
+// Records a rank's end. Only the first report counts.
 void HeadCount::take_end(int seat, RankEnd end) {
   const auto at = std::find(seats_.begin(), seats_.end(), seat);
   if (at == seats_.end()) return;

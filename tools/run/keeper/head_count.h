@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HeadCount: what the keepers of an elastic job have said, and who is left.
+// HeadCount: what the keepers of an elastic job have reported, and which ranks are left.
 #pragma once
 
-#include "tools/keeper_messages.h"
+#include "tools/run/keeper/messages.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
@@ -12,34 +12,34 @@
 
 namespace agpcs {
 
-/// Follows from the events that it takes, and from nothing else.
+/// A state that depends on the events that it takes and on nothing else.
 class HeadCount {
  public:
   explicit HeadCount(int seats);
 
   void take(const BootstrapEvent& event);
-  /// The ranks of `generation` are started; `seats` by rank.
+  /// Begins `generation`, whose ranks have been started. `seats` are by rank.
   void begin(int generation, std::vector<int> seats);
-  /// Who has not ended by now counts as lost.
+  /// Counts every rank that has not ended by now as lost.
   void stop_waiting();
 
-  /// What a seat said when it was ready; nothing before.
+  /// Returns the report of a seat that is ready; nullopt before that report.
   const std::optional<ReadyReport>& ready(int seat) const {
     return ready_[static_cast<std::size_t>(seat)];
   }
   bool all_ready() const;
-  int signal() const { return signal_; }  ///< that asked the job to stop; 0: none
+  int signal() const { return signal_; }  ///< signal that asked the job to stop; 0: none
   int asked_seat() const { return asked_seat_; }
-  /// Why the job cannot go on, whoever is left: a keeper that cannot, a loss before the first
-  /// start.
+  /// Returns why the job cannot go on, whichever ranks are left: a keeper failed, or was lost
+  /// before the first start.
   const Status& broken() const { return broken_; }
 
-  // Of the running generation.
+  // These concern the running generation.
   const std::vector<int>& seats() const { return seats_; }
   bool has_rank(int seat) const;
-  bool failing() const;   ///< a rank has ended, and not well
+  bool failing() const;   ///< a rank has ended with a failure
   bool complete() const;  ///< all have ended
-  /// The ranks that are lost: `lost_ranks`, and those whose keeper is, unless they were done.
+  /// Returns the lost ranks: `lost_ranks`, and ranks whose keeper is lost, unless they were done.
   std::vector<int> lost() const;
   Status verdict() const;
 
@@ -49,12 +49,12 @@ class HeadCount {
   std::vector<RankEnd> ends() const;
 
   std::vector<std::optional<ReadyReport>> ready_;  // by seat
-  std::vector<char> gone_;                         // likewise
+  std::vector<char> gone_;                         // by seat
   int signal_ = 0, asked_seat_ = -1;
   Status broken_;
   int generation_ = -1;
   std::vector<int> seats_;                    // by rank
-  std::vector<std::optional<RankEnd>> ends_;  // likewise
+  std::vector<std::optional<RankEnd>> ends_;  // by rank
 };
 
 }  // namespace agpcs

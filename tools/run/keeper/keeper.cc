@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_keeper.h"
+#include "tools/run/keeper/keeper.h"
 
-#include "ir/plan_lookup.h"
-#include "tools/keeper_head.h"
-#include "tools/run_rank.h"
-#include "tools/run_replan.h"
+#include "ir/plan/lookup.h"
+#include "tools/run/keeper/head.h"
+#include "tools/run/rank.h"
+#include "tools/run/replan.h"
+
+#include <agpcs/digest.h>
 
 #include <fmt/format.h>
 
@@ -48,7 +50,7 @@ class EventFollower {
     return {};
   }
   int fd() const { return wake_read_.get(); }
-  /// What came since. An error is the last thing to come.
+  /// Returns the events since the last call. An error is always the last item.
   std::vector<Result<BootstrapEvent>> take() {
     char drained[64];
     while (read(wake_read_.get(), drained, sizeof drained) > 0) {
@@ -59,7 +61,7 @@ class EventFollower {
 
  private:
   void run() {
-    constexpr milliseconds kLook{200};  // how often it looks whether it is still wanted
+    constexpr milliseconds kLook{200};  // interval at which it checks whether to stop
     for (std::int64_t number = 0; !leaving_;) {
       auto event = bootstrap_.event(number, kLook);
       if (!event.ok() && event.status().code() == StatusCode::kTimeout) continue;
@@ -84,15 +86,13 @@ class EventFollower {
 
 class Keeper {
  public:
-  Keeper(const Plan& plan, const RunOptions& options, const RankPlace& place,
-         const std::vector<std::string>& args, Console console)
+  Keeper(const Plan& plan, const RunOptions& options, const RankPlace& place, Console console)
       : plan_(plan),
         options_(options),
         place_(place),
         console_(console),
         device_(devices_of_ranks(plan)[static_cast<std::size_t>(place.rank)]),
-        plan_path_(options.plan),
-        args_(ordinary_args(args)) {}
+        rank_options_(options_of_ranks(options)) {}
 
   Status run();
 
@@ -107,7 +107,7 @@ class Keeper {
   void look(const LookOrder& order);
   Status sees_all(const LookOrder& order) const;
   Status start_rank(const StartOrder& order);
-  Result<std::vector<std::string>> next_args(const StartOrder& order);
+  Status resume_by(const StartOrder& order);
   void ask_to_stop();
   void finish(const Status& status);
   Status out_of_touch(const Status& why) const;
@@ -118,18 +118,17 @@ class Keeper {
   const RankPlace& place_;
   const Console console_;
   const std::string device_;
-  std::string plan_path_;          // of the running generation
-  std::vector<std::string> args_;  // likewise
+  GivenOptions rank_options_;  // of the running generation
   int generation_ = -1;
   bool finished_ = false, asked_ = false;
   Status status_;
 
   StarterSignals signals_;
-  Fd listening_;  // where its rank serves when it is rank 0
+  Fd listening_;  // where its rank serves if it becomes rank 0
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<EventFollower> events_;
-  std::unique_ptr<KeeperHead> head_;   // of seat 0
-  std::unique_ptr<RankProcess> rank_;  // while there is one
+  std::unique_ptr<KeeperHead> head_;   // on seat 0
+  std::unique_ptr<RankProcess> rank_;  // null while there is no rank
   Clock::time_point rank_deadline_ = Clock::time_point::max();
 };
 
@@ -145,7 +144,7 @@ Status Keeper::run() {
   return status_;
 }
 
-// Until the keepers have met, a signal ends this one at once.
+// Joins the other keepers. Until they have met, a signal ends this one at once.
 Status Keeper::meet() {
   AGPCS_RETURN_IF_ERROR(signals_.watch());
   AGPCS_TRY(listening_, listen_on(place_.rank == 0 ? place_.port : 0, false));
@@ -240,7 +239,8 @@ ReadyReport Keeper::place_to_serve() const {
   return {place_.rank == 0 ? place_.address : here, port_of(listening_.get())};
 }
 
-// Any rank may become rank 0, which plans, and goes on from what another one saved.
+// Checks that this keeper sees --save. Any rank may become rank 0, which plans and goes on from
+// what another rank saved.
 void Keeper::look(const LookOrder& order) {
   const Status seen = sees_all(order);
   if (seen.ok()) return say(place_to_serve());
@@ -262,15 +262,16 @@ Status Keeper::sees_all(const LookOrder& order) const {
 
 Status Keeper::start_rank(const StartOrder& order) {
   if (order.generation > 0) {
-    AGPCS_TRY(args_, next_args(order));
+    AGPCS_RETURN_IF_ERROR(resume_by(order));
   }
   generation_ = order.generation;
   const auto seat = std::find(order.seats.begin(), order.seats.end(), place_.rank);
-  if (seat == order.seats.end()) return {};  // its rank is lost: it waits for the others
+  if (seat == order.seats.end()) return {};  // its rank is lost; it waits for the end of the job
   const auto rank = static_cast<int>(seat - order.seats.begin());
   std::vector<std::string> argv{"agpcs-run"};
-  argv.insert(argv.end(), args_.begin(), args_.end());
-  // The ranks of different generations do not meet.
+  const std::vector<std::string> args = rank_options_.arguments();
+  argv.insert(argv.end(), args.begin(), args.end());
+  // The token differs by generation, so that ranks of different generations do not meet.
   const std::string token = fmt::format("{}/{}", place_.token, generation_);
   const EnvironmentVariables variables{{"RANK", std::to_string(rank)},
                                        {"WORLD_SIZE", std::to_string(order.seats.size())},
@@ -284,25 +285,24 @@ Status Keeper::start_rank(const StartOrder& order) {
   rank_deadline_ = Clock::time_point::max();
   AGPCS_RETURN_IF_ERROR(rank_->start(std::move(argv), variables, rank == 0 ? listening_.get() : -1,
                                      signals_.old_mask()));
-  if (asked_) rank_->ask_to_stop();  // while the order was on its way
+  if (asked_) rank_->ask_to_stop();  // the request came while the order was on its way
   return {};
 }
 
-// Of the ranks of a later generation; keeps their plan beside the first one.
-Result<std::vector<std::string>> Keeper::next_args(const StartOrder& order) {
+// Lets the ranks go on by the plan of a later generation, which is kept beside the first one.
+Status Keeper::resume_by(const StartOrder& order) {
   std::string text;
   for (int piece = 0; piece < order.pieces; ++piece) {
     AGPCS_TRY(const std::string more, bootstrap_->get(plan_key(order.generation, piece),
                                                       milliseconds_of(options_.stall_limit)));
     text += more;
   }
-  AGPCS_TRY(std::string path,
+  AGPCS_TRY(const std::string path,
             beside_plan_or_checkpoints(options_, [&](const std::string& old_plan) {
               return keep_beside(old_plan, order.label, text, console_);
             }));
-  auto args = resumed_args(args_, plan_path_, path, next_resume(options_));
-  plan_path_ = std::move(path);
-  return args;
+  resume_by_plan(rank_options_, path, next_resume(options_));
+  return {};
 }
 
 void Keeper::ask_to_stop() {
@@ -315,7 +315,8 @@ void Keeper::finish(const Status& status) {
   status_ = status;
 }
 
-// Without rank 0's keeper, or its trust, there is nothing to do.
+// Returns the error of a keeper that has lost rank 0's keeper or is not trusted by it: it cannot go
+// on.
 Status Keeper::out_of_touch(const Status& why) const {
   const Status known = bootstrap_->wait_for_failure(std::chrono::seconds(1));
   const std::string text = known.ok() ? why.message() : known.message();
@@ -330,7 +331,7 @@ Status Keeper::out_of_touch(const Status& why) const {
                       whose, text, next_resume(options_))};
 }
 
-// What cannot be said is heard as silence.
+// Sends a message. A failure is ignored: the others then notice the silence.
 void Keeper::say(const KeeperMessage& message) {
   [[maybe_unused]] const Status said = bootstrap_->say(text_of(message));
 }
@@ -338,9 +339,9 @@ void Keeper::say(const KeeperMessage& message) {
 }  // namespace
 
 Status run_keeper(const Plan& plan, const RunOptions& options, const RankPlace& place,
-                  const std::vector<std::string>& args, Console console) {
+                  Console console) {
   AGPCS_RETURN_IF_ERROR(check_size(plan, place));
-  Keeper keeper(plan, options, place, args, console);
+  Keeper keeper(plan, options, place, console);
   return keeper.run();
 }
 

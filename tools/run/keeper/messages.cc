@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/keeper_messages.h"
+#include "tools/run/keeper/messages.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@
 namespace agpcs {
 namespace {
 
-// A message is a line each of its name and its fields; the last field may have lines of its own.
+// Reads a message. Its name and its fields have a line each; the last field may have several lines.
 class Lines {
  public:
   explicit Lines(std::string_view text) : left_(text) {}

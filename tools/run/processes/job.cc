@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_job.h"
+#include "tools/run/processes/job.h"
 
-#include "tools/rank_process.h"
-#include "tools/run_last_resort.h"
+#include "ir/base/named.h"
+#include "tools/run/processes/last_resort.h"
+#include "tools/run/processes/rank_process.h"
 
 #ifdef AGPCS_RUN_GLOO
 #include <agpcs/gloo.h>
@@ -17,14 +18,27 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <unistd.h>
 
 namespace agpcs {
 namespace {
 
-// This machine's name, where it is not the one that the cluster file gives it: of "volta/1"
-// "volta".
+struct TransportEntry {
+  TransportKind value;
+  std::string_view name, help;
+  bool threads;  // ranks are threads of one process
+};
+constexpr std::array<TransportEntry, 3> kTransports = {{
+    {TransportKind::kGloo, "gloo", "processes over TCP", false},
+    {TransportKind::kLoopback, "loopback", "threads of this process", true},
+    {TransportKind::kNccl, "nccl", "GPUs", false},
+}};
+static_assert(is_in_order(kTransports));
+
+// Returns this machine's name if it differs from the one in the cluster file ("volta" for
+// "volta/1"), else "".
 std::string host_beside(const std::string& device) {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0) return {};
@@ -32,18 +46,34 @@ std::string host_beside(const std::string& device) {
   return host == device.substr(0, device.find('/')) ? std::string() : host;
 }
 
-// A step frees what the next one needs again. By default glibc gives large blocks and the heap's
-// end back to the system, and the next step's page faults bring them in again: how often depends on
-// the heap's layout, so that steps are slower, and by how much is luck.
+// Makes glibc keep freed memory, because a step frees what the next one needs again. By default
+// glibc returns large blocks and the heap's end to the system, and the next step's page faults
+// bring them back. How often depends on the heap's layout, so steps would be slower by an
+// unpredictable amount.
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kLargestHeapBlock = 32 << 20;  // the most that mallopt takes
+  constexpr int kLargestHeapBlock = 32 << 20;  // the maximum that mallopt accepts
   mallopt(M_MMAP_THRESHOLD, kLargestHeapBlock);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif
 }
 
 }  // namespace
+
+std::string_view name_of(TransportKind transport) { return entry_of(kTransports, transport).name; }
+
+void add_transport_option(CLI::App& app, TransportKind& transport, bool threads) {
+  std::vector<TransportEntry> offered;
+  for (const TransportEntry& entry : kTransports) {
+    if (threads || !entry.threads) offered.push_back(entry);
+  }
+  const auto take = [&transport](const std::string& name) {
+    transport = value_named(kTransports, name).value_or(transport);
+  };
+  app.add_option_function<std::string>("--transport", take, help_of(offered))
+      ->default_str(std::string(name_of(transport)))
+      ->check(CLI::IsMember(names_in(offered)));
+}
 
 BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& place,
                                    const std::string& device, const std::string& identity) {
@@ -95,7 +125,7 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
             Bootstrap::join(bootstrap_options(options, place, device, identity)));
   const auto end_now = [&](const Status& failure) {
     last_word(failure);
-    _exit(exit_code(failure.code()));  // other threads are at work: no destructor may run
+    _exit(exit_code(failure.code()));  // other threads still run, so no destructor may run
   };
   const LastResort last_resort(*bootstrap, end_now);
   Status status = work(*bootstrap);
@@ -115,7 +145,7 @@ Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap
                                            [[maybe_unused]] const RankPlace& place,
                                            [[maybe_unused]] void* compute_stream) {
 #ifdef AGPCS_RUN_GLOO
-  if (options.transport == "gloo") {
+  if (options.transport == TransportKind::kGloo) {
     GlooOptions gloo;
     gloo.address = options.address;
     gloo.check_messages = options.check_messages;
@@ -123,15 +153,16 @@ Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap
   }
 #endif
 #ifdef AGPCS_RUN_NCCL
-  if (options.transport == "nccl") {
+  if (options.transport == TransportKind::kNccl) {
     NcclOptions nccl;
     nccl.device = place.local_rank;
     nccl.compute_stream = compute_stream;
     return connect_nccl(bootstrap, nccl);
   }
 #endif
-  return Status(StatusCode::kUnavailable,
-                fmt::format("this program was built without the {} transport", options.transport));
+  return Status(
+      StatusCode::kUnavailable,
+      fmt::format("this program was built without the {} transport", name_of(options.transport)));
 }
 
 Status no_launcher(int ranks) {
@@ -142,8 +173,8 @@ Status no_launcher(int ranks) {
                       ranks)};
 }
 
-// CLI11's own check answers with its whole range, in three hundred digits. The bound keeps seconds
-// within what a clock counts.
+// Returns the message for a number that is not positive. CLI11's own check prints its whole range,
+// with three hundred digits. The upper bound keeps seconds within a clock's range.
 std::string not_positive(const std::string& text) {
   double value = 0;
   const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= 1e9;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_last_resort.h"
+#include "tools/run/processes/last_resort.h"
 
 #include <chrono>
 #include <utility>
@@ -7,8 +7,8 @@
 namespace agpcs {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{500};    // how often it looks whether the rank is done
-constexpr std::chrono::milliseconds kGrace{1000};  // for the rank to end by itself
+constexpr std::chrono::milliseconds kLook{500};    // between two checks of the rank
+constexpr std::chrono::milliseconds kGrace{1000};  // time for the rank to end by itself
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LastResort: ends this process when the job has failed but the rank computes on.
+// LastResort: ends this process if the job has failed but the rank still computes.
 #pragma once
 
 #include <agpcs/bootstrap.h>
@@ -12,9 +12,9 @@
 
 namespace agpcs {
 
-/// A failed job wakes every rank that waits, but none that is in the middle of a long operator.
-/// Such a rank gets a second after the job's first failure; then `end` is called with it, on
-/// another thread, and does not return.
+/// Ends a rank that does not notice that the job failed. A failed job wakes every rank that waits,
+/// but not a rank in the middle of a long operator. After the job's first failure the rank gets one
+/// second. Then `end` is called with the failure, on another thread, and must not return.
 class LastResort {
  public:
   LastResort(Bootstrap& bootstrap, std::function<void(const Status&)> end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_launch.h"
+#include "tools/run/processes/launch.h"
 
 #include <fmt/format.h>
 
@@ -32,7 +32,8 @@ constexpr Launcher kLaunchers[] = {
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
 
-// A whole number within [0, most]. `otherwise` when the variable is not set; -1: it must be.
+// Reads a whole number within [0, most]. If the variable is not set, returns `otherwise`, or an
+// error if `otherwise` is -1.
 Result<int> number(const Environment& environment, const std::string& name, int most,
                    int otherwise) {
   const auto text = environment(name);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/run_local.h"
+#include "tools/run/processes/local.h"
 
-#include "runtime/socket.h"
-#include "tools/rank_process.h"
+#include "runtime/bootstrap/socket.h"
+#include "tools/run/processes/rank_process.h"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ class LocalRanks {
  public:
   Status start(const std::vector<std::string>& names, const std::string& command,
                const std::vector<std::string>& args, const std::vector<int>& local_ranks);
-  /// Until all have ended.
+  /// Waits until all have ended.
   void wait();
   std::vector<RankEnd> ends() const;
   int signal() const { return signals_.caught(); }
@@ -56,8 +56,7 @@ Status LocalRanks::start(const std::vector<std::string>& names, const std::strin
   AGPCS_TRY(listening_, listen_on(0, true));
   AGPCS_RETURN_IF_ERROR(signals_.watch());
   std::vector<std::string> argv{command};
-  std::copy_if(args.begin(), args.end(), std::back_inserter(argv),
-               [](const std::string& arg) { return arg != "--local"; });
+  argv.insert(argv.end(), args.begin(), args.end());
   const std::string size = std::to_string(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const std::string rank = std::to_string(i);
@@ -90,7 +89,7 @@ void LocalRanks::wait() {
     }
     if (signals_.caught_twice() || Clock::now() >= deadline) {
       kill_all();
-      deadline = Clock::time_point::max();  // SIGCHLD tells of their ends
+      deadline = Clock::time_point::max();  // SIGCHLD reports their ends
     }
   }
 }
@@ -132,7 +131,7 @@ Status run_local(const std::vector<std::string>& names, const std::string& comma
 }
 
 Status check_all_can_read(std::string_view option, std::string_view noun, const std::string& path) {
-  std::error_code none;  // what cannot be looked at cannot be read: whoever reads it says why
+  std::error_code none;  // ignored: whoever reads the file reports why it cannot be read
   if (path != "-" && !std::filesystem::is_fifo(path, none)) return {};
   return {StatusCode::kUsage,
           fmt::format("{} needs the {} in a file: every rank reads it", option, noun)};

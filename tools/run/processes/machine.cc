@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/machine.h"
+#include "tools/run/processes/machine.h"
 
-#include "runtime/torch_executor.h"
+#include "ir/base/significant_digits.h"
+#include "runtime/torch/executor.h"
 
 #include <agpcs/version.h>
 
@@ -15,7 +16,7 @@
 namespace agpcs {
 namespace {
 
-/// The value of the first line "KEY : VALUE" of a file of /proc; empty: there is none.
+/// Returns the value of the first line "KEY : VALUE" of a file of /proc; empty if there is none.
 std::string value_in(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -27,13 +28,13 @@ std::string value_in(const char* path, const std::string& key) {
   return {};
 }
 
-/// Bytes of a line of /proc/meminfo, which are in KiB.
+/// Returns the bytes of a line of /proc/meminfo, which is in KiB.
 std::int64_t memory_line(const std::string& key) {
   return 1024 * std::atoll(value_in("/proc/meminfo", key).c_str());
 }
 
-/// The folders of this process's control groups for `controller`, from its own up to the root.
-/// Version 2 has all controllers in one hierarchy.
+/// Returns the folders of this process's control groups for `controller`, from its own up to the
+/// root. Version 2 has all controllers in one hierarchy.
 std::vector<std::string> control_groups(const std::string& controller) {
   std::vector<std::string> folders;
   std::ifstream file("/proc/self/cgroup");
@@ -55,7 +56,7 @@ std::vector<std::string> control_groups(const std::string& controller) {
   return folders;
 }
 
-/// The numbers in a file of a control group ("max" counts as none).
+/// Returns the numbers in a file of a control group. "max" is not a number.
 std::vector<double> numbers_in(const std::string& path) {
   std::vector<double> numbers;
   std::ifstream file(path);
@@ -108,7 +109,7 @@ VectorUnit vector_unit() {
 }
 
 double core_clock() {
-  const double now = std::atof(value_in("/proc/cpuinfo", "cpu MHz").c_str());
+  const double now = leading_number(value_in("/proc/cpuinfo", "cpu MHz"));
   if (now > 0) return 1e6 * now;
   const auto most = numbers_in("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");  // kHz
   return most.empty() ? 0 : 1e3 * most.front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/memory_kills.h"
+#include "tools/run/processes/memory_kills.h"
 
 #include <charconv>
 #include <fstream>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/rank_process.h"
+#include "tools/run/processes/rank_process.h"
 
-#include "tools/interrupt.h"
-#include "tools/memory_kills.h"
+#include "tools/common/interrupt.h"
+#include "tools/run/processes/memory_kills.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ constexpr const char* kLackedMemory =
     ": the kernel has just killed a process for lack of memory\n"
     "  hint: a plan with more micro-batches or a smaller --batch needs less";
 
-// By which a process ends for what it has done itself.
+// Tells whether a process dies by this signal because of its own fault.
 bool is_crash(int signal) {
   constexpr int kCrashes[] = {SIGABRT, SIGBUS,  SIGFPE,  SIGILL, SIGSEGV,
                               SIGSYS,  SIGTRAP, SIGXCPU, SIGXFSZ};
@@ -59,8 +59,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What a rank says of itself, with its name; where it leaves that out, as another has it, which
-// heard of it: "rank 1 (volta/1): recv c0: rank 0 (volta/0): " and then `own`.
+// Returns a rank's message with the rank's name. If its own message lacks the name, takes it from
+// `heard`, the message of another rank that heard of it: "rank 1 (volta/1): recv c0: rank 0
+// (volta/0): " followed by `own`.
 std::string named_as_in(const std::string& heard, const std::string& own) {
   if (own.rfind("rank ", 0) == 0) return own;
   const std::size_t name = heard.substr(0, heard.size() - own.size()).rfind("rank ");
@@ -126,11 +127,13 @@ StarterSignals::~StarterSignals() {
 }
 
 Status StarterSignals::watch() {
-  signal(SIGCHLD, SIG_DFL);  // ignored, as it may have been handed on, it leaves no end to reap
+  // SIGCHLD may be inherited as ignored. Then there would be no ends to reap.
+  signal(SIGCHLD, SIG_DFL);
   sigemptyset(&mask_);
   sigaddset(&mask_, SIGCHLD);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    if (!is_ignored(signal)) sigaddset(&mask_, signal);  // a signalfd would be told all the same
+    // A signalfd would report ignored signals, too.
+    if (!is_ignored(signal)) sigaddset(&mask_, signal);
   }
   if (pthread_sigmask(SIG_BLOCK, &mask_, &old_mask_) != 0) {
     return internal_error("cannot mask signals");
@@ -189,12 +192,12 @@ Status RankProcess::start(std::vector<std::string> argv, EnvironmentVariables va
   return {};
 }
 
-// Between fork and exec: only what is safe there.
+// Runs between fork and exec: only async-signal-safe calls are allowed.
 void RankProcess::become_rank(char* const* argv, char* const* envp, int report_fd, int listening_fd,
                               const sigset_t& mask, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before the line above
-  // Ctrl-C and a hangup reach the parent, too, which asks the ranks by SIGTERM.
+  if (getppid() != parent) _exit(1);  // the parent died before the line above
+  // Ctrl-C and a hangup also reach the parent, which asks the ranks to stop by SIGTERM.
   signal(SIGINT, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   signal(SIGTERM, SIG_DFL);
@@ -232,7 +235,7 @@ RankEnd RankProcess::ended_by(int signal) const {
   if (killed_by_us_) return end(Kind::kKilledByUs, " did not stop by itself and was killed");
   const std::string which = fmt::format("signal {} ({})", signal, strsignal(signal));
   if (is_crash(signal)) return end(Kind::kFailed, " crashed: " + which);
-  // Since the rank was started the kernel has killed some process that way.
+  // The kernel has killed some process for lack of memory since the rank was started.
   const bool lacked_memory = signal == SIGKILL && memory_kills() > memory_kills_before_;
   return end(Kind::kKilled, " was killed by " + which + (lacked_memory ? kLackedMemory : ""));
 }
@@ -257,7 +260,7 @@ RankEnd RankProcess::end() const {
 void write_last_word(int report_fd, const Status& status) {
   std::string word(1, static_cast<char>('a' + static_cast<int>(status.code())));
   word += status.message();
-  // A pipe takes this much at once; more would wait for the reader.
+  // A pipe accepts this much at once; a longer write would wait for the reader.
   constexpr std::size_t kPipeBytes = 32768;
   [[maybe_unused]] const auto written =
       write(report_fd, word.data(), std::min(word.size(), kPipeBytes));

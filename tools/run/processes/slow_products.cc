@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/slow_products.h"
+#include "tools/run/processes/slow_products.h"
 
-#include "runtime/torch_blas.h"
+#include "runtime/torch/blas.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status and Result: how every AGPCS function says that it could not do its work.
+// Status and Result: how every AGPCS function reports that it could not do its work.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 
 namespace agpcs {
 
-/// Why something failed. Commands map these to exit codes (`exit_code`).
+/// The reason why something failed. Commands map these codes to exit codes (`exit_code`).
 enum class StatusCode : std::uint8_t {
   kOk,
   kInvalidInput,  ///< the user's model, cluster, plan or flag is wrong: exit 1
   kUsage,         ///< the command line itself is wrong: exit 2
   kInfeasible,    ///< no plan fits: exit 3
-  kUnavailable,   ///< a peer, a port, a device or a file is not there: exit 1
+  kUnavailable,   ///< a peer, a port, a device or a file is missing: exit 1
   kTimeout,       ///< a wait ended without its event: exit 1
   kPeerFailed,    ///< another rank failed; the message names it: exit 1
   kCancelled,     ///< stopped on request (signal, abort): exit 130
   kInternal,      ///< our bug: exit 70
 };
 
-/// The process exit code for `code`: 0 ok, 1 input wrong, 2 usage, 3 infeasible, 70 our bug, 130
-/// cancelled.
+/// Returns the exit code of the process for `code`: 0 ok, 1 input wrong, 2 usage, 3 infeasible, 70
+/// our bug, 130 cancelled.
 int exit_code(StatusCode code);
 
-/// Success, or a code and a message ready to print (may span lines; no trailing newline).
+/// Success, or a code and a message that is ready to print. The message may span lines; it has no
+/// trailing newline.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -43,7 +44,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-/// A value or the Status that says why there is none.
+/// A value, or the Status that explains why there is no value.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -65,7 +66,7 @@ class [[nodiscard]] Result {
  private:
   template <typename Self>
   static auto& checked(Self& self) {
-    if (!self.ok()) std::abort();  // a bug in the caller: it did not look at ok()
+    if (!self.ok()) std::abort();  // a bug in the caller: it did not check ok()
     return std::get<T>(self.value_);
   }
   std::variant<T, Status> value_;
@@ -83,7 +84,8 @@ inline Status internal_error(std::string message) {
 #define AGPCS_CONCAT_INNER_(a, b) a##b
 #define AGPCS_CONCAT_(a, b) AGPCS_CONCAT_INNER_(a, b)
 
-/// Evaluates `expr` (a Status or Result); on failure returns its status from this function.
+/// Evaluates `expr` (a Status or Result); on failure, returns its status from the enclosing
+/// function.
 #define AGPCS_RETURN_IF_ERROR(expr)                                    \
   do {                                                                 \
     if (::agpcs::Status agpcs_status_ = (expr); !agpcs_status_.ok()) { \
@@ -91,7 +93,8 @@ inline Status internal_error(std::string message) {
     }                                                                  \
   } while (false)
 
-/// `AGPCS_TRY(Plan plan, parse(text));` declares (or assigns) from a Result, or returns its status.
+/// `AGPCS_TRY(Plan plan, parse(text));` declares (or assigns) a variable from a Result; on failure,
+/// it returns the status from the enclosing function.
 #define AGPCS_TRY(declaration, expr) \
   AGPCS_TRY_IMPL_(AGPCS_CONCAT_(agpcs_result_, __LINE__), declaration, expr)
 #define AGPCS_TRY_IMPL_(result, declaration, expr) \

@@ -10,8 +10,8 @@
 
 namespace agpcs {
 
-/// Element type of a tensor. Names in text forms: fp32, fp16, bf16, fp64, int64, int32, int16,
-/// int8, uint8, bool.
+/// The element type of a tensor. Text forms name it fp32, fp16, bf16, fp64, int64, int32, int16,
+/// int8, uint8 or bool.
 enum class DType : std::uint8_t {
   kFp32,
   kFp16,
@@ -29,27 +29,27 @@ std::size_t size_of(DType type);  ///< bytes per element
 std::string_view name_of(DType type);
 std::optional<DType> dtype_named(std::string_view name);
 bool is_floating(DType type);
-/// What gradients of `held` travel in where `wire_type` (fp16 or bf16; none: as they are) is asked
-/// for: fp32 ones in that, others as they are.
+/// Returns the type in which gradients held in type `held` travel under `wire_type` (fp16, bf16, or
+/// absent). fp32 gradients travel in the wire type if there is one; all others travel as they are.
 DType travelling_type(DType held, std::optional<DType> wire_type);
-/// fp16 or bf16.
+/// Returns true for fp16 and bf16.
 bool is_wire_type(std::optional<DType> type);
 
-/// How an all-reduce is carried out. `kHierarchical`: reduce inside each host, ring between the
-/// hosts' first ranks, broadcast inside each host. `kTree`: pieces summed up a binary tree that
-/// enters each host once, and sent down again, both at the same time. `kFlow`: along a schedule
-/// that comes with it (PlanFlow, <agpcs/plan.h>).
+/// The algorithm of an all-reduce. `kHierarchical` reduces inside each host, runs a ring between
+/// the hosts' first ranks, and broadcasts inside each host. `kTree` sums pieces up a binary tree
+/// that enters each host once, and sends them down again, both at the same time. `kFlow` follows a
+/// schedule that comes with it (PlanFlow, <agpcs/plan.h>).
 enum class AllReduce : std::uint8_t { kRing, kHierarchical, kTree, kFlow };
 inline constexpr int kAllReduceCount = 3;
-/// Those that need no schedule, in the order in which ties are decided.
+/// The algorithms that need no schedule. Ties between them are decided in this order.
 inline constexpr std::array<AllReduce, kAllReduceCount> kAllReduces = {
     AllReduce::kRing, AllReduce::kHierarchical, AllReduce::kTree};
 std::string_view name_of(AllReduce algorithm);  ///< "ring", "hierarchical", "tree", "flow"
-/// One of `kAllReduces`.
+/// Returns the member of `kAllReduces` with that name.
 std::optional<AllReduce> all_reduce_named(std::string_view name);
 
-/// Order of forward and backward passes in a pipeline: PipeDream-flush's 1F1B, or GPipe's all
-/// forwards first.
+/// The order of forward and backward passes in a pipeline: `k1F1B` is PipeDream-flush's 1F1B;
+/// `kGPipe` runs all forward passes first.
 enum class Schedule : std::uint8_t { k1F1B, kGPipe };
 std::string_view name_of(Schedule schedule);  ///< "1f1b", "gpipe"
 std::optional<Schedule> schedule_named(std::string_view name);

@@ -5,7 +5,7 @@
 
 namespace agpcs {
 
-/// The version of AGPCS that this library was built as: `0.1.0`.
+/// Returns the version of AGPCS that this library was built as, for example `0.1.0`.
 std::string_view version();
 
 }  // namespace agpcs

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// CostTable: seconds of every operator on every kind of device, forward and backward.
+#pragma once
+
+#include "cost_model/step/operator_curve.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/graph/op_table.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+/// Returns true when arithmetic bounds the operators of a class (convolutions and matrix products),
+/// false when memory does.
+bool bound_by_arithmetic(OpClass op_class);
+
+/// Returns the bytes that a step of an optimizer (`optimizer_name`) reads and writes per parameter.
+/// Arithmetic is in fp32; in half precision, the step reads the gradient in 2 bytes and also writes
+/// the parameter's 2-byte copy.
+double update_bytes(std::string_view optimizer, Precision precision);
+
+/// The sources of the seconds of a model's operators on a kind of device: how many use each.
+struct Coverage {
+  int operators = 0;  ///< operators that take time; the following are parts of them:
+  int measured = 0;   ///< taken from the profile, which has the operator
+  int fitted = 0;     ///< from the fit of the operator's class in the profile
+  int datasheet = 0;  ///< from the kind's peak and bandwidth
+  double measured_fraction_of_seconds = 0;
+};
+
+/// Returns the default efficiency of a class, for a kind whose `efficiency` does not name the
+/// class: the fraction of their roof that its operators reach. The roof is the precision's peak
+/// FLOP/s for convolutions and matrix products, and the memory bandwidth for all others. These are
+/// defaults for planning before anything was profiled, not measurements of the device at hand;
+/// cost_table.cc gives their sources.
+double default_efficiency(OpClass op_class, Precision precision = Precision::kFp32);
+
+/// Seconds of operators on device kinds.
+///
+/// On a kind with a profile:
+/// 1. An operator that was measured (the profile has its `op_signature`) takes what was measured:
+///    exactly at measured numbers of samples, on straight lines between and beyond them
+///    (`OperatorCurve`). If it was measured at a single number of samples, its seconds grow from
+///    there as those of 2 or 3 do.
+/// 2. Another operator takes what was fitted to its class, overhead + FLOPs x per_flop + bytes x
+///    per_byte. This is FLOPs / (peak x efficiency), with efficiency = FLOPs / (peak x those
+///    seconds). The efficiency grows with size because the overhead then weighs less.
+/// 3. An operator of a class with too few measurements takes the roofline if the kind has a peak
+/// for
+///    the precision. Otherwise it takes what was fitted to all classes with the same bound.
+///
+/// On a kind without a profile: the roofline (Williams, Waterman and Patterson, CACM 52(4), 2009),
+/// max(FLOPs / peak, bytes / bandwidth), plus the kind's launch overhead. The roof that bounds a
+/// class is lowered by the class's efficiency. Unless they were measured, a view (reshape, ...) and
+/// a pass without work cost nothing.
+///
+/// A value that refers to `graph`, which must outlive it. Const calls may run concurrently.
+class CostTable {
+ public:
+  /// Needs: a calibrated cluster, if it has profiles. Errors: a kind that a device has lacks a peak
+  /// for the training precision (the message names kind, precision and what the kind has), names an
+  /// unknown operator class, or has a profile of another precision or of other models alone. Cost:
+  /// for each operator, a few evaluations of `op_cost` and its signature.
+  static Result<CostTable> make(const Graph& graph, const Cluster& cluster,
+                                const Training& training);
+
+  /// Returns the seconds of `op` for `samples` samples on device kind `kind`. Cost: O(1); on a kind
+  /// with a profile, O(log of the numbers of samples that were measured).
+  OpSeconds seconds(int kind, OpId op, std::int64_t samples) const;
+  /// Returns a lower bound of `seconds` for 1 to `most` samples. Where seconds are an overhead plus
+  /// a rising line in the samples, the bound meets them at `most`. It is 0 for an operator whose
+  /// cost is not a line in the samples.
+  OpFloor floor(int kind, OpId op, std::int64_t most) const;
+  /// Returns a lower bound of what `samples` samples take in any number of passes of at most `most`
+  /// samples each. It does not fall with `samples`, and equals their `seconds` in one pass where
+  /// the bound above is met. Needs: samples <= most.
+  OpSeconds least_seconds(int kind, OpId op, std::int64_t samples, std::int64_t most) const;
+  /// Returns the seconds of the optimizer's step over `elements` parameters in `tensors` tensors:
+  /// as fitted to its measurements, or to those of another optimizer, scaled by the bytes that they
+  /// move. Without measurements, memory bandwidth bounds it, over parameters, gradients and
+  /// optimizer state, plus one launch for each tensor.
+  double update_seconds(int kind, std::int64_t elements, std::int64_t tensors) const;
+  /// Returns the seconds before a step's first forward pass, when the gradients of `elements`
+  /// parameters are zeroed; 0 if they were not measured.
+  double begin_seconds(int kind, std::int64_t elements) const;
+  /// Returns the samples per second of the whole graph, forward and backward, on one device of
+  /// `kind` with `samples` samples. Shares and target weights are proportional to this speed.
+  double speed(int kind, std::int64_t samples) const;
+  /// Returns where the seconds for `samples` samples on device kind `kind` come from. Cost:
+  /// O(operators).
+  Coverage coverage(int kind, std::int64_t samples) const;
+
+ private:
+  struct Roofline {
+    double launch_overhead = 0;
+    std::array<double, kOpClassCount> flops = {};      // FLOP/s by class, lowered by its efficiency
+    std::array<double, kOpClassCount> bandwidth = {};  // bytes/s by class, lowered likewise
+  };
+  struct Kind {
+    bool used = false;       // at least one device is of this kind
+    bool profiled = false;   // classes and curves are set
+    bool datasheet = false;  // `roofline` is set
+    Roofline roofline;
+    std::array<KindFit::Class, kOpClassCount> classes = {};
+    std::vector<OperatorCurve> curves;
+    std::vector<int> curve_of;  // by OpId; -1: the operator was not measured
+    double update_per_tensor = 0, update_per_element = 0;  // seconds
+    double begin_per_element = 0;                          // seconds
+  };
+  /// An operator's cost as fixed + per_sample x samples, which holds for nearly every operator. For
+  /// an operator for which it does not, `op_cost` is called each time.
+  struct Work {
+    OpClass op_class = OpClass::kElementwise;
+    bool affine = false;
+    OpCost fixed, per_sample;
+  };
+  static Roofline roofline_of(const DeviceKind& kind, Precision precision);
+  Result<Kind> kind_of(const DeviceKind& kind, const Cluster& cluster,
+                       const std::vector<std::string>& signatures) const;
+  Status add_profile(const DeviceKind& from, const Profile& profile,
+                     const std::vector<std::string>& signatures, Kind& kind) const;
+  void add_update(const DeviceKind& from, Kind& kind) const;
+  OperatorCurve curve_of(const MeasuredOperator& measured, const Kind& kind, OpId op) const;
+  Work work_of(OpId op) const;
+  bool has_work(OpId op) const;
+  bool rises(OpId op) const;
+  OpCost cost_at(OpId op, std::int64_t samples) const;
+  const Kind& used_kind(int kind) const;
+  OpSeconds estimate(const Kind& kind, OpId op, std::int64_t samples) const;
+
+  const Graph* graph_ = nullptr;
+  Precision precision_ = Precision::kFp32;
+  std::string optimizer_;    // `optimizer_name`
+  std::vector<Kind> kinds_;  // by kind
+  std::vector<Work> work_;   // by OpId
+};
+
+}  // namespace agpcs

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the notes that an exporter leaves in a file: entries of `metadata_props`.
+#pragma once
+
+#include "frontend/onnx/proto.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs::frontend {
+
+using Notes = std::vector<std::pair<std::string, std::string>>;
+
+/// Returns the entries of `metadata_props`.
+Notes notes_of(const onnx::ModelProto& model);
+Notes notes_of(const onnx::GraphProto& graph);
+Notes notes_of(const onnx::NodeProto& node);
+Notes notes_of(const onnx::ValueInfoProto& value);
+
+/// Returns the value of the first entry called `key`, or "".
+std::string_view find_note(const Notes& notes, std::string_view key);
+
+/// Returns the strings of a Python list: "['a', 'b']" gives a, b.
+std::vector<std::string> python_list(std::string_view text);
+
+/// Where a node comes from, as far as its exporter noted it.
+struct NodeOrigin {
+  std::string module;  ///< the module that computes it: "layers.3.attn"; "" is the model itself
+  std::string name;    ///< its name in the module: "linear_3"
+  std::string source;  ///< the user's line: "model.py:33"
+  std::string rule;    ///< the rewriting that made it: "FuseBatchNormIntoConv"
+  bool known = false;  ///< `module` and `name` were noted
+};
+
+/// Reads the notes of PyTorch's exporter (torch.onnx of PyTorch 2.5 and newer) and of onnxscript.
+NodeOrigin origin_of(const onnx::NodeProto& node);
+
+}  // namespace agpcs::frontend

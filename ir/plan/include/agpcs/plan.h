@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: one training step as static instruction programs, and its text form
+// (docs/reference/plan_format.md).
+//
+// A plan is complete without the model: a runtime that brings its own executor needs nothing else.
+// Every rank of a stage runs the stage's program. Programs name a cut instead of a peer, and
+// `transfers` tells which rows go to or come from which rank.
+//
+// Execution model (the simulator and the replayer follow it exactly): each rank has four in-order
+// streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
+// recv_gradient) and collective (all_reduce, report). An instruction starts when its predecessor in
+// its stream and all instructions in its `after` have finished. A transfer needs both ends.
+// Messages and collectives wait for computations and gradients only.
+#pragma once
+
+#include <agpcs/status.h>
+#include <agpcs/training.h>
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// The version in a plan's first line. A reader refuses any other.
+inline constexpr int kPlanVersion = 1;
+
+/// The number of quantities that each rank measures (agpcs/drift.h). `report_words` returns how
+/// many words (fp64) a report carries besides the loss: 2 for the running job's own use, and
+/// kQuantityCount for each rank. The first word travels in every step, the others every
+/// `statistics_every` steps.
+inline constexpr int kQuantityCount = 3;
+std::int64_t report_words(std::int64_t ranks);
+/// Returns the bytes of a report, on average over the steps.
+std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every);
+
+/// A pipeline stage: a convex set of operators, replicated over `ranks`. Replica i takes
+/// `samples[i]` samples of every micro-batch: rows [sum of earlier samples, + samples[i]). The last
+/// stage may have no operators: its ranks are idle. Idle ranks take no samples, and their program
+/// is `report` alone. They exist because processes cannot leave a running job, which may later move
+/// to a plan that uses them.
+struct PlanStage {
+  std::string name;                   ///< "s0", "s1", ... in pipeline order
+  std::vector<int> ranks;             ///< ascending
+  std::vector<std::string> devices;   ///< "host/index", parallel to `ranks`
+  std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0; 0 for idle ranks
+  bool recompute = false;
+  /// The operators as runs of the model's operator order: first name, last name, count.
+  struct Run {
+    std::string first, last;
+    std::int64_t count = 0;
+  };
+  std::vector<Run> operators;
+  bool idle() const { return operators.empty(); }
+};
+
+/// A tensor that crosses from one stage to another.
+struct CutTensor {
+  std::string name;
+  DType type = DType::kFp32;
+  bool batched = true;  ///< axis 0 is the sample; otherwise every consumer gets the whole tensor
+  std::vector<std::int64_t> dims;         ///< without the sample axis when batched
+  bool gradient = true;                   ///< its gradient travels back
+  std::int64_t elements_per_row() const;  ///< product of dims
+};
+
+/// All tensors that stage `to` needs from stage `from` (indices into Plan::stages, from < to).
+struct Cut {
+  std::string name;  ///< "c0", ...
+  int from = 0, to = 0;
+  std::vector<CutTensor> tensors;
+};
+
+/// One message of a flow: it carries one sub-chunk from one member to another.
+struct FlowMessage {
+  int from = 0, to = 0;  ///< positions in the stage's ranks ("members")
+  int chunk = 0;         ///< owner x sub_chunks + sub-chunk; the owner is a member
+  friend bool operator==(const FlowMessage& a, const FlowMessage& b) {
+    return a.from == b.from && a.to == b.to && a.chunk == b.chunk;
+  }
+};
+
+/// Member `to` begins a round only when member `from` has finished all rounds before it.
+struct FlowWait {
+  int from = 0, to = 0;
+  friend bool operator==(const FlowWait& a, const FlowWait& b) {
+    return a.from == b.from && a.to == b.to;
+  }
+};
+
+/// The part of a round of a flow that belongs to one phase. In the reduce-scatter, a receiver adds
+/// what it gets to what it has; in the all-gather, it replaces what it has by what it gets.
+struct FlowStep {
+  bool gathers = false;               ///< true in the all-gather
+  std::vector<FlowMessage> messages;  ///< by from, to, chunk; at least one, all different
+  std::vector<FlowWait> after;        ///< by from, to, all different; only with FlowOrder::kRounds
+  friend bool operator==(const FlowStep& a, const FlowStep& b) {
+    return a.gathers == b.gathers && a.messages == b.messages && a.after == b.after;
+  }
+};
+
+/// The order in which the messages of a flow move. Ranks, transports and the simulator follow it.
+/// - `kReceivers` ("receivers", the default): a member receives in the order of rounds. A message
+///   moves when its sender has what it carries and its receiver has received everything of earlier
+///   rounds. What the sender has to send to others does not matter.
+/// - `kRounds` ("rounds"): a member goes one by one through the rounds in which it takes part. A
+///   message moves when both its ends have finished all that they send and receive in earlier
+///   rounds, and the members that they wait for (FlowStep::after) have finished those rounds, too.
+enum class FlowOrder : std::uint8_t { kReceivers, kRounds };
+std::string_view name_of(FlowOrder order);  ///< "receivers", "rounds"
+std::optional<FlowOrder> flow_order_named(std::string_view name);
+
+/// An all-reduce over the ranks of a stage as messages between them
+/// (docs/reference/plan_format.md). The buffer is cut into members x sub_chunks parts that are as
+/// equal as possible. Part c is summed on its owner, c / sub_chunks, along trees that lead there,
+/// and spread from there. A message waits until rounds before its own have completed what it sends;
+/// there are no barriers.
+struct PlanFlow {
+  std::string name;  ///< "f0", ...
+  int stage = 0;
+  int sub_chunks = 1;  ///< sub-chunks of each member's chunk
+  FlowOrder order = FlowOrder::kReceivers;
+  std::vector<FlowStep> steps;
+  std::int64_t message_count() const;
+  friend bool operator==(const PlanFlow& a, const PlanFlow& b) {
+    return a.name == b.name && a.stage == b.stage && a.sub_chunks == b.sub_chunks &&
+           a.order == b.order && a.steps == b.steps;
+  }
+};
+
+/// Returns the round of each step, from 0. A step is a round of its own, with one exception: an
+/// all-gather step joins the round of the reduce-scatter step before it if it sends nothing that
+/// arrived in that step and has no waits.
+std::vector<int> rounds_of(const PlanFlow& flow);
+
+struct BucketMember {
+  std::string parameter;
+  std::int64_t elements = 0;
+};
+
+/// Gradients of one stage that are reduced together, in one flat buffer in member order.
+struct PlanBucket {
+  std::string name;  ///< "b0", ...
+  int stage = 0;
+  AllReduce algorithm = AllReduce::kRing;  ///< meaningless when the stage has one rank
+  DType type = DType::kFp32;
+  std::vector<BucketMember> members;
+  int flow = -1;  ///< index into Plan::flows with `kFlow`, else -1
+  std::int64_t elements() const;
+  std::int64_t bytes() const;  ///< bytes in memory, in `type`
+};
+
+/// Returns the bytes of a bucket's buffer while it is summed over ranks, in the type that travels.
+std::int64_t travelling_bytes(const Training& training, const PlanBucket& bucket);
+
+enum class Opcode : std::uint8_t {
+  kForward,       ///< forward pass of the stage on the micro-batch
+  kBackward,      ///< backward pass of the stage on the micro-batch; gradients accumulate into the
+                  ///< buckets
+  kSend,          ///< activations of cut `object` to the consumers
+  kRecv,          ///< activations of cut `object` from the producers
+  kSendGradient,  ///< gradients of cut `object`, consumer to producer
+  kRecvGradient,
+  kAllReduce,  ///< sums bucket `object` over the stage's ranks
+  kUpdate,     ///< optimizer step on all parameters of the stage
+  kReport,     ///< sums the loss over all ranks of the plan
+  kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
+               ///< its last gradient
+};
+std::string_view name_of(Opcode opcode);
+
+/// The in-order streams of a rank.
+enum class StreamKind : std::uint8_t { kCompute, kSend, kRecv, kCollective };
+inline constexpr int kStreamKindCount = 4;
+/// Returns the stream that runs instructions of `opcode`. kGradients is an event of the compute
+/// stream.
+StreamKind stream_of(Opcode opcode);
+
+/// Names one instruction of the same program: opcode, cut or bucket (-1: neither), micro-batch (-1:
+/// no micro-batch).
+struct InstructionId {
+  Opcode opcode = Opcode::kForward;
+  int object = -1;
+  int micro_batch = -1;
+  friend bool operator==(const InstructionId& a, const InstructionId& b) {
+    return a.opcode == b.opcode && a.object == b.object && a.micro_batch == b.micro_batch;
+  }
+};
+
+/// Returns the name as `after` spells it: "forward:0", "recv_gradient:c1:3", "gradients:b0:7",
+/// "update".
+std::string name_of(const InstructionId& id);
+
+struct Instruction {
+  InstructionId id;
+  std::vector<InstructionId> after;
+};
+
+/// The instructions that every rank of `stage` executes in one step.
+struct Program {
+  int stage = 0;
+  std::vector<Instruction> instructions;
+};
+
+/// One line of `expect`: a name and a figure rounded to three significant digits.
+struct Expectation {
+  std::string name;  ///< "step", "throughput", "forward s0", "peak-memory volta/0", ...
+  double value = 0;  ///< SI: seconds, samples/s, bytes, fraction
+  std::string unit;  ///< "s", "samples/s", "B", ""
+};
+
+struct MadeBy {
+  std::string version;  ///< version of AGPCS
+  std::uint64_t seed = 0;
+  std::string seeder, refiner;
+  std::int64_t evaluations = 0;  ///< number of evaluations that the refiner made
+  bool interrupted = false;      ///< the refiner would have made more evaluations
+};
+
+struct Plan {
+  MadeBy made_by;
+  std::string model;         ///< the model's name (its file's stem)
+  std::string model_digest;  ///< "sha256:..." of the training graph's text form (`print_graph`)
+  std::vector<std::pair<std::string, std::int64_t>> dims;  ///< --dim bindings, sorted
+  std::vector<std::string> frozen;   ///< weights of the file that are not trained, sorted
+  std::vector<std::string> trained;  ///< constants of the file that are trained, sorted
+  std::string cluster;
+  std::string cluster_digest;
+  Training training;
+  std::int64_t micro_batches = 1;  ///< training.batch = micro_batches x samples of each stage
+  Schedule schedule = Schedule::k1F1B;
+  std::vector<PlanStage> stages;
+  std::vector<Cut> cuts;
+  std::vector<PlanFlow> flows;  ///< the flows that buckets name
+  std::vector<PlanBucket> buckets;
+  std::vector<Program> programs;  ///< one per stage, in stage order
+  std::vector<Expectation> expect;
+
+  int rank_count() const;
+  int stage_of_rank(int rank) const;  ///< -1: the plan has no such rank
+  std::int64_t micro_batch_size() const { return training.batch / micro_batches; }
+};
+
+/// The rows of one cut tensor that travel between this rank and `peer`, for every micro-batch.
+struct Transfer {
+  int tensor = 0;              ///< index into Cut::tensors
+  int peer = 0;                ///< rank
+  std::int64_t first_row = 0;  ///< among this rank's own rows; 0 for a tensor that is not batched
+  std::int64_t rows = 0;       ///< 1 for a tensor that is not batched
+};
+
+/// Returns the transfers of `cut` that `rank` takes part in, by tensor, then peer. If `rank` is in
+/// the cut's from-stage, it sends activations and receives gradients; in the to-stage, the reverse.
+/// Other ranks have no transfers. Gradients travel for the tensors whose `gradient` is set.
+/// A batched tensor travels between every pair of replicas whose sample ranges overlap. For a
+/// tensor that is not batched, consumer replica j takes it from producer replica j mod producers
+/// and returns a gradient to it; the producer sums these gradients.
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
+
+/// Returns true when `rank` sends activations or gradients to other stages.
+bool sends(const Plan& plan, int rank);
+
+/// Returns the bucket's algorithm as its line spells it: "ring", "flow:f0".
+std::string algorithm_text(const Plan& plan, const PlanBucket& bucket);
+
+/// Returns the names that `expect` has, in its order:
+/// - step and throughput;
+/// - forward and backward of each stage (its slowest replica, one micro-batch);
+/// - all-reduce of each stage with several ranks (all of a step, each counted from when its last
+///   member is ready);
+/// - for each rank's device: utilization (fraction of the step spent computing), send (all messages
+///   of a step, each counted from when both ends are ready; only for ranks that send), peak-memory
+///   and bytes-sent.
+std::vector<std::string> expectation_names(const Plan& plan);
+/// Returns the unit "s", "samples/s", "B" or "" (a fraction), by the first word of an expectation's
+/// name.
+std::string_view expectation_unit(std::string_view name);
+
+/// Prints the plan's text; equal plans give equal bytes. Lines end in LF. For a plan without
+/// expectations (not yet simulated), the section is left out, and `parse_plan` refuses the text.
+std::string print_plan(const Plan& plan);
+/// Reads a plan and verifies it (`verify_plan`). `file` is the name used in messages.
+Result<Plan> parse_plan(std::string_view text, std::string_view file);
+/// Proves, without running the plan, that
+/// - names resolve, shares cover each micro-batch, and flows sum (`verify_flow`);
+/// - every send has its recv, and the ranks of a group issue its collectives in one order;
+/// - no ranks wait for each other in a cycle, even when a transfer waits for both ends;
+/// - every gradient is reduced exactly once, after its last backward and before its update;
+/// - no instruction is missing, duplicated, or runs before its inputs exist.
+/// Errors (kInvalidInput) name stage and instruction, and list as many faults as were found.
+Status verify_plan(const Plan& plan);
+/// Proves that a flow among `members` members leaves each of them with the sum of all in every
+/// chunk, each value counted once: every member but the owner sends each sub-chunk once in the
+/// reduce-scatter, after it has received all that others send it of that sub-chunk; and it gets the
+/// sub-chunk once in the all-gather, from a member that has it. Proves also that no member waits
+/// forever: every wait is for rounds that end before it in any order. The flow needs neither a name
+/// nor a stage. Errors (kInvalidInput) name the step. Cost: O(members^2 x sub_chunks).
+Status verify_flow(const PlanFlow& flow, int members);
+
+}  // namespace agpcs

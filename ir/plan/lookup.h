@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small queries on plans, verified or not.
+#pragma once
+
+#include <agpcs/plan.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+/// Returns true when the gradient of any of the cut's tensors travels back.
+bool has_gradient(const Cut& cut);
+
+/// Returns the device of each rank ("volta/1"); empty for a rank that no stage has.
+std::vector<std::string> devices_of_ranks(const Plan& plan);
+/// Returns the device of `rank`, "volta/1".
+std::string device_of_rank(const Plan& plan, int rank);
+/// Returns the index of the host of each rank's device.
+std::vector<int> hosts_of_ranks(const Plan& plan);
+/// Returns the index of the group of all ranks; the group of stage i has index i.
+int world_group(const Plan& plan);
+
+/// Returns the expectation of that name ("step", "send volta/1"), or null if the plan has no such
+/// expectation.
+const Expectation* find_expectation(const Plan& plan, std::string_view name);
+/// Returns the value of that expectation, or 0 if there is none.
+double expected(const Plan& plan, std::string_view name);
+
+}  // namespace agpcs

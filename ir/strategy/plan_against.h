@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies a plan against the model and the cluster that it was made for.
+#pragma once
+
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+
+namespace agpcs {
+
+/// Runs `verify_plan`, then compares the plan with the graph and the cluster: digests match;
+/// operators, cut tensors and bucket members are exactly those of the graph; devices exist; memory
+/// fits on every rank (kInfeasible: the message says which device lacks how many bytes, and what
+/// would help).
+Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& cluster);
+
+}  // namespace agpcs

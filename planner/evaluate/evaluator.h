@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Evaluator: the step time of a strategy, for searches that ask many times.
+#pragma once
+
+#include "planner/problem/problem.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace agpcs {
+
+/// A strategy's step in a few figures.
+struct Score {
+  double step_seconds = 0;
+  double exposed_communication = 0;  ///< sum over ranks, in rank order
+  std::int64_t lacking = 0;          ///< bytes on the device that lacks most; at most 0 if it fits
+  bool fits() const { return lacking <= 0; }
+};
+
+/// Gives what `simulate` and `peak_memory` give for the plan that `lower` makes of the strategy,
+/// equal to the last bit: the same instructions of codegen run in the same engine (`StepEngine`).
+/// It looks up what it worked out in an earlier evaluation: programs by the shape of the pipeline,
+/// sums of seconds and memory by the operators of a stage, all-reduces by device group and bytes.
+/// Repeated shapes allocate nothing. Results do not depend on what was evaluated before.
+///
+/// Refers to `problem`. Not for concurrent use: each thread has its own.
+class Evaluator {
+ public:
+  explicit Evaluator(const Problem& problem);
+  ~Evaluator();
+  Evaluator(Evaluator&&) noexcept;
+  Evaluator& operator=(Evaluator&&) noexcept;
+
+  /// Needs: `strategy` verifies. If it has no buckets, its gradients are grouped by the problem's
+  /// `bucket_bytes`, as `group_gradients` does. Cost: O(operators) with a small constant, and
+  /// O(instructions of all ranks x log of those that run at a time).
+  Score evaluate(const Strategy& strategy);
+  /// Returns `evaluate(strategy).lacking` without running the step or grouping gradients.
+  std::int64_t lacking(const Strategy& strategy);
+  /// Returns what `group_gradients` gives with the problem's `bucket_bytes`, looked up.
+  Strategy grouped(Strategy strategy);
+  /// Returns the peak bytes of a device of `stage` that has `samples` samples of each micro-batch,
+  /// with or without recomputation. All else is as in `strategy`.
+  std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
+                             bool recompute);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace agpcs

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient buckets: which gradients are reduced together, in which order and by which algorithm.
+#pragma once
+
+#include "ir/strategy/strategy.h"
+#include "planner/problem/problem.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// The default bucket sizes of PyTorch's DistributedDataParallel (about) and of Horovod.
+inline constexpr std::int64_t kUsualBucketBytes = 25'000'000;
+inline constexpr std::int64_t kHorovodFusionBytes = std::int64_t{128} << 20;
+
+/// Groups the gradients of each stage in the order in which the backward pass completes them. A
+/// parameter's gradient is complete when the parameter's first user has run backward. Gradients of
+/// different types do not share a bucket.
+/// * `bucket_bytes` > 0: packs them into buckets of at most that many bytes, as they travel; a
+///   larger gradient has a bucket of its own.
+/// * 0: chooses the buckets whose last all-reduce ends first after the last backward pass of the
+///   stage's slowest replica, and the fewest of them (planner/evaluate/bucket_schedule.h). Each
+///   all-reduce takes what its best algorithm takes when alone: contention of stages on shared
+///   links does not count.
+/// Needs: `strategy` verifies and has no buckets.  Gives: each trained parameter in exactly one
+/// bucket, stages ascending, with the algorithm of `choose_algorithm`.
+/// Cost: O(operators + edges log + parameters x buckets).
+Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t bucket_bytes);
+
+/// Returns the algorithm that sums `bytes` over `devices` fastest when alone; a tie goes to the
+/// ring.
+AllReduce choose_algorithm(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                           std::int64_t bytes);
+
+}  // namespace agpcs

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problem: the input of planning. `evaluate` compares strategies for it.
+#pragma once
+
+#include "codegen/lower.h"
+#include "cost_model/step/cost_table.h"
+#include "cost_model/step/simulator.h"
+#include "ir/cluster/cluster.h"
+#include "ir/graph/graph.h"
+#include "ir/strategy/strategy.h"
+#include "planner/problem/blocks.h"
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace agpcs {
+
+/// The most samples in a step. More are a mistake; up to here no sum of bytes overflows.
+inline constexpr std::int64_t kMostSamples = std::int64_t{1} << 24;
+/// The most micro-batches in a step. A plan spells out every micro-batch, and more of them would
+/// only keep devices waiting.
+inline constexpr std::int64_t kMostMicroBatches = 4096;
+
+struct ProblemOptions {
+  std::int64_t bucket_bytes = 0;   ///< most bytes of gradients in a bucket; 0: the planner chooses
+  std::int64_t micro_batches = 0;  ///< 0: the planner chooses
+  Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
+  int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
+};
+
+/// A model, a cluster and a training, with what every seeder needs of them. A problem is made in
+/// place and neither moves nor changes, because its cost table refers to its graph.
+struct Problem {
+  /// Needs: `graph` is a training graph (loss attached, backward derived). Errors: there is no
+  /// batch, or one of more than kMostSamples; the number of micro-batches does not divide it or is
+  /// more than kMostMicroBatches; a device kind has no peak for the precision. kUsage: the training
+  /// has a wire type, but no gradient is fp32. Cost: O(operators + edges).
+  static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
+                                                     Training training,
+                                                     const ProblemOptions& options = {});
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  Graph graph;
+  Cluster cluster;
+  Training training;
+  ProblemOptions options;
+  CostTable costs;
+  BlockGraph blocks;
+
+ private:
+  Problem() = default;
+};
+
+/// The gradient of a trained parameter.
+struct GradientSize {
+  DType held = DType::kFp32;
+  std::int64_t elements = 0;
+  std::int64_t held_bytes = 0;
+  std::int64_t travelling_bytes = 0;  ///< bytes sent where it is summed over devices
+  /// Extra memory where it is summed over devices: the rounded copy that is sent.
+  std::int64_t rounded_bytes = 0;
+};
+GradientSize gradient_of(const Problem& problem, TensorId parameter);
+
+/// A strategy with its plan and the simulator's estimate of it.
+struct Evaluated {
+  Strategy strategy;
+  Plan plan;
+  Estimate estimate;
+};
+
+}  // namespace agpcs

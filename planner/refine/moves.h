@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// StrategyMoves: which moves a strategy has, and what they make of it.
+#pragma once
+
+#include "ir/base/rng.h"
+#include "planner/problem/problem.h"
+#include "planner/problem/stage_timers.h"
+#include "planner/refine/strategy_move.h"
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+/// The moves of one problem. If the blocks or devices of a stage change, its shares are balanced by
+/// speed. If the cuts or devices of a strategy change, it loses its buckets, so that its gradients
+/// are grouped anew. Not for concurrent use. Refers to `problem`.
+class StrategyMoves {
+ public:
+  explicit StrategyMoves(const Problem& problem);
+
+  /// Returns at most `most` different moves, each of which is possible; kinds take turns.
+  /// `grouped`: `strategy` with its buckets.
+  std::vector<StrategyMove> list(const Strategy& strategy, const Strategy& grouped,
+                                 std::size_t most, Rng& rng);
+  /// Returns the changed strategy, which verifies, or nothing if the move is impossible or changes
+  /// nothing.
+  std::optional<Strategy> apply(const Strategy& strategy, const Strategy& grouped,
+                                const StrategyMove& move);
+  StageTimers& timers() { return timers_; }
+
+ private:
+  using Changed = std::optional<Strategy>;
+  Changed result_of(const Strategy& strategy, const ShiftCut& move);
+  Changed result_of(const Strategy& strategy, const MoveBlock& move);
+  Changed result_of(const Strategy& strategy, const MergeStages& move);
+  Changed result_of(const Strategy& strategy, const SplitStage& move);
+  Changed result_of(const Strategy& strategy, const MoveDevices& move);
+  Changed result_of(const Strategy& strategy, const SwapDevices& move);
+  Changed result_of(const Strategy& strategy, const SwapGroups& move);
+  Changed result_of(const Strategy& strategy, const SetShares& move);
+  Changed result_of(const Strategy& strategy, const SetMicroBatches& move);
+  Changed result_of(const Strategy& strategy, const Recut& move);
+  Changed result_of(const Strategy& strategy, const Restage& move);
+  static Changed result_of(const Strategy& strategy, const MoveSamples& move);
+  static Changed result_of(const Strategy& strategy, const SetSchedule& move);
+  static Changed result_of(const Strategy& strategy, const SetRecompute& move);
+  static Changed result_of(const Strategy& grouped, const MergeBuckets& move);
+  static Changed result_of(const Strategy& grouped, const SplitBucket& move);
+  static Changed result_of(const Strategy& grouped, const SwapBuckets& move);
+  static Changed result_of(const Strategy& grouped, const SetAlgorithm& move);
+
+  /// Returns `changed`, or nothing if it differs from `strategy` only in its buckets.
+  static Changed unless_same(Changed changed, const Strategy& strategy);
+  Changed with_groups(const Strategy& strategy, std::vector<std::vector<DeviceId>> groups,
+                      CutRule rule);
+  double cut_penalty(int block) const;
+  double speed_of(const std::vector<DeviceId>& devices) const;
+
+  int cut_for(const std::vector<int>& blocks, const std::vector<DeviceId>& first,
+              const std::vector<DeviceId>& second) const;
+  /// Balances the shares of the stages in `changed` and drops the buckets.
+  Changed balanced(Strategy strategy, const std::vector<int>& changed);
+  void balance(Strategy& strategy, int stage, std::vector<OpId> ops);
+
+  const Problem& problem_;
+  std::vector<std::vector<int>> next_, previous_;  // neighbours of each block
+  std::vector<std::int64_t> micro_batches_;        // numbers of micro-batches that a step may have
+  std::vector<double> parameters_;                 // elements, by block
+  std::vector<double> speeds_;                     // by device
+  double dearest_cut_ = 0;                         // the most bytes of `cut_bytes`
+  StageTimers timers_;
+};
+
+/// Returns the stage of each block.
+std::vector<int> stage_of_blocks(const BlockGraph& blocks, const Strategy& strategy);
+
+/// Returns ways to divide `devices` into two groups, each once: halves, the first host and the
+/// others, the first kind and the others, the last device and the others.
+std::vector<std::pair<std::vector<DeviceId>, std::vector<DeviceId>>> ways_to_divide(
+    const Cluster& cluster, const std::vector<DeviceId>& devices);
+
+/// Returns those of `devices`, the devices of one stage or of none, that `move` moves.
+std::vector<DeviceId> moving_devices(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                                     const MoveDevices& move);
+
+/// Returns the devices that some stage has, ascending.
+std::vector<DeviceId> used_devices(const Strategy& strategy);
+
+/// Returns the devices that no stage has, ascending.
+std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& strategy);
+
+}  // namespace agpcs

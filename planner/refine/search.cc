@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/refine/search.h"
+
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/rough_fit.h"
+#include "planner/refine/features.h"
+#include "planner/refine/moves.h"
+#include "planner/refine/worker_pool.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+/// With more devices a guess takes about as long as an evaluation, so there is no imagined point.
+constexpr int kMostDevices = 256;
+
+/// The tools of one thread.
+struct Worker {
+  explicit Worker(const Problem& problem)
+      : evaluator(problem), moves(problem), rough_model(problem) {}
+  RoughStep rough(const Strategy& strategy) {
+    return rough_model.step(strategy, moves.timers().of(strategy));
+  }
+  Evaluator evaluator;
+  StrategyMoves moves;
+  RoughModel rough_model;
+};
+
+/// What both searches share: a strategy where they stand, and the moves from there. The derived
+/// class says what a strategy costs.
+class StrategyPoint : public StrategySearch {
+ public:
+  Outcome outcome() const override { return here_.outcome; }
+  const Strategy& strategy() const override { return here_.strategy; }
+  const Score& score() const override { return here_.score; }
+
+  std::vector<Move> moves(std::size_t most, Rng& rng) override {
+    listed_ = workers_.front()->moves.list(here_.strategy, grouped(), most, rng);
+    tried_.clear();
+    std::vector<Move> moves;
+    moves.reserve(listed_.size());
+    for (const StrategyMove& move : listed_) {
+      moves.push_back({static_cast<int>(move.index()), static_cast<int>(moves.size())});
+    }
+    return moves;
+  }
+
+  void describe(std::span<const Move> moves, std::span<Features> features) override {
+    grouped();
+    const StrategyView before = {&here_.strategy, here_.rough,
+                                 workers_.front()->evaluator.lacking(here_.strategy)};
+    for_each(moves.size(), [&](Worker& worker, std::size_t i) {
+      const std::optional<Strategy> after = applied(worker, moves[i]);
+      features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
+                                here_.score.exposed_communication, listed(moves[i]),
+                                after ? view(worker, *after) : before);
+    });
+  }
+
+  void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
+    grouped();
+    tried_.assign(moves.size(), {});
+    for_each(moves.size(), [&](Worker& worker, std::size_t i) {
+      tried_[i] = {moves[i], after(worker, moves[i])};
+      outcomes[i] = tried_[i].place.outcome;
+    });
+  }
+
+  void take(const Move& move) override {
+    const auto found = std::find_if(tried_.begin(), tried_.end(),
+                                    [&](const Tried& tried) { return tried.move == move; });
+    Place place = found != tried_.end() ? std::move(found->place)
+                                        : (grouped(), after(*workers_.front(), move));
+    stand_at(std::move(place));
+  }
+
+  void keep() override { kept_ = here_; }
+  void go_back() override { stand_at(kept_); }
+
+ protected:
+  struct Place {
+    Strategy strategy;
+    RoughStep rough;
+    Score score;
+    Outcome outcome;
+  };
+  struct Tried {
+    Move move;
+    Place place;
+  };
+
+  /// `reference`: the seconds that cost 1.
+  StrategyPoint(const Problem& problem, int threads, double reference)
+      : problem_(problem), reference_(reference), fixed_(problem), pool_(threads) {
+    for (int i = 0; i < pool_.workers(); ++i) {
+      workers_.push_back(std::make_unique<Worker>(problem));
+    }
+  }
+
+  /// Returns what a strategy costs. May run on several threads, each with its own worker.
+  virtual Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) = 0;
+  /// Returns the strategy with the buckets from which moves of buckets start.
+  virtual Strategy with_buckets(Strategy strategy) = 0;
+
+  Place place_of(Worker& worker, Strategy strategy) {
+    if (kVerifyEveryCandidate) {
+      const Status status =
+          verify_strategy(strategy, problem_.graph, problem_.cluster, problem_.training.batch);
+      AGPCS_CHECK(status.ok(), "{}", status.message());
+    }
+    Place place;
+    place.rough = worker.rough(strategy);
+    place.score = score_of(worker, strategy, place.rough);
+    std::size_t ranks = 0;
+    for (const StageSpec& spec : strategy.stages) ranks += spec.devices.size();
+    const Score& score = place.score;
+    place.outcome.cost = score.step_seconds / reference_;
+    place.outcome.communication =
+        score.exposed_communication / static_cast<double>(ranks) / reference_;
+    if (!score.fits()) {
+      const double lacking = static_cast<double>(score.lacking) / fixed_.least_memory;
+      place.outcome.cost = kBroken * (1 + lacking) + std::min(place.outcome.cost, 1e3);
+    }
+    place.strategy = std::move(strategy);
+    return place;
+  }
+
+  void stand_at(Place place) {
+    here_ = std::move(place);
+    grouped_.reset();
+    tried_.clear();
+  }
+
+  /// The worker of the calling thread, where no others run.
+  Worker& worker() { return *workers_.front(); }
+  const Place& here() const { return here_; }
+  /// The moves that were evaluated last, from here.
+  const std::vector<Tried>& tried() const { return tried_; }
+
+  const Problem& problem_;
+  double reference_;
+
+ private:
+  /// Calls `f(worker, i)` for i < count. Worker w takes every i that is w modulo the number of
+  /// workers.
+  template <typename F>
+  void for_each(std::size_t count, F f) {
+    const auto workers = static_cast<std::size_t>(pool_.workers());
+    pool_.run([&](int worker) {
+      for (std::size_t i = static_cast<std::size_t>(worker); i < count; i += workers) {
+        f(*workers_[static_cast<std::size_t>(worker)], i);
+      }
+    });
+  }
+
+  StrategyView view(Worker& worker, const Strategy& strategy) {
+    return {&strategy, worker.rough(strategy), worker.evaluator.lacking(strategy)};
+  }
+
+  const StrategyMove& listed(const Move& move) const {
+    AGPCS_CHECK(at(move.index) < listed_.size(), "move {} of a list of {}", move.index,
+                listed_.size());
+    return listed_[at(move.index)];
+  }
+
+  std::optional<Strategy> applied(Worker& worker, const Move& move) {
+    return worker.moves.apply(here_.strategy, *grouped_, listed(move));
+  }
+
+  Place after(Worker& worker, const Move& move) {
+    std::optional<Strategy> strategy = applied(worker, move);
+    if (!strategy) return here_;
+    return place_of(worker, std::move(*strategy));
+  }
+
+  const Strategy& grouped() {
+    if (!grouped_) grouped_ = with_buckets(here_.strategy);
+    return *grouped_;
+  }
+
+  ProblemFeatures fixed_;
+  WorkerPool pool_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  Place here_, kept_;
+  std::optional<Strategy> grouped_;   // here_.strategy with its buckets, once they are needed
+  std::vector<StrategyMove> listed_;  // the last list of moves
+  std::vector<Tried> tried_;
+};
+
+/// The imagined point: a strategy costs its rough step.
+class ImaginingSearch final : public StrategyPoint {
+ public:
+  ImaginingSearch(const Problem& problem, double reference)
+      : StrategyPoint(problem, 1, reference) {}
+
+  /// Stands at `start` and keeps it. `off` is what makes `fit` right there.
+  void begin(Strategy start, const RoughFit& fit, double off) {
+    fit_ = fit;
+    off_ = off;
+    looks_at_ = std::numeric_limits<double>::infinity();
+    start.buckets.clear();
+    start_ = place_of(worker(), std::move(start));
+    stand_at(start_);
+    keep();
+  }
+
+  void go_to_start(int /*start*/) override { stand_at(start_); }
+  void look_at(double most) override { looks_at_ = most; }
+
+ private:
+  Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) override {
+    Score score;
+    score.step_seconds = (fit_.factor(rough) + off_) * rough.seconds;
+    if (score.step_seconds / reference_ <= looks_at_)
+      score.lacking = worker.evaluator.lacking(strategy);
+    return score;
+  }
+
+  Strategy with_buckets(Strategy strategy) override { return strategy; }
+
+  RoughFit fit_;
+  double off_ = 0;
+  // Memory is counted if the strategy costs no more than this.
+  double looks_at_ = std::numeric_limits<double>::infinity();
+  Place start_;
+};
+
+/// The search proper: a strategy costs its simulated step.
+class SimulatingSearch final : public StrategyPoint {
+ public:
+  SimulatingSearch(const Problem& problem, std::vector<Strategy> starts, int threads)
+      : StrategyPoint(problem, threads, 1), starts_(std::move(starts)) {
+    AGPCS_CHECK(!starts_.empty(), "a search without a start");
+    reference_ = worker().evaluator.evaluate(starts_.front()).step_seconds;
+    go_to_start(0);
+    keep();
+  }
+
+  void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
+    StrategyPoint::evaluate(moves, outcomes);
+    for (const Tried& one : tried()) {
+      const Place& place = one.place;
+      if (place.score.fits()) fit_.add(place.rough, place.score.step_seconds);
+    }
+  }
+
+  int starts() const override { return static_cast<int>(starts_.size()); }
+  void go_to_start(int start) override { stand_at(place_of(worker(), starts_[at(start)])); }
+
+  SearchPoint* imagine() override {
+    if (problem_.cluster.device_count() > kMostDevices) return nullptr;
+    if (!imagined_) imagined_ = std::make_unique<ImaginingSearch>(problem_, reference_);
+    fit_.solve();
+    const RoughStep& rough = here().rough;
+    const double off = here().score.step_seconds / rough.seconds - fit_.factor(rough);
+    imagined_->begin(here().strategy, fit_, off);
+    return imagined_.get();
+  }
+
+  void go_to_imagined() override {
+    AGPCS_CHECK(imagined_ != nullptr, "went to what was never imagined");
+    stand_at(place_of(worker(), imagined_->strategy()));
+  }
+
+ private:
+  Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
+    return worker.evaluator.evaluate(strategy);
+  }
+
+  Strategy with_buckets(Strategy strategy) override {
+    if (!strategy.buckets.empty()) return strategy;
+    return worker().evaluator.grouped(std::move(strategy));
+  }
+
+  std::vector<Strategy> starts_;
+  RoughFit fit_;
+  std::unique_ptr<ImaginingSearch> imagined_;
+};
+
+}  // namespace
+
+std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
+                                                     std::vector<Strategy> starts, int threads) {
+  return std::make_unique<SimulatingSearch>(problem, std::move(starts), threads);
+}
+
+}  // namespace agpcs

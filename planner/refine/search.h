@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// StrategySearch: the strategies of a problem as a space to search (search_point.h).
+#pragma once
+
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/problem.h"
+#include "planner/refine/search_point.h"
+
+#include <memory>
+#include <vector>
+
+namespace agpcs {
+
+/// A search point whose solutions are strategies. A strategy costs its simulated step relative to
+/// that of start 0; memory is the hard constraint. Formula 2's communication is the exposed
+/// communication of a device on average, in the same unit.
+///
+/// An imagined strategy costs its rough step (rough_step.h), scaled so that it is right where the
+/// walk began. Memory is counted as always. Imagined strategies have no buckets, so there are no
+/// moves of buckets, and no communication (0). On clusters of more than 256 devices there is no
+/// imagined point.
+class StrategySearch : public SearchPoint {
+ public:
+  /// Returns the current strategy. If it has no buckets, `group_gradients` groups its gradients.
+  virtual const Strategy& strategy() const = 0;
+  virtual const Score& score() const = 0;
+};
+
+/// Makes a search. `threads` threads evaluate; their number does not change the result. Refers to
+/// `problem`. Needs: `starts` is not empty, all of them verify, and the first is the best.
+std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
+                                                     std::vector<Strategy> starts, int threads);
+
+}  // namespace agpcs

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// fit_memory: makes a strategy fit its devices without other stages or devices.
+#pragma once
+
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/problem.h"
+
+namespace agpcs {
+
+/// Helps each stage that lacks memory, in the way that leaves its slowest device fastest:
+/// recomputation; fewer samples for the devices that lack memory and more for those that do not (a
+/// device without room for a single sample leaves the stage); or both. Returns false, with
+/// `strategy` as it was, if some stage cannot be helped. Needs: no buckets; `evaluator` is the
+/// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
+bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);
+
+}  // namespace agpcs

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout: stages and device groups that a user asks for with agpcs-compile's --layout.
+#pragma once
+
+#include "ir/cluster/cluster.h"
+#include "planner/seed/seeder.h"
+
+#include <agpcs/status.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+struct Layout {
+  struct Stage {
+    std::vector<DeviceId> devices;  ///< ascending
+    std::vector<double> weights;    ///< parallel to `devices`; if empty, shares go by speed
+  };
+  std::vector<Stage> stages;  ///< in pipeline order
+};
+
+/// Parses "a/0:3,b/0:1|c/0,d/0": '|' separates stages, ',' devices; after ':' stands the weight by
+/// which a device gets samples (all devices of a stage have one, or none has). Errors are kUsage: a
+/// device that does not exist (did you mean) or appears twice, a weight that is not positive, an
+/// empty stage.
+Result<Layout> parse_layout(std::string_view text, const Cluster& cluster);
+
+/// Makes a seeder whose candidates have exactly that layout, one for each number of micro-batches
+/// worth trying. Stages are contiguous in the topological order of blocks. They are cut such that
+/// the slowest stage or cut of a micro-batch is fastest (dynamic programming, exact for the shares
+/// that the devices have of the whole model). There are no candidates if there are fewer blocks
+/// than stages, or fewer samples than devices. Cost: O(stages x blocks^2) for each.
+std::unique_ptr<Seeder> make_layout_seeder(Layout layout);
+
+}  // namespace agpcs

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/group_gradients.h"
+#include "planner/plan_stages.h"
+#include "planner/seed/seeder.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+constexpr int kBaselines = 2;
+
+Result<std::vector<std::unique_ptr<Seeder>>> chosen_seeders(const PlanOptions& options) {
+  std::vector<std::unique_ptr<Seeder>> result;
+  if (options.layout) {
+    result.push_back(make_layout_seeder(*options.layout));
+    return result;
+  }
+  if (options.seeders.empty()) {
+    for (const SeederEntry& entry : seeders()) result.push_back(entry.make());
+  }
+  for (const std::string& name : options.seeders) {
+    AGPCS_TRY(std::unique_ptr<Seeder> seeder, make_seeder(name));
+    result.push_back(std::move(seeder));
+  }
+  return result;
+}
+
+Status no_strategy(const PlanOptions& options) {
+  if (options.layout) {
+    return {StatusCode::kInfeasible,
+            "the model cannot be laid out like that\n"
+            "  hint: every stage needs a block of operators, every device a sample of each "
+            "micro-batch; try fewer stages, fewer micro-batches or a larger batch"};
+  }
+  return {StatusCode::kInfeasible,
+          "the chosen seeders have no strategy for this model and cluster\n"
+          "  hint: pipelines need two devices and a graph that can be cut; try seeder "
+          "data_parallel"};
+}
+
+/// Evaluates `strategies` and adds them to `pool`.
+Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std::string& name,
+                        std::vector<Strategy> strategies, SeedPool* pool, bool as_it_is = false) {
+  Attempt attempt;
+  attempt.name = name;
+  attempt.candidates = static_cast<int>(strategies.size());
+  if (strategies.empty()) attempt.why_not = "no such strategy for this model and cluster";
+  std::optional<Strategy> nearest;
+  std::int64_t least = 0;
+  for (Strategy& strategy : strategies) {
+    if (kVerifyEveryCandidate) {
+      AGPCS_RETURN_IF_ERROR(
+          verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch));
+    }
+    const Score score = evaluator.evaluate(strategy);
+    if (score.fits()) {
+      ++attempt.feasible;
+      attempt.step_seconds =
+          std::min(score.step_seconds, attempt.step_seconds.value_or(score.step_seconds));
+    } else if (!nearest || score.lacking < least) {
+      nearest = strategy;
+      least = score.lacking;
+    }
+    if (pool != nullptr) pool->add({std::move(strategy), score, name, as_it_is});
+  }
+  if (!attempt.step_seconds && nearest) {
+    attempt.why_not = evaluate(problem, std::move(*nearest), {}).status().message();
+  }
+  return attempt;
+}
+
+void report(const PlanOptions& options, std::string_view what, int number) {
+  if (options.progress) options.progress(what, number, PlanSteps(options).all);
+}
+
+}  // namespace
+
+PlanSteps::PlanSteps(const PlanOptions& options)
+    : refines(options.refiner != nullptr && !options.layout) {
+  const std::size_t asked =
+      options.seeders.empty() ? agpcs::seeders().size() : options.seeders.size();
+  seeders = options.layout ? 1 : static_cast<int>(asked);
+  all = seeders + kBaselines + (refines ? 1 : 0);
+}
+
+Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options) {
+  AGPCS_TRY(const auto seeders, chosen_seeders(options));
+  Seeds seeds;
+  if (!options.starts.empty()) {
+    AGPCS_TRY(Attempt attempt,
+              try_all(problem, evaluator, "running", options.starts, &seeds.known));
+    for (const Seed& start : seeds.known.all()) seeds.pool.add(start);
+    seeds.attempts.push_back(std::move(attempt));
+  }
+  const Rng rng = Rng(options.seed).fork("seed");
+  int number = 0;
+  for (const std::unique_ptr<Seeder>& seeder : seeders) {
+    const bool interrupted = options.interrupted != nullptr && options.interrupted->load();
+    if (interrupted && !seeds.known.empty()) break;
+    report(options, seeder->name(), ++number);
+    AGPCS_TRY(std::vector<Strategy> strategies, seeder->seed(problem, rng.fork(seeder->name())));
+    AGPCS_TRY(Attempt attempt, try_all(problem, evaluator, std::string(seeder->name()),
+                                       std::move(strategies), &seeds.pool, seeder->as_it_is()));
+    seeds.attempts.push_back(std::move(attempt));
+  }
+  if (seeds.pool.empty()) return no_strategy(options);
+  return seeds;
+}
+
+Result<std::vector<Attempt>> measure_baselines(const Problem& problem, Evaluator& evaluator,
+                                               const PlanOptions& options) {
+  const int seeders = PlanSteps(options).seeders;
+  report(options, "baseline data_parallel", seeders + 1);
+  AGPCS_TRY(Strategy plain, plain_data_parallelism(problem));
+  AGPCS_TRY(Attempt data_parallel,
+            try_all(problem, evaluator, "data_parallel", {std::move(plain)}, nullptr));
+  report(options, "baseline degree", seeders + 2);
+  const Rng rng = Rng(options.seed).fork("seed").fork("degree");
+  AGPCS_TRY(std::vector<Strategy> strategies, make_degree_seeder()->seed(problem, rng));
+  for (Strategy& strategy : strategies) {
+    strategy = group_gradients(problem, std::move(strategy), kHorovodFusionBytes);
+  }
+  AGPCS_TRY(Attempt degree, try_all(problem, evaluator, "degree", std::move(strategies), nullptr));
+  return std::vector<Attempt>{std::move(data_parallel), std::move(degree)};
+}
+
+Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint64_t seed,
+                                              std::size_t most) {
+  PlanOptions options;
+  options.seed = seed;
+  Evaluator evaluator(problem);
+  AGPCS_TRY(const Seeds seeds, agpcs::seed(problem, evaluator, options));
+  return seeds.pool.starts(most);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/what_if_operator.h"
+
+#include "ir/base/at.h"
+#include "ir/base/check.h"
+#include "planner/choose_flows.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/shares.h"
+#include "planner/problem/stage_timer.h"
+#include "planner/refine/moves.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+class OperatorChanges {
+ public:
+  OperatorChanges(const Problem& problem, const Strategy& strategy, OpId op, double step_seconds)
+      : problem_(problem),
+        now_(strategy),
+        op_(op),
+        step_(step_seconds),
+        stage_of_(stage_of_blocks(problem.blocks, strategy)),
+        moves_(problem) {}
+
+  Result<OperatorPlace> run() {
+    OperatorPlace place;
+    place.op = op_;
+    place.stage = now_.stage_of[at(op_)];
+    place.block = block();
+    const int last = static_cast<int>(now_.stages.size()) - 1;
+    for (int s = std::max(0, place.stage - 1); s <= std::min(last, place.stage + 1); ++s) {
+      add_times(s, place);
+    }
+    place.divides_blocks = stage_of_ops(problem_.blocks, stage_of_) != now_.stage_of;
+    if (place.divides_blocks) return place;
+    for (const Neighbour to : {Neighbour::kPrevious, Neighbour::kNext}) {
+      if (place.stage == (to == Neighbour::kNext ? last : 0)) continue;
+      AGPCS_TRY(OperatorMove move, moved(place.stage, to));
+      place.moves.push_back(std::move(move));
+    }
+    return place;
+  }
+
+ private:
+  int block() const { return problem_.blocks.block_of[at(op_)]; }
+  const std::vector<OpId>& ops_of(int block) const { return problem_.blocks.blocks[at(block)].ops; }
+
+  /// Adds rows for the devices of a stage; neighbours of one kind with equal shares have one row.
+  void add_times(int stage, OperatorPlace& place) const {
+    StageTimer of_op(problem_, {op_});
+    StageTimer of_stage(
+        problem_, ops_of_stages(now_.stage_of, static_cast<int>(now_.stages.size()))[at(stage)]);
+    const StageSpec& spec = now_.stages[at(stage)];
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const DeviceId device = spec.devices[i];
+      const int kind = problem_.cluster.devices[at(device)].kind;
+      const std::int64_t samples = spec.shares[i];
+      if (i > 0 && place.times.back().kind == kind && place.times.back().samples == samples) {
+        place.times.back().devices.push_back(device);
+        continue;
+      }
+      TimeOnDevices time{stage, kind, {device}, samples, 0, 0, 0};
+      time.forward = of_op.forward_seconds(kind, samples);
+      time.backward = of_op.seconds(kind, samples) - time.forward;
+      const double all = of_stage.seconds(kind, samples);
+      if (stage == place.stage && all > 0) time.part = (time.forward + time.backward) / all;
+      place.times.push_back(std::move(time));
+    }
+  }
+
+  /// Returns the operator's block and those blocks of its stage that must go along, ascending.
+  std::vector<int> going(int stage, Neighbour to) const {
+    std::vector<bool> goes(stage_of_.size());
+    goes[at(block())] = true;
+    // Edges are sorted by their begin, and blocks in topological order: one pass each way.
+    const std::vector<BlockEdge>& edges = problem_.blocks.edges;
+    const auto follow = [&](int from, int to_block) {
+      if (goes[at(from)] && stage_of_[at(to_block)] == stage) goes[at(to_block)] = true;
+    };
+    if (to == Neighbour::kNext) {
+      for (const BlockEdge& edge : edges) follow(edge.from, edge.to);
+    } else {
+      for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) follow(edge->to, edge->from);
+    }
+    std::vector<int> blocks;
+    for (std::size_t b = 0; b < goes.size(); ++b) {
+      if (goes[b]) blocks.push_back(static_cast<int>(b));
+    }
+    return blocks;
+  }
+
+  Result<OperatorMove> moved(int stage, Neighbour to) {
+    OperatorMove move;
+    move.to = to == Neighbour::kNext ? stage + 1 : stage - 1;
+    std::vector<int> blocks = going(stage, to);
+    for (const int b : blocks) {
+      if (b != block()) move.along.insert(move.along.end(), ops_of(b).begin(), ops_of(b).end());
+    }
+    std::sort(move.along.begin(), move.along.end());
+    const auto in_stage = std::count(stage_of_.begin(), stage_of_.end(), stage);
+    if (ops_of(block()).size() > 1) move.holds.push_back(Hold::kBlock);
+    if (!move.along.empty()) move.holds.push_back(Hold::kCut);
+    if (static_cast<std::ptrdiff_t>(blocks.size()) == in_stage) {
+      move.holds.push_back(Hold::kStage);
+      move.moves.emplace_back(MergeStages{std::min(stage, move.to)});
+    } else {
+      // What goes on last goes first: every move keeps the edges from going back.
+      if (to == Neighbour::kNext) std::reverse(blocks.begin(), blocks.end());
+      for (const int b : blocks) move.moves.emplace_back(MoveBlock{b, to});
+    }
+    AGPCS_RETURN_IF_ERROR(simulate_after(move));
+    if (!move.step_seconds) move.holds.push_back(Hold::kMemory);
+    if (move.step_seconds && *move.step_seconds > step_) move.holds.push_back(Hold::kStep);
+    return move;
+  }
+
+  Status simulate_after(OperatorMove& move) {
+    Strategy strategy = now_;
+    for (const StrategyMove& one : move.moves) {
+      std::optional<Strategy> changed = moves_.apply(strategy, strategy, one);
+      AGPCS_CHECK(changed.has_value(), "impossible: {}", print_move(one, problem_.cluster));
+      strategy = std::move(*changed);
+    }
+    fit_flows(strategy);
+    if (!now_.flows.empty()) {
+      if (!evaluator_) evaluator_.emplace(problem_);
+      strategy = choose_flows(problem_, *evaluator_, std::move(strategy), {}, known_);
+    }
+    AGPCS_TRY(const Plan plan, plan_of(problem_, strategy, MadeBy()));
+    AGPCS_TRY(move.fit, memory_fit(problem_, strategy, plan));
+    if (move.fit.lacking() > 0) return {};
+    AGPCS_TRY(const Estimate estimate,
+              simulate(plan, problem_.graph, problem_.cluster, problem_.costs));
+    move.step_seconds = estimate.step_seconds;
+    return {};
+  }
+
+  const Problem& problem_;
+  const Strategy& now_;
+  OpId op_;
+  double step_;
+  std::vector<int> stage_of_;  // by block
+  StrategyMoves moves_;
+  std::optional<Evaluator> evaluator_;
+  KnownFlows known_;
+};
+
+}  // namespace
+
+std::string_view name_of(Hold hold) {
+  switch (hold) {
+    case Hold::kBlock:
+      return "block";
+    case Hold::kCut:
+      return "cut";
+    case Hold::kStage:
+      return "stage";
+    case Hold::kMemory:
+      return "memory";
+    case Hold::kStep:
+      return "step";
+  }
+  return "";
+}
+
+Result<OperatorPlace> what_if_operator(const Problem& problem, const Strategy& strategy, OpId op,
+                                       double step_seconds) {
+  return OperatorChanges(problem, strategy, op, step_seconds).run();
+}
+
+}  // namespace agpcs

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResolvedProgram: one rank's program with peers, tags, groups and dependencies resolved. A step is
+// then a walk over arrays.
+#pragma once
+
+#include <agpcs/plan.h>
+#include <agpcs/status.h>
+#include <agpcs/transport.h>
+#include <agpcs/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// A transfer of one instruction, with the tag that both ends derive from the plan.
+struct ResolvedTransfer {
+  Transfer transfer;
+  std::uint64_t tag = 0;
+};
+
+/// Stands for "no instruction".
+inline constexpr std::size_t kNoInstruction = static_cast<std::size_t>(-1);
+
+struct ResolvedInstruction {
+  InstructionId id;
+  std::string name;  ///< as the plan's text spells it, "recv c0 mb=3"
+  /// For a computation, by Stream: the last instruction there that it waits for.
+  std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
+  /// For a message or collective: how many computations are done once it has all that it waits for.
+  /// An all_reduce also needs its bucket's gradients, which come during the last backward pass.
+  std::size_t release = 0;
+  std::vector<ResolvedTransfer> transfers;  ///< used by sends and receives
+  AllReduce algorithm = AllReduce::kRing;
+  int flow = -1;      ///< used by an all_reduce by `kFlow`: index into Plan::flows
+  int group = 0;      ///< used by all_reduce and report
+  bool last = false;  ///< for a backward pass: it is the step's last
+};
+
+struct ResolvedProgram {
+  std::vector<ResolvedInstruction> instructions;
+  /// By StreamKind: indices of its instructions in order.
+  std::array<std::vector<std::size_t>, kStreamKindCount> streams;
+  std::vector<std::size_t> all_reduces;  ///< by bucket of the plan; kNoInstruction: not ours
+};
+
+/// Returns the transport's stream that carries `kind`, which must not be kCompute.
+Stream transport_stream(StreamKind kind);
+
+/// Resolves the program of `rank`. Needs: `plan` is verified and has `rank`. Errors: there are more
+/// tensors or micro-batches than tags.
+Result<ResolvedProgram> resolve(const Plan& plan, int rank);
+
+}  // namespace agpcs

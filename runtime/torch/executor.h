@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The LibTorch executor: runs a stage's ONNX operators with ATen and differentiates them with
+// autograd. This header needs no LibTorch, so code that uses it compiles without LibTorch.
+#pragma once
+
+#include "ir/graph/graph.h"
+#include "runtime/support/recording.h"
+#include "runtime/torch/data.h"
+
+#include <agpcs/executor.h>
+#include <agpcs/plan.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace agpcs {
+
+struct TorchOptions {
+  std::uint64_t seed = 0;            ///< for missing weights and for dropout
+  int threads = 0;                   ///< for each operator; 0: LibTorch's choice
+  std::string device = "cpu";        ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
+  std::unique_ptr<DataSource> data;  ///< null: `make_synthetic_data(graph, seed)`
+  bool fixed_batch = false;          ///< every step trains on the samples of step 0
+};
+
+/// The time that an operator took in one pass.
+struct OperatorTime {
+  OpId op = kNone;
+  double seconds = 0;
+};
+
+/// Learns, after every whole pass of the stage, what its operators took. The times cover the pass
+/// without gaps, so they add up to it. What comes before the first operator (loading inputs)
+/// counts for the first one; what comes after the last operator (copies for other stages, the
+/// loss's value, freed memory) counts for the last one. On a CPU, seconds are the calling
+/// thread's processor time, which stands still while the system runs something else; on CUDA they
+/// are the device's.
+class OperatorObserver {
+ public:
+  virtual ~OperatorObserver() = default;
+  /// `pass` is kForward or kBackward; `operators` are in the order in which they ran. A backward
+  /// pass lists no operator that has no gradient, or whose output is one of its inputs unchanged.
+  /// If the stage recomputes, its second forward pass is reported, too.
+  virtual void pass_done(Opcode pass, const std::vector<OperatorTime>& operators) = 0;
+};
+
+/// An Executor that shows its weights and the times of its operators.
+class TorchExecutor : public Executor, public RecordingExecutor {
+ public:
+  /// Returns the values of a parameter or state tensor of this rank's stage, row-major, as fp32.
+  /// Needs: `prepare` was called. Error: the stage has no such tensor.
+  virtual Result<std::vector<float>> value(std::string_view name) const = 0;
+  /// Returns the names of the stage's parameters and state tensors, in the graph's order.
+  virtual std::vector<std::string> names() const = 0;
+  /// Returns what the user should know, one line each ("fp16 is computed in fp32 ..."); may
+  /// be empty.
+  virtual std::string notes() const = 0;
+
+  /// Reports the passes from now on to `observer`. nullptr, as at the start, means no reports and
+  /// no cost. Needs: `prepare` was called, and no micro-batch is between its forward and its
+  /// backward pass. Error: this build cannot time operators on the device.
+  virtual Status observe(OperatorObserver* observer) = 0;
+  /// Returns the seconds that this executor has computed since some moment, counted as for an
+  /// observer. Waits for the device's work.
+  virtual double busy_seconds() const = 0;
+};
+
+/// Makes an executor for the stages of plans over `graph`, a training graph that must outlive it.
+/// `prepare` returns the errors: operators outside `executed_operators` (it names all of them), a
+/// stage or cut that is not of this graph, or a missing device.
+std::unique_ptr<TorchExecutor> make_torch_executor(const Graph& graph, TorchOptions options);
+
+/// One line of the table of operators that the executor runs.
+struct ExecutedOperator {
+  std::string_view domain;  ///< "" is ai.onnx
+  std::string_view type;
+};
+/// Returns all operators that the executor runs, sorted by domain and type.
+std::vector<ExecutedOperator> executed_operators();
+
+/// Returns the version of LibTorch that this was built with.
+std::string libtorch_version();
+
+struct Accelerator {
+  std::string name;  ///< empty: the device is a CPU
+  std::int64_t memory_bytes = 0;
+};
+Result<Accelerator> accelerator_of(const std::string& device);
+
+/// Gives the calling thread a CUDA stream of its own for what it computes on `device` from now on
+/// (NcclOptions::compute_stream), because the default stream cannot be recorded. Null: nothing is
+/// computed on streams. Error: kUnavailable, the device is missing.
+Result<void*> own_compute_stream(const std::string& device);
+
+/// Zeroed fp32 memory on a device.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual Buffer buffer() = 0;
+};
+/// Allocates memory on a device. Error: kUnavailable, the device is missing or has less than
+/// `bytes` left.
+Result<std::unique_ptr<DeviceMemory>> allocate_on(const std::string& device, std::int64_t bytes);
+
+}  // namespace agpcs

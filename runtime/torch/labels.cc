@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/torch/labels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace agpcs {
+namespace {
+
+bool is_mean_over_labels(const Op& op) {
+  const bool loss = op.domain.empty() && (op.type == "SoftmaxCrossEntropyLoss" ||
+                                          op.type == "NegativeLogLikelihoodLoss");
+  const bool weighted = op.inputs.size() > 2 && op.inputs[2] != kNone;
+  return loss && !weighted && op.string_attribute("reduction", "mean") == "mean";
+}
+
+/// Adds the operators that make `tensor` from inputs and constants. Returns false if it depends on
+/// anything else, or on chance.
+bool add_makers(const Graph& graph, TensorId tensor, std::set<OpId>& ops) {
+  const Tensor& made = graph.tensor(tensor);
+  if (made.kind == TensorKind::kInput || made.kind == TensorKind::kConstant) return true;
+  if (made.kind != TensorKind::kActivation) return false;
+  const Op& op = graph.op(made.producer);
+  const bool random = op.type == "Dropout" || op.type.rfind("Random", 0) == 0 ||
+                      op.type == "Bernoulli" || op.type == "Multinomial";
+  if (random) return false;
+  if (!ops.insert(made.producer).second) return true;
+  return std::all_of(op.inputs.begin(), op.inputs.end(),
+                     [&](TensorId in) { return in == kNone || add_makers(graph, in, ops); });
+}
+
+}  // namespace
+
+Result<LabelCounter> LabelCounter::make(const Graph& graph, const std::vector<OpId>& ops,
+                                        std::int64_t samples, std::int64_t micro_batches,
+                                        at::Device device) {
+  LabelCounter counter;
+  counter.graph_ = &graph;
+  counter.samples_ = samples;
+  counter.micro_batches_ = micro_batches;
+  counter.device_ = device;
+  std::set<OpId> makers;
+  std::vector<TensorId> keep;
+  for (const OpId id : ops) {
+    const Op& op = graph.op(id);
+    if (!is_mean_over_labels(op)) continue;
+    std::set<OpId> own;
+    if (!add_makers(graph, op.inputs[1], own)) continue;
+    makers.merge(own);
+    keep.push_back(op.inputs[1]);
+    counter.losses_.push_back({id, op.inputs[1], op.int_attribute("ignore_index", kIgnoredLabel), 0,
+                               0,
+                               at::ones({}, at::TensorOptions().dtype(at::kFloat).device(device))});
+  }
+  AGPCS_TRY(counter.code_,
+            StageCode::compile(graph, {makers.begin(), makers.end()}, samples, keep, at::kCPU));
+  return counter;
+}
+
+Status LabelCounter::count(const Fill& fill) {
+  if (losses_.empty()) return {};
+  const at::NoGradGuard no_gradients;
+  for (Counted& loss : losses_) loss.counting = loss.all = 0;
+  std::set<TensorId> inputs(code_->inputs().begin(), code_->inputs().end());
+  for (const Counted& loss : losses_) {
+    if (graph_->tensor(loss.labels).kind == TensorKind::kInput) inputs.insert(loss.labels);
+  }
+  for (std::int64_t m = 0; m < micro_batches_; ++m) {
+    std::unordered_map<TensorId, at::Tensor> values;
+    for (const TensorId id : inputs) {
+      const Tensor& tensor = graph_->tensor(id);
+      at::Tensor value = at::empty(dims_at(tensor.shape, samples_), stored_type(tensor.type));
+      AGPCS_RETURN_IF_ERROR(fill(id, m, value.data_ptr()));
+      values[id] = value.to(computed_type(tensor.type));
+    }
+    code_->run(values, {});
+    for (Counted& loss : losses_) {
+      const at::Tensor& labels = values.at(loss.labels);
+      loss.all += labels.numel();
+      loss.counting += at::ne(labels, loss.ignored).sum().item<std::int64_t>();
+    }
+  }
+  for (Counted& loss : losses_) {
+    if (loss.counting == 0) {
+      return invalid_input(
+          fmt::format("node '{}' ({}): the batch has no label that counts, all are {}\n"
+                      "  hint: the loss is a mean over the other labels",
+                      graph_->op(loss.op).name, graph_->op(loss.op).type, loss.ignored));
+    }
+    const auto batch = static_cast<double>(samples_ * micro_batches_);
+    loss.per_sample.fill_(static_cast<double>(loss.counting) / batch);
+  }
+  return {};
+}
+
+const at::Tensor* LabelCounter::labels_per_sample(OpId op) const {
+  for (const Counted& loss : losses_) {
+    if (loss.op != op) continue;
+    // On a device, a step may be recorded: what it computes cannot depend on how many count.
+    return device_.is_cpu() && loss.counting == loss.all ? nullptr : &loss.per_sample;
+  }
+  return nullptr;
+}
+
+}  // namespace agpcs

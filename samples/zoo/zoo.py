@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Exports the models of the zoo, imports, counts, plans and trains them, and prints the table of docs/results/zoo.md.
+
+    python3 samples/zoo/zoo.py --build build/release                     # all models, all exporters
+    python3 samples/zoo/zoo.py --build build/release --small --models vit_b16,llama --exporters default,agpcs
+
+Needs PyTorch 2.15, onnx, onnxscript, transformers 5, timm and torchvision from PyPI. Weights are random; nothing is
+downloaded. Exports stay in --folder, and are made again only with --again.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import warnings
+
+import torch
+
+from models import MODELS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+BATCH = 2
+EXPORTERS = {
+    "default": "`torch.onnx.export` with all defaults: a fixed batch",
+    "dynamic": "the same with `dynamic_shapes`",
+    "plain": "`optimize=False`, a fixed batch",
+    "agpcs": "`agpcs.torch.export`",
+    "script": "`dynamo=False`, in training mode without constant folding, `dynamic_axes`",
+}
+CLUSTER = """\
+device_kinds:
+  cpu: {peak: {fp32: 40 GFLOPS}, memory: 16 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
+hosts:
+  - {name: local, devices: {kind: cpu, count: 2}}
+training: {batch: 4, optimizer: {kind: adam, learning_rate: 0.001}}
+"""
+
+
+def example(name, small):
+    torch.manual_seed(0)
+    model = MODELS[name](small, BATCH)
+    model.module.train()
+    return model
+
+
+def arguments_of(model):
+    """Returns positional and named arguments, and the shapes that make axis 0 the batch."""
+    axes = {key: {0: "batch"} for key in model.inputs}
+    if hasattr(model.module, "fixed"):  # takes its inputs by name
+        return (), model.inputs, {"inputs": axes}
+    return tuple(model.inputs.values()), None, tuple(axes.values())
+
+
+def exporter_of_agpcs():
+    """The exporter of the package agpcs, which need not be installed."""
+    path = ROOT / "tools" / "python" / "agpcs" / "_torch_export.py"
+    spec = importlib.util.spec_from_file_location("_torch_export", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def export(model, exporter, path):
+    args, kwargs, axes = arguments_of(model)
+    if exporter == "agpcs":
+        _torch_export = exporter_of_agpcs()
+        with _torch_export.training(model.module):
+            return _torch_export.by_dynamo(model.module, args, kwargs or {}, path, None, model.outputs, True, {})
+    if exporter == "script":
+        names = [*model.inputs, *model.outputs]
+        return torch.onnx.export(
+            model.module, args if kwargs is None else (kwargs,), path, dynamo=False, input_names=list(model.inputs),
+            output_names=list(model.outputs), training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+            dynamic_axes={name: {0: "batch"} for name in names})
+    options = {"dynamic": {"dynamic_shapes": axes}, "plain": {"optimize": False}}.get(exporter, {})
+    return torch.onnx.export(model.module, args, path, kwargs=kwargs, verbose=False, **options)
+
+
+def counted(model):
+    """Multiply-adds of the forward pass, by PyTorch's own counter."""
+    from torch.utils.flop_counter import FlopCounterMode
+    args, kwargs, _ = arguments_of(model)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.module(*args, **(kwargs or {}))
+    return counter.get_total_flops() / 2
+
+
+def run(command, seconds=1800):
+    began = time.time()
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return 124, "", f"no end after {seconds} s", time.time() - began
+    return done.returncode, done.stdout, done.stderr, time.time() - began
+
+
+def first_line(text):
+    lines = [line for line in text.strip().split("\n") if "error" in line] or text.strip().split("\n")
+    return re.sub(r"\s+", " ", lines[0])[:160] if lines else ""
+
+
+def imported(build, path, model, row):
+    code, out, err, seconds = run([build / "tests" / "graph_figures", path, BATCH, "--forward"])
+    row["imported"] = code == 0
+    if code != 0:
+        row["why"] = first_line(err)
+        return
+    row["seconds"] = round(seconds, 1)
+    names = {line.split()[1] for line in out.split("\n") if line.startswith("parameter ")}
+    own = {name for name, value in model.module.named_parameters(remove_duplicate=False) if value.requires_grad}
+    distinct = {name for name, value in model.module.named_parameters() if value.requires_grad}
+    row["parameters"], row["named"], row["foreign"] = len(distinct), len(names & own), len(names - own)
+    row["multiply_adds"] = int(re.search(r"multiply_adds (\d+)", out).group(1))
+
+
+def planned(build, path, folder, row):
+    cluster = folder / "local.yaml"
+    cluster.write_text(CLUSTER)
+    plan = path.with_suffix(".plan")
+    command = [build / "bin" / "agpcs-compile", path, cluster, "-o", plan, "--seeder", "data_parallel",
+               "--refiner", "none"]
+    code, _, err, _ = run(command)
+    row["inference_graph"] = code != 0 and "--inference-graph" in err
+    if row["inference_graph"]:
+        code, _, err, _ = run([*command, "--inference-graph"])
+    row["planned"] = code == 0
+    if code != 0:
+        row.setdefault("why", first_line(err))
+    return plan
+
+
+def trained(build, path, plan, row):
+    code, out, err, _ = run([build / "bin" / "agpcs-run", plan, path, "--local", "--steps", 10, "--json"])
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    losses = [event["loss"] for event in events if event["event"] == "step"]
+    row["trained"] = code == 0 and len(losses) > 1 and None not in losses and losses[-1] < losses[0]
+    row["losses"] = losses[:1] + losses[-1:]
+    if code == 0 and not row["trained"]:
+        row.setdefault("why", f"the loss goes from {losses[0]} to {losses[-1]}")
+    if code != 0:
+        row.setdefault("why", first_line(err))
+
+
+def measure(name, exporter, options):
+    folder = options.folder / ("small" if options.small else "full")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.{exporter}.onnx"
+    row = {"model": name, "exporter": exporter}
+    model = example(name, options.small)
+    row["counted"] = counted(model)
+    if options.again or not path.exists():
+        try:
+            began = time.time()
+            export(model, exporter, path)
+            row["export_seconds"] = round(time.time() - began, 1)
+        except Exception as error:  # whatever PyTorch raises: it belongs to the table
+            path.unlink(missing_ok=True)
+            row["why"] = "PyTorch: " + re.sub(r"\s+", " ", str(error))[-160:]
+            return row
+    row["exported"] = True
+    imported(options.build, path, model, row)
+    plan = planned(options.build, path, folder, row)
+    if row["planned"] and options.train:
+        trained(options.build, path, plan, row)
+    return row
+
+
+def yes(value):
+    return "-" if value is None else "yes" if value else "**no**"
+
+
+def table(rows):
+    lines = ["| model | exporter | imported | parameters named | multiply-adds to PyTorch's count | planned | trained | "
+             "why not |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        names = f"{row['named']} of {row['parameters']}" if "named" in row else "-"
+        if row.get("foreign"):
+            names += f", {row['foreign']} others"
+        both = row.get("multiply_adds") and row["counted"]
+        ratio = f"{row['multiply_adds'] / row['counted'] - 1:+.2%}" if both else "-"
+        plan = yes(row.get("planned"))
+        if row.get("planned") and row.get("inference_graph"):
+            plan += " (`--inference-graph`)"
+        lines.append(f"| {row['model']} | {row['exporter']} | {yes(row.get('imported'))} | {names} | {ratio} | {plan} | "
+                     f"{yes(row.get('trained'))} | {row.get('why', '').replace('|', '/')} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="the build folder, such as build/release")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("zoo"), help="where exports are kept")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--exporters", default=",".join(EXPORTERS))
+    parser.add_argument("--small", action="store_true", help="models of less depth and width")
+    parser.add_argument("--train", action="store_true", help="train 10 steps on two local ranks")
+    parser.add_argument("--again", action="store_true", help="export again what is in --folder")
+    parser.add_argument("--json", type=pathlib.Path, help="write the rows there, too")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = []
+    for name in options.models.split(","):
+        for exporter in options.exporters.split(","):
+            rows.append(measure(name, exporter, options))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(rows, indent=1))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

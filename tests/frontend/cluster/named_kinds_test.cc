@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// cluster.yaml that calls accelerators and networks by names of the catalog.
+#include "frontend/cluster/file.h"
+#include "tests/support/profiles.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agpcs {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kTyped[] = R"(device_kinds:
+  gpu: {memory: 16GiB, memory_bandwidth: 900GB/s, peak: {fp32: 15.7TFLOPS, fp16: 125TFLOPS}}
+hosts:
+  - {name: a, devices: {kind: gpu, count: 2}, nic: {bandwidth: 10Gbit/s}}
+)";
+
+constexpr char kNamed[] = R"(device_kinds:
+  gpu: {hardware: V100-SXM2-16GB}
+hosts:
+  - {name: a, devices: {kind: gpu, count: 2}, nic: {bandwidth: 10Gbit/s}}
+)";
+
+std::string with(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+Result<Profile> read(const std::string& path) {
+  if (path != "lab.yaml") return invalid_input(path + ": error: cannot be opened");
+  Profile profile = small_profile();
+  profile.file = path;
+  profile.devices[0].name = "T4";
+  seal_profile(profile);
+  return profile;
+}
+
+/// The cluster, or the error.
+std::string cluster_of(const std::string& text) {
+  const Result<ClusterFile> file = parse_cluster(text, "c.yaml", read);
+  return file.ok() ? print_cluster(file->cluster) + file->warnings : file.status().message();
+}
+
+/// The lines of the cluster that begin with `word`.
+std::string lines_of(const std::string& text, const std::string& word) {
+  const std::string all = cluster_of(text);
+  std::string lines;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = all.find('\n', at);
+    if (all.compare(at, word.size(), word) == 0) lines += all.substr(at, end - at + 1);
+    if (end == std::string::npos) break;
+    at = end + 1;
+  }
+  return lines.empty() ? all : lines;
+}
+
+// The digest of a cluster covers this text.
+TEST(NamedKinds, AreExpandedToTheFiguresThatPeopleWouldType) {
+  EXPECT_EQ(cluster_of(kNamed), cluster_of(kTyped));
+}
+
+TEST(NamedKinds, MayBeTheKindItself) {
+  constexpr char kKind[] =
+      "kind T4 memory=17179869184 memory-bandwidth=320000000000 launch-overhead=5e-06 "
+      "peak-fp16=65000000000000 peak-fp32=8100000000000\n";
+  EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4, count: 4}}]\n", "kind"), kKind);
+  EXPECT_EQ(lines_of("device_kinds: {T4: }\nhosts: [{name: a, devices: {kind: T4}}]\n", "kind"),
+            kKind);
+  EXPECT_EQ(lines_of("device_kinds: {T4: {launch_overhead: 5us}}\n"
+                     "hosts: [{name: a, devices: {kind: T4}}]\n",
+                     "kind"),
+            kKind);
+  // One kind, although two hosts name it.
+  EXPECT_EQ(lines_of("hosts:\n"
+                     "  - {name: a, devices: {kind: T4}, nic: {bandwidth: 1Gbit/s}}\n"
+                     "  - {name: b, devices: {kind: T4}, nic: {bandwidth: 1Gbit/s}}\n",
+                     "kind"),
+            kKind);
+}
+
+TEST(NamedKinds, KeysOfTheFileComeFirst) {
+  EXPECT_EQ(lines_of(with(kNamed, "V100-SXM2-16GB",
+                          "V100-SXM2-16GB, memory: 15GiB, memory_bandwidth: 800GB/s, "
+                          "peak: {fp32: 14TFLOPS, tf32: 15TFLOPS}, launch_overhead: 3us"),
+                     "kind"),
+            "kind gpu memory=16106127360 memory-bandwidth=800000000000 launch-overhead=3e-06 "
+            "peak-fp16=125000000000000 peak-fp32=14000000000000 peak-tf32=15000000000000\n");
+  // Another name as the key than as the hardware.
+  EXPECT_EQ(lines_of("device_kinds: {T4: {hardware: P4}}\n"
+                     "hosts: [{name: a, devices: {kind: T4}}]\n",
+                     "kind"),
+            "kind T4 memory=8589934592 memory-bandwidth=192000000000 launch-overhead=5e-06 "
+            "peak-fp32=5500000000000\n");
+}
+
+// What was measured counts; the catalog's figures are for what was not measured.
+TEST(NamedKinds, ProfilesComeFirst) {
+  const std::string measured =
+      "kind T4 memory=17179869184 memory-bandwidth=320000000000 "
+      "launch-overhead=5e-06 peak-fp16=65000000000000 "
+      "peak-fp32=8100000000000 profile=sha256:";
+  const std::string in_hosts = lines_of(
+      "profile: lab.yaml\nhosts: [{name: a, devices: {kind: T4}, nic: {bandwidth: 1Gbit/s}}]\n",
+      "kind");
+  EXPECT_EQ(in_hosts.substr(0, measured.size()), measured);
+  EXPECT_THAT(in_hosts, HasSubstr(" entry='T4'"));
+  EXPECT_EQ(lines_of("device_kinds: {gpu: {hardware: T4, profile: lab.yaml#T4}}\n"
+                     "hosts: [{name: a, devices: {kind: gpu}}]\n",
+                     "kind"),
+            with(in_hosts, "kind T4", "kind gpu"));
+}
+
+TEST(NamedKinds, AnUnknownNameIsRefusedWithThoseLikeIt) {
+  EXPECT_EQ(cluster_of(with(kNamed, "V100-SXM2-16GB", "v100-sxm2")),
+            "c.yaml:2:19: error: unknown hardware 'v100-sxm2'\n"
+            "    gpu: {hardware: v100-sxm2}\n"
+            "                    ^~~~~~~~~\n"
+            "  hint: did you mean 'V100-SXM2-16GB' or 'V100-SXM2-32GB'?");
+  EXPECT_EQ(cluster_of(with(kNamed, "V100-SXM2-16GB", "abacus")),
+            "c.yaml:2:19: error: unknown hardware 'abacus'\n"
+            "    gpu: {hardware: abacus}\n"
+            "                    ^~~~~~\n"
+            "  hint: agpcs-plan kinds lists all");
+  EXPECT_EQ(cluster_of(with(kNamed, "V100-SXM2-16GB", "[]")),
+            "c.yaml:2:19: error: unknown hardware a list\n"
+            "    gpu: {hardware: []}\n"
+            "                    ^\n"
+            "  hint: agpcs-plan kinds lists all");
+  EXPECT_EQ(cluster_of(with(kTyped, "kind: gpu", "kind: A100")),
+            "c.yaml:4:31: error: unknown device kind 'A100'\n"
+            "    - {name: a, devices: {kind: A100, count: 2}, nic: {bandwidth: 10Gbit/s}}\n"
+            "                                ^~~~\n"
+            "  hint: did you mean 'A100-PCIe-40GB' or 'A100-PCIe-80GB' or 'A100-SXM4-40GB' or "
+            "'A100-SXM4-80GB'?");
+  EXPECT_EQ(cluster_of("hosts: [{name: a, devices: {kind: gpu}}]\n"),
+            "c.yaml:1:35: error: unknown device kind 'gpu'\n"
+            "    hosts: [{name: a, devices: {kind: gpu}}]\n"
+            "                                      ^~~\n"
+            "  hint: describe it in device_kinds, or take one that agpcs-plan kinds lists");
+}
+
+TEST(NamedKinds, APrecisionWithoutPeakIsRefused) {
+  EXPECT_EQ(cluster_of(std::string(kNamed) + "training: {precision: bf16}\n"),
+            "c.yaml:2:19: error: device kind 'gpu' has no peak for precision 'bf16', only for "
+            "fp16, fp32\n"
+            "    gpu: {hardware: V100-SXM2-16GB}\n"
+            "                    ^~~~~~~~~~~~~~\n"
+            "  hint: add its bf16 peak, or choose another precision");
+}
+
+TEST(NamedKinds, OneThatNoHostHasCausesTheWarning) {
+  EXPECT_THAT(cluster_of(with(kTyped, "device_kinds:\n", "device_kinds:\n  T4:\n")),
+              HasSubstr("c.yaml:2:3: warning: no host has devices of kind 'T4'\n"));
+}
+
+// ---- Networks ----
+
+TEST(NamedNetworks, GiveTheirFiguresByNameOrAsTheKind) {
+  constexpr char kLinks[] =
+      "link 'a/0 out' kind=nvlink2 bandwidth=150000000000 latency=1.7e-06\n"
+      "link 'a/0 in' kind=nvlink2 bandwidth=150000000000 latency=1.7e-06\n"
+      "link 'a nic out' kind=ib-hdr bandwidth=25000000000 latency=4.8e-06\n"
+      "link 'a nic in' kind=ib-hdr bandwidth=25000000000 latency=4.8e-06\n";
+  EXPECT_EQ(
+      lines_of("hosts: [{name: a, devices: {kind: T4}, interconnect: nvlink2, nic: ib-hdr}]\n",
+               "link"),
+      kLinks);
+  EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4}, interconnect: {kind: nvlink2}, "
+                     "nic: {kind: ib-hdr}}]\n",
+                     "link"),
+            kLinks);
+}
+
+TEST(NamedNetworks, KeysOfTheFileComeFirst) {
+  EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4}, interconnect: {kind: pcie4x16, "
+                     "bandwidth: 24GB/s}, nic: {kind: ib-hdr, latency: 2us}}]\n",
+                     "link"),
+            "link 'a/0 out' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06\n"
+            "link 'a/0 in' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06\n"
+            "link 'a nic out' kind=ib-hdr bandwidth=25000000000 latency=1e-06\n"
+            "link 'a nic in' kind=ib-hdr bandwidth=25000000000 latency=1e-06\n");
+}
+
+// No source states the latency of TCP; the default of a NIC stays.
+TEST(NamedNetworks, WithoutLatencyLeaveTheDefault) {
+  EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4}, nic: ethernet-10g}]\n", "link 'a nic"),
+            "link 'a nic out' kind=ethernet-10g bandwidth=1250000000 latency=1e-05\n"
+            "link 'a nic in' kind=ethernet-10g bandwidth=1250000000 latency=1e-05\n");
+}
+
+TEST(NamedNetworks, JoinHosts) {
+  const std::string hosts =
+      "hosts: [{name: a, devices: {kind: T4}}, {name: b, devices: {kind: T4}}]\n";
+  EXPECT_EQ(lines_of(hosts + "network: {topology: links, links: [{from: a, to: b, kind: "
+                             "roce-100g}]}\n",
+                     "link 'a ->"),
+            "link 'a -> b' kind=roce-100g bandwidth=12500000000 latency=9.6e-06\n");
+  EXPECT_EQ(lines_of(hosts + "network: {topology: torus, a: 2, kind: ib-edr, latency: 3us}\n",
+                     "link 'a ->"),
+            "link 'a -> b' kind=ib-edr bandwidth=12500000000 latency=3e-06\n");
+}
+
+TEST(NamedNetworks, AnUnknownNameIsRefusedWithTheNearest) {
+  EXPECT_EQ(cluster_of("hosts: [{name: a, devices: {kind: T4}, nic: ib-hdrr}]\n"),
+            "c.yaml:1:45: error: unknown link kind 'ib-hdrr'\n"
+            "    hosts: [{name: a, devices: {kind: T4}, nic: ib-hdrr}]\n"
+            "                                                ^~~~~~~\n"
+            "  hint: did you mean 'ib-hdr'?");
+  EXPECT_EQ(cluster_of("hosts: [{name: a, devices: {kind: T4}, interconnect: {kind: pcie4x15}}]\n"),
+            "c.yaml:1:61: error: unknown link kind 'pcie4x15'\n"
+            "    hosts: [{name: a, devices: {kind: T4}, interconnect: {kind: pcie4x15}}]\n"
+            "                                                                ^~~~~~~~\n"
+            "  hint: did you mean 'pcie4x16'?");
+  // A class of links has no figures of its own.
+  EXPECT_EQ(cluster_of("hosts: [{name: a, devices: {kind: T4}, nic: ib}]\n"),
+            "c.yaml:1:45: error: nic of host 'a' lacks 'bandwidth'\n"
+            "    hosts: [{name: a, devices: {kind: T4}, nic: ib}]\n"
+            "                                                ^~");
+  EXPECT_EQ(cluster_of("hosts: [{name: a, devices: {kind: T4}, nic: [ib-hdr]}]\n"),
+            "c.yaml:1:45: error: nic of host 'a' must be a map, is a list\n"
+            "    hosts: [{name: a, devices: {kind: T4}, nic: [ib-hdr]}]\n"
+            "                                                ^\n"
+            "  hint: keys: kind, bandwidth, latency, profile");
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the executor computes for losses, what it keeps for their backward passes, and how it counts
+// labels.
+#include "ir/graph/op_table.h"
+#include "ir/graph/training_graph.h"
+#include "tests/system/executor/stage_driver.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::StageDriver;
+
+constexpr std::int64_t kBatch = 64;
+
+// Adds up the bytes that this thread allocates and frees.
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, std::int64_t /*allocated*/,
+                         std::int64_t /*reserved*/, c10::Device /*device*/) override {
+    bytes_ += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+Graph attached(const std::string& forward, Loss loss) {
+  auto graph = attach_loss(testing::graph_of(forward), loss);
+  AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
+  auto derived = derive_backward(*std::move(graph));
+  AGPCS_CHECK(derived.ok(), "{}", derived.status().message());
+  return *std::move(derived);
+}
+
+Plan plan_of(const Graph& graph, std::int64_t batch) {
+  return testing::plan_of(graph, testing::one_device(),
+                          "micro-batches 1\nstage a/0=" + std::to_string(batch) + " : *\n", batch);
+}
+
+// Returns the bytes that the table says are kept between the passes.
+std::int64_t kept_by_table(const Graph& graph) {
+  std::set<TensorId> tensors;
+  std::int64_t bytes = 0;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const Kept kept = kept_for_backward(graph, id, kBatch, Precision::kFp32);
+    tensors.insert(kept.tensors.begin(), kept.tensors.end());
+    bytes += kept.extra_bytes;
+  }
+  for (const TensorId id : tensors) {
+    const Tensor& tensor = graph.tensor(id);
+    bytes += elements_at(tensor.shape, kBatch) * static_cast<std::int64_t>(size_of(tensor.type));
+  }
+  return bytes;
+}
+
+// Returns the bytes that stay allocated after a forward pass.
+std::int64_t kept_by_executor(const Graph& graph) {
+  const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, {});
+  const Plan plan = plan_of(graph, kBatch);
+  const Status prepared = executor->prepare(plan, 0);
+  AGPCS_CHECK(prepared.ok(), "{}", prepared.message());
+  AGPCS_CHECK(executor->begin_step(0).ok(), "begin_step");
+  const auto live = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const Status passed = executor->forward(0);
+  AGPCS_CHECK(passed.ok(), "{}", passed.message());
+  return live->bytes();
+}
+
+struct Case {
+  std::string name;
+  std::string output;  // a shape whose last axis is 30
+  Loss loss;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> cases() {
+  Loss smooth;
+  smooth.label_smoothing = 0.1;
+  Loss pixels;
+  pixels.class_axis = 1;
+  return {{"cross_entropy", "[n,30]", {}},
+          {"of_positions", "[n,7,30]", {}},
+          {"with_smoothing", "[n,7,30]", smooth},
+          {"of_pixels", "[n,5,7,30]", pixels},
+          {"mse", "[n,7,30]", {LossKind::kMse, {}}},
+          {"bce_with_logits", "[n,7,30]", {LossKind::kBceWithLogits, {}}}};
+}
+
+class LossMemory : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LossMemory, IsWhatTheTableSays) {
+  const Case& c = GetParam();
+  std::string input = c.output;
+  input.replace(input.rfind("30"), 2, "8");
+  const Graph graph = attached(
+      "input x " + input + "\nparameter w [8,30]\ny = MatMul(x, w) " + c.output + "\noutputs y\n",
+      c.loss);
+  const std::int64_t table = kept_by_table(graph);
+  // Scalars, such as the loss itself, are not in the table.
+  EXPECT_NEAR(static_cast<double>(kept_by_executor(graph)), static_cast<double>(table), 128);
+  EXPECT_GT(table, kBatch * 30 * 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, LossMemory, ::testing::ValuesIn(cases()),
+                         [](const auto& param) { return param.param.name; });
+
+// Labels of two samples of three positions; features are 1.
+class Labels : public DataSource {
+ public:
+  Labels(const Graph& graph, std::vector<std::int64_t> labels)
+      : graph_(graph), labels_(std::move(labels)) {}
+  Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
+    const Tensor& tensor = graph_.tensor(input);
+    const std::int64_t per_sample = elements_at(tensor.shape, 1);
+    for (std::int64_t i = 0; i < count * per_sample; ++i) {
+      if (is_floating(tensor.type)) {
+        static_cast<float*>(out)[i] = 1;
+      } else {
+        const std::int64_t at = first * per_sample + i;
+        static_cast<std::int64_t*>(out)[i] = labels_[static_cast<std::size_t>(at) % labels_.size()];
+      }
+    }
+    return {};
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::int64_t> labels_;
+};
+
+constexpr const char* kPositions =
+    "input x [n,3,2]\nparameter w [2,4]\ny = MatMul(x, w) [n,3,4]\noutputs y\n";
+
+TEST(CountedLabels, ABatchWithoutOneIsAnError) {
+  const Graph graph = attached(kPositions, {});
+  TorchOptions options;
+  options.data = std::make_unique<Labels>(graph, std::vector<std::int64_t>(6, -100));
+  const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, std::move(options));
+  ASSERT_TRUE(executor->prepare(plan_of(graph, 2), 0).ok());
+  ASSERT_TRUE(executor->begin_step(0).ok());
+  EXPECT_EQ(executor->forward(0).message(),
+            "node 'loss/y/softmax_cross_entropy' (SoftmaxCrossEntropyLoss): the batch has no label "
+            "that counts, all are -100\n  hint: the loss is a mean over the other labels");
+}
+
+TEST(CountedLabels, ALossDoesNotDependOnLabelsThatDoNotCount) {
+  const Graph graph = attached(kPositions, {});
+  const auto loss = [&](std::vector<std::int64_t> labels) {
+    TorchOptions options;
+    options.seed = 3;
+    options.data = std::make_unique<Labels>(graph, std::move(labels));
+    return StageDriver(graph, plan_of(graph, 2), std::move(options)).step();
+  };
+  // All features are alike, so each position's loss depends on its label alone.
+  EXPECT_NEAR(loss({1, -100, -100, -100, -100, -100}), loss({1, 1, 1, 1, 1, 1}), 1e-6);
+  EXPECT_NEAR(loss({1, -100, 2, -100, -100, -100}), loss({1, 2, 1, 2, 1, 2}), 1e-6);
+}
+
+}  // namespace
+}  // namespace agpcs

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every loss trains as a plain PyTorch loop does from the same weights: on one rank, on ranks with
+// unequal shares, and in pipelines, also where labels that do not count are spread unevenly.
+#include "runtime/torch/data.h"
+#include "tests/system/training/harness.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using testing::Trained;
+
+constexpr int kSteps = 10;
+constexpr std::int64_t kBatch = 8;
+constexpr double kTolerance = 1e-4;
+
+using Shares = std::vector<std::vector<std::int64_t>>;
+
+// The loss of each model of losses.py.
+Loss loss_of(const std::string& model) {
+  Loss loss;
+  loss.by_shape = true;
+  if (model == "words") {
+    loss.next_token = "auto";
+    loss.ignore_index = 0;
+  }
+  if (model == "tagger") loss.label_smoothing = 0.1;
+  if (model == "pixels") loss.ignore_index = 255;
+  if (model == "heads") loss.outputs = {{"kind", 1.0}, {"color", 0.3}};
+  if (model == "regression") loss = {LossKind::kMse, {}};
+  if (model == "binary") loss = {LossKind::kBceWithLogits, {}};
+  return loss;
+}
+
+class LossByPlan : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const std::string python = AGPCS_TORCH_PYTHON;
+    if (python.empty() || std::system((python + " -c 'import onnx' 2>/dev/null").c_str()) != 0) {
+      GTEST_SKIP() << "Debian's python3-torch and python3-onnx are not installed";
+    }
+    folder_ = std::filesystem::temp_directory_path() / ("agpcs_loss_" + GetParam());
+    std::filesystem::create_directories(folder_);
+    const std::string command = fmt::format("{} tests/system/training/losses.py train {} {} {}",
+                                            python, GetParam(), model(), folder_.string());
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string model() const { return "tests/system/training/models/" + GetParam() + ".onnx"; }
+  std::string file(const std::string& name) const { return folder_ / (name + ".npy"); }
+
+  Trained train(const Graph& graph, const Loss& loss, const Shares& shares,
+                std::int64_t micro_batches) const {
+    Training training = testing::training_of(kBatch);
+    training.loss = loss;
+    const Plan plan = testing::plan_with(graph, training, shares, micro_batches);
+    return testing::train(graph, plan, kSteps, [&] {
+      std::vector<std::pair<std::string, std::string>> files;
+      for (const TensorId id : graph.inputs) {
+        const std::string& name = graph.tensor(id).name;
+        files.emplace_back(name, file("sample." + name));
+      }
+      TorchOptions options;
+      options.data = open_npy_data(graph, files, 0).value();
+      return options;
+    });
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_P(LossByPlan, EqualsPlainPyTorchForAnyPartition) {
+  Loss loss = loss_of(GetParam());
+  const Graph graph = testing::training_graph(model(), loss);
+  const std::vector<std::pair<Shares, std::int64_t>> partitions = {
+      {{{8}}, 1}, {{{2}}, 4}, {{{1, 3}}, 2}, {{{7, 1}}, 1}, {{{4}, {4}}, 2}, {{{1, 3}, {3, 1}}, 2}};
+  for (const auto& [shares, micro_batches] : partitions) {
+    SCOPED_TRACE(fmt::format("{} stages, {} micro-batches, first stage of {}", shares.size(),
+                             micro_batches, shares.front().size()));
+    const Trained got = train(graph, loss, shares, micro_batches);
+    Trained want{testing::read_doubles(file("losses")), {}};
+    for (const auto& [name, value] : got.values) {
+      want.values[name] = testing::read_floats(file("final." + name));
+    }
+    testing::expect_equal_training(got, want, kTolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LossByPlan,
+                         ::testing::Values("words", "tagger", "pixels", "regression", "binary",
+                                           "own", "heads"),
+                         [](const auto& param) { return param.param; });
+
+}  // namespace
+}  // namespace agpcs

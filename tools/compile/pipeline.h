@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// compile: what agpcs-compile and the Python package do, from files and words to a plan.
+#pragma once
+
+#include "planner/pipeline.h"
+#include "planner/refine/dqn.h"
+#include "tools/compile/console_stages.h"
+
+#include <agpcs/status.h>
+#include <agpcs/training.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+
+struct CompileOptions {
+  std::string model, cluster;  ///< paths
+  /// If given, this is the model, and `model` is its name in messages.
+  std::optional<std::string> model_bytes;
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<std::string> freeze;  ///< weights that are not trained (frontend/onnx/import_onnx.h)
+  std::vector<std::string> train;   ///< constants that are trained
+  bool inference_graph = false;     ///< takes a file that was optimized for inference as it is
+  std::int64_t batch = 0;           ///< 0: the cluster file's training.batch
+  /// Names, as on the command line. Empty: the cluster file's precision (or, where it has none, the
+  /// model's) and loss; gradients are sent in their own type.
+  std::string precision, loss, wire_type;
+  /// The loss's outputs and what it says about labels. If there is any, or a name in `loss`, the
+  /// cluster file's loss does not count; without the name, the outputs' shapes choose the kind.
+  Loss loss_options;
+  ProblemOptions problem;
+  PlanOptions plan;    ///< `compile` adds what the words below say
+  std::string layout;  ///< text for `parse_layout`; empty: the seeders decide
+  std::string refiner = "dqn";
+  std::string policy;         ///< path, for `dqn`; empty: the policy that is shipped
+  std::int64_t episodes = 0;  ///< episodes that `dqn` is trained first on this problem
+  DqnOptions dqn;
+  std::string all_reduce = "auto";
+};
+
+/// Runs the pipeline (planner/pipeline.h) on files. Needs: `check_compile_options`. Warnings go to
+/// the stages' console.
+Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages);
+
+}  // namespace agpcs

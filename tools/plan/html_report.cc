@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/plan/html_report.h"
+
+#include "ir/base/units.h"
+#include "tools/common/template.h"
+#include "tools/plan/report_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+/// Returns the change from `before` to `after`, such as "24% shorter".
+std::string change_text(double before, double after, const char* less, const char* more) {
+  if (!(before > 0)) return "";
+  const double part = after / before - 1;
+  if (std::abs(part) < 0.0005) return "the same";
+  return fmt::format("{} {}", percent_text(std::abs(part)), part < 0 ? less : more);
+}
+
+double exposed(const SimulatedStep& step) {
+  double sum = 0;
+  for (const DeviceEstimate& device : step.estimate.devices) sum += device.exposed_communication;
+  return sum;
+}
+
+std::string made_by(const Plan& plan) {
+  return plan.made_by.refiner == "none" ? plan.made_by.seeder
+                                        : plan.made_by.seeder + ", " + plan.made_by.refiner;
+}
+
+/// Returns a headline figure. An empty `note` is not shown.
+Json tile(std::string_view name, const std::string& value, const std::string& note = "") {
+  return {{"name", name}, {"value", value}, {"note", note}};
+}
+
+std::string was(const SimulatedStep* before, double value, const std::string& unit, double now,
+                const char* less, const char* more) {
+  if (before == nullptr) return "";
+  const std::string change = change_text(value, now, less, more);
+  return fmt::format("was {}{}", figure(value, unit), change.empty() ? "" : ": " + change);
+}
+
+Json figures(const ReportInput& input) {
+  const SimulatedStep* before = input.before;
+  const Plan& plan = input.step.plan;
+  const Estimate& now = input.step.estimate;
+  const auto recomputed = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                        [](const PlanStage& stage) { return stage.recompute; });
+  const auto of = [&](auto value) { return before == nullptr ? 0.0 : value(*before); };
+  const double step = of([](const SimulatedStep& s) { return s.estimate.step_seconds; });
+  const double speed = of([](const SimulatedStep& s) { return s.estimate.samples_per_second; });
+  return {
+      tile("step, simulated", figure(now.step_seconds, "s"),
+           was(before, step, "s", now.step_seconds, "shorter", "longer")),
+      tile("throughput", figure(now.samples_per_second, "samples/s"),
+           was(before, speed, "samples/s", now.samples_per_second, "less", "more")),
+      tile("exposed communication", figure(exposed(input.step), "s"),
+           was(before, of(exposed), "s", exposed(input.step), "less", "more")),
+      tile("stages", fmt::format("{}", plan.stages.size()),
+           plan.stages.size() == 1 ? "data parallel"
+                                   : fmt::format("schedule {}", name_of(plan.schedule))),
+      tile("devices", fmt::format("{} of {}", now.devices.size(), input.cluster.device_count())),
+      tile("micro-batches", fmt::format("{}", plan.micro_batches),
+           fmt::format("of {} samples", plan.micro_batch_size())),
+      tile("recomputation",
+           recomputed == 0
+               ? "none"
+               : fmt::format("{} of {}", recomputed, plural(std::ssize(plan.stages), "stage"))),
+      tile("made by", made_by(plan),
+           fmt::format("seed {}, agpcs {}", plan.made_by.seed, plan.made_by.version)),
+  };
+}
+
+/// Returns "4 x V100, 4 x RTX3090", in the cluster's order of kinds.
+std::string kinds_text(const Cluster& cluster, const PlanStage& stage) {
+  std::vector<int> counts(cluster.kinds.size());
+  for (const std::string& name : stage.devices) {
+    const DeviceId device = cluster.find_device(name);
+    ++counts[static_cast<std::size_t>(cluster.devices[static_cast<std::size_t>(device)].kind)];
+  }
+  std::string text;
+  for (std::size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] == 0) continue;
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", counts[k], cluster.kinds[k].name);
+  }
+  return text;
+}
+
+/// Returns "25.6M", the number of elements.
+std::string elements_text(std::int64_t elements) {
+  std::string text = figure(static_cast<double>(elements), "B");
+  text.pop_back();  // removes the unit: elements are not bytes
+  return text;
+}
+
+Json stage_rows(const ReportInput& input) {
+  const Plan& plan = input.step.plan;
+  Json rows = Json::array();
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    const StageEstimate& times = input.step.estimate.stages[s];
+    std::int64_t operators = 0, parameters = 0;
+    for (const PlanStage::Run& run : stage.operators) operators += run.count;
+    for (const PlanBucket& bucket : plan.buckets) {
+      if (bucket.stage == static_cast<int>(s)) parameters += bucket.elements();
+    }
+    const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
+    rows.push_back({{"name", stage.name},
+                    {"devices", stage.devices.size() == 1
+                                    ? stage.devices.front()
+                                    : stage.devices.front() + " .. " + stage.devices.back()},
+                    {"kinds", kinds_text(input.cluster, stage)},
+                    {"samples", *least == *most ? fmt::format("{}", *least)
+                                                : fmt::format("{} to {}", *least, *most)},
+                    {"operators", operators},
+                    {"parameters", elements_text(parameters)},
+                    {"recomputation", stage.recompute ? "yes" : "no"},
+                    {"forward", figure(times.forward_seconds, "s")},
+                    {"backward", figure(times.backward_seconds, "s")}});
+  }
+  return rows;
+}
+
+/// Buckets of one stage that are reduced in the same way.
+struct BucketSum {
+  std::int64_t count = 0, bytes = 0, least = 0, most = 0;
+};
+
+/// Returns the rows of the table of buckets; null if no gradients are reduced.
+Json bucket_rows(const Plan& plan) {
+  std::map<std::tuple<int, AllReduce, std::string>, BucketSum> sums;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() == 1) continue;
+    BucketSum& sum = sums[{bucket.stage, bucket.algorithm, algorithm_text(plan, bucket)}];
+    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
+    sum.least = sum.count == 0 ? bytes : std::min(sum.least, bytes);
+    sum.most = std::max(sum.most, bytes);
+    sum.bytes += bytes;
+    ++sum.count;
+  }
+  if (sums.empty()) return {};
+  Json rows = Json::array();
+  for (const auto& [key, sum] : sums) {
+    rows.push_back({{"stage", plan.stages[static_cast<std::size_t>(std::get<int>(key))].name},
+                    {"algorithm", std::get<std::string>(key)},
+                    {"count", sum.count},
+                    {"bytes", byte_figure(sum.bytes)},
+                    {"smallest", byte_figure(sum.least)},
+                    {"largest", byte_figure(sum.most)}});
+  }
+  return {{"rows", rows}};
+}
+
+double step_seconds(const SimulatedStep& step) { return step.estimate.step_seconds; }
+
+}  // namespace
+
+std::string html_report(const ReportInput& input) {
+  const Plan& plan = input.step.plan;
+  const SimulatedStep* before = input.before;
+  const std::optional<DType> wire = plan.training.wire_type;
+  const double axis = std::max(step_seconds(input.step), before ? step_seconds(*before) : 0);
+  return fill_template(
+      kReportPage,
+      {{"model", plan.model},
+       {"cluster", plan.cluster},
+       {"batch", plan.training.batch},
+       {"precision", name_of(plan.training.precision)},
+       {"wire_type", wire ? Json(name_of(*wire)) : Json()},
+       {"made_before_by", before ? Json(made_by(before->plan)) : Json()},
+       {"figures", figures(input)},
+       {"utilization", utilization_chart(input.cluster, before, input.step)},
+       {"timeline_before", before ? Json(timeline_chart(*before, axis)) : Json()},
+       {"timeline", timeline_chart(input.step, axis)},
+       {"memory", memory_chart(input.cluster, input.step)},
+       {"stages", stage_rows(input)},
+       {"buckets", bucket_rows(plan)},
+       {"links", link_chart(input.cluster, input.step)},
+       {"search", has_learned(input.search) ? Json(learning_chart(input.search)) : Json()}});
+}
+
+}  // namespace agpcs

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/common/json.h"
+
+#include "ir/plan/choices.h"
+#include "tools/plan/views.h"
+
+#include <cstddef>
+
+namespace agpcs {
+namespace {
+
+const std::string& stage_name(const Plan& plan, int stage) {
+  return plan.stages[static_cast<std::size_t>(stage)].name;
+}
+
+Json made_by_json(const Plan& plan) {
+  return {{"agpcs", plan.made_by.version},           {"seed", plan.made_by.seed},
+          {"seeder", plan.made_by.seeder},           {"refiner", plan.made_by.refiner},
+          {"evaluations", plan.made_by.evaluations}, {"interrupted", plan.made_by.interrupted}};
+}
+
+Json model_json(const Plan& plan) {
+  Json json = {
+      {"name", plan.model}, {"digest", plan.model_digest}, {"dims", json_object(plan.dims)}};
+  if (!plan.frozen.empty()) json["frozen"] = plan.frozen;
+  if (!plan.trained.empty()) json["trained"] = plan.trained;
+  return json;
+}
+
+Json optimizer_json(const Optimizer& o) {
+  Json json = {{"kind", name_of(o.kind)}, {"learning_rate", o.learning_rate}};
+  for (const OptimizerSetting& setting : entry_of(kOptimizers, o.kind).settings) {
+    json[std::string(setting.name)] = o.*setting.value;
+  }
+  json["weight_decay"] = o.weight_decay;
+  return json;
+}
+
+Json loss_json(const Loss& loss) {
+  Json json = {{"kind", name_of(loss.kind)}, {"outputs", json_object(loss.outputs)}};
+  if (loss.ignore_index) json["ignore_index"] = *loss.ignore_index;
+  if (loss.label_smoothing != 0) json["label_smoothing"] = loss.label_smoothing;
+  if (loss.class_axis != 0) json["class_axis"] = loss.class_axis;
+  if (!loss.next_token.empty()) json["next_token"] = loss.next_token;
+  return json;
+}
+
+Json training_json(const Plan& plan) {
+  const Training& t = plan.training;
+  Json json = {{"batch", t.batch},
+               {"micro_batches", plan.micro_batches},
+               {"schedule", name_of(plan.schedule)},
+               {"precision", name_of(t.precision)},
+               {"statistics_every", t.statistics_every}};
+  if (t.wire_type) json["wire_type"] = name_of(*t.wire_type);
+  json["loss"] = loss_json(t.loss);
+  json["optimizer"] = optimizer_json(t.optimizer);
+  return json;
+}
+
+Json run_json(const PlanStage::Run& run) {
+  return {{"first", run.first}, {"last", run.last}, {"count", run.count}};
+}
+
+Json stage_json(const PlanStage& stage) {
+  Json replicas = Json::array();
+  for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+    replicas.push_back(
+        {{"rank", stage.ranks[i]}, {"device", stage.devices[i]}, {"samples", stage.samples[i]}});
+  }
+  return {{"name", stage.name},
+          {"recompute", stage.recompute},
+          {"replicas", replicas},
+          {"operators", json_array(stage.operators, run_json)}};
+}
+
+Json tensor_json(const CutTensor& tensor) {
+  return {{"name", tensor.name},
+          {"type", name_of(tensor.type)},
+          {"per_sample", tensor.batched},
+          {"dims", tensor.dims},
+          {"gradient", tensor.gradient}};
+}
+
+Json cut_json(const Plan& plan, const Cut& cut) {
+  return {{"name", cut.name},
+          {"from", stage_name(plan, cut.from)},
+          {"to", stage_name(plan, cut.to)},
+          {"tensors", json_array(cut.tensors, tensor_json)}};
+}
+
+Json flow_json(const Plan& plan, const PlanFlow& flow) {
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
+  const auto rank_of = [&](int member) { return stage.ranks[static_cast<std::size_t>(member)]; };
+  const auto wait_json = [&](const FlowWait& wait) -> Json {
+    return {{"from", rank_of(wait.from)}, {"to", rank_of(wait.to)}};
+  };
+  const auto message_json = [&](const FlowMessage& m) -> Json {
+    return {{"from", rank_of(m.from)},
+            {"to", rank_of(m.to)},
+            {"owner", rank_of(m.chunk / flow.sub_chunks)},
+            {"sub_chunk", m.chunk % flow.sub_chunks}};
+  };
+  const auto step_json = [&](const FlowStep& step) {
+    Json json = {{"phase", step.gathers ? "all_gather" : "reduce_scatter"}};
+    if (!step.after.empty()) json["after"] = json_array(step.after, wait_json);
+    json["messages"] = json_array(step.messages, message_json);
+    return json;
+  };
+  Json json = {{"name", flow.name}, {"stage", stage.name}, {"sub_chunks", flow.sub_chunks}};
+  if (flow.order != FlowOrder::kReceivers) json["order"] = name_of(flow.order);
+  json["steps"] = json_array(flow.steps, step_json);
+  return json;
+}
+
+Json bucket_json(const Plan& plan, const PlanBucket& bucket) {
+  const auto member_json = [](const BucketMember& member) -> Json {
+    return {{"parameter", member.parameter}, {"elements", member.elements}};
+  };
+  return {{"name", bucket.name},
+          {"stage", stage_name(plan, bucket.stage)},
+          {"algorithm", algorithm_text(plan, bucket)},
+          {"type", name_of(bucket.type)},
+          {"elements", bucket.elements()},
+          {"gradients", json_array(bucket.members, member_json)}};
+}
+
+Json program_json(const Plan& plan, const Program& program) {
+  const auto instruction_json = [](const Instruction& instruction) -> Json {
+    const auto id_name = [](const InstructionId& id) { return name_of(id); };
+    return {{"instruction", name_of(instruction.id)},
+            {"after", json_array(instruction.after, id_name)}};
+  };
+  return {{"stage", stage_name(plan, program.stage)},
+          {"instructions", json_array(program.instructions, instruction_json)}};
+}
+
+Json expectation_json(const Expectation& e) {
+  return {{"name", e.name}, {"value", e.value}, {"unit", e.unit}};
+}
+
+}  // namespace
+
+std::string plan_json(const Plan& plan) {
+  const auto with_plan = [&plan](auto to_json) {
+    return [&plan, to_json](const auto& element) { return to_json(plan, element); };
+  };
+  Json json = {{"format", kPlanVersion},
+               {"made_by", made_by_json(plan)},
+               {"model", model_json(plan)},
+               {"cluster", {{"name", plan.cluster}, {"digest", plan.cluster_digest}}},
+               {"training", training_json(plan)},
+               {"stages", json_array(plan.stages, stage_json)},
+               {"cuts", json_array(plan.cuts, with_plan(cut_json))}};
+  if (!plan.flows.empty()) json["flows"] = json_array(plan.flows, with_plan(flow_json));
+  json["buckets"] = json_array(plan.buckets, with_plan(bucket_json));
+  json["programs"] = json_array(plan.programs, with_plan(program_json));
+  json["expect"] = json_array(plan.expect, expectation_json);
+  return json_text(json);
+}
+
+}  // namespace agpcs

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The views of agpcs-plan: pure functions from plans to text.
+#pragma once
+
+#include <agpcs/plan.h>
+
+#include <string>
+
+namespace agpcs {
+
+/// Returns a summary for people: how the plan was made, its stages with their devices, buckets and
+/// program, and its expected figures.
+std::string show_plan(const Plan& plan);
+
+/// Returns the plan as JSON (docs/reference/plan_format.md, "JSON"), with everything that the text
+/// has.
+std::string plan_json(const Plan& plan);
+
+struct PlanDiff {
+  std::string text;        ///< ready to print; states it if there is no difference
+  bool decisions = false;  ///< something other than `made-by` and `expect` differs
+  bool same = true;        ///< the texts are equal
+};
+/// Returns the differences from `a` to `b` by section of the plan: changed keys, removed and added
+/// lines, and how far expectations moved.
+PlanDiff diff_plans(const Plan& a, const Plan& b);
+
+}  // namespace agpcs

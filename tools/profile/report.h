@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints what agpcs-profile reports at the end and what --show shows of a profile.
+#pragma once
+
+#include "cost_model/fit/calibrate.h"
+#include "ir/cluster/profile.h"
+#include "tools/profile/device.h"
+
+#include <agpcs/status.h>
+
+#include <string>
+#include <vector>
+
+namespace agpcs {
+
+/// Returns a line for each model and number of samples.
+std::string steps_report(const std::vector<ProfiledBatch>& steps);
+
+/// Lists devices with their classes of operators and slowest operators, paths, and collectives.
+std::string profile_report(const Profile& profile);
+
+/// Shows how well each fit explains the measurements.
+std::string fits_report(const std::vector<FitReport>& fits);
+
+}  // namespace agpcs

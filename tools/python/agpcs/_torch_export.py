@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports modules for agpcs.torch.export: by PyTorch's newer exporter, or by TorchScript."""
+
+import contextlib
+import inspect
+import io
+import os
+import warnings
+
+import torch
+
+# Where the values of weights would lie that a file has without values. No such file is written.
+_NO_VALUES = "weights.absent"
+
+
+@contextlib.contextmanager
+def training(module):
+    """Puts the module into training mode, and restores the mode of each part."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def _notes(module):
+    """Returns what the importer reads: names of parameters, frozen parameters and buffers, one a line."""
+    every = {"remove_duplicate": False} if "remove_duplicate" in _arguments(module.named_parameters) else {}
+    named = list(module.named_parameters(**every))
+    notes = {
+        "agpcs.parameters": [name for name, value in named if value.requires_grad],
+        "agpcs.frozen": [name for name, value in named if not value.requires_grad],
+        "agpcs.buffers": [name for name, _ in module.named_buffers()],
+    }
+    return {key: "\n".join(names) for key, names in notes.items() if names}
+
+
+def _arguments(function):
+    return inspect.signature(function).parameters
+
+
+def _has_values(module):
+    return not any(_is_empty(tensor) for tensor in [*module.parameters(), *module.buffers()])
+
+
+def _is_empty(tensor):
+    return tensor.is_meta or "FakeTensor" in (type(tensor).__name__, type(tensor.data).__name__)
+
+
+def _tensors(tree):
+    from torch.utils import _pytree
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0]
+
+
+def _batch_of(examples):
+    tensors = _tensors(examples)
+    if not tensors:
+        raise ValueError("agpcs.torch.export needs example inputs with at least one tensor that has a batch axis")
+    return tensors[0].shape[0]
+
+
+def _with_two_samples(examples):
+    """Repeats the only sample of examples: PyTorch takes an extent of 1 for a constant."""
+    from torch.utils import _pytree
+    if _batch_of(examples) != 1:
+        return examples
+
+    def repeat(leaf):
+        several = isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == 1
+        return torch.cat([leaf, leaf]) if several else leaf
+
+    return _pytree.tree_map(repeat, examples)
+
+
+def _dynamic_shapes(module, inputs, kwargs):
+    """Returns the argument of torch.onnx.export that makes axis 0 of each input the batch."""
+    from torch.utils import _pytree
+    batch = _batch_of((inputs, kwargs))
+
+    def axes(leaf):
+        batched = isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == batch
+        return {0: "batch"} if batched else None
+
+    bound = inspect.signature(module.forward).bind(*inputs, **kwargs).arguments
+    return {name: _pytree.tree_map(axes, value) for name, value in bound.items()}
+
+
+def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, options):
+    """Exports by torch.onnx.export(..., dynamo=True, optimize=False)."""
+    has_values = _has_values(module)
+    if any(tensor.is_meta for tensor in module.parameters()):
+        from torch.utils import _pytree
+        inputs, kwargs = _pytree.tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
+    inputs, kwargs = _with_two_samples((inputs, kwargs))
+    settings = {"dynamo": True, "optimize": False, "verbose": False, **options}
+    if input_names is not None:
+        settings["input_names"] = list(input_names)
+    if output_names is not None:
+        settings["output_names"] = list(output_names)
+    settings.setdefault("dynamic_shapes", _dynamic_shapes(module, inputs, kwargs))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*while it is in training mode.*")
+            program = torch.onnx.export(module, inputs, None, kwargs=kwargs, **settings)
+    except ModuleNotFoundError as error:
+        raise RuntimeError(f"agpcs.torch.export needs the package '{error.name}' with PyTorch {torch.__version__}: "
+                           f"pip install onnxscript") from error
+    program.model.metadata_props.update(_notes(module))
+    _use_first_names(program.model, module)
+    if not has_values or not weights:
+        _drop_values(program.model)
+        return _write(program.model_proto.SerializeToString(), path)
+    if isinstance(path, (str, os.PathLike)):
+        return program.save(path, external_data=options.get("external_data", True))
+    return _write(program.model_proto.SerializeToString(), path)
+
+
+def _use_first_names(model, module):
+    """Calls a tied parameter as named_parameters() does: PyTorch's exporter may take another of its names."""
+    first = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        own = first.setdefault(id(value), name)
+        if own != name and name in model.graph.initializers and own not in model.graph.initializers:
+            model.graph.initializers[name].name = own
+
+
+def _drop_values(model):
+    """Makes initializers refer to a file that is not there, so that only their shapes are left: floating tensors, and
+    whatever has no values itself. Single numbers stay if they can."""
+    import onnx_ir
+    offset = 0
+    for initializer in model.graph.initializers.values():
+        value = initializer.const_value
+        if value is None:
+            continue
+        if _is_real(value) and (value.size == 1 or not value.dtype.is_floating_point()):
+            continue
+        initializer.const_value = onnx_ir.ExternalTensor(_NO_VALUES, offset, value.nbytes, value.dtype,
+                                                         shape=value.shape, name=initializer.name)
+        offset += value.nbytes
+
+
+def _is_real(value):
+    raw = getattr(value, "raw", None)
+    return not (isinstance(raw, torch.Tensor) and _is_empty(raw))
+
+
+def by_torchscript(module, inputs, kwargs, path, input_names, output_names, weights, options):
+    """Exports by TorchScript, the only exporter before PyTorch 2.5."""
+    if not _has_values(module) or not weights:
+        raise RuntimeError(f"agpcs.torch.export writes a file without values with PyTorch 2.6 or newer only, this is "
+                           f"{torch.__version__}")
+    count = len(inputs) + len(kwargs)
+    names = list(input_names) if input_names is not None else [f"input{i}" for i in range(count)]
+    settings = {
+        "opset_version": 17, "training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False,
+        "input_names": names, "output_names": list(output_names),
+        "dynamic_axes": {name: {0: "batch"} for name in [*names, *output_names]}, **options}
+    if "dynamo" in _arguments(torch.onnx.export):
+        settings["dynamo"] = False
+    file = io.BytesIO()
+    try:
+        torch.onnx.export(module, (*inputs, kwargs) if kwargs else inputs, file, **settings)
+    except torch.onnx.errors.UnsupportedOperatorError as error:
+        raise RuntimeError(f"PyTorch {torch.__version__} cannot export this model: {error}\n"
+                           f"  hint: PyTorch 2.6 or newer exports it") from error
+    _write(file.getvalue() + _serialized(_notes(module)), path)
+
+
+def _serialized(notes):
+    """Returns notes as bytes that can follow those of a model: protobuf joins what is written one after the other."""
+    def field(number, payload):
+        return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
+
+    entries = (field(1, key.encode()) + field(2, value.encode()) for key, value in notes.items())
+    return b"".join(field(14, entry) for entry in entries)  # ModelProto.metadata_props
+
+
+def _varint(number):
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+def _write(data, path):
+    if hasattr(path, "write"):
+        path.write(data)
+        return
+    with open(path, "wb") as file:
+        file.write(data)
