@@ -47,6 +47,7 @@ Process::Process(std::vector<std::string> argv, const Variables& variables) {
   if (!make_pipe(out_, out).ok() || !make_pipe(err_, err).ok()) std::abort();
   for (const int fd : {out.get(), err.get()}) fcntl(fd, F_SETFL, 0);  // the child's writes block
   pid_ = fork();
+  if (pid_ < 0) std::abort();
   if (pid_ == 0) {
     // What a shell's & or nohup had it ignore, it would ignore, too.
     for (const int number : {SIGHUP, SIGINT, SIGTERM}) ::signal(number, SIG_DFL);

@@ -89,6 +89,12 @@ class RunKeepers : public RunJobs {
     for (int i = 0; i < kSize; ++i) pids.push_back(rank(i));
     return pids;
   }
+  /// A rank that has ended has pid -1 here, which stands for every process of the machine.
+  static void signal_process(pid_t pid, int number) {
+    ASSERT_GT(pid, 0);
+    ASSERT_EQ(kill(pid, number), 0);
+  }
+  void signal_rank(int rank_number, int number) { signal_process(rank(rank_number), number); }
   void wait_for_checkpoint() {
     ASSERT_TRUE(keeper(0).wait_for_output("\"event\": \"saved\"")) << keeper(0).errors();
   }
@@ -134,7 +140,7 @@ TEST_F(RunKeepers, TrainAndLeaveNothingBehind) {
 TEST_F(RunKeepers, GoOnWithoutARankThatIsKilled) {
   launch();
   wait_for_checkpoint();
-  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(1, SIGKILL));
   expect_all_train_to_the_end();
   EXPECT_THAT(keeper(0).errors(), HasSubstr("rank 1 (local/1) was killed by signal 9"));
   EXPECT_THAT(keeper(0).errors(), HasSubstr("training goes on without rank 1 (local/1), by " +
@@ -147,7 +153,7 @@ TEST_F(RunKeepers, GoOnWithoutARankThatIsKilled) {
 TEST_F(RunKeepers, GoOnOnAnotherMachineWithoutRank0) {
   launch();
   wait_for_checkpoint();
-  ASSERT_EQ(kill(rank(0), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(0, SIGKILL));
   expect_all_train_to_the_end();
   EXPECT_THAT(keeper(1).output(), HasSubstr("\"ranks\": 2"));  // its rank is rank 0 now
   expect_losses(keeper(0).output() + keeper(1).output());
@@ -165,7 +171,7 @@ TEST_F(RunKeepers, GoOnWithoutAKeeperAndThenWithoutAnother) {
               ContainsRegex("the starter of rank 1 \\(local/1[^)]*\\) went away: its connection"));
   const std::vector<pid_t> left = keeper(2).children();
   ASSERT_EQ(left.size(), 1U);
-  ASSERT_EQ(kill(left.front(), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_process(left.front(), SIGKILL));
   for (const int i : {0, 2}) EXPECT_EQ(keeper(i).wait(seconds(120)), 0) << keeper(i).errors();
   EXPECT_THAT(keeper(0).output(), HasSubstr("\"ranks\": 1"));
   expect_losses(keeper(0).output());
@@ -176,7 +182,7 @@ TEST_F(RunKeepers, GoOnWithoutARankThatStalls) {
   launch();
   wait_for_checkpoint();
   const pid_t stopped = rank(2);
-  ASSERT_EQ(kill(stopped, SIGSTOP), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_process(stopped, SIGSTOP));
   expect_all_train_to_the_end();
   EXPECT_TRUE(wait_until_gone(stopped, seconds(0)));
   EXPECT_THAT(keeper(0).errors(), HasSubstr("training goes on without rank 2 (local/2)"));
@@ -228,7 +234,7 @@ TEST_F(RunKeepers, AllEndWhenARankFailsByItself) {
 TEST_F(RunKeepers, AllEndWhenARankCrashes) {
   launch(100000000);
   wait_for_checkpoint();
-  ASSERT_EQ(kill(rank(1), SIGABRT), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(1, SIGABRT));
   for (int i = 0; i < kSize; ++i) {
     EXPECT_EQ(keeper(i).wait(), 1);
     EXPECT_THAT(keeper(i).errors(), HasSubstr("rank 1 (local/1) crashed: signal 6 (Aborted)"));
@@ -244,7 +250,7 @@ TEST_F(RunKeepers, GoOnFromWhatTheyWereResumedFromUntilTheyHaveSaved) {
   save_every_ = 100000000;
   launch(100000000, {"--resume", old});
   ASSERT_TRUE(keeper(0).wait_for_output("\"step\": 9,")) << keeper(0).errors();
-  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(1, SIGKILL));
   ASSERT_TRUE(keeper(0).wait_for_output("\"ranks\": 2")) << keeper(0).errors();
   keeper(0).signal(SIGTERM);
   for (int i = 0; i < kSize; ++i) keeper(i).wait();
@@ -260,7 +266,7 @@ TEST_F(RunKeepers, GoOnByAPlanBesideTheirCheckpointsWhereThePlansFolderIsGone) {
   launch();
   wait_for_checkpoint();
   std::filesystem::remove_all(plans);
-  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(1, SIGKILL));
   expect_all_train_to_the_end();
   EXPECT_THAT(keeper(0).errors(), HasSubstr("by " + save_ + "/net.without-1.plan\n"));
 }
@@ -274,7 +280,9 @@ TEST_F(RunKeepers, DoNotStopForSignalsThatTheyWereStartedToIgnore) {
   std::vector<pid_t> all = ranks();
   for (const Process& process : keepers_) all.push_back(process.pid());
   for (const pid_t pid : all) {
-    for (const int ignored : {SIGHUP, SIGINT}) ASSERT_EQ(kill(pid, ignored), 0);
+    for (const int ignored : {SIGHUP, SIGINT}) {
+      ASSERT_NO_FATAL_FAILURE(signal_process(pid, ignored));
+    }
   }
   EXPECT_TRUE(keeper(0).wait_for_output("\"step\": 100,")) << keeper(0).errors();
   keeper(1).signal(SIGTERM);
@@ -285,7 +293,7 @@ TEST_F(RunKeepers, StopTogetherWhenOneIsAsked) {
   launch(100000000);
   wait_for_checkpoint();
   const std::vector<pid_t> pids = ranks();
-  kill(rank(2), SIGHUP);  // as one of a group
+  ASSERT_NO_FATAL_FAILURE(signal_rank(2, SIGHUP));  // as one of a group
   keeper(2).signal(SIGHUP);
   for (int i = 0; i < kSize; ++i) {
     EXPECT_EQ(keeper(i).wait(), 130);
@@ -297,7 +305,7 @@ TEST_F(RunKeepers, StopTogetherWhenOneIsAsked) {
 TEST_F(RunKeepers, StopWhenOneWithoutARankIsAsked) {
   launch(100000000);
   wait_for_checkpoint();
-  ASSERT_EQ(kill(rank(1), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(signal_rank(1, SIGKILL));
   ASSERT_TRUE(keeper(0).wait_for_output("\"ranks\": 2", seconds(120))) << keeper(0).errors();
   ASSERT_TRUE(keeper(0).wait_for_output("\"event\": \"resumed\"", seconds(120)));
   keeper(1).signal(SIGINT);
