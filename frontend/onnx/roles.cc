@@ -158,9 +158,10 @@ class RoleFinder {
     return model_.origins.owner(name) == Owner::kParameter;
   }
 
-  static TensorKind generated_role(const Uses& uses) {
+  TensorKind generated_role(const Uses& uses) const {
     if (uses.state) return TensorKind::kState;
-    return uses.weight ? TensorKind::kParameter : TensorKind::kConstant;
+    const bool trained = uses.weight && !model_.origins.known();
+    return trained ? TensorKind::kParameter : TensorKind::kConstant;
   }
 
   const Model& model_;

@@ -50,7 +50,7 @@ struct RoleChoices {
 };
 
 /// Decides the role of each stored tensor. Where the file says which tensors are parameters of the
-/// module (frontend/onnx/origin.h), these are kParameter, and nothing else is. Otherwise:
+/// module (frontend/onnx/origin.h), these are kParameter, and no output of Constant is. Otherwise:
 /// * Running mean and variance of BatchNormalization are kState, also through views.
 /// * A floating initializer is kParameter. It is kConstant if it is a scalar (rank 0), if it is a
 ///   single number under a name that exporters give to constants and not a weight that exporters

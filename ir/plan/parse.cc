@@ -166,14 +166,16 @@ class PlanParser {
     }
     plan_.model_digest = in.name_value("digest");
     in.finish();
-    while (const PlanLine* item = next_item("frozen")) {
+    while (const PlanLine* item = next_item("")) {
+      const bool frozen = item->keyword() == "frozen";
+      if (!frozen && item->keyword() != "trained") {
+        diagnostics_.error(
+            keyword_range(*item),
+            fmt::format("'{}' where 'frozen' or 'trained' is expected", item->keyword()));
+        continue;
+      }
       PlanLineReader reader(*item, diagnostics_, {});
-      plan_.frozen.push_back(reader.name("a weight"));
-      reader.finish();
-    }
-    while (const PlanLine* item = next_item("trained")) {
-      PlanLineReader reader(*item, diagnostics_, {});
-      plan_.trained.push_back(reader.name("a weight"));
+      (frozen ? plan_.frozen : plan_.trained).push_back(reader.name("a weight"));
       reader.finish();
     }
   }

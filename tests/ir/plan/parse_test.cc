@@ -85,10 +85,26 @@ TEST(PlanText, MaySayWhichWeightsAreFrozen) {
             "m.plan:4:12: error: 'b' is more than a 'frozen' line has\n"
             "    frozen a b\n"
             "             ^");
-  EXPECT_EQ(message_with("cluster name=lab", "  trained a\ncluster name=lab"),
-            "m.plan:4:3: error: 'trained' where 'frozen' is expected\n"
-            "    trained a\n"
-            "    ^~~~~~~");
+  EXPECT_EQ(message_with("cluster name=lab", "  tuned a\ncluster name=lab"),
+            "m.plan:4:3: error: 'tuned' where 'frozen' or 'trained' is expected\n"
+            "    tuned a\n"
+            "    ^~~~~");
+}
+
+TEST(PlanText, MaySayWhichConstantsAreTrained) {
+  for (const char* frozen : {"", "  frozen val_6\n"}) {
+    const std::string text =
+        plan_text_with("cluster name=lab", std::string(frozen) +
+                                               "  trained \"a scale\"\n  trained val_7\n"
+                                               "cluster name=lab");
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->trained, (std::vector<std::string>{"a scale", "val_7"}));
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+  EXPECT_EQ(message_with("cluster name=lab", "  trained b\n  trained a\ncluster name=lab"),
+            "m.plan: error: trained 'a' comes after 'b'\n"
+            "  hint: trained weights are sorted, each once");
 }
 
 TEST(PlanText, MaySayWhichLabelsCountAndWhatTheyAre) {
