@@ -32,12 +32,9 @@ constexpr double kDefaultNicLatency = 20e-6;
 /// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
 class ClusterReader {
  public:
-  /// `precision` is that of the training if the file says none.
-  ClusterReader(const ReadProfile& read, const std::string& file, Precision precision,
+  ClusterReader(const ReadProfile& read, const std::string& file, const UnsaidPrecision& unsaid,
                 Diagnostics& diagnostics)
-      : diagnostics_(diagnostics), profiles_(read, file, cluster, diagnostics) {
-    training.precision = precision;
-  }
+      : unsaid_(unsaid), diagnostics_(diagnostics), profiles_(read, file, cluster, diagnostics) {}
 
   void read(const YAML::Node& root) {
     const YamlMap map(root, "cluster file",
@@ -55,19 +52,17 @@ class ClusterReader {
     if (const YAML::Node* hosts = map.require("hosts")) read_hosts(*hosts);
     read_network(network ? *network : YAML::Node(), nics_, profiles_, cluster, diagnostics_);
     training.loss.by_shape = true;  // unless the file names a loss
-    if (const YAML::Node* node = map.find("training")) {
-      const Precision unsaid = training.precision;
-      training = read_training(*node, diagnostics_);
-      says_precision = node->IsMap() && (*node)["precision"].IsDefined();
-      if (!says_precision) training.precision = unsaid;
-    }
+    const YAML::Node* const node = map.find("training");
+    if (node != nullptr) training = read_training(*node, diagnostics_);
+    const bool says_precision =
+        node != nullptr && node->IsMap() && (*node)["precision"].IsDefined();
+    if (!says_precision && unsaid_) training.precision = unsaid_();
     check_kinds();
     profiles_.finish();
   }
 
   Cluster cluster;
   Training training;
-  bool says_precision = false;
 
  private:
   using LinkItem = ClusterProfiles::LinkItem;
@@ -448,6 +443,7 @@ class ClusterReader {
 
   inline static const std::vector<std::string> kLinkKinds = {"nvlink",   "pcie", "ib",
                                                              "ethernet", "tcp",  "shm"};
+  const UnsaidPrecision& unsaid_;
   Diagnostics& diagnostics_;
   std::vector<NicPorts> nics_;
   std::vector<KindPlace> kind_places_;
@@ -458,10 +454,10 @@ class ClusterReader {
 }  // namespace
 
 Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file,
-                                  const ReadProfile& read, Precision precision) {
+                                  const ReadProfile& read, const UnsaidPrecision& unsaid) {
   const std::string source(text);
   Diagnostics diagnostics(file, source);
-  ClusterReader reader(read, file, precision, diagnostics);
+  ClusterReader reader(read, file, unsaid, diagnostics);
   try {
     if (const auto root = load_yaml(source, kClusterFile, diagnostics)) reader.read(*root);
   } catch (const YAML::Exception& exception) {
@@ -469,13 +465,12 @@ Result<ClusterFile> parse_cluster(std::string_view text, const std::string& file
   }
   AGPCS_RETURN_IF_ERROR(diagnostics.status());
   AGPCS_RETURN_IF_ERROR(verify_cluster(reader.cluster));
-  return ClusterFile{std::move(reader.cluster), std::move(reader.training), reader.says_precision,
-                     diagnostics.warnings()};
+  return ClusterFile{std::move(reader.cluster), std::move(reader.training), diagnostics.warnings()};
 }
 
-Result<ClusterFile> read_cluster(const std::string& path, Precision precision) {
+Result<ClusterFile> read_cluster(const std::string& path, const UnsaidPrecision& unsaid) {
   AGPCS_TRY(const std::string text, read_text(path, kClusterFile));
-  return parse_cluster(text, path, read_profile, precision);
+  return parse_cluster(text, path, read_profile, unsaid);
 }
 
 }  // namespace agpcs

@@ -102,9 +102,9 @@ class PrecisionCount {
     if (type == DType::kFp16) fp16_ += elements;
     if (type == DType::kFp32 || type == DType::kFp64) fp32_ += elements;
   }
-  std::string commonest() const {
-    if (bf16_ > fp16_ && bf16_ > fp32_) return "bf16";
-    return fp16_ > fp32_ ? "fp16" : "fp32";
+  Precision commonest() const {
+    if (bf16_ > fp16_ && bf16_ > fp32_) return Precision::kBf16;
+    return fp16_ > fp32_ ? Precision::kFp16 : Precision::kFp32;
   }
 
  private:
@@ -113,7 +113,7 @@ class PrecisionCount {
 
 }  // namespace
 
-std::string precision_of(const Graph& graph) {
+Precision precision_of(const Graph& graph) {
   PrecisionCount count;
   for (const TensorId id : graph.parameters()) {
     count.add(graph.tensor(id).type, elements_at(graph.tensor(id).shape, 1));
@@ -121,14 +121,14 @@ std::string precision_of(const Graph& graph) {
   return count.commonest();
 }
 
-std::string precision_of_file(const std::string& path) {
+Precision precision_of_file(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return "";
+  if (!std::filesystem::is_regular_file(path, error)) return Precision::kFp32;
   const Result<std::string> bytes = read_file(path, frontend::model_input(path));
-  if (!bytes.ok()) return "";
+  if (!bytes.ok()) return Precision::kFp32;
   try {
     const Result<onnx::ModelProto> proto = frontend::decode_model(*bytes, path);
-    if (!proto.ok()) return "";
+    if (!proto.ok()) return Precision::kFp32;
     PrecisionCount count;
     for (const onnx::TensorProto& tensor : proto->graph().initializer()) {
       const auto type = frontend::dtype_of(tensor.data_type());
@@ -137,7 +137,7 @@ std::string precision_of_file(const std::string& path) {
     }
     return count.commonest();
   } catch (const std::exception&) {  // ONNX's library and protobuf throw; the import reports it
-    return "";
+    return Precision::kFp32;
   }
 }
 

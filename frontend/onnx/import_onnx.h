@@ -5,6 +5,7 @@
 #include "ir/graph/graph.h"
 
 #include <agpcs/status.h>
+#include <agpcs/training.h>
 
 #include <cstdint>
 #include <string>
@@ -71,13 +72,12 @@ Result<Imported> import_onnx(const std::string& path, const ImportOptions& optio
 Result<Imported> import_onnx_bytes(const std::string& bytes, const std::string& file,
                                    const std::string& folder, const ImportOptions& options = {});
 
-/// Returns the precision of a graph's parameters: "bf16" or "fp16" if most of their elements have
-/// that type, else "fp32".
-std::string precision_of(const Graph& graph);
+/// Returns the precision of a graph's parameters: bf16 or fp16 if most of their elements have that
+/// type, else fp32.
+Precision precision_of(const Graph& graph);
 
 /// Does the same for the floating initializers of the model at `path`, without importing it.
-/// Returns
-/// "" if the file cannot be read twice, or not at all: `import_onnx` says why.
-std::string precision_of_file(const std::string& path);
+/// Returns fp32 if the file cannot be read twice, or not at all: `import_onnx` says why.
+Precision precision_of_file(const std::string& path);
 
 }  // namespace agpcs

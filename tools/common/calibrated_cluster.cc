@@ -5,8 +5,9 @@
 
 namespace agpcs {
 
-Result<CalibratedCluster> read_calibrated_cluster(const std::string& path, Precision precision) {
-  AGPCS_TRY(ClusterFile file, read_cluster(path, precision));
+Result<CalibratedCluster> read_calibrated_cluster(const std::string& path,
+                                                  const UnsaidPrecision& unsaid) {
+  AGPCS_TRY(ClusterFile file, read_cluster(path, unsaid));
   AGPCS_TRY(Calibrated calibrated, calibrate(std::move(file.cluster)));
   file.cluster = std::move(calibrated.cluster);
   if (!file.warnings.empty() && !calibrated.warnings.empty()) file.warnings += '\n';

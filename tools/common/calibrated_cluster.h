@@ -18,9 +18,8 @@ struct CalibratedCluster {
 };
 
 /// Does `read_cluster`, then `calibrate`. This is the only way from a cluster file to costs, so
-/// that a plan's cluster is the same for every command. `precision` is that of the training if the
-/// file says none.
+/// that a plan's cluster is the same for every command.
 Result<CalibratedCluster> read_calibrated_cluster(const std::string& path,
-                                                  Precision precision = Precision::kFp32);
+                                                  const UnsaidPrecision& unsaid = nullptr);
 
 }  // namespace agpcs

@@ -45,19 +45,9 @@ struct Arguments {
   bool json = false, quiet = false;
 };
 
-std::string seeder_help() {
-  std::string help = "where plans come from, may be given several times; all (the default) or:";
-  for (const SeederEntry& entry : named_seeders()) {
-    help += fmt::format("\n{}: {}", entry.name, entry.help);
-  }
-  return help;
-}
-
-std::string refiner_help() {
-  std::string help = "how the best of them is improved (default: dqn):";
-  for (const RefinerEntry& entry : refiners()) {
-    help += fmt::format("\n{}: {}", entry.name, entry.help);
-  }
+/// Returns the help of an option whose words stand in a table with a help each.
+std::string lines_of(std::string help, const auto& table) {
+  for (const auto& entry : table) help += fmt::format("\n{}: {}", entry.name, entry.help);
   return help;
 }
 
@@ -65,14 +55,9 @@ std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-std::string loss_help() {
-  std::string help = "default: training.loss, or else by the shapes of the outputs";
-  for (const LossEntry& entry : kLosses) help += fmt::format("\n{}: {}", entry.name, entry.help);
-  return help;
-}
-
 void add_loss_options(CLI::App& app, Arguments& a) {
-  app.add_option("--loss", a.compile.loss, loss_help());
+  app.add_option("--loss", a.compile.loss,
+                 lines_of("default: training.loss, or else by the shapes of the outputs", kLosses));
   app.add_option("--loss-output", a.loss_outputs,
                  "NAME or NAME=WEIGHT: a model output that the loss is attached to")
       ->allow_extra_args(false);
@@ -127,11 +112,16 @@ void add_input_options(CLI::App& app, Arguments& a) {
 void add_search_options(CLI::App& app, Arguments& a) {
   app.add_option("--seed", a.compile.plan.seed, "of everything random (default: 0)")
       ->check(at_least(0));
-  app.add_option("--seeder", a.seeders, seeder_help())->allow_extra_args(false);
+  app.add_option(
+         "--seeder", a.seeders,
+         lines_of("where plans come from, may be given several times; all (the default) or:",
+                  named_seeders()))
+      ->allow_extra_args(false);
   app.add_option("--layout", a.compile.layout,
                  "plan exactly these stages and devices: \"a/0:3,a/1:1|b/0\" (| between stages; "
                  ":3 gives samples by weight instead of speed)");
-  app.add_option("--refiner", a.compile.refiner, refiner_help());
+  app.add_option("--refiner", a.compile.refiner,
+                 lines_of("how the best of them is improved (default: dqn):", refiners()));
   app.add_option("--budget", a.compile.plan.budget,
                  "evaluations of the refiner (default: 100 to 1000, fewer for larger problems)")
       ->check(at_least(1));

@@ -27,16 +27,12 @@
 namespace agpcs {
 namespace {
 
-/// Returns the precision of a training for which the cluster file says none: that of the model's
-/// file. One that the command says replaces it later.
-Precision precision_of_model(const CompileOptions& options) {
-  if (!options.precision.empty() || options.model_bytes) return Precision::kFp32;
-  return value_named(kPrecisions, precision_of_file(options.model)).value_or(Precision::kFp32);
-}
-
 Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
-  AGPCS_TRY(CalibratedCluster calibrated,
-            read_calibrated_cluster(options.cluster, precision_of_model(options)));
+  const auto of_model = [&] {  // a precision that the command says replaces it later
+    if (!options.precision.empty() || options.model_bytes) return Precision::kFp32;
+    return precision_of_file(options.model);
+  };
+  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.cluster, of_model));
   ClusterFile& file = calibrated.file;
   if (options.batch > 0) file.training.batch = options.batch;
   Training& training = file.training;
@@ -65,13 +61,13 @@ Result<Imported> import_model(const CompileOptions& options) {
 
 /// Checks that a model in half precision is trained in that precision.
 Status check_precision(const CompileOptions& options, Precision training, const Graph& graph) {
-  const std::string of_model = precision_of(graph);
-  if (of_model == "fp32" || of_model == name_of(training)) return {};
-  return invalid_input(
-      fmt::format("{}: error: the weights of the model are {}, and the training is in {}\n"
-                  "  hint: train it in {} (--precision {}, or leave out training.precision), or "
-                  "export the model in fp32: model.float()",
-                  options.model, of_model, name_of(training), of_model, of_model));
+  const Precision of_model = precision_of(graph);
+  if (of_model == Precision::kFp32 || of_model == training) return {};
+  return invalid_input(fmt::format(
+      "{}: error: the weights of the model are {}, and the training is in {}\n"
+      "  hint: train it in {} (--precision {}, or leave out training.precision), or "
+      "export the model in fp32: model.float()",
+      options.model, name_of(of_model), name_of(training), name_of(of_model), name_of(of_model)));
 }
 
 Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {

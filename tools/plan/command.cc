@@ -77,7 +77,7 @@ Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console con
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(a.model, choices_of(plan), loss));
   AGPCS_TRY(CalibratedCluster calibrated,
-            read_calibrated_cluster(a.cluster, plan.training.precision));
+            read_calibrated_cluster(a.cluster, [&] { return plan.training.precision; }));
   ClusterFile& file = calibrated.file;
   for (const std::string& warnings : {model.warnings, file.warnings}) {
     if (!warnings.empty()) console.err << warnings << '\n';

@@ -47,7 +47,7 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
                                                          Console console) {
   if (options.replan.empty()) return std::unique_ptr<CompilerReplanner>();
   AGPCS_TRY(CalibratedCluster calibrated,
-            read_calibrated_cluster(options.replan, plan.training.precision));
+            read_calibrated_cluster(options.replan, [&] { return plan.training.precision; }));
   if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
   Loss loss = plan.training.loss;
   AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss));

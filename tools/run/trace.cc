@@ -214,7 +214,8 @@ Result<std::optional<Cluster>> prepare_trace(const Plan& plan, const RunOptions&
   AGPCS_RETURN_IF_ERROR(check_can_be_written(options.trace));
   const std::string& path = options.trace_cluster.empty() ? options.replan : options.trace_cluster;
   if (path.empty()) return std::optional<Cluster>();
-  AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(path, plan.training.precision));
+  AGPCS_TRY(CalibratedCluster calibrated,
+            read_calibrated_cluster(path, [&] { return plan.training.precision; }));
   const std::string digest = digest_of(print_cluster(calibrated.file.cluster));
   if (digest != plan.cluster_digest) {
     return invalid_input(
