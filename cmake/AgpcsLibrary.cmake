@@ -32,7 +32,7 @@ agpcs_room(ir/graph ir/base ir/plan)
 agpcs_room(ir/cluster ir/base ir/plan ir/graph)
 agpcs_room(ir/strategy ir/*)
 
-agpcs_room(frontend/onnx ir/base ir/graph)
+agpcs_room(frontend/onnx ir/base ir/plan ir/graph)
 agpcs_room(frontend/cluster ir/base ir/plan ir/graph ir/cluster)
 agpcs_room(frontend ir/base frontend/onnx)
 
