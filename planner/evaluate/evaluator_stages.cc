@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/strategy/plan_graph.h"
 #include "planner/problem/hash.h"
+#include "planner/problem/shares.h"
 
 #include <algorithm>
 #include <functional>
@@ -87,9 +88,8 @@ std::unique_ptr<PartitionInfo> StageTable::make_partition(const std::vector<int>
   auto partition = std::make_unique<PartitionInfo>();
   partition->stage_of = stage_of;
   std::vector<StageParts> parts(stages);
-  for (OpId op = 0; op < static_cast<OpId>(stage_of.size()); ++op) {
-    parts[at(stage_of[at(op)])].ops.push_back(op);
-  }
+  std::vector<std::vector<OpId>> ops = ops_of_stages(stage_of, static_cast<int>(stages));
+  for (std::size_t i = 0; i < stages; ++i) parts[i].ops = std::move(ops[i]);
   std::map<std::pair<int, int>, CutInfo> cuts;
   for_each_crossing(graph, stage_of, [&](int from, int to, TensorId id) {
     const Tensor& tensor = graph.tensor(id);

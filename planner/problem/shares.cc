@@ -176,7 +176,10 @@ double slowest_seconds(const Problem& problem, StageTimer& timer, const StageSpe
 }
 
 std::vector<std::vector<OpId>> ops_of_stages(const std::vector<int>& stage_of, int stages) {
+  std::vector<std::size_t> counts(at(stages));
+  for (const int stage : stage_of) ++counts[at(stage)];
   std::vector<std::vector<OpId>> ops(at(stages));
+  for (std::size_t i = 0; i < ops.size(); ++i) ops[i].reserve(counts[i]);
   for (OpId id = 0; id < static_cast<OpId>(stage_of.size()); ++id) {
     ops[at(stage_of[at(id)])].push_back(id);
   }

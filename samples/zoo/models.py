@@ -191,8 +191,13 @@ def llama3_8b(small, batch):
         return llama(small, batch)
     config = LlamaConfig(use_cache=False, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
                          num_attention_heads=32, num_key_value_heads=8, vocab_size=128256, max_position_embeddings=8192,
-                         rope_parameters={"rope_type": "default", "rope_theta": 500000.0}, dtype="float16")
-    return Model(_Logits(LlamaForCausalLM(config).half()), {"input_ids": _tokens(config.vocab_size, 2048, batch)})
+                         rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
+    torch.set_default_dtype(torch.float16)  # FakeTensorMode cannot make a module of floats one of halves
+    try:
+        module = LlamaForCausalLM(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return Model(_Logits(module), {"input_ids": _tokens(config.vocab_size, 2048, batch)})
 
 
 def mixtral(small, batch):
