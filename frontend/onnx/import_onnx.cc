@@ -7,6 +7,7 @@
 #include "frontend/onnx/functions.h"
 #include "frontend/onnx/model.h"
 #include "frontend/onnx/roles.h"
+#include "frontend/onnx/sequences.h"
 #include "frontend/onnx/shapes/probe.h"
 #include "frontend/onnx/tensor.h"
 #include "ir/base/diagnostics.h"
@@ -87,6 +88,7 @@ Result<Imported> import_owned(std::string bytes, const std::string& file, const 
     AGPCS_TRY(onnx::ModelProto proto, frontend::decode_model(bytes, file));
     std::string().swap(bytes);
     AGPCS_RETURN_IF_ERROR(frontend::inline_functions(proto, file));
+    frontend::replace_sequences(proto);
     frontend::name_axes(proto);
     return import_steps(proto, file, folder, options);
   } catch (const std::exception& e) {  // ONNX's library and protobuf throw

@@ -4,6 +4,7 @@
 
     python3 samples/zoo/zoo.py --build build/release                     # all models, all exporters
     python3 samples/zoo/zoo.py --build build/release --small --models vit_b16,llama --exporters default,agpcs
+    python3 samples/zoo/zoo.py --build build/release --losses            # beside a loop in PyTorch
 
 Needs PyTorch 2.15, onnx, onnxscript, transformers 5, timm and torchvision from PyPI. Weights are random; nothing is
 downloaded. Exports stay in --folder, and are made again only with --again.
@@ -20,7 +21,9 @@ import sys
 import time
 import warnings
 
+import numpy
 import torch
+from torch import nn
 
 from models import MODELS
 
@@ -35,6 +38,15 @@ EXPORTERS = {
     "agpcs": "`agpcs.torch.export`",
     "script": "`dynamo=False`, in training mode without constant folding, `dynamic_axes`",
 }
+LOSSES = ("resnet50", "vit_b16", "unet", "bert_base", "gpt2_small", "llama")
+LOSS_STEPS, LOSS_BATCH, LEARNING_RATE = 10, 8, 0.001
+LOSS_CLUSTER = """\
+device_kinds:
+  cpu: {peak: {fp32: 40 GFLOPS}, memory: 16 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
+hosts:
+  - {name: local, devices: {kind: cpu, count: 2}}
+training: {batch: 8, optimizer: {kind: sgd, learning_rate: %s, momentum: 0.9}}
+"""
 CLUSTER = """\
 device_kinds:
   cpu: {peak: {fp32: 40 GFLOPS}, memory: 16 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
@@ -48,6 +60,10 @@ def example(name, small):
     torch.manual_seed(0)
     model = MODELS[name](small, BATCH)
     model.module.train()
+    with torch.no_grad():  # as in a trained model, no two scales or shifts are equal
+        for parameter in model.module.parameters():
+            if parameter.dim() < 2:
+                parameter.add_(torch.randn_like(parameter), alpha=0.02)
     return model
 
 
@@ -73,7 +89,8 @@ def export(model, exporter, path):
     if exporter == "agpcs":
         _torch_export = exporter_of_agpcs()
         with _torch_export.training(model.module):
-            return _torch_export.by_dynamo(model.module, args, kwargs or {}, path, None, model.outputs, True, {})
+            names = list(model.inputs) if kwargs is None else None
+            return _torch_export.by_dynamo(model.module, args, kwargs or {}, path, names, model.outputs, True, {})
     if exporter == "script":
         names = [*model.inputs, *model.outputs]
         return torch.onnx.export(
@@ -138,7 +155,8 @@ def planned(build, path, folder, row):
 
 
 def trained(build, path, plan, row):
-    code, out, err, _ = run([build / "bin" / "agpcs-run", plan, path, "--local", "--steps", 10, "--json"])
+    code, out, err, _ = run([build / "bin" / "agpcs-run", plan, path, "--local", "--steps", 10, "--fixed-batch",
+                            "--json"])
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     losses = [event["loss"] for event in events if event["event"] == "step"]
     row["trained"] = code == 0 and len(losses) > 1 and None not in losses and losses[-1] < losses[0]
@@ -173,6 +191,80 @@ def measure(name, exporter, options):
     return row
 
 
+def without_dropout(module):
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        for name in ("attention_dropout", "dropout", "dropout_p"):
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)
+
+
+def losses_of_torch(model, data, labels):
+    """Losses of a loop in one process. Each half of a batch is a forward pass of its own, as batch norm sees it."""
+    optimizer = torch.optim.SGD(model.module.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    losses = []
+    for begin in range(0, LOSS_STEPS * LOSS_BATCH, LOSS_BATCH):
+        optimizer.zero_grad()
+        loss = 0
+        for first in (begin, begin + LOSS_BATCH // 2):
+            half = slice(first, first + LOSS_BATCH // 2)
+            logits = logits_of(model, {key: value[half] for key, value in data.items()})
+            loss = loss + nn.functional.cross_entropy(logits, labels[half]) / 2
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def logits_of(model, inputs):
+    """Returns logits with their classes along axis 1."""
+    named = hasattr(model.module, "fixed")
+    logits = model.module(**inputs) if named else model.module(*inputs.values())
+    return logits.movedim(-1, 1) if logits.dim() == 3 else logits
+
+
+def losses_of_agpcs(build, folder, path, data, labels):
+    """Losses of agpcs-run: two local ranks, each with half of a batch."""
+    cluster, plan = folder / "losses.yaml", path.with_suffix(".plan")
+    cluster.write_text(LOSS_CLUSTER % LEARNING_RATE)
+    code, _, err, _ = run([build / "bin" / "agpcs-compile", path, cluster, "-o", plan, "--seeder", "data_parallel",
+                           "--refiner", "none"])
+    if code != 0:
+        sys.exit(err)
+    command = [build / "bin" / "agpcs-run", plan, path, "--local", "--steps", LOSS_STEPS, "--json"]
+    for option, name, value in [*(("--data", name, value) for name, value in data.items()), ("--labels", None, labels)]:
+        file = folder / f"{path.stem}.{name or 'labels'}.npy"
+        numpy.save(file, value.numpy())
+        command += [option, f"{name}={file}" if name else file]
+    code, out, err, _ = run(command)
+    if code != 0:
+        sys.exit(err)
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return [event["loss"] for event in events if event["event"] == "step"]
+
+
+def compare_losses(options):
+    folder = options.folder / "losses"
+    folder.mkdir(parents=True, exist_ok=True)
+    print("| model | first loss | last loss | largest relative difference |\n| --- | --- | --- | --- |")
+    for name in LOSSES:
+        model = example(name, True)
+        without_dropout(model.module)
+        data = MODELS[name](True, LOSS_STEPS * LOSS_BATCH).inputs
+        with torch.no_grad():
+            logits = logits_of(model, model.inputs)
+        labels = torch.randint(0, logits.shape[1], (LOSS_STEPS * LOSS_BATCH, *logits.shape[2:]))
+        path = folder / f"{name}.onnx"
+        export(model, "agpcs", path)
+        ours = losses_of_agpcs(options.build, folder, path, data, labels)
+        theirs = losses_of_torch(model, data, labels)
+        if len(ours) != len(theirs):
+            sys.exit(f"{name}: {len(ours)} steps")
+        worst = max(abs(a / b - 1) for a, b in zip(ours, theirs))
+        print(f"| {name} | {theirs[0]:.6f} | {theirs[-1]:.6f} | {worst:.1e} |", flush=True)
+
+
 def yes(value):
     return "-" if value is None else "yes" if value else "**no**"
 
@@ -203,10 +295,14 @@ def main():
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
     parser.add_argument("--small", action="store_true", help="models of less depth and width")
     parser.add_argument("--train", action="store_true", help="train 10 steps on two local ranks")
+    parser.add_argument("--losses", action="store_true",
+                        help=f"compare the losses of {LOSS_STEPS} steps with a loop in PyTorch, for {', '.join(LOSSES)}")
     parser.add_argument("--again", action="store_true", help="export again what is in --folder")
     parser.add_argument("--json", type=pathlib.Path, help="write the rows there, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.losses:
+        return compare_losses(options)
     rows = []
     for name in options.models.split(","):
         for exporter in options.exporters.split(","):
