@@ -29,7 +29,7 @@ std::map<DeviceId, int> number_ranks(const Cluster& cluster, const Strategy& str
 }
 
 std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
-                                    const Strategy& strategy,
+                                    const Strategy& strategy, std::int64_t batch,
                                     const std::map<DeviceId, int>& ranks) {
   std::vector<PlanStage> stages;
   for (const StageSpec& spec : strategy.stages) {
@@ -40,6 +40,7 @@ std::vector<PlanStage> lower_stages(const Graph& graph, const Cluster& cluster,
       stage.devices.push_back(cluster.device_name(device));
     }
     stage.samples = spec.shares;
+    if (batch % strategy.micro_batches != 0) stage.odd = stage.ranks[odd_replica(spec)];
     stage.recompute = spec.recompute;
     stage.operators = runs_of_stage(graph, strategy.stage_of, static_cast<int>(stages.size()));
     stages.push_back(std::move(stage));
@@ -107,7 +108,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
   plan.micro_batches = strategy.micro_batches;
   plan.schedule = strategy.schedule;
   const std::map<DeviceId, int> ranks = number_ranks(cluster, strategy, with);
-  plan.stages = lower_stages(graph, cluster, strategy, ranks);
+  plan.stages = lower_stages(graph, cluster, strategy, training.batch, ranks);
   plan.cuts = cuts_between(graph, strategy.stage_of, training.precision);
   plan.flows = strategy.flows;
   for (std::size_t f = 0; f < plan.flows.size(); ++f) plan.flows[f].name = fmt::format("f{}", f);

@@ -96,7 +96,7 @@ class PlanChanges {
     return {};
   }
 
-  std::int64_t micro_batch() const { return problem_.training.batch / now_.micro_batches; }
+  std::int64_t micro_batch() const { return largest_micro_batch(problem_, now_.micro_batches); }
   std::size_t stages_tried() const { return std::min(kMostTried, now_.stages.size()); }
 
   Status change_micro_batches() {

@@ -30,11 +30,8 @@ class LineExecutor : public agpcs::Executor {
     if (plan.stages.size() != 1 || plan.buckets.size() != 1 || plan.buckets[0].elements() != 2) {
       return agpcs::invalid_input("this is not a plan for a line");
     }
-    std::size_t replica = 0;
-    for (; stage.ranks[replica] != rank; ++replica) first_sample_ += stage.samples[replica];
-    samples_ = stage.samples[replica];
-    batch_ = plan.training.batch;
-    micro_batch_size_ = plan.micro_batch_size();
+    while (stage.ranks[replica_] != rank) ++replica_;
+    plan_ = plan;
     learning_rate_ = static_cast<float>(plan.training.optimizer.learning_rate);
     return {};
   }
@@ -78,20 +75,24 @@ class LineExecutor : public agpcs::Executor {
   const std::array<float, 2>& line() const { return line_; }
 
  private:
-  float count() const { return static_cast<float>(batch_); }
+  float count() const { return static_cast<float>(plan_.training.batch); }
 
   /// Calls `visit(x, prediction - truth)` for this rank's samples of a micro-batch. The truth is
   /// y = 3x - 1.
   template <typename Visit>
   void for_each_sample(int micro_batch, Visit visit) const {
-    const std::int64_t first = micro_batch * micro_batch_size_ + first_sample_;
-    for (std::int64_t i = first; i < first + samples_; ++i) {
+    const agpcs::PlanStage& stage = plan_.stages.front();
+    const bool smaller = plan_.is_smaller(micro_batch);
+    std::int64_t first = plan_.first_sample(micro_batch);
+    for (std::size_t i = 0; i < replica_; ++i) first += stage.samples_of(i, smaller);
+    for (std::int64_t i = first; i < first + stage.samples_of(replica_, smaller); ++i) {
       const float x = static_cast<float>(i) / count();
       visit(x, line_[0] * x + line_[1] - (3 * x - 1));
     }
   }
 
-  std::int64_t first_sample_ = 0, samples_ = 0, batch_ = 0, micro_batch_size_ = 0;
+  agpcs::Plan plan_;
+  std::size_t replica_ = 0;  // this rank, among those of the stage
   float learning_rate_ = 0;
   std::array<float, 2> line_ = {0, 0};  // slope, offset
   std::array<float, 2> gradient_ = {0, 0};

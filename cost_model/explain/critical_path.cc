@@ -143,7 +143,8 @@ class PathSorter {
     const InstructionId& id = step.instruction;
     const bool transfer = stream_of(id.opcode) != StreamKind::kCollective;
     const auto [entry, added] =
-        alone_.try_emplace(std::tuple(transfer ? step.rank : -1, id.opcode, id.object));
+        alone_.try_emplace(std::tuple(transfer ? step.rank : -1, id.opcode, id.object,
+                                      transfer && id.micro_batch >= model_.smaller_from));
     Alone& slowest = entry->second;
     if (!added) return slowest;
     if (transfer) {
@@ -188,7 +189,7 @@ class PathSorter {
   const StepModel& model_;
   const Cluster& cluster_;
   std::map<std::pair<PathSort, int>, double> seconds_;
-  std::map<std::tuple<int, Opcode, int>, Alone> alone_;
+  std::map<std::tuple<int, Opcode, int, bool>, Alone> alone_;
 };
 
 /// Finds the latest time at which each instruction may end, from the step's end back.

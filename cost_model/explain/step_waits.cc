@@ -114,9 +114,10 @@ int StepWaits::find(int rank, InstructionId id) const {
 double StepWaits::gradients_at(int backward, int bucket) const {
   const TimelineEvent& pass = event(backward);
   const RankTimes& times = model_.ranks[at(pass.rank)].times;
-  if (times.backward <= 0) return pass.end;
-  const double rest = times.backward - times.gradients[at(bucket)];
-  return pass.end - rest * (pass.end - pass.start) / times.backward;
+  const double whole = times.smaller_backward;  // gradients come in the last backward
+  if (whole <= 0) return pass.end;
+  const double rest = whole - times.gradients[at(bucket)];
+  return pass.end - rest * (pass.end - pass.start) / whole;
 }
 
 Wait StepWaits::last_wait(int event) const {
@@ -141,10 +142,18 @@ void StepWaits::add_meeting(std::vector<int> events) {
 }
 
 void StepWaits::add_transfers(int cut, Opcode send, Opcode recv) {
+  const auto all = static_cast<int>(plan_.micro_batches);
+  const auto smaller_from = static_cast<int>(plan_.smaller_from());
+  add_transfers(cut, send, recv, 0, smaller_from);
+  if (smaller_from < all) add_transfers(cut, send, recv, smaller_from, all);
+}
+
+/// Adds the transfers of the micro-batches [first, end), which are of one size.
+void StepWaits::add_transfers(int cut, Opcode send, Opcode recv, int first, int end) {
   const Cut& of = plan_.cuts[at(cut)];
   std::set<std::pair<int, int>> pairs;  // sender, receiver
   for (const int producer : plan_.stages[at(of.from)].ranks) {
-    for (const Transfer& t : transfers(plan_, cut, producer)) {
+    for (const Transfer& t : transfers(plan_, cut, producer, first)) {
       if (send == Opcode::kSend) {
         pairs.emplace(producer, t.peer);
       } else if (of.tensors[at(t.tensor)].gradient) {
@@ -153,7 +162,7 @@ void StepWaits::add_transfers(int cut, Opcode send, Opcode recv) {
     }
   }
   for (const auto& [from, to] : pairs) {
-    for (int m = 0; m < static_cast<int>(plan_.micro_batches); ++m) {
+    for (int m = first; m < end; ++m) {
       add_meeting({find(from, {send, cut, m}), find(to, {recv, cut, m})});
     }
   }

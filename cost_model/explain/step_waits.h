@@ -101,6 +101,7 @@ class StepWaits {
   void read_programs();
   void read_timeline(const Estimate& estimate);
   void add_transfers(int cut, Opcode send, Opcode recv);
+  void add_transfers(int cut, Opcode send, Opcode recv, int first, int end);
   void add_collective(InstructionId id, const std::vector<int>& ranks);
   void add_meeting(std::vector<int> events);
   struct Node;

@@ -185,9 +185,11 @@ void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instructi
   const FlatTimes& times = step_->times[at(spec.times)];
   const Effects& effects = effects_[at(spec.device)];
   const Opcode opcode = instruction.id.opcode;
-  const double seconds = opcode == Opcode::kForward    ? times.forward
-                         : opcode == Opcode::kBackward ? times.backward
-                                                       : times.update;
+  const bool smaller = instruction.id.micro_batch >= step_->smaller_from;
+  const double seconds =
+      opcode == Opcode::kForward    ? (smaller ? times.smaller_forward : times.forward)
+      : opcode == Opcode::kBackward ? (smaller ? times.smaller_backward : times.backward)
+                                    : times.update;
   account(rank);
   Rank& state = ranks_[at(rank)];
   const double lead = state.begun ? 0 : times.begin;

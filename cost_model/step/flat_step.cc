@@ -94,8 +94,9 @@ void flatten_ranks(const Plan& plan, const StepModel& model,
     const StepRank& rank = model.ranks[r];
     step.ranks.push_back({&programs[static_cast<std::size_t>(rank.stage)], rank.stage,
                           model.replica[r], rank.device, static_cast<int>(r)});
-    step.times.push_back(
-        {rank.times.begin, rank.times.forward, rank.times.backward, rank.times.update});
+    step.times.push_back({rank.times.begin, rank.times.forward, rank.times.backward,
+                          rank.times.update, rank.times.smaller_forward,
+                          rank.times.smaller_backward});
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
   }
@@ -116,6 +117,7 @@ void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGra
   }
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);
+  step.smaller_from = model.smaller_from;
   flatten_ranks(plan, model, programs, step);
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});
@@ -126,7 +128,7 @@ void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGra
   }
   step.collectives.push_back(&model.report);
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
-    const Cut& cut = plan.cuts[end / 4];
+    const Cut& cut = plan.cuts[end / 4 % plan.cuts.size()];
     const bool producer = end % 4 == 0 || end % 4 == 3;  // sends, and receives the gradient
     const int stage = producer ? cut.from : cut.to;
     step.add_end(model.channel_ends[end],

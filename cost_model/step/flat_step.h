@@ -41,6 +41,7 @@ PrecedenceGraph precedence_graph(const std::vector<StepInstruction>& steps);
 /// Seconds of computations. Ranks with equal times share an entry.
 struct FlatTimes {
   double begin = 0, forward = 0, backward = 0, update = 0;
+  double smaller_forward = 0, smaller_backward = 0;
 };
 
 struct FlatRank {
@@ -61,9 +62,11 @@ struct FlatChannel {
 
 struct FlatStep {
   int micro_batches = 1;
+  int smaller_from = 1;  ///< the first smaller micro-batch; `micro_batches` if all are equal
   std::vector<FlatRank> ranks;
   std::vector<FlatTimes> times;
-  std::vector<double> gradients;  ///< [times x buckets + bucket]: seconds since backward began
+  std::vector<double>
+      gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
   std::vector<FlatChannel> channels;
   std::vector<const Exchange*> collectives;  ///< by bucket, then the report
   std::vector<int> stage_of_bucket;
@@ -73,7 +76,8 @@ struct FlatStep {
   std::size_t bucket_count() const { return stage_of_bucket.size(); }
   /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
-    const auto base = static_cast<std::size_t>(end_base_[end_index(id.object, id.opcode)]);
+    const std::size_t half = id.micro_batch < smaller_from ? 0 : end_base_.size() / 2;
+    const auto base = static_cast<std::size_t>(end_base_[half + end_index(id.object, id.opcode)]);
     const std::size_t at = base + static_cast<std::size_t>(rank.replica);
     const auto first = static_cast<std::size_t>(end_first_[at]);
     return {end_channels_.data() + first, static_cast<std::size_t>(end_first_[at + 1]) - first};
@@ -82,7 +86,7 @@ struct FlatStep {
   void clear();
   void clear_ends();
   /// Adds the next end. Each cut has four ends, in this order: send, receive, send gradient,
-  /// receive gradient.
+  /// receive gradient. If there are smaller micro-batches, their ends follow all others.
   void add_end(const std::vector<std::vector<int>>& by_replica, std::size_t replicas);
   /// Adds the two ends of a send and its receive. Their channels start at `first`, sorted by
   /// sender, then receiver. `senders` and `receivers` are the numbers of replicas of these stages.

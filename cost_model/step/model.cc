@@ -95,11 +95,13 @@ class ChannelBuilder {
   ChannelBuilder(const Plan& plan, const Cluster& cluster, StepModel& model)
       : plan_(plan), cluster_(cluster), model_(model) {}
 
-  void add_cut(int cut) {
+  /// Adds the channels of a cut for the micro-batches of the size of `micro_batch`.
+  void add_cut(int cut, int micro_batch) {
+    first_end_ = micro_batch < model_.smaller_from ? 0 : 4 * plan_.cuts.size();
     const PlanStage& from = plan_.stages[static_cast<std::size_t>(of(cut).from)];
     Bytes forward, back;
     for (const int producer : from.ranks) {
-      for (const Transfer& t : transfers(plan_, cut, producer)) {
+      for (const Transfer& t : transfers(plan_, cut, producer, micro_batch)) {
         const CutTensor& tensor = of(cut).tensors[static_cast<std::size_t>(t.tensor)];
         const std::int64_t bytes =
             t.rows * tensor.elements_per_row() * static_cast<std::int64_t>(size_of(tensor.type));
@@ -131,7 +133,7 @@ class ChannelBuilder {
   std::vector<int>& end(int cut, Opcode opcode, int rank) {
     const auto replica = static_cast<std::size_t>(model_.replica[static_cast<std::size_t>(rank)]);
     auto& by_replica =
-        model_.channel_ends[static_cast<std::size_t>(channel_end_index(cut, opcode))];
+        model_.channel_ends[first_end_ + static_cast<std::size_t>(channel_end_index(cut, opcode))];
     if (by_replica.size() <= replica) by_replica.resize(replica + 1);
     return by_replica[replica];
   }
@@ -139,6 +141,7 @@ class ChannelBuilder {
   const Plan& plan_;
   const Cluster& cluster_;
   StepModel& model_;
+  std::size_t first_end_ = 0;  // index in channel_ends for these micro-batches
 };
 
 Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
@@ -191,8 +194,9 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
 
 const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const {
   static const std::vector<int> empty;
+  const std::size_t first = id.micro_batch < smaller_from ? 0 : channel_ends.size() / 2;
   const auto& ends =
-      channel_ends[static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
+      channel_ends[first + static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
   const auto index = static_cast<std::size_t>(replica[static_cast<std::size_t>(rank)]);
   return index < ends.size() ? ends[index] : empty;
 }
@@ -206,9 +210,13 @@ Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cl
     AGPCS_TRY(std::vector<StepInstruction> steps, steps_of(program));
     model.programs.push_back(std::move(steps));
   }
-  model.channel_ends.resize(plan.cuts.size() * 4);
+  model.smaller_from = static_cast<int>(plan.smaller_from());
+  const bool smaller = model.smaller_from < plan.micro_batches;
+  model.channel_ends.resize(plan.cuts.size() * (smaller ? 8 : 4));
   ChannelBuilder channels(plan, cluster, model);
-  for (int cut = 0; cut < static_cast<int>(plan.cuts.size()); ++cut) channels.add_cut(cut);
+  const int cuts = static_cast<int>(plan.cuts.size());
+  for (int cut = 0; cut < cuts; ++cut) channels.add_cut(cut, 0);
+  for (int cut = 0; cut < cuts && smaller; ++cut) channels.add_cut(cut, model.smaller_from);
   add_collectives(plan, cluster, model);
   return model;
 }

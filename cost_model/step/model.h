@@ -36,9 +36,12 @@ struct StepInstruction {
 
 /// Seconds on one rank.
 struct RankTimes {
-  double begin = 0;  ///< before the first computation of the step
-  double forward = 0, backward = 0, update = 0;
-  std::vector<double> gradients;  ///< by bucket: from the start of backward to its last gradient
+  double begin = 0;                              ///< before the first computation of the step
+  double forward = 0, backward = 0, update = 0;  ///< passes of a larger micro-batch
+  double smaller_forward = 0, smaller_backward = 0;
+  /// By bucket: from the start of the step's last backward, of a smaller micro-batch, to its last
+  /// gradient.
+  std::vector<double> gradients;
 };
 
 /// All tensors of a cut that travel from one rank to another, in one direction.
@@ -58,8 +61,9 @@ struct StepModel {
   std::vector<std::vector<StepInstruction>> programs;  ///< by stage
   std::vector<StepRank> ranks;
   std::vector<Channel> channels;
+  int smaller_from = 0;  ///< `Plan::smaller_from`
   /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: the channels that this
-  /// instruction of the replica waits for.
+  /// instruction of the replica waits for. If there are smaller micro-batches, theirs follow.
   std::vector<std::vector<std::vector<int>>> channel_ends;
   std::vector<Exchange> all_reduces;  ///< by bucket
   Exchange report;

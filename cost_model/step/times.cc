@@ -98,16 +98,24 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
 Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
                  const CostTable& costs, StepModel& model) {
   AGPCS_TRY(const std::vector<StageWork> work, work_of_stages(plan, graph));
-  std::map<std::tuple<int, int, std::int64_t>, RankTimes> known;  // by stage, kind, samples
+  // By stage, kind, samples, and whether it takes a sample less of smaller micro-batches.
+  std::map<std::tuple<int, int, std::int64_t, bool>, RankTimes> known;
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     StepRank& rank = model.ranks[r];
     const auto s = static_cast<std::size_t>(rank.stage);
     const int kind = cluster.devices[static_cast<std::size_t>(rank.device)].kind;
     const std::int64_t samples = plan.stages[s].samples[static_cast<std::size_t>(model.replica[r])];
-    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples});
+    const bool odd = plan.stages[s].odd == static_cast<int>(r);
+    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, odd});
     if (added) {
-      entry->second =
-          times_of(work[s], costs, kind, samples, plan.stages[s].recompute, plan.buckets.size());
+      const auto of = [&](std::int64_t count) {
+        return times_of(work[s], costs, kind, count, plan.stages[s].recompute, plan.buckets.size());
+      };
+      entry->second = of(samples);
+      const RankTimes smaller = odd ? of(samples - 1) : entry->second;
+      entry->second.smaller_forward = smaller.forward;
+      entry->second.smaller_backward = smaller.backward;
+      entry->second.gradients = smaller.gradients;
     }
     rank.times = entry->second;
   }

@@ -327,12 +327,13 @@ class PlanParser {
 
   void parse_stage(const PlanLine& line) {
     PlanLineReader in(line, diagnostics_,
-                      {"ranks", "devices", "samples", "recompute", "operators"});
+                      {"ranks", "devices", "samples", "odd", "recompute", "operators"});
     PlanStage stage;
     stage.name = in.name("a stage");
     read_list(in, "ranks", stage.ranks, parse_ranks, "0-3,6");
     read_list(in, "devices", stage.devices, parse_devices, "host/0-3");
     read_list(in, "samples", stage.samples, parse_samples, "16x4,20");
+    if (in.next_is("odd")) stage.odd = static_cast<int>(in.integer_value("odd"));
     stage.recompute = in.yes_no_value("recompute");
     const std::int64_t operators = in.integer_value("operators");
     in.finish();

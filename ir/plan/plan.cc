@@ -27,10 +27,11 @@ struct Rows {
 };
 
 /// Returns the rows of a micro-batch that each replica takes.
-std::vector<Rows> rows_of(const PlanStage& stage) {
+std::vector<Rows> rows_of(const PlanStage& stage, bool smaller) {
   std::vector<Rows> rows;
   std::int64_t begin = 0;
-  for (const std::int64_t samples : stage.samples) {
+  for (std::size_t i = 0; i < stage.samples.size(); ++i) {
+    const std::int64_t samples = stage.samples_of(i, smaller);
     rows.push_back({begin, begin + samples});
     begin += samples;
   }
@@ -38,10 +39,10 @@ std::vector<Rows> rows_of(const PlanStage& stage) {
 }
 
 /// Adds the peers that hold some of the rows of replica `own`.
-void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& there,
+void add_batched(int tensor, const PlanStage& here, int own, const PlanStage& there, bool smaller,
                  std::vector<Transfer>& out) {
-  const Rows mine = rows_of(here)[static_cast<std::size_t>(own)];
-  const std::vector<Rows> theirs = rows_of(there);
+  const Rows mine = rows_of(here, smaller)[static_cast<std::size_t>(own)];
+  const std::vector<Rows> theirs = rows_of(there, smaller);
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const std::int64_t begin = std::max(mine.begin, theirs[i].begin);
     const std::int64_t end = std::min(mine.end, theirs[i].end);
@@ -143,7 +144,21 @@ int Plan::stage_of_rank(int rank) const {
   return -1;
 }
 
-std::vector<Transfer> transfers(const Plan& plan, int cut, int rank) {
+std::int64_t Plan::smaller_from() const {
+  const std::int64_t larger = training.batch % micro_batches;
+  return larger == 0 ? micro_batches : larger;
+}
+
+std::int64_t Plan::micro_batch_size(std::int64_t micro_batch) const {
+  return training.batch / micro_batches + (micro_batch < training.batch % micro_batches ? 1 : 0);
+}
+
+std::int64_t Plan::first_sample(std::int64_t micro_batch) const {
+  return micro_batch * (training.batch / micro_batches) +
+         std::min(micro_batch, training.batch % micro_batches);
+}
+
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch) {
   const Cut& c = plan.cuts[static_cast<std::size_t>(cut)];
   const PlanStage& from = plan.stages[static_cast<std::size_t>(c.from)];
   const PlanStage& to = plan.stages[static_cast<std::size_t>(c.to)];
@@ -156,7 +171,7 @@ std::vector<Transfer> transfers(const Plan& plan, int cut, int rank) {
   for (std::size_t i = 0; i < c.tensors.size(); ++i) {
     const int tensor = static_cast<int>(i);
     if (c.tensors[i].batched) {
-      add_batched(tensor, here, own, there, result);
+      add_batched(tensor, here, own, there, plan.is_smaller(micro_batch), result);
     } else {
       add_whole(tensor, producer, own, there, from.ranks.size(), result);
     }

@@ -85,9 +85,10 @@ class PlanPrinter {
   void print_stage(const PlanStage& stage) {
     std::int64_t operators = 0;
     for (const PlanStage::Run& run : stage.operators) operators += run.count;
-    add("stage {} ranks={} devices={} samples={} recompute={} operators={}\n", stage.name,
-        print_ranks(stage.ranks), print_devices(stage.devices), print_samples(stage.samples),
-        stage.recompute ? "yes" : "no", operators);
+    add("stage {} ranks={} devices={} samples={}", stage.name, print_ranks(stage.ranks),
+        print_devices(stage.devices), print_samples(stage.samples));
+    if (stage.odd >= 0) add(" odd={}", stage.odd);
+    add(" recompute={} operators={}\n", stage.recompute ? "yes" : "no", operators);
     for (const PlanStage::Run& run : stage.operators) {
       add("  operators {} .. {} count={}\n", quoted(run.first), quoted(run.last), run.count);
     }

@@ -93,9 +93,10 @@ class StructureChecker {
     if (plan_.micro_batches < 1 || plan_.micro_batches > std::numeric_limits<int>::max()) {
       return fail(fmt::format("micro-batches is {}", plan_.micro_batches));
     }
-    if (t.batch % plan_.micro_batches != 0) {
-      fail(fmt::format("batch {} does not divide into {} micro-batches", t.batch,
-                       plan_.micro_batches));
+    if (t.batch < plan_.micro_batches) {
+      fail(
+          fmt::format("a batch of {} does not make {} micro-batches", t.batch, plan_.micro_batches),
+          "each micro-batch has a sample");
     }
     check_loss(t.loss);
   }
@@ -167,6 +168,10 @@ class StructureChecker {
       fail(fmt::format("stage {} has no operators", stage.name),
            "ranks without work are in one stage, the last of several");
     }
+    if (stage.odd != -1) {
+      fail(fmt::format("stage {} has no operators, but odd={}", stage.name, stage.odd),
+           "idle ranks take 0 samples");
+    }
     for (std::size_t i = 0; i < stage.samples.size(); ++i) {
       if (stage.samples[i] == 0) continue;
       return fail(fmt::format("stage {} has no operators, but rank {} takes {} samples", stage.name,
@@ -185,10 +190,38 @@ class StructureChecker {
       }
       if (sum <= kLargest) sum += samples;
     }
-    if (plan_.micro_batches < 1 || sum == plan_.micro_batch_size()) return;
+    if (plan_.micro_batches < 1) return;
+    check_odd(stage);
+    if (sum == plan_.micro_batch_size()) return;
     fail(fmt::format("stage {}: samples sum to {}, a micro-batch has {}", stage.name, sum,
                      plan_.micro_batch_size()),
          fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches));
+  }
+
+  /// Checks who takes one sample less of the smaller micro-batches, where there are any.
+  void check_odd(const PlanStage& stage) {
+    const bool equal = plan_.training.batch % plan_.micro_batches == 0;
+    if (equal && stage.odd == -1) return;
+    const std::string batch =
+        fmt::format("batch {} in {} micro-batches", plan_.training.batch, plan_.micro_batches);
+    if (equal) {
+      return fail(fmt::format("stage {} has odd={}, but all micro-batches are equal", stage.name,
+                              stage.odd),
+                  batch);
+    }
+    const auto rank = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
+    if (rank == stage.ranks.end()) {
+      return fail(stage.odd == -1 ? fmt::format("stage {} has no odd=RANK", stage.name)
+                                  : fmt::format("stage {}: odd={} is no rank of the stage",
+                                                stage.name, stage.odd),
+                  batch + ": one rank takes a sample less of the smaller ones");
+    }
+    const std::int64_t samples =
+        stage.samples[static_cast<std::size_t>(rank - stage.ranks.begin())];
+    if (samples > 1) return;
+    fail(fmt::format("stage {}: rank {} would take 0 samples of smaller micro-batches", stage.name,
+                     stage.odd),
+         "odd=RANK names a rank with at least 2 samples");
   }
 
   void check_operators(const PlanStage& stage) {

@@ -41,8 +41,8 @@ class StrategyVerifier {
   int stage(OpId op) const { return s_.stage_of[static_cast<std::size_t>(op)]; }
 
   Status check_groups() const {
-    if (s_.micro_batches < 1 || batch_ % s_.micro_batches != 0) {
-      return fail("batch {} does not divide into {} micro-batches", batch_, s_.micro_batches);
+    if (s_.micro_batches < 1 || batch_ < s_.micro_batches) {
+      return fail("a batch of {} does not make {} micro-batches", batch_, s_.micro_batches);
     }
     std::set<DeviceId> used;
     for (int i = 0; i < stage_count(); ++i) {
@@ -71,11 +71,13 @@ class StrategyVerifier {
     }
     const std::int64_t sum =
         std::accumulate(spec.shares.begin(), spec.shares.end(), std::int64_t{0});
-    if (sum != batch_ / s_.micro_batches) {
-      return fail("stage {}: shares sum to {}, micro-batch has {} samples", index, sum,
-                  batch_ / s_.micro_batches);
+    const std::int64_t largest = largest_micro_batch(batch_, s_.micro_batches);
+    if (sum != largest) {
+      return fail("stage {}: shares sum to {}, micro-batch has {} samples", index, sum, largest);
     }
-    return {};
+    if (covers(spec, batch_, s_.micro_batches)) return {};
+    return fail("stage {}: {} devices, but a micro-batch of {} samples", index, spec.devices.size(),
+                largest - 1);
   }
 
   Status check_assignment() const {
@@ -192,6 +194,21 @@ bool has_rows(const Shape& shape) {
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch) {
   return StrategyVerifier(strategy, graph, cluster, batch).run();
+}
+
+std::size_t odd_replica(const StageSpec& spec) {
+  const auto wish = std::find(spec.devices.begin(), spec.devices.end(), spec.odd);
+  const auto at = static_cast<std::size_t>(wish - spec.devices.begin());
+  if (wish != spec.devices.end() && spec.shares[at] > 1) return at;
+  const auto most = std::max_element(spec.shares.begin(), spec.shares.end());
+  return static_cast<std::size_t>(most - spec.shares.begin());
+}
+
+bool covers(const StageSpec& spec, std::int64_t batch, std::int64_t micro_batches) {
+  const std::int64_t sum = std::accumulate(spec.shares.begin(), spec.shares.end(), std::int64_t{0});
+  if (sum != largest_micro_batch(batch, micro_batches)) return false;
+  if (batch % micro_batches == 0) return true;
+  return std::any_of(spec.shares.begin(), spec.shares.end(), [](auto share) { return share > 1; });
 }
 
 std::vector<bool> can_cross(const Graph& graph) {

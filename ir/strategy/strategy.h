@@ -15,13 +15,29 @@
 
 namespace agpcs {
 
-/// A stage's device group. Device i takes `shares[i]` samples of every micro-batch.
+/// A stage's device group. Device i takes `shares[i]` samples of every micro-batch. Micro-batches
+/// are as equal as can be, larger ones first. Where they differ, shares are those of the larger
+/// ones and one device (`odd_replica`) takes a sample less of the smaller ones.
 struct StageSpec {
   std::vector<DeviceId> devices;     ///< ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
   bool recompute = false;
+  DeviceId odd = kNone;  ///< the wish for `odd_replica`; kNone where micro-batches are equal
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
+
+/// Returns which replica takes a sample less of smaller micro-batches: that of device `odd` if it
+/// has two samples or more, otherwise the first of those with most samples.
+std::size_t odd_replica(const StageSpec& spec);
+
+/// Returns the samples of the largest of `micro_batches` micro-batches.
+constexpr std::int64_t largest_micro_batch(std::int64_t batch, std::int64_t micro_batches) {
+  return (batch + micro_batches - 1) / micro_batches;
+}
+
+/// Returns whether the shares of a stage cover micro-batches of `batch` samples: they sum to the
+/// largest, and if there are smaller ones, some device has a sample to spare.
+bool covers(const StageSpec& spec, std::int64_t batch, std::int64_t micro_batches);
 
 /// Gradients that are reduced together, in the order in which they lie in the buffer.
 struct Bucket {
@@ -45,7 +61,7 @@ struct Strategy {
 /// Checks a strategy against its problem:
 /// - every operator is in a stage, edges never go back, no stage is empty;
 /// - devices exist and serve one stage each;
-/// - shares sum to batch / micro_batches in every stage;
+/// - shares cover the micro-batches in every stage (`covers`);
 /// - operators that share a parameter share a stage;
 /// - tensors that cross stages may do so (`can_cross`);
 /// - if there are buckets, each parameter of a stage is in exactly one bucket of that stage;

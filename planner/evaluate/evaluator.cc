@@ -31,10 +31,10 @@ class Evaluator::Impl {
     step_.micro_batches = static_cast<int>(strategy.micro_batches);
     add_ranks();
     add_times();
-    for (const CutInfo& cut : partition_->cuts) {
-      add_channels(cut.from, cut.to, cut.forward, true);
-      add_channels(cut.to, cut.from, cut.back, false);
-    }
+    const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
+    step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
+    add_channels(false);
+    if (larger != 0) add_channels(true);
     add_collectives();
     const bool finished = engine_.run(step_);
     AGPCS_CHECK(finished, "the programs of codegen wait for each other");
@@ -91,6 +91,7 @@ class Evaluator::Impl {
   struct Equals {
     int stage = 0, kind = 0;
     std::int64_t samples = 0;
+    bool odd = false;  // takes a sample less of smaller micro-batches
   };
 
   const StageSpec& spec(int stage) const { return strategy_->stages[at(stage)]; }
@@ -173,17 +174,22 @@ class Evaluator::Impl {
   void find_equals() {
     equals_.clear();
     equals_of_.clear();
+    const bool equal = problem_.training.batch % strategy_->micro_batches == 0;
+    odd_.clear();
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::size_t first = equals_.size();
+      odd_.push_back(equal ? spec(stage).devices.size() : odd_replica(spec(stage)));
       for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
         const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
         const std::int64_t samples = spec(stage).shares[i];
+        const bool odd = odd_[at(stage)] == i;
         std::size_t found = first;
         while (found < equals_.size() &&
-               (equals_[found].kind != kind || equals_[found].samples != samples)) {
+               (equals_[found].kind != kind || equals_[found].samples != samples ||
+                equals_[found].odd != odd)) {
           ++found;
         }
-        if (found == equals_.size()) equals_.push_back({stage, kind, samples});
+        if (found == equals_.size()) equals_.push_back({stage, kind, samples, odd});
         equals_of_.push_back(static_cast<int>(found));
       }
     }
@@ -227,32 +233,49 @@ class Evaluator::Impl {
     for (const Equals& equal : equals_) {
       const StageSeconds& seconds = stages_.seconds(info(equal.stage), equal.kind, equal.samples,
                                                     spec(equal.stage).recompute);
+      const StageSeconds& smaller =
+          equal.odd ? stages_.seconds(info(equal.stage), equal.kind, equal.samples - 1,
+                                      spec(equal.stage).recompute)
+                    : seconds;
       const std::int64_t elements = elements_[at(equal.stage)];
       step_.times.push_back(
           {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
-           problem_.costs.update_seconds(equal.kind, elements, tensors_[at(equal.stage)])});
+           problem_.costs.update_seconds(equal.kind, elements, tensors_[at(equal.stage)]),
+           smaller.forward, smaller.backward});
       for (const BucketNow& bucket : buckets_) {
         const bool own = bucket.stage == equal.stage;
-        step_.gradients.push_back(own ? seconds.gradients[at(bucket.first)] : 0);
+        step_.gradients.push_back(own ? smaller.gradients[at(bucket.first)] : 0);
       }
     }
   }
 
+  /// Adds the channels of all cuts for the larger or the smaller micro-batches.
+  void add_channels(bool smaller) {
+    for (const CutInfo& cut : partition_->cuts) {
+      add_channels(cut.from, cut.to, cut.forward, true, smaller);
+      add_channels(cut.to, cut.from, cut.back, false, smaller);
+    }
+  }
+
+  std::int64_t samples_of(int stage, std::size_t replica, bool smaller) const {
+    return spec(stage).shares[replica] - (smaller && odd_[at(stage)] == replica ? 1 : 0);
+  }
+
   /// Adds the channels of one cut in one direction, by sender, then receiver: those of `transfers`,
   /// summed over the tensors.
-  void add_channels(int from, int to, const CutBytes& bytes, bool forward) {
+  void add_channels(int from, int to, const CutBytes& bytes, bool forward, bool smaller) {
     const StageSpec& senders = spec(from);
     const StageSpec& receivers = spec(to);
     const int first = static_cast<int>(step_.channels.size());
     const std::size_t producers = (forward ? senders : receivers).devices.size();
     std::int64_t begin = 0;  // first of the sender's rows
     for (std::size_t i = 0; i < senders.devices.size() && (bytes.rows || bytes.whole); ++i) {
-      const std::int64_t end = begin + senders.shares[i];
+      const std::int64_t end = begin + samples_of(from, i, smaller);
       std::int64_t other = 0;  // first of the receiver's rows
       for (std::size_t j = 0; j < receivers.devices.size(); ++j) {
-        const std::int64_t rows =
-            std::min(end, other + receivers.shares[j]) - std::max(begin, other);
-        other += receivers.shares[j];
+        const std::int64_t share = samples_of(to, j, smaller);
+        const std::int64_t rows = std::min(end, other + share) - std::max(begin, other);
+        other += share;
         const bool some = bytes.rows && rows > 0;
         const bool all = bytes.whole && (forward ? j % producers == i : i % producers == j);
         if (!some && !all) continue;
@@ -311,11 +334,12 @@ class Evaluator::Impl {
   std::vector<GroupInfo*> group_of_stage_;
   GroupInfo* everybody_ = nullptr;
   std::vector<BucketNow> buckets_;
-  std::vector<Equals> equals_;                    // by stage
-  std::vector<int> equals_of_;                    // by stage, then replica: index in equals_
-  std::vector<FlatRank> rank_of_;                 // by device
-  std::vector<int> numbers_;                      // rank by device
-  std::vector<DeviceId> used_;                    // devices, by rank
+  std::vector<Equals> equals_;     // by stage
+  std::vector<int> equals_of_;     // by stage, then replica: index in equals_
+  std::vector<std::size_t> odd_;   // by stage: its odd replica, past the last if none
+  std::vector<FlatRank> rank_of_;  // by device
+  std::vector<int> numbers_;       // rank by device
+  std::vector<DeviceId> used_;     // devices, by rank
   std::vector<std::int64_t> elements_, tensors_;  // trained, by stage
 };
 

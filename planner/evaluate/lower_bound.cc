@@ -54,6 +54,7 @@ class Bounder {
     const std::int64_t fixed = problem.options.micro_batches;
     numbers_ = fixed > 0 ? std::vector{fixed} : micro_batch_numbers(batch_);
     samples_ = batch_ / numbers_.front();
+    largest_ = largest_micro_batch(batch_, numbers_.front());
     std::vector<double> devices(problem.cluster.kinds.size());
     for (const Device& device : problem.cluster.devices) ++devices[at(device.kind)];
     for (std::size_t k = 0; k < devices.size(); ++k) {
@@ -108,7 +109,7 @@ class Bounder {
     if (problem_.cluster.device_count() < 2 || problem_.graph.ops.size() < 2) return best;
     const double report = 2 * wires_between_any().latency;
     for (const std::int64_t number : numbers_) {
-      set_floors(batch_ / number);
+      set_floors(largest_micro_batch(batch_, number));
       if (prices_.empty()) prices_ = price_kinds(work_);
       const double computing = price_work(work_, prices_);
       LowerBound bound{computing + price_updates(), "work"};
@@ -200,14 +201,14 @@ class Bounder {
     const auto ops = static_cast<OpId>(problem_.graph.ops.size());
     OpId heaviest = 0;
     double most = -1;
-    set_floors(samples_);
+    set_floors(largest_);
     for (OpId op = 0; op < ops; ++op) {
       const double priced = work_.seconds[at(op) * kinds_.size()];
       if (priced > most) heaviest = op;
       most = std::max(most, priced);
     }
     const auto seconds = [&](int kind, std::int64_t n) {
-      return costs_.least_seconds(kind, heaviest, n, samples_).sum() *
+      return costs_.least_seconds(kind, heaviest, n, largest_).sum() *
              static_cast<double>(numbers_.front());
     };
     return spread(count_devices(0, problem_.cluster.device_count()), seconds);
@@ -311,7 +312,7 @@ class Bounder {
     if (!added) return entry->second;
     Sum& sum = entry->second;
     for (OpId op = 0; op < static_cast<OpId>(problem_.graph.ops.size()); ++op) {
-      const OpSeconds seconds = costs_.least_seconds(kind, op, n, samples_);
+      const OpSeconds seconds = costs_.least_seconds(kind, op, n, largest_);
       sum.forward += seconds.forward;
       sum.backward += seconds.backward;
       if (op < trained_.first) sum.tail += seconds.backward;
@@ -413,8 +414,9 @@ class Bounder {
   const Problem& problem_;
   const std::int64_t batch_;
   const CostTable& costs_;
-  std::vector<std::int64_t> numbers_;     // numbers of micro-batches, ascending
-  std::int64_t samples_ = 1;              // samples of the largest micro-batch
+  std::vector<std::int64_t> numbers_;  // numbers of micro-batches, ascending
+  // Of the fewest micro-batches: samples that each has at least, and at most.
+  std::int64_t samples_ = 1, largest_ = 1;
   std::vector<int> kinds_;                // the kinds of the devices
   std::vector<std::int64_t> parameters_;  // elements of each trained parameter
   Trained trained_;

@@ -267,7 +267,8 @@ void RoughModel::load_ring(const std::vector<DeviceId>& devices, double bytes, d
 /// Loads the lanes with all cuts and returns the messages' seconds.
 RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
                                            const std::vector<Passes>& passes) {
-  const auto samples = static_cast<double>(problem_.training.batch / strategy.micro_batches);
+  const auto samples =
+      static_cast<double>(problem_.training.batch) / static_cast<double>(strategy.micro_batches);
   Lanes& back = strategy.schedule == Schedule::kGPipe ? backward_ : forward_;
   Messages messages;
   for (const Passes& own : passes) messages.way.push_back(own.both);

@@ -41,9 +41,9 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
     return invalid_input(fmt::format("a batch of {} samples, at most {} can be planned for",
                                      training.batch, kMostSamples));
   }
-  if (options.micro_batches > 0 && training.batch % options.micro_batches != 0) {
-    return invalid_input(fmt::format("a batch of {} does not divide into {} micro-batches",
-                                     training.batch, options.micro_batches));
+  if (options.micro_batches > training.batch) {
+    return invalid_input(fmt::format("a batch of {} does not make {} micro-batches", training.batch,
+                                     options.micro_batches));
   }
   if (options.micro_batches > kMostMicroBatches) {
     return invalid_input(fmt::format("{} micro-batches, at most {} can be planned for",

@@ -36,9 +36,9 @@ struct ProblemOptions {
 /// place and neither moves nor changes, because its cost table refers to its graph.
 struct Problem {
   /// Needs: `graph` is a training graph (loss attached, backward derived). Errors: there is no
-  /// batch, or one of more than kMostSamples; the number of micro-batches does not divide it or is
-  /// more than kMostMicroBatches; a device kind has no peak for the precision. kUsage: the training
-  /// has a wire type, but no gradient is fp32. Cost: O(operators + edges).
+  /// batch, or one of more than kMostSamples; the number of micro-batches is more than that of
+  /// samples or than kMostMicroBatches; a device kind has no peak for the precision. kUsage: the
+  /// training has a wire type, but no gradient is fp32. Cost: O(operators + edges).
   static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
                                                      Training training,
                                                      const ProblemOptions& options = {});

@@ -29,6 +29,13 @@ std::vector<double> speeds(const Problem& problem, StageTimer& timer,
   return result;
 }
 
+/// Returns whether micro-batches of `samples` samples are the larger ones of two sizes. Numbers of
+/// micro-batches that are not asked for are such that the size tells (`micro_batch_numbers`).
+bool has_smaller(const Problem& problem, std::int64_t samples) {
+  const std::int64_t asked = problem.options.micro_batches;
+  return problem.training.batch % (asked > 0 ? asked : samples) != 0;
+}
+
 /// Moves single samples away from the slowest device as long as that makes the slowest one faster.
 class Leveller {
  public:
@@ -98,8 +105,14 @@ std::vector<std::int64_t> largest_remainder(std::int64_t total,
   return shares;
 }
 
-StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
-                         const std::vector<DeviceId>& devices, std::int64_t samples) {
+std::int64_t largest_micro_batch(const Problem& problem, std::int64_t micro_batches) {
+  return largest_micro_batch(problem.training.batch, micro_batches);
+}
+
+namespace {
+
+StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
+                          const std::vector<DeviceId>& devices, std::int64_t samples) {
   const std::int64_t even =
       std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(devices.size()));
   std::vector<std::int64_t> shares(devices.size(), even);
@@ -112,6 +125,42 @@ StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
     if (shares[i] == 0) continue;
     spec.devices.push_back(devices[i]);
     spec.shares.push_back(shares[i]);
+  }
+  return spec;
+}
+
+/// Makes the slowest device with two samples the odd one. Returns false if there is none.
+bool choose_odd(const Problem& problem, StageTimer& timer, StageSpec& spec) {
+  double slowest = -1;
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    if (spec.shares[i] < 2) continue;
+    const double seconds = timer.seconds(kind_of(problem, spec.devices[i]), spec.shares[i]);
+    if (seconds <= slowest) continue;
+    slowest = seconds;
+    spec.odd = spec.devices[i];
+  }
+  return slowest >= 0;
+}
+
+/// Takes out the device that is slowest with one sample, and gives its sample to the fastest.
+void spare_a_sample(const Problem& problem, StageTimer& timer, StageSpec& spec) {
+  const auto seconds = [&](DeviceId device) { return timer.seconds(kind_of(problem, device), 1); };
+  const auto slower = [&](DeviceId a, DeviceId b) { return seconds(a) < seconds(b); };
+  const auto out = std::max_element(spec.devices.begin(), spec.devices.end(), slower);
+  spec.shares.pop_back();
+  spec.devices.erase(out);
+  const auto in = std::min_element(spec.devices.begin(), spec.devices.end(), slower);
+  ++spec.shares[static_cast<std::size_t>(in - spec.devices.begin())];
+}
+
+}  // namespace
+
+StageSpec balanced_stage(const Problem& problem, StageTimer& timer,
+                         const std::vector<DeviceId>& devices, std::int64_t samples) {
+  StageSpec spec = balanced_shares(problem, timer, devices, samples);
+  if (has_smaller(problem, samples) && !choose_odd(problem, timer, spec)) {
+    spare_a_sample(problem, timer, spec);
+    choose_odd(problem, timer, spec);
   }
   return spec;
 }
@@ -129,7 +178,7 @@ std::optional<StageSpec> balanced_stage_within(const Problem& problem, StageTime
   std::int64_t left = samples;
   for (bool changed = true; changed && left > 0;) {
     if (open.empty()) return std::nullopt;
-    const StageSpec spec = balanced_stage(problem, timer, open, left);
+    const StageSpec spec = balanced_shares(problem, timer, open, left);
     changed = false;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
       const DeviceId device = spec.devices[i];
@@ -150,14 +199,18 @@ std::optional<StageSpec> balanced_stage_within(const Problem& problem, StageTime
     result.devices.push_back(device);
     result.shares.push_back(share);
   }
+  if (has_smaller(problem, samples) && !choose_odd(problem, timer, result)) return std::nullopt;
   return result;
 }
 
-StageSpec equal_stage(const std::vector<DeviceId>& devices, std::int64_t samples) {
+StageSpec equal_stage(const Problem& problem, const std::vector<DeviceId>& devices,
+                      std::int64_t samples) {
+  const std::int64_t most = has_smaller(problem, samples) ? samples - 1 : samples;
+  const std::size_t count = std::min(devices.size(), static_cast<std::size_t>(most));
   const std::vector<std::int64_t> shares =
-      largest_remainder(samples, std::vector<double>(devices.size(), 1.0));
+      largest_remainder(samples, std::vector<double>(count, 1.0));
   StageSpec spec;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (shares[i] == 0) continue;
     spec.devices.push_back(devices[i]);
     spec.shares.push_back(shares[i]);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -23,6 +25,9 @@ Result<StageSpec> stage_spec(const PlanStage& stage, const Cluster& cluster) {
     spec.devices.push_back(device);
   }
   spec.shares = stage.samples;
+  const auto odd = std::find(stage.ranks.begin(), stage.ranks.end(), stage.odd);
+  const auto at = static_cast<std::size_t>(odd - stage.ranks.begin());
+  if (odd != stage.ranks.end() && at < spec.devices.size()) spec.odd = spec.devices[at];
   spec.recompute = stage.recompute;
   return spec;
 }

@@ -182,7 +182,14 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
                                              const StrategyMove& move) {
   timers_.forget_if_many();
   const Strategy& from = changes_buckets(move) ? grouped : strategy;
-  return std::visit([&](const auto& one) { return result_of(from, one); }, move);
+  Changed changed = std::visit([&](const auto& one) { return result_of(from, one); }, move);
+  const std::int64_t batch = problem_.training.batch;
+  if (!changed || batch % changed->micro_batches == 0) return changed;
+  const auto covered = [&](const StageSpec& spec) {
+    return covers(spec, batch, changed->micro_batches);
+  };
+  const std::vector<StageSpec>& stages = changed->stages;
+  return std::all_of(stages.begin(), stages.end(), covered) ? changed : std::nullopt;
 }
 
 StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strategy& strategy) {
@@ -199,7 +206,7 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
 void StrategyMoves::balance(Strategy& strategy, int stage, std::vector<OpId> ops) {
   StageSpec& spec = strategy.stages[at(stage)];
   StageSpec balanced = balanced_stage(problem_, timers_.of(std::move(ops)), spec.devices,
-                                      problem_.training.batch / strategy.micro_batches);
+                                      largest_micro_batch(problem_, strategy.micro_batches));
   balanced.recompute = spec.recompute;
   spec = std::move(balanced);
 }
@@ -373,7 +380,8 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     auto ops = ops_of_stages(changed.stage_of, static_cast<int>(changed.stages.size()));
     balance(changed, move.stage, std::move(ops[at(move.stage)]));
   } else {
-    spec = equal_stage(before.devices, problem_.training.batch / strategy.micro_batches);
+    spec = equal_stage(problem_, before.devices,
+                       largest_micro_batch(problem_, strategy.micro_batches));
     spec.recompute = before.recompute;
   }
   if (spec.shares == before.shares && spec.devices == before.devices) return std::nullopt;
@@ -387,7 +395,8 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy,
   changed.micro_batches = move.count;
   if (move.in_proportion) {
     for (StageSpec& spec : changed.stages) {
-      spec.shares = largest_remainder(problem_.training.batch / move.count,
+      spec.odd = kNone;
+      spec.shares = largest_remainder(largest_micro_batch(problem_, move.count),
                                       std::vector<double>(spec.shares.begin(), spec.shares.end()));
       leave_out_idle(spec);
     }

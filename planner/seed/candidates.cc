@@ -33,7 +33,7 @@ class PipelineMaker {
   void add(std::int64_t micro_batches, std::vector<Candidate>& candidates) {
     Candidate candidate{strategy_, 0};
     candidate.strategy.micro_batches = micro_batches;
-    const std::int64_t samples = problem_.training.batch / micro_batches;
+    const std::int64_t samples = largest_micro_batch(problem_, micro_batches);
     for (std::size_t s = 0; s < groups_.size(); ++s) {
       candidate.strategy.stages[s] = balanced_stage(problem_, *timer_of_[s], groups_[s], samples);
     }

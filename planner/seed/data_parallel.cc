@@ -42,7 +42,7 @@ Strategy one_stage(const Problem& problem, std::int64_t micro_batches, const Mak
   Strategy strategy;
   strategy.stage_of.assign(problem.graph.ops.size(), 0);
   strategy.micro_batches = micro_batches;
-  strategy.stages.push_back(make(problem.training.batch / micro_batches));
+  strategy.stages.push_back(make(largest_micro_batch(problem, micro_batches)));
   return strategy;
 }
 
@@ -138,7 +138,7 @@ Result<Strategy> plain_data_parallelism(const Problem& problem) {
   std::vector<DeviceId> devices(static_cast<std::size_t>(problem.cluster.device_count()));
   std::iota(devices.begin(), devices.end(), 0);
   Evaluator evaluator(problem);
-  const auto make = [&](std::int64_t samples) { return equal_stage(devices, samples); };
+  const auto make = [&](std::int64_t samples) { return equal_stage(problem, devices, samples); };
   Strategy strategy = fewest_micro_batches(problem, evaluator, devices.size(), make);
   const std::int64_t asked = problem.options.bucket_bytes;
   return group_gradients(problem, std::move(strategy), asked > 0 ? asked : kUsualBucketBytes);

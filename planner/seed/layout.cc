@@ -240,9 +240,10 @@ class LayoutSeeder : public Seeder {
   /// Returns nothing if a stage has more devices than a micro-batch has samples.
   std::optional<Strategy> with(RoughModel& model, std::int64_t micro_batches) const {
     const Problem& problem = model.problem();
-    const std::int64_t samples = problem.training.batch / micro_batches;
+    const std::int64_t samples = largest_micro_batch(problem, micro_batches);
+    const std::int64_t smallest = problem.training.batch / micro_batches;
     for (const Layout::Stage& stage : layout_.stages) {
-      if (samples < static_cast<std::int64_t>(stage.devices.size())) return std::nullopt;
+      if (smallest < static_cast<std::int64_t>(stage.devices.size())) return std::nullopt;
     }
     Partition partition;
     partition.stage_of_block = CutFinder(problem, layout_, samples).stage_of_block();

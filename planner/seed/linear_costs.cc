@@ -165,7 +165,7 @@ LinearCosts::Line LinearCosts::link_between(const LinearPlace& exit,
 void LinearCosts::set(std::int64_t micro_batches, double part_of_memory) {
   micro_batches_ = static_cast<double>(micro_batches);
   part_of_memory_ = part_of_memory;
-  samples_ = static_cast<double>(problem_.training.batch / micro_batches);
+  samples_ = static_cast<double>(problem_.training.batch) / micro_batches_;
 }
 
 LinearCosts::Members LinearCosts::members_of(const std::vector<DeviceId>& devices) const {

@@ -240,10 +240,17 @@ class TrafficCounter {
   }
 
   void add_cut(int index) {
+    const std::int64_t smaller_from = plan_.smaller_from();
+    add_cut(index, 0, smaller_from);
+    if (smaller_from < plan_.micro_batches) add_cut(index, smaller_from, plan_.micro_batches);
+  }
+
+  /// Adds what crosses a cut in the micro-batches [first, end), which are of one size.
+  void add_cut(int index, std::int64_t first, std::int64_t end) {
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(index)];
-    const auto times = static_cast<double>(plan_.micro_batches);
+    const auto times = static_cast<double>(end - first);
     for (const int rank : plan_.stages[static_cast<std::size_t>(cut.from)].ranks) {
-      for (const Transfer& transfer : transfers(plan_, index, rank)) {
+      for (const Transfer& transfer : transfers(plan_, index, rank, first)) {
         const CutTensor& tensor = cut.tensors[static_cast<std::size_t>(transfer.tensor)];
         const double bytes = static_cast<double>(transfer.rows * tensor.elements_per_row()) *
                              static_cast<double>(size_of(tensor.type)) * times;

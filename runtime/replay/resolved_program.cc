@@ -117,7 +117,7 @@ class Resolver {
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];
     std::vector<ResolvedTransfer> found;
-    for (const Transfer& transfer : transfers(plan_, id.object, rank_)) {
+    for (const Transfer& transfer : transfers(plan_, id.object, rank_, id.micro_batch)) {
       if (gradient && !cut.tensors[static_cast<std::size_t>(transfer.tensor)].gradient) continue;
       found.push_back({transfer, tag_of(id, gradient, transfer.tensor)});
     }

@@ -17,9 +17,9 @@ std::unordered_map<std::string, TensorId> ids_by_name(const Graph& graph) {
   return ids;
 }
 
-std::int64_t samples_of(const PlanStage& stage, int rank) {
+std::int64_t samples_of(const PlanStage& stage, int rank, bool smaller) {
   for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
-    if (stage.ranks[i] == rank) return stage.samples[i];
+    if (stage.ranks[i] == rank) return stage.samples_of(i, smaller);
   }
   return 0;
 }
@@ -29,7 +29,10 @@ std::int64_t samples_of(const PlanStage& stage, int rank) {
 Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int rank, at::Device device) {
   device_ = device;
   const int stage = plan.stage_of_rank(rank);
-  const std::int64_t samples = samples_of(plan.stages[static_cast<std::size_t>(stage)], rank);
+  const PlanStage& own = plan.stages[static_cast<std::size_t>(stage)];
+  smaller_from_ = static_cast<int>(plan.smaller_from());
+  samples_ = samples_of(own, rank, false);
+  smaller_samples_ = samples_of(own, rank, true);
   const auto ids = ids_by_name(graph);
   for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
     const Cut& cut = plan.cuts[c];
@@ -44,7 +47,7 @@ Status CutBuffers::prepare(const Graph& graph, const Plan& plan, int rank, at::D
       End end{static_cast<int>(c),       static_cast<int>(t), id->second,
               cut.to == stage,           tensor.batched,      tensor.gradient,
               tensor.elements_per_row(), tensor.dims,         computed_type(tensor.type)};
-      if (tensor.batched) end.dims.insert(end.dims.begin(), samples);
+      if (tensor.batched) end.dims.insert(end.dims.begin(), samples_);
       ends_.push_back(std::move(end));
     }
   }
@@ -76,8 +79,10 @@ int CutBuffers::find(int cut, int tensor) const {
   return kNone;
 }
 
-at::Tensor CutBuffers::allocate(const End& end) const {
-  return at::zeros(end.dims, at::TensorOptions().dtype(end.type).device(device_));
+at::Tensor CutBuffers::allocate(const End& end, int micro_batch) const {
+  std::vector<std::int64_t> dims = end.dims;
+  if (end.batched) dims.front() = micro_batch < smaller_from_ ? samples_ : smaller_samples_;
+  return at::zeros(dims, at::TensorOptions().dtype(end.type).device(device_));
 }
 
 Result<Buffer> CutBuffers::rows_of(const End& end, const at::Tensor& tensor,
@@ -99,7 +104,7 @@ Result<Buffer> CutBuffers::activation(int cut, const Transfer& transfer, int mic
   if (e == kNone) return internal_error(fmt::format("cut {} is not of this stage", cut));
   const auto index = static_cast<std::size_t>(e);
   at::Tensor& tensor = flight(micro_batch).activations[index];
-  if (!tensor.defined() && ends_[index].incoming) tensor = allocate(ends_[index]);
+  if (!tensor.defined() && ends_[index].incoming) tensor = allocate(ends_[index], micro_batch);
   if (!tensor.defined()) {
     return internal_error(
         fmt::format("cut {} of micro-batch {} was asked for before its forward", cut, micro_batch));
@@ -120,7 +125,7 @@ Result<Buffer> CutBuffers::gradient(int cut, const Transfer& transfer, int micro
                     cut, micro_batch));
   }
   at::Tensor& received = f.received_gradients[index][end.batched ? kNone : transfer.peer];
-  if (!received.defined()) received = allocate(end);
+  if (!received.defined()) received = allocate(end, micro_batch);
   return rows_of(end, received, transfer);
 }
 
@@ -135,7 +140,7 @@ void CutBuffers::put_received(int micro_batch, std::unordered_map<TensorId, at::
   Flight& f = flight(micro_batch);
   for (std::size_t e = 0; e < ends_.size(); ++e) {
     if (!ends_[e].incoming) continue;
-    if (!f.activations[e].defined()) f.activations[e] = allocate(ends_[e]);
+    if (!f.activations[e].defined()) f.activations[e] = allocate(ends_[e], micro_batch);
     f.leaves[e] = f.activations[e].detach();
     if (ends_[e].gradient) f.leaves[e].set_requires_grad(true);
     values[ends_[e].id] = f.leaves[e];
@@ -178,7 +183,8 @@ void CutBuffers::end_backward(int micro_batch) {
     }
     if (ends_[e].gradient) {
       const at::Tensor& gradient = f.leaves[e].grad();
-      f.sent_gradients[e] = gradient.defined() ? gradient.contiguous() : allocate(ends_[e]);
+      f.sent_gradients[e] =
+          gradient.defined() ? gradient.contiguous() : allocate(ends_[e], micro_batch);
     }
     f.activations[e].reset();
     f.leaves[e].reset();

@@ -61,12 +61,14 @@ class CutBuffers {
   };
   int find(int cut, int tensor) const;
   Flight& flight(int micro_batch) { return flights_[static_cast<std::size_t>(micro_batch)]; }
-  at::Tensor allocate(const End& end) const;
+  at::Tensor allocate(const End& end, int micro_batch) const;
   Result<Buffer> rows_of(const End& end, const at::Tensor& tensor, const Transfer& transfer) const;
 
   std::vector<End> ends_;
   std::vector<Flight> flights_;
   at::Device device_ = at::kCPU;
+  int smaller_from_ = 0;                            // `Plan::smaller_from`
+  std::int64_t samples_ = 0, smaller_samples_ = 0;  // this rank's, of either size
 };
 
 }  // namespace agpcs

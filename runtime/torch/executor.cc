@@ -101,6 +101,17 @@ class StageExecutor final : public TorchExecutor {
     at::Tensor loss;  // scaled to its part of the batch's mean
   };
 
+  // The rows of a micro-batch that this rank takes.
+  struct Share {
+    std::int64_t samples = 0, offset = 0;
+  };
+  const Share& share_of(int micro_batch) const {
+    return plan_.is_smaller(micro_batch) ? smaller_ : larger_;
+  }
+  const StageCode& code_of(int micro_batch) const {
+    return share_of(micro_batch).samples == larger_.samples ? code_ : smaller_code_;
+  }
+
   // Turns foreign exceptions into errors.
   template <typename F>
   static auto guarded(std::string_view what, F&& f) -> decltype(f()) {
@@ -120,7 +131,7 @@ class StageExecutor final : public TorchExecutor {
   Status load_inputs(int micro_batch, Values& values);
   Status fill(TensorId input, int micro_batch, std::int64_t step, void* out) {
     const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step);
-    return options_.data->fill(input, first, samples_, out);
+    return options_.data->fill(input, first, share_of(micro_batch).samples, out);
   }
   /// Counts the labels of step `step`'s batch that count, for losses that are means over them.
   Status count_labels(std::int64_t step);
@@ -136,11 +147,11 @@ class StageExecutor final : public TorchExecutor {
   TorchOptions options_;
   Plan plan_;
   int stage_ = 0;
-  std::int64_t samples_ = 0, offset_ = 0;  // this rank's rows of every micro-batch
+  Share larger_, smaller_;  // this rank's, of micro-batches of either size
   bool has_loss_ = false;
   at::Device device_ = at::kCPU;
   std::string notes_;
-  StageCode code_;
+  StageCode code_, smaller_code_;  // for the samples of `larger_` and, if they differ, `smaller_`
   LabelCounter labels_;
   std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
   StageParameters parameters_;
@@ -177,9 +188,11 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
     has_loss_ = std::binary_search(ops.begin(), ops.end(), producer);
     if (has_loss_) keep.push_back(graph_.loss);
   }
-  AGPCS_TRY(code_, StageCode::compile(graph_, ops, samples_, keep, device_));
-  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, plan_.micro_batch_size(), plan_.micro_batches,
-                                        device_));
+  AGPCS_TRY(code_, StageCode::compile(graph_, ops, larger_.samples, keep, device_));
+  if (smaller_.samples != larger_.samples) {
+    AGPCS_TRY(smaller_code_, StageCode::compile(graph_, ops, smaller_.samples, keep, device_));
+  }
+  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, plan_, device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
   kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
@@ -193,8 +206,10 @@ Status StageExecutor::find_share(int rank) {
   if (stage_ < 0) return invalid_input(fmt::format("the plan has no rank {}", rank));
   const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
   const auto at = std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin();
-  samples_ = stage.samples[static_cast<std::size_t>(at)];
-  offset_ = std::accumulate(stage.samples.begin(), stage.samples.begin() + at, std::int64_t{0});
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(at); ++i) {
+    larger_ = {stage.samples_of(i, false), larger_.offset + larger_.samples};
+    smaller_ = {stage.samples_of(i, true), smaller_.offset + smaller_.samples};
+  }
   return {};
 }
 
@@ -244,7 +259,8 @@ Status StageExecutor::allocate_weights() {
 }
 
 std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) const {
-  return step * plan_.training.batch + micro_batch * plan_.micro_batch_size() + offset_;
+  return step * plan_.training.batch + plan_.first_sample(micro_batch) +
+         share_of(micro_batch).offset;
 }
 
 Status StageExecutor::begin_step(std::int64_t step) {
@@ -267,8 +283,8 @@ Status StageExecutor::load_inputs(int micro_batch, Values& values) {
   for (TensorId id : code_.inputs()) {
     const Tensor& tensor = graph_.tensor(id);
     if (tensor.kind != TensorKind::kInput) continue;
-    at::Tensor value =
-        host_memory(dims_at(tensor.shape, samples_), stored_type(tensor.type), device_);
+    at::Tensor value = host_memory(dims_at(tensor.shape, share_of(micro_batch).samples),
+                                   stored_type(tensor.type), device_);
     AGPCS_RETURN_IF_ERROR(fill(id, micro_batch, step_, value.data_ptr()));
     values[id] = value.to(device_, computed_type(tensor.type), /*non_blocking=*/true);
   }
@@ -279,8 +295,8 @@ Status StageExecutor::count_labels(std::int64_t step) {
   if (step == counted_step_) return {};
   const std::int64_t of = options_.fixed_batch ? 0 : step;
   AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t micro_batch, void* out) {
-    const std::int64_t samples = plan_.micro_batch_size();
-    const std::int64_t first = of * plan_.training.batch + micro_batch * samples;
+    const std::int64_t samples = plan_.micro_batch_size(micro_batch);
+    const std::int64_t first = of * plan_.training.batch + plan_.first_sample(micro_batch);
     return options_.data->fill(id, first, samples, out);
   }));
   counted_step_ = step;
@@ -299,10 +315,11 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
       parameters_.set_state(id, value);
     };
   }
-  code_.run(values, run);
+  code_of(micro_batch).run(values, run);
   Kept kept;
   if (has_loss_) {
-    const double weight = static_cast<double>(samples_) / static_cast<double>(plan_.training.batch);
+    const double weight = static_cast<double>(share_of(micro_batch).samples) /
+                          static_cast<double>(plan_.training.batch);
     kept.loss = values.at(graph_.loss).sum() * weight;
   }
   if (first_time) cuts_.keep_sent(micro_batch, values);
@@ -374,9 +391,13 @@ Status StageExecutor::begin_recording() {
     for (TensorId id : code_.inputs()) {
       const Tensor& tensor = graph_.tensor(id);
       if (tensor.kind != TensorKind::kInput) continue;
-      inputs.push_back({id, dims_at(tensor.shape, samples_), tensor.type});
+      inputs.push_back({id, tensor.shape, tensor.type});
     }
-    held_.allocate(inputs, kept_.size(), device_);
+    std::vector<std::int64_t> samples;
+    for (std::size_t m = 0; m < kept_.size(); ++m) {
+      samples.push_back(share_of(static_cast<int>(m)).samples);
+    }
+    held_.allocate(inputs, samples, device_);
     graph_memory_ = make_graph_memory(device_);
     if (graph_memory_) graph_memory_->begin();
     recording_ = true;

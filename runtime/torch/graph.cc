@@ -79,14 +79,15 @@ Result<void*> own_compute_stream([[maybe_unused]] const std::string& device) {
   return static_cast<void*>(nullptr);
 }
 
-void HeldInputs::allocate(const std::vector<HeldInput>& inputs, std::size_t micro_batches,
-                          at::Device device) {
-  by_micro_batch_.assign(micro_batches, {});
-  for (std::vector<Held>& held : by_micro_batch_) {
+void HeldInputs::allocate(const std::vector<HeldInput>& inputs,
+                          const std::vector<std::int64_t>& samples, at::Device device) {
+  by_micro_batch_.assign(samples.size(), {});
+  for (std::size_t m = 0; m < samples.size(); ++m) {
     for (const HeldInput& input : inputs) {
+      const std::vector<std::int64_t> dims = dims_at(input.shape, samples[m]);
       const auto here = at::TensorOptions().dtype(computed_type(input.type)).device(device);
-      held.push_back({input.id, host_memory(input.dims, stored_type(input.type), device),
-                      at::zeros(input.dims, here)});
+      by_micro_batch_[m].push_back(
+          {input.id, host_memory(dims, stored_type(input.type), device), at::zeros(dims, here)});
     }
   }
 }

@@ -27,17 +27,19 @@ class GraphMemory {
 /// Returns null if nothing can be recorded: the device is not CUDA.
 std::unique_ptr<GraphMemory> make_graph_memory(at::Device device);
 
-/// An input of a stage, for this rank's samples.
+/// An input of a stage.
 struct HeldInput {
   TensorId id = kNone;
-  std::vector<std::int64_t> dims;
+  Shape shape;
   DType type = DType::kFp32;
 };
 
 /// The inputs of all micro-batches of a step, in memory that stays where it is.
 class HeldInputs {
  public:
-  void allocate(const std::vector<HeldInput>& inputs, std::size_t micro_batches, at::Device device);
+  /// `samples` are this rank's, by micro-batch.
+  void allocate(const std::vector<HeldInput>& inputs, const std::vector<std::int64_t>& samples,
+                at::Device device);
   /// Adds the inputs of `micro_batch` to `values`.
   void put(std::size_t micro_batch, std::unordered_map<TensorId, at::Tensor>& values) const;
   /// Loads new values into all inputs; `fill` writes the values of one input, in its own type.

@@ -36,12 +36,13 @@ bool add_makers(const Graph& graph, TensorId tensor, std::set<OpId>& ops) {
 }  // namespace
 
 Result<LabelCounter> LabelCounter::make(const Graph& graph, const std::vector<OpId>& ops,
-                                        std::int64_t samples, std::int64_t micro_batches,
-                                        at::Device device) {
+                                        const Plan& plan, at::Device device) {
   LabelCounter counter;
   counter.graph_ = &graph;
-  counter.samples_ = samples;
-  counter.micro_batches_ = micro_batches;
+  counter.batch_ = plan.training.batch;
+  for (std::int64_t m = 0; m < plan.micro_batches; ++m) {
+    counter.sizes_.push_back(plan.micro_batch_size(m));
+  }
   counter.device_ = device;
   std::set<OpId> makers;
   std::vector<TensorId> keep;
@@ -56,8 +57,12 @@ Result<LabelCounter> LabelCounter::make(const Graph& graph, const std::vector<Op
                                0,
                                at::ones({}, at::TensorOptions().dtype(at::kFloat).device(device))});
   }
-  AGPCS_TRY(counter.code_,
-            StageCode::compile(graph, {makers.begin(), makers.end()}, samples, keep, at::kCPU));
+  for (const std::int64_t samples : counter.sizes_) {
+    if (counter.codes_.count(samples) > 0) continue;
+    AGPCS_TRY(StageCode code,
+              StageCode::compile(graph, {makers.begin(), makers.end()}, samples, keep, at::kCPU));
+    counter.codes_.emplace(samples, std::move(code));
+  }
   return counter;
 }
 
@@ -65,19 +70,20 @@ Status LabelCounter::count(const Fill& fill) {
   if (losses_.empty()) return {};
   const at::NoGradGuard no_gradients;
   for (Counted& loss : losses_) loss.counting = loss.all = 0;
-  std::set<TensorId> inputs(code_->inputs().begin(), code_->inputs().end());
+  const std::vector<TensorId>& read = codes_.begin()->second.inputs();
+  std::set<TensorId> inputs(read.begin(), read.end());
   for (const Counted& loss : losses_) {
     if (graph_->tensor(loss.labels).kind == TensorKind::kInput) inputs.insert(loss.labels);
   }
-  for (std::int64_t m = 0; m < micro_batches_; ++m) {
+  for (std::size_t m = 0; m < sizes_.size(); ++m) {
     std::unordered_map<TensorId, at::Tensor> values;
     for (const TensorId id : inputs) {
       const Tensor& tensor = graph_->tensor(id);
-      at::Tensor value = at::empty(dims_at(tensor.shape, samples_), stored_type(tensor.type));
-      AGPCS_RETURN_IF_ERROR(fill(id, m, value.data_ptr()));
+      at::Tensor value = at::empty(dims_at(tensor.shape, sizes_[m]), stored_type(tensor.type));
+      AGPCS_RETURN_IF_ERROR(fill(id, static_cast<std::int64_t>(m), value.data_ptr()));
       values[id] = value.to(computed_type(tensor.type));
     }
-    code_->run(values, {});
+    codes_.at(sizes_[m]).run(values, {});
     for (Counted& loss : losses_) {
       const at::Tensor& labels = values.at(loss.labels);
       loss.all += labels.numel();
@@ -91,7 +97,7 @@ Status LabelCounter::count(const Fill& fill) {
                       "  hint: the loss is a mean over the other labels",
                       graph_->op(loss.op).name, graph_->op(loss.op).type, loss.ignored));
     }
-    const auto batch = static_cast<double>(samples_ * micro_batches_);
+    const auto batch = static_cast<double>(batch_);
     loss.per_sample.fill_(static_cast<double>(loss.counting) / batch);
   }
   return {};

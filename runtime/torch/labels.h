@@ -12,11 +12,12 @@
 #include "runtime/torch/ops/ops.h"
 #include "runtime/torch/stage.h"
 
+#include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <map>
 #include <vector>
 
 namespace agpcs {
@@ -24,11 +25,10 @@ namespace agpcs {
 class LabelCounter {
  public:
   /// Finds the losses among `ops` that it can count for: means over labels that follow from inputs
-  /// alone, without weights of classes. `samples` are those of a whole micro-batch, of which a step
-  /// has `micro_batches`. Other losses are means over their rank's labels.
+  /// alone, without weights of classes. They are counted in the micro-batches of `plan`. Other
+  /// losses are means over their rank's labels.
   static Result<LabelCounter> make(const Graph& graph, const std::vector<OpId>& ops,
-                                   std::int64_t samples, std::int64_t micro_batches,
-                                   at::Device device);
+                                   const Plan& plan, at::Device device);
 
   /// Writes the samples of a whole micro-batch of input `input`.
   using Fill = std::function<Status(TensorId input, std::int64_t micro_batch, void* out)>;
@@ -50,9 +50,10 @@ class LabelCounter {
   };
 
   const Graph* graph_ = nullptr;
-  std::int64_t samples_ = 0, micro_batches_ = 0;
+  std::int64_t batch_ = 0;
+  std::vector<std::int64_t> sizes_;  // samples, by micro-batch
   at::Device device_ = at::kCPU;
-  std::optional<StageCode> code_;  // of all labels, from inputs
+  std::map<std::int64_t, StageCode> codes_;  // by samples: of all labels, from inputs
   std::vector<Counted> losses_;
 };
 

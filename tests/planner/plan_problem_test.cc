@@ -345,10 +345,10 @@ TEST(Problem, BadNumbersAreRefused) {
   ProblemOptions options;
   EXPECT_THAT(Problem::make(graph, fast_and_slow(), training_of(graph, 0)).status().message(),
               HasSubstr("no batch to plan for"));
-  options.micro_batches = 5;
+  options.micro_batches = 33;
   EXPECT_EQ(
       Problem::make(graph, fast_and_slow(), training_of(graph, 32), options).status().message(),
-      "a batch of 32 does not divide into 5 micro-batches");
+      "a batch of 32 does not make 33 micro-batches");
   Training training = training_of(graph, 32);
   training.precision = Precision::kBf16;
   EXPECT_THAT(Problem::make(graph, fast_and_slow(), training).status().message(),

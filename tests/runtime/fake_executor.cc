@@ -38,10 +38,7 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(stage_)];
   const auto replica = static_cast<std::size_t>(
       std::find(stage.ranks.begin(), stage.ranks.end(), rank) - stage.ranks.begin());
-  samples_ = stage.samples[replica];
-  offset_ = std::accumulate(stage.samples.begin(),
-                            stage.samples.begin() + static_cast<std::ptrdiff_t>(replica),
-                            std::int64_t{0});
+  replica_ = replica;
   for (std::size_t c = 0; c < plan_.cuts.size(); ++c) {
     const Cut& cut = plan_.cuts[c];
     if (cut.from != stage_ && cut.to != stage_) continue;
@@ -70,13 +67,23 @@ Status FakeExecutor::begin_step(std::int64_t step) {
 }
 
 std::int64_t FakeExecutor::first_sample(int micro_batch) const {
-  return micro_batch * plan_.micro_batch_size() + offset_;
+  const PlanStage& stage = plan_.stages[static_cast<std::size_t>(stage_)];
+  std::int64_t first = plan_.first_sample(micro_batch);
+  for (std::size_t i = 0; i < replica_; ++i) {
+    first += stage.samples_of(i, plan_.is_smaller(micro_batch));
+  }
+  return first;
+}
+
+std::int64_t FakeExecutor::samples(int micro_batch) const {
+  return plan_.stages[static_cast<std::size_t>(stage_)].samples_of(replica_,
+                                                                   plan_.is_smaller(micro_batch));
 }
 
 std::vector<double>& FakeExecutor::memory(std::map<Key, std::vector<double>>& where, const End& end,
                                           int mb, int peer) {
   auto& values = where[{end.cut, end.tensor, mb, end.of->batched ? -1 : peer}];
-  const auto rows = static_cast<std::size_t>(end.of->batched ? samples_ : 1);
+  const auto rows = static_cast<std::size_t>(end.of->batched ? samples(mb) : 1);
   if (values.empty()) values.assign(rows * row_elements(*end.of), kNotYet);
   return values;
 }
@@ -84,7 +91,7 @@ std::vector<double>& FakeExecutor::memory(std::map<Key, std::vector<double>>& wh
 Status FakeExecutor::forward(int micro_batch) {
   if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
   std::vector<double>& values = values_[micro_batch];
-  for (std::int64_t i = 0; i < samples_; ++i) {
+  for (std::int64_t i = 0; i < samples(micro_batch); ++i) {
     double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + step_)
                                : static_cast<double>(stage_);
     for (const auto& [key, received] : activations_) {
@@ -105,7 +112,7 @@ Status FakeExecutor::forward(int micro_batch) {
 Status FakeExecutor::backward(int micro_batch, bool last, GradientListener& listener) {
   if (before) AGPCS_RETURN_IF_ERROR(before("backward", micro_batch));
   double whole = 0;  // what came back for tensors of all samples
-  std::vector<double> gradient(static_cast<std::size_t>(samples_), 0.0);
+  std::vector<double> gradient(static_cast<std::size_t>(samples(micro_batch)), 0.0);
   const bool final_stage = stage_ + 1 == working_stages(plan_);
   if (final_stage) gradient = values_[micro_batch];
   for (const auto& [key, received] : gradients_) {
@@ -257,7 +264,8 @@ double sum_of_elements(const CutTensor& tensor, double base) {
 
 SampleTrace trace_sample(const Plan& plan, std::int64_t sample, std::int64_t step) {
   const auto stages = static_cast<std::size_t>(working_stages(plan));
-  const std::int64_t mb = sample / plan.micro_batch_size();
+  std::int64_t mb = 0;
+  while (plan.first_sample(mb + 1) <= sample) ++mb;
   SampleTrace trace{std::vector<double>(stages), std::vector<double>(stages, 0.0)};
   for (std::size_t s = 0; s < stages; ++s) {
     trace.value[s] = s == 0 ? static_cast<double>(1 + sample + step) : static_cast<double>(s);

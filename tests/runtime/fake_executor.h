@@ -55,6 +55,7 @@ class FakeExecutor : public Executor {
     const CutTensor* of = nullptr;
   };
   std::int64_t first_sample(int micro_batch) const;
+  std::int64_t samples(int micro_batch) const;
   /// Where the item's bytes lie; an error when it is not this rank's, or is not that long.
   Result<const char*> bytes_of(const StateItem& item, std::int64_t first, std::int64_t count) const;
   std::vector<double>& memory(std::map<Key, std::vector<double>>& where, const End& end, int mb,
@@ -64,7 +65,8 @@ class FakeExecutor : public Executor {
 
   Plan plan_;
   int rank_ = 0, stage_ = 0;
-  std::int64_t step_ = 0, samples_ = 0, offset_ = 0;
+  std::size_t replica_ = 0;
+  std::int64_t step_ = 0;
   std::vector<End> ends_;
   std::map<Key, std::vector<double>> activations_, gradients_;
   std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward

@@ -20,7 +20,7 @@ class NullExecutor : public Executor {
     const int stage = plan.stage_of_rank(rank);
     std::size_t largest = 0;
     for (std::size_t c = 0; c < plan.cuts.size(); ++c) {
-      for (const Transfer& t : transfers(plan, static_cast<int>(c), rank)) {
+      for (const Transfer& t : transfers(plan, static_cast<int>(c), rank, 0)) {
         const CutTensor& tensor = plan.cuts[c].tensors[static_cast<std::size_t>(t.tensor)];
         largest = std::max(largest, static_cast<std::size_t>(t.rows * tensor.elements_per_row()) *
                                         size_of(tensor.type));

@@ -112,6 +112,7 @@ void add_stages(Plan& plan, const TestPlan& spec) {
     for (std::size_t i = 0; i < shares.size(); ++i, ++rank) {
       stage.ranks.push_back(rank);
       stage.devices.push_back(fmt::format("host{}/{}", rank / 2, rank % 2));
+      if (spec.smaller > 0 && shares[i] > 1) stage.odd = rank;
     }
     const std::string op = fmt::format("op{}", plan.stages.size());
     if (shares.front() > 0) stage.operators.push_back({op, op, 1});
@@ -155,7 +156,8 @@ Plan make_plan(const TestPlan& spec) {
   plan.training.wire_type = spec.wire_type;
   const auto& first = spec.shares.front();
   plan.training.batch =
-      std::accumulate(first.begin(), first.end(), std::int64_t{0}) * spec.micro_batches;
+      std::accumulate(first.begin(), first.end(), std::int64_t{0}) * spec.micro_batches -
+      spec.smaller;
   add_stages(plan, spec);
   for (const TestCut& cut : spec.cuts) {
     plan.cuts.push_back({fmt::format("c{}", plan.cuts.size()), cut.from, cut.to, {}});

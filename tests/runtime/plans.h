@@ -29,6 +29,9 @@ struct TestPlan {
   AllReduce algorithm = AllReduce::kRing;         ///< kFlow: a star and two rings, alternating
   std::optional<DType> wire_type = {};            ///< given: buckets are fp32, and travel in it
   std::array<std::int64_t, 2> elements = {4, 3};  ///< of a stage's two buckets
+  /// That many samples of the last micro-batches are missing: each stage's last replica of two
+  /// samples or more takes one less in as many.
+  std::int64_t smaller = 0;
 };
 
 /// A verified plan in fp64 with two buckets a stage.

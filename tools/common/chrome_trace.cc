@@ -130,7 +130,7 @@ class TraceWriter {
   }
 
   std::vector<Transfer> transfers_of(const TimelineEvent& event) const {
-    return transfers(plan_, event.instruction.object, event.rank);
+    return transfers(plan_, event.instruction.object, event.rank, event.instruction.micro_batch);
   }
 
   /// Returns the bytes that a transfer moves or a collective reduces.

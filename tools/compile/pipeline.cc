@@ -7,10 +7,8 @@
 #include "ir/base/units.h"
 #include "ir/graph/loss_summary.h"
 #include "ir/plan/choices.h"
-#include "planner/better_batch.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/learn/learning_refiner.h"
-#include "planner/problem/micro_batches.h"
 #include "tools/common/calibrated_cluster.h"
 
 #include <fmt/format.h>
@@ -84,52 +82,6 @@ Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {
   return make_learning_refiner(std::move(trainer), options.episodes, options.dqn.lambda);
 }
 
-/// Returns which numbers of micro-batches divide a batch: "divide into 1 or 4093 equal
-/// micro-batches only", "divide into 1, 2, 23, 46, 89, 178, ... equal micro-batches only".
-std::string division_text(std::int64_t batch) {
-  constexpr std::size_t kNamed = 6;
-  const std::vector<std::int64_t> numbers = micro_batch_numbers(batch);
-  if (numbers.size() == 1) return "do not divide into equal micro-batches";
-  std::string text = "divide into 1";
-  for (std::size_t i = 1; i < std::min(kNamed, numbers.size()); ++i) {
-    text += fmt::format("{}{}", i + 1 == numbers.size() ? " or " : ", ", numbers[i]);
-  }
-  return text + (numbers.size() > kNamed ? ", ..." : "") + " equal micro-batches only";
-}
-
-/// Returns "nearest batches that divide well: 4092 and 4095 (--batch, or training.batch in ...)".
-std::string near_text(const NearBatches& near) {
-  std::string text =
-      near.below == 0 || near.above == 0
-          ? fmt::format("batch that divides well: {}", near.below + near.above)
-          : fmt::format("batches that divide well: {} and {}", near.below, near.above);
-  return "nearest " + text + " (--batch, or training.batch in the cluster file)";
-}
-
-/// Returns a warning of what is lost because micro-batches are equal; empty if nothing is lost.
-std::string batch_warning(std::int64_t batch, double step_seconds,
-                          const std::optional<BetterBatch>& better) {
-  if (!better) return "";
-  const double times = step_seconds / better->step_seconds * static_cast<double>(better->batch) /
-                       static_cast<double>(batch);
-  return fmt::format(
-      "warning: {} samples {}: the step takes {}, a sample {:.1f} times as long as in a batch of "
-      "{}, "
-      "which takes {} or less\n  hint: {}\n",
-      batch, division_text(batch), figure(step_seconds, "s"), times, better->batch,
-      figure(better->step_seconds, "s"), near_text(better->near));
-}
-
-/// Returns `status`, which says that nothing fits, with a hint if another batch would fit.
-Status with_better_batch(const Status& status, const Problem& problem, const PlanOptions& options) {
-  AGPCS_TRY(const auto better, better_batch(problem, options, std::nullopt));
-  if (!better) return status;
-  const std::int64_t batch = problem.training.batch;
-  return {StatusCode::kInfeasible,
-          fmt::format("{}\n  hint: {} samples {}; a batch of {} fits; {}", status.message(), batch,
-                      division_text(batch), better->batch, near_text(better->near))};
-}
-
 /// Reports from time to time how far a search is.
 class SearchProgress {
  public:
@@ -178,7 +130,6 @@ Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& p
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   std::unique_ptr<Refiner> refiner;
-  PlanOptions plan;
   std::vector<std::string> outputs;
   PipelineInput input;
   Precision precision = Precision::kFp32;
@@ -203,21 +154,10 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options = options.problem;
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
-    AGPCS_TRY(plan, plan_options(options, problem, stages.progress(), refiner));
-    return plan;
+    return plan_options(options, problem, stages.progress(), refiner);
   };
   Compiled compiled;
-  const Status status = run_pipeline(input, stages, compiled);
-  if (status.code() == StatusCode::kInfeasible && compiled.problem != nullptr) {
-    return with_better_batch(status, *compiled.problem, plan);
-  }
-  AGPCS_RETURN_IF_ERROR(status);
-  const Evaluated& best = compiled.planned.best;
-  if (!best.plan.made_by.interrupted) {
-    const double seconds = best.estimate.step_seconds;
-    AGPCS_TRY(const auto better, better_batch(*compiled.problem, plan, seconds));
-    stages.warn(batch_warning(best.plan.training.batch, seconds, better));
-  }
+  AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
   return compiled;
 }
 

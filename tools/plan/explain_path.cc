@@ -175,7 +175,9 @@ class PathWriter {
         break;
     }
     std::set<int> peers;
-    for (const Transfer& t : transfers(e_.plan, line.id.object, line.rank)) peers.insert(t.peer);
+    for (const Transfer& t : transfers(e_.plan, line.id.object, line.rank, line.id.micro_batch)) {
+      peers.insert(t.peer);
+    }
     const std::string others =
         peers.size() == 1 ? device(*peers.begin()) : fmt::format("{} devices", peers.size());
     return stream_of(opcode) == StreamKind::kSend

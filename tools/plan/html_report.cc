@@ -72,7 +72,10 @@ Json figures(const ReportInput& input) {
                                    : fmt::format("schedule {}", name_of(plan.schedule))),
       tile("devices", fmt::format("{} of {}", now.devices.size(), input.cluster.device_count())),
       tile("micro-batches", fmt::format("{}", plan.micro_batches),
-           fmt::format("of {} samples", plan.micro_batch_size())),
+           plan.smaller_from() == plan.micro_batches
+               ? fmt::format("of {} samples", plan.micro_batch_size())
+               : fmt::format("of {} or {} samples", plan.micro_batch_size(),
+                             plan.micro_batch_size(plan.micro_batches - 1))),
       tile("recomputation",
            recomputed == 0
                ? "none"

@@ -68,10 +68,11 @@ Json stage_json(const PlanStage& stage) {
     replicas.push_back(
         {{"rank", stage.ranks[i]}, {"device", stage.devices[i]}, {"samples", stage.samples[i]}});
   }
-  return {{"name", stage.name},
-          {"recompute", stage.recompute},
-          {"replicas", replicas},
-          {"operators", json_array(stage.operators, run_json)}};
+  Json json = {{"name", stage.name}, {"recompute", stage.recompute}};
+  if (stage.odd >= 0) json["odd"] = stage.odd;
+  json["replicas"] = replicas;
+  json["operators"] = json_array(stage.operators, run_json);
+  return json;
 }
 
 Json tensor_json(const CutTensor& tensor) {

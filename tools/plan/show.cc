@@ -29,11 +29,18 @@ std::string busy(const Plan& plan, const std::string& device) {
   return e == nullptr ? "-" : fmt::format("{:.0f}%", 100 * e->value);
 }
 
+/// Returns "1024", or "1024 or 1023".
+std::string micro_batch_sizes(const Plan& plan) {
+  const std::int64_t larger = plan.micro_batch_size(0);
+  const std::int64_t smaller = plan.micro_batch_size(plan.micro_batches - 1);
+  return larger == smaller ? fmt::to_string(larger) : fmt::format("{} or {}", larger, smaller);
+}
+
 std::string training_line(const Plan& plan) {
   const Training& t = plan.training;
   std::string text =
       fmt::format("batch {} in {} of {}, {}, {}; loss {}", t.batch,
-                  plural(plan.micro_batches, "micro-batch", "es"), plan.micro_batch_size(),
+                  plural(plan.micro_batches, "micro-batch", "es"), micro_batch_sizes(plan),
                   name_of(plan.schedule), name_of(t.precision), name_of(t.loss.kind));
   for (std::size_t i = 0; i < t.loss.outputs.size(); ++i) {
     text += fmt::format("{} {}", i == 0 ? " of" : ",", t.loss.outputs[i].first);

@@ -181,7 +181,7 @@ class Enumeration {
   }
 
   void try_groups(int stages) {
-    const std::int64_t samples = problem_.training.batch / now_.micro_batches;
+    const std::int64_t samples = largest_micro_batch(problem_, now_.micro_batches);
     report_ = report_seconds();
     for (int s = 0; s < stages; ++s) {
       Stage& stage = stages_[at(s)];

@@ -30,6 +30,76 @@ TEST(VerifyPlan, SharesMustCoverTheMicroBatch) {
             "m.plan: error: stage s0: rank 1 takes 0 samples of a batch of 8");
 }
 
+std::string text_of(const std::vector<Transfer>& list) {
+  std::string text;
+  for (const Transfer& t : list) {
+    text += (text.empty() ? "" : "; ") + std::to_string(t.tensor) + " rank " +
+            std::to_string(t.peer) + " rows " + std::to_string(t.first_row) + "+" +
+            std::to_string(t.rows);
+  }
+  return text;
+}
+
+/// The small plan with a batch of 7: micro-batches of 4 and 3 samples.
+Plan uneven_plan() {
+  Plan plan = small_plan();
+  plan.training.batch = 7;
+  plan.stages[0].odd = 0;
+  plan.stages[1].odd = 2;
+  return plan;
+}
+
+TEST(VerifyPlan, MicroBatchesMayDifferByASample) {
+  const Plan plan = uneven_plan();
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  const Result<Plan> read = parse_plan(print_plan(plan), "m.plan");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(print_plan(*read), print_plan(plan));
+  EXPECT_EQ(read->stages[0].odd, 0);
+  EXPECT_EQ(text_of(transfers(plan, 0, 0, 0)), "0 rank 2 rows 0+3; 1 rank 2 rows 0+1");
+  EXPECT_EQ(text_of(transfers(plan, 0, 0, 1)), "0 rank 2 rows 0+2; 1 rank 2 rows 0+1");
+}
+
+TEST(VerifyPlan, OneRankOfEachStageTakesASampleLessOfSmallerMicroBatches) {
+  const auto fault = [](auto change) {
+    Plan plan = uneven_plan();
+    change(plan);
+    return verify_plan(plan).message();
+  };
+  const std::string batch =
+      "\n  hint: batch 7 in 2 micro-batches: one rank takes a sample less of the smaller ones";
+  EXPECT_EQ(fault([](Plan& p) { p.stages[0].odd = -1; }),
+            "plan: error: stage s0 has no odd=RANK" + batch);
+  EXPECT_EQ(fault([](Plan& p) { p.stages[0].odd = 2; }),
+            "plan: error: stage s0: odd=2 is no rank of the stage" + batch);
+  EXPECT_EQ(fault([](Plan& p) { p.stages[0].odd = 1; }),
+            "plan: error: stage s0: rank 1 would take 0 samples of smaller micro-batches\n"
+            "  hint: odd=RANK names a rank with at least 2 samples");
+  Plan equal = small_plan();
+  equal.stages[1].odd = 2;
+  EXPECT_EQ(verify_plan(equal).message(),
+            "plan: error: stage s1 has odd=2, but all micro-batches are equal\n"
+            "  hint: batch 8 in 2 micro-batches");
+  EXPECT_EQ(message_with("batch=8 micro-batches=2", "batch=1 micro-batches=2").substr(0, 57),
+            "m.plan: error: a batch of 1 does not make 2 micro-batches");
+}
+
+TEST(Plan, MicroBatchesAreAsEqualAsCanBeLargerOnesFirst) {
+  Plan plan;
+  for (plan.training.batch = 1; plan.training.batch < 200; ++plan.training.batch) {
+    for (plan.micro_batches = 1; plan.micro_batches <= plan.training.batch; ++plan.micro_batches) {
+      std::int64_t sum = 0;
+      for (std::int64_t m = 0; m < plan.micro_batches; ++m) {
+        ASSERT_EQ(plan.first_sample(m), sum);
+        ASSERT_EQ(plan.micro_batch_size(m),
+                  plan.micro_batch_size(0) - (plan.is_smaller(m) ? 1 : 0));
+        sum += plan.micro_batch_size(m);
+      }
+      ASSERT_EQ(sum, plan.training.batch);
+    }
+  }
+}
+
 TEST(VerifyPlan, TheLastStageMayBeOfIdleRanks) {
   const Plan plan = plan_with_idle_rank();
   EXPECT_EQ(verify_plan(plan).message(), "");
@@ -236,30 +306,20 @@ TEST(VerifyPlan, ManyProblemsAreCounted) {
   EXPECT_NE(message.find("plan: error: 10 more problems"), std::string::npos) << message;
 }
 
-std::string text_of(const std::vector<Transfer>& list) {
-  std::string text;
-  for (const Transfer& t : list) {
-    text += (text.empty() ? "" : "; ") + std::to_string(t.tensor) + " rank " +
-            std::to_string(t.peer) + " rows " + std::to_string(t.first_row) + "+" +
-            std::to_string(t.rows);
-  }
-  return text;
-}
-
 TEST(Transfers, BatchedRowsMeetWhereSharesOverlapAndWholeTensorsHaveOneProducer) {
   Plan plan = small_plan();
-  EXPECT_EQ(text_of(transfers(plan, 0, 0)), "0 rank 2 rows 0+3; 1 rank 2 rows 0+1");
-  EXPECT_EQ(text_of(transfers(plan, 0, 1)), "0 rank 2 rows 0+1");
-  EXPECT_EQ(text_of(transfers(plan, 0, 2)),
+  EXPECT_EQ(text_of(transfers(plan, 0, 0, 0)), "0 rank 2 rows 0+3; 1 rank 2 rows 0+1");
+  EXPECT_EQ(text_of(transfers(plan, 0, 1, 0)), "0 rank 2 rows 0+1");
+  EXPECT_EQ(text_of(transfers(plan, 0, 2, 0)),
             "0 rank 0 rows 0+3; 0 rank 1 rows 3+1; 1 rank 0 rows 0+1");
-  EXPECT_EQ(text_of(transfers(plan, 0, 9)), "");
+  EXPECT_EQ(text_of(transfers(plan, 0, 9, 0)), "");
   plan.stages[1].ranks = {2, 3, 4};
   plan.stages[1].samples = {1, 1, 2};
-  EXPECT_EQ(text_of(transfers(plan, 0, 0)),
+  EXPECT_EQ(text_of(transfers(plan, 0, 0, 0)),
             "0 rank 2 rows 0+1; 0 rank 3 rows 1+1; 0 rank 4 rows 2+1; 1 rank 2 rows 0+1; "
             "1 rank 4 rows 0+1");
-  EXPECT_EQ(text_of(transfers(plan, 0, 1)), "0 rank 4 rows 0+1; 1 rank 3 rows 0+1");
-  EXPECT_EQ(text_of(transfers(plan, 0, 4)),
+  EXPECT_EQ(text_of(transfers(plan, 0, 1, 0)), "0 rank 4 rows 0+1; 1 rank 3 rows 0+1");
+  EXPECT_EQ(text_of(transfers(plan, 0, 4, 0)),
             "0 rank 0 rows 0+1; 0 rank 1 rows 1+1; 1 rank 0 rows 0+1");
 }
 

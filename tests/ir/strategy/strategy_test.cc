@@ -64,8 +64,16 @@ TEST_P(VerifyStrategyRefuses, WithBothValues) {
 }
 
 const Fault kFaults[] = {
-    {"ABatchThatDoesNotDivide", [](Case& c) { c.strategy.micro_batches = 3; },
-     "strategy: batch 8 does not divide into 3 micro-batches"},
+    {"MoreMicroBatchesThanSamples", [](Case& c) { c.strategy.micro_batches = 9; },
+     "strategy: a batch of 8 does not make 9 micro-batches"},
+    {"SharesOfOtherMicroBatches", [](Case& c) { c.strategy.micro_batches = 3; },
+     "strategy: stage 0: shares sum to 4, micro-batch has 3 samples"},
+    {"ADeviceWithoutASampleOfSmallerMicroBatches",
+     [](Case& c) {
+       c.strategy.micro_batches = 5;
+       c.strategy.stages[0].shares = {1, 1};
+     },
+     "strategy: stage 0: 2 devices, but a micro-batch of 1 samples"},
     {"SharesThatMissSamples",
      [](Case& c) {
        c.strategy.stages[0].shares = {2, 1};

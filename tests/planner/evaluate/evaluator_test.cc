@@ -105,6 +105,9 @@ constexpr Case kCases[] = {
     {"chain_scheduled_buckets", [] { return chain(12); }, three_hosts, 24, 0},
     {"branches_measured_scheduled_buckets", branches, measured, 36, 0},
     {"chain_measured", [] { return chain(7, 32); }, measured, 64, 5'000},
+    {"chain_of_a_prime", [] { return chain(12); }, three_hosts, 37, 300'000},
+    {"branches_measured_of_a_prime", branches, measured, 61, 0},
+    {"branches_of_a_prime", branches, [] { return fast_and_slow(); }, 47, 20'000},
     {"branches_in_fp16", branches, three_hosts, 60, 20'000, DType::kFp16},
     {"branches_measured_scheduled_buckets_in_bf16", branches, measured, 36, 0, DType::kBf16},
 };

@@ -81,7 +81,9 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
     strategy.schedule = rng.below(3) == 0 ? Schedule::kGPipe : Schedule::k1F1B;
     for (const auto& group : groups) {
       strategy.stages.push_back(
-          {group, random_shares(rng, group.size(), problem.training.batch / strategy.micro_batches),
+          {group,
+           random_shares(rng, group.size(),
+                         largest_micro_batch(problem.training.batch, strategy.micro_batches)),
            rng.below(4) == 0});
     }
     if (!verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch).ok()) {

@@ -40,10 +40,57 @@ TEST(Divisors, AreAllAndAscending) {
   EXPECT_EQ(divisors(49), (Shares{1, 7, 49}));
 }
 
+TEST(DividesWell, AsksForADivisorNearEachPowerOfTwo) {
+  for (const std::int64_t batch :
+       {1,  2,  3,   4,   6,   8,   10,  12,  20,  24,  30,   32,   48,   60,
+        64, 96, 100, 120, 128, 192, 250, 256, 300, 512, 1000, 1024, 4092, 4096}) {
+    EXPECT_TRUE(divides_well(batch)) << batch;
+  }
+  for (const std::int64_t batch : {5, 7, 22, 34, 97, 509, 514, 4093, 4094, 100003}) {
+    EXPECT_FALSE(divides_well(batch)) << batch;
+  }
+}
+
 TEST(MicroBatchNumbers, AreDivisorsThatKeepProgramsShort) {
   EXPECT_EQ(micro_batch_numbers(12), (Shares{1, 2, 3, 4, 6, 12}));
-  EXPECT_EQ(micro_batch_numbers(100003), (Shares{1}));  // a prime
   EXPECT_EQ(micro_batch_numbers(kMostSamples).back(), kMostMicroBatches);
+}
+
+TEST(MicroBatchNumbers, OfABatchWithFewDivisorsHaveMicroBatchesOfTwoSizes) {
+  EXPECT_EQ(micro_batch_numbers(7), (Shares{1, 2, 3, 4, 6, 7}));
+  EXPECT_EQ(micro_batch_numbers(22), (Shares{1, 2, 3, 4, 6, 8, 11, 22}));
+  EXPECT_EQ(micro_batch_numbers(100003).back(), kMostMicroBatches);  // a prime
+}
+
+TEST(MicroBatchNumbers, TellBySizeWhetherMicroBatchesAreEqual) {
+  for (std::int64_t batch = 1; batch < 5000; ++batch) {
+    for (const std::int64_t number : micro_batch_numbers(batch)) {
+      ASSERT_LE(number, batch);
+      const bool equal = batch % number == 0;
+      ASSERT_EQ(batch % largest_micro_batch(batch, number) == 0, equal) << batch << " " << number;
+    }
+  }
+}
+
+TEST(BalancedStage, LeavesASampleToSpareWhereMicroBatchesDiffer) {
+  for (const std::int64_t batch : {5, 7, 11, 13, 37, 61, 4093}) {
+    const auto problem = problem_of(chain(2, 256), fast_and_slow(), batch);
+    StageTimer timer(*problem, all_ops(*problem));
+    for (const std::int64_t number : micro_batch_numbers(batch)) {
+      const std::int64_t samples = largest_micro_batch(batch, number);
+      const StageSpec balanced = balanced_stage(*problem, timer, {0, 1, 2, 3}, samples);
+      EXPECT_TRUE(covers(balanced, batch, number)) << batch << " in " << number;
+      const StageSpec equal = equal_stage(*problem, {0, 1, 2, 3}, samples);
+      EXPECT_TRUE(covers(equal, batch, number)) << batch << " in " << number;
+      if (batch % number == 0) {
+        EXPECT_EQ(balanced.odd, kNone);
+        continue;
+      }
+      const std::size_t odd = odd_replica(balanced);
+      EXPECT_EQ(balanced.devices[odd], balanced.odd);
+      EXPECT_GT(balanced.shares[odd], 1);
+    }
+  }
 }
 
 TEST(BalancedStage, GivesFastDevicesMoreSamples) {
@@ -67,8 +114,9 @@ TEST(BalancedStage, LeavesOutDevicesThatWouldOnlyHoldUpTheOthers) {
 }
 
 TEST(EqualStage, GivesEarlierDevicesTheRest) {
-  EXPECT_EQ(equal_stage({0, 1, 2}, 8).shares, (Shares{3, 3, 2}));
-  EXPECT_EQ(equal_stage({0, 1, 2}, 2).devices, (std::vector<DeviceId>{0, 1}));
+  const auto problem = problem_of(chain(2), fast_and_slow(), 8);
+  EXPECT_EQ(equal_stage(*problem, {0, 1, 2}, 8).shares, (Shares{3, 3, 2}));
+  EXPECT_EQ(equal_stage(*problem, {0, 1, 2}, 2).devices, (std::vector<DeviceId>{0, 1}));
 }
 
 }  // namespace

@@ -98,6 +98,17 @@ TEST_P(ReplayerOver, TwoStagesOfTwoReplicasWithDifferentShares) {
   expect_equal_to_one_process({{{3, 1}, {1, 3}}, {{0, 1, {"a"}}}, 3});
 }
 
+TEST_P(ReplayerOver, MicroBatchesOfTwoSizes) {  // batches of 29, 23 and 25 samples
+  expect_equal_to_one_process({.shares = {{3, 2}}, .cuts = {}, .micro_batches = 6, .smaller = 1});
+  expect_equal_to_one_process(
+      {.shares = {{3, 2}, {4, 1}}, .cuts = {{0, 1, {"a", "A"}}}, .micro_batches = 5, .smaller = 2});
+  expect_equal_to_one_process({.shares = {{1, 4}, {3, 2}},
+                               .cuts = {{0, 1, {"a"}}},
+                               .micro_batches = 6,
+                               .schedule = Schedule::kGPipe,
+                               .smaller = 5});
+}
+
 TEST_P(ReplayerOver, OneReplicaFeedsThreeAndBack) {
   expect_equal_to_one_process({{{6}, {1, 3, 2}, {4, 2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}}, 3});
 }

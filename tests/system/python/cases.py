@@ -94,8 +94,8 @@ def plan_of(kind, *, shares="1:1", **options):
     file = io.BytesIO()
     agpcs.torch.export(build(kind), tuple(inputs.values()), file, input_names=list(inputs))
     a, b = shares.split(":")
-    options = {"layout": f"local/0:{a},local/1:{b}", "micro_batches": 1, **options}
-    return agpcs.plan(file.getvalue(), CLUSTER, batch=BATCH, **options)
+    options = {"layout": f"local/0:{a},local/1:{b}", "micro_batches": 1, "batch": BATCH, **options}
+    return agpcs.plan(file.getvalue(), CLUSTER, **options)
 
 
 class Data(torch.utils.data.Dataset):

@@ -24,6 +24,15 @@ class Sampler(unittest.TestCase):
         for rank in (0, 1):
             self.assertEqual([len(batch) for batch in batches(32, rank)], [SHARES[rank]] * 4)
 
+    def test_micro_batches_of_two_sizes_make_the_batch(self):
+        plan = plan_of(Bert, shares="3:1", batch=11, micro_batches=2)  # of 6 and 5 samples
+        self.assertIn("odd=", plan.text)
+        self.assertEqual(sum(plan.shares), 11)
+        found = [list(PlanSampler(33, plan, rank, shuffle=False)) for rank in (0, 1)]
+        for step in range(3):
+            self.assertEqual([len(batch[step]) for batch in found], list(plan.shares))
+            self.assertEqual(found[0][step] + found[1][step], list(range(11 * step, 11 * step + 11)))
+
     def test_ranks_share_an_epoch_without_overlap(self):
         seen = sum(batches(27, 0) + batches(27, 1), [])
         self.assertEqual(sorted(seen), list(range(27)))

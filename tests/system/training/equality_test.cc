@@ -36,6 +36,7 @@ struct Case {
   Shares shares;
   std::int64_t micro_batches;
   bool recompute = false;
+  std::int64_t batch = kBatch;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -53,6 +54,8 @@ std::vector<Case> cases() {
     add("four_stages", {{2}, {2}, {2}, {2}}, 4);
     add("two_stages_of_two_replicas", {{2, 2}, {3, 1}}, 2);
     add("two_stages_recomputed", {{2}, {2}}, 4, true);
+    add("two_stages_of_two_replicas_for_a_prime_batch", {{2, 2}, {3, 1}}, 2);
+    all.back().batch = 7;  // micro-batches of 4 and 3
   }
   return all;
 }
@@ -70,9 +73,9 @@ class TrainingByPlan : public ::testing::TestWithParam<Case> {};
 TEST_P(TrainingByPlan, EqualsTrainingAlone) {
   const Case& c = GetParam();
   const Graph graph = testing::training_graph("tests/system/training/models/" + c.model + ".onnx");
-  const Training training = testing::training_of(kBatch);
-  const Plan alone =
-      testing::plan_with(graph, training, {{kBatch / c.micro_batches}}, c.micro_batches);
+  const Training training = testing::training_of(c.batch);
+  const std::int64_t larger = (c.batch + c.micro_batches - 1) / c.micro_batches;
+  const Plan alone = testing::plan_with(graph, training, {{larger}}, c.micro_batches);
   const Plan split = testing::plan_with(graph, training, c.shares, c.micro_batches, c.recompute);
   ASSERT_EQ(split.stages.size(), c.shares.size());
   const Trained want = testing::train(graph, alone, kSteps, seeded());

@@ -66,8 +66,10 @@ class Plan:
         self.ranks = sum(len(stage.ranks) for stage in self.stages)
         samples = {rank: n for stage in self.stages for rank, n in zip(stage.ranks, stage.samples)}
         devices = {rank: name for stage in self.stages for rank, name in zip(stage.ranks, stage.devices)}
+        smaller = -self.batch % self.micro_batches  # micro-batches that have one sample less
+        fewer = {stage["odd"]: smaller for stage in data["stages"] if "odd" in stage}
         #: samples of a step, by rank
-        self.shares = tuple(samples[rank] * self.micro_batches for rank in range(self.ranks))
+        self.shares = tuple(samples[rank] * self.micro_batches - fewer.get(rank, 0) for rank in range(self.ranks))
         self.devices = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
         self.estimates = _estimates(data["expect"])
 

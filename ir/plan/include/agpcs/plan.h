@@ -39,15 +39,17 @@ std::int64_t report_words(std::int64_t ranks);
 std::int64_t mean_report_bytes(std::int64_t ranks, std::int64_t statistics_every);
 
 /// A pipeline stage: a convex set of operators, replicated over `ranks`. Replica i takes
-/// `samples[i]` samples of every micro-batch: rows [sum of earlier samples, + samples[i]). The last
-/// stage may have no operators: its ranks are idle. Idle ranks take no samples, and their program
-/// is `report` alone. They exist because processes cannot leave a running job, which may later move
-/// to a plan that uses them.
+/// `samples[i]` samples of every micro-batch: rows [sum of earlier samples, + samples[i]). Where
+/// the batch does not divide, these are its samples of the larger micro-batches, and replica `odd`
+/// takes one less of the smaller ones (`Plan::smaller_from`). The last stage may have no operators:
+/// its ranks are idle. Idle ranks take no samples, and their program is `report` alone. They exist
+/// because processes cannot leave a running job, which may later move to a plan that uses them.
 struct PlanStage {
   std::string name;                   ///< "s0", "s1", ... in pipeline order
   std::vector<int> ranks;             ///< ascending
   std::vector<std::string> devices;   ///< "host/index", parallel to `ranks`
   std::vector<std::int64_t> samples;  ///< parallel to `ranks`, each > 0; 0 for idle ranks
+  int odd = -1;  ///< rank that takes one sample less of smaller micro-batches; -1: there are none
   bool recompute = false;
   /// The operators as runs of the model's operator order: first name, last name, count.
   struct Run {
@@ -56,6 +58,10 @@ struct PlanStage {
   };
   std::vector<Run> operators;
   bool idle() const { return operators.empty(); }
+  /// Returns the samples that replica `replica` takes of a micro-batch, larger or smaller.
+  std::int64_t samples_of(std::size_t replica, bool smaller) const {
+    return samples[replica] - (smaller && ranks[replica] == odd ? 1 : 0);
+  }
 };
 
 /// A tensor that crosses from one stage to another.
@@ -231,7 +237,8 @@ struct Plan {
   std::string cluster;
   std::string cluster_digest;
   Training training;
-  std::int64_t micro_batches = 1;  ///< training.batch = micro_batches x samples of each stage
+  /// The batch in so many micro-batches, as equal as can be, larger ones first.
+  std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
   std::vector<PlanStage> stages;
   std::vector<Cut> cuts;
@@ -242,10 +249,16 @@ struct Plan {
 
   int rank_count() const;
   int stage_of_rank(int rank) const;  ///< -1: the plan has no such rank
-  std::int64_t micro_batch_size() const { return training.batch / micro_batches; }
+  /// Returns the first micro-batch that has one sample less than those before it; `micro_batches`
+  /// if all are equal.
+  std::int64_t smaller_from() const;
+  bool is_smaller(std::int64_t micro_batch) const { return micro_batch >= smaller_from(); }
+  std::int64_t micro_batch_size(std::int64_t micro_batch = 0) const;
+  /// Returns the place in the batch of a micro-batch's first sample.
+  std::int64_t first_sample(std::int64_t micro_batch) const;
 };
 
-/// The rows of one cut tensor that travel between this rank and `peer`, for every micro-batch.
+/// The rows of one cut tensor that travel between this rank and `peer`, for one micro-batch.
 struct Transfer {
   int tensor = 0;              ///< index into Cut::tensors
   int peer = 0;                ///< rank
@@ -253,13 +266,14 @@ struct Transfer {
   std::int64_t rows = 0;       ///< 1 for a tensor that is not batched
 };
 
-/// Returns the transfers of `cut` that `rank` takes part in, by tensor, then peer. If `rank` is in
-/// the cut's from-stage, it sends activations and receives gradients; in the to-stage, the reverse.
-/// Other ranks have no transfers. Gradients travel for the tensors whose `gradient` is set.
-/// A batched tensor travels between every pair of replicas whose sample ranges overlap. For a
-/// tensor that is not batched, consumer replica j takes it from producer replica j mod producers
-/// and returns a gradient to it; the producer sums these gradients.
-std::vector<Transfer> transfers(const Plan& plan, int cut, int rank);
+/// Returns the transfers of `cut` that `rank` takes part in, by tensor, then peer. They are the
+/// same for all micro-batches of one size. If `rank` is in the cut's from-stage, it sends
+/// activations and receives gradients; in the to-stage, the reverse. Other ranks have no transfers.
+/// Gradients travel for the tensors whose `gradient` is set. A batched tensor travels between every
+/// pair of replicas whose sample ranges overlap. For a tensor that is not batched, consumer replica
+/// j takes it from producer replica j mod producers and returns a gradient to it; the producer sums
+/// these gradients.
+std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch);
 
 /// Returns true when `rank` sends activations or gradients to other stages.
 bool sends(const Plan& plan, int rank);
