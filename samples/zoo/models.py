@@ -206,7 +206,9 @@ def mixtral(small, batch):
                   num_key_value_heads=2, vocab_size=100, num_local_experts=4) if small else
              dict(num_hidden_layers=8, hidden_size=512, intermediate_size=1024, num_attention_heads=8,
                   num_key_value_heads=2, vocab_size=32000, num_local_experts=8))
-    config = MixtralConfig(use_cache=False, max_position_embeddings=512, sliding_window=None, **sizes)
+    # PyTorch's exporters take neither "grouped_mm", which is the default, nor "eager", whose work depends on data.
+    config = MixtralConfig(use_cache=False, max_position_embeddings=512, sliding_window=None,
+                           experts_implementation="batched_mm", **sizes)
     length = 16 if small else 128
     return Model(_Logits(MixtralForCausalLM(config)), {"input_ids": _tokens(config.vocab_size, length, batch)})
 

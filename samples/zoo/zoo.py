@@ -93,8 +93,11 @@ def export(model, exporter, path):
             return _torch_export.by_dynamo(model.module, args, kwargs or {}, path, names, model.outputs, True, {})
     if exporter == "script":
         names = [*model.inputs, *model.outputs]
+        if kwargs is not None:  # TorchScript passes inputs by position alone
+            by_name, args = model.module.forward, tuple(kwargs.values())
+            model.module.forward = lambda *values: by_name(**dict(zip(kwargs, values)))
         return torch.onnx.export(
-            model.module, args if kwargs is None else (kwargs,), path, dynamo=False, input_names=list(model.inputs),
+            model.module, args, path, dynamo=False, input_names=list(model.inputs),
             output_names=list(model.outputs), training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
             dynamic_axes={name: {0: "batch"} for name in names})
     options = {"dynamic": {"dynamic_shapes": axes}, "plain": {"optimize": False}}.get(exporter, {})
