@@ -2,8 +2,8 @@
 #include "frontend/save_model.h"
 
 #include "frontend/onnx/dense.h"
-#include "frontend/onnx/functions.h"
 #include "frontend/onnx/model.h"
+#include "frontend/onnx/rewrite/functions.h"
 #include "frontend/onnx/tensor.h"
 #include "ir/base/read_file.h"
 

@@ -85,6 +85,7 @@ inline Strategy random_strategy(Rng& rng, const Problem& problem) {
            random_shares(rng, group.size(),
                          largest_micro_batch(problem.training.batch, strategy.micro_batches)),
            rng.below(4) == 0});
+      if (rng.below(2) == 0) strategy.stages.back().odd = group[rng.below(group.size())];
     }
     if (!verify_strategy(strategy, problem.graph, problem.cluster, problem.training.batch).ok()) {
       continue;

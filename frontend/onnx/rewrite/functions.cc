@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx/functions.h"
+#include "frontend/onnx/rewrite/functions.h"
 
 #include "ir/base/diagnostics.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "frontend/onnx/sequences.h"
+#include "frontend/onnx/rewrite/sequences.h"
 
 #include "frontend/onnx/attributes.h"
 #include "frontend/onnx/tensor.h"
