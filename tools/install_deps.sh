@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what AGPCS builds with: Debian's packages and, beside them, ONNX's library, which it builds once (tools/onnx).
-# Says so in two lines when everything is there already. Nothing else in AGPCS downloads.
+# Says so in a line each when everything is there already. Nothing else in AGPCS downloads.
 # CUDA and NCCL are optional and not installed here: the build uses them where it finds them.
 #
-#   tools/install_deps.sh [--tests]     --tests: also what the tests, the benchmarks and the Python package need
+#   tools/install_deps.sh [--tests]     --tests: also what the tests, the benchmarks and the Python package need; of this,
+#                                       PyPI's PyTorch takes minutes and 6 GB once (tools/pytorch)
 set -euo pipefail
 
 packages=(
@@ -41,6 +42,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install_deps.sh: error: this is not a Debian system; install these packages' equivalents yourself:" >&2
   printf '  %s\n' "${packages[@]}" >&2
   echo "  then build ONNX: tools/onnx/onnx.sh ${onnx[*]}" >&2
+  [ ${#onnx[@]} -eq 1 ] || echo "  and fetch PyTorch for the tests: tools/pytorch/pytorch.sh install" >&2
   exit 1
 fi
 
@@ -66,3 +68,6 @@ else
 fi
 
 "$(dirname "$0")/onnx/onnx.sh" "${onnx[@]}"
+if [ "${1-}" = --tests ]; then
+  "$(dirname "$0")/pytorch/pytorch.sh" install
+fi

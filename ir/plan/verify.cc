@@ -3,6 +3,7 @@
 
 #include "ir/base/all_values.h"
 #include "ir/base/named.h"
+#include "ir/plan/choices.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -82,6 +82,26 @@ TEST(ImportOrigin, ParametersOfTheModuleAreTrainedAndNothingElse) {
   EXPECT_EQ(graph->warnings, "");
 }
 
+TEST(ImportOrigin, WhatTheGraphGeneratesIsTrainedOnlyWhereTheFileNamesNoParameters) {
+  onnx::ModelProto proto = onnx_proto(R"(m (float[n, 2, 3] x) => (float[n, 2, 3] y)
+    <float[1] p = {2}> {
+      one = Constant<value = float[2] {1, 1}>() zero = Constant<value = float[2] {0, 0}>()
+      a = InstanceNormalization(x, one, zero) y = Mul(a, p) })");
+  const auto kinds = [](const Result<Imported>& model) -> std::string {
+    if (!model.ok()) return model.status().message();
+    std::string found;
+    for (const char* name : {"one", "zero", "p"}) {
+      const TensorId id = model->graph.find_tensor(name);
+      if (id == kNone) return std::string("no ") + name;
+      found += model->graph.tensor(id).kind == TensorKind::kParameter ? "parameter " : "constant ";
+    }
+    return found;
+  };
+  EXPECT_EQ(kinds(imported(proto)), "parameter parameter parameter ");
+  note_model(proto, "agpcs.parameters", "p");
+  EXPECT_EQ(kinds(imported(proto)), "constant constant parameter ");
+}
+
 TEST(ImportOrigin, WhatAgpcsNotedOverridesTheSignature) {
   onnx::ModelProto proto = signed_model();
   note_model(proto, "agpcs.parameters", "w");

@@ -87,15 +87,20 @@ def build(kind):
 
 
 @functools.lru_cache(maxsize=None)
-def plan_of(kind, *, shares="1:1", **options):
-    """A plan for two ranks with these shares."""
+def exported(kind):
     inputs = kind.samples(2, torch.Generator().manual_seed(1))
     inputs.pop("labels")
     file = io.BytesIO()
     agpcs.torch.export(build(kind), tuple(inputs.values()), file, input_names=list(inputs))
+    return file.getvalue()
+
+
+@functools.lru_cache(maxsize=None)
+def plan_of(kind, *, shares="1:1", **options):
+    """A plan for two ranks with these shares."""
     a, b = shares.split(":")
     options = {"layout": f"local/0:{a},local/1:{b}", "micro_batches": 1, "batch": BATCH, **options}
-    return agpcs.plan(file.getvalue(), CLUSTER, **options)
+    return agpcs.plan(exported(kind), CLUSTER, **options)
 
 
 class Data(torch.utils.data.Dataset):
@@ -134,7 +139,8 @@ def train(module, batches, step=None):
 
 
 def on_ranks(work, *arguments, ranks=2):
-    """What `work(rank, *arguments)` returns, by rank; in processes of one Gloo group. Errors are (type, text)."""
+    """What `work(rank, *arguments)` returns, by rank; in processes of one Gloo group. Errors are (type, text). This
+    process computes no gradients itself: autograd does not work in a process that was forked afterwards."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         queue = context.Queue()
@@ -153,6 +159,7 @@ def on_ranks(work, *arguments, ranks=2):
 
 
 def _rank(work, rank, ranks, folder, queue, arguments):
+    torch.set_num_threads(1)  # makes a new pool of threads, before autograd's threads would do so all at once
     try:
         dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
         queue.put((rank, work(rank, *arguments)))

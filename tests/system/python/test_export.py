@@ -29,23 +29,25 @@ training: {batch: 8}
 
 
 class Net(torch.nn.Module):
-    """A buffer that scales like a weight, a parameter that does not train, a scalar, and a table that is used twice."""
+    """A buffer that scales like a weight, a parameter that does not train, a scalar, a table that is used twice, and a
+    norm that PyTorch before 2.6 exports with constants for weights."""
 
     def __init__(self):
         super().__init__()
         self.table = torch.nn.Embedding(12, 8)
         self.norm = torch.nn.BatchNorm1d(8)
+        self.groups = torch.nn.GroupNorm(2, 8)
         self.scale = torch.nn.Parameter(torch.tensor(2.0))
         self.still = torch.nn.Linear(8, 8)
         self.still.weight.requires_grad_(False)
         self.register_buffer("window", torch.arange(1.0, 9.0))
 
     def forward(self, tokens):
-        x = self.norm(self.table(tokens).sum(1)) * self.window * self.scale
+        x = self.groups(self.norm(self.table(tokens).sum(1)).unsqueeze(-1)).squeeze(-1) * self.window * self.scale
         return self.still(x) @ self.table.weight.t()
 
 
-TRAINED = {"table.weight", "norm.weight", "norm.bias", "scale", "still.bias"}
+TRAINED = {"table.weight", "norm.weight", "norm.bias", "groups.weight", "groups.bias", "scale", "still.bias"}
 
 
 def planned(model):

@@ -52,9 +52,9 @@ def losses_by_shares(rank, kind, plan, micro_batches, hook=None):
     return train(ddp, range(STEPS), step)
 
 
-def losses_of_one_process(kind):
+def losses_of_one_process(rank, kind, plan):
     data = Data(kind, BATCH * STEPS)
-    alone = PlanSampler(data, plan_of(kind, layout="local/0"), 0)
+    alone = PlanSampler(data, plan, rank)
     return train(build(kind), DataLoader(data, batch_sampler=alone))
 
 
@@ -187,7 +187,7 @@ class PlanHook(unittest.TestCase):
         """Same losses as one process over the whole batch."""
         plan = plan_of(kind, shares="3:1")
         self.assertEqual(plan.shares, (6, 2))
-        expected = losses_of_one_process(kind)
+        expected, = on_ranks(losses_of_one_process, kind, plan_of(kind, layout="local/0"), ranks=1)
         for losses in on_ranks(losses_by_shares, kind, plan, *arguments):
             self.assert_same(expected, losses)
 

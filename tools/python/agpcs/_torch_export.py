@@ -11,6 +11,8 @@ import torch
 
 # Where the values of weights would lie that a file has without values. No such file is written.
 _NO_VALUES = "weights.absent"
+# The note of PyTorch's newer exporter that tells from which call a node was made.
+_FX_NODE = "pkg.torch.onnx.fx_node"
 
 
 @contextlib.contextmanager
@@ -108,6 +110,7 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
         raise RuntimeError(f"agpcs.torch.export needs the package '{error.name}' with PyTorch {torch.__version__}: "
                            f"pip install onnxscript") from error
     program.model.metadata_props.update(_notes(module))
+    _mark_batch_statistics(program.model)
     _use_first_names(program.model, module)
     if not has_values or not weights:
         _drop_values(program.model)
@@ -115,6 +118,17 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     if isinstance(path, (str, os.PathLike)):
         return program.save(path, external_data=options.get("external_data", True))
     return _write(program.model_proto.SerializeToString(), path)
+
+
+def _mark_batch_statistics(model):
+    """Marks batch normalization that takes the batch's statistics: PyTorch's exporter writes both kinds alike."""
+    import onnx_ir
+    for node in model.graph:
+        if node.op_type == "BatchNormalization" and "_legit_functional." in node.metadata_props.get(_FX_NODE, ""):
+            node.attributes.add(onnx_ir.AttrInt64("training_mode", 1))
+            node.resize_outputs(3)  # with this attribute, ONNX asks for the new statistics, too
+            for output, name in zip(node.outputs[1:], ("mean", "variance")):
+                output.name = f"{node.outputs[0].name}.running_{name}"
 
 
 def _use_first_names(model, module):
