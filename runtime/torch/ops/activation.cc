@@ -25,8 +25,14 @@ Tensors softsign(const OpCall& call) {
   return {x / (at::abs(x) + 1)};
 }
 
+/// LibTorch 1.13 computes a wrong backward pass, which reads memory that is not its own, where the
+/// gradient of the result is not contiguous (behind a Transpose).
 Tensors gelu(const OpCall& call) {
-  return {at::gelu(call.input(0), call.op.string_attribute("approximate", "none"))};
+  const at::Tensor y = at::gelu(call.input(0), call.op.string_attribute("approximate", "none"));
+  if (y.requires_grad()) {
+    y.register_hook([](const at::Tensor& gradient) { return gradient.contiguous(); });
+  }
+  return {y};
 }
 
 Tensors hard_sigmoid(const OpCall& call) {

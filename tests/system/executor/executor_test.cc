@@ -68,6 +68,19 @@ constexpr const char* kWithBatchNorm = R"(
     loss l
 )";
 
+/// An activation before a Transpose, or behind it, which is the same.
+Graph graph_with_transposed(const std::string& activation, bool before) {
+  const std::string middle =
+      before ? "a = " + activation + "(h) [n,5,8]\nt = Transpose(a) [n,8,5] perm=0,2,1\n"
+             : "a = Transpose(h) [n,8,5] perm=0,2,1\nt = " + activation + "(a) [n,8,5]\n";
+  return testing::graph_of(
+      "input x [n,5,6]\ninput labels int64[n]\nparameter w1 [6,8]\nparameter w2 [40,4]\n"
+      "h = MatMul(x, w1) [n,5,8]\n" +
+      middle +
+      "f = Flatten(t) [n,40]\ny = MatMul(f, w2) [n,4]\n"
+      "l = SoftmaxCrossEntropyLoss(y, labels) []\noutputs y\nloss l\n");
+}
+
 template <typename T>
 void set_constant(Graph& graph, const char* name, T value) {
   Constant& constant = graph.tensor(graph.find_tensor(name)).constant;
@@ -120,6 +133,19 @@ TEST(TorchExecutor, LossFallsOnFreshSyntheticSamples) {
   auto d = driver(graph, "micro-batches 1\nstage a/0=32 : *\n", 32, seeded(3));
   const std::vector<double> losses = d.steps(200);
   EXPECT_LT(losses.back(), 0.8 * losses.front());
+}
+
+TEST(TorchExecutor, ActivationsTakeGradientsThatAreNotContiguous) {
+  for (const char* type : {"Gelu", "Mish", "Softplus", "HardSigmoid", "Elu", "Sigmoid", "Relu"}) {
+    SCOPED_TRACE(type);
+    const Graph first = graph_with_transposed(type, true),
+                last = graph_with_transposed(type, false);
+    auto before = driver(first, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));
+    auto behind = driver(last, "micro-batches 1\nstage a/0=8 : *\n", 8, seeded(3));
+    const auto a = before.steps(5), b = behind.steps(5);
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5 * a[i]);
+    expect_near(before.value("w1"), behind.value("w1"), 1e-5);
+  }
 }
 
 TEST(TorchExecutor, MicroBatchesTrainLikeTheWholeBatch) {
