@@ -14,10 +14,11 @@ import torch
 
 from agpcs import _torch_export
 from agpcs._plan import Plan, load
+from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
 from agpcs._torch_sampler import PlanSampler
 
-__all__ = ["PlanSampler", "PlanState", "export", "plan_hook"]
+__all__ = ["AutoPlan", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
