@@ -10,6 +10,7 @@ import pathlib
 import random
 import subprocess
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader
 
 import agpcs
 import agpcs.torch
-from agpcs import _torch_autoplan, _torch_files, _torch_steps
+from agpcs import _torch_autoplan, _torch_curves, _torch_files, _torch_steps
 from agpcs._torch_steps import Point
 from agpcs.torch import PlanSampler
 
@@ -164,6 +165,16 @@ def said_while_training(rank):
     return said.getvalue(), len(state.step_seconds)
 
 
+def without_a_copy(rank):
+    """Warnings of autoplan for a model that refuses to be copied."""
+    model = Net()
+    model.lock = threading.Lock()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plan = agpcs.torch.autoplan(model, squares, (torch.ones(4, 32),), 16, seconds=SECONDS, cache=None, quiet=True)
+    return plan.ranks, [str(warning.message) for warning in said if "copy" in str(warning.message)]
+
+
 def refused(rank, what):
     model, loss_fn, sample, batch = Net(), squares, None, 16
     if what == "loss":
@@ -174,6 +185,8 @@ def refused(rank, what):
         model.requires_grad_(False)
     elif what == "batch":
         batch = 0
+    elif what == "wrapped":
+        model = wrapped(model)[0]
     elif what == "sample":
         sample = {"text": "none"}
     elif what == "one rank" and rank == 1:
@@ -245,6 +258,8 @@ class Autoplan(unittest.TestCase):
             "double": ("InvalidInput", "parameter 'first.weight' is of type torch.float64; a plan has float32, float16 and "
                        "bfloat16\n  hint: model.float()"),
             "frozen": ("InvalidInput", "the model has no parameter with requires_grad\n  hint: plan the model that is trained"),
+            "wrapped": ("UsageError", "the model is a DistributedDataParallel module\n"
+                        "  hint: autoplan(ddp.module, ...), before the plan's hook is registered"),
             "batch": ("UsageError", "batch is 0\n  hint: it is a whole number from 1"),
             "sample": ("TypeError", "sample_batch is dict without a tensor that has a batch axis\n"
                        "  hint: give what the DataLoader yields: a tensor, or tuples, lists and dicts of tensors"),
@@ -255,6 +270,12 @@ class Autoplan(unittest.TestCase):
         for what, error in expected.items():
             with self.subTest(what):
                 self.assertEqual(on_ranks(refused, what), [error, error])
+
+    def test_a_model_that_refuses_to_be_copied_is_planned_with_a_warning(self):
+        (ranks, said), (_, said_1) = on_ranks(without_a_copy)
+        self.assertEqual((ranks, said_1), (2, []))
+        self.assertEqual(said, ["rank 0 cannot copy the model: TypeError: cannot pickle '_thread.lock' object\n"
+                                "  so no plan was tried: a step may take some percent longer than the plan expects"])
 
     def test_a_process_group_is_needed(self):
         with self.assertRaises(agpcs.UsageError) as caught:
@@ -298,14 +319,14 @@ class Pieces(unittest.TestCase):
     def test_shares_take_equally_long(self):
         def line(fixed, per_sample):
             return [Point(n, 0.0, fixed + per_sample * n, 0.0, 0) for n in (1, 8, 64)]
-        self.assertEqual(_torch_autoplan._shares([line(0, 1), line(0, 3)], 40), [30, 10])
-        self.assertEqual(_torch_autoplan._shares([line(2, 1), line(0, 1)], 40), [19, 21])
+        self.assertEqual(_torch_curves.balanced_shares([line(0, 1), line(0, 3)], 40), [30, 10])
+        self.assertEqual(_torch_curves.balanced_shares([line(2, 1), line(0, 1)], 40), [19, 21])
 
     def test_devices_that_take_as_long_are_one_kind(self):
         def rank(number, device, per_sample):
             points = tuple(Point(n, 0.0, per_sample * n, 0.01, 0) for n in (1, 8, 64))
             return _torch_files.Measurements(number, "a", device, points, None, 0, None)
-        kinds, kind_of = _torch_autoplan._kinds([rank(0, "x", 1.0), rank(1, "x", 1.02), rank(2, "x", 2.0), rank(3, "y", 1.0)])
+        kinds, kind_of = _torch_curves.kinds_of([rank(0, "x", 1.0), rank(1, "x", 1.02), rank(2, "x", 2.0), rank(3, "y", 1.0)])
         self.assertEqual(kind_of, ["kind-0", "kind-0", "kind-1", "kind-2"])
         self.assertAlmostEqual(kinds["kind-0"].points[1].backward, 8 * 1.01)
 

@@ -111,8 +111,8 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
     become a UserWarning.
     """
     if data_parallel:
-        if seeders is not None or layout is not None:
-            raise UsageError("data_parallel and seeders or layout are both given\n"
+        if seeders is not None or layout is not None or refiner not in (None, "none"):
+            raise UsageError("data_parallel and seeders, layout or a refiner are both given\n"
                              "  hint: data_parallel=True is seeders=['data_parallel'], refiner='none'")
         seeders, refiner = ["data_parallel"], "none"
     if layout is not None and refiner not in (None, "none"):

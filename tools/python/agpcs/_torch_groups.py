@@ -324,12 +324,18 @@ class _Parameters:
         self.trained = {}  # id -> (first name, parameter)
         for prefix, part in module.named_modules(remove_duplicate=False):
             for key, parameter in part._parameters.items():
-                name = f"{prefix}.{key}" if prefix else key
+                own = f"{prefix}.{key}" if prefix else key
+                name = plain_name(own)
                 if parameter is None:
                     continue
                 self.named[name] = parameter
-                if parameter.requires_grad and name not in ignored:
+                if parameter.requires_grad and own not in ignored:
                     self.trained.setdefault(id(parameter), (name, parameter))
+
+
+def plain_name(name):
+    """Returns a parameter's name without what torch.compile puts before it."""
+    return name.replace("_orig_mod.", "")
 
 
 def _listed(names):

@@ -8,6 +8,7 @@ import typing
 import torch
 import torch.distributed as dist
 
+from agpcs._errors import Error
 from agpcs._torch_steps import Clock
 
 KB, MB = 1 << 10, 1 << 20
@@ -171,3 +172,25 @@ def _factor(lone, backward, ended):
     if ended <= backward:
         return min(1.0, lone / ended)
     return min(1.0, max((lone - (ended - backward)) / backward, 0.05))
+
+
+def on_every_rank(links, work):
+    """Returns what `work()` returns. If it raises on any rank, every rank raises an error that names that rank."""
+    value = error = None
+    try:
+        value = work()
+    except Exception as raised:  # every rank has to hear of it
+        error = raised
+    said = links.gather(None if error is None else (type(error).__name__, str(error)))
+    failed = [(rank, what) for rank, what in enumerate(said) if what is not None]
+    if not failed:
+        return value
+    rank, (kind, message) = failed[0]
+    if error is not None and len(failed) == links.ranks and len({what for _, what in failed}) == 1:
+        raise error
+    raise Error(f"rank {rank} cannot be planned: {kind}: {message}") from error
+
+
+def by_rank_0(links, work):
+    """Returns what `work()` returns on rank 0, on every rank."""
+    return links.gather(on_every_rank(links, work if links.rank == 0 else lambda: None))[0]

@@ -4,15 +4,17 @@
 import contextlib
 import copy
 import os
+import platform
 import random
 import statistics
 import time
 import typing
+import warnings
 from collections.abc import Mapping
 
 import torch
 
-MB = 1 << 20
+from agpcs._torch_groups import plain_name
 
 
 class Step(typing.NamedTuple):
@@ -48,19 +50,19 @@ class Steps:
     def __init__(self, model, loss_fn, sample_batch):
         self.model, self.loss_fn, self.sample = model, loss_fn, sample_batch
         self.device = next(model.parameters()).device
-        self.parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.parameters = [(plain_name(name), p) for name, p in model.named_parameters() if p.requires_grad]
         self.sample_size = batch_size(sample_batch)
         self._ready = []
 
     def measure(self, samples, least_seconds=0.3, least_steps=3):
-        """Returns the Point of a number of samples, and the last step. The first step is not counted."""
+        """Returns the Point of a number of samples. The first step is not counted."""
         batch = resized(self.sample, self.sample_size, samples)
         self.step(batch)
         meter = _memory_meter(self.device)
         steps, begin = [], time.perf_counter()
         while len(steps) < least_steps or time.perf_counter() - begin < least_seconds:
             steps.append(self.step(batch))
-        return point_of(samples, steps, meter()), steps[-1]
+        return point_of(samples, steps, meter())
 
     def batch_of(self, samples):
         return resized(self.sample, self.sample_size, samples)
@@ -179,10 +181,16 @@ def _tensors(batch):
 
 # The optimizer --------------------------------------------------------------------------------------------------------
 
-def measure_update(optimizer, model):
+def measure_update(optimizer, model, room):
     """Returns the Update of a copy of `optimizer`, or of SGD with momentum where there is none. The copy has parameters
-    of its own, so that the real ones stay as they are."""
+    of its own, so that the real ones stay as they are. Where `room` bytes of memory do not suffice for it, the Update
+    takes no time, with a warning."""
     trained = [p for p in model.parameters() if p.requires_grad]
+    needed = 4 * sum(p.numel() * p.element_size() for p in trained)  # with gradients and two states
+    if needed > room:
+        warnings.warn(f"there is no room for a copy of the optimizer ({needed / 1e9:.1f} GB): the plan counts no time "
+                      "for its steps")
+        return Update("adam", 0.0, 0, 0)
     if optimizer is None:
         copied = torch.optim.SGD([torch.nn.Parameter(p.detach().clone()) for p in trained], lr=1e-6, momentum=0.9)
     else:
@@ -211,6 +219,19 @@ def measure_update(optimizer, model):
     return Update(name, statistics.median(seconds[1:]), state_bytes, copies)
 
 
+def device_name(device):
+    """Returns what tells devices of unlike speed apart, as far as the machine says it."""
+    if device.type == "cuda":
+        return torch.cuda.getdevice_name(device)
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return f"{model}, {torch.get_num_threads()} threads"
+
+
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 def memory_limit(device, ranks_here):
@@ -226,6 +247,11 @@ def memory_limit(device, ranks_here):
         if limit is not None and used is not None and limit < 1 << 60:
             free.append(max(limit - used, 0))
     return int(0.8 * (min(free) / ranks_here + _resident("VmRSS")))
+
+
+def memory_in_use(device):
+    """Returns the bytes that this rank has now."""
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else _resident("VmRSS")
 
 
 def _memory_meter(device):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains by a plan in PyTorch (docs/start/pytorch.md):
+"""Plans a job in PyTorch by what its ranks measure, and trains by a plan (docs/start/pytorch.md):
 
+    plan = agpcs.torch.autoplan(module, loss_fn, sample_batch, batch=512)       # or a file of agpcs-compile
     ddp = DistributedDataParallel(module)
-    ddp.register_comm_hook(*agpcs.torch.plan_hook("model.plan"))
-    loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, "model.plan", rank))
+    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+    loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, plan))
 
 Works with PyTorch 1.13 and 2.x.
 """
