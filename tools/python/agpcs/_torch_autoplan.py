@@ -31,13 +31,14 @@ class AutoPlan(Plan):
     """The plan of a job, on each of its ranks, and what is known of it beside the plan."""
 
     def __init__(self, text, facts, process_group, rank, quiet):
-        super().__init__(text)
+        files = facts["files"]
+        super().__init__(text, made_from=(files[3], files[1]) if files else None)
         self.equal_step_seconds = facts["equal"]  #: what the plan with equal shares on all ranks expects of a step
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
         self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
         self.copied_bytes = facts["copied"]  #: memory that measuring took for copies, on the rank with most
-        self.files = tuple(facts["files"])  #: on rank 0: plan, cluster, profile and model; empty without a cache
+        self.files = tuple(files)  #: on rank 0: plan, cluster, profile and model; empty without a cache
         self.process_group = process_group  #: of the plan's ranks; None: the job's
         self.rank = rank  #: this process's rank in the plan; None: it was left out
         self.quiet = quiet

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures all ranks of a job for autoplan. All of them call these functions together."""
 
+import contextlib
 import copy
 import re
 import statistics
@@ -41,7 +42,7 @@ def measure(job, links, places):
         grown = on_every_rank(links, lambda: _grow(job.steps, most, limit, 0.35 * job.seconds))
         every = links.gather(grown)
         share = balanced_shares(every, job.batch)[links.rank]
-        points, step = _measure_near(job.steps, links, grown, share, ends - 0.4 * job.seconds)
+        points, step = _measure_near(job.steps, links, grown, share, equal, ends - 0.4 * job.seconds)
         update = on_every_rank(links, lambda: measure_update(job.optimizer, job.model,
                                                              limit - memory_in_use(job.device)))
         gradients = sum(p.numel() * p.element_size() for _, p in job.steps.parameters)
@@ -94,13 +95,13 @@ def _grow(steps, most, limit, seconds):
     return points
 
 
-def _measure_near(steps, links, points, share, ends):
-    """Measures sizes near the share that this rank will have, all ranks at the same time, so that what they share
-    (memory, cores, a power limit) counts. Returns the Points, with those measured before adapted, and a step of about
-    the share."""
+def _measure_near(steps, links, points, share, equal, ends):
+    """Measures sizes near the share that this rank will have, and an equal share, all ranks at the same time, so that
+    what they share (memory, cores, a power limit) counts. Returns the Points, with those measured before adapted, and a
+    step of about the share."""
     largest = points[-1].samples
     share = min(max(share, points[0].samples), largest)
-    sizes = sorted({max(points[0].samples, min(round(share * f), largest)) for f in (0.75, 1.0, 1.25)})
+    sizes = sorted({max(points[0].samples, min(round(n), largest)) for n in (0.75 * share, share, 1.25 * share, equal)})
     batches = {n: steps.batch_of(n) for n in sizes}
     taken = {n: [] for n in sizes}
     rounds = 0
@@ -167,10 +168,11 @@ def _link_figures(paths, all_reduces, places):
 def rehearse(job, links, plan, measured):
     """Trains a copy of the model by the plan. Returns the seconds that a step takes beyond what the plan expects: copies
     of gradients, and waiting for ranks that happen to be late, which nothing else measures."""
-    steps = job.steps
-    batch = steps.batch_of(plan.shares[links.rank])
+    steps, parts = job.steps, plan.micro_batches
+    samples = -(-plan.shares[links.rank] // parts)
+    batch = steps.batch_of(samples)
     with untouched(job.model):
-        copied = _copy_of(job, links, measured)
+        copied = _copy_of(job, links, measured, samples)
         if copied is None:
             return 0.0
         ddp = DistributedDataParallel(copied, process_group=links.group, find_unused_parameters=measured.unused)
@@ -178,7 +180,9 @@ def rehearse(job, links, plan, measured):
         seconds, ends = [], time.monotonic() + 0.1 * job.seconds
         while not links.agree(float(len(seconds) >= 6 and (time.monotonic() > ends or len(seconds) >= 50))):
             begin = time.perf_counter()
-            steps.loss_fn(ddp, batch).backward()
+            for part in range(parts):
+                with ddp.no_sync() if part + 1 < parts else contextlib.nullcontext():
+                    steps.loss_fn(ddp, batch).backward()
             synchronize(job.device)
             seconds.append(time.perf_counter() - begin)
             ddp.zero_grad()
@@ -186,10 +190,11 @@ def rehearse(job, links, plan, measured):
     return taken + links.agree(measured.ranks[links.rank].update.seconds) - plan.estimates.step_seconds
 
 
-def _copy_of(job, links, measured):
+def _copy_of(job, links, measured, samples):
     """Returns a copy of the model on every rank, or None on every rank, with a warning, if one of them cannot have it."""
     copied, why = None, None
     needed = 4 * sum(p.numel() * p.element_size() for p in job.model.parameters())  # gradients, DDP's buckets, the plan's
+    needed += int(samples * measured.bytes_per_sample)
     if needed > measured.ranks[links.rank].memory:
         why = f"there is no room for it ({needed / 1e9:.1f} GB)"
     else:
