@@ -3,12 +3,14 @@
 // users is in agpcs/*.py.
 #include "frontend/cluster/profile_file.h"
 #include "ir/base/read_file.h"
+#include "runtime/job/drift_expectation.h"
 #include "tools/compile/console_stages.h"
 #include "tools/compile/options.h"
 #include "tools/compile/pipeline.h"
 #include "tools/plan/command.h"
 #include "tools/plan/views.h"
 
+#include <agpcs/drift.h>
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 #include <agpcs/version.h>
@@ -18,6 +20,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <future>
 #include <ostream>
 #include <sstream>
@@ -121,6 +125,44 @@ std::tuple<int, std::string, std::string> run_plan_command(const std::vector<std
   return {code, out.str(), err.str()};
 }
 
+/// The drift detector of a job, whose ranks measure their steps in Python.
+class Drift {
+ public:
+  explicit Drift(const std::string& plan) : plan_(parsed(plan)), detector_(plan_) {}
+
+  /// Returns what rank `rank` shares of its mean seconds in a step, by quantity.
+  RankStatistics statistics(int rank, const RankStatistics& seconds) const {
+    const RankExpectation expectation = expectation_of(plan_, rank);
+    RankStatistics shared{};
+    for (std::size_t q = 0; q < shared.size(); ++q) {
+      shared[q] = log_ratio(expectation, static_cast<Quantity>(q), seconds[q]);
+    }
+    return shared;
+  }
+
+  /// Adds what all ranks shared in step `step`. Returns (text, quantity, rank, factor, since) of
+  /// each change.
+  std::vector<std::tuple<std::string, std::string, int, double, std::int64_t>> add(
+      std::int64_t step, const std::vector<RankStatistics>& by_rank) {
+    std::vector<std::tuple<std::string, std::string, int, double, std::int64_t>> changes;
+    for (const DriftChange& change : detector_.add(step, by_rank)) {
+      changes.emplace_back(describe(plan_, change), std::string(name_of(change.quantity)),
+                           change.rank, change.factor, change.since);
+    }
+    return changes;
+  }
+
+ private:
+  static Plan parsed(const std::string& text) {
+    Result<Plan> plan = parse_plan(text, "plan");
+    if (!plan.ok()) raise(plan.status());
+    return std::move(plan).value();
+  }
+
+  Plan plan_;
+  DriftDetector detector_;
+};
+
 void bind_options(py::module_& m) {
   using Options = CompileOptions;
   py::class_<Options>(m, "Options")
@@ -178,6 +220,10 @@ PYBIND11_MODULE(_agpcs, m) {
   });
   m.def("plan_json", &plan_json_of_text);
   m.def("plan_command", &run_plan_command);
+  py::class_<Drift>(m, "Drift")
+      .def(py::init<const std::string&>())
+      .def("statistics", &Drift::statistics)
+      .def("add", &Drift::add);
   m.def("sealed_profile", &sealed_profile);
   m.def("read_plan", &plan_text_of_file);
 }

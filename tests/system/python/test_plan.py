@@ -130,7 +130,7 @@ class Plan(unittest.TestCase):
             self.assertIn("critical path", made.explain())
             self.assertIn("<svg", made.report(against=made))
             self.assertIn("&lt;svg", made._repr_html_())
-        self.assertIn("samples=24,8", plan.compare(other))
+        self.assertIn("samples 24,8 -> 16x2", plan.compare(other))
         self.assertIn("same", plan.compare(plan))
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "net.plan")

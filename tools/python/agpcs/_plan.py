@@ -65,6 +65,7 @@ class Plan:
         self.trained = tuple(data["model"].get("trained", ()))  #: constants of the file that are trained
         self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
         self.micro_batches = data["training"]["micro_batches"]
+        self.statistics_every = data["training"]["statistics_every"]  #: steps between exchanges of measurements; 0: none
         #: type in which gradients are sent, "fp16" or "bf16"; None: their own type
         self.wire_type = data["training"].get("wire_type")
         self.stages = tuple(map(_stage, data["stages"]))

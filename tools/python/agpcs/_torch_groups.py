@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch
+from agpcs._torch_watch import Watch
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
               torch.float16: torch.float16, torch.bfloat16: torch.bfloat16}
@@ -54,7 +55,7 @@ def reduce_by_plan(state, bucket):
 class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
-    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename):
+    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -78,6 +79,8 @@ class PlanState:
         self._layout = _Layout()
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
+        self._on_drift = on_drift
+        self.watch = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
         self._steps = 0
         if module is not None:
@@ -183,6 +186,8 @@ class PlanState:
         if self._wire_type is not None:
             self._try_wire_type(bucket.buffer().device)
         self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
+        if self._on_drift is not None and self.plan.statistics_every > 0 and dist.get_world_size(self.process_group) > 1:
+            self.watch = Watch(self.plan, bucket.buffer().device, self.process_group, self._on_drift)
         self._agreed = True
 
     def _try_wire_type(self, device):
@@ -232,6 +237,7 @@ class _Step:
         self._left = [len(group.parameters) for group in state.groups]  # gradients missing, by group
         self._next = 0  # the group to begin next
         self._begun = []  # (work, flat buffer or None, its gradients) of each group
+        self._watched = []  # of each group, what the watch noted
 
     def take(self, bucket):
         state, index, buffer = self._state, bucket.index(), bucket.buffer()
@@ -258,6 +264,8 @@ class _Step:
         state.step.append(Reduction(state.groups[index].name, flat.numel(), copied))
         work = dist.all_reduce(flat, group=state.process_group, async_op=True)
         self._begun.append((work, flat if copied else None, views))
+        if state.watch is not None:
+            self._watched.append(state.watch.begun(work))
 
     def _end(self):
         """Waits for all groups. The last bucket comes when the backward pass is over, so waiting here delays nothing
@@ -266,12 +274,17 @@ class _Step:
             late = [g.name for g, left in zip(self._state.groups, self._left) if left > 0]
             raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
                                "  hint: give plan_hook the module that DistributedDataParallel wraps")
+        watch = self._state.watch
+        if watch is not None:
+            watch.gradients_ready()
         for work, flat, views in self._begun:
             work.wait()
             if flat is not None:
                 for part, view in zip(flat.split([view.numel() for view in views]), views):
                     view.copy_(part)
         self._begun.clear()
+        if watch is not None:
+            watch.step(self._watched)
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import Error
-from agpcs._torch_steps import Clock
+from agpcs._torch_clock import Clock
 
 KB, MB = 1 << 10, 1 << 20
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import torch
 
+from agpcs._torch_clock import Clock
 from agpcs._torch_groups import plain_name
 
 
@@ -113,27 +114,6 @@ def point_of(samples, steps, memory):
     quarter = len(sums) // 4
     spread = (sums[-1 - quarter] - sums[quarter]) / max(statistics.median(sums), 1e-9)
     return Point(samples, statistics.median(forward), statistics.median(backward), spread, memory)
-
-
-class Clock:
-    """Times of a device: the processor's clock, or events of the current CUDA stream."""
-
-    def __init__(self, device):
-        self._cuda = device.type == "cuda"
-
-    def mark(self):
-        if not self._cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def wait(self):
-        if self._cuda:
-            torch.cuda.synchronize()
-
-    def between(self, begin, end):
-        return begin.elapsed_time(end) / 1e3 if self._cuda else end - begin
 
 
 # Batches --------------------------------------------------------------------------------------------------------------

@@ -18,19 +18,21 @@ from agpcs._plan import Plan, load
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
 from agpcs._torch_sampler import PlanSampler
+from agpcs._torch_watch import Change, say
 
-__all__ = ["AutoPlan", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
+__all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None):
+              rename=None, on_drift="say"):
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
     A group is one all-reduce, for any buckets that DDP forms. It begins once all of its gradients are there and the
     groups before it have begun. A rank's gradient must be the mean over its planned share. The hook weights it by
     share / batch, so that the sum is the gradient of the mean over the whole batch. The ranks send only gradients,
-    except that in the first step they compare their plans and try the wire type.
+    except that in the first step they compare their plans and try the wire type, and that `on_drift` shares 24 bytes a
+    rank every few steps.
 
     `plan`: a Plan of one stage, or its path.
     `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
@@ -39,13 +41,16 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     `unplanned`: "last" reduces gradients that the plan does not have after the plan's groups; "error" refuses them.
     `missing`: "skip" leaves out parameters of the plan that the module does not have; "error" refuses them.
     `rename`: a function from the plan's name of a parameter to the module's name.
+    `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
+        function gets a list of Change on every rank, in the same step; None: steps are not watched.
 
     Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
     backward pass.
     """
     if not isinstance(plan, Plan):
         plan = load(plan)
-    return PlanState(plan, module, process_group, wire_type, unplanned, missing, rename), reduce_by_plan
+    on_drift = say if on_drift == "say" else on_drift
+    return PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift), reduce_by_plan
 
 
 def export(module, inputs, path, *, kwargs=None, input_names=None, output_names=("logits",), weights=True, **options):

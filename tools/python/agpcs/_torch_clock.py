@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clock: times of the processor or of a CUDA device."""
+
+import time
+
+import torch
+
+
+class Clock:
+    """Times of a device: the processor's clock, or events of the current CUDA stream."""
+
+    def __init__(self, device):
+        self._cuda = device.type == "cuda"
+
+    def mark(self):
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self):
+        if self._cuda:
+            torch.cuda.synchronize()
+
+    def between(self, begin, end):
+        return begin.elapsed_time(end) / 1e3 if self._cuda else end - begin
