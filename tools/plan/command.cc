@@ -15,6 +15,7 @@
 #include "tools/plan/explain_operator.h"
 #include "tools/plan/html_report.h"
 #include "tools/plan/kinds.h"
+#include "tools/plan/nccl_tuner.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/views.h"
 
@@ -43,6 +44,8 @@ constexpr char kExamples[] =
     "  agpcs-plan drift resnet50.plan trace.json\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
+    "  agpcs-plan export resnet50.plan --format nccl-tuner --cluster cluster.yaml -o "
+    "nccl_tuner.conf\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
     "  agpcs-plan kinds V100\n"
@@ -53,7 +56,7 @@ constexpr char kExamples[] =
 
 const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
                                             "trace", "report", "export",  "drift", "kinds"};
-const std::vector<std::string> kFormats = {"msccl"};
+const std::vector<std::string> kFormats = {"msccl", "nccl-tuner"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -65,6 +68,7 @@ struct Arguments {
                                                        format, flow, exported = "-", op, kind;
   bool decisions_only = false, json = false, markdown = false;
   std::size_t top = 10;
+  int channels = -1;
 };
 
 /// Model and cluster of a plan, after it has been verified against them.
@@ -211,8 +215,7 @@ Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
                                    did_you_mean(name, names, "flows")));
 }
 
-Status export_flow(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+Status export_flow(const Arguments& a, const Plan& plan, Console console) {
   AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, a.flow));
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
   AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
@@ -223,6 +226,36 @@ Status export_flow(const Arguments& a, Console console) {
         flow->name, name_of(flow->order));
   }
   return write_file(a.exported, xml, console);
+}
+
+Status export_nccl_tuner(const Arguments& a, const Plan& plan, Console console) {
+  if (a.cluster.empty()) {
+    return invalid_input(
+        "--format nccl-tuner needs the cluster, whose links decide between ring and tree\n"
+        "  hint: --cluster cluster.yaml");
+  }
+  AGPCS_TRY(const CalibratedCluster calibrated,
+            read_calibrated_cluster(a.cluster, [&] { return plan.training.precision; }));
+  if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
+  AGPCS_RETURN_IF_ERROR(verify_plan_cluster(plan, calibrated.file.cluster));
+  AGPCS_TRY(const std::string csv, nccl_tuner_csv(plan, calibrated.file.cluster, a.channels));
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.algorithm != AllReduce::kFlow && bucket.algorithm != AllReduce::kHierarchical) {
+      continue;
+    }
+    if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() < 2) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: bucket {} has algorithm={}, which NCCL's tuner has no words for: it "
+        "gets the faster of ring and tree\n",
+        bucket.name, algorithm_text(plan, bucket));
+  }
+  return write_file(a.exported, csv, console);
+}
+
+Status export_plan(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  if (a.format == "nccl-tuner") return export_nccl_tuner(a, plan, console);
+  return export_flow(a, plan, console);
 }
 
 Status explain(const Arguments& a, Console console) {
@@ -328,11 +361,20 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   drift_app->add_option("trace", a.other, "what agpcs-run --trace wrote")->required();
   drift_app->add_flag("--json", a.json, "everything, as JSON");
 
-  CLI::App* export_app = add_command(app, a, "export", "a flow for other programs");
-  export_app->add_option("--format", a.format, "msccl: an algorithm for MSCCL, as XML")
+  CLI::App* export_app =
+      add_command(app, a, "export", "a flow, or the choice of ring or tree, for other programs");
+  export_app
+      ->add_option("--format", a.format,
+                   "msccl: an algorithm for MSCCL, as XML; nccl-tuner: ring or tree by size, "
+                   "for NCCL's example tuner plugin")
       ->required()
       ->check(CLI::IsMember(kFormats));
-  export_app->add_option("--flow", a.flow, "which one (default: the only one)");
+  export_app->add_option("--flow", a.flow, "msccl: which flow (default: the only one)");
+  export_app->add_option("--cluster", a.cluster, "nccl-tuner: the cluster file");
+  export_app
+      ->add_option("--channels", a.channels,
+                   "nccl-tuner: channels of an all-reduce (default: -1, NCCL's choice)")
+      ->check(CLI::PositiveNumber);
   export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);
@@ -349,7 +391,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
   if (report_app->parsed()) return finish(report(a, console), kName, console);
   if (drift_app->parsed()) return finish(drift(a, console), kName, console);
-  if (export_app->parsed()) return finish(export_flow(a, console), kName, console);
+  if (export_app->parsed()) return finish(export_plan(a, console), kName, console);
   if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
