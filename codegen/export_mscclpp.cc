@@ -303,6 +303,10 @@ Result<std::string> gpu_json(const SlottedFlow& plan, int member) {
 
 }  // namespace
 
+std::int64_t mscclpp_unit(const PlanFlow& flow, int members) {
+  return std::int64_t{members} * flow.sub_chunks * kAlignment;
+}
+
 Result<std::string> mscclpp_json(const PlanFlow& flow, const std::vector<int>& host_of_member) {
   const SlottedFlow plan(flow, host_of_member);
   std::vector<std::string> gpus;
@@ -311,7 +315,7 @@ Result<std::string> mscclpp_json(const PlanFlow& flow, const std::vector<int>& h
     gpus.push_back(std::move(text));
   }
   const int most_slots = *std::max_element(plan.slot_counts.begin(), plan.slot_counts.end());
-  const std::int64_t unit = std::int64_t{plan.chunks} * kAlignment;
+  const std::int64_t unit = mscclpp_unit(flow, static_cast<int>(host_of_member.size()));
   const std::int64_t most_units =
       kMostOffset / (std::int64_t{std::max(plan.chunks, most_slots)} * kAlignment);
   return fmt::format(

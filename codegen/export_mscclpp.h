@@ -5,6 +5,7 @@
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,8 @@ namespace agpcs {
 /// of the all-gather a tree from it. Errors (kInvalidInput): more operations, channels or buffers
 /// of a thread block than MSCCL++ has.
 Result<std::string> mscclpp_json(const PlanFlow& flow, const std::vector<int>& host_of_member);
+
+/// Returns the number of bytes whose multiples that all-reduce takes.
+std::int64_t mscclpp_unit(const PlanFlow& flow, int members);
 
 }  // namespace agpcs

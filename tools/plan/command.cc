@@ -261,6 +261,17 @@ Result<PlanFlow> flow_of_bucket(const Plan& plan, const std::string& name) {
                                    did_you_mean(name, names, "buckets")));
 }
 
+void warn_of_size(const Plan& plan, const std::string& name, std::int64_t unit, Console console) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
+    if (bucket.name != name || bytes % unit == 0) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: bucket {} has {} bytes, this all-reduce takes multiples of {} bytes\n"
+        "  hint: pad the buffer to {} bytes\n",
+        name, bytes, unit, (bytes + unit - 1) / unit * unit);
+  }
+}
+
 Status export_mscclpp(const Arguments& a, const Plan& plan, Console console) {
   PlanFlow flow;
   if (a.bucket.empty()) {
@@ -272,6 +283,7 @@ Status export_mscclpp(const Arguments& a, const Plan& plan, Console console) {
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
   AGPCS_TRY(const std::string json, mscclpp_json(flow, members_on(hosts_of_ranks(plan), stage)));
   warn_of_order(flow, "MSCCL++", console);
+  warn_of_size(plan, a.bucket, mscclpp_unit(flow, static_cast<int>(stage.ranks.size())), console);
   return write_file(a.exported, json, console);
 }
 

@@ -60,5 +60,20 @@ TEST(ExportMscclpp, WritesTheAllReduceOfABucketOrAFlow) {
   EXPECT_EQ(flow.out, run({"export", plan, "--format", "mscclpp", "--bucket", "b1"}).out);
 }
 
+TEST(ExportMscclpp, SaysWhichBufferMustBePadded) {
+  const TempFolder temp;
+  std::string text =
+      plan_text_with("gradient fc1.bias elements=16", "gradient fc1.bias elements=15");
+  const std::size_t at = text.find("elements=144");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 12, "elements=143");
+  const Outcome outcome =
+      run({"export", write(temp / "odd.plan", text), "--format", "mscclpp", "--bucket", "b1"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err,
+            "agpcs-plan: warning: bucket b1 has 572 bytes, this all-reduce takes multiples of 32 "
+            "bytes\n  hint: pad the buffer to 576 bytes\n");
+}
+
 }  // namespace
 }  // namespace agpcs
