@@ -76,6 +76,15 @@ Status not_covered(const DeviceKind& kind, const Profile& profile, const Graph& 
       device.models.empty() ? "no model" : fmt::format("{}", fmt::join(device.models, ", "))));
 }
 
+Status not_measured(const DeviceKind& kind, const Op& op) {
+  return invalid_input(fmt::format(
+      "device kind '{}' has no measurement of operator '{}', and the times of an agpcs.Measured "
+      "are "
+      "known by measurement alone\n"
+      "  hint: plan with the cluster file and the profile that were written with this model",
+      kind.name, op.name));
+}
+
 Status other_precision(const DeviceKind& kind, const Profile& profile, std::string_view has,
                        std::string_view wanted) {
   return invalid_input(
@@ -175,6 +184,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
     table.kinds_.emplace_back();
     if (used[k]) {
       AGPCS_TRY(table.kinds_.back(), table.kind_of(kind, cluster, signatures));
+      AGPCS_RETURN_IF_ERROR(table.check_measured(kind, table.kinds_.back()));
     }
   }
   return table;
@@ -225,6 +235,15 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
     covered = covered || has_work(op);
   }
   return covered ? Status() : not_covered(from, profile, *graph_);
+}
+
+Status CostTable::check_measured(const DeviceKind& from, const Kind& kind) const {
+  for (OpId op = 0; op < static_cast<OpId>(graph_->ops.size()); ++op) {
+    if (!is_measured_only(graph_->op(op))) continue;
+    const bool known = kind.profiled && kind.curve_of[static_cast<std::size_t>(op)] >= 0;
+    if (!known) return not_measured(from, graph_->op(op));
+  }
+  return {};
 }
 
 OperatorCurve CostTable::curve_of(const MeasuredOperator& measured, const Kind& kind,

@@ -127,6 +127,8 @@ class CostTable {
                        const std::vector<std::string>& signatures) const;
   Status add_profile(const DeviceKind& from, const Profile& profile,
                      const std::vector<std::string>& signatures, Kind& kind) const;
+  /// Refuses operators whose times only a profile knows, where the kind's profile lacks them.
+  Status check_measured(const DeviceKind& from, const Kind& kind) const;
   void add_update(const DeviceKind& from, Kind& kind) const;
   OperatorCurve curve_of(const MeasuredOperator& measured, const Kind& kind, OpId op) const;
   Work work_of(OpId op) const;

@@ -39,7 +39,8 @@ const std::vector<std::string>& algorithm_names() {
 /// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
 class ProfileReader {
  public:
-  explicit ProfileReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  ProfileReader(Diagnostics& diagnostics, bool sealed)
+      : diagnostics_(diagnostics), sealed_(sealed) {}
 
   Profile read(const YAML::Node& root) {
     Profile profile;
@@ -61,7 +62,7 @@ class ProfileReader {
       diagnostics_.error(map.where(), "the profile has no devices, paths or collectives");
     }
     seal_profile(profile);
-    check_digest(map, profile);
+    if (sealed_) check_digest(map, profile);
     return profile;
   }
 
@@ -353,17 +354,16 @@ class ProfileReader {
   }
 
   Diagnostics& diagnostics_;
+  bool sealed_;
 };
 
-}  // namespace
-
-Result<Profile> parse_profile(std::string_view text, const std::string& file) {
+Result<Profile> parse(std::string_view text, const std::string& file, bool sealed) {
   const std::string source(text);
   Diagnostics diagnostics(file, source);
   Profile profile;
   try {
     if (const auto root = load_yaml(source, kProfileFile, diagnostics)) {
-      profile = ProfileReader(diagnostics).read(*root);
+      profile = ProfileReader(diagnostics, sealed).read(*root);
     }
   } catch (const YAML::Exception& exception) {
     return internal_error(fmt::format("{}: yaml-cpp: {}", file, exception.what()));
@@ -372,6 +372,16 @@ Result<Profile> parse_profile(std::string_view text, const std::string& file) {
   profile.file = file;
   AGPCS_RETURN_IF_ERROR(verify_profile(profile));
   return profile;
+}
+
+}  // namespace
+
+Result<Profile> parse_profile(std::string_view text, const std::string& file) {
+  return parse(text, file, true);
+}
+
+Result<Profile> seal_profile_text(std::string_view text, const std::string& file) {
+  return parse(text, file, false);
 }
 
 Result<Profile> read_profile(const std::string& path) {

@@ -21,6 +21,10 @@ Result<Profile> read_profile(const std::string& path);
 /// Does the same from memory. `file` is the name used in messages.
 Result<Profile> parse_profile(std::string_view text, const std::string& file);
 
+/// Does the same for measurements that a program has just written, without a digest, and seals
+/// them.
+Result<Profile> seal_profile_text(std::string_view text, const std::string& file);
+
 /// Returns the text of a profile file. Equal measurements give equal bytes, and `parse_profile`
 /// gives back every figure exactly. Needs: `verify_profile(profile)`.
 std::string print_profile(const Profile& profile);

@@ -459,7 +459,7 @@ class GraphBuilder {
   void add_warnings() {
     std::set<std::string> reported;
     for (const Op& op : graph_.ops) {
-      if (find_op_info(op.domain, op.type) != nullptr) continue;
+      if (find_op_info(op.domain, op.type) != nullptr || is_measured_only(op)) continue;
       if (!reported.insert(op.domain + "." + op.type).second) continue;
       diag_.warning_at(
           fmt::format("operator '{}'", op.name),

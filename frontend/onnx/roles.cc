@@ -57,7 +57,7 @@ class RoleFinder {
     for (const int index : model_.order) {
       const onnx::NodeProto& node = model_.node(index);
       if (node.output_size() == 0 || !is_generator(node)) continue;
-      add(node.output(0), generated_role(uses_[node.output(0)]));
+      add(node.output(0), generated_role(node.output(0), uses_[node.output(0)]));
     }
     return std::move(roles_);
   }
@@ -158,9 +158,10 @@ class RoleFinder {
     return model_.origins.owner(name) == Owner::kParameter;
   }
 
-  TensorKind generated_role(const Uses& uses) const {
+  TensorKind generated_role(std::string_view name, const Uses& uses) const {
     if (uses.state) return TensorKind::kState;
-    const bool trained = uses.weight && !model_.origins.known();
+    const bool trained =
+        model_.origins.known() ? model_.origins.owner(name) == Owner::kParameter : uses.weight;
     return trained ? TensorKind::kParameter : TensorKind::kConstant;
   }
 

@@ -140,6 +140,7 @@ constexpr OpInfo without_costs(std::string_view type, InputSet gradients, InputR
           kEveryInput, Traffic::kAll, roles,     false};
 }
 constexpr OpInfo kOutsideTable = without_costs("", kEvery);
+constexpr OpInfo kMeasured = without_costs("Measured", kEvery);
 
 // clang-format off
 // Sorted by name. Columns: type, class, inputs that get a gradient (those that ONNX calls
@@ -326,6 +327,7 @@ constexpr OpInfo kTable[] = {
 static_assert(std::ranges::is_sorted(kTable, {}, &OpInfo::type));
 
 const OpInfo& row_of(std::string_view domain, std::string_view type) {
+  if (domain == "agpcs" && type == kMeasured.type) return kMeasured;
   if (!domain.empty() && domain != "ai.onnx") return kOutsideTable;
   const auto* row = std::ranges::lower_bound(kTable, type, {}, &OpInfo::type);
   return row != std::end(kTable) && row->type == type ? *row : kOutsideTable;
@@ -406,6 +408,8 @@ const InputRoles& input_roles(std::string_view domain, std::string_view type) {
 }
 
 OpClass class_of(const Op& op) { return op_info_of(op).op_class; }
+
+bool is_measured_only(const Op& op) { return &op_info_of(op) == &kMeasured; }
 
 bool passes_gradient(const Op& op, std::size_t input) {
   return has_input(op_info_of(op).gradients, input);

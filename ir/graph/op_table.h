@@ -78,6 +78,10 @@ const OpInfo* find_op_info(std::string_view domain, std::string_view type);
 const InputRoles& input_roles(std::string_view domain, std::string_view type);
 OpClass class_of(const Op& op);  ///< kElementwise for an operator outside the table
 
+/// Returns true for `agpcs.Measured`, a part of a model whose times only a profile knows.
+/// `agpcs.torch.autoplan` writes it.
+bool is_measured_only(const Op& op);
+
 /// Returns true when a gradient of the operator's output flows to its input number `input` (if that
 /// input is floating). It flows, for example, to data, weight and bias of Conv, but not to the
 /// indices of Gather, the running statistics of BatchNormalization or the limits of Clip. For an

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module of the Python package, agpcs._agpcs: text in, text out. The interface for
 // users is in agpcs/*.py.
+#include "frontend/cluster/profile_file.h"
 #include "ir/base/read_file.h"
 #include "tools/compile/console_stages.h"
 #include "tools/compile/options.h"
 #include "tools/compile/pipeline.h"
+#include "tools/plan/command.h"
 #include "tools/plan/views.h"
 
 #include <agpcs/plan.h>
@@ -21,7 +23,9 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace py = pybind11;
 
@@ -102,6 +106,21 @@ std::string plan_json_of_text(const std::string& text, const std::string& file) 
   return plan_json(*plan);
 }
 
+/// Returns the text of the profile file that holds these measurements, digest included.
+std::string sealed_profile(const std::string& measurements, const std::string& file) {
+  const Result<Profile> profile = seal_profile_text(measurements, file);
+  if (!profile.ok()) raise(profile.status());
+  return print_profile(*profile);
+}
+
+/// Runs agpcs-plan. Returns its exit code, and what it printed to either stream.
+std::tuple<int, std::string, std::string> run_plan_command(const std::vector<std::string>& words) {
+  const py::gil_scoped_release release;
+  std::ostringstream out, err;
+  const int code = plan_command(words, Console{out, err});
+  return {code, out.str(), err.str()};
+}
+
 void bind_options(py::module_& m) {
   using Options = CompileOptions;
   py::class_<Options>(m, "Options")
@@ -158,5 +177,7 @@ PYBIND11_MODULE(_agpcs, m) {
     return std::make_pair(std::move(text.plan), std::move(text.warnings));
   });
   m.def("plan_json", &plan_json_of_text);
+  m.def("plan_command", &run_plan_command);
+  m.def("sealed_profile", &sealed_profile);
   m.def("read_plan", &plan_text_of_file);
 }

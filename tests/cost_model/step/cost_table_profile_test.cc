@@ -2,6 +2,7 @@
 // CostTable on kinds with a profile.
 #include "cost_model/fit/calibrate.h"
 #include "cost_model/step/cost_table.h"
+#include "ir/graph/op_signature.h"
 #include "tests/cost_model/step/profiles.h"
 #include "tests/support/builders.h"
 
@@ -176,6 +177,31 @@ TEST(ProfiledCostTable, RefusesAProfileOfOtherModels) {
             "lab.yaml: error: device 'cpu' has none of the operators of model 'other', which is to "
             "be planned for kind 'cpu'; it was profiled with: lenet, resnet50\n"
             "  hint: profile this model, too, and merge the files (agpcs-profile --merge)");
+}
+
+TEST(ProfiledCostTable, KnowsAMeasuredPartByItsMeasurementAlone) {
+  Graph graph = graph_of(R"(
+    input x [n,10]
+    parameter w [10,10]
+    y = MatMul(x, w) [n,10]
+    z = Measured(y) [n,10]
+    outputs z
+    loss z
+  )");
+  graph.ops[1].domain = "agpcs";
+  const std::string refused =
+      "device kind 'cpu' has no measurement of operator '" + graph.ops[1].name +
+      "', and the times of an agpcs.Measured are "
+      "known by measurement alone\n"
+      "  hint: plan with the cluster file and the profile that were written with this model";
+  const Cluster sheet = cluster_of("kind cpu fp32=1e12\nhost a cpu 1\n");
+  EXPECT_EQ(make_table(graph, sheet).status().message(), refused);
+  DeviceProfile device = measured();
+  device.operators.front().signature = op_signature(graph, 0);
+  EXPECT_EQ(make_table(graph, with_device(bare(), device)).status().message(), refused);
+  device.operators.push_back(device.operators.front());
+  device.operators.back().signature = op_signature(graph, 1);
+  EXPECT_TRUE(make_table(graph, with_device(bare(), device)).ok());
 }
 
 TEST(ProfiledCostTable, RefusesAProfileOfAnotherPrecision) {

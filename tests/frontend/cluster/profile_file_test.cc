@@ -73,6 +73,13 @@ TEST(ProfileFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(profile->file, "lab.yaml");
 }
 
+TEST(ProfileFile, MeasurementsWithoutADigestGetTheirs) {
+  const Result<Profile> profile =
+      seal_profile_text(with(kSmall, "digest: DIGEST\n", ""), "measurements");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(print_profile(*profile), small_text());
+}
+
 TEST(ProfileFile, NamesTheBlasOutsideOfTheDigest) {
   Profile profile = small_profile();
   profile.devices[0].software.emplace_back("blas", "OpenBLAS 0.3.21 OpenMP SkylakeX");

@@ -240,6 +240,16 @@ TEST(ImportFrozen, AWeightWithoutValuesInTheFileIsWarnedOf) {
             "  hint: take a file that has the weights, or train it");
 }
 
+TEST(ImportExport, AGeneratedWeightThatTheFileListsIsAParameter) {
+  onnx::ModelProto proto = testing::onnx_proto(
+      "m (float[n, 4] x) => (float[n, 2] y) <int64[2] shape = {4, 2}, int64[1] of_b = {2}> "
+      "{ w = ConstantOfShape(shape) b = ConstantOfShape(of_b) a = MatMul(x, w) y = Add(a, b) }");
+  onnx::StringStringEntryProto* listed = proto.add_metadata_props();
+  listed->set_key("agpcs.parameters");
+  listed->set_value("w");
+  EXPECT_EQ(parameters_of(import_onnx_bytes(proto.SerializeAsString(), "m.onnx", "", {})), "w ");
+}
+
 TEST(ImportFrozen, ANameWithBracketsIsTakenAsItIs) {
   onnx::ModelProto proto = testing::onnx_proto(
       "m (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}, float[2] v = {1, 2}> "

@@ -431,5 +431,15 @@ TEST(ImportOpsets, AnOperatorOutsideTheTableWarnsOnceByItsName) {
             "is planned as memory-bound elementwise");
 }
 
+TEST(ImportOpsets, AMeasuredPartOfAModelNeedsNoRow) {
+  onnx::ModelProto proto =
+      testing::onnx_proto("m (float[n, 2] x) => (float[n, 2] y) { y = agpcs.Measured(x) }");
+  proto.add_opset_import()->set_domain("agpcs");
+  proto.mutable_opset_import()->rbegin()->set_version(1);
+  const auto imported = import_onnx_bytes(proto.SerializeAsString(), "m.onnx", "", {});
+  ASSERT_TRUE(imported.ok()) << imported.status().message();
+  EXPECT_EQ(imported->warnings, "");
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -124,6 +124,27 @@ class Plan(unittest.TestCase):
         with self.assertRaisesRegex(agpcs.InvalidInput, "^/dev/zero: error: it is a character device, not a plan\n"):
             agpcs.load("/dev/zero")
 
+    def test_explains_compares_and_shows_itself(self):
+        plan, other = quick(layout="local/0:3,local/1:1"), quick(layout="local/0,local/1")
+        for made in (plan, agpcs.plan(RESNET.read_bytes(), MIXED, data_parallel=True)):
+            self.assertIn("critical path", made.explain())
+            self.assertIn("<svg", made.report(against=made))
+            self.assertIn("&lt;svg", made._repr_html_())
+        self.assertIn("samples=24,8", plan.compare(other))
+        self.assertIn("same", plan.compare(plan))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "net.plan")
+            plan.save(path)
+            loaded = agpcs.load(path)
+            self.assertEqual(loaded.compare(path), plan.compare(plan))
+        self.assertRegex(loaded._repr_html_(), r"^<pre>(.|\n)*local/0(.|\n)*</pre>$")
+        self.assertEqual(loaded.explain(MODEL, CLUSTER, top=3), plan.explain(top=3))
+        for wrong, error, words in (((), agpcs.UsageError, "plan came from a file"),
+                                    ((RESNET, CLUSTER), agpcs.InvalidInput, "digest"),
+                                    ((MODEL, "no.yaml"), agpcs.InvalidInput, "no.yaml")):
+            with self.assertRaisesRegex(error, words):
+                loaded.explain(*wrong)
+
     def test_wrong_options_raise_usage_errors(self):
         for words, options in (("did you mean 'dqn'", {"refiner": "dqm"}), ("unknown seeder 'metic'", {"seeders": ["metic"]}),
                                ("unknown loss 'mae'", {"loss": "mae"}), ("batch is 0", {"batch": 0}),
@@ -136,7 +157,8 @@ class Plan(unittest.TestCase):
                                ("there is no device 'local/7'", {"layout": "local/7"}),
                                ("layout and refiner", {"layout": "local/0", "refiner": "greedy"}),
                                ("layout and --budget", {"layout": "local/0", "budget": 5}),
-                               ("data_parallel and seeders", {"data_parallel": True, "seeders": ["metis"]})):
+                               ("data_parallel and seeders", {"data_parallel": True, "seeders": ["metis"]}),
+                               ("layout or a refiner are both", {"data_parallel": True, "refiner": "greedy"})):
             with self.assertRaisesRegex(agpcs.UsageError, words):
                 agpcs.plan(MODEL, CLUSTER, **options)
 

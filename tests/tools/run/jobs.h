@@ -3,14 +3,19 @@
 // ranks.
 #pragma once
 
+#include "ir/base/fd.h"
 #include "runtime/bootstrap/socket.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -47,10 +52,36 @@ class RunJobs : public testing::Test {
     made.insert(made.end(), argv.begin(), argv.end());
     return made;
   }
-  static int free_port() { return port_of(listen_on(0, true)->get()); }
+  /// Returns a port that is free, and so is the next one, which belongs to the job's keepers. Until
+  /// the test ends, no other test gets either of them. Connections do not take them either: Linux
+  /// takes the local ports of connections from 32768 on.
+  int free_port() {
+    for (int port = 20000; port < 32768; port += 2) {
+      if (!claim(port)) continue;
+      if (listen_on(port, false).ok() && listen_on(port + 1, false).ok()) return port;
+    }
+    ADD_FAILURE() << "no port is free";
+    return 0;
+  }
 
   const TempFolder temp_;
   std::filesystem::path folder_ = temp_.path();
+
+ private:
+  // Binds an abstract name, which one process at a time can have. False: another test has it.
+  bool claim(int port) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string text = "agpcs-test-port-" + std::to_string(port);
+    text.copy(name.sun_path + 1, sizeof name.sun_path - 1);
+    Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return false;
+    claims_.push_back(std::move(fd));
+    return true;
+  }
+
+  std::vector<Fd> claims_;
 };
 
 }  // namespace agpcs

@@ -2,13 +2,15 @@
 """Plans: `plan` makes them, `load` reads them."""
 
 import dataclasses
+import html
 import json
 import os
+import tempfile
 import threading
 import warnings
 
 from agpcs import _agpcs
-from agpcs._errors import UsageError
+from agpcs._errors import Error, Infeasible, InvalidInput, UsageError
 
 _planning = threading.Lock()  # METIS uses the C library's only random generator
 
@@ -48,10 +50,14 @@ class Estimates:
 
 
 class Plan:
-    """A plan, read and verified. `text` is the file's text; the other fields are parts of it."""
+    """A plan, read and verified. `text` is the file's text; the other fields are parts of it.
 
-    def __init__(self, text, file="model.plan"):
+    In a notebook it shows as the report of `agpcs-plan report`, if its model and cluster file are known.
+    """
+
+    def __init__(self, text, file="model.plan", made_from=None):
         self.text = text
+        self._made_from = made_from  # (model, cluster file); None: not known
         data = json.loads(_agpcs.plan_json(text, file))
         self.model = data["model"]["name"]
         self.cluster = data["cluster"]["name"]
@@ -77,6 +83,65 @@ class Plan:
         """Writes the plan as agpcs-compile does: one file for agpcs-run, `load` and code review."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.text)
+
+    def explain(self, model=None, cluster=None, *, top=10):
+        """Returns where a step's time and memory go, and which changes of plan and hardware would help most, as
+        `agpcs-plan explain` prints it, with `top` lines of each list.
+
+        `model` (path or bytes) and `cluster` (path) are those that the plan was made from; a plan that `agpcs.plan` or
+        `autoplan` returned knows them. Raises InvalidInput if the plan is not for them.
+        """
+        return self._command("explain", [self, *self._inputs(model, cluster)], "--top", str(top))
+
+    def compare(self, other):
+        """Returns what differs from this plan to `other`, a Plan or a path, as `agpcs-plan diff` prints it."""
+        return self._command("diff", [self, other if isinstance(other, Plan) else load(other)])
+
+    def report(self, model=None, cluster=None, *, against=None):
+        """Returns the HTML page of `agpcs-plan report`: the plan and its simulated step, beside that of `against`, a
+        Plan of the same model and cluster. `model` and `cluster` are those of `explain`."""
+        model, cluster = self._inputs(model, cluster)
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "report.html")
+            self._command("report", [self, "--model", model, "--cluster", cluster,
+                                     *(["--against", against] if against is not None else [])], "-o", page)
+            with open(page, encoding="utf-8") as file:
+                return file.read()
+
+    def _repr_html_(self):
+        if self._made_from is None or not all(isinstance(f, bytes) or os.path.exists(f) for f in self._made_from):
+            return f"<pre>{html.escape(self._command('show', [self]))}</pre>"
+        return (f'<iframe srcdoc="{html.escape(self.report())}" style="width: 100%; height: 640px; border: 0">'
+                "</iframe>")
+
+    def _inputs(self, model, cluster):
+        known = self._made_from or (None, None)
+        model, cluster = known[0] if model is None else model, known[1] if cluster is None else cluster
+        if model is None or cluster is None:
+            raise UsageError("the plan came from a file: its model and cluster are not known\n"
+                             "  hint: plan.explain('model.onnx', 'cluster.yaml'), plan.report('model.onnx', 'cluster.yaml')")
+        return model, cluster
+
+    @staticmethod
+    def _command(command, inputs, *options):
+        """Returns what agpcs-plan prints. Plans and models in memory are written into files for it."""
+        with tempfile.TemporaryDirectory() as folder:
+            words = [command]
+            for i, given in enumerate(inputs):
+                if isinstance(given, Plan):
+                    given.save(os.path.join(folder, f"{i}.plan"))
+                    words.append(os.path.join(folder, f"{i}.plan"))
+                elif isinstance(given, bytes):
+                    words.append(os.path.join(folder, "model.onnx"))
+                    with open(words[-1], "wb") as file:
+                        file.write(given)
+                else:
+                    words.append(os.fspath(given))
+            code, said, errors = _agpcs.plan_command([*words, *options])
+        if code != 0 and not (command == "diff" and code == 1):  # 1: the plans differ
+            kind = {1: InvalidInput, 2: UsageError, 3: Infeasible}.get(code, Error)
+            raise kind(errors.rstrip("\n").replace("agpcs-plan: error: ", "", 1))
+        return said
 
     def __eq__(self, other):
         return isinstance(other, Plan) and self.text == other.text
@@ -111,8 +176,8 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
     become a UserWarning.
     """
     if data_parallel:
-        if seeders is not None or layout is not None:
-            raise UsageError("data_parallel and seeders or layout are both given\n"
+        if seeders is not None or layout is not None or refiner not in (None, "none"):
+            raise UsageError("data_parallel and seeders, layout or a refiner are both given\n"
                              "  hint: data_parallel=True is seeders=['data_parallel'], refiner='none'")
         seeders, refiner = ["data_parallel"], "none"
     if layout is not None and refiner not in (None, "none"):
@@ -142,7 +207,8 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
         text, said = _agpcs.compile(options)
     if said:
         warnings.warn(said.rstrip("\n"), stacklevel=2)
-    return Plan(text)
+    model = bytes(model) if isinstance(model, (bytes, bytearray, memoryview)) else os.path.abspath(model)
+    return Plan(text, made_from=(model, os.path.abspath(cluster)))
 
 
 def _checked(name, value, least=1):

@@ -7,8 +7,11 @@ begins the all-reduce of a group once the group is complete and all groups befor
 waits for all of them.
 """
 
+import collections
 import gc
 import hashlib
+import statistics
+import time
 import typing
 import warnings
 
@@ -20,6 +23,7 @@ from agpcs._errors import PlanMismatch
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
               torch.float16: torch.float16, torch.bfloat16: torch.bfloat16}
+FIRST_STEPS, KEPT_STEPS = 5, 50  # a job's first steps are slower; PlanState keeps the times of the last ones
 
 
 class BoundGroup(typing.NamedTuple):
@@ -64,6 +68,7 @@ class PlanState:
         self.plan = plan
         self.groups = ()  #: BoundGroup, in the order of reduction
         self.step = []  #: Reduction, in the order in which they began
+        self.step_seconds = collections.deque(maxlen=KEPT_STEPS)  #: of the last steps, from one to the next
         self.process_group = process_group
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
         self._unplanned, self._missing = unplanned, missing
@@ -73,6 +78,8 @@ class PlanState:
         self._layout = _Layout()
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
+        self._begun = None  # when the last step's first gradients came
+        self._steps = 0
         if module is not None:
             self._bind(module)
 
@@ -83,11 +90,20 @@ class PlanState:
         if bucket.index() == 0:
             self._step = _Step(self)
             self.step = []
+            self._count()
         if bucket.buffer().is_sparse:
             names = _listed([self.name_of(p) for p in bucket.parameters()])
             raise PlanMismatch(f"the gradient of {names} is sparse; a plan reduces dense ones\n"
                                "  hint: torch.nn.Embedding(sparse=False)")
         return self._step.take(bucket)
+
+    def _count(self):
+        now = time.perf_counter()
+        if self._begun is not None:
+            self.step_seconds.append(now - self._begun)
+        self._begun, self._steps = now, self._steps + 1
+        if self._steps == FIRST_STEPS + KEPT_STEPS and hasattr(self.plan, "say_measured"):
+            self.plan.say_measured(statistics.median(self.step_seconds), KEPT_STEPS)
 
     def _bind(self, module):
         """Matches the plan's parameters with those of `module` by name."""
@@ -308,12 +324,18 @@ class _Parameters:
         self.trained = {}  # id -> (first name, parameter)
         for prefix, part in module.named_modules(remove_duplicate=False):
             for key, parameter in part._parameters.items():
-                name = f"{prefix}.{key}" if prefix else key
+                own = f"{prefix}.{key}" if prefix else key
+                name = plain_name(own)
                 if parameter is None:
                     continue
                 self.named[name] = parameter
-                if parameter.requires_grad and name not in ignored:
+                if parameter.requires_grad and own not in ignored:
                     self.trained.setdefault(id(parameter), (name, parameter))
+
+
+def plain_name(name):
+    """Returns a parameter's name without what torch.compile puts before it."""
+    return name.replace("_orig_mod.", "")
 
 
 def _listed(names):

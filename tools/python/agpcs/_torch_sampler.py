@@ -25,14 +25,15 @@ class PlanSampler(torch.utils.data.Sampler):
     """
 
     def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
-                 averaged=False):
+                 averaged=False, process_group=None):
         plan = plan if isinstance(plan, Plan) else load(plan)
-        rank = torch.distributed.get_rank() if rank is None else rank
+        rank = torch.distributed.get_rank(process_group) if rank is None else rank
         samples = dataset if isinstance(dataset, int) else len(dataset)
         _check(plan, rank, samples, micro_batches, drop_last)
         self.plan, self.rank, self.seed, self.shuffle = plan, rank, seed, shuffle
         self.epoch = 0
         self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
+        self._process_group, self._total = process_group, None
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
@@ -54,20 +55,32 @@ class PlanSampler(torch.utils.data.Sampler):
                 yield order[begin:begin + count]
                 begin += count
 
-    def weigh(self, loss, batch):
-        """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times `loss_weight(batch)`."""
-        return loss * self.loss_weight(batch)
+    def weigh(self, loss, batch, counted=None):
+        """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`."""
+        return loss * self.loss_weight(batch, counted)
 
-    def loss_weight(self, batch):
+    def loss_weight(self, batch, counted=None):
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
-        the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch."""
+        the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch.
+
+        `counted`: how many tokens count in the batch, if the loss is the mean over those (with micro-batches: a list of
+        the numbers of all micro-batches of the step). Then all ranks of `process_group` add up their numbers, once a
+        step, and the factor is a tensor. It is 0 where nothing counts; the loss must be finite there.
+        """
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         step, part = divmod(batch, self._micro_batches)
         size = self._steps[step]
-        count = _parts(self._shares(size)[self.rank], self._micro_batches)[part]
         reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
-        return count / size / reduced_as
+        if counted is None:
+            return _parts(self._shares(size)[self.rank], self._micro_batches)[part] / size / reduced_as
+        counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
+        if len(counts) != self._micro_batches:
+            raise ValueError(f"counted has {len(counts)} numbers; a step has {self._micro_batches} micro-batches")
+        if part == 0 or self._total is None:
+            self._total = counts.sum().double()
+            torch.distributed.all_reduce(self._total, group=self._process_group)
+        return counts[part] / self._total.clamp(min=1) / reduced_as
 
     def sync(self, ddp, batch):
         """Returns a context for the forward and backward pass of a batch. A step's last batch reduces the gradients."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains by a plan in PyTorch (docs/start/pytorch.md):
+"""Plans a job in PyTorch by what its ranks measure, and trains by a plan (docs/start/pytorch.md):
 
+    plan = agpcs.torch.autoplan(module, loss_fn, sample_batch, batch=512)       # or a file of agpcs-compile
     ddp = DistributedDataParallel(module)
-    ddp.register_comm_hook(*agpcs.torch.plan_hook("model.plan"))
-    loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, "model.plan", rank))
+    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+    loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, plan))
 
 Works with PyTorch 1.13 and 2.x.
 """
@@ -14,10 +15,11 @@ import torch
 
 from agpcs import _torch_export
 from agpcs._plan import Plan, load
+from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
 from agpcs._torch_sampler import PlanSampler
 
-__all__ = ["PlanSampler", "PlanState", "export", "plan_hook"]
+__all__ = ["AutoPlan", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.autoplan on a test bed of unequal machines: predicted steps, measured steps, and plain DDP beside them.
+
+    autoplan_bench.py [CASE...]      needs root, as the test bed does (docs/design/testbed.md); CASE is a pattern
+    autoplan_bench.py --list
+
+Each case is a model on a cluster. Every rank runs `autoplan`, then trains in turns by the plan and with equal shares in
+plain DistributedDataParallel. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by
+bootstrap). "At this speed" adds to the prediction what steps without communication, in turns with the others, take
+longer than they did for autoplan: a shared machine changes its speed within minutes. Run it with a Python that has PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
+PORT = 29511
+STEPS, ROUNDS = 6, 7
+
+
+# --- a rank ----------------------------------------------------------------------------------------------------------
+
+
+def model_of(name):
+    """(module, loss_fn, a batch of four samples)"""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    torch.manual_seed(0)
+    if name == "resnet18":
+        import torchvision
+        module = torchvision.models.resnet18(num_classes=10)
+        return module, lambda m, b: cross_entropy(m(b[0]), b[1]), (torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,)))
+    if name == "bert":
+        from transformers import BertConfig, BertForSequenceClassification
+        module = BertForSequenceClassification(BertConfig(
+            vocab_size=2000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024))
+        tokens = torch.randint(0, 2000, (4, 64))
+        return module, lambda m, b: m(**b).loss, {"input_ids": tokens, "labels": torch.randint(0, 2, (4,))}
+    from transformers import LlamaConfig, LlamaForCausalLM
+    module = LlamaForCausalLM(LlamaConfig(
+        vocab_size=2000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=688))
+    tokens = torch.randint(0, 2000, (4, 64))
+    return module, lambda m, b: m(**b).loss, {"input_ids": tokens, "labels": tokens}
+
+
+def rank_main(name, batch, seconds):
+    import copy
+
+    import torch
+    torch.set_num_threads(1)
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import agpcs.torch
+    from agpcs._torch_steps import Steps, batch_size, resized
+
+    module, loss_fn, sample = model_of(name)
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    dist.barrier()
+    print("ready", flush=True)
+    sys.stdin.readline()  # speeds are set
+
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
+    begin = time.monotonic()
+    plan = agpcs.torch.autoplan(module, loss_fn, sample, batch=batch, optimizer=optimizer, seconds=seconds, cache=None)
+    measuring = time.monotonic() - begin
+
+    def trainer(shares, with_plan):
+        mine = copy.deepcopy(module)
+        ddp = DistributedDataParallel(mine)
+        if with_plan:
+            ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+        own = torch.optim.SGD(mine.parameters(), lr=1e-3, momentum=0.9)
+        data = resized(sample, batch_size(sample), shares[rank])
+
+        def steps(count):
+            taken = []
+            for _ in range(count):
+                begin = time.perf_counter()
+                own.zero_grad()
+                loss_fn(ddp, data).backward()
+                own.step()
+                taken.append(time.perf_counter() - begin)
+            return taken
+        return steps
+
+    def alone(count):
+        """This rank's steps without communication, as autoplan measured them: how fast the machine is just now."""
+        steps = Steps(module, loss_fn, sample)
+        data = steps.batch_of(plan.shares[rank])
+        return [sum(steps.step(data)[:2]) for _ in range(count)]
+
+    equal = [batch // ranks + (i < batch % ranks) for i in range(ranks)]
+    ways = {"plan": trainer(plan.shares, True), "ddp": trainer(equal, False), "alone": alone}
+    taken = {way: [] for way in ways}
+    for way in ways.values():
+        way(3)
+    for _ in range(ROUNDS):
+        for way, steps in ways.items():
+            dist.barrier()
+            taken[way].append(statistics.median(steps(STEPS)))
+    now = [None] * ranks
+    dist.all_gather_object(now, statistics.median(taken["alone"]))
+    planned = [float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
+               for line in plan.text.splitlines() if line.startswith(("  forward s0", "  backward s0"))]
+    if rank == 0:
+        print(json.dumps({"slower": max(now) - sum(planned), "predicted": plan.estimates.step_seconds, "equal": plan.equal_step_seconds, "taken": taken,
+                          "shares": plan.shares, "groups": len(plan.groups), "measuring": measuring}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def clusters_of():
+    from clusters import uneven
+    return {cluster.name: cluster for cluster in (
+        uneven("two", a=(80, 2000), b=(40, 2000)),
+        uneven("two-slow-link", a=(80, 400), b=(50, 400)),
+        uneven("three", a=(80, 1000), b=(50, 1000), c=(25, 1000)),
+        uneven("four", a=(50, 1000), b=(50, 1000), c=(30, 1000), d=(15, 1000)),
+        uneven("equal", a=(60, 1000), b=(60, 1000)),
+    )}
+
+
+BATCHES = {"resnet18": 32, "bert": 32, "llama": 32}
+
+
+def run_case(bed, name, seconds):
+    environment = {**os.environ, "MASTER_ADDR": bed.address(bed.ranks[0][0]), "MASTER_PORT": str(PORT),
+                   "WORLD_SIZE": str(len(bed.ranks)), "OMP_NUM_THREADS": "1"}
+    bed.lift_speeds()
+    ranks = []
+    try:
+        for rank, (machine, place) in enumerate(bed.ranks):
+            # A host's name tells autoplan which ranks are neighbours.
+            words = ["unshare", "--uts", "sh", "-c", f"hostname {machine.name} && exec \"$0\" \"$@\"", sys.executable,
+                     __file__, "--rank", name, "--seconds", str(seconds)]
+            ranks.append(bed.start(rank, words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={
+                **environment, "RANK": str(rank), "LOCAL_RANK": str(place),
+                "GLOO_SOCKET_IFNAME": f"agpcs-tb-{machine.name}"}))
+        for process in ranks:
+            while (line := process.stdout.readline()) != "ready\n":
+                if not line:
+                    raise RuntimeError(f"a rank of {name} ended")
+        bed.set_speeds()
+        for process in ranks:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=900)[0] for process in ranks]
+        return json.loads(said[0].splitlines()[-1])
+    finally:
+        for process in ranks:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def interval(ratios):
+    """The 95% interval of the median of ratios, by bootstrap."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def row(name, result):
+    measured, ddp = (statistics.median(result["taken"][way]) for way in ("plan", "ddp"))
+    low, high = interval([p / d for p, d in zip(result["taken"]["plan"], result["taken"]["ddp"])])
+    predicted, equal = result["predicted"], result["equal"]
+    gained = (1 - measured / ddp) / (1 - predicted / equal) if equal / predicted > 1.02 else None
+    cells = [name, "/".join(map(str, result["shares"])), f"{1e3 * predicted:.1f}", f"{1e3 * measured:.1f}",
+             f"{predicted / measured - 1:+.1%}", f"{(predicted + result['slower']) / measured - 1:+.1%}", f"{1e3 * ddp:.1f}", f"{measured / ddp:.3f} ({low:.3f} to {high:.3f})",
+             "" if gained is None else f"{gained:.0%}", f"{result['measuring']:.0f}"]
+    return (predicted / measured - 1, (predicted + result["slower"]) / measured - 1), gained, "| " + " | ".join(cells) + " |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=["*"], help="patterns, as 'two/*'")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--seconds", type=float, default=60, help="of measuring, at most (default: %(default)g)")
+    parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        return rank_main(options.rank, BATCHES[options.rank], options.seconds)
+    import machines
+    chosen = [(cluster, model) for cluster in clusters_of().values() for model in BATCHES
+              if any(fnmatch.fnmatch(f"{cluster.name}/{model}", pattern) for pattern in options.cases)]
+    if options.list:
+        print("\n".join(f"{cluster.name}/{model}" for cluster, model in chosen))
+        return 0
+    try:
+        machines.check()
+    except machines.Unavailable as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return 77
+    print("| case | shares | predicted ms | measured ms | error | at this speed | plain DDP ms | plan / DDP (95%) | of the gain | measuring s |\n"
+          "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    errors, gains = [], []
+    with machines.sole_user():
+        for cluster in dict.fromkeys(cluster for cluster, _ in chosen):
+            with machines.Bed(cluster) as bed:
+                for model in (model for where, model in chosen if where is cluster):
+                    error, gained, text = row(f"{cluster.name}/{model}", run_case(bed, model, options.seconds))
+                    print(text, flush=True)
+                    errors.append([abs(each) for each in error])
+                    gains += [] if gained is None else [gained]
+    raw, adjusted = (statistics.median(column) for column in zip(*errors))
+    print(f"\nmedian error {raw:.1%} of {len(errors)} cases, {adjusted:.1%} at the speed of the machine just then"
+          + (f"; median part of the predicted gain {statistics.median(gains):.0%} of {len(gains)}" if gains else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

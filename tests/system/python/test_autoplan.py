@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.autoplan on two ranks over Gloo."""
+
+import contextlib
+import copy
+import io
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+import threading
+import unittest
+import warnings
+
+from cases import BATCH, Data, GroupResNet18, build, loss_of, on_ranks, train, wrapped
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader
+
+import agpcs
+import agpcs.torch
+from agpcs import _torch_autoplan, _torch_curves, _torch_files, _torch_steps
+from agpcs._torch_steps import Point
+from agpcs.torch import PlanSampler
+
+SECONDS = 3  # of measuring
+STEPS = 5
+
+
+class Net(nn.Module):
+    """With all that steps change or plans leave out: batch norm, dropout, a frozen layer, a weight with two names."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.first, self.frozen = nn.Linear(width, width), nn.Linear(width, width)
+        self.norm, self.dropout = nn.BatchNorm1d(width), nn.Dropout(0.5)
+        self.tied, self.last = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.last.weight = self.tied.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        x = self.dropout(self.norm(self.frozen(torch.relu(self.first(x)))))
+        return self.last(torch.relu(self.tied(x)))
+
+
+class Slow(nn.Module):
+    """Takes `times` as long as `net`, for the same result."""
+
+    def __init__(self, net, times):
+        super().__init__()
+        self.net, self.times = net, times
+
+    def forward(self, x):
+        return sum(self.net(x) for _ in range(self.times)) / self.times
+
+
+def squares(module, batch):
+    return module(batch[0]).pow(2).mean()
+
+
+def autoplan(model, loss_fn=squares, sample=None, batch=16, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # how well fits explain measurements on a busy machine
+        return agpcs.torch.autoplan(model, loss_fn, (torch.ones(4, 32),) if sample is None else sample, batch,
+                                    **{"seconds": SECONDS, "cache": None, "quiet": True, **options})
+
+
+def state_around_autoplan(rank):
+    """What may not change, before and after, and the plan's text and names."""
+    torch.manual_seed(rank)
+    model = Net()
+    model.dropout.eval()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    squares(model, (torch.randn(4, 32),)).backward()
+    optimizer.step()
+    scheduler.step()
+
+    def state():
+        return copy.deepcopy((
+            [p.detach().numpy() for p in model.state_dict().values()], [p.grad for p in model.parameters()],
+            optimizer.state_dict(), random.getstate(), torch.get_rng_state(), [part.training for part in model.modules()]))
+    before = state()
+    plan = autoplan(model, optimizer=optimizer)
+    equal = all(map(same, before, state()))
+    squares(model, (torch.randn(4, 32),)).backward()  # hooks that were left would be seen
+    return equal, plan.text, [name for group in plan.groups for name in group.parameters], optimizer.state_dict()["state"][
+        0]["step"].item()
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return (a == b).all() if hasattr(a, "all") else a == b
+
+
+def losses_by_autoplan(rank):
+    """Losses of DDP by the plan of an unequal job, and of one process over the whole batch."""
+    model = build(GroupResNet18)
+    times = 3 if rank == 1 else 1
+    slow = Slow(model, times)
+    sample = tuple(GroupResNet18.samples(4, torch.Generator().manual_seed(1)).values())
+    made = autoplan(slow, loss_of, sample, BATCH, max_samples=BATCH)
+    plan = agpcs.Plan(made.text.replace(" net.", " "))
+    data = Data(GroupResNet18, BATCH * STEPS)
+    alone = train(build(GroupResNet18), DataLoader(data, batch_size=BATCH, shuffle=False))
+    ddp, _ = wrapped(build(GroupResNet18), plan)
+    sampler = PlanSampler(data, plan, rank, shuffle=False)
+
+    def step(i, batch):
+        loss = sampler.weigh(loss_of(ddp, batch), i)
+        loss.backward()
+        total = loss.detach() * plan.shares[rank] / plan.batch
+        dist.all_reduce(total)
+        return total
+    # The slow module's parameters are the net's, under another prefix.
+    return plan.shares, alone, train(ddp, DataLoader(data, batch_sampler=sampler), step), made.equal_step_seconds, \
+        made.estimates.step_seconds
+
+
+def plans_with_a_cache(rank, folder):
+    """(calls of the loss, measuring_seconds, text, files) of three calls, the last for another batch."""
+    calls = 0
+
+    def counting(module, batch):
+        nonlocal calls
+        calls += 1
+        return squares(module, batch)
+    said = []
+    for batch in (16, 16, 24):
+        calls = 0
+        plan = autoplan(Net(), counting, batch=batch, cache=folder)
+        said.append((calls, plan.measuring_seconds, plan.text, plan.files))
+    return said
+
+
+def left_out(rank, leave_out):
+    """The plan's ranks, this rank's number, the size of the group, and what would be best."""
+    model = Slow(Net(), 60 if rank == 1 else 1)
+    plan = autoplan(model, batch=8, leave_out=leave_out)
+    if plan.rank is not None and leave_out:
+        dist.all_reduce(torch.ones(1), group=plan.process_group)
+    size = None if plan.rank is None else dist.get_world_size(plan.process_group)
+    dist.barrier()
+    return plan.ranks, plan.rank, size, plan.best_devices, plan.summary().splitlines()[-1]
+
+
+def said_while_training(rank):
+    """What a job prints in its first 60 steps."""
+    model = Net()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        plan = autoplan(model, quiet=False)
+        ddp, state = wrapped(model, plan)
+        batch = (torch.ones(plan.shares[rank], 32),)
+        for _ in range(60):
+            squares(ddp, batch).backward()
+    return said.getvalue(), len(state.step_seconds)
+
+
+def without_a_copy(rank):
+    """Warnings of autoplan for a model that refuses to be copied."""
+    model = Net()
+    model.lock = threading.Lock()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        plan = agpcs.torch.autoplan(model, squares, (torch.ones(4, 32),), 16, seconds=SECONDS, cache=None, quiet=True)
+    return plan.ranks, [str(warning.message) for warning in said if "copy" in str(warning.message)]
+
+
+def refused(rank, what):
+    model, loss_fn, sample, batch = Net(), squares, None, 16
+    if what == "loss":
+        loss_fn = lambda module, batch: module(batch[0])  # noqa: E731
+    elif what == "double":
+        model = model.double()
+    elif what == "frozen":
+        model.requires_grad_(False)
+    elif what == "batch":
+        batch = 0
+    elif what == "wrapped":
+        model = wrapped(model)[0]
+    elif what == "sample":
+        sample = {"text": "none"}
+    elif what == "one rank" and rank == 1:
+        def loss_fn(module, batch):
+            raise ValueError("no labels")
+    elif what == "memory" and rank == 1:
+        def loss_fn(module, batch):
+            raise MemoryError("no room")
+    return autoplan(model, loss_fn, sample, batch)
+
+
+class Autoplan(unittest.TestCase):
+    def test_nothing_changes_and_what_trains_is_planned(self):
+        (equal, text, names, step), (equal_1, text_1, _, _) = on_ranks(state_around_autoplan)
+        self.assertTrue(equal and equal_1)
+        self.assertEqual(text, text_1)
+        self.assertEqual(sorted(names), ["first.bias", "first.weight", "norm.bias", "norm.weight", "tied.weight"])
+        self.assertEqual(step, 1)
+
+    def test_a_slow_rank_gets_less_and_losses_are_those_of_one_process(self):
+        (shares, alone, losses, equal, planned), _ = on_ranks(losses_by_autoplan)
+        self.assertEqual(sum(shares), BATCH)
+        self.assertGreater(shares[0], shares[1])
+        self.assertGreater(equal, planned)
+        for expected, loss in zip(alone, losses):
+            self.assertAlmostEqual(loss, expected, delta=1e-5 * expected)
+
+    def test_a_cache_is_taken_and_its_files_are_the_commands(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (first, second, third), _ = on_ranks(plans_with_a_cache, folder)
+            self.assertGreater(first[0], 0)
+            self.assertGreater(first[1], 0)
+            self.assertEqual(second, (0, None, first[2], first[3]))
+            self.assertGreater(third[0], 0)
+            self.assertEqual([path[len(folder) + 22:] for path in first[3]], [".plan", ".yaml", ".profile.yaml", ".onnxtxt"])
+            plan, cluster, _, model = first[3]
+            self.assertEqual(pathlib.Path(plan).read_text(), first[2])
+            tool = os.path.join(os.environ["AGPCS_BIN_DIR"], "agpcs-compile")
+            run = [tool, model, cluster, "-o", os.path.join(folder, "again.plan"), "--seeder", "data_parallel", "--seeder",
+                   "equal", "--refiner", "none", "--all-reduce", "ring"]
+            done = subprocess.run(run, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("operators measured (100% of the time)", done.stdout)
+            self.assertIn("agpcs-run cannot train by this plan: it does not run agpcs.Measured", done.stdout + done.stderr)
+
+    def test_a_rank_that_slows_the_others_is_named_or_left_out(self):
+        (ranks, rank, size, best, said), (_, rank_1, _, _, _) = on_ranks(left_out, False)
+        self.assertEqual((ranks, rank, rank_1, size, len(best)), (2, 0, 1, 2, 1))
+        self.assertEqual(said, "  hint: autoplan(..., leave_out=True) trains without, in plan.process_group")
+        (ranks, rank, size, _, _), (_, rank_1, _, _, _) = on_ranks(left_out, True)
+        self.assertEqual((ranks, rank, rank_1, size), (1, 0, None, 1))
+
+    def test_a_job_is_told_what_was_planned_and_what_came_of_it(self):
+        (said, steps), (said_1, _) = on_ranks(said_while_training)
+        self.assertEqual(steps, 50)
+        self.assertEqual(said_1, "")
+        self.assertRegex(said, r"^agpcs: plan for 2 ranks, batch 16 \(measured in \d+ s, copies took \d+ MB\)\n"
+                         r"agpcs: shares: \S+/0 \d+, \S+/1 \d+\n"
+                         r"agpcs: a step takes [\d.]+ m?s, with equal shares [\d.]+ m?s: \d\.\d\d times as fast\n"
+                         r"(agpcs: without (.|\n)*)?"
+                         r"agpcs: the last 50 steps took [\d.]+ m?s \(median\), the plan expects [\d.]+ m?s "
+                         r"\([-+][\d.]+%\), with equal shares [\d.]+ m?s\n$")
+
+    def test_refusals(self):
+        expected = {
+            "loss": ("TypeError", "loss_fn returned a tensor of shape (2, 32); it returns the mean loss of the batch, one "
+                     "number with a gradient\n"
+                     "  hint: autoplan(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), ...)"),
+            "double": ("InvalidInput", "parameter 'first.weight' is of type torch.float64; a plan has float32, float16 and "
+                       "bfloat16\n  hint: model.float()"),
+            "frozen": ("InvalidInput", "the model has no parameter with requires_grad\n  hint: plan the model that is trained"),
+            "wrapped": ("UsageError", "the model is a DistributedDataParallel module\n"
+                        "  hint: autoplan(ddp.module, ...), before the plan's hook is registered"),
+            "batch": ("UsageError", "batch is 0\n  hint: it is a whole number from 1"),
+            "sample": ("TypeError", "sample_batch is dict without a tensor that has a batch axis\n"
+                       "  hint: give what the DataLoader yields: a tensor, or tuples, lists and dicts of tensors"),
+            "one rank": ("Error", "rank 1 cannot be planned: ValueError: no labels"),
+            "memory": ("Error", "rank 1 cannot be planned: Error: there is no memory for one sample: no room\n"
+                       "  hint: a smaller model, activation checkpointing, or a device with more memory"),
+        }
+        for what, error in expected.items():
+            with self.subTest(what):
+                self.assertEqual(on_ranks(refused, what), [error, error])
+
+    def test_a_model_that_refuses_to_be_copied_is_planned_with_a_warning(self):
+        (ranks, said), (_, said_1) = on_ranks(without_a_copy)
+        self.assertEqual((ranks, said_1), (2, []))
+        self.assertEqual(said, ["rank 0 cannot copy the model: TypeError: cannot pickle '_thread.lock' object\n"
+                                "  so no plan was tried: a step may take some percent longer than the plan expects"])
+
+    def test_a_process_group_is_needed(self):
+        with self.assertRaises(agpcs.UsageError) as caught:
+            autoplan(Net())
+        self.assertEqual(str(caught.exception), "autoplan needs a process group\n"
+                         "  hint: torch.distributed.init_process_group() first, under torchrun, srun or mpirun")
+
+
+class Pieces(unittest.TestCase):
+    def test_ranks_of_a_host_follow_one_another(self):
+        hosts = [{"host": "a"}, {"host": "a"}, {"host": "b"}]
+        self.assertEqual(_torch_autoplan._places(hosts), ["a/0", "a/1", "b/0"])
+        with self.assertRaises(agpcs.InvalidInput) as caught:
+            _torch_autoplan._places([{"host": "a"}, {"host": "b"}, {"host": "a"}])
+        self.assertEqual(str(caught.exception), "the ranks of host 'a' do not follow one another\n"
+                         "  hint: number ranks host by host (srun --distribution=block, mpirun --map-by slot)")
+
+    def test_batches_grow_and_shrink(self):
+        batch = {"x": torch.arange(6).reshape(3, 2), "pair": (torch.ones(3), torch.ones(5)), "text": "kept"}
+        self.assertEqual(_torch_steps.batch_size(batch), 3)
+        made = _torch_steps.resized(batch, 3, 4)
+        self.assertEqual(made["x"].tolist(), [[0, 1], [2, 3], [4, 5], [0, 1]])
+        self.assertEqual([len(tensor) for tensor in made["pair"]], [4, 5])
+        self.assertEqual(made["text"], "kept")
+        self.assertEqual(_torch_steps.resized([torch.ones(3)], 3, 1)[0].shape, (1,))
+
+    def test_parts_cover_the_backward_pass(self):
+        generator = random.Random(1)
+        for count in (1, 2, 7, 200):
+            parameters = [_torch_files.Parameter(f"p{i}", (generator.randrange(1, 1000),), torch.float32)
+                          for i in range(count)]
+            ready = [generator.choice([None, generator.random()]) for _ in parameters]
+            parts = _torch_files.parts_of(parameters, ready)
+            self.assertEqual(sorted(p.name for part in parts for p in part.parameters),
+                             sorted(p.name for p in parameters))
+            self.assertEqual((parts[0].begin, parts[-1].end), (0.0, 1.0))
+            self.assertTrue(all(a.end == b.begin for a, b in zip(parts, parts[1:])))
+            self.assertTrue(all(part.begin <= part.end for part in parts))
+            self.assertLessEqual(len(parts), 65)
+
+    def test_shares_take_equally_long(self):
+        def line(fixed, per_sample):
+            return [Point(n, 0.0, fixed + per_sample * n, 0.0, 0) for n in (1, 8, 64)]
+        self.assertEqual(_torch_curves.balanced_shares([line(0, 1), line(0, 3)], 40), [30, 10])
+        self.assertEqual(_torch_curves.balanced_shares([line(2, 1), line(0, 1)], 40), [19, 21])
+
+    def test_devices_that_take_as_long_are_one_kind(self):
+        def rank(number, device, per_sample):
+            points = tuple(Point(n, 0.0, per_sample * n, 0.01, 0) for n in (1, 8, 64))
+            return _torch_files.Measurements(number, "a", device, points, None, 0, None)
+        kinds, kind_of = _torch_curves.kinds_of([rank(0, "x", 1.0), rank(1, "x", 1.02), rank(2, "x", 2.0), rank(3, "y", 1.0)])
+        self.assertEqual(kind_of, ["kind-0", "kind-0", "kind-1", "kind-2"])
+        self.assertAlmostEqual(kinds["kind-0"].points[1].backward, 8 * 1.01)
+
+
+if __name__ == "__main__":
+    unittest.main()

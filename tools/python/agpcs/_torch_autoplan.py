@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""autoplan: measures the ranks of a job, and plans how they share each batch."""
+
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from agpcs import _agpcs
+from agpcs import _torch_files as files
+from agpcs._errors import InvalidInput, UsageError
+from agpcs._plan import Plan, plan as make_plan
+from agpcs._torch_curves import kinds_of
+from agpcs._torch_links import Links, by_rank_0, on_every_rank
+from agpcs._torch_measure import measure, rehearse
+from agpcs._torch_steps import Steps, device_name, signature_of
+
+SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt")
+
+
+class AutoPlan(Plan):
+    """The plan of a job, on each of its ranks, and what is known of it beside the plan."""
+
+    def __init__(self, text, facts, process_group, rank, quiet):
+        files = facts["files"]
+        super().__init__(text, made_from=(files[3], files[1]) if files else None)
+        self.equal_step_seconds = facts["equal"]  #: what the plan with equal shares on all ranks expects of a step
+        self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
+        self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
+        self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
+        self.copied_bytes = facts["copied"]  #: memory that measuring took for copies, on the rank with most
+        self.files = tuple(files)  #: on rank 0: plan, cluster, profile and model; empty without a cache
+        self.process_group = process_group  #: of the plan's ranks; None: the job's
+        self.rank = rank  #: this process's rank in the plan; None: it was left out
+        self.quiet = quiet
+
+    def say_measured(self, seconds, steps):
+        """Prints what a step of the job took, on rank 0."""
+        if self.quiet or self.rank != 0:
+            return
+        expected = self.estimates.step_seconds
+        print(f"agpcs: the last {steps} steps took {_duration(seconds)} (median), the plan expects "
+              f"{_duration(expected)} ({seconds / expected - 1:+.1%}), with equal shares "
+              f"{_duration(self.equal_step_seconds)}", file=sys.stderr, flush=True)
+
+    def summary(self):
+        """Returns what autoplan prints."""
+        step, equal = self.estimates.step_seconds, self.equal_step_seconds
+        came = ("by the measurements of " + self.files[2] if self.measuring_seconds is None
+                else f"measured in {self.measuring_seconds:.0f} s, copies took {self.copied_bytes / 1e6:.0f} MB")
+        shares = ", ".join(f"{device} {share}" for device, share in zip(self.devices[:16], self.shares))
+        lines = [f"agpcs: plan for {self.ranks} ranks, batch {self.batch} ({came})",
+                 f"agpcs: shares: {shares}" + (", ..." if self.ranks > 16 else ""),
+                 f"agpcs: a step takes {_duration(step)}, with equal shares {_duration(equal)}: "
+                 f"{equal / step:.2f} times as fast"]
+        if self.micro_batches > 1:
+            lines.append(f"agpcs: memory asks for {self.micro_batches} micro-batches a step "
+                         f"(PlanSampler(..., micro_batches={self.micro_batches}))")
+        idle = sorted(set(self.devices) - set(self.best_devices))
+        if idle:
+            lines.append(f"agpcs: without {', '.join(idle)} a step would take {_duration(self.best_step_seconds)}\n"
+                         "  hint: autoplan(..., leave_out=True) trains without, in plan.process_group")
+        return "\n".join(lines)
+
+
+def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples=None, seconds=120, leave_out=False,
+             cache=".agpcs", process_group=None, quiet=False):
+    """Measures this job's ranks, and returns the AutoPlan of its data-parallel training. Every rank calls it alike.
+
+    `model`: the module that trains, on its device, before DistributedDataParallel wraps it.
+    `loss_fn(model, batch)`: returns the mean loss over the batch's samples, as the training loop computes it, autocast
+        included.
+    `sample_batch`: what the DataLoader yields, with any number of samples. Axis 0 of each tensor is the batch, unless
+        its extent differs from the first tensor's.
+    `batch`: samples of a step, over all ranks.
+    `optimizer`: the job's. Without it, SGD with momentum is assumed.
+    `max_samples`: the most samples of a pass to measure; by default twice an equal share, if they fit into memory.
+    `seconds`: measuring takes about as long, at most.
+    `leave_out`: True plans for the ranks that are fastest together, in a `process_group` of their own. By default
+        all ranks take part.
+    `cache`: a folder, on rank 0, that keeps the plan with the measurements. A job with the same devices, model, batch
+        and types takes them from there and measures nothing. None: nothing is kept.
+    `process_group`: the ranks of the job, if they are not all.
+    `quiet`: rank 0 prints nothing.
+
+    Each rank measures its forward and backward pass at growing numbers of samples, at most 80% of the memory that it
+    may use, then all of them together near the shares to be; further its optimizer, messages and all-reduces. Parameters,
+    buffers, gradients, the optimizer and the random generators are afterwards as before, to the bit.
+
+    Raises agpcs.Error on every rank, which names the rank and its reason, if a rank cannot be measured.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise UsageError("autoplan needs a process group\n"
+                         "  hint: torch.distributed.init_process_group() first, under torchrun, srun or mpirun")
+    device = next(model.parameters()).device
+    links = Links(process_group, device)
+    job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
+    ranks = links.gather(job.identity(links.rank))
+    places = on_every_rank(links, lambda: _places(ranks))
+    with tempfile.TemporaryDirectory() as temporary:
+        stem = os.path.join(temporary if cache is None else os.path.abspath(cache), _key(ranks, job.signature()))
+        paths = [stem + suffix for suffix in SUFFIXES]
+        measuring = copied = None
+        if not links.gather(os.path.exists(paths[1]))[0]:  # rank 0's files count
+            begin = time.perf_counter()
+            measured = measure(job, links, places)
+            beside = 0.0
+            if links.ranks > 1:
+                text = by_rank_0(links, lambda: _first_plan(job, places, measured, paths))
+                beside = rehearse(job, links, Plan(text), measured)
+            by_rank_0(links, lambda: _write_measured(job, places, measured, beside, paths))
+            measuring, copied = time.perf_counter() - begin, measured.copied
+        text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
+    facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths)
+    return _plan_of(text, facts, links, places, process_group, quiet)
+
+
+def _plan_of(text, facts, links, places, process_group, quiet):
+    """Returns the AutoPlan of this rank, and prints it on rank 0."""
+    members = [places.index(device) for device in Plan(text).devices]
+    group = process_group
+    if len(members) < links.ranks:
+        group = dist.new_group([links._global(rank) for rank in members])
+    plan = AutoPlan(text, facts, group, members.index(links.rank) if links.rank in members else None,
+                    quiet)
+    if links.rank == 0 and not quiet:
+        print(plan.summary(), file=sys.stderr, flush=True)
+    return plan
+
+
+# The job --------------------------------------------------------------------------------------------------------------
+
+class _Job:
+    """What a rank is asked to measure."""
+
+    def __init__(self, model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds):
+        for name, value in (("batch", batch), ("max_samples", max_samples)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UsageError(f"{name} is {value!r}\n  hint: it is a whole number from 1")
+        if isinstance(model, DistributedDataParallel):
+            raise UsageError("the model is a DistributedDataParallel module\n"
+                             "  hint: autoplan(ddp.module, ...), before the plan's hook is registered")
+        self.model, self.batch, self.optimizer = model, batch, optimizer
+        self.max_samples, self.seconds = max_samples, seconds
+        trained = [p for p in model.parameters() if p.requires_grad]
+        if not trained:
+            raise InvalidInput("the model has no parameter with requires_grad\n  hint: plan the model that is trained")
+        self.steps = Steps(model, loss_fn, sample_batch)
+        self.device = self.steps.device
+        if self.device.type not in ("cpu", "cuda"):
+            raise InvalidInput(f"the model is on the device '{self.device}'; autoplan measures 'cpu' and 'cuda'")
+        self.parameters = [files.Parameter(name, tuple(p.shape), p.dtype) for name, p in self.steps.parameters]
+        for parameter in self.parameters:
+            if parameter.dtype not in files.TYPES:
+                raise InvalidInput(f"parameter '{parameter.name}' is of type {parameter.dtype}; a plan has float32, "
+                                   "float16 and bfloat16\n  hint: model.float()")
+
+    def identity(self, rank):
+        host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "host"
+        return {"rank": rank, "host": host, "device": device_name(self.device)}
+
+    def signature(self):
+        """Returns all that a plan depends on beside the devices, as a text."""
+        return json.dumps([[p.name, list(p.shape), str(p.dtype)] for p in self.parameters] +
+                          [type(self.model).__name__, signature_of(self.steps.sample), self.batch,
+                           type(self.optimizer).__name__, self.max_samples, torch.__version__, _agpcs.version])
+
+
+def _places(ranks):
+    """Returns each rank's device, "host/index", by rank. Devices are numbered host by host."""
+    hosts = [rank["host"] for rank in ranks]
+    order = list(dict.fromkeys(hosts))
+    if [host for host in order for _ in range(hosts.count(host))] != hosts:
+        raise InvalidInput(f"the ranks of host '{next(h for i, h in enumerate(hosts) if i and h != hosts[i - 1] and h in hosts[:i])}' "
+                           "do not follow one another\n"
+                           "  hint: number ranks host by host (srun --distribution=block, mpirun --map-by slot)")
+    return [f"{host}/{hosts[:rank].count(host)}" for rank, host in enumerate(hosts)]
+
+
+def _key(ranks, signature):
+    """Returns the name of a job in the cache."""
+    said = json.dumps([[(rank["host"], rank["device"]) for rank in ranks], signature], sort_keys=True)
+    return "autoplan-" + hashlib.sha256(said.encode()).hexdigest()[:12]
+
+
+# Planning -------------------------------------------------------------------------------------------------------------
+
+def _first_plan(job, places, measured, paths):
+    """Returns the text of a plan for all ranks, to rehearse it."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
+        _write_measured(job, places, measured, 0.0, paths)
+        return _one_stage(paths, _least(paths), [], layout=",".join(places)).text
+
+
+def _write_measured(job, places, measured, beside, paths):
+    """Writes the model, the profile and the cluster file. `beside`: seconds of a step beside computing and messages."""
+    _, cluster, profile, model = paths
+    kinds, kind_of = kinds_of(measured.ranks)
+    hosts = {}
+    for rank, place in enumerate(places):
+        hosts.setdefault(place.rsplit("/", 1)[0], []).append(kind_of[rank])
+    memory = {kind: min(m.memory for m, k in zip(measured.ranks, kind_of) if k == kind) for kind in kinds}
+    optimizer = measured.ranks[0].update.name
+    optimizer = "{kind: sgd, momentum: 0.9}" if optimizer == "sgd momentum" else optimizer
+    os.makedirs(os.path.dirname(cluster), exist_ok=True)
+    _write(model, files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample))
+    _write(profile, files.profile_text(measured.parts, measured.bytes_per_sample, kinds, measured.paths,
+                                       measured.all_reduces, places, max(beside, 0.0)))
+    # The cluster file is written last: a cache that has it is whole.
+    _write(cluster, files.cluster_text(os.path.basename(profile), hosts, kinds, memory, measured.links, job.batch,
+                                       optimizer, files.precision_of(measured.parts)))
+
+
+def _planned(places, paths, leave_out):
+    """Plans by the files. Returns the plan's text and what is known beside it."""
+    least, said = _least(paths), []
+    best = _one_stage(paths, least, said, seeders=["data_parallel", "equal"], refiner="none")
+    equal = _one_stage(paths, least, said, seeders=["equal"], refiner="none")
+    chosen = best
+    if best.ranks < len(places) and not leave_out:
+        chosen = _one_stage(paths, least, said, layout=",".join(places))
+    for message in dict.fromkeys(said):
+        warnings.warn(message)
+    _write(paths[0], chosen.text)
+    return chosen.text, {"equal": equal.estimates.step_seconds, "best": best.devices,
+                         "best_seconds": best.estimates.step_seconds}
+
+
+def _least(paths):
+    """Returns the fewest samples that were measured: batch norm, for one, does not train on one value per channel."""
+    with open(paths[2], encoding="utf-8") as file:
+        return min(int(number) for number in re.findall(r"samples: (\d+)", file.read()))
+
+
+def _one_stage(paths, least, said, **options):
+    """Plans by the files, with at least `least` samples for each rank, and with the algorithm that was measured: which
+    one the backend takes is not known. Appends warnings to `said`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan = make_plan(paths[3], paths[1], all_reduce="ring", **options)
+        shares = list(plan.shares)
+        while min(shares) < least <= sum(shares) // len(shares):
+            shares[shares.index(max(shares))] -= 1
+            shares[shares.index(min(shares))] += 1
+        if shares != list(plan.shares):
+            layout = ",".join(f"{device}:{share}" for device, share in zip(plan.devices, shares))
+            plan = make_plan(paths[3], paths[1], all_reduce="ring", layout=layout, micro_batches=1)
+    said += [str(warning.message) for warning in caught]
+    return plan
+
+
+def _write(path, text):
+    """Writes a file at once, so that no other job reads a part of it."""
+    with open(path + ".new", "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def _duration(seconds):
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

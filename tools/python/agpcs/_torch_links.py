@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures, for autoplan, what the process group's messages and all-reduces take. All ranks call these together."""
+
+import statistics
+import time
+import typing
+
+import torch
+import torch.distributed as dist
+
+from agpcs._errors import Error
+from agpcs._torch_steps import Clock
+
+KB, MB = 1 << 10, 1 << 20
+
+
+class Message(typing.NamedTuple):
+    """Messages, or all-reduces, of one size."""
+
+    bytes: int
+    seconds: float
+    spread: float
+
+
+class Overlap(typing.NamedTuple):
+    """What a rank loses when it computes and communicates at the same time (docs/reference/profile_yaml.md)."""
+
+    compute_seconds_per_byte: float = 0.0
+    communication_factor: float = 1.0
+
+
+class Links:
+    """Measures the links of a process group for tensors on `device`."""
+
+    def __init__(self, group, device):
+        self.group, self.device = group, device
+        self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._tiny = torch.zeros(1, device=device)
+
+    def together(self):
+        """Waits until all ranks are here."""
+        dist.all_reduce(self._tiny.zero_(), group=self.group)
+        synchronize(self.device)
+
+    def agree(self, value):
+        """Returns the largest `value` of all ranks."""
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
+        return tensor.item()
+
+    def gather(self, value):
+        """Returns every rank's `value`, by rank."""
+        values = [None] * self.ranks
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def all_reduces(self, most_bytes, seconds):
+        """Returns the Messages of all-reduces over all ranks, of sizes up to `most_bytes`."""
+        def reduce(buffer):
+            dist.all_reduce(buffer, group=self.group)
+        return self._series(sizes_to(most_bytes), seconds, reduce, both=True)
+
+    def messages(self, sender, receiver, most_bytes, seconds):
+        """Returns the Messages from one rank to another. All other ranks wait."""
+        answer = torch.zeros(2, device=self.device)
+        mine = self.rank in (sender, receiver)
+
+        def exchange(buffer):
+            if self.rank == sender:
+                dist.send(buffer, self._global(receiver), group=self.group)
+                dist.recv(answer, self._global(receiver), group=self.group)
+            elif self.rank == receiver:
+                dist.recv(buffer, self._global(sender), group=self.group)
+                dist.send(answer, self._global(sender), group=self.group)
+        points = self._series(sizes_to(most_bytes), seconds, exchange, both=mine)
+        there_and_back = self._series([8], seconds / 8, exchange, both=mine)[0].seconds
+        # The answer takes half of a round trip of two small messages.
+        return [Message(p.bytes, max(p.seconds - there_and_back / 2, p.seconds / 2), p.spread) for p in points]
+
+    def overlap(self, step, most_bytes, seconds):
+        """Returns the Overlap of this rank. `step(between)` makes one step, and calls `between` before its backward
+        pass."""
+        if self.ranks == 1:
+            return Overlap()
+        buffers = [torch.zeros(max(most_bytes // 4 // 8, 1), device=self.device) for _ in range(8)]
+        idle = statistics.median(self._lone_reduction(buffers) for _ in range(3))
+        alone, busy = [], []
+        ends = time.monotonic() + seconds
+        while not self.agree(float(len(busy) >= 4 and (time.monotonic() > ends or len(busy) >= 20))):
+            alone.append(step(None).backward)
+            self.together()
+            reductions = []
+            taken = step(lambda: reductions.append(_Reductions(self, buffers)))
+            busy.append((taken.backward, reductions[0].finish()))
+        lost = max(statistics.median(backward for backward, _ in busy) - statistics.median(alone), 0.0)
+        moved = 4 * (self.ranks - 1) / self.ranks * sum(b.numel() * 4 for b in buffers)  # a ring sends and receives
+        done = statistics.median(min(1.0, backward / ended) for backward, ended in busy)  # beside computing
+        return Overlap(lost / max(moved * done, 1), statistics.median(_factor(idle, *each) for each in busy))
+
+    def _lone_reduction(self, buffers):
+        self.together()
+        return _Reductions(self, buffers).finish()
+
+    def _series(self, sizes, seconds, operation, both):
+        """Returns the Messages of `operation` on buffers of the sizes, as rank 0 or the ranks with a part in it see it.
+        A series ends before a size that would take more than its part of the time."""
+        points = []
+        limit = seconds / len(sizes)
+        for size in sizes:
+            buffer = torch.zeros(max(size // 4, 1), device=self.device)
+            operation(buffer)
+            self.together()
+            first = self.agree(self._timed(operation, buffer, 1) if both else 0.0)
+            repetitions = int(min(max(limit / 3 / max(first, 1e-6), 1), 100))
+            blocks = []
+            for _ in range(3):
+                self.together()
+                blocks.append(self.agree(self._timed(operation, buffer, repetitions) if both else 0.0))
+            blocks.sort()
+            points.append(Message(size, blocks[1], (blocks[2] - blocks[0]) / 2 / blocks[1]))
+            if len(points) >= 2 and 4 * 8 * blocks[1] > max(limit, 0.5):
+                break
+        return points
+
+    def _timed(self, operation, buffer, repetitions):
+        begin = time.perf_counter()
+        for _ in range(repetitions):
+            operation(buffer)
+        synchronize(self.device)
+        return (time.perf_counter() - begin) / repetitions
+
+    def _global(self, rank):
+        return rank if self.group is None else dist.get_global_rank(self.group, rank)
+
+
+def synchronize(device):
+    """Waits until the device has done all that it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class _Reductions:
+    """All-reduces of buffers, which have begun."""
+
+    def __init__(self, links, buffers):
+        self._links, self._clock = links, Clock(links.device)
+        self._begin = self._clock.mark()
+        self._works = [dist.all_reduce(buffer, group=links.group, async_op=True) for buffer in buffers]
+        self._end = self._works[-1].get_future().then(lambda _: self._clock.mark())
+
+    def finish(self):
+        """Waits for all of them, and returns the seconds from the begin of the first to the end of the last."""
+        for work in self._works:
+            work.wait()
+        end = self._end.wait()
+        self._clock.wait()
+        return self._clock.between(self._begin, end)
+
+
+def sizes_to(most_bytes):
+    """Returns the sizes to measure: 4 KiB, then eight times the size before, up to the first of at least `most_bytes`,
+    64 MiB at most."""
+    sizes = [4 * KB, 32 * KB]
+    while sizes[-1] < min(most_bytes, 64 * MB):
+        sizes.append(sizes[-1] * 8)
+    return [min(size, 64 * MB) for size in sizes]
+
+
+def _factor(lone, backward, ended):
+    """Returns the rate of all-reduces beside computing / their rate alone. While the backward pass went on, that part
+    of them was done that did not need to be done afterwards."""
+    if ended <= backward:
+        return min(1.0, lone / ended)
+    return min(1.0, max((lone - (ended - backward)) / backward, 0.05))
+
+
+def on_every_rank(links, work):
+    """Returns what `work()` returns. If it raises on any rank, every rank raises an error that names that rank."""
+    value = error = None
+    try:
+        value = work()
+    except Exception as raised:  # every rank has to hear of it
+        error = raised
+    said = links.gather(None if error is None else (type(error).__name__, str(error)))
+    failed = [(rank, what) for rank, what in enumerate(said) if what is not None]
+    if not failed:
+        return value
+    rank, (kind, message) = failed[0]
+    if error is not None and len(failed) == links.ranks and len({what for _, what in failed}) == 1:
+        raise error
+    raise Error(f"rank {rank} cannot be planned: {kind}: {message}") from error
+
+
+def by_rank_0(links, work):
+    """Returns what `work()` returns on rank 0, on every rank."""
+    return links.gather(on_every_rank(links, work if links.rank == 0 else lambda: None))[0]
