@@ -28,30 +28,6 @@ Status fail(fmt::format_string<Args...> format, Args&&... args) {
   return invalid_input("plan: error: " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Checks the digest, and that the devices come in the cluster's order, which rank numbers follow.
-Status check_cluster(const Plan& plan, const Cluster& cluster) {
-  const std::string digest = digest_of(print_cluster(cluster));
-  if (digest != plan.cluster_digest) {
-    return fail(
-        "the plan is for cluster '{}' ({}), this cluster is '{}' ({})\n"
-        "  hint: give the cluster that the plan was made for, or compile again",
-        plan.cluster, plan.cluster_digest, cluster.name, digest);
-  }
-  const std::vector<std::string> devices = devices_of_ranks(plan);
-  DeviceId before = -1;
-  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    const std::string& name = devices[rank];
-    const DeviceId device = cluster.find_device(name);
-    if (device == kNone) return fail("rank {}: cluster '{}' has no '{}'", rank, cluster.name, name);
-    if (device <= before) {
-      return fail("rank {} is on '{}', which the cluster lists before '{}' of rank {}", rank, name,
-                  cluster.device_name(before), rank - 1);
-    }
-    before = device;
-  }
-  return {};
-}
-
 std::string describe(const CutTensor& tensor) {
   std::string shape = tensor.batched ? "samples" : "";
   for (const std::int64_t dim : tensor.dims) {
@@ -209,9 +185,32 @@ Status check_memory(const Plan& plan, const Graph& graph, const Cluster& cluster
 
 }  // namespace
 
+Status verify_plan_cluster(const Plan& plan, const Cluster& cluster) {
+  const std::string digest = digest_of(print_cluster(cluster));
+  if (digest != plan.cluster_digest) {
+    return fail(
+        "the plan is for cluster '{}' ({}), this cluster is '{}' ({})\n"
+        "  hint: give the cluster that the plan was made for, or compile again",
+        plan.cluster, plan.cluster_digest, cluster.name, digest);
+  }
+  const std::vector<std::string> devices = devices_of_ranks(plan);
+  DeviceId before = -1;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    const std::string& name = devices[rank];
+    const DeviceId device = cluster.find_device(name);
+    if (device == kNone) return fail("rank {}: cluster '{}' has no '{}'", rank, cluster.name, name);
+    if (device <= before) {
+      return fail("rank {} is on '{}', which the cluster lists before '{}' of rank {}", rank, name,
+                  cluster.device_name(before), rank - 1);
+    }
+    before = device;
+  }
+  return {};
+}
+
 Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& cluster) {
   AGPCS_RETURN_IF_ERROR(verify_plan(plan));
-  AGPCS_RETURN_IF_ERROR(check_cluster(plan, cluster));
+  AGPCS_RETURN_IF_ERROR(verify_plan_cluster(plan, cluster));
   AGPCS_TRY(const auto stages, resolve_stages(plan, graph));
   std::vector<int> stage_of(graph.ops.size());
   for (std::size_t s = 0; s < stages.size(); ++s) {

@@ -16,4 +16,8 @@ namespace agpcs {
 /// would help).
 Status verify_plan_against(const Plan& plan, const Graph& graph, const Cluster& cluster);
 
+/// Compares the plan with the cluster alone: the digest matches, and the devices of ranks come in
+/// the cluster's order.
+Status verify_plan_cluster(const Plan& plan, const Cluster& cluster);
+
 }  // namespace agpcs

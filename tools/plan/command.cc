@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plan/command.h"
 
+#include "codegen/algorithm_flow.h"
 #include "codegen/export_msccl.h"
+#include "codegen/export_mscclpp.h"
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "ir/strategy/plan_against.h"
 #include "planner/problem/problem.h"
@@ -15,6 +18,7 @@
 #include "tools/plan/explain_operator.h"
 #include "tools/plan/html_report.h"
 #include "tools/plan/kinds.h"
+#include "tools/plan/nccl_tuner.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/views.h"
 
@@ -43,6 +47,9 @@ constexpr char kExamples[] =
     "  agpcs-plan drift resnet50.plan trace.json\n"
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
+    "  agpcs-plan export resnet50.plan --format mscclpp --bucket b0 -o b0.json\n"
+    "  agpcs-plan export resnet50.plan --format nccl-tuner --cluster cluster.yaml -o "
+    "nccl_tuner.conf\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
     "  agpcs-plan kinds V100\n"
@@ -53,7 +60,7 @@ constexpr char kExamples[] =
 
 const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
                                             "trace", "report", "export",  "drift", "kinds"};
-const std::vector<std::string> kFormats = {"msccl"};
+const std::vector<std::string> kFormats = {"msccl", "mscclpp", "nccl-tuner"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -61,10 +68,11 @@ bool is_unknown_command(const std::string& word) {
 }
 
 struct Arguments {
-  std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
-                                                       format, flow, exported = "-", op, kind;
+  std::string plan, other, model, cluster, search_log,
+      output = "trace.json", page = "report.html", format, flow, bucket, exported = "-", op, kind;
   bool decisions_only = false, json = false, markdown = false;
   std::size_t top = 10;
+  int channels = -1;
 };
 
 /// Model and cluster of a plan, after it has been verified against them.
@@ -211,18 +219,103 @@ Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
                                    did_you_mean(name, names, "flows")));
 }
 
-Status export_flow(const Arguments& a, Console console) {
-  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+void warn_of_order(const PlanFlow& flow, std::string_view reader, Console console) {
+  if (flow.order == FlowOrder::kReceivers) return;
+  console.err << fmt::format(
+      "agpcs-plan: warning: flow {} has order={}, which {} has no words for: there messages leave "
+      "as soon as they can\n",
+      flow.name, name_of(flow.order), reader);
+}
+
+Status export_flow(const Arguments& a, const Plan& plan, Console console) {
   AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, a.flow));
   const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
   AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
-  if (flow->order != FlowOrder::kReceivers) {
-    console.err << fmt::format(
-        "agpcs-plan: warning: flow {} has order={}, which MSCCL has no words for: there messages "
-        "leave as soon as they can\n",
-        flow->name, name_of(flow->order));
-  }
+  warn_of_order(*flow, "MSCCL", console);
   return write_file(a.exported, xml, console);
+}
+
+/// Returns the host of each rank of a stage.
+std::vector<int> members_on(const std::vector<int>& host_of_rank, const PlanStage& stage) {
+  std::vector<int> hosts;
+  for (const int rank : stage.ranks) hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
+  return hosts;
+}
+
+/// Returns the schedule of the bucket called `name`.
+Result<PlanFlow> flow_of_bucket(const Plan& plan, const std::string& name) {
+  const std::vector<int> hosts = hosts_of_ranks(plan);
+  std::vector<std::string> names;
+  for (const PlanBucket& bucket : plan.buckets) {
+    const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
+    if (stage.ranks.size() < 2) continue;
+    names.push_back(bucket.name);
+    if (bucket.name != name) continue;
+    if (bucket.flow >= 0) return plan.flows[static_cast<std::size_t>(bucket.flow)];
+    PlanFlow flow = algorithm_flow(bucket.algorithm, members_on(hosts, stage));
+    flow.stage = bucket.stage;
+    return flow;
+  }
+  if (names.empty()) return invalid_input("the plan has no all-reduce to export");
+  return invalid_input(fmt::format("the plan reduces no bucket '{}'\n  hint: {}", name,
+                                   did_you_mean(name, names, "buckets")));
+}
+
+void warn_of_size(const Plan& plan, const std::string& name, std::int64_t unit, Console console) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
+    if (bucket.name != name || bytes % unit == 0) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: bucket {} has {} bytes, this all-reduce takes multiples of {} bytes\n"
+        "  hint: pad the buffer to {} bytes\n",
+        name, bytes, unit, (bytes + unit - 1) / unit * unit);
+  }
+}
+
+Status export_mscclpp(const Arguments& a, const Plan& plan, Console console) {
+  PlanFlow flow;
+  if (a.bucket.empty()) {
+    AGPCS_TRY(const PlanFlow* const found, flow_of(plan, a.flow));
+    flow = *found;
+  } else {
+    AGPCS_TRY(flow, flow_of_bucket(plan, a.bucket));
+  }
+  const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
+  AGPCS_TRY(const std::string json, mscclpp_json(flow, members_on(hosts_of_ranks(plan), stage)));
+  warn_of_order(flow, "MSCCL++", console);
+  warn_of_size(plan, a.bucket, mscclpp_unit(flow, static_cast<int>(stage.ranks.size())), console);
+  return write_file(a.exported, json, console);
+}
+
+Status export_nccl_tuner(const Arguments& a, const Plan& plan, Console console) {
+  if (a.cluster.empty()) {
+    return invalid_input(
+        "--format nccl-tuner needs the cluster, whose links decide between ring and tree\n"
+        "  hint: --cluster cluster.yaml");
+  }
+  AGPCS_TRY(const CalibratedCluster calibrated,
+            read_calibrated_cluster(a.cluster, [&] { return plan.training.precision; }));
+  if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
+  AGPCS_RETURN_IF_ERROR(verify_plan_cluster(plan, calibrated.file.cluster));
+  AGPCS_TRY(const std::string csv, nccl_tuner_csv(plan, calibrated.file.cluster, a.channels));
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (bucket.algorithm != AllReduce::kFlow && bucket.algorithm != AllReduce::kHierarchical) {
+      continue;
+    }
+    if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() < 2) continue;
+    console.err << fmt::format(
+        "agpcs-plan: warning: bucket {} has algorithm={}, which NCCL's tuner has no words for: it "
+        "gets the faster of ring and tree\n",
+        bucket.name, algorithm_text(plan, bucket));
+  }
+  return write_file(a.exported, csv, console);
+}
+
+Status export_plan(const Arguments& a, Console console) {
+  AGPCS_TRY(const Plan plan, read_plan(a.plan));
+  if (a.format == "nccl-tuner") return export_nccl_tuner(a, plan, console);
+  if (a.format == "mscclpp") return export_mscclpp(a, plan, console);
+  return export_flow(a, plan, console);
 }
 
 Status explain(const Arguments& a, Console console) {
@@ -328,11 +421,25 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   drift_app->add_option("trace", a.other, "what agpcs-run --trace wrote")->required();
   drift_app->add_flag("--json", a.json, "everything, as JSON");
 
-  CLI::App* export_app = add_command(app, a, "export", "a flow for other programs");
-  export_app->add_option("--format", a.format, "msccl: an algorithm for MSCCL, as XML")
+  CLI::App* export_app =
+      add_command(app, a, "export", "a flow, or the choice of ring or tree, for other programs");
+  export_app
+      ->add_option("--format", a.format,
+                   "msccl: an algorithm for MSCCL, as XML; mscclpp: an execution plan of MSCCL++, "
+                   "as JSON; nccl-tuner: ring or tree by size, "
+                   "for NCCL's example tuner plugin")
       ->required()
       ->check(CLI::IsMember(kFormats));
-  export_app->add_option("--flow", a.flow, "which one (default: the only one)");
+  CLI::Option* flow = export_app->add_option("--flow", a.flow,
+                                             "msccl, mscclpp: which flow (default: the only one)");
+  export_app
+      ->add_option("--bucket", a.bucket, "mscclpp: the all-reduce of this bucket, flow or not")
+      ->excludes(flow);
+  export_app->add_option("--cluster", a.cluster, "nccl-tuner: the cluster file");
+  export_app
+      ->add_option("--channels", a.channels,
+                   "nccl-tuner: channels of an all-reduce (default: -1, NCCL's choice)")
+      ->check(CLI::PositiveNumber);
   export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);
@@ -349,7 +456,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (trace_app->parsed()) return finish(trace(a, console), kName, console);
   if (report_app->parsed()) return finish(report(a, console), kName, console);
   if (drift_app->parsed()) return finish(drift(a, console), kName, console);
-  if (export_app->parsed()) return finish(export_flow(a, console), kName, console);
+  if (export_app->parsed()) return finish(export_plan(a, console), kName, console);
   if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);
