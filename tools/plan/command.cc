@@ -16,9 +16,9 @@
 #include "tools/common/measured_step.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
-#include "tools/plan/html_report.h"
 #include "tools/plan/kinds.h"
 #include "tools/plan/nccl_tuner.h"
+#include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/views.h"
 

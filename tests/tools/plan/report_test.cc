@@ -3,8 +3,8 @@
 #include "tests/planner/problem/problems.h"
 #include "tests/support/plan_builders.h"
 #include "tools/common/svg.h"
-#include "tools/plan/html_report.h"
-#include "tools/plan/report_charts.h"
+#include "tools/plan/report/html_report.h"
+#include "tools/plan/report/report_charts.h"
 #include "tools/plan/search_log.h"
 
 #include <gmock/gmock.h>

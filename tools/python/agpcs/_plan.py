@@ -102,12 +102,8 @@ class Plan:
         """Returns the HTML page of `agpcs-plan report`: the plan and its simulated step, beside that of `against`, a
         Plan of the same model and cluster. `model` and `cluster` are those of `explain`."""
         model, cluster = self._inputs(model, cluster)
-        with tempfile.TemporaryDirectory() as folder:
-            page = os.path.join(folder, "report.html")
-            self._command("report", [self, "--model", model, "--cluster", cluster,
-                                     *(["--against", against] if against is not None else [])], "-o", page)
-            with open(page, encoding="utf-8") as file:
-                return file.read()
+        beside = ["--against", against] if against is not None else []
+        return self._command("report", [self, "--model", model, "--cluster", cluster, *beside], "-o", "-")
 
     def _repr_html_(self):
         if self._made_from is None or not all(isinstance(f, bytes) or os.path.exists(f) for f in self._made_from):

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ir/cluster/cluster.h"
-#include "tools/plan/report_charts.h"
+#include "tools/plan/report/report_charts.h"
 
 #include <span>
 #include <string>

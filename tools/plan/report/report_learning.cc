@@ -2,7 +2,7 @@
 // Draws the learning curve of a search: four figures over its episodes. For a long search, a column
 // stands for several episodes and shows their mean as a line and their range as a band.
 #include "tools/common/svg.h"
-#include "tools/plan/report_charts.h"
+#include "tools/plan/report/report_charts.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // drawing has at most ranks x columns pieces, for any number of instructions.
 #include "ir/base/units.h"
 #include "tools/common/svg.h"
-#include "tools/plan/report_charts.h"
+#include "tools/plan/report/report_charts.h"
 
 #include <fmt/format.h>
 

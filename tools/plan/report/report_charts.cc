@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/report_charts.h"
+#include "tools/plan/report/report_charts.h"
 
 #include "cost_model/explain/step_waits.h"
 #include "cost_model/step/model.h"

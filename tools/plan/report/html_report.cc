@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/html_report.h"
+#include "tools/plan/report/html_report.h"
 
 #include "ir/base/units.h"
 #include "tools/common/template.h"
-#include "tools/plan/report_page.h"
+#include "tools/plan/report/report_page.h"
 
 #include <fmt/format.h>
 
