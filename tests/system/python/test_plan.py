@@ -140,7 +140,7 @@ class Plan(unittest.TestCase):
         self.assertRegex(loaded._repr_html_(), r"^<pre>(.|\n)*local/0(.|\n)*</pre>$")
         self.assertEqual(loaded.explain(MODEL, CLUSTER, top=3), plan.explain(top=3))
         for wrong, error, words in (((), agpcs.UsageError, "plan came from a file"),
-                                    ((RESNET, CLUSTER), agpcs.InvalidInput, "digest"),
+                                    ((RESNET, CLUSTER), agpcs.InvalidInput, "the plan is for model 'small_cnn'"),
                                     ((MODEL, "no.yaml"), agpcs.InvalidInput, "no.yaml")):
             with self.assertRaisesRegex(error, words):
                 loaded.explain(*wrong)
