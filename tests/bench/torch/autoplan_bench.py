@@ -8,7 +8,8 @@
 Each case is a model on a cluster. Every rank runs `autoplan`, then trains in turns by the plan and with equal shares in
 plain DistributedDataParallel. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by
 bootstrap). "At this speed" adds to the prediction what steps without communication, in turns with the others, take
-longer than they did for autoplan: a shared machine changes its speed within minutes. Run it with a Python that has PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
+longer than they did for autoplan: a shared machine changes its speed within minutes. Run it with a Python that has
+PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
 """
 
 import argparse
@@ -118,8 +119,9 @@ def rank_main(name, batch, seconds):
     planned = [float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
                for line in plan.text.splitlines() if line.startswith(("  forward s0", "  backward s0"))]
     if rank == 0:
-        print(json.dumps({"slower": max(now) - sum(planned), "predicted": plan.estimates.step_seconds, "equal": plan.equal_step_seconds, "taken": taken,
-                          "shares": plan.shares, "groups": len(plan.groups), "measuring": measuring}), flush=True)
+        print(json.dumps({
+            "predicted": plan.estimates.step_seconds, "equal": plan.equal_step_seconds, "taken": taken,
+            "slower": max(now) - sum(planned), "shares": plan.shares, "measuring": measuring}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -177,15 +179,23 @@ def interval(ratios):
     return medians[50], medians[1949]
 
 
+HEAD = """\
+| case | shares | predicted ms | measured ms | error | at this speed | plain DDP ms | plan / DDP (95%) | of the gain | measuring s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
 def row(name, result):
+    """((error, error at this speed), part of the predicted gain or None, the line of the table)"""
     measured, ddp = (statistics.median(result["taken"][way]) for way in ("plan", "ddp"))
     low, high = interval([p / d for p, d in zip(result["taken"]["plan"], result["taken"]["ddp"])])
     predicted, equal = result["predicted"], result["equal"]
     gained = (1 - measured / ddp) / (1 - predicted / equal) if equal / predicted > 1.02 else None
+    errors = predicted / measured - 1, (predicted + result["slower"]) / measured - 1
     cells = [name, "/".join(map(str, result["shares"])), f"{1e3 * predicted:.1f}", f"{1e3 * measured:.1f}",
-             f"{predicted / measured - 1:+.1%}", f"{(predicted + result['slower']) / measured - 1:+.1%}", f"{1e3 * ddp:.1f}", f"{measured / ddp:.3f} ({low:.3f} to {high:.3f})",
-             "" if gained is None else f"{gained:.0%}", f"{result['measuring']:.0f}"]
-    return (predicted / measured - 1, (predicted + result["slower"]) / measured - 1), gained, "| " + " | ".join(cells) + " |"
+             *(f"{error:+.1%}" for error in errors), f"{1e3 * ddp:.1f}",
+             f"{measured / ddp:.3f} ({low:.3f} to {high:.3f})", "" if gained is None else f"{gained:.0%}",
+             f"{result['measuring']:.0f}"]
+    return errors, gained, "| " + " | ".join(cells) + " |"
 
 
 def main():
@@ -208,8 +218,7 @@ def main():
     except machines.Unavailable as error:
         print(f"skipped: {error}", file=sys.stderr)
         return 77
-    print("| case | shares | predicted ms | measured ms | error | at this speed | plain DDP ms | plan / DDP (95%) | of the gain | measuring s |\n"
-          "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    print(HEAD, flush=True)
     errors, gains = [], []
     with machines.sole_user():
         for cluster in dict.fromkeys(cluster for cluster, _ in chosen):

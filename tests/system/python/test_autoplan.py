@@ -88,8 +88,8 @@ def state_around_autoplan(rank):
     plan = autoplan(model, optimizer=optimizer)
     equal = all(map(same, before, state()))
     squares(model, (torch.randn(4, 32),)).backward()  # hooks that were left would be seen
-    return equal, plan.text, [name for group in plan.groups for name in group.parameters], optimizer.state_dict()["state"][
-        0]["step"].item()
+    names = [name for group in plan.groups for name in group.parameters]
+    return equal, plan.text, names, optimizer.state_dict()["state"][0]["step"].item()
 
 
 def same(a, b):
@@ -221,7 +221,8 @@ class Autoplan(unittest.TestCase):
             self.assertGreater(first[1], 0)
             self.assertEqual(second, (0, None, first[2], first[3]))
             self.assertGreater(third[0], 0)
-            self.assertEqual([path[len(folder) + 22:] for path in first[3]], [".plan", ".yaml", ".profile.yaml", ".onnxtxt"])
+            endings = [path[len(folder) + 22:] for path in first[3]]
+            self.assertEqual(endings, [".plan", ".yaml", ".profile.yaml", ".onnxtxt"])
             plan, cluster, _, model = first[3]
             self.assertEqual(pathlib.Path(plan).read_text(), first[2])
             tool = os.path.join(os.environ["AGPCS_BIN_DIR"], "agpcs-compile")

@@ -65,7 +65,8 @@ class Plan:
         self.trained = tuple(data["model"].get("trained", ()))  #: constants of the file that are trained
         self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
         self.micro_batches = data["training"]["micro_batches"]
-        self.statistics_every = data["training"]["statistics_every"]  #: steps between exchanges of measurements; 0: none
+        #: steps from one exchange of measurements to the next; 0: none
+        self.statistics_every = data["training"]["statistics_every"]
         #: type in which gradients are sent, "fp16" or "bf16"; None: their own type
         self.wire_type = data["training"].get("wire_type")
         self.stages = tuple(map(_stage, data["stages"]))
@@ -116,7 +117,7 @@ class Plan:
         model, cluster = known[0] if model is None else model, known[1] if cluster is None else cluster
         if model is None or cluster is None:
             raise UsageError("the plan came from a file: its model and cluster are not known\n"
-                             "  hint: plan.explain('model.onnx', 'cluster.yaml'), plan.report('model.onnx', 'cluster.yaml')")
+                             "  hint: plan.explain('model.onnx', 'cluster.yaml')")
         return model, cluster
 
     @staticmethod

@@ -180,8 +180,8 @@ def _places(ranks):
     hosts = [rank["host"] for rank in ranks]
     order = list(dict.fromkeys(hosts))
     if [host for host in order for _ in range(hosts.count(host))] != hosts:
-        raise InvalidInput(f"the ranks of host '{next(h for i, h in enumerate(hosts) if i and h != hosts[i - 1] and h in hosts[:i])}' "
-                           "do not follow one another\n"
+        returns = next(h for i, h in enumerate(hosts) if i and h != hosts[i - 1] and h in hosts[:i])
+        raise InvalidInput(f"the ranks of host '{returns}' do not follow one another\n"
                            "  hint: number ranks host by host (srun --distribution=block, mpirun --map-by slot)")
     return [f"{host}/{hosts[:rank].count(host)}" for rank, host in enumerate(hosts)]
 

@@ -186,7 +186,8 @@ class PlanState:
         if self._wire_type is not None:
             self._try_wire_type(bucket.buffer().device)
         self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
-        if self._on_drift is not None and self.plan.statistics_every > 0 and dist.get_world_size(self.process_group) > 1:
+        several = dist.get_world_size(self.process_group) > 1
+        if several and self._on_drift is not None and self.plan.statistics_every > 0:
             self.watch = Watch(self.plan, bucket.buffer().device, self.process_group, self._on_drift)
         self._agreed = True
 

@@ -64,8 +64,9 @@ class PlanSampler(torch.utils.data.Sampler):
         the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch.
 
         `counted`: how many tokens count in the batch, if the loss is the mean over those (with micro-batches: a list of
-        the numbers of all micro-batches of the step). They are tensors on the job's device; over Gloo also numbers. Then all ranks of `process_group` add up their numbers, once a
-        step, and the factor is a tensor. It is 0 where nothing counts; the loss must be finite there.
+        the numbers of all micro-batches of the step). They are tensors on the job's device; over Gloo also numbers.
+        Then all ranks of `process_group` add up their numbers, once a step, and the factor is a tensor. It is 0 where
+        nothing counts; the loss must be finite there.
         """
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
