@@ -210,7 +210,7 @@ class Autoplan(unittest.TestCase):
         (shares, alone, losses, equal, planned), _ = on_ranks(losses_by_autoplan)
         self.assertEqual(sum(shares), BATCH)
         self.assertGreater(shares[0], shares[1])
-        self.assertGreater(equal, planned)
+        self.assertGreaterEqual(equal, planned, shares)
         for expected, loss in zip(alone, losses):
             self.assertAlmostEqual(loss, expected, delta=1e-5 * expected)
 
@@ -226,8 +226,8 @@ class Autoplan(unittest.TestCase):
             plan, cluster, _, model = first[3]
             self.assertEqual(pathlib.Path(plan).read_text(), first[2])
             tool = os.path.join(os.environ["AGPCS_BIN_DIR"], "agpcs-compile")
-            run = [tool, model, cluster, "-o", os.path.join(folder, "again.plan"), "--seeder", "data_parallel", "--seeder",
-                   "equal", "--refiner", "none", "--all-reduce", "ring"]
+            run = [tool, model, cluster, "-o", os.path.join(folder, "again.plan"), "--seeder", "data_parallel",
+                   "--refiner", "none", "--all-reduce", "ring"]
             done = subprocess.run(run, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("operators measured (100% of the time)", done.stdout)
@@ -246,7 +246,7 @@ class Autoplan(unittest.TestCase):
         self.assertEqual(said_1, "")
         self.assertRegex(said, r"^agpcs: plan for 2 ranks, batch 16 \(measured in \d+ s, copies took \d+ MB\)\n"
                          r"agpcs: shares: \S+/0 \d+, \S+/1 \d+\n"
-                         r"agpcs: a step takes [\d.]+ m?s, with equal shares [\d.]+ m?s: \d\.\d\d times as fast\n"
+                         r"agpcs: a step takes [\d.]+ m?s, with equal shares [\d.]+ m?s: \d+\.\d\d times as fast\n"
                          r"(agpcs: without (.|\n)*)?"
                          r"agpcs: the last 50 steps took [\d.]+ m?s \(median\), the plan expects [\d.]+ m?s "
                          r"\([-+][\d.]+%\), with equal shares [\d.]+ m?s\n$")

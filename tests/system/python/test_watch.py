@@ -42,7 +42,7 @@ class Watch(unittest.TestCase):
         self.assertTrue(slower, told)
         text, _, _, _, since = slower[0]
         self.assertRegex(text, r"^local/1 computes \d+(\.\d+)? times slower than expected since step \d+$")
-        self.assertTrue(CALM - 10 <= since <= CALM + 20, since)
+        self.assertTrue(CALM - 30 <= since <= CALM + 60, since)
         self.assertRegex(said, r"agpcs: drift: local/1 computes \d+(\.\d+)? times slower than expected since step \d+\n")
         self.assertEqual(said_1, "")
 

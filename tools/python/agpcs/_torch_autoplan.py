@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from agpcs import _agpcs
 from agpcs import _torch_files as files
-from agpcs._errors import InvalidInput, UsageError
+from agpcs._errors import Infeasible, InvalidInput, UsageError
 from agpcs._plan import Plan, plan as make_plan
 from agpcs._torch_curves import kinds_of
 from agpcs._torch_links import Links, by_rank_0, on_every_rank
@@ -33,7 +33,8 @@ class AutoPlan(Plan):
     def __init__(self, text, facts, process_group, rank, quiet):
         files = facts["files"]
         super().__init__(text, made_from=(files[3], files[1]) if files else None)
-        self.equal_step_seconds = facts["equal"]  #: what the plan with equal shares on all ranks expects of a step
+        #: what a plan with equal shares on all ranks expects of a step; None: those do not fit into memory at once
+        self.equal_step_seconds = facts["equal"]
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
         self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
@@ -48,9 +49,9 @@ class AutoPlan(Plan):
         if self.quiet or self.rank != 0:
             return
         expected = self.estimates.step_seconds
+        equal = "" if self.equal_step_seconds is None else f", with equal shares {_duration(self.equal_step_seconds)}"
         print(f"agpcs: the last {steps} steps took {_duration(seconds)} (median), the plan expects "
-              f"{_duration(expected)} ({seconds / expected - 1:+.1%}), with equal shares "
-              f"{_duration(self.equal_step_seconds)}", file=sys.stderr, flush=True)
+              f"{_duration(expected)} ({seconds / expected - 1:+.1%}){equal}", file=sys.stderr, flush=True)
 
     def summary(self):
         """Returns what autoplan prints."""
@@ -60,8 +61,9 @@ class AutoPlan(Plan):
         shares = ", ".join(f"{device} {share}" for device, share in zip(self.devices[:16], self.shares))
         lines = [f"agpcs: plan for {self.ranks} ranks, batch {self.batch} ({came})",
                  f"agpcs: shares: {shares}" + (", ..." if self.ranks > 16 else ""),
-                 f"agpcs: a step takes {_duration(step)}, with equal shares {_duration(equal)}: "
-                 f"{equal / step:.2f} times as fast"]
+                 f"agpcs: a step takes {_duration(step)}, with equal shares "
+                 + ("it does not fit into memory" if equal is None
+                    else f"{_duration(equal)}: {equal / step:.2f} times as fast")]
         if self.micro_batches > 1:
             lines.append(f"agpcs: memory asks for {self.micro_batches} micro-batches a step "
                          f"(PlanSampler(..., micro_batches={self.micro_batches}))")
@@ -199,7 +201,7 @@ def _first_plan(job, places, measured, paths):
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
         _write_measured(job, places, measured, 0.0, paths)
-        return _one_stage(paths, _least(paths), [], layout=",".join(places)).text
+        return _on_all(paths, _least(paths), [], places).text
 
 
 def _write_measured(job, places, measured, beside, paths):
@@ -224,16 +226,36 @@ def _write_measured(job, places, measured, beside, paths):
 def _planned(places, paths, leave_out):
     """Plans by the files. Returns the plan's text and what is known beside it."""
     least, said = _least(paths), []
-    best = _one_stage(paths, least, said, seeders=["data_parallel", "equal"], refiner="none")
-    equal = _one_stage(paths, least, said, seeders=["equal"], refiner="none")
+    best = _one_stage(paths, least, said, data_parallel=True)
+    try:
+        equal = _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
+    except Infeasible:
+        equal = None
+    best = _faster(best, equal)
     chosen = best
     if best.ranks < len(places) and not leave_out:
-        chosen = _one_stage(paths, least, said, layout=",".join(places))
+        chosen = _faster(_on_all(paths, least, said, places), equal)
     for message in dict.fromkeys(said):
         warnings.warn(message)
     _write(paths[0], chosen.text)
-    return chosen.text, {"equal": equal.estimates.step_seconds, "best": best.devices,
+    return chosen.text, {"equal": equal and equal.estimates.step_seconds, "best": best.devices,
                          "best_seconds": best.estimates.step_seconds}
+
+
+def _faster(plan, equal):
+    """Returns the faster of two plans, of which the second may be None; equal shares where both take as long."""
+    if equal is not None and equal.estimates.step_seconds <= plan.estimates.step_seconds:
+        return equal
+    return plan
+
+
+def _on_all(paths, least, said, places):
+    """Plans by the files for all ranks, in one micro-batch if that fits into memory."""
+    layout = ",".join(places)
+    try:
+        return _one_stage(paths, least, said, layout=layout, micro_batches=1)
+    except Infeasible:
+        return _one_stage(paths, least, said, layout=layout)
 
 
 def _least(paths):
@@ -267,4 +289,4 @@ def _write(path, text):
 
 
 def _duration(seconds):
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{seconds * 1e3:.3g} ms"

@@ -3,7 +3,8 @@
 
 import statistics
 
-EQUAL_KINDS = 0.03  # ranks whose times differ by no more than this part, or than their spread, are one kind of device
+# Ranks whose times differ by no more than this part, or than their spread up to the second, are one kind of device.
+EQUAL_KINDS, MOST_SPREAD = 0.03, 0.1
 
 
 def seconds_at(points, samples):
@@ -70,7 +71,7 @@ def kinds_of(ranks):
             first = group[0]
             if first.device == measured.device and all(
                     abs(seconds_at(first.points, p.samples) / (p.forward + p.backward) - 1)
-                    <= max(EQUAL_KINDS, p.spread) for p in measured.points):
+                    <= max(EQUAL_KINDS, min(p.spread, MOST_SPREAD)) for p in measured.points):
                 group.append(measured)
                 break
         else:
