@@ -42,7 +42,7 @@ def measure(job, links, places):
         grown = on_every_rank(links, lambda: _grow(job.steps, most, limit, 0.35 * job.seconds))
         every = links.gather(grown)
         share = balanced_shares(every, job.batch)[links.rank]
-        points, step = _measure_near(job.steps, links, grown, share, equal, ends - 0.4 * job.seconds)
+        points, step = _measure_near(job.steps, links, grown, share, equal, most, ends - 0.4 * job.seconds)
         update = on_every_rank(links, lambda: measure_update(job.optimizer, job.model,
                                                              limit - memory_in_use(job.device)))
         gradients = sum(p.numel() * p.element_size() for _, p in job.steps.parameters)
@@ -69,7 +69,8 @@ def measure(job, links, places):
 
 
 def _grow(steps, most, limit, seconds):
-    """Returns the Points of 1, 2, 4, ... samples up to `most`, to the memory limit, or until the time is over."""
+    """Returns the Points of 1, 2, 4, ... samples up to `most`, to the memory limit, or until the time is over; of two
+    sizes at least if memory allows, because one does not tell how time grows."""
     ends = time.monotonic() + seconds
     points, samples = [], 1
     while True:
@@ -89,13 +90,14 @@ def _grow(steps, most, limit, seconds):
         points.append(point)
         took = time.monotonic() - begin
         ahead = point.memory + 2 * max(point.memory - (points[-2].memory if len(points) > 1 else point.memory), 0)
-        if samples >= most or ahead > limit or time.monotonic() + 2 * took > ends:
+        late = len(points) > 1 and time.monotonic() + 2 * took > ends
+        if samples >= most or ahead > limit or late:
             break
         samples = min(2 * samples, most)
     return points
 
 
-def _measure_near(steps, links, points, share, equal, ends):
+def _measure_near(steps, links, points, share, equal, most, ends):
     """Measures sizes near the share that this rank will have, and an equal share, all ranks at the same time, so that
     what they share (memory, cores, a power limit) counts. Returns the Points, with those measured before adapted, and a
     step of about the share."""
@@ -122,6 +124,14 @@ def _measure_near(steps, links, points, share, equal, ends):
     others = [p._replace(forward=p.forward * factor, backward=p.backward * factor)
               for p in points if not sizes[0] <= p.samples <= sizes[-1]]
     merged = rising(sorted(others + near))
+    if largest < most:
+        # Steps that are too long, or need too much memory, to measure more take longer with more samples, whatever
+        # noise makes of the last two points.
+        last = merged[-1]
+        taken_by_twice = seconds_at(merged, 2 * last.samples) / (last.forward + last.backward)
+        factor = min(max(taken_by_twice, 1.5), 2.0)
+        merged.append(last._replace(samples=2 * last.samples, forward=factor * last.forward,
+                                    backward=factor * last.backward))
     return merged, taken[min(sizes, key=lambda n: abs(n - share))][-1]
 
 
