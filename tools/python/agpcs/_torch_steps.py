@@ -202,7 +202,7 @@ def measure_update(optimizer, model, room):
 def device_name(device):
     """Returns what tells devices of unlike speed apart, as far as the machine says it."""
     if device.type == "cuda":
-        return torch.cuda.getdevice_name(device)
+        return torch.cuda.get_device_name(device)
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
