@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -74,13 +73,7 @@ void add_tree(const std::vector<int>& host_of_member, Steps& steps) {
 }
 
 void add_hierarchical(const std::vector<int>& host_of_member, Steps& steps) {
-  std::vector<std::vector<int>> hosts;
-  std::map<int, std::size_t> index_of;
-  for (std::size_t m = 0; m < host_of_member.size(); ++m) {
-    const auto [at, is_new] = index_of.try_emplace(host_of_member[m], hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[at->second].push_back(static_cast<int>(m));
-  }
+  const std::vector<std::vector<int>> hosts = members_by_host(host_of_member);
   std::vector<int> heads;
   int longest = 0;
   for (const std::vector<int>& host : hosts) {

@@ -10,18 +10,6 @@
 namespace agpcs {
 namespace {
 
-/// Returns the members of each host, hosts and members in order of appearance.
-std::vector<std::vector<int>> by_host(std::span<const int> host_of_member) {
-  std::vector<std::vector<int>> hosts;
-  std::map<int, std::size_t> known;
-  for (std::size_t i = 0; i < host_of_member.size(); ++i) {
-    const auto [entry, added] = known.try_emplace(host_of_member[i], hosts.size());
-    if (added) hosts.emplace_back();
-    hosts[entry->second].push_back(static_cast<int>(i));
-  }
-  return hosts;
-}
-
 void attach(ReductionTree& tree, int member, int parent) {
   ReductionTree::Member& child = tree.members[at(member)];
   child.parent = parent;
@@ -33,10 +21,21 @@ void attach(ReductionTree& tree, int member, int parent) {
 
 }  // namespace
 
+std::vector<std::vector<int>> members_by_host(std::span<const int> host_of_member) {
+  std::vector<std::vector<int>> hosts;
+  std::map<int, std::size_t> known;
+  for (std::size_t i = 0; i < host_of_member.size(); ++i) {
+    const auto [entry, added] = known.try_emplace(host_of_member[i], hosts.size());
+    if (added) hosts.emplace_back();
+    hosts[entry->second].push_back(static_cast<int>(i));
+  }
+  return hosts;
+}
+
 ReductionTree reduction_tree(std::span<const int> host_of_member) {
   ReductionTree tree;
   tree.members.resize(host_of_member.size());
-  const std::vector<std::vector<int>> hosts = by_host(host_of_member);
+  const std::vector<std::vector<int>> hosts = members_by_host(host_of_member);
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     const std::vector<int>& members = hosts[h];
     if (h > 0) {

@@ -33,6 +33,9 @@ struct ReductionTree {
   int parent_of(int member) const { return members[static_cast<std::size_t>(member)].parent; }
 };
 
+/// Returns the members of each host, hosts and members in order of appearance.
+std::vector<std::vector<int>> members_by_host(std::span<const int> host_of_member);
+
 /// Builds the tree. `host_of_member` has any numbers that are equal for members of one host. Cost:
 /// O(members log hosts).
 ReductionTree reduction_tree(std::span<const int> host_of_member);

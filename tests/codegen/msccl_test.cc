@@ -2,14 +2,12 @@
 // Flows as MSCCL's XML, judged by tests/codegen/check_msccl.py, which knows nothing of AGPCS.
 #include "codegen/export_msccl.h"
 #include "ir/base/rng.h"
+#include "tests/support/checker.h"
 #include "tests/support/plan_flows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,19 +19,10 @@ using ::testing::StartsWith;
 
 /// What the checker says of a file with this text.
 std::string checked(const std::string& xml) {
-  const std::string path = ::testing::TempDir() +
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".xml";
-  std::ofstream(path) << xml;
-  const std::string command = "python3 tests/codegen/check_msccl.py '" + path + "' 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    output.append(buffer.data(), n);
-  }
-  EXPECT_EQ(pclose(pipe) == 0, output.rfind("ok: ", 0) == 0) << output;
-  std::remove(path.c_str());
-  return output;
+  const testing::CheckerSays said =
+      testing::run_checker("tests/codegen/check_msccl.py", xml, ".xml");
+  EXPECT_EQ(said.fine, said.output.rfind("ok: ", 0) == 0) << said.output;
+  return said.output;
 }
 
 std::string xml_of(const PlanFlow& flow, int members) {

@@ -3,15 +3,13 @@
 #include "codegen/algorithm_flow.h"
 #include "codegen/export_mscclpp.h"
 #include "ir/base/rng.h"
+#include "tests/support/checker.h"
 #include "tests/support/plan_flows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -23,20 +21,10 @@ using ::testing::StartsWith;
 
 /// What the checker says of a file with this text.
 std::string checked(const std::string& json) {
-  const std::string path = ::testing::TempDir() +
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-                           ".json";
-  std::ofstream(path) << json;
-  const std::string command = "python3 tests/codegen/check_mscclpp.py '" + path + "' 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    output.append(buffer.data(), n);
-  }
-  EXPECT_EQ(pclose(pipe) == 0, output.rfind("ok: ", 0) == 0) << output;
-  std::remove(path.c_str());
-  return output;
+  const testing::CheckerSays said =
+      testing::run_checker("tests/codegen/check_mscclpp.py", json, ".json");
+  EXPECT_EQ(said.fine, said.output.rfind("ok: ", 0) == 0) << said.output;
+  return said.output;
 }
 
 std::string json_of(const PlanFlow& flow, const std::vector<int>& hosts) {

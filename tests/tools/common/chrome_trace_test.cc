@@ -4,12 +4,10 @@
 #include "cost_model/explain/step_report.h"
 #include "cost_model/step/simulator.h"
 #include "tests/cost_model/step/steps.h"
+#include "tests/support/checker.h"
 
 #include <gmock/gmock.h>
 
-#include <array>
-#include <cstdio>
-#include <fstream>
 #include <string>
 
 namespace agpcs {
@@ -22,20 +20,10 @@ using testing::Step;
 
 /// What tests/tools/common/check_trace.py says of the trace.
 std::string checked(const std::string& trace) {
-  const std::string name =
-      ::testing::UnitTest::GetInstance()->current_test_info()->name() + std::string(".json");
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream(path) << trace;
-  const std::string command = "python3 tests/tools/common/check_trace.py '" + path + "' 2>&1";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  std::array<char, 4096> buffer;
-  for (std::size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    output.append(buffer.data(), n);
-  }
-  EXPECT_EQ(pclose(pipe), 0) << output;
-  std::remove(path.c_str());
-  return output;
+  const testing::CheckerSays said =
+      testing::run_checker("tests/tools/common/check_trace.py", trace, ".json");
+  EXPECT_TRUE(said.fine) << said.output;
+  return said.output;
 }
 
 constexpr const char* kHost = " unit 2 bandwidth=1e9 latency=1e-6\n";

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/plan/command.h"
 
 #include "frontend/cluster/file.h"
 #include "frontend/cluster/profile_file.h"
@@ -7,6 +6,7 @@
 #include "tests/ir/plan/text.h"
 #include "tests/support/plan_builders.h"
 #include "tests/support/temp_folder.h"
+#include "tests/tools/plan/says.h"
 #include "tools/common/calibrated_cluster.h"
 #include "tools/plan/views.h"
 
@@ -30,17 +30,6 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int code = plan_command(args, {out, err});
-  return {code, out.str(), err.str()};
-}
-
 /// A folder for the files of one test, which goes away with it.
 class WithFolder : public ::testing::Test {
  protected:
@@ -60,7 +49,7 @@ class PlanCommand : public WithFolder {
 };
 
 TEST_F(PlanCommand, CheckSaysWhatItProved) {
-  const Outcome outcome = run({"check", plan_});
+  const PlanSays outcome = run({"check", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, plan_ +
                              ": ok: 2 stages, 3 ranks, 21 instructions; no rank waits forever, "
@@ -70,7 +59,7 @@ TEST_F(PlanCommand, CheckSaysWhatItProved) {
 TEST_F(PlanCommand, CheckRefusesABrokenPlanWithItsPlace) {
   const std::string broken =
       write_temporary("broken.plan", plan_text_with("mb=1 after=recv:c0:1", "mb=1"));
-  const Outcome outcome = run({"check", broken});
+  const PlanSays outcome = run({"check", broken});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(outcome.err, broken +
@@ -82,7 +71,7 @@ TEST_F(PlanCommand, CheckRefusesABrokenPlanWithItsPlace) {
 }
 
 TEST_F(PlanCommand, AFileThatIsNotThereIsNamed) {
-  const Outcome outcome = run({"show", "nowhere/x.plan"});
+  const PlanSays outcome = run({"show", "nowhere/x.plan"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.err, "nowhere/x.plan: error: cannot be read: No such file or directory\n");
   EXPECT_EQ(run({"show", folder_}).code, 1);  // a folder
@@ -90,7 +79,7 @@ TEST_F(PlanCommand, AFileThatIsNotThereIsNamed) {
 
 TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
   EXPECT_EQ(run({}).code, 2);
-  const Outcome typo = run({"shwo", plan_});
+  const PlanSays typo = run({"shwo", plan_});
   EXPECT_EQ(typo.code, 2);
   EXPECT_EQ(
       typo.err,
@@ -98,7 +87,7 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
       "  hint: did you mean 'show'? commands: check, show, explain, diff, json, trace, report, "
       "export, drift, kinds\n");
   EXPECT_EQ(run({"check", plan_, "--model", "m.onnx"}).code, 2);
-  const Outcome empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
+  const PlanSays empty = run({"check", plan_, "--model", "", "--cluster", "c.yaml"});
   EXPECT_EQ(empty.code, 2);
   EXPECT_EQ(empty.err.substr(0, empty.err.find('\n')), "agpcs-plan: error: --model is empty");
   EXPECT_EQ(run({"show", plan_, "--colour"}).err,
@@ -110,23 +99,23 @@ TEST_F(PlanCommand, AWrongCommandLineIsUsage) {
 }
 
 TEST_F(PlanCommand, HelpHasExamplesAndVersionIsOneLine) {
-  const Outcome help = run({"--help"});
+  const PlanSays help = run({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_NE(help.out.find("Examples:\n  agpcs-plan check resnet50.plan\n"), std::string::npos);
-  const Outcome version = run({"--version"});
+  const PlanSays version = run({"--version"});
   EXPECT_EQ(version.code, 0);
   EXPECT_EQ(version.out, "agpcs-plan 0.1.0\n");
 }
 
 TEST_F(PlanCommand, ShowIsASummaryForPeople) {
-  const Outcome outcome = run({"show", plan_});
+  const PlanSays outcome = run({"show", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, contents("tests/tools/plan/small_plan.show"));
 }
 
 TEST_F(PlanCommand, IdleRanksAreShown) {
   const std::string plan = write_temporary("idle.plan", print_plan(plan_with_idle_rank()));
-  const Outcome shown = run({"show", plan});
+  const PlanSays shown = run({"show", plan});
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_NE(shown.out.find("\nstage s2: idle, without work: c/0\n"), std::string::npos)
       << shown.out;
@@ -138,7 +127,7 @@ TEST_F(PlanCommand, IdleRanksAreShown) {
 TEST_F(PlanCommand, WhatGradientsTravelInIsShownComparedAndExported) {
   const std::string path = write_temporary(
       "rounded.plan", plan_text_with("statistics-every=5", "statistics-every=5 wire-type=bf16"));
-  const Outcome shown = run({"show", path});
+  const PlanSays shown = run({"show", path});
   EXPECT_NE(shown.out.find("momentum 0.9; gradients travel in bf16\n"), std::string::npos)
       << shown.out;
   EXPECT_NE(shown.out.find("    b1    ring, 288B in bf16: fc1.weight .. fc1.bias (2 gradients)\n"),
@@ -146,7 +135,7 @@ TEST_F(PlanCommand, WhatGradientsTravelInIsShownComparedAndExported) {
   EXPECT_NE(shown.out.find("    b0    not reduced, 640B: fc2.weight\n"), std::string::npos);
   EXPECT_NE(run({"json", path}).out.find("\"wire_type\": \"bf16\""), std::string::npos);
   EXPECT_EQ(run({"json", plan_}).out.find("wire_type"), std::string::npos);
-  const Outcome compared = run({"diff", plan_, path});
+  const PlanSays compared = run({"diff", plan_, path});
   EXPECT_NE(compared.out.find("wire-type=bf16"), std::string::npos) << compared.out;
 }
 
@@ -166,13 +155,13 @@ TEST_F(PlanCommand, FlowsAreShownComparedAndExported) {
       << run({"show", plan}).out;
   EXPECT_NE(run({"json", plan}).out.find("\"algorithm\": \"flow:f0\""), std::string::npos);
   EXPECT_NE(run({"diff", plan_, plan}).out.find("flow f0"), std::string::npos);
-  const Outcome exported = run({"export", plan, "--format", "msccl"});
+  const PlanSays exported = run({"export", plan, "--format", "msccl"});
   EXPECT_EQ(exported.code, 0) << exported.err;
   EXPECT_EQ(exported.out.substr(0, 46), "<algo name=\"agpcs-f0\" nchunksperloop=\"2\" nchan");
   EXPECT_EQ(run({"export", plan, "--format", "msccl", "--flow", "f1"}).err,
             "agpcs-plan: error: the plan has no flow 'f1'\n  hint: did you mean 'f0'? flows: f0\n");
   EXPECT_EQ(exported.err, "");
-  const Outcome none = run({"export", plan_, "--format", "msccl"});
+  const PlanSays none = run({"export", plan_, "--format", "msccl"});
   EXPECT_EQ(none.code, 1);
   EXPECT_NE(none.err.find("the plan has no flow to export\n"), std::string::npos) << none.err;
   EXPECT_EQ(run({"export", plan, "--format", "xml"}).code, 2);
@@ -194,7 +183,7 @@ TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
   EXPECT_NE(json.find("\"order\": \"rounds\""), std::string::npos);
   EXPECT_NE(json.find("\"after\": ["), std::string::npos);
   EXPECT_NE(run({"diff", plan_, plan}).out.find("order=rounds"), std::string::npos);
-  const Outcome exported = run({"export", plan, "--format", "msccl"});
+  const PlanSays exported = run({"export", plan, "--format", "msccl"});
   EXPECT_EQ(exported.code, 0);
   EXPECT_EQ(exported.err,
             "agpcs-plan: warning: flow f0 has order=rounds, which MSCCL has no words for: there "
@@ -202,13 +191,13 @@ TEST_F(PlanCommand, TheOrderOfAFlowIsShownComparedAndExported) {
 }
 
 TEST_F(PlanCommand, JsonHasEverythingThatTheTextHas) {
-  const Outcome outcome = run({"json", plan_});
+  const PlanSays outcome = run({"json", plan_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, contents("tests/tools/plan/small_plan.json"));
 }
 
 TEST_F(PlanCommand, DiffOfAPlanWithItselfIsZero) {
-  const Outcome outcome = run({"diff", plan_, plan_});
+  const PlanSays outcome = run({"diff", plan_, plan_});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.out, "the plans are the same\n");
 }
@@ -216,7 +205,7 @@ TEST_F(PlanCommand, DiffOfAPlanWithItselfIsZero) {
 TEST_F(PlanCommand, DiffTellsFiguresFromDecisions) {
   const std::string faster =
       write_temporary("faster.plan", plan_text_with("step 1.23ms", "step 1.10ms"));
-  const Outcome outcome = run({"diff", plan_, faster});
+  const PlanSays outcome = run({"diff", plan_, faster});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.out,
             "the decisions are the same\n"
@@ -231,7 +220,7 @@ TEST_F(PlanCommand, DiffSaysWhichDecisionsChanged) {
   text.replace(text.find("  gradient fc1.weight elements=128\n  gradient fc1.bias elements=16\n"),
                67, "  gradient fc1.bias elements=16\n  gradient fc1.weight elements=128\n");
   const std::string other = write_temporary("other.plan", text);
-  const Outcome outcome = run({"diff", plan_, other});
+  const PlanSays outcome = run({"diff", plan_, other});
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.out,
             "decisions differ\n"
@@ -247,7 +236,7 @@ TEST_F(PlanCommand, DiffSaysWhichDecisionsChanged) {
 TEST_F(PlanCommand, DiffTakesTheNameOfAModelForNoDecision) {
   const std::string other =
       write_temporary("other.plan", plan_text_with("model name=mlp ", "model name=net "));
-  const Outcome outcome = run({"diff", plan_, other});
+  const PlanSays outcome = run({"diff", plan_, other});
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.out,
             "the decisions are the same\n"
@@ -294,7 +283,7 @@ class PlanOfSamples : public WithFolder {
 };
 
 TEST_F(PlanOfSamples, CheckSaysHowWellMemoryFits) {
-  const Outcome outcome = run({"check", plan_, "--model", model_, "--cluster", cluster_});
+  const PlanSays outcome = run({"check", plan_, "--model", model_, "--cluster", cluster_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("; memory fits, fullest is local/0 with "), std::string::npos)
       << outcome.out;
@@ -327,12 +316,12 @@ TEST_F(PlanOfSamples, CheckKnowsTheClusterOfAPlanMadeFromMeasurements) {
       plan_of(model->graph, read->file.cluster, "micro-batches 2\nstage a/0=12 b/0=4 : *\n", 32);
   plan.training.loss = loss;
   const std::string file = write_temporary("measured.plan", print_plan(plan));
-  const Outcome outcome = run({"check", file, "--model", model_, "--cluster", cluster});
+  const PlanSays outcome = run({"check", file, "--model", model_, "--cluster", cluster});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST_F(PlanOfSamples, CheckRefusesAnotherModel) {
-  const Outcome outcome =
+  const PlanSays outcome =
       run({"check", plan_, "--model", "samples/models/resnet50.onnx", "--cluster", cluster_});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("plan: error: the plan is for model 'small_cnn' (sha256:"),
@@ -341,7 +330,7 @@ TEST_F(PlanOfSamples, CheckRefusesAnotherModel) {
 }
 
 TEST_F(PlanOfSamples, CheckRefusesAnotherCluster) {
-  const Outcome outcome = run(
+  const PlanSays outcome = run(
       {"check", plan_, "--model", model_, "--cluster", "samples/clusters/v100x4-rtx3090x4.yaml"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("plan: error: the plan is for cluster 'local-2' (sha256:"),
@@ -350,14 +339,14 @@ TEST_F(PlanOfSamples, CheckRefusesAnotherCluster) {
 }
 
 TEST_F(PlanOfSamples, ExplainSaysWhereTimeGoesAndWhatWouldHelp) {
-  const Outcome outcome = run({"explain", plan_, model_, cluster_});
+  const PlanSays outcome = run({"explain", plan_, model_, cluster_});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const char* title : {"small_cnn on local-2: data parallel over 2 devices\n",
                             "\ncritical path, ", "\nwhere each device's time goes",
                             "\nmemory: ", "\nmost loaded links, ", "\nwhat would help most, "}) {
     EXPECT_NE(outcome.out.find(title), std::string::npos) << title << outcome.out;
   }
-  const Outcome json = run({"explain", plan_, model_, cluster_, "--json"});
+  const PlanSays json = run({"explain", plan_, model_, cluster_, "--json"});
   EXPECT_EQ(json.code, 0);
   EXPECT_EQ(json.out.find("{\n  \"format\": \"agpcs-plan explain 1\",\n"), 0u);
   EXPECT_NE(json.out.find("\"instruction\": \"forward:0\""), std::string::npos);
@@ -366,7 +355,7 @@ TEST_F(PlanOfSamples, ExplainSaysWhereTimeGoesAndWhatWouldHelp) {
 
 TEST_F(PlanOfSamples, ExplainOfOneOperatorFindsItByName) {
   std::vector<std::string> args = {"explain", plan_, model_, cluster_, "--operator", "Conv_conv2"};
-  const Outcome outcome = run(args);
+  const PlanSays outcome = run(args);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out.find("operator Conv_conv2 (Conv) of small_cnn on local-2\n"
                              "  in stage s0, with 8 other operators on 2 devices\n"),
@@ -375,7 +364,7 @@ TEST_F(PlanOfSamples, ExplainOfOneOperatorFindsItByName) {
   args.push_back("--json");
   EXPECT_EQ(run(args).out.find("{\n  \"format\": \"agpcs-plan explain operator 1\",\n"), 0u);
   args[5] = "Conv_conv3";
-  const Outcome typo = run(args);
+  const PlanSays typo = run(args);
   EXPECT_EQ(typo.code, 1);
   EXPECT_EQ(typo.out, "");
   EXPECT_EQ(typo.err,
@@ -387,7 +376,7 @@ TEST_F(PlanOfSamples, ExplainOfOneOperatorFindsItByName) {
 
 TEST_F(PlanOfSamples, TraceHoldsEveryInstructionOfEveryRank) {
   const std::string trace = write_temporary("trace.json", "");
-  const Outcome outcome = run({"trace", plan_, model_, cluster_, "-o", trace});
+  const PlanSays outcome = run({"trace", plan_, model_, cluster_, "-o", trace});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string text = contents(trace);
   EXPECT_EQ(text.find("{"), 0u);
@@ -399,7 +388,7 @@ TEST_F(PlanOfSamples, TraceHoldsEveryInstructionOfEveryRank) {
 }
 
 TEST_F(PlanOfSamples, TraceSaysWhenItsFileCannotBeWritten) {
-  const Outcome outcome = run({"trace", plan_, model_, cluster_, "-o", "nowhere/trace.json"});
+  const PlanSays outcome = run({"trace", plan_, model_, cluster_, "-o", "nowhere/trace.json"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.err,
             "nowhere/trace.json: error: cannot be written: No such file or directory\n");
@@ -412,7 +401,7 @@ TEST_F(PlanOfSamples, ReportIsOnePageWithTheOtherPlanAndTheSearchLog) {
   const std::vector<std::string> args = {"report",    plan_,    "--model",      model_,
                                          "--cluster", cluster_, "--against",    plan_,
                                          "-o",        page,     "--search-log", log};
-  const Outcome outcome = run(args);
+  const PlanSays outcome = run(args);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const std::string text = contents(page);
   EXPECT_EQ(text.find("<!DOCTYPE html>\n"), 0u);
@@ -425,7 +414,7 @@ TEST_F(PlanOfSamples, ReportLeavesASearchThatDidNotLearnOutAndSaysSo) {
   const std::string page = write_temporary("report.html", "");
   const std::string log = write_temporary(
       "search.csv", "episode,epsilon,loss,reward,best_cost\n0,0,0,0.9,1\n1,0,0,1,0.9\n");
-  const Outcome outcome = run(
+  const PlanSays outcome = run(
       {"report", plan_, "--model", model_, "--cluster", cluster_, "-o", page, "--search-log", log});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err,
@@ -437,8 +426,8 @@ TEST_F(PlanOfSamples, ReportLeavesASearchThatDidNotLearnOutAndSaysSo) {
 
 TEST_F(PlanOfSamples, ReportSaysWhichInputIsWrong) {
   const auto error = [&](const std::string& option, const std::string& file) {
-    const Outcome outcome = run({"report", plan_, "--model", model_, "--cluster", cluster_, option,
-                                 file, "-o", folder_ + "/none.html"});
+    const PlanSays outcome = run({"report", plan_, "--model", model_, "--cluster", cluster_, option,
+                                  file, "-o", folder_ + "/none.html"});
     EXPECT_EQ(outcome.code, 1);
     EXPECT_FALSE(std::filesystem::exists(folder_ + "/none.html"));
     return outcome.err;

@@ -2,12 +2,11 @@
 // The command line of exports to MSCCL++; tests/codegen/mscclpp_test.cc runs what they say.
 #include "tests/ir/plan/text.h"
 #include "tests/support/temp_folder.h"
-#include "tools/plan/command.h"
+#include "tests/tools/plan/says.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,17 +14,6 @@ namespace agpcs {
 namespace {
 
 using namespace testing;  // NOLINT: the plan's text
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int code = plan_command(args, {out, err});
-  return {code, out.str(), err.str()};
-}
 
 std::string write(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
@@ -35,7 +23,7 @@ std::string write(const std::string& path, const std::string& text) {
 TEST(ExportMscclpp, WritesTheAllReduceOfABucketOrAFlow) {
   const TempFolder temp;
   const std::string small = write(temp / "small.plan", std::string(kPlanText));
-  const Outcome ring = run({"export", small, "--format", "mscclpp", "--bucket", "b1"});
+  const PlanSays ring = run({"export", small, "--format", "mscclpp", "--bucket", "b1"});
   EXPECT_EQ(ring.code, 0) << ring.err;
   EXPECT_EQ(ring.err, "");
   EXPECT_EQ(ring.out.rfind("{\n  \"name\": \"agpcs-ring\",\n  \"collective\": \"allreduce\",\n", 0),
@@ -52,7 +40,7 @@ TEST(ExportMscclpp, WritesTheAllReduceOfABucketOrAFlow) {
               "flow f0 stage=s0 sub-chunks=1 order=rounds steps=2 messages=4\n"
               "  reduce_scatter 0>1:1 1>0:0\n  all_gather after=1>0 0>1:0 1>0:1\n");
   const std::string plan = write(temp / "flow.plan", text);
-  const Outcome flow = run({"export", plan, "--format", "mscclpp"});
+  const PlanSays flow = run({"export", plan, "--format", "mscclpp"});
   EXPECT_EQ(flow.code, 0) << flow.err;
   EXPECT_EQ(flow.err,
             "agpcs-plan: warning: flow f0 has order=rounds, which MSCCL++ has no words for: there "
@@ -67,7 +55,7 @@ TEST(ExportMscclpp, SaysWhichBufferMustBePadded) {
   const std::size_t at = text.find("elements=144");
   ASSERT_NE(at, std::string::npos) << text;
   text.replace(at, 12, "elements=143");
-  const Outcome outcome =
+  const PlanSays outcome =
       run({"export", write(temp / "odd.plan", text), "--format", "mscclpp", "--bucket", "b1"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err,

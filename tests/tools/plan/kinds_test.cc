@@ -2,7 +2,7 @@
 // `agpcs-plan kinds`.
 #include "tools/plan/kinds.h"
 
-#include "tools/plan/command.h"
+#include "tests/tools/plan/says.h"
 
 #include <gtest/gtest.h>
 
@@ -53,17 +53,6 @@ class Kinds : public ::testing::Test {
   ShownKinds select(const std::string& name) const { return *select_kinds(catalog_, name); }
   Catalog catalog_;
 };
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int code = plan_command(args, {out, err});
-  return {code, out.str(), err.str()};
-}
 
 TEST_F(Kinds, AreTables) {
   EXPECT_EQ(kinds_text(select("")),
@@ -181,7 +170,7 @@ TEST_F(Kinds, ArePrintedAsJson) {
 }
 
 TEST(KindsCommand, FitsAHundredColumns) {
-  const Outcome outcome = run({"kinds"});
+  const PlanSays outcome = run({"kinds"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
@@ -189,7 +178,7 @@ TEST(KindsCommand, FitsAHundredColumns) {
 
 // "V100" alone is no name; it selects all that contain it.
 TEST(KindsCommand, SelectsByAPartOfTheName) {
-  const Outcome outcome = run({"kinds", "v100"});
+  const PlanSays outcome = run({"kinds", "v100"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::string names;
   std::istringstream lines(outcome.out);
@@ -200,7 +189,7 @@ TEST(KindsCommand, SelectsByAPartOfTheName) {
 }
 
 TEST(KindsCommand, ANameOfNothingIsRefusedWithTheNearest) {
-  const Outcome outcome = run({"kinds", "A1000-PCIe-40GB"});
+  const PlanSays outcome = run({"kinds", "A1000-PCIe-40GB"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(outcome.err,

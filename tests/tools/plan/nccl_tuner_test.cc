@@ -6,7 +6,7 @@
 #include "frontend/cluster/file.h"
 #include "tests/support/plan_builders.h"
 #include "tests/support/temp_folder.h"
-#include "tools/plan/command.h"
+#include "tests/tools/plan/says.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -208,21 +208,10 @@ TEST(NcclTuner, StagesThatNcclCannotTellApartShareTheirLines) {
       "allreduce,1024,1024,tree,simple,-1,1,3,-1,-1\n");
 }
 
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  std::ostringstream out, err;
-  const int code = plan_command(args, {out, err});
-  return {code, out.str(), err.str()};
-}
-
 /// A plan for the cluster of a file, in a folder.
 class NcclTunerCommand : public ::testing::Test {
  protected:
-  Outcome exported(const std::string& strategy, std::vector<std::string> options) const {
+  PlanSays exported(const std::string& strategy, std::vector<std::string> options) const {
     const Result<ClusterFile> file = read_cluster(cluster_);
     AGPCS_CHECK(file.ok(), "{}", file.status().message());
     std::ofstream(plan_) << print_plan(plan_of(four_sizes(), file->cluster, strategy, 8));
@@ -237,7 +226,7 @@ class NcclTunerCommand : public ::testing::Test {
 const std::string kPaper = "micro-batches 1\nstage volta/0=4 ampere/0=4 : *\n";
 
 TEST_F(NcclTunerCommand, WritesTheFile) {
-  const Outcome outcome =
+  const PlanSays outcome =
       exported(kPaper + "bucket 0 ring d c b a\n", {"--cluster", cluster_, "--channels", "8"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
@@ -250,7 +239,7 @@ TEST_F(NcclTunerCommand, WritesTheFile) {
 }
 
 TEST_F(NcclTunerCommand, SaysWhichGroupsItHasNoWordsFor) {
-  const Outcome outcome =
+  const PlanSays outcome =
       exported(kPaper + "bucket 0 hierarchical d c b a\n", {"--cluster", cluster_});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err,
@@ -259,17 +248,18 @@ TEST_F(NcclTunerCommand, SaysWhichGroupsItHasNoWordsFor) {
 }
 
 TEST_F(NcclTunerCommand, SaysWhatItNeeds) {
-  const Outcome none = exported(kPaper, {});
+  const PlanSays none = exported(kPaper, {});
   EXPECT_EQ(none.code, 1);
   EXPECT_EQ(none.err,
             "agpcs-plan: error: --format nccl-tuner needs the cluster, whose links decide between "
             "ring and tree\n  hint: --cluster cluster.yaml\n");
-  const Outcome alone = exported("micro-batches 1\nstage volta/0=8 : *\n", {"--cluster", cluster_});
+  const PlanSays alone =
+      exported("micro-batches 1\nstage volta/0=8 : *\n", {"--cluster", cluster_});
   EXPECT_EQ(alone.code, 1);
   EXPECT_EQ(alone.err,
             "agpcs-plan: error: the plan has no all-reduce to choose an algorithm for\n"
             "  hint: each of its stages has one rank\n");
-  const Outcome other = exported(kPaper, {"--cluster", "samples/clusters/local-2.yaml"});
+  const PlanSays other = exported(kPaper, {"--cluster", "samples/clusters/local-2.yaml"});
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err,
               ::testing::HasSubstr("the plan is for cluster 'v100x4-rtx3090x4' (sha256:"));
