@@ -23,19 +23,33 @@ constexpr std::size_t kMostSizes = 64;
 }  // namespace
 
 StageMemoryModel::StageMemoryModel(const Graph& graph, const Training& training)
-    : graph_(graph), training_(training), tensors_(graph.tensors.size()), ops_(graph.ops.size()) {
+    : graph_(graph),
+      training_(training),
+      tensors_(graph.tensors.size()),
+      ops_(graph.ops.size() + 1) {
   for (TensorId id = 0; id < static_cast<TensorId>(graph.tensors.size()); ++id) {
     tensors_[at(id)].root = storage_of(graph, id);
   }
   optimizer_slots_ = variant_of(training.optimizer).state_tensors;
   for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
     const std::vector<TensorId>& inputs = graph.op(op).inputs;
-    ops_[at(op)].gradient = gradients_.size();
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] == kNone || !graph.tensor(inputs[i]).needs_gradient) continue;
-      if (passes_gradient(graph.op(op), i)) gradients_.push_back(inputs[i]);
+      if (inputs[i] == kNone) continue;
+      const Tensor& tensor = graph.tensor(inputs[i]);
+      inputs_.push_back(tensors_[at(inputs[i])].root);
+      if (tensor.kind != TensorKind::kActivation) residents_.push_back(inputs[i]);
+      if (tensor.needs_gradient && passes_gradient(graph.op(op), i)) {
+        gradients_.push_back({inputs[i], tensor.kind == TensorKind::kParameter});
+      }
     }
-    ops_[at(op)].gradient_end = gradients_.size();
+    for (const TensorId id : graph.op(op).outputs) {
+      if (id != kNone) outputs_.push_back(id);
+    }
+    OfOp& next = ops_[at(op) + 1];
+    next.residents = residents_.size();
+    next.inputs = inputs_.size();
+    next.outputs = outputs_.size();
+    next.gradients = gradients_.size();
   }
 }
 
@@ -93,16 +107,12 @@ const StageMemoryModel::OpKept& StageMemoryModel::kept_by(OpId op) {
 
 void StageMemoryModel::count_resident() {
   for (const OpId op : parts_->ops) {
-    for (const TensorId id : graph_.op(op).inputs) {
-      if (id == kNone || tensors_[at(id)].seen) continue;
-      tensors_[at(id)].seen = true;
-      count_resident(id);
-    }
+    for_each(op, &OfOp::residents, residents_, [&](TensorId id) {
+      if (!std::exchange(tensors_[at(id)].seen, true)) count_resident(id);
+    });
   }
   for (const OpId op : parts_->ops) {
-    for (const TensorId id : graph_.op(op).inputs) {
-      if (id != kNone) tensors_[at(id)].seen = false;
-    }
+    for_each(op, &OfOp::residents, residents_, [&](TensorId id) { tensors_[at(id)].seen = false; });
   }
   memory_.gradients = parts_->gradients;
 }
@@ -153,14 +163,12 @@ void StageMemoryModel::find_kept() {
     const OpKept& kept = kept_by(op);
     ops_[at(op)].extra = kept.extra;
     for (const TensorId root : kept.roots) keep(root, op);
-    for (const TensorId id : graph_.op(op).inputs) {
-      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = op;
-    }
-    for (const TensorId id : graph_.op(op).outputs) {
-      if (id == kNone) continue;
+    for_each(op, &OfOp::inputs, inputs_,
+             [&](TensorId root) { tensors_[at(root)].last_reader = op; });
+    for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       OpId& last = tensors_[at(tensors_[at(id)].root)].last_reader;
       if (last == kNone) last = op;
-    }
+    });
   }
 }
 
@@ -196,14 +204,14 @@ std::int64_t StageMemoryModel::forward_peak() {
   }
   for (const OpId op : parts_->ops) {
     live += ops_[at(op)].extra;
-    for (const TensorId id : graph_.op(op).outputs) {
-      if (id == kNone || tensors_[at(id)].root != id) continue;
-      live += bytes(id);
+    for_each(op, &OfOp::outputs, outputs_, [&](TensorId id) {
       const OfTensor& tensor = tensors_[at(id)];
+      if (tensor.root != id) return;
+      live += bytes(id);
       if (tensor.first_keeper == kNone && !tensor.sent) {
         ops_[at(tensor.last_reader)].freed += bytes(id);
       }
-    }
+    });
     peak = std::max(peak, live);
     live -= take_freed(op);
   }
@@ -214,20 +222,19 @@ std::int64_t StageMemoryModel::forward_peak() {
 /// bytes of its gradients of parameters, which go into their buckets at once.
 std::int64_t StageMemoryModel::make_gradients(OpId op, std::int64_t& live) {
   std::int64_t passing = 0;
-  for (std::size_t i = ops_[at(op)].gradient; i < ops_[at(op)].gradient_end; ++i) {
-    const TensorId id = gradients_[i];
-    if (graph_.tensor(id).kind == TensorKind::kParameter) {
-      passing += bytes(id);
-      continue;
+  for_each(op, &OfOp::gradients, gradients_, [&](const Gradient& to) {
+    if (to.of_parameter) {
+      passing += bytes(to.id);
+      return;
     }
-    const TensorId root = tensors_[at(id)].root;
+    const TensorId root = tensors_[at(to.id)].root;
     OfTensor& tensor = tensors_[at(root)];
-    if (tensor.sent || tensor.has_gradient) continue;
+    if (tensor.sent || tensor.has_gradient) return;
     tensor.has_gradient = true;
-    tensor.gradient = bytes(id);
+    tensor.gradient = bytes(to.id);
     with_gradient_.push_back(root);
     live += tensor.gradient;
-  }
+  });
   return passing;
 }
 
@@ -241,11 +248,10 @@ std::int64_t StageMemoryModel::backward_peak(std::int64_t held) {
   for (auto op = parts_->ops.rbegin(); op != parts_->ops.rend(); ++op) {
     const std::int64_t passing = make_gradients(*op, live);
     peak = std::max(peak, live + passing);
-    for (const TensorId id : graph_.op(*op).outputs) {
-      if (id == kNone || !tensors_[at(id)].has_gradient) continue;
-      live -= tensors_[at(id)].gradient;
-      tensors_[at(id)].has_gradient = false;
-    }
+    for_each(*op, &OfOp::outputs, outputs_, [&](TensorId id) {
+      OfTensor& tensor = tensors_[at(id)];
+      if (std::exchange(tensor.has_gradient, false)) live -= tensor.gradient;
+    });
     live -= take_freed(*op);
   }
   return peak;
@@ -261,12 +267,10 @@ void StageMemoryModel::forget() {
   for (const TensorId id : with_gradient_) tensors_[at(id)].has_gradient = false;
   for (const OpId op : parts_->ops) {
     ops_[at(op)].extra = 0;
-    for (const TensorId id : graph_.op(op).inputs) {
-      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = kNone;
-    }
-    for (const TensorId id : graph_.op(op).outputs) {
-      if (id != kNone) tensors_[at(tensors_[at(id)].root)].last_reader = kNone;
-    }
+    const auto forget_reader = [&](TensorId root) { tensors_[at(root)].last_reader = kNone; };
+    for_each(op, &OfOp::inputs, inputs_, forget_reader);
+    for_each(op, &OfOp::outputs, outputs_,
+             [&](TensorId id) { forget_reader(tensors_[at(id)].root); });
   }
   kept_.clear();
   received_.clear();

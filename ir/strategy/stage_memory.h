@@ -79,10 +79,22 @@ class StageMemoryModel {
     bool seen = false, received = false, sent = false, has_gradient = false;
   };
   struct OfOp {
-    std::size_t gradient = 0, gradient_end = 0;  // range in gradients_; never changes
-    std::int64_t extra = 0;                      // bytes that it keeps besides tensors
-    std::int64_t freed = 0;                      // bytes that are freed when it ends
+    // These never change: ranges in the lists of the same names, each up to the next operator's.
+    std::size_t residents = 0, inputs = 0, outputs = 0, gradients = 0;
+    std::int64_t extra = 0;  // bytes that it keeps besides tensors
+    std::int64_t freed = 0;  // bytes that are freed when it ends
   };
+  /// An input to which a gradient flows.
+  struct Gradient {
+    TensorId id = kNone;
+    bool of_parameter = false;
+  };
+  /// Calls `f(element)` for each element of `list` in the range of `op`.
+  template <typename List, typename F>
+  void for_each(OpId op, std::size_t OfOp::*range, const List& list, F f) const {
+    const OfOp* const own = &ops_[static_cast<std::size_t>(op)];
+    for (std::size_t i = own[0].*range; i < own[1].*range; ++i) f(list[i]);
+  }
   /// The memory that an operator keeps for its backward pass.
   struct OpKept {
     bool known = false;
@@ -114,8 +126,11 @@ class StageMemoryModel {
   const Training& training_;
   std::int64_t optimizer_slots_ = 0;
   std::vector<OfTensor> tensors_;
-  std::vector<OfOp> ops_;
-  std::vector<TensorId> gradients_;                // inputs that gradients flow to, by operator
+  std::vector<OfOp> ops_;                          // by OpId, and an end
+  std::vector<TensorId> residents_;                // inputs that are no activations, by operator
+  std::vector<TensorId> inputs_;                   // roots of inputs, by operator
+  std::vector<TensorId> outputs_;                  // by operator
+  std::vector<Gradient> gradients_;                // by operator
   std::unordered_map<std::int64_t, Sizes> known_;  // by number of samples
 
   // State of the stage at hand.

@@ -2,12 +2,14 @@
 #include "planner/evaluate/evaluator_stages.h"
 
 #include "ir/base/at.h"
+#include "ir/base/check.h"
 #include "ir/strategy/plan_graph.h"
 #include "planner/problem/hash.h"
 #include "planner/problem/shares.h"
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace agpcs {
@@ -28,12 +30,18 @@ bool equal(const std::vector<StageParts::Crossing>& a, const std::vector<StagePa
   });
 }
 
-/// Adds the bytes of a tensor of a cut: those of a row, or of the whole tensor.
-void add_bytes(const Tensor& tensor, Precision precision, CutBytes& bytes) {
+/// Returns the bytes of a tensor of a cut: those of a row, or of the whole tensor.
+CutBytes bytes_of(const Tensor& tensor, Precision precision) {
   const CutTensor cut = cut_tensor(tensor, precision);
   const std::int64_t size = cut.elements_per_row() * static_cast<std::int64_t>(size_of(cut.type));
-  (cut.batched ? bytes.rows : bytes.whole) = true;
-  (cut.batched ? bytes.row_bytes : bytes.whole_bytes) += size;
+  return cut.batched ? CutBytes{true, size, false, 0} : CutBytes{false, 0, true, size};
+}
+
+void add(const CutBytes& own, CutBytes& bytes) {
+  bytes.rows |= own.rows;
+  bytes.row_bytes += own.row_bytes;
+  bytes.whole |= own.whole;
+  bytes.whole_bytes += own.whole_bytes;
 }
 
 }  // namespace
@@ -46,7 +54,9 @@ int StageInfo::index_of(OpId first) const {
 StageTable::StageTable(const Problem& problem)
     : problem_(problem),
       memory_model_(problem.graph, problem.training),
-      parameter_of_(problem.graph.tensors.size(), -1) {
+      parameter_of_(problem.graph.tensors.size(), -1),
+      first_read_(problem.graph.ops.size() + 1),
+      times_(problem) {
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& tensor = problem.graph.tensor(id);
     if (!tensor.needs_gradient) continue;
@@ -56,6 +66,45 @@ StageTable::StageTable(const Problem& problem)
     parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
     parameters_.push_back(parameter);
+    ++first_read_[at(parameter.first) + 1];
+  }
+  AGPCS_CHECK(std::is_sorted(parameters_.begin(), parameters_.end(),
+                             [](const auto& a, const auto& b) { return a.first < b.first; }),
+              "parameters of graph '{}' are not by first use", problem.graph.name);
+  std::partial_sum(first_read_.begin(), first_read_.end(), first_read_.begin());
+  list_made();
+}
+
+void StageTable::list_made() {
+  const Graph& graph = problem_.graph;
+  for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+    for (const TensorId id : graph.op(op).outputs) {
+      if (id == kNone || graph.tensor(id).consumers.empty()) continue;
+      const Tensor& tensor = graph.tensor(id);
+      const std::size_t first = readers_.size();
+      readers_.insert(readers_.end(), tensor.consumers.begin(), tensor.consumers.end());
+      made_.push_back({id, op, first, readers_.size(), tensor.needs_gradient,
+                       bytes_of(tensor, problem_.training.precision)});
+    }
+  }
+}
+
+/// Calls `f(from, to, made)` for each tensor that stage `to` reads and stage `from` makes, in
+/// operator order and ascending `to`.
+template <typename F>
+void StageTable::for_each_crossing(const std::vector<int>& stage_of, F f) const {
+  for (const Made& made : made_) {
+    const int from = stage_of[at(made.producer)];
+    for (int last = kNone;;) {
+      int next = kNone;
+      for (std::size_t i = made.reader; i < made.reader_end; ++i) {
+        const int reader = stage_of[at(readers_[i])];
+        if (reader != from && reader > last && (next == kNone || reader < next)) next = reader;
+      }
+      if (next == kNone) break;
+      f(from, next, made);
+      last = next;
+    }
   }
 }
 
@@ -78,28 +127,25 @@ void StageTable::forget_if_many() {
   last_ = nullptr;
   partitions_.clear();
   stages_.clear();
-  times_.clear();
   remembered_ = 0;
 }
 
 std::unique_ptr<PartitionInfo> StageTable::make_partition(const std::vector<int>& stage_of,
                                                           std::size_t stages) {
-  const Graph& graph = problem_.graph;
   auto partition = std::make_unique<PartitionInfo>();
   partition->stage_of = stage_of;
   std::vector<StageParts> parts(stages);
   std::vector<std::vector<OpId>> ops = ops_of_stages(stage_of, static_cast<int>(stages));
   for (std::size_t i = 0; i < stages; ++i) parts[i].ops = std::move(ops[i]);
   std::map<std::pair<int, int>, CutInfo> cuts;
-  for_each_crossing(graph, stage_of, [&](int from, int to, TensorId id) {
-    const Tensor& tensor = graph.tensor(id);
-    parts[at(from)].sent.push_back({id, tensor.needs_gradient});
-    parts[at(to)].received.push_back({id, tensor.needs_gradient});
+  for_each_crossing(stage_of, [&](int from, int to, const Made& made) {
+    parts[at(from)].sent.push_back({made.id, made.needs_gradient});
+    parts[at(to)].received.push_back({made.id, made.needs_gradient});
     CutInfo& cut = cuts[{from, to}];
     cut.from = from;
     cut.to = to;
-    add_bytes(tensor, problem_.training.precision, cut.forward);
-    if (tensor.needs_gradient) add_bytes(tensor, problem_.training.precision, cut.back);
+    add(made.bytes, cut.forward);
+    if (made.needs_gradient) add(made.bytes, cut.back);
   });
   for (const auto& [ends, cut] : cuts) partition->cuts.push_back(cut);
   for (StageParts& part : parts) partition->stages.push_back(intern(std::move(part)));
@@ -126,23 +172,15 @@ StageInfo* StageTable::intern(StageParts parts) {
 
 /// Adds the parameters, the first completed gradient first, as `group_gradients` orders them.
 void StageTable::add_parameters(StageInfo& stage) const {
-  std::vector<int> own;
-  for (const OpId op : stage.parts.ops) {
-    for (const TensorId id : problem_.graph.op(op).inputs) {
-      if (id == kNone || parameter_of_[at(id)] < 0) continue;
-      if (parameters_[at(parameter_of_[at(id)])].first == op) own.push_back(parameter_of_[at(id)]);
-    }
-  }
-  std::sort(own.begin(), own.end());
-  own.erase(std::unique(own.begin(), own.end()), own.end());
-  for (const int index : own) stage.parameters.push_back(parameters_[at(index)]);
-  std::stable_sort(stage.parameters.begin(), stage.parameters.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (const StageInfo::Parameter& parameter : stage.parameters) {
-    stage.held_bytes += parameter.gradient.held_bytes;
-    stage.rounded_bytes += parameter.gradient.rounded_bytes;
-    if (stage.firsts.empty() || stage.firsts.back() != parameter.first) {
-      stage.firsts.push_back(parameter.first);
+  const std::vector<OpId>& ops = stage.parts.ops;
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    const std::size_t first = first_read_[at(*op)], end = first_read_[at(*op) + 1];
+    if (first == end) continue;
+    stage.firsts.push_back(*op);
+    for (std::size_t i = first; i < end; ++i) {
+      stage.parameters.push_back(parameters_[i]);
+      stage.held_bytes += parameters_[i].gradient.held_bytes;
+      stage.rounded_bytes += parameters_[i].gradient.rounded_bytes;
     }
   }
 }
@@ -220,31 +258,19 @@ const StageInfo::Groups& StageTable::scheduled(StageInfo& stage, const StageSpec
   return groups;
 }
 
-const StageTable::OpTimes& StageTable::times(int kind, std::int64_t samples) {
-  const auto [entry, added] = times_.try_emplace(key_of(samples, kind, false));
-  if (!added) return entry->second;
-  OpTimes& times = entry->second;
-  times.reserve(problem_.graph.ops.size());
-  for (OpId op = 0; op < static_cast<OpId>(problem_.graph.ops.size()); ++op) {
-    times.push_back(problem_.costs.seconds(kind, op, samples));
-  }
-  remembered_ += times.size() * sizeof(OpSeconds);
-  return times;
-}
-
 const StageSeconds& StageTable::seconds(StageInfo& stage, int kind, std::int64_t samples,
                                         bool recompute) {
   const std::uint64_t key = key_of(samples, kind, recompute);
   const auto found = stage.seconds.find(key);
   if (found != stage.seconds.end()) return found->second;
   remembered_ += stage.firsts.size() * sizeof(double) + sizeof(StageSeconds);
-  return stage.seconds.emplace(key, make_seconds(stage, times(kind, samples), recompute))
+  return stage.seconds.emplace(key, make_seconds(stage, times_.of(kind, samples), recompute))
       .first->second;
 }
 
 /// Computes the sums of `add_times`, in its order.
-StageSeconds StageTable::make_seconds(const StageInfo& stage, const OpTimes& times,
-                                      bool recompute) const {
+StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
+                                      bool recompute) {
   StageSeconds seconds;
   const std::vector<OpId>& ops = stage.parts.ops;
   for (const OpId op : ops) seconds.forward += times[at(op)].forward;

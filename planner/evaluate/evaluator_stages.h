@@ -7,6 +7,7 @@
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/bucket_schedule.h"
 #include "planner/problem/problem.h"
+#include "planner/problem/stage_timer.h"
 
 #include <array>
 #include <cstddef>
@@ -107,25 +108,38 @@ class StageTable {
                                      const std::vector<CostLine>& lines, std::uint64_t number);
 
  private:
-  using OpTimes = std::vector<OpSeconds>;  // by OpId
+  /// A tensor that an operator makes and operators read.
+  struct Made {
+    TensorId id = kNone;
+    OpId producer = kNone;
+    std::size_t reader = 0, reader_end = 0;  // range in `readers_`
+    bool needs_gradient = false;
+    CutBytes bytes;
+  };
   void forget_if_many();
+  void list_made();
+  template <typename F>
+  void for_each_crossing(const std::vector<int>& stage_of, F f) const;
   std::unique_ptr<PartitionInfo> make_partition(const std::vector<int>& stage_of,
                                                 std::size_t stages);
   StageInfo* intern(StageParts parts);
   void add_parameters(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
-  const OpTimes& times(int kind, std::int64_t samples);
-  StageSeconds make_seconds(const StageInfo& stage, const OpTimes& times, bool recompute) const;
+  static StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
+                                   bool recompute);
 
   const Problem& problem_;
   StageMemoryModel memory_model_;
   std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
   std::vector<int> parameter_of_;                 // by TensorId: index in `parameters_`, or -1
+  std::vector<std::size_t> first_read_;           // by OpId: where those that it reads first begin
+  std::vector<Made> made_;                        // by producer
+  std::vector<OpId> readers_;                     // of `made_`
   const PartitionInfo* last_ = nullptr;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<PartitionInfo>> partitions_;
   std::unordered_multimap<std::uint64_t, std::unique_ptr<StageInfo>> stages_;
-  std::unordered_map<std::uint64_t, OpTimes> times_;  // by kind and samples
-  std::size_t remembered_ = 0;                        // about how many bytes all of these take
+  std::size_t remembered_ = 0;  // about how many bytes these take
+  OperatorTimes times_;
 };
 
 }  // namespace agpcs

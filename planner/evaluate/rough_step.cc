@@ -166,9 +166,14 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
 }
 
 /// Returns the reduction of each stage.
-std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strategy,
-                                                          const std::vector<Passes>& passes) {
-  std::vector<Reduction> all(passes.size());
+const std::vector<RoughModel::Reduction>& RoughModel::reductions(
+    const Strategy& strategy, const std::vector<Passes>& passes) {
+  std::vector<Reduction>& all = reductions_;
+  all.resize(passes.size());
+  for (Reduction& own : all) {
+    own.pieces.clear();
+    own = {{}, {}, 0, std::move(own.pieces)};
+  }
   for (std::size_t b = 0; b < gradients_.size(); ++b) {
     Reduction& own = all[at(stage_of_block_[b])];
     own.gradients.bytes += gradients_[b].bytes;
@@ -182,16 +187,16 @@ std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strate
     all[s].line = reduce_line(devices);
     all[s].pieces.push_back({});
   }
-  std::vector<double> done(all.size());
+  done_.assign(all.size(), 0);
   for (std::size_t b = gradients_.size(); b-- > 0;) {
     const std::size_t s = at(stage_of_block_[b]);
     Reduction& own = all[s];
-    done[s] += backward_of_[b];
+    done_[s] += backward_of_[b];
     if (own.pieces.empty() || gradients_[b].bytes == 0) continue;
     if (own.pieces.back().bytes * kPieces >= static_cast<double>(own.gradients.bytes)) {
       own.pieces.push_back({});
     }
-    const double part = own.of_blocks > 0 ? done[s] / own.of_blocks : 1;
+    const double part = own.of_blocks > 0 ? done_[s] / own.of_blocks : 1;
     own.pieces.back().made = passes[s].backward * part;
     own.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
   }
@@ -202,7 +207,8 @@ std::vector<RoughModel::Reduction> RoughModel::reductions(const Strategy& strate
 /// buckets of consecutive pieces. A bucket begins when its pieces are made and the bucket before it
 /// is summed.
 double RoughModel::end_of_sums(const Reduction& reduction) {
-  std::vector<double> ends = {0};  // when the first 0, 1, 2, ... pieces are summed
+  std::vector<double>& ends = ends_;  // when the first 0, 1, 2, ... pieces are summed
+  ends.assign(1, 0);
   for (std::size_t last = 0; last < reduction.pieces.size(); ++last) {
     double bytes = 0, end = std::numeric_limits<double>::infinity();
     for (std::size_t first = last + 1; first-- > 0;) {
@@ -228,7 +234,7 @@ double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& 
 
 void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, RoughStep& rough) {
-  const std::vector<Reduction> all = reductions(strategy, passes);
+  const std::vector<Reduction>& all = reductions(strategy, passes);
   const double report = report_seconds(strategy);
   const double held_up_there = held_up(strategy, passes, way, rough);
   double hidden = 0;
@@ -275,10 +281,10 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   messages.later_way = messages.way;
   messages.forward.resize(passes.size());
   messages.backward.resize(passes.size());
-  const auto cuts = cuts_of(strategy);
+  const std::vector<CutSum>& cuts = cuts_of(strategy);
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
-    const auto [from, to] = cut->first;
-    const auto [first, later] = load_cut(strategy, from, to, cut->second * samples, back);
+    const auto [from, to, bytes] = *cut;
+    const auto [first, later] = load_cut(strategy, from, to, bytes * samples, back);
     const auto lengthen = [&, both = passes[at(from)].both](std::vector<double>& way, double own) {
       way[at(from)] = std::max(way[at(from)], both + 2 * own + way[at(to)]);
     };
@@ -290,19 +296,33 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   return messages;
 }
 
-/// Returns the bytes of a sample that each cut carries, one way; each tensor counts once.
-std::map<std::pair<int, int>, double> RoughModel::cuts_of(const Strategy& strategy) {
-  std::vector<const Net*> last(strategy.stages.size());  // the last net that a stage read
-  std::map<std::pair<int, int>, double> cuts;
+/// Returns what each cut carries, by (from, to); each tensor counts once.
+const std::vector<RoughModel::CutSum>& RoughModel::cuts_of(const Strategy& strategy) {
+  last_net_.assign(strategy.stages.size(), nullptr);
+  cuts_from_.resize(std::max(cuts_from_.size(), strategy.stages.size()));
   for (const Net& net : nets_) {
     const int from = stage_of_block_[at(net.from)];
     for (const int block : net.to) {
       const int to = stage_of_block_[at(block)];
-      if (to == from || std::exchange(last[at(to)], &net) == &net) continue;
-      cuts[{from, to}] += net.bytes;
+      if (to == from || std::exchange(last_net_[at(to)], &net) == &net) continue;
+      std::vector<CutSum>& cuts = cuts_from_[at(from)];
+      const auto known =
+          std::find_if(cuts.begin(), cuts.end(), [&](const CutSum& cut) { return cut.to == to; });
+      if (known != cuts.end()) {
+        known->bytes += net.bytes;
+      } else {
+        cuts.push_back({from, to, net.bytes});
+      }
     }
   }
-  return cuts;
+  cuts_.clear();
+  for (std::vector<CutSum>& cuts : cuts_from_) {
+    std::sort(cuts.begin(), cuts.end(),
+              [](const CutSum& a, const CutSum& b) { return a.to < b.to; });
+    cuts_.insert(cuts_.end(), cuts.begin(), cuts.end());
+    cuts.clear();
+  }
+  return cuts_;
 }
 
 /// Loads a cut: `bytes` go from each replica to those that have the same samples, and as many
@@ -370,13 +390,13 @@ void RoughModel::forget_if_many() {
 }
 
 double RoughModel::report_seconds(const Strategy& strategy) {
-  std::vector<DeviceId> devices;
+  used_.clear();
   for (const StageSpec& spec : strategy.stages) {
-    devices.insert(devices.end(), spec.devices.begin(), spec.devices.end());
+    used_.insert(used_.end(), spec.devices.begin(), spec.devices.end());
   }
-  if (devices.size() < 2) return 0;
-  std::sort(devices.begin(), devices.end());
-  const auto [entry, added] = reports_.try_emplace(std::move(devices));
+  if (used_.size() < 2) return 0;
+  std::sort(used_.begin(), used_.end());
+  const auto [entry, added] = reports_.try_emplace(used_);
   if (added) {
     remembered_ += entry->first.size();
     entry->second = lone_seconds(

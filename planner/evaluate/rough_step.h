@@ -99,6 +99,11 @@ class RoughModel {
     std::vector<int> to;
     double bytes = 0;  // bytes of one sample, one way
   };
+  /// What stage `from` sends to stage `to`: bytes of one sample, one way.
+  struct CutSum {
+    int from = 0, to = 0;
+    double bytes = 0;
+  };
   /// Seconds that links, then stages as senders, then stages as receivers are busy with a
   /// micro-batch.
   struct Lanes {
@@ -114,14 +119,15 @@ class RoughModel {
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                         const Messages& messages) const;
-  std::vector<Reduction> reductions(const Strategy& strategy, const std::vector<Passes>& passes);
-  static double end_of_sums(const Reduction& reduction);
+  const std::vector<Reduction>& reductions(const Strategy& strategy,
+                                           const std::vector<Passes>& passes);
+  double end_of_sums(const Reduction& reduction);
   void reduce(const Strategy& strategy, const std::vector<Passes>& passes,
               const std::vector<double>& way, RoughStep& rough);
   static double held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, const RoughStep& rough);
   void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
-  std::map<std::pair<int, int>, double> cuts_of(const Strategy& strategy);
+  const std::vector<CutSum>& cuts_of(const Strategy& strategy);
   Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
   Passed load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
   const Line& reduce_line(const std::vector<DeviceId>& devices);
@@ -135,6 +141,13 @@ class RoughModel {
   std::vector<int> stage_of_block_;     // for the current strategy
   std::vector<Net> nets_;
   Lanes cut_, forward_, backward_;  // empty between steps
+  // Buffers of one step, kept for their memory.
+  std::vector<Reduction> reductions_;
+  std::vector<double> done_, ends_;
+  std::vector<const Net*> last_net_;            // that a stage read, by stage
+  std::vector<std::vector<CutSum>> cuts_from_;  // by stage
+  std::vector<CutSum> cuts_;
+  std::vector<DeviceId> used_;
   std::map<std::vector<DeviceId>, Line> reduces_;
   std::map<std::vector<DeviceId>, double> reports_;
   std::size_t remembered_ = 0;  // number of devices in both

@@ -5,6 +5,8 @@
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -15,22 +17,32 @@ namespace agpcs {
 /// One timer for each set of operators. Not for concurrent use. Refers to `problem`.
 class StageTimers {
  public:
-  explicit StageTimers(const Problem& problem) : problem_(problem) {}
-  /// Returns one timer for each stage. They live until `forget_if_many`.
-  std::vector<StageTimer*> of(const Strategy& strategy);
-  StageTimer& of(std::vector<OpId> ops);
+  /// `times`: the timers ask it, if given.
+  explicit StageTimers(const Problem& problem, OperatorTimes* times = nullptr)
+      : problem_(problem), times_(times) {}
+  /// Returns one timer for each stage. The timers live until `forget_if_many`, the list until the
+  /// next call. Cost: O(operators); little more than a comparison for stages of the last
+  /// strategies.
+  const std::vector<StageTimer*>& of(const Strategy& strategy);
   /// Forgets all timers if they hold many operators, so that memory stays bounded. Needs: no timer
   /// is in use.
   void forget_if_many();
 
  private:
-  struct Known {
-    std::vector<OpId> ops;
-    StageTimer timer;
+  struct Partition {
+    std::vector<int> stage_of;
+    std::vector<StageTimer*> timers;  // by stage
   };
+  StageTimer& of(std::vector<OpId> ops);
+  std::vector<StageTimer*> timers_of(const Strategy& strategy, const Partition& last);
+
   const Problem& problem_;
-  std::unordered_multimap<std::uint64_t, std::unique_ptr<Known>> known_;
+  OperatorTimes* times_;
+  std::unordered_multimap<std::uint64_t, std::unique_ptr<StageTimer>> known_;
   std::size_t remembered_ = 0;  // number of operators in `known_`
+  // Searches ask for the same few partitions again and again: where they stand, and the last tried.
+  std::array<Partition, 4> recent_;
+  std::size_t last_ = 0;  // the one of `recent_` that was asked for last
 };
 
 }  // namespace agpcs

@@ -156,7 +156,8 @@ StrategyMoves::StrategyMoves(const Problem& problem)
       next_(problem.blocks.blocks.size()),
       previous_(problem.blocks.blocks.size()),
       parameters_(problem.blocks.blocks.size()),
-      timers_(problem) {
+      times_(problem),
+      timers_(problem, &times_) {
   for (const BlockEdge& edge : problem.blocks.edges) {
     next_[at(edge.from)].push_back(edge.to);
     previous_[at(edge.to)].push_back(edge.from);
@@ -203,9 +204,9 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   return same ? std::nullopt : changed;
 }
 
-void StrategyMoves::balance(Strategy& strategy, int stage, std::vector<OpId> ops) {
+void StrategyMoves::balance(Strategy& strategy, int stage) {
   StageSpec& spec = strategy.stages[at(stage)];
-  StageSpec balanced = balanced_stage(problem_, timers_.of(std::move(ops)), spec.devices,
+  StageSpec balanced = balanced_stage(problem_, *timers_.of(strategy)[at(stage)], spec.devices,
                                       largest_micro_batch(problem_, strategy.micro_batches));
   balanced.recompute = spec.recompute;
   spec = std::move(balanced);
@@ -213,8 +214,7 @@ void StrategyMoves::balance(Strategy& strategy, int stage, std::vector<OpId> ops
 
 StrategyMoves::Changed StrategyMoves::balanced(Strategy strategy, const std::vector<int>& changed) {
   strategy.buckets.clear();
-  auto ops = ops_of_stages(strategy.stage_of, static_cast<int>(strategy.stages.size()));
-  for (const int stage : changed) balance(strategy, stage, std::move(ops[at(stage)]));
+  for (const int stage : changed) balance(strategy, stage);
   return strategy;
 }
 
@@ -377,8 +377,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   StageSpec& spec = changed.stages[at(move.stage)];
   const StageSpec before = spec;
   if (move.rule == ShareRule::kBySpeed) {
-    auto ops = ops_of_stages(changed.stage_of, static_cast<int>(changed.stages.size()));
-    balance(changed, move.stage, std::move(ops[at(move.stage)]));
+    balance(changed, move.stage);
   } else {
     spec = equal_stage(problem_, before.devices,
                        largest_micro_batch(problem_, strategy.micro_batches));

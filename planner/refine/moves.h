@@ -63,7 +63,7 @@ class StrategyMoves {
               const std::vector<DeviceId>& second) const;
   /// Balances the shares of the stages in `changed` and drops the buckets.
   Changed balanced(Strategy strategy, const std::vector<int>& changed);
-  void balance(Strategy& strategy, int stage, std::vector<OpId> ops);
+  void balance(Strategy& strategy, int stage);
 
   const Problem& problem_;
   std::vector<std::vector<int>> next_, previous_;  // neighbours of each block
@@ -71,6 +71,7 @@ class StrategyMoves {
   std::vector<double> parameters_;                 // elements, by block
   std::vector<double> speeds_;                     // by device
   double dearest_cut_ = 0;                         // the most bytes of `cut_bytes`
+  OperatorTimes times_;
   StageTimers timers_;
 };
 
