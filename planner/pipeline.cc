@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/pipeline.h"
 
+#include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
 #include "planner/evaluate/evaluator.h"
 
@@ -35,7 +36,9 @@ Status run_pipeline(const PipelineInput& in, Stages& stages, Compiled& out) {
     }));
     // What each backward computes, which gradients it makes, and which activations it keeps.
     AGPCS_TRY(graph, stages.run("backward", as_graph, [&] {
-      return about(in.model, derive_backward(std::move(graph)));
+      Result<Graph> derived = derive_backward(std::move(graph));
+      if (derived.ok() && on.training.attention == AttentionForm::kFused) fuse_attention(*derived);
+      return about(in.model, std::move(derived));
     }));
     // Blocks of operators, so that planning is fast; no cut worth making is lost.
     AGPCS_TRY(out.problem, stages.run("blocks", problem_value(), [&] {

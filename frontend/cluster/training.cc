@@ -20,12 +20,15 @@ class TrainingReader {
 
   Training read(const YAML::Node& node) {
     const YamlMap map(node, "training",
-                      {"batch", "precision", "loss", "optimizer", "statistics_every"},
+                      {"batch", "precision", "attention", "loss", "optimizer", "statistics_every"},
                       diagnostics_);
     Training training;
     training.batch = map.integer("batch", 1, std::int64_t{1} << 32).value_or(0);
     training.precision = map.choice_of(kPrecisions, "precision", "precision", "precisions")
                              .value_or(training.precision);
+    training.attention =
+        map.choice_of(kAttentionForms, "attention", "form of attention", "forms of attention")
+            .value_or(training.attention);
     training.statistics_every = map.integer("statistics_every", 0, std::int64_t{1} << 32)
                                     .value_or(training.statistics_every);
     training.loss.by_shape = true;

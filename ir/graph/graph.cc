@@ -75,6 +75,12 @@ OpId Graph::find_op(std::string_view wanted) const {
   return it == ops.end() ? kNone : static_cast<OpId>(it - ops.begin());
 }
 
+bool Graph::is_fused_away(TensorId id) const {
+  const OpId producer = tensor(id).producer;
+  if (producer == kNone || op(producer).fused == kNone) return false;
+  return fused[static_cast<std::size_t>(op(producer).fused)].ops.back() != producer;
+}
+
 std::vector<TensorId> Graph::parameters() const {
   std::vector<TensorId> found;
   std::vector<bool> seen(tensors.size());

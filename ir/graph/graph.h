@@ -90,12 +90,19 @@ struct Op {
   std::vector<TensorId> inputs;   ///< kNone: an optional input that is absent
   std::vector<TensorId> outputs;  ///< kNone: an optional output that is absent
   std::map<std::string, Attribute> attributes;
+  int fused = kNone;  ///< index in `Graph::fused` of the attention that it is a part of
 
   std::int64_t int_attribute(std::string_view name, std::int64_t otherwise) const;
   double float_attribute(std::string_view name, double otherwise) const;
   std::string string_attribute(std::string_view name, std::string_view otherwise) const;
   std::vector<std::int64_t> ints_attribute(std::string_view name,
                                            std::vector<std::int64_t> otherwise = {}) const;
+};
+
+/// An attention that one kernel computes. The kernel keeps the scores to itself: what operators
+/// other than the last one make is never written to memory.
+struct FusedAttention {
+  std::vector<OpId> ops;  ///< ascending; the last makes the output
 };
 
 struct Graph {
@@ -112,6 +119,8 @@ struct Graph {
   std::vector<std::string>
       trained;  ///< names in the file of the constants that --train trains, sorted
 
+  std::vector<FusedAttention> fused;  ///< set by `fuse_attention`; no digest covers them
+
   /// Returns the model's name in plans, reports and messages. No digest covers it.
   const std::string& called() const { return title.empty() ? name : title; }
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
@@ -121,6 +130,8 @@ struct Graph {
   TensorId find_tensor(std::string_view name) const;  ///< kNone when absent; linear
   OpId find_op(std::string_view name) const;          ///< kNone when absent; linear
 
+  /// Returns true for a tensor inside a fused attention, which has no memory.
+  bool is_fused_away(TensorId id) const;
   /// Returns the parameters in order of first use.
   std::vector<TensorId> parameters() const;
   std::int64_t parameter_elements() const;

@@ -110,6 +110,7 @@ std::string op_signature(const Graph& graph, OpId op) {
   const std::string domain = at.op.domain.empty() ? "" : at.op.domain + ".";
   std::string text = fmt::format("{}{}({}) -> {}", domain, at.op.type, fmt::join(inputs, ", "),
                                  fmt::join(outputs, ", "));
+  if (at.op.fused != kNone) text += " in a fused attention";
   if (!attributes.empty()) text += fmt::format(" {{{}}}", fmt::join(attributes, ", "));
   return text;
 }

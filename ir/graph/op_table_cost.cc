@@ -50,6 +50,10 @@ bool is_broadcast(const OpAt& at, const OpInfo& info, std::size_t i) {
          at.elements(at.input(i)) < at.elements(at.first_output());
 }
 
+const FusedAttention& fused_of(const OpAt& at) {
+  return at.graph.fused[static_cast<std::size_t>(at.op.fused)];
+}
+
 double contraction_backward(const OpAt& at, double forward, std::size_t operands) {
   const double bias = operands == 2 && at.input(2) != nullptr ? at.elements(at.output(0)) : 0;
   double flops = 0;
@@ -199,12 +203,13 @@ TensorId storage_of(const Graph& graph, TensorId tensor) {
   return tensor;
 }
 
-OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
-  const OpAt at{graph, graph.op(op), samples, precision};
+namespace {
+
+OpCost cost_of_steps(const OpAt& at) {
   const OpInfo& info = op_info_of(at.op);
   OpCost cost;
   add_gradient_sums(at, cost);
-  if (is_view(graph, at.op)) return cost;
+  if (is_view(at.graph, at.op)) return cost;
   cost.forward_flops = forward_flops(info, at);
   cost.forward_bytes = forward_bytes(at, info);
   if (at.needs_any_gradient()) {
@@ -214,9 +219,106 @@ OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, Precision prec
   return cost;
 }
 
+/// Returns true for an operator of a fused attention other than the last one, which stands for all.
+bool is_inside_fused(const OpAt& at) {
+  return at.op.fused != kNone && &at.op != &at.graph.op(fused_of(at).ops.back());
+}
+
+/// The work and memory of a fused attention.
+class FusedAt {
+ public:
+  /// Needs: `at` is the last operator.
+  explicit FusedAt(const OpAt& at) : at_(at), fused_(fused_of(at)) {
+    for (const OpId op : fused_.ops) {
+      for (const TensorId id : at.graph.op(op).inputs) {
+        if (id == kNone || at.graph.is_fused_away(id)) continue;
+        if (std::find(reads_.begin(), reads_.end(), id) == reads_.end()) reads_.push_back(id);
+      }
+    }
+  }
+
+  /// The work of all steps; the backward pass computes the scores again. Bytes are read and written
+  /// once. They are those of queries, keys, values, masks, the output, and a fp32 number for each
+  /// query and head, by which the softmax is computed again (Dao et al., 2022, algorithms 1 and 4).
+  OpCost cost() const {
+    OpCost cost;
+    for (const OpId op : fused_.ops) {
+      const OpCost step = cost_of_steps(step_at(op));
+      cost.forward_flops += step.forward_flops;
+      cost.backward_flops += step.backward_flops;
+    }
+    const double output = output_bytes(at_), read = bytes_of(reads_);
+    cost.forward_bytes = read + output + softmax_bytes();
+    if (!has_gradient()) return {cost.forward_flops, 0, cost.forward_bytes, 0};
+    cost.backward_flops += score_flops();
+    cost.backward_bytes = read + 2 * output + softmax_bytes();
+    for (const TensorId id : reads_) {
+      const Tensor& tensor = at_.graph.tensor(id);
+      if (tensor.needs_gradient) cost.backward_bytes += at_.bytes(&tensor);
+    }
+    OpCost sums;
+    add_gradient_sums(at_, sums);
+    cost.backward_bytes += sums.backward_bytes;
+    return cost;
+  }
+
+  /// Returns what is kept, as tensors of the graph: inputs, output, and the numbers of the softmax.
+  Kept kept() const {
+    if (!has_gradient()) return {};
+    Kept kept;
+    kept.tensors = reads_;
+    if (at_.output(0) != nullptr) kept.tensors.push_back(at_.op.outputs[0]);
+    kept.extra_bytes = static_cast<std::int64_t>(softmax_bytes());
+    return kept;
+  }
+
+ private:
+  OpAt step_at(OpId op) const { return {at_.graph, at_.graph.op(op), at_.samples, at_.precision}; }
+  bool is_one() const { return fused_.ops.size() == 1; }
+  bool has_gradient() const {
+    return std::any_of(reads_.begin(), reads_.end(),
+                       [&](TensorId id) { return at_.graph.tensor(id).needs_gradient; });
+  }
+  double bytes_of(const std::vector<TensorId>& tensors) const {
+    double bytes = 0;
+    for (const TensorId id : tensors) bytes += at_.bytes(&at_.graph.tensor(id));
+    return bytes;
+  }
+  double softmax_bytes() const {
+    if (is_one()) return 4 * rules::attention_scores(at_) / rules::attention_keys(at_);
+    for (const OpId op : fused_.ops) {
+      const OpAt step = step_at(op);
+      if (step.op.type != "Softmax") continue;
+      return 4 * step.elements(step.output(0)) / step.extent(step.output(0), -1);
+    }
+    return 0;
+  }
+  double score_flops() const {
+    if (is_one()) return rules::attention_score_flops(at_);
+    double flops = 0;
+    for (const OpId op : fused_.ops) {
+      if (op != fused_.ops.back()) flops += cost_of_steps(step_at(op)).forward_flops;
+    }
+    return flops;
+  }
+
+  const OpAt& at_;
+  const FusedAttention& fused_;
+  std::vector<TensorId> reads_;  // what it reads of others, each once
+};
+
+}  // namespace
+
+OpCost op_cost(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
+  const OpAt at{graph, graph.op(op), samples, precision};
+  if (at.op.fused == kNone) return cost_of_steps(at);
+  return is_inside_fused(at) ? OpCost() : FusedAt(at).cost();
+}
+
 Kept kept_for_backward(const Graph& graph, OpId op, std::int64_t samples, Precision precision) {
   const OpAt at{graph, graph.op(op), samples, precision};
-  const Kept raw = raw_kept(at, op_info_of(at.op));
+  if (is_inside_fused(at)) return {};
+  const Kept raw = at.op.fused == kNone ? raw_kept(at, op_info_of(at.op)) : FusedAt(at).kept();
   Kept kept;
   kept.extra_bytes = raw.extra_bytes;
   for (const TensorId id : raw.tensors) {

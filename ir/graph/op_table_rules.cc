@@ -212,6 +212,13 @@ double top_k_flops(const OpAt& at) {
 }
 
 /// Counts an interpolation along each spatial axis: 3 FLOPs for linear, 7 for cubic.
+namespace {
+
+/// Returns true for queries [batch, sequence, heads x head size].
+bool is_joined(const Tensor& queries) { return queries.shape.size() == 3; }
+
+}  // namespace
+
 double resize_flops(const OpAt& at) {
   const std::string mode = at.op.string_attribute("mode", "nearest");
   const Tensor* out = at.output(0);
@@ -225,15 +232,27 @@ double cross_entropy_flops(const OpAt& at) {
   return smooths_labels(at.op) ? per_input<9>(at) : per_input<8>(at);
 }
 
-double attention_scores(const OpAt& at) {
+double attention_keys(const OpAt& at) {
   const Tensor *q = at.input(0), *k = at.input(1);
   if (q == nullptr || k == nullptr) return 0;
-  const bool joined = q->shape.size() == 3;  // [batch, sequence, heads x head size]
-  const double heads =
-      joined ? static_cast<double>(at.op.int_attribute("q_num_heads", 1)) : at.extent(q, 1);
   const double past = at.input(4) != nullptr ? at.extent(at.input(4), 2) : 0;
-  const double keys = at.extent(k, joined ? 1 : 2) + past;
-  return at.extent(q, 0) * heads * at.extent(q, joined ? 1 : 2) * keys;
+  return at.extent(k, is_joined(*q) ? 1 : 2) + past;
+}
+
+double attention_scores(const OpAt& at) {
+  const Tensor* q = at.input(0);
+  if (q == nullptr) return 0;
+  const double heads =
+      is_joined(*q) ? static_cast<double>(at.op.int_attribute("q_num_heads", 1)) : at.extent(q, 1);
+  return at.extent(q, 0) * heads * at.extent(q, is_joined(*q) ? 1 : 2) * attention_keys(at);
+}
+
+double attention_score_flops(const OpAt& at) {
+  const Tensor* q = at.input(0);
+  if (q == nullptr) return 0;
+  const double heads =
+      is_joined(*q) ? static_cast<double>(at.op.int_attribute("q_num_heads", 1)) : 1;
+  return attention_scores(at) * (2 * at.extent(q, -1) / heads + 8);
 }
 
 /// Counts both products and, for each score, a softmax.

@@ -116,6 +116,11 @@ double cross_entropy_flops(const OpAt& at);
 double attention_flops(const OpAt& at);
 /// Returns how many scores an attention has: a number for each head, query and key.
 double attention_scores(const OpAt& at);
+/// Returns how many keys each query of an attention has.
+double attention_keys(const OpAt& at);
+/// Returns the FLOPs of an attention's scores and their softmax, without the product with the
+/// values.
+double attention_score_flops(const OpAt& at);
 /// Returns `factor` FLOPs per element of the first input, as FLOPs per output element.
 template <int factor>
 double per_input(const OpAt& at) {

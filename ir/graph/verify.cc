@@ -20,6 +20,7 @@ class GraphVerifier {
     for (const TensorId id : graph_.inputs) check_reference(id, "a graph input");
     for (const TensorId id : graph_.outputs) check_reference(id, "a graph output");
     if (graph_.loss != kNone) check_reference(graph_.loss, "the loss");
+    check_fused();
     return fault_.empty() ? Status() : internal_error("graph: " + fault_);
   }
 
@@ -32,6 +33,21 @@ class GraphVerifier {
   }
   void check_reference(TensorId id, std::string_view who) {
     if (!in_range(id)) fail(fmt::format("{} is tensor {}, of {}", who, id, graph_.tensors.size()));
+  }
+
+  void check_fused() {
+    std::size_t parts = 0;
+    for (std::size_t i = 0; i < graph_.fused.size(); ++i) {
+      const std::vector<OpId>& ops = graph_.fused[i].ops;
+      parts += ops.size();
+      for (const OpId op : ops) {
+        const bool known = op >= 0 && op < static_cast<OpId>(graph_.ops.size());
+        if (known && graph_.op(op).fused == static_cast<int>(i) && op <= ops.back()) continue;
+        fail(fmt::format("fused attention {} does not have operator {}", i, op));
+      }
+    }
+    for (const Op& op : graph_.ops) parts -= op.fused == kNone ? 0 : 1;
+    if (parts != 0) fail("operators and fused attentions do not name each other");
   }
 
   void check_tensors() {

@@ -27,6 +27,16 @@ inline constexpr std::array<PrecisionEntry, 4> kPrecisions = {{
 }};
 static_assert(is_in_order(kPrecisions));
 
+struct AttentionEntry {
+  AttentionForm value;
+  std::string_view name, help;
+};
+inline constexpr std::array<AttentionEntry, 2> kAttentionForms = {{
+    {AttentionForm::kSteps, "steps", "products and softmax one by one, with scores in memory"},
+    {AttentionForm::kFused, "fused", "one kernel that keeps scores to itself (flash attention)"},
+}};
+static_assert(is_in_order(kAttentionForms));
+
 struct LossEntry {
   LossKind value;
   std::string_view name, help;

@@ -193,9 +193,9 @@ class PlanParser {
   }
 
   void parse_training(const PlanLine& line) {
-    PlanLineReader in(
-        line, diagnostics_,
-        {"batch", "micro-batches", "schedule", "precision", "statistics-every", "wire-type"});
+    PlanLineReader in(line, diagnostics_,
+                      {"batch", "micro-batches", "schedule", "precision", "statistics-every",
+                       "wire-type", "attention"});
     plan_.training.batch = in.integer_value("batch");
     plan_.micro_batches = in.integer_value("micro-batches");
     const std::string_view schedule = in.value("schedule");
@@ -215,6 +215,10 @@ class PlanParser {
         in.fail(fmt::format("unknown wire type '{}'", text),
                 fmt::format("wire types: {}", fmt::join(names_of(kWireTypes), ", ")));
       }
+    }
+    if (in.next_is("attention")) {
+      plan_.training.attention = choice(in, in.value("attention"), kAttentionForms,
+                                        "form of attention", "forms of attention");
     }
     in.finish();
   }

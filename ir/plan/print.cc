@@ -63,6 +63,7 @@ class PlanPrinter {
     add("training batch={} micro-batches={} schedule={} precision={} statistics-every={}", t.batch,
         plan_.micro_batches, name_of(plan_.schedule), name_of(t.precision), t.statistics_every);
     if (t.wire_type) add(" wire-type={}", name_of(*t.wire_type));
+    if (t.attention != AttentionForm::kSteps) add(" attention={}", name_of(t.attention));
     add("\nloss {}", name_of(t.loss.kind));
     for (const auto& [output, weight] : t.loss.outputs) add(" {}={}", quoted(output), weight);
     if (has_label_options(t.loss)) print_labels(t.loss);

@@ -6,6 +6,9 @@
 namespace agpcs {
 
 std::string_view name_of(Precision precision) { return entry_of(kPrecisions, precision).name; }
+std::string_view name_of(AttentionForm attention) {
+  return entry_of(kAttentionForms, attention).name;
+}
 std::string_view name_of(LossKind loss) { return entry_of(kLosses, loss).name; }
 std::string_view name_of(OptimizerKind optimizer) { return entry_of(kOptimizers, optimizer).name; }
 

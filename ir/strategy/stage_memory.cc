@@ -84,9 +84,10 @@ StageMemoryModel::Sizes& StageMemoryModel::sizes_for(std::int64_t samples) {
   if (known_.size() == kMostSizes) known_.clear();
   Sizes& sizes = known_[samples];
   sizes.bytes.reserve(graph_.tensors.size());
-  for (const Tensor& t : graph_.tensors) {
-    sizes.bytes.push_back(elements_at(t.shape, samples) *
-                          static_cast<std::int64_t>(element_bytes(t.type, training_.precision)));
+  for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {
+    const Tensor& t = graph_.tensor(id);
+    const auto width = static_cast<std::int64_t>(element_bytes(t.type, training_.precision));
+    sizes.bytes.push_back(graph_.is_fused_away(id) ? 0 : elements_at(t.shape, samples) * width);
   }
   sizes.kept.resize(graph_.ops.size());
   return sizes;

@@ -109,6 +109,9 @@ class CycleJoiner {
 };
 
 void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
+  for (const FusedAttention& fused : graph.fused) {
+    for (const OpId op : fused.ops) sets.join(fused.ops.front(), op);
+  }
   const std::vector<bool> crosses = can_cross(graph);
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
     const Tensor& tensor = graph.tensors[id];

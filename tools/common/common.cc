@@ -3,6 +3,7 @@
 
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/diagnostics.h"
+#include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
 
 #include <agpcs/version.h>
@@ -311,7 +312,9 @@ Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(
   return dims;
 }
 
-ModelChoices choices_of(const Plan& plan) { return {plan.dims, plan.frozen, plan.trained}; }
+ModelChoices choices_of(const Plan& plan) {
+  return {plan.dims, plan.frozen, plan.trained, plan.training.attention};
+}
 
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
                                           Loss& loss, bool read_weights) {
@@ -324,6 +327,7 @@ Result<TrainingModel> read_training_model(const std::string& path, const ModelCh
   AGPCS_TRY(Imported imported, import_onnx(path, options));
   AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));
   AGPCS_TRY(Graph graph, derive_backward(std::move(with_loss)));
+  if (choices.attention == AttentionForm::kFused) fuse_attention(graph);
   return TrainingModel{std::move(graph), std::move(imported.warnings)};
 }
 

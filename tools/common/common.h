@@ -99,6 +99,7 @@ struct TrainingModel {
 struct ModelChoices {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<std::string> freeze, train;
+  AttentionForm attention = AttentionForm::kSteps;
 };
 /// Returns the choices that `plan` was made with.
 ModelChoices choices_of(const Plan& plan);

@@ -101,6 +101,9 @@ void add_input_options(CLI::App& app, Arguments& a) {
                "parameters are lost in it");
   app.add_option("--precision", a.compile.precision,
                  help_of(kPrecisions) + " (default: training.precision)");
+  app.add_option("--attention", a.compile.attention,
+                 lines_of("what attention costs (default: training.attention, or else steps):",
+                          kAttentionForms));
   app.add_option(
       "--wire-type", a.compile.wire_type,
       joined(names_of(kWireTypes)) +

@@ -95,6 +95,10 @@ Status check_compile_options(const CompileOptions& options) {
     AGPCS_RETURN_IF_ERROR(
         check_word(options.precision, "precision", "precisions", names_in(kPrecisions)));
   }
+  if (!options.attention.empty()) {
+    AGPCS_RETURN_IF_ERROR(check_word(options.attention, "form of attention", "forms of attention",
+                                     names_in(kAttentionForms)));
+  }
   if (!options.wire_type.empty()) {
     AGPCS_RETURN_IF_ERROR(
         check_word(options.wire_type, "wire type", "wire types", names_of(kWireTypes)));

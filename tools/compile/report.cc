@@ -110,6 +110,16 @@ double tokens_per_second(const Compiled& compiled) {
          compiled.planned.best.estimate.samples_per_second;
 }
 
+/// Returns a line about attention, unless it is computed in steps, as agpcs-run does.
+std::string attention_line(const Problem& problem) {
+  if (problem.training.attention == AttentionForm::kSteps) return {};
+  const std::size_t count = problem.graph.fused.size();
+  if (count == 0) return "  attention     fused, but the model has none that can be\n";
+  return fmt::format(
+      "  attention     fused: {} of them; agpcs-run computes them in steps, in more memory\n",
+      count);
+}
+
 std::string headline(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
   const LowerBound& bound = compiled.planned.bound;
@@ -120,11 +130,11 @@ std::string headline(const Compiled& compiled) {
   const double tokens = tokens_per_second(compiled);
   const std::string loss = describe_loss(compiled.problem->graph, best.plan.training.loss);
   return fmt::format(
-      "\n{}  throughput    {}{}\n  step time     {} for {} samples in {}\n"
+      "\n{}{}  throughput    {}{}\n  step time     {} for {} samples in {}\n"
       "                within {} of the best possible: no plan takes less than {} ({})\n"
       "  bytes sent    {} a step, over all devices{}\n",
       loss.empty() ? "" : fmt::format("  loss          {}\n", loss),
-      figure(best.estimate.samples_per_second, "samples/s"),
+      attention_line(*compiled.problem), figure(best.estimate.samples_per_second, "samples/s"),
       tokens > 0 ? ", " + figure(tokens, "") + " tokens/s" : "",
       figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
       plural(best.plan.micro_batches, "micro-batch", "es"), gap, figure(bound.seconds, "s"),
@@ -398,6 +408,8 @@ Json headline_json(const Compiled& compiled, const std::string& plan_file) {
                {"micro_batches", plan.micro_batches},
                {"schedule", name_of(plan.schedule)},
                {"precision", name_of(plan.training.precision)},
+               {"attention", name_of(plan.training.attention)},
+               {"fused_attentions", compiled.problem->graph.fused.size()},
                {"wire_type", wire ? Json(name_of(*wire)) : Json()},
                {"seed", plan.made_by.seed},
                {"seeder", plan.made_by.seeder},

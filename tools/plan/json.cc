@@ -52,6 +52,7 @@ Json training_json(const Plan& plan) {
                {"schedule", name_of(plan.schedule)},
                {"precision", name_of(t.precision)},
                {"statistics_every", t.statistics_every}};
+  if (t.attention != AttentionForm::kSteps) json["attention"] = name_of(t.attention);
   if (t.wire_type) json["wire_type"] = name_of(*t.wire_type);
   json["loss"] = loss_json(t.loss);
   json["optimizer"] = optimizer_json(t.optimizer);

@@ -51,6 +51,7 @@ std::string training_line(const Plan& plan) {
   text += fmt::format("; {} with learning rate {}", name_of(t.optimizer.kind),
                       t.optimizer.learning_rate);
   if (t.optimizer.momentum != 0) text += fmt::format(", momentum {}", t.optimizer.momentum);
+  if (t.attention != AttentionForm::kSteps) text += "; attention is fused";
   if (t.wire_type) text += fmt::format("; gradients travel in {}", name_of(*t.wire_type));
   return text;
 }

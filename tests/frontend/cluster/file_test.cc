@@ -92,6 +92,7 @@ TEST(ClusterFile, DefaultsAreTheDocumentedOnes) {
   const Training& training = file->training;
   EXPECT_EQ(training.batch, 0);
   EXPECT_EQ(training.precision, Precision::kFp32);
+  EXPECT_EQ(training.attention, AttentionForm::kSteps);
   EXPECT_EQ(training.loss.kind, LossKind::kSoftmaxCrossEntropy);
   EXPECT_TRUE(training.loss.outputs.empty());
   EXPECT_TRUE(training.loss.by_shape) << "nobody named a loss";
@@ -101,14 +102,16 @@ TEST(ClusterFile, DefaultsAreTheDocumentedOnes) {
 }
 
 TEST(ClusterFile, ReadsTheTrainingSection) {
-  const Result<ClusterFile> file = parse_cluster(
-      two_hosts_with("{batch: 64}",
-                     "{batch: 96, loss: {kind: mse, outputs: {y: 1, aux: 0.4}}, optimizer: {kind: "
-                     "adam, weight_decay: 1e-2, betas: [0.8, 0.99], epsilon: 1e-6}}"),
-      "c.yaml");
+  const Result<ClusterFile> file =
+      parse_cluster(two_hosts_with("{batch: 64}",
+                                   "{batch: 96, attention: fused, loss: {kind: mse, outputs: {y: "
+                                   "1, aux: 0.4}}, optimizer: {kind: "
+                                   "adam, weight_decay: 1e-2, betas: [0.8, 0.99], epsilon: 1e-6}}"),
+                    "c.yaml");
   ASSERT_TRUE(file.ok()) << file.status().message();
   const Training& training = file->training;
   EXPECT_EQ(training.batch, 96);
+  EXPECT_EQ(training.attention, AttentionForm::kFused);
   EXPECT_EQ(training.loss.kind, LossKind::kMse);
   ASSERT_EQ(training.loss.outputs.size(), 2u);
   EXPECT_EQ(training.loss.outputs[1], (std::pair<std::string, double>("aux", 0.4)));

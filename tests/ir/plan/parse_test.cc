@@ -71,6 +71,20 @@ TEST(PlanText, MaySayWhatGradientsTravelIn) {
   }
 }
 
+TEST(PlanText, MaySayThatAttentionIsFused) {
+  EXPECT_EQ(parse_plan(kPlanText, "m.plan")->training.attention, AttentionForm::kSteps);
+  const std::string text =
+      plan_text_with("statistics-every=5", "statistics-every=5 attention=fused");
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->training.attention, AttentionForm::kFused);
+  EXPECT_EQ(print_plan(*plan), text);
+  const std::string message =
+      message_with("statistics-every=5", "statistics-every=5 attention=flash");
+  EXPECT_NE(message.find("error: unknown form of attention 'flash'\n"), std::string::npos)
+      << message;
+}
+
 TEST(PlanText, MaySayWhichWeightsAreFrozen) {
   const std::string text = plan_text_with(
       "cluster name=lab", "  frozen \"rotary table\"\n  frozen val_6\ncluster name=lab");

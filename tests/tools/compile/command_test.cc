@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // agpcs-compile as its users start it: what golden files cannot show.
+#include "ir/plan/lookup.h"
 #include "planner/refine/refiner.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
@@ -21,6 +22,7 @@ namespace agpcs {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kModel = "samples/models/small_cnn.onnxtxt";
 const std::string kCluster = "samples/clusters/v100x4-rtx3090x4.yaml";
@@ -111,6 +113,27 @@ TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
         "--replay",        "--replay-batch", "--target-every",     "--scale-steps"}) {
     EXPECT_THAT(process.output(), HasSubstr(option));
   }
+}
+
+TEST_F(CompileCommand, AttentionThatIsFusedIsCountedAsOneKernel) {
+  const std::string bert = "samples/models/bert_base.onnx";
+  const auto compiled = [&](const std::string& form) {
+    Process process({AGPCS_BIN_DIR "/agpcs-compile", bert, kCluster, "-o", path(form), "--seeder",
+                     "data_parallel", "--refiner", "none", "--json", "--attention", form});
+    EXPECT_EQ(process.wait(), 0) << process.errors();
+    return process.output();
+  };
+  EXPECT_THAT(compiled("steps"), HasSubstr("\"fused_attentions\": 0,"));
+  EXPECT_THAT(compiled("fused"), HasSubstr("\"fused_attentions\": 12,"));
+  EXPECT_THAT(text_of(path("steps")), Not(HasSubstr("attention=")));
+  EXPECT_THAT(text_of(path("fused")), HasSubstr(" attention=fused\n"));
+  const auto expected = [&](const std::string& form, const std::string& name) {
+    return agpcs::expected(*parse_plan(text_of(path(form)), form), name);
+  };
+  EXPECT_LT(expected("fused", "step"), expected("steps", "step"));
+  Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("fused"), "--model", bert, "--cluster",
+                 kCluster});
+  EXPECT_EQ(check.wait(), 0) << check.errors();
 }
 
 #ifdef AGPCS_TEST_DQN_PLUGIN

@@ -23,6 +23,11 @@ enum class LossKind : std::uint8_t { kSoftmaxCrossEntropy, kMse, kBceWithLogits,
 std::string_view name_of(
     LossKind loss);  ///< "softmax_cross_entropy", "mse", "bce_with_logits", ...
 
+/// How attention is computed: step by step, with scores in memory, or by one kernel that keeps them
+/// to itself (flash attention).
+enum class AttentionForm : std::uint8_t { kSteps, kFused };
+std::string_view name_of(AttentionForm attention);  ///< "steps", "fused"
+
 /// `kSgd` is PyTorch's SGD with momentum, `kAdam` PyTorch's Adam.
 enum class OptimizerKind : std::uint8_t { kSgd, kAdam };
 std::string_view name_of(OptimizerKind optimizer);  ///< "sgd", "adam"
@@ -56,6 +61,7 @@ struct Loss {
 struct Training {
   std::int64_t batch = 0;  ///< samples per step over the whole cluster
   Precision precision = Precision::kFp32;
+  AttentionForm attention = AttentionForm::kSteps;
   Loss loss;
   Optimizer optimizer;
   /// The number of steps after which the report also carries what ranks measured, so that all ranks
