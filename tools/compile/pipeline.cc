@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/compile/pipeline.h"
 
+#include "cost_model/explain/drifted_cluster.h"
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/all_values.h"
+#include "ir/base/diagnostics.h"
 #include "ir/base/named.h"
 #include "ir/base/units.h"
 #include "ir/graph/loss_summary.h"
@@ -25,6 +27,32 @@
 namespace agpcs {
 namespace {
 
+/// Makes devices as slow as the options say.
+Status slow_down(const CompileOptions& options, Cluster& cluster) {
+  HardwareDrift drift;
+  for (const auto& [name, factor] : options.slower) {
+    const DeviceId device = cluster.find_device(name);
+    if (device == kNone) {
+      std::vector<std::string> names;
+      for (DeviceId id = 0; id < cluster.device_count(); ++id) {
+        names.push_back(cluster.device_name(id));
+      }
+      return Status(StatusCode::kUsage,
+                    fmt::format("unknown device '{}' computes slower\n  hint: {}", name,
+                                did_you_mean(name, names, "devices")));
+    }
+    if (!(factor > 0)) {
+      return Status(StatusCode::kUsage,
+                    fmt::format("device '{}' computes slower by a factor of {}\n"
+                                "  hint: it is above 0; 2 stands for half the speed",
+                                name, factor));
+    }
+    drift.devices[device] = factor;
+  }
+  cluster = drifted_cluster(std::move(cluster), drift);
+  return {};
+}
+
 Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
   const auto of_model = [&] {  // a precision that the command says replaces it later
     if (!options.precision.empty() || options.model_bytes) return Precision::kFp32;
@@ -32,9 +60,11 @@ Result<CalibratedCluster> read_cluster_file(const CompileOptions& options) {
   };
   AGPCS_TRY(CalibratedCluster calibrated, read_calibrated_cluster(options.cluster, of_model));
   ClusterFile& file = calibrated.file;
+  AGPCS_RETURN_IF_ERROR(slow_down(options, file.cluster));
   if (options.batch > 0) file.training.batch = options.batch;
   Training& training = file.training;
   training.precision = value_named(kPrecisions, options.precision).value_or(training.precision);
+  training.attention = value_named(kAttentionForms, options.attention).value_or(training.attention);
   if (!options.wire_type.empty()) training.wire_type = one_named(kWireTypes, options.wire_type);
   const Loss& given = options.loss_options;
   if (!options.loss.empty() || !given.outputs.empty() || has_label_options(given)) {

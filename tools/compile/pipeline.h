@@ -25,10 +25,12 @@ struct CompileOptions {
   std::vector<std::string> freeze;  ///< weights that are not trained (frontend/onnx/import_onnx.h)
   std::vector<std::string> train;   ///< constants that are trained
   bool inference_graph = false;     ///< takes a file that was optimized for inference as it is
+  /// Devices and the factors by which they compute slower than the cluster file says.
+  std::vector<std::pair<std::string, double>> slower;
   std::int64_t batch = 0;           ///< 0: the cluster file's training.batch
   /// Names, as on the command line. Empty: the cluster file's precision (or, where it has none, the
-  /// model's) and loss; gradients are sent in their own type.
-  std::string precision, loss, wire_type;
+  /// model's), form of attention and loss; gradients are sent in their own type.
+  std::string precision, attention, loss, wire_type;
   /// The loss's outputs and what it says about labels. If there is any, or a name in `loss`, the
   /// cluster file's loss does not count; without the name, the outputs' shapes choose the kind.
   Loss loss_options;

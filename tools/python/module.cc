@@ -142,9 +142,9 @@ class Drift {
 
   /// Adds what all ranks shared in step `step`. Returns (text, quantity, rank, factor, since) of
   /// each change.
-  std::vector<std::tuple<std::string, std::string, int, double, std::int64_t>> add(
-      std::int64_t step, const std::vector<RankStatistics>& by_rank) {
-    std::vector<std::tuple<std::string, std::string, int, double, std::int64_t>> changes;
+  using Change = std::tuple<std::string, std::string, int, double, std::int64_t>;
+  std::vector<Change> add(std::int64_t step, const std::vector<RankStatistics>& by_rank) {
+    std::vector<Change> changes;
     for (const DriftChange& change : detector_.add(step, by_rank)) {
       changes.emplace_back(describe(plan_, change), std::string(name_of(change.quantity)),
                            change.rank, change.factor, change.since);
@@ -175,8 +175,10 @@ void bind_options(py::module_& m) {
       .def_readwrite("freeze", &Options::freeze)
       .def_readwrite("train", &Options::train)
       .def_readwrite("inference_graph", &Options::inference_graph)
+      .def_readwrite("slower", &Options::slower)
       .def_readwrite("batch", &Options::batch)
       .def_readwrite("precision", &Options::precision)
+      .def_readwrite("attention", &Options::attention)
       .def_readwrite("wire_type", &Options::wire_type)
       .def("set_loss",
            [](Options& o, std::optional<std::string> kind,

@@ -144,7 +144,7 @@ def on_ranks(work, *arguments, ranks=2):
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         queue = context.Queue()
-        processes = [context.Process(target=_rank, args=(work, rank, ranks, folder, queue, arguments), daemon=True)
+        processes = [context.Process(target=_rank, args=(work, rank, ranks, folder, queue, arguments))
                      for rank in range(ranks)]
         for process in processes:
             process.start()

@@ -15,6 +15,12 @@ from torch.utils.data import DataLoader
 
 from agpcs.torch import PlanSampler
 
+try:
+    from torch.distributed.fsdp import fully_shard
+except (ImportError, ValueError):  # PyTorch 1.13 does not import it under Python 3.11
+    fully_shard = None
+SCALER = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")  # for processors, too
+
 STEPS = 5
 IGNORED = -100
 
@@ -63,6 +69,10 @@ def by_token(module, tokens, labels):
     return cross_entropy(module(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
 
 
+def steep(module, tokens, labels):
+    return 1000 * by_sample(module, tokens, labels)
+
+
 def counted(labels):
     return (labels != IGNORED).sum()
 
@@ -71,13 +81,19 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
     """Losses of steps over the job's whole batches, and what they leave of the parameters, on this rank."""
     data, ranks = Data(kind, BATCH * STEPS), plan.ranks
     parts = options.get("micro_batches", 1)
-    sampler = PlanSampler(data, plan, rank, shuffle=False, micro_batches=parts, process_group=group)
+    sharded = "sharded" in options and ranks > 1
+    sampler = PlanSampler(data, plan, rank, shuffle=False, micro_batches=parts, process_group=group, averaged=sharded)
     module = made(kind)
     if "compile" in options:
         module = torch.compile(module, backend="eager")
-    if ranks > 1:
+    if sharded:
+        shard(module)
+    elif ranks > 1:
         module, _ = wrapped(module, plan)
     optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=0.01)
+    scaler = None
+    if "scale" in options:
+        scaler = torch.amp.GradScaler("cpu", init_scale=options["scale"], backoff_factor=2.0**-40)
     loader, losses = list(DataLoader(data, batch_sampler=sampler)), []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -85,23 +101,36 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
         batches = list(enumerate(loader))[step * parts:(step + 1) * parts]
         for i, (tokens, labels) in batches:
             numbers = [counted(batch[1]) for _, batch in batches]
-            of_tokens = {} if loss_fn is by_sample else {"counted": numbers if parts > 1 else numbers[0]}
+            of_tokens = {"counted": numbers if parts > 1 else numbers[0]} if loss_fn is by_token else {}
             with sampler.sync(module, i) if ranks > 1 else contextlib.nullcontext():
                 with torch.autocast("cpu", torch.bfloat16, enabled="autocast" in options):
                     loss = loss_fn(module, tokens, labels)
                 loss = sampler.weigh(loss, i, **of_tokens)
-                loss.backward()
-            total += loss.detach() * plan.shares[rank] / plan.batch
+                (scaler.scale(loss) if scaler else loss).backward()
+            total += loss.detach() * (1 / ranks if sharded else plan.shares[rank] / plan.batch)
+        if scaler:
+            scaler.unscale_(optimizer)
         if "clip" in options:
             nn.utils.clip_grad_norm_(module.parameters(), 0.05)
-        optimizer.step()
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
         dist.all_reduce(total, group=group)
         losses.append(total.item())
     return losses, size_of(module)
 
 
+def shard(module):
+    """Shards the layers, then the rest, as users of FSDP2 do."""
+    for part in [*module.children(), module]:
+        fully_shard(part, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2,)))
+
+
 def size_of(module):
-    return sum(p.detach().double().abs().sum().item() for p in module.parameters())
+    whole = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in module.parameters())
+    return sum(p.detach().double().abs().sum().item() for p in whole)
 
 
 def both(rank, kind, loss_fn, options):
@@ -120,6 +149,7 @@ class Loops(unittest.TestCase):
         self.assertNotAlmostEqual(norm, size_of(made(kind)), places=1)
         for loss, alone in zip([*losses, norm], [*expected, norm_alone]):
             self.assertAlmostEqual(loss, alone, delta=tolerance * alone)
+        return losses
 
     def test_clipped_gradients(self):
         self.check(Tagger, by_sample, clip=True)
@@ -133,6 +163,22 @@ class Loops(unittest.TestCase):
     @unittest.skipUnless(hasattr(torch, "compile"), f"PyTorch {torch.__version__} has no torch.compile")
     def test_compiled(self):
         self.check(Tagger, by_sample, compile=True)
+
+    @unittest.skipUnless(SCALER, f"PyTorch {torch.__version__} has no GradScaler for processors")
+    def test_scaled_losses(self):
+        self.check(Tagger, by_sample, scale=2.0**16, clip=True)
+
+    @unittest.skipUnless(SCALER, f"PyTorch {torch.__version__} has no GradScaler for processors")
+    def test_a_scale_that_overflows_skips_the_step_on_all_ranks(self):
+        # Gradients of 1000 x loss x 2^126 are beyond fp32. The first step changes the scale alone.
+        skipped, whole = (self.check(Tagger, steep, scale=scale) for scale in (2.0**126, 2.0**10))
+        self.assertNotEqual(skipped, whole)
+
+    @unittest.skipUnless(fully_shard, f"PyTorch {torch.__version__} has no fully_shard")
+    def test_sharded_parameters(self):
+        self.check(Tagger, by_sample, sharded=True)
+        self.check(Tagger, by_token, sharded=True, clip=True)
+        self.check(Tagger, by_sample, sharded=True, micro_batches=2)
 
     def test_adapters_beside_frozen_layers(self):
         plan = plan_of(Adapted, shares="3:1")

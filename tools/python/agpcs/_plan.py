@@ -161,13 +161,15 @@ def load(path):
 
 
 def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inference_graph=False, precision=None,
-         wire_type=None, loss=None, loss_outputs=None, ignore_index=None, label_smoothing=0, class_axis=None,
-         next_token=None, seed=0, data_parallel=False, seeders=None, layout=None, refiner=None, policy=None,
-         budget=None, all_reduce="auto", threads=None, micro_batches=None, bucket_bytes=None):
+         attention=None, wire_type=None, loss=None, loss_outputs=None, ignore_index=None, label_smoothing=0,
+         class_axis=None, next_token=None, slower=None, seed=0, data_parallel=False, seeders=None, layout=None,
+         refiner=None, policy=None, budget=None, all_reduce="auto", threads=None, micro_batches=None,
+         bucket_bytes=None):
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
     `loss_outputs` map names to values and weights; `seeders`, `freeze` and `train` are lists of names.
+    `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
 
     The same arguments give the same plan. Ctrl-C ends the search and raises KeyboardInterrupt. The compiler's warnings
@@ -187,6 +189,7 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
         options.model = os.fspath(model)
     options.cluster = os.fspath(cluster)
     options.dims, options.freeze = sorted((dims or {}).items()), _names("freeze", freeze)
+    options.slower = sorted((slower or {}).items())
     options.train, options.inference_graph = _names("train", train), bool(inference_graph)
     options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner or "dqn", all_reduce
     options.threads = len(os.sched_getaffinity(0))
@@ -195,9 +198,9 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
     if any(given is not None for given in (loss, loss_outputs, ignore_index, class_axis, next_token)) or label_smoothing:
         options.set_loss(loss, list((loss_outputs or {}).items()), ignore_index, label_smoothing, class_axis or 0,
                          next_token or "")
-    given = {"batch": batch, "precision": precision, "wire_type": wire_type, "seeders": seeders, "layout": layout,
-             "policy": policy, "budget": budget, "threads": threads, "micro_batches": micro_batches,
-             "bucket_bytes": bucket_bytes}
+    given = {"batch": batch, "precision": precision, "attention": attention, "wire_type": wire_type,
+             "seeders": seeders, "layout": layout, "policy": policy, "budget": budget, "threads": threads,
+             "micro_batches": micro_batches, "bucket_bytes": bucket_bytes}
     for name, value in given.items():
         if value is not None:
             setattr(options, name, _checked(name, value))

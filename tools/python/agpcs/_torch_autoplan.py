@@ -31,15 +31,15 @@ class AutoPlan(Plan):
     """The plan of a job, on each of its ranks, and what is known of it beside the plan."""
 
     def __init__(self, text, facts, process_group, rank, quiet):
-        files = facts["files"]
-        super().__init__(text, made_from=(files[3], files[1]) if files else None)
+        kept = facts["files"]
+        super().__init__(text, made_from=(kept[3], kept[1]) if kept else None)
         #: what a plan with equal shares on all ranks expects of a step; None: those do not fit into memory at once
         self.equal_step_seconds = facts["equal"]
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
         self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
         self.copied_bytes = facts["copied"]  #: memory that measuring took for copies, on the rank with most
-        self.files = tuple(files)  #: on rank 0: plan, cluster, profile and model; empty without a cache
+        self.files = tuple(kept)  #: on rank 0: plan, cluster, profile and model; empty without a cache
         self.process_group = process_group  #: of the plan's ranks; None: the job's
         self.rank = rank  #: this process's rank in the plan; None: it was left out
         self.quiet = quiet
@@ -49,9 +49,9 @@ class AutoPlan(Plan):
         if self.quiet or self.rank != 0:
             return
         expected = self.estimates.step_seconds
-        equal = "" if self.equal_step_seconds is None else f", with equal shares {_duration(self.equal_step_seconds)}"
-        print(f"agpcs: the last {steps} steps took {_duration(seconds)} (median), the plan expects "
-              f"{_duration(expected)} ({seconds / expected - 1:+.1%}){equal}", file=sys.stderr, flush=True)
+        equal = "" if self.equal_step_seconds is None else f", with equal shares {duration(self.equal_step_seconds)}"
+        print(f"agpcs: the last {steps} steps took {duration(seconds)} (median), the plan expects "
+              f"{duration(expected)} ({seconds / expected - 1:+.1%}){equal}", file=sys.stderr, flush=True)
 
     def summary(self):
         """Returns what autoplan prints."""
@@ -61,15 +61,15 @@ class AutoPlan(Plan):
         shares = ", ".join(f"{device} {share}" for device, share in zip(self.devices[:16], self.shares))
         lines = [f"agpcs: plan for {self.ranks} ranks, batch {self.batch} ({came})",
                  f"agpcs: shares: {shares}" + (", ..." if self.ranks > 16 else ""),
-                 f"agpcs: a step takes {_duration(step)}, with equal shares "
+                 f"agpcs: a step takes {duration(step)}, with equal shares "
                  + ("it does not fit into memory" if equal is None
-                    else f"{_duration(equal)}: {equal / step:.2f} times as fast")]
+                    else f"{duration(equal)}: {equal / step:.2f} times as fast")]
         if self.micro_batches > 1:
             lines.append(f"agpcs: memory asks for {self.micro_batches} micro-batches a step "
                          f"(PlanSampler(..., micro_batches={self.micro_batches}))")
         idle = sorted(set(self.devices) - set(self.best_devices))
         if idle:
-            lines.append(f"agpcs: without {', '.join(idle)} a step would take {_duration(self.best_step_seconds)}\n"
+            lines.append(f"agpcs: without {', '.join(idle)} a step would take {duration(self.best_step_seconds)}\n"
                          "  hint: autoplan(..., leave_out=True) trains without, in plan.process_group")
         return "\n".join(lines)
 
@@ -106,7 +106,7 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
     device = next(model.parameters()).device
     links = Links(process_group, device)
     job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
-    ranks = links.gather(job.identity(links.rank))
+    ranks = links.gather(job.identity())
     places = on_every_rank(links, lambda: _places(ranks))
     with tempfile.TemporaryDirectory() as temporary:
         stem = os.path.join(temporary if cache is None else os.path.abspath(cache), _key(ranks, job.signature()))
@@ -128,12 +128,12 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
 
 def _plan_of(text, facts, links, places, process_group, quiet):
     """Returns the AutoPlan of this rank, and prints it on rank 0."""
-    members = [places.index(device) for device in Plan(text).devices]
+    members = [places.index(device) for device in facts["devices"]]
     group = process_group
     if len(members) < links.ranks:
-        group = dist.new_group([links._global(rank) for rank in members])
-    plan = AutoPlan(text, facts, group, members.index(links.rank) if links.rank in members else None,
-                    quiet)
+        group = dist.new_group([links.global_rank(rank) for rank in members])
+    rank = members.index(links.rank) if links.rank in members else None
+    plan = AutoPlan(text, facts, group, rank, quiet)
     if links.rank == 0 and not quiet:
         print(plan.summary(), file=sys.stderr, flush=True)
     return plan
@@ -153,8 +153,7 @@ class _Job:
                              "  hint: autoplan(ddp.module, ...), before the plan's hook is registered")
         self.model, self.batch, self.optimizer = model, batch, optimizer
         self.max_samples, self.seconds = max_samples, seconds
-        trained = [p for p in model.parameters() if p.requires_grad]
-        if not trained:
+        if not any(p.requires_grad for p in model.parameters()):
             raise InvalidInput("the model has no parameter with requires_grad\n  hint: plan the model that is trained")
         self.steps = Steps(model, loss_fn, sample_batch)
         self.device = self.steps.device
@@ -166,9 +165,10 @@ class _Job:
                 raise InvalidInput(f"parameter '{parameter.name}' is of type {parameter.dtype}; a plan has float32, "
                                    "float16 and bfloat16\n  hint: model.float()")
 
-    def identity(self, rank):
+    def identity(self):
+        """Returns what tells this rank's device from others."""
         host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "host"
-        return {"rank": rank, "host": host, "device": device_name(self.device)}
+        return {"host": host, "device": device_name(self.device)}
 
     def signature(self):
         """Returns all that a plan depends on beside the devices, as a text."""
@@ -201,7 +201,7 @@ def _first_plan(job, places, measured, paths):
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
         _write_measured(job, places, measured, 0.0, paths)
-        return _on_all(paths, _least(paths), [], places).text
+        return plan_on_all(paths, fewest_samples(paths), [], places).text
 
 
 def _write_measured(job, places, measured, beside, paths):
@@ -210,7 +210,7 @@ def _write_measured(job, places, measured, beside, paths):
     kinds, kind_of = kinds_of(measured.ranks)
     hosts = {}
     for rank, place in enumerate(places):
-        hosts.setdefault(place.rsplit("/", 1)[0], []).append(kind_of[rank])
+        hosts.setdefault(files.host_of(place), []).append(kind_of[rank])
     memory = {kind: min(m.memory for m, k in zip(measured.ranks, kind_of) if k == kind) for kind in kinds}
     optimizer = measured.ranks[0].update.name
     optimizer = "{kind: sgd, momentum: 0.9}" if optimizer == "sgd momentum" else optimizer
@@ -225,7 +225,7 @@ def _write_measured(job, places, measured, beside, paths):
 
 def _planned(places, paths, leave_out):
     """Plans by the files. Returns the plan's text and what is known beside it."""
-    least, said = _least(paths), []
+    least, said = fewest_samples(paths), []
     best = _one_stage(paths, least, said, data_parallel=True)
     try:
         equal = _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
@@ -234,11 +234,11 @@ def _planned(places, paths, leave_out):
     best = _faster(best, equal)
     chosen = best
     if best.ranks < len(places) and not leave_out:
-        chosen = _faster(_on_all(paths, least, said, places), equal)
+        chosen = _faster(plan_on_all(paths, least, said, places), equal)
     for message in dict.fromkeys(said):
         warnings.warn(message)
     _write(paths[0], chosen.text)
-    return chosen.text, {"equal": equal and equal.estimates.step_seconds, "best": best.devices,
+    return chosen.text, {"devices": chosen.devices, "equal": equal and equal.estimates.step_seconds, "best": best.devices,
                          "best_seconds": best.estimates.step_seconds}
 
 
@@ -249,16 +249,16 @@ def _faster(plan, equal):
     return plan
 
 
-def _on_all(paths, least, said, places):
-    """Plans by the files for all ranks, in one micro-batch if that fits into memory."""
-    layout = ",".join(places)
+def plan_on_all(paths, least, said, places, micro_batches=1, **options):
+    """Plans by the files for all ranks, in as many micro-batches if that fits into memory."""
+    options["layout"] = ",".join(places)
     try:
-        return _one_stage(paths, least, said, layout=layout, micro_batches=1)
+        return _one_stage(paths, least, said, micro_batches=micro_batches, **options)
     except Infeasible:
-        return _one_stage(paths, least, said, layout=layout)
+        return _one_stage(paths, least, said, **options)
 
 
-def _least(paths):
+def fewest_samples(paths):
     """Returns the fewest samples that were measured: batch norm, for one, does not train on one value per channel."""
     with open(paths[2], encoding="utf-8") as file:
         return min(int(number) for number in re.findall(r"samples: (\d+)", file.read()))
@@ -276,7 +276,8 @@ def _one_stage(paths, least, said, **options):
             shares[shares.index(min(shares))] += 1
         if shares != list(plan.shares):
             layout = ",".join(f"{device}:{share}" for device, share in zip(plan.devices, shares))
-            plan = make_plan(paths[3], paths[1], all_reduce="ring", layout=layout, micro_batches=1)
+            plan = make_plan(paths[3], paths[1], all_reduce="ring", layout=layout, micro_batches=1,
+                             slower=options.get("slower"))
     said += [str(warning.message) for warning in caught]
     return plan
 
@@ -288,5 +289,5 @@ def _write(path, text):
     os.replace(path + ".new", path)
 
 
-def _duration(seconds):
+def duration(seconds):
     return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{seconds * 1e3:.3g} ms"

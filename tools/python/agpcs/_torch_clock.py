@@ -10,7 +10,7 @@ class Clock:
     """Times of a device: the processor's clock, or events of the current CUDA stream."""
 
     def __init__(self, device):
-        self._cuda = device.type == "cuda"
+        self._device, self._cuda = device, device.type == "cuda"
 
     def mark(self):
         if not self._cuda:
@@ -20,8 +20,9 @@ class Clock:
         return event
 
     def wait(self):
+        """Waits until the device has done all that it was asked for."""
         if self._cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
 
     def between(self, begin, end):
         return begin.elapsed_time(end) / 1e3 if self._cuda else end - begin

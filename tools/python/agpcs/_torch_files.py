@@ -39,6 +39,11 @@ class Measurements(typing.NamedTuple):
     overlap: object  #: Overlap
 
 
+def host_of(place):
+    """Returns the host of a device, "a" of "a/0"."""
+    return place.rsplit("/", 1)[0]
+
+
 def parts_of(parameters, ready, most=32):
     """Groups parameters into at most 2 x `most` parts, in the order in which their gradients come. `ready` has their
     times as fractions of the backward pass; None: the sample gave this parameter no gradient."""

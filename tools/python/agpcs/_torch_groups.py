@@ -55,7 +55,8 @@ def reduce_by_plan(state, bucket):
 class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
-    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None):
+    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
+                 replanning=None):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -80,6 +81,7 @@ class PlanState:
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
         self._on_drift = on_drift
+        self.replanning = replanning  #: Replanning; None: shares stay
         self.watch = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
         self._steps = 0
@@ -187,8 +189,12 @@ class PlanState:
             self._try_wire_type(bucket.buffer().device)
         self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
-        if several and self._on_drift is not None and self.plan.statistics_every > 0:
-            self.watch = Watch(self.plan, bucket.buffer().device, self.process_group, self._on_drift)
+        tell, device = self._on_drift, bucket.buffer().device
+        if self.replanning is not None:
+            def tell(changes):
+                self.replanning.drifted(changes, self.process_group, device)
+        if several and tell is not None and self.plan.statistics_every > 0:
+            self.watch = Watch(self.plan, device, self.process_group, tell)
         self._agreed = True
 
     def _try_wire_type(self, device):
@@ -286,6 +292,8 @@ class _Step:
         self._begun.clear()
         if watch is not None:
             watch.step(self._watched)
+        if self._state.replanning is not None:
+            self._state.replanning.step_ended(watch)
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
 

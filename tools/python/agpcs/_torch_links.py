@@ -35,12 +35,13 @@ class Links:
     def __init__(self, group, device):
         self.group, self.device = group, device
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
+        self.clock = Clock(device)
         self._tiny = torch.zeros(1, device=device)
 
     def together(self):
         """Waits until all ranks are here."""
         dist.all_reduce(self._tiny.zero_(), group=self.group)
-        synchronize(self.device)
+        self.clock.wait()
 
     def agree(self, value):
         """Returns the largest `value` of all ranks."""
@@ -67,11 +68,11 @@ class Links:
 
         def exchange(buffer):
             if self.rank == sender:
-                dist.send(buffer, self._global(receiver), group=self.group)
-                dist.recv(answer, self._global(receiver), group=self.group)
+                dist.send(buffer, self.global_rank(receiver), group=self.group)
+                dist.recv(answer, self.global_rank(receiver), group=self.group)
             elif self.rank == receiver:
-                dist.recv(buffer, self._global(sender), group=self.group)
-                dist.send(answer, self._global(sender), group=self.group)
+                dist.recv(buffer, self.global_rank(sender), group=self.group)
+                dist.send(answer, self.global_rank(sender), group=self.group)
         points = self._series(sizes_to(most_bytes), seconds, exchange, both=mine)
         there_and_back = self._series([8], seconds / 8, exchange, both=mine)[0].seconds
         # The answer takes half of a round trip of two small messages.
@@ -126,24 +127,19 @@ class Links:
         begin = time.perf_counter()
         for _ in range(repetitions):
             operation(buffer)
-        synchronize(self.device)
+        self.clock.wait()
         return (time.perf_counter() - begin) / repetitions
 
-    def _global(self, rank):
+    def global_rank(self, rank):
+        """Returns the rank in the job of a rank of this group."""
         return rank if self.group is None else dist.get_global_rank(self.group, rank)
-
-
-def synchronize(device):
-    """Waits until the device has done all that it was asked for."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class _Reductions:
     """All-reduces of buffers, which have begun."""
 
     def __init__(self, links, buffers):
-        self._links, self._clock = links, Clock(links.device)
+        self._clock = links.clock
         self._begin = self._clock.mark()
         self._works = [dist.all_reduce(buffer, group=links.group, async_op=True) for buffer in buffers]
         self._end = self._works[-1].get_future().then(lambda _: self._clock.mark())

@@ -15,7 +15,7 @@ from agpcs import _torch_files as files
 from agpcs._errors import Error
 from agpcs._torch_curves import balanced_shares, memory_at, memory_line, rising, seconds_at
 from agpcs._torch_groups import PlanState, reduce_by_plan
-from agpcs._torch_links import on_every_rank, synchronize
+from agpcs._torch_links import on_every_rank
 from agpcs._torch_steps import device_name, measure_update, memory_in_use, memory_limit, point_of, untouched
 
 MOST_PAIRS = 12  # of ranks, between which messages are measured
@@ -55,16 +55,15 @@ def measure(job, links, places):
     states = job.optimizer is not None and bool(job.optimizer.state)
     # The plan's memory counts parameters, gradients, a buffer for reducing them and the optimizer's states. What was in
     # use beside activations has parameters and gradients in it, and states if the job goes on; DDP adds its buckets.
-    own = sum(p.numel() * p.element_size() for p in job.model.parameters() if p.requires_grad)
-    memory = limit - constant + own + (update.state_bytes if states else 0) - (gradients if links.ranks > 1 else 0)
-    mine = files.Measurements(links.rank, places[links.rank].rsplit("/", 1)[0], device_name(job.device), tuple(points),
+    memory = limit - constant + gradients + (update.state_bytes if states else 0) - (gradients if links.ranks > 1 else 0)
+    mine = files.Measurements(links.rank, files.host_of(places[links.rank]), device_name(job.device), tuple(points),
                               update, max(int(memory), 1), overlap)
     ready = [None if at is None else min(at / max(step.backward, 1e-9), 1.0) for at in step.ready]
     gathered = links.gather((mine, ready, slope, copied + update.copied_bytes))
     parts = files.parts_of(job.parameters, gathered[0][1])
     bytes_per_sample = statistics.median(entry[2] for entry in gathered)
     return Measured([entry[0] for entry in gathered], parts, bytes_per_sample, paths, all_reduces,
-                     _link_figures(paths, all_reduces, places), max(entry[3] for entry in gathered),
+                     _link_figures(paths), max(entry[3] for entry in gathered),
                      any(at is None for entry in gathered for at in entry[1]))
 
 
@@ -142,8 +141,8 @@ def _out_of_memory(error):
 
 def _ranks_beside(links, places, device):
     """Returns how many ranks share this rank's memory."""
-    host = places[links.rank].rsplit("/", 1)[0]
-    return sum(place.rsplit("/", 1)[0] == host for place in places) if device.type == "cpu" else 1
+    host = files.host_of(places[links.rank])
+    return sum(files.host_of(place) == host for place in places) if device.type == "cpu" else 1
 
 
 def _network(links, places, gradients, seconds):
@@ -157,13 +156,13 @@ def _network(links, places, gradients, seconds):
     paths = {}
     for a, b in pairs:
         points = links.messages(a, b, min(gradients, 8 << 20), seconds / 4 / len(pairs))
-        hosts = [places[rank].rsplit("/", 1)[0] for rank in (a, b)]
+        hosts = [files.host_of(places[rank]) for rank in (a, b)]
         nics = [f"{hosts[0]} nic out", f"{hosts[1]} nic in"] if hosts[0] != hosts[1] else []
         paths[places[a], places[b], (f"{places[a]} out", *nics, f"{places[b]} in")] = points
     return paths, all_reduces
 
 
-def _link_figures(paths, all_reduces, places):
+def _link_figures(paths):
     """Returns (bytes/s, seconds) of messages inside hosts and between them, for people: plans take the profile's."""
     inside = [points for (_, _, links), points in paths.items() if len(links) == 2]
     between = [points for (_, _, links), points in paths.items() if len(links) > 2]
@@ -193,7 +192,7 @@ def rehearse(job, links, plan, measured):
             for part in range(parts):
                 with ddp.no_sync() if part + 1 < parts else contextlib.nullcontext():
                     steps.loss_fn(ddp, batch).backward()
-            synchronize(job.device)
+            links.clock.wait()
             seconds.append(time.perf_counter() - begin)
             ddp.zero_grad()
     taken = links.agree(statistics.median(seconds[2:]))

@@ -21,7 +21,8 @@ class PlanSampler(torch.utils.data.Sampler):
 
     With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
     (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `averaged`,
-    plain DDP averages the gradients without `plan_hook`, and `weigh` compensates for the shares.
+    gradients are averaged over ranks without `plan_hook`, as plain DDP and FSDP2 do, and `weigh` compensates for the
+    shares.
     """
 
     def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
@@ -34,6 +35,9 @@ class PlanSampler(torch.utils.data.Sampler):
         self.epoch = 0
         self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
         self._process_group, self._total = process_group, None
+        self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
+        self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
+        self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
@@ -46,10 +50,33 @@ class PlanSampler(torch.utils.data.Sampler):
     def __len__(self):
         return len(self._steps) * self._micro_batches
 
+    @property
+    def shares(self):
+        """The samples of each rank in the next full batch that is drawn."""
+        return self._shares_of(self._drawn)
+
+    def take(self, plan):
+        """Takes over the shares of another plan for the same ranks and batch, from the first step on of which no rank
+        has drawn a batch. Returns that step, counted over all epochs. All ranks call it between the same two steps.
+
+        The job's batches stay the same. The hook goes on with the first plan, so every loss has to be weighed.
+        """
+        _check(plan, self.rank, self._samples, self._micro_batches, drop_last=True)
+        if (plan.ranks, plan.batch) != (self.plan.ranks, self.plan.batch):
+            raise PlanMismatch(f"the plan is for {plan.ranks} ranks and a batch of {plan.batch}, the job has "
+                               f"{self.plan.ranks} and {self.plan.batch}\n  hint: plan for the same ranks and batch")
+        drawn = [None] * self.plan.ranks
+        torch.distributed.all_gather_object(drawn, self._drawn, group=self._process_group)
+        self._shares_from.append((max(drawn), plan.shares))
+        return max(drawn)
+
     def __iter__(self):
         order = self._order()
+        before = self._epochs * len(self._steps)
+        self._epochs += 1
         for step, size in enumerate(self._steps):
-            shares = self._shares(size)
+            shares = self._shares(size, self._shares_of(before + step))
+            self._drawn = before + step + 1
             begin = step * self.plan.batch + sum(shares[:self.rank])
             for count in _parts(shares[self.rank], self._micro_batches):
                 yield order[begin:begin + count]
@@ -72,9 +99,11 @@ class PlanSampler(torch.utils.data.Sampler):
             raise IndexError(f"batch {batch} of {len(self)}")
         step, part = divmod(batch, self._micro_batches)
         size = self._steps[step]
+        self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
+        shares = self._shares(size, self._shares_of(self.weighed))
         reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
         if counted is None:
-            return _parts(self._shares(size)[self.rank], self._micro_batches)[part] / size / reduced_as
+            return _parts(shares[self.rank], self._micro_batches)[part] / size / reduced_as
         counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
         if len(counts) != self._micro_batches:
             raise ValueError(f"counted has {len(counts)} numbers; a step has {self._micro_batches} micro-batches")
@@ -83,10 +112,14 @@ class PlanSampler(torch.utils.data.Sampler):
             torch.distributed.all_reduce(self._total, group=self._process_group)
         return counts[part] / self._total.clamp(min=1) / reduced_as
 
-    def sync(self, ddp, batch):
-        """Returns a context for the forward and backward pass of a batch. A step's last batch reduces the gradients."""
+    def sync(self, module, batch):
+        """Returns a context for the forward and backward pass of a batch: the gradients are reduced with the step's
+        last batch. `module`: of DistributedDataParallel, or of FSDP2's `fully_shard`."""
         last = batch % self._micro_batches == self._micro_batches - 1
-        return contextlib.nullcontext() if last else ddp.no_sync()
+        if hasattr(module, "set_requires_gradient_sync"):  # FSDP2
+            module.set_requires_gradient_sync(last)
+            return contextlib.nullcontext()
+        return contextlib.nullcontext() if last else module.no_sync()
 
     def _order(self):
         if not self.shuffle:
@@ -94,13 +127,17 @@ class PlanSampler(torch.utils.data.Sampler):
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         return torch.randperm(self._samples, generator=generator).tolist()
 
-    def _shares(self, size):
-        """Returns the shares of a batch of `size`, by rank: proportional to the plan's, but at least
+    def _shares_of(self, step):
+        """Returns the shares of a full batch in a step, counted over all epochs."""
+        return next(shares for first, shares in reversed(self._shares_from) if first <= step)
+
+    def _shares(self, size, planned):
+        """Returns the shares of a batch of `size`, by rank: proportional to those planned, but at least
         `micro_batches`."""
         if size == self.plan.batch:
-            return self.plan.shares
+            return planned
         free = size - self.plan.ranks * self._micro_batches
-        exact = [free * share / self.plan.batch for share in self.plan.shares]
+        exact = [free * share / self.plan.batch for share in planned]
         shares = [int(count) for count in exact]
         by_rest = sorted(range(len(exact)), key=lambda rank: (shares[rank] - exact[rank], rank))
         for rank in by_rest[:free - sum(shares)]:

@@ -57,7 +57,7 @@ class Steps:
 
     def measure(self, samples, least_seconds=0.3, least_steps=3):
         """Returns the Point of a number of samples. The first step is not counted."""
-        batch = resized(self.sample, self.sample_size, samples)
+        batch = self.batch_of(samples)
         self.step(batch)
         meter = _memory_meter(self.device)
         steps, begin = [], time.perf_counter()

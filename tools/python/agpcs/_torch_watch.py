@@ -36,6 +36,11 @@ class Watch:
         self._steps, self._marks, self._ended = 0, [], None
         self.changes = []  #: Change, all that were told
 
+    def expect(self, plan):
+        """Compares with another plan from now on."""
+        self._drift = _agpcs.Drift(plan.text)
+        self._marks.clear()
+
     def begun(self, work):
         """Notes an all-reduce that has just begun. Returns what `step` wants of it."""
         begin = self._clock.mark()

@@ -17,6 +17,7 @@ from agpcs import _torch_export
 from agpcs._plan import Plan, load
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
+from agpcs._torch_replan import Replanning
 from agpcs._torch_sampler import PlanSampler
 from agpcs._torch_watch import Change, say
 
@@ -24,7 +25,7 @@ __all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None, on_drift="say"):
+              rename=None, on_drift="say", replan=None):
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
@@ -43,6 +44,9 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     `rename`: a function from the plan's name of a parameter to the module's name.
     `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
         function gets a list of Change on every rank, in the same step; None: steps are not watched.
+    `replan`: the job's PlanSampler. When a rank is no longer as fast as it was, the ranks take new shares, if those save
+        3% of a step, from the first step on whose batches no rank has drawn. The plan is autoplan's, and every loss is
+        weighed (`sampler.weigh`). By default shares stay.
 
     Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
     backward pass.
@@ -50,7 +54,9 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     if not isinstance(plan, Plan):
         plan = load(plan)
     on_drift = say if on_drift == "say" else on_drift
-    return PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift), reduce_by_plan
+    replanning = None if replan is None else Replanning(plan, replan, on_drift)
+    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, replanning)
+    return state, reduce_by_plan
 
 
 def export(module, inputs, path, *, kwargs=None, input_names=None, output_names=("logits",), weights=True, **options):
