@@ -8,9 +8,6 @@
 The second process computes each pass twice, so that it is half as fast.
 """
 
-import os
-import tempfile
-
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
@@ -18,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import agpcs.torch
-from train import EPOCHS, Net, make_data
+from train import EPOCHS, Net, make_data, on_ranks
 
 BATCH = 64
 
@@ -65,19 +62,5 @@ def train():
     dist.destroy_process_group()
 
 
-def train_as(rank, ranks, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
-    train()
-
-
-def main():
-    if "RANK" in os.environ:  # torchrun
-        dist.init_process_group("gloo")
-        train()
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(train_as, (2, folder), nprocs=2)
-
-
 if __name__ == "__main__":
-    main()
+    on_ranks(train, 2)

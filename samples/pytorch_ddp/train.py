@@ -84,22 +84,23 @@ def train():
     dist.destroy_process_group()
 
 
-def train_as(rank, ranks, folder):
+def train_as(rank, ranks, folder, train):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     train()
 
 
-def main():
-    if sys.argv[1:] == ["plan"]:
-        make_plan()
-    elif "RANK" in os.environ:  # torchrun
+def on_ranks(train, ranks):
+    """Calls `train` in a process for each rank: those of torchrun, or else `ranks` new ones."""
+    if "RANK" in os.environ:  # torchrun
         dist.init_process_group("gloo")
         train()
-    else:
-        ranks = agpcs.load("net.plan").ranks
-        with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(train_as, (ranks, folder), nprocs=ranks)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(train_as, (ranks, folder, train), nprocs=ranks)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["plan"]:
+        make_plan()
+    else:
+        on_ranks(train, agpcs.load("net.plan").ranks)

@@ -17,12 +17,13 @@ import fnmatch
 import json
 import os
 import pathlib
-import random
 import signal
 import statistics
 import subprocess
 import sys
 import time
+
+from interval import interval
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
@@ -170,13 +171,6 @@ def run_case(bed, name, seconds):
         for process in ranks:
             process.send_signal(signal.SIGKILL)
             process.wait()
-
-
-def interval(ratios):
-    """The 95% interval of the median of ratios, by bootstrap."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return medians[50], medians[1949]
 
 
 HEAD = """\

@@ -12,13 +12,13 @@ and with the package on PYTHONPATH.
 
 import argparse
 import pathlib
-import random
 import statistics
 import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/system/python"))
 import cases  # noqa: E402
+from interval import interval  # noqa: E402
 from cases import BATCH, Data, GroupResNet18, build, loss_of, on_ranks, plan_of, wrapped  # noqa: E402
 
 import torch  # noqa: E402
@@ -54,12 +54,6 @@ def seconds_by_way(rank, plan, rounds, calm):
     return taken, [change.text for change in told]
 
 
-def interval(ratios):
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return f"{statistics.median(ratios):.3f} ({medians[50]:.3f} to {medians[1949]:.3f})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
@@ -70,7 +64,9 @@ def main():
     print("| way | ms a step | to plain DDP (95%) |\n| --- | --- | --- |")
     for way, seconds in taken.items():
         ratios = [mine / plain for mine, plain in zip(seconds, taken["plain DDP"])]
-        print(f"| {way} | {1e3 * statistics.median(seconds):.2f} | {interval(ratios)} |")
+        low, high = interval(ratios)
+        print(f"| {way} | {1e3 * statistics.median(seconds):.2f} | {statistics.median(ratios):.3f} "
+              f"({low:.3f} to {high:.3f}) |")
     print(f"\n{len(told)} false alarms in {options.calm} steps" + "".join(f"\n  {text}" for text in told))
 
 
