@@ -27,7 +27,7 @@ struct CompileOptions {
   bool inference_graph = false;     ///< takes a file that was optimized for inference as it is
   /// Devices and the factors by which they compute slower than the cluster file says.
   std::vector<std::pair<std::string, double>> slower;
-  std::int64_t batch = 0;           ///< 0: the cluster file's training.batch
+  std::int64_t batch = 0;  ///< 0: the cluster file's training.batch
   /// Names, as on the command line. Empty: the cluster file's precision (or, where it has none, the
   /// model's), form of attention and loss; gradients are sent in their own type.
   std::string precision, attention, loss, wire_type;
