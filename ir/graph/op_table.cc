@@ -25,9 +25,13 @@ constexpr KeepRule kOutput{rules::keep_output, "output"};
 constexpr KeepRule kInputAndOutput{rules::keep_input_and_output, "input, output"};
 constexpr KeepRule kEveryInput{rules::keep_every_input, "floating inputs"};
 constexpr KeepRule kFactors{rules::keep_factors, "each factor that the other's gradient needs"};
+constexpr KeepRule kMatrices{
+    rules::keep_matrices,
+    "each factor that the other's gradient needs; a matrix and its transpose are one"};
 constexpr KeepRule kOperands{rules::keep_operands, "each operand that another's gradient needs"};
 constexpr KeepRule kDivision{rules::keep_division, "divisor; dividend for the divisor's gradient"};
-constexpr KeepRule kPower{rules::keep_power, "base, exponent, output"};
+constexpr KeepRule kPower{rules::keep_power,
+                          "base; exponent and output, unless the exponent is one number"};
 constexpr KeepRule kExtremes{rules::keep_extremes, "inputs, if more than one"};
 constexpr KeepRule kCondition{rules::keep_input, "condition"};
 constexpr KeepRule kIndices{rules::keep_second_input, "indices"};
@@ -201,7 +205,7 @@ constexpr OpInfo kTable[] = {
     view("Flatten"),
     test("Floor", 1),
     {"GRU", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<5>, "input; 5 values per output element"}, Traffic::kAll, kCells},
+     {rules::keep_recurrent<6>, "input, weights; 6 values per output element"}, Traffic::kAll, kCells},
     {"Gather", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected, weights(kFirst)},
     {"GatherElements", kEmbedding, kFirst, {}, per_output(1), kGatherElements, Traffic::kSelected},
     {"GatherND", kEmbedding, kFirst, {}, per_output(1), kIndices, Traffic::kSelected},
@@ -225,7 +229,7 @@ constexpr OpInfo kTable[] = {
     test("IsNaN", 1),
     {"LRN", kNormalization, kFirst, kLrnFlops, forward_times(2), kLrn},
     {"LSTM", kMatmul, inputs({0, 1, 2, 3, 5, 6, 7}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<6>, "input; 6 values per output element"}, Traffic::kAll,
+     {rules::keep_recurrent<7>, "input, weights; 7 values per output element"}, Traffic::kAll,
      computed_weights(inputs({1, 2, 3, 7}))},
     {"LayerNormalization", kNormalization, kNorm, {8}, per_input(11), kLayerNorm, Traffic::kAll,
      kScaleAndShift},
@@ -236,7 +240,7 @@ constexpr OpInfo kTable[] = {
     {"LogSoftmax", kSoftmax, kFirst, {8}, per_input(7), kOutput},
     {"LpNormalization", kNormalization, kFirst, {3}, per_input(6), kInputAndOutput},
     {"LpPool", kPooling, kFirst, kLpKernel, forward_times(1), kLpPool},
-    {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kFactors, Traffic::kAll,
+    {"MatMul", kMatmul, kTwo, kMatMulFlops, kContraction, kMatrices, Traffic::kAll,
      computed_weights(kTwo)},
     {"Max", kElementwise, kEvery, kVariadic, per_output(1), kExtremes},
     {"MaxPool", kPooling, kFirst, kKernel, per_output(1), kPoolIndices},
@@ -263,7 +267,7 @@ constexpr OpInfo kTable[] = {
     {"RMSNormalization", kNormalization, kTwo, {5}, per_input(8), kRmsNorm, Traffic::kAll,
      weights(inputs({1}))},
     {"RNN", kMatmul, inputs({0, 1, 2, 3, 5}), kRecurrent, forward_times(2),
-     {rules::keep_recurrent<1>, "input; 1 value per output element"}, Traffic::kAll, kCells},
+     {rules::keep_recurrent<1>, "input, weights; 1 value per output element"}, Traffic::kAll, kCells},
     make("RandomNormal", 8),
     make("RandomNormalLike", 8),
     make("RandomUniform", 3),

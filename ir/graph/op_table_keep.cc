@@ -58,6 +58,37 @@ void keep_every_input(const OpAt& at, Kept& kept) {
 }
 
 void keep_factors(const OpAt& at, Kept& kept) { add_factors(at, 2, kept); }
+
+namespace {
+
+/// Returns true if the node swaps the last two axes and leaves the others.
+bool swaps_last_axes(const Op& op) {
+  if (op.type != "Transpose") return false;
+  const std::vector<std::int64_t> perm = op.ints_attribute("perm");
+  const auto rank = static_cast<std::int64_t>(perm.size());
+  for (std::int64_t i = 0; i < rank; ++i) {
+    const std::int64_t swapped = i < rank - 2 ? i : 2 * rank - 3 - i;
+    if (perm[static_cast<std::size_t>(i)] != swapped) return false;
+  }
+  return rank >= 2;
+}
+
+}  // namespace
+
+/// Batches of matrices are multiplied as they lie in memory: a matrix and its transpose are one.
+void keep_matrices(const OpAt& at, Kept& kept) {
+  add_factors(at, 2, kept);
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (at.input(i) == nullptr || at.input(i)->shape.size() < 3) return;
+  }
+  for (TensorId& id : kept.tensors) {
+    const OpId producer = at.graph.tensor(id).producer;
+    if (producer != kNone && swaps_last_axes(at.graph.op(producer))) {
+      id = at.graph.op(producer).inputs[0];
+    }
+  }
+}
+
 void keep_operands(const OpAt& at, Kept& kept) { add_factors(at, at.op.inputs.size(), kept); }
 
 void keep_division(const OpAt& at, Kept& kept) {
@@ -67,6 +98,9 @@ void keep_division(const OpAt& at, Kept& kept) {
 
 void keep_power(const OpAt& at, Kept& kept) {
   add_input(at, 0, kept);
+  const Tensor* exponent = at.input(1);
+  if (exponent != nullptr && exponent->kind == TensorKind::kConstant && at.elements(exponent) == 1)
+    return;
   add_input(at, 1, kept);
   add_output(at, 0, kept);
 }

@@ -134,6 +134,7 @@ void keep_output(const OpAt& at, Kept& kept);
 void keep_input_and_output(const OpAt& at, Kept& kept);
 void keep_every_input(const OpAt& at, Kept& kept);
 void keep_factors(const OpAt& at, Kept& kept);
+void keep_matrices(const OpAt& at, Kept& kept);
 void keep_operands(const OpAt& at, Kept& kept);
 void keep_division(const OpAt& at, Kept& kept);
 void keep_power(const OpAt& at, Kept& kept);
@@ -161,6 +162,9 @@ void keep_swiglu(const OpAt& at, Kept& kept);
 template <int factor>
 void keep_recurrent(const OpAt& at, Kept& kept) {
   keep_input(at, kept);
+  for (std::size_t i = 1; i < 3 && i < at.op.inputs.size(); ++i) {  // unless they are parameters
+    if (at.input(i) != nullptr) kept.tensors.push_back(at.op.inputs[i]);
+  }
   const double steps = at.extent(at.input(0), 0) * at.extent(at.input(0), 1);
   const double hidden = at.extent(at.input(2), 0) * at.extent(at.input(2), -1);
   const double width = at.input(0) == nullptr

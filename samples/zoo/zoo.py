@@ -7,10 +7,12 @@
     python3 samples/zoo/zoo.py --build build/release --losses            # beside a loop in PyTorch
 
 Needs PyTorch 2.15, onnx, onnxscript, transformers 5, timm and torchvision from PyPI. Weights are random; nothing is
-downloaded. Exports stay in --folder, and are made again only with --again.
+downloaded. Exports stay in --folder, unless --drop deletes them, and are made again only with --again. A run
+that ended early goes on where it was if it is given the same --json FILE.
 """
 
 import argparse
+import contextlib
 import copy
 import importlib.util
 import json
@@ -25,6 +27,7 @@ import warnings
 import numpy
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from models import MODELS
 
@@ -53,8 +56,10 @@ device_kinds:
   cpu: {peak: {fp32: 40 GFLOPS}, memory: 16 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
 hosts:
   - {name: local, devices: {kind: cpu, count: 2}}
-training: {batch: 4, optimizer: {kind: adam, learning_rate: 0.001}}
+training: {batch: 4, optimizer: {kind: adam, learning_rate: %s}}
 """
+SHAPES_ONLY = ("llama3_8b",)  # too large to hold: exported without weights, in its full size, and not trained
+LARGE_CLUSTER = CLUSTER.replace("fp32: 40 GFLOPS", "fp16: 40 TFLOPS").replace("16 GiB", "1024 GiB")
 
 
 def example(name, small):
@@ -106,10 +111,11 @@ def export(model, exporter, path):
 
 
 def counted(model):
-    """Multiply-adds of the forward pass, by PyTorch's own counter."""
+    """Multiply-adds of the forward pass, by PyTorch's own counter. It does not count oneDNN's LSTM."""
     from torch.utils.flop_counter import FlopCounterMode
     args, kwargs, _ = arguments_of(model)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    without_lstm = torch.backends.mkldnn.flags(enabled=False)
+    with torch.no_grad(), without_lstm, FlopCounterMode(display=False) as counter:
         model.module(*args, **(kwargs or {}))
     return counter.get_total_flops() / 2
 
@@ -142,9 +148,9 @@ def imported(build, path, model, row):
     row["multiply_adds"] = int(re.search(r"multiply_adds (\d+)", out).group(1))
 
 
-def planned(build, path, folder, row):
-    cluster = folder / "local.yaml"
-    cluster.write_text(CLUSTER)
+def planned(build, path, folder, row, cluster_text):
+    cluster = folder / f"{path.stem}.yaml"
+    cluster.write_text(cluster_text)
     plan = path.with_suffix(".plan")
     command = [build / "bin" / "agpcs-compile", path, cluster, "-o", plan, "--seeder", "data_parallel",
                "--refiner", "none"]
@@ -175,24 +181,38 @@ def measure(name, exporter, options):
     folder = options.folder / ("small" if options.small else "full")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.{exporter}.onnx"
+    shapes_only = name in SHAPES_ONLY and not options.small
     row = {"model": name, "exporter": exporter}
-    model = example(name, options.small)
-    row["counted"] = counted(model)
-    if options.again or not path.exists():
-        try:
-            began = time.time()
-            export(model, exporter, path)
-            row["export_seconds"] = round(time.time() - began, 1)
-        except Exception as error:  # whatever PyTorch raises: it belongs to the table
-            path.unlink(missing_ok=True)
-            row["why"] = "PyTorch: " + re.sub(r"\s+", " ", str(error))[-160:]
-            return row
-    row["exported"] = True
+    with FakeTensorMode(allow_non_fake_inputs=True) if shapes_only else contextlib.nullcontext():
+        model = example(name, options.small)
+        row["counted"] = counted(model)
+        if options.again or not path.exists():
+            try:
+                began = time.time()
+                export(model, exporter, path)
+                row["export_seconds"] = round(time.time() - began, 1)
+            except Exception as error:  # whatever PyTorch raises: it belongs to the table
+                drop(path)
+                row["why"] = "PyTorch: " + re.sub(r"\s+", " ", str(cause_of(error)))[-160:]
+                return row
     imported(options.build, path, model, row)
-    plan = planned(options.build, path, folder, row)
-    if row["planned"] and options.train:
+    plan = planned(options.build, path, folder, row, (LARGE_CLUSTER if shapes_only else CLUSTER) % options.learning_rate)
+    if row["planned"] and options.train and not shapes_only:
         trained(options.build, path, plan, row)
+    if options.drop:
+        drop(path)
     return row
+
+
+def cause_of(error):
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def drop(path):
+    path.unlink(missing_ok=True)
+    path.with_name(path.name + ".data").unlink(missing_ok=True)
 
 
 def without_dropout(module):
@@ -304,22 +324,32 @@ def main():
     parser.add_argument("--exporters", default=",".join(EXPORTERS))
     parser.add_argument("--small", action="store_true", help="models of less depth and width")
     parser.add_argument("--train", action="store_true", help="train 10 steps on two local ranks")
+    parser.add_argument("--learning-rate", type=float, default=0.001, help="of Adam (default 0.001)")
     parser.add_argument("--losses", action="store_true",
                         help=f"compare the losses of {LOSS_STEPS} steps with a loop in PyTorch, for {', '.join(LOSSES)}")
     parser.add_argument("--again", action="store_true", help="export again what is in --folder")
-    parser.add_argument("--json", type=pathlib.Path, help="write the rows there, too")
+    parser.add_argument("--drop", action="store_true", help="delete each export when its row is measured")
+    parser.add_argument("--json", type=pathlib.Path, help="write the rows there, too, and measure none that is there")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.losses:
         return compare_losses(options)
-    rows = []
+    rows = measured_before(options)
     for name in options.models.split(","):
         for exporter in options.exporters.split(","):
+            if any((row["model"], row["exporter"]) == (name, exporter) for row in rows):
+                continue
             rows.append(measure(name, exporter, options))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1))
     print(table(rows))
+
+
+def measured_before(options):
+    if options.again or options.json is None or not options.json.exists():
+        return []
+    return json.loads(options.json.read_text())
 
 
 if __name__ == "__main__":

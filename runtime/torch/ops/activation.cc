@@ -40,10 +40,7 @@ Tensors hard_sigmoid(const OpCall& call) {
       at::clamp(call.input(0) * alpha_of(call, 0.2) + call.op.float_attribute("beta", 0.5), 0, 1)};
 }
 
-Tensors hard_swish(const OpCall& call) {
-  const at::Tensor& x = call.input(0);
-  return {x * at::clamp(x / 6 + 0.5, 0, 1)};
-}
+Tensors hard_swish(const OpCall& call) { return {at::hardswish(call.input(0))}; }
 
 // Computes PRelu with one slope for each channel or for all: ONNX broadcasts from the right.
 Tensors prelu(const OpCall& call) {

@@ -41,7 +41,12 @@ Tensors mod(const OpCall& call) {
 
 Tensors power(const OpCall& call) {
   const at::Tensor& base = call.input(0);
-  return {at::pow(base, call.input(1)).to(base.scalar_type())};
+  const at::Tensor& exponent = call.input(1);
+  const bool known = call.host != nullptr && call.host->size() > 1 && (*call.host)[1].defined();
+  if (known && exponent.numel() == 1 && exponent.dim() <= base.dim() && base.is_floating_point()) {
+    return {at::pow(base, call.number(1))};  // autograd does not keep the result
+  }
+  return {at::pow(base, exponent).to(base.scalar_type())};
 }
 
 Tensors mean_of_inputs(const OpCall& call) {
@@ -67,10 +72,11 @@ Tensors clip(const OpCall& call) {
   if (call.has_attribute("min")) low = at::full({}, call.op.float_attribute("min", 0), x.options());
   if (call.has_attribute("max"))
     high = at::full({}, call.op.float_attribute("max", 0), x.options());
-  at::Tensor y = x;
-  if (low.defined()) y = at::maximum(y, low);
-  if (high.defined()) y = at::minimum(y, high);
-  return {y};
+  if (!low.defined() && !high.defined()) return {x};
+  const auto bound = [](const at::Tensor& b) {
+    return b.defined() ? c10::optional<at::Tensor>(b) : c10::nullopt;
+  };
+  return {at::clamp(x, bound(low), bound(high))};
 }
 
 Tensors cast(const OpCall& call) {

@@ -16,10 +16,18 @@ at::Tensor wrapped(const at::Tensor& indices, std::int64_t size) {
   return at::where(i < 0, i + size, i);
 }
 
+// Returns whether input `i` is a constant without negative numbers.
+bool counts_from_the_front(const OpCall& call, std::size_t i) {
+  if (call.host == nullptr || i >= call.host->size() || !(*call.host)[i].defined()) return false;
+  return !(*call.host)[i].lt(0).any().item<bool>();
+}
+
 Tensors gather(const OpCall& call) {
   const at::Tensor& x = call.input(0);
   const std::int64_t axis = call.axis(0, x.dim());
-  const at::Tensor i = wrapped(call.input(1), x.size(axis)).to(x.device());
+  const at::Tensor i = (counts_from_the_front(call, 1) ? call.input(1).to(at::kLong)
+                                                       : wrapped(call.input(1), x.size(axis)))
+                           .to(x.device());
   if (axis == 0 && x.dim() == 2) return {at::embedding(x, i)};
   Ints shape = x.sizes().vec();
   shape.erase(shape.begin() + axis);

@@ -60,7 +60,8 @@ Tensors dropout(const OpCall& call) {
   if (!training || ratio == 0) return {x, at::ones_like(x, at::kBool)};
   if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");
   const at::Tensor mask = keep_mask(call, ratio);
-  return {x * mask.to(x.scalar_type()) * (1.0 / (1.0 - ratio)), mask};
+  // Autograd keeps the mask as it is, a byte for each element.
+  return {x.masked_fill(mask.logical_not(), 0) * (1.0 / (1.0 - ratio)), mask};
 }
 
 // Returns a number for each element of input 0, drawn evenly from (0, 1).

@@ -242,7 +242,37 @@ TEST(OpTable, RecurrentLayersCostAProductPerStep) {
   const OpCost cost = op_cost(graph, graph.find_op("op"), 2, Precision::kFp32);
   EXPECT_DOUBLE_EQ(cost.forward_flops, 2.0 * 7 * 2 * (60 + 100));
   EXPECT_DOUBLE_EQ(cost.backward_flops, 2 * cost.forward_flops);
-  EXPECT_EQ(kept_text(graph, "op", 2), fmt::format("x +{}", 6 * 7 * 2 * 5 * 4));
+  EXPECT_EQ(kept_text(graph, "op", 2), fmt::format("x +{}", 7 * 7 * 2 * 5 * 4));
+}
+
+TEST(OpTable, RecurrentLayersKeepWeightsThatAreNoParameters) {
+  const Graph graph = around(
+      "input x fp32[7,n,3]\nparameter v fp32[1,20,3]\nparameter r fp32[1,20,5]\n"
+      "turn: w = Neg-13(v) -> fp32[1,20,3]\n",
+      "op: y = LSTM-14(x, w, r) hidden_size=5 -> fp32[7,1,n,5]");
+  EXPECT_EQ(kept_text(graph, "op", 2), fmt::format("x w +{}", 7 * 7 * 2 * 5 * 4));
+}
+
+TEST(OpTable, APowerKeepsItsOutputUnlessTheExponentIsOneNumber) {
+  const std::string xz = activation("x", "[n,4]") + activation("z", "[n,4]");
+  EXPECT_EQ(kept_by(xz, "op: y = Pow-15(x, z) -> fp32[n,4]"), "x z y +0");
+  const std::string square = activation("x", "[n,4]") + "constant c fp32[] {2}\n";
+  EXPECT_EQ(kept_by(square, "op: y = Pow-15(x, c) -> fp32[n,4]"), "x +0");
+}
+
+TEST(OpTable, BatchesOfMatricesAndTheirTransposesAreKeptOnce) {
+  const std::string x = activation("x", "[n,3,4]");
+  EXPECT_EQ(kept_by(x + "turn: v = Transpose-13(x) perm=[0,2,1] -> fp32[n,4,3]\n",
+                    "op: y = MatMul-13(x, v) -> fp32[n,3,3]"),
+            "x +0");
+  const std::string heads = activation("x", "[n,3,2,4]") + activation("z", "[n,2,4,3]") +
+                            "turn: v = Transpose-13(x) perm=[0,2,1,3] -> fp32[n,2,3,4]\n";
+  EXPECT_EQ(kept_by(heads, "op: y = MatMul-13(v, z) -> fp32[n,2,3,3]"), "v z +0");
+  const std::string weights = "parameter w fp32[3,5]\n";
+  EXPECT_EQ(kept_by(activation("x", "[n,3,4]") + weights +
+                        "turn: v = Transpose-13(x) perm=[0,2,1] -> fp32[n,4,3]\n",
+                    "op: y = MatMul-13(v, w) -> fp32[n,4,5]"),
+            "v +0");
 }
 
 // 4 heads x 3 queries x 5 keys make 60 scores; each costs 8 + 6 multiply-adds and a softmax, and

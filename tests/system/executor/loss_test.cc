@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the executor computes for losses, what it keeps for their backward passes, and how it counts
 // labels.
-#include "ir/graph/op_table.h"
 #include "ir/graph/training_graph.h"
-#include "tests/system/executor/stage_driver.h"
+#include "tests/system/executor/kept_bytes.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -24,61 +20,12 @@ using testing::StageDriver;
 
 constexpr std::int64_t kBatch = 64;
 
-// Adds up the bytes that this thread allocates and frees.
-class LiveBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, std::int64_t /*allocated*/,
-                         std::int64_t /*reserved*/, c10::Device /*device*/) override {
-    bytes_ += bytes;
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  std::int64_t bytes_ = 0;
-};
-
 Graph attached(const std::string& forward, Loss loss) {
   auto graph = attach_loss(testing::graph_of(forward), loss);
   AGPCS_CHECK(graph.ok(), "{}", graph.status().message());
   auto derived = derive_backward(*std::move(graph));
   AGPCS_CHECK(derived.ok(), "{}", derived.status().message());
   return *std::move(derived);
-}
-
-Plan plan_of(const Graph& graph, std::int64_t batch) {
-  return testing::plan_of(graph, testing::one_device(),
-                          "micro-batches 1\nstage a/0=" + std::to_string(batch) + " : *\n", batch);
-}
-
-// Returns the bytes that the table says are kept between the passes.
-std::int64_t kept_by_table(const Graph& graph) {
-  std::set<TensorId> tensors;
-  std::int64_t bytes = 0;
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    const Kept kept = kept_for_backward(graph, id, kBatch, Precision::kFp32);
-    tensors.insert(kept.tensors.begin(), kept.tensors.end());
-    bytes += kept.extra_bytes;
-  }
-  for (const TensorId id : tensors) {
-    const Tensor& tensor = graph.tensor(id);
-    bytes += elements_at(tensor.shape, kBatch) * static_cast<std::int64_t>(size_of(tensor.type));
-  }
-  return bytes;
-}
-
-// Returns the bytes that stay allocated after a forward pass.
-std::int64_t kept_by_executor(const Graph& graph) {
-  const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, {});
-  const Plan plan = plan_of(graph, kBatch);
-  const Status prepared = executor->prepare(plan, 0);
-  AGPCS_CHECK(prepared.ok(), "{}", prepared.message());
-  AGPCS_CHECK(executor->begin_step(0).ok(), "begin_step");
-  const auto live = std::make_shared<LiveBytes>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-  const Status passed = executor->forward(0);
-  AGPCS_CHECK(passed.ok(), "{}", passed.message());
-  return live->bytes();
 }
 
 struct Case {
@@ -110,9 +57,10 @@ TEST_P(LossMemory, IsWhatTheTableSays) {
   const Graph graph = attached(
       "input x " + input + "\nparameter w [8,30]\ny = MatMul(x, w) " + c.output + "\noutputs y\n",
       c.loss);
-  const std::int64_t table = kept_by_table(graph);
+  const std::int64_t table = testing::kept_by_table(graph, kBatch);
   // Scalars, such as the loss itself, are not in the table.
-  EXPECT_NEAR(static_cast<double>(kept_by_executor(graph)), static_cast<double>(table), 128);
+  EXPECT_NEAR(static_cast<double>(testing::kept_by_executor(graph, kBatch)),
+              static_cast<double>(table), 128);
   EXPECT_GT(table, kBatch * 30 * 4);
 }
 
@@ -151,7 +99,7 @@ TEST(CountedLabels, ABatchWithoutOneIsAnError) {
   TorchOptions options;
   options.data = std::make_unique<Labels>(graph, std::vector<std::int64_t>(6, -100));
   const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, std::move(options));
-  ASSERT_TRUE(executor->prepare(plan_of(graph, 2), 0).ok());
+  ASSERT_TRUE(executor->prepare(testing::plan_of_one_pass(graph, 2), 0).ok());
   ASSERT_TRUE(executor->begin_step(0).ok());
   EXPECT_EQ(executor->forward(0).message(),
             "node 'loss/y/softmax_cross_entropy' (SoftmaxCrossEntropyLoss): the batch has no label "
@@ -164,7 +112,7 @@ TEST(CountedLabels, ALossDoesNotDependOnLabelsThatDoNotCount) {
     TorchOptions options;
     options.seed = 3;
     options.data = std::make_unique<Labels>(graph, std::move(labels));
-    return StageDriver(graph, plan_of(graph, 2), std::move(options)).step();
+    return StageDriver(graph, testing::plan_of_one_pass(graph, 2), std::move(options)).step();
   };
   // All features are alike, so each position's loss depends on its label alone.
   EXPECT_NEAR(loss({1, -100, -100, -100, -100, -100}), loss({1, 1, 1, 1, 1, 1}), 1e-6);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes that stay from a forward pass for the backward pass: as the operator table says, and as the
+// executor has them.
+#pragma once
+
+#include "ir/graph/op_table.h"
+#include "tests/system/executor/stage_driver.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+namespace agpcs::testing {
+
+/// Adds up the bytes that this thread allocates and frees.
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*memory*/, std::int64_t bytes, std::int64_t /*allocated*/,
+                         std::int64_t /*reserved*/, c10::Device /*device*/) override {
+    bytes_ += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+/// Returns a plan of one device and one micro-batch.
+inline Plan plan_of_one_pass(const Graph& graph, std::int64_t samples) {
+  const std::string strategy = "micro-batches 1\nstage a/0=" + std::to_string(samples) + " : *\n";
+  return plan_of(graph, one_device(), strategy, samples);
+}
+
+/// What the table says that operators keep, one after the other: a tensor counts for the first one.
+class KeptByTable {
+ public:
+  KeptByTable(const Graph& graph, std::int64_t samples) : graph_(graph), samples_(samples) {}
+
+  /// Returns the bytes that `op` keeps, and none before it.
+  std::int64_t bytes(OpId op) {
+    const Kept kept = kept_for_backward(graph_, op, samples_, Precision::kFp32);
+    std::int64_t bytes = kept.extra_bytes;
+    for (const TensorId id : kept.tensors) {
+      if (!counted_.insert(id).second) continue;
+      const Tensor& tensor = graph_.tensor(id);
+      bytes += elements_at(tensor.shape, samples_) *
+               static_cast<std::int64_t>(element_bytes(tensor.type, Precision::kFp32));
+    }
+    return bytes;
+  }
+
+ private:
+  const Graph& graph_;
+  std::int64_t samples_;
+  std::set<TensorId> counted_;
+};
+
+inline std::int64_t kept_by_table(const Graph& graph, std::int64_t samples) {
+  KeptByTable table(graph, samples);
+  std::int64_t bytes = 0;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) bytes += table.bytes(id);
+  return bytes;
+}
+
+/// Returns the bytes that stay allocated after a forward pass.
+inline std::int64_t kept_by_executor(const Graph& graph, std::int64_t samples) {
+  StageDriver driver(graph, plan_of_one_pass(graph, samples));
+  AGPCS_CHECK(driver.executor().begin_step(0).ok(), "begin_step");
+  const auto live = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const Status passed = driver.executor().forward(0);
+  AGPCS_CHECK(passed.ok(), "{}", passed.message());
+  return live->bytes();
+}
+
+}  // namespace agpcs::testing
