@@ -311,6 +311,20 @@ Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(
   return dims;
 }
 
+void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::string>& dims) {
+  app.add_option("--dim", dims, "NAME=VALUE binds a symbolic dimension of a model")
+      ->allow_extra_args(false);
+  app.add_option("--freeze", choices.freeze,
+                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*'; may be "
+                 "given several times")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--train", choices.train,
+         "NAME of a constant of the model's file that is trained, or a pattern; may be given "
+         "several times")
+      ->allow_extra_args(false);
+}
+
 ModelChoices choices_of(const Plan& plan) { return {plan.dims, plan.frozen, plan.trained}; }
 
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,

@@ -100,6 +100,8 @@ struct ModelChoices {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<std::string> freeze, train;
 };
+/// Adds --dim, whose texts are for `parse_dims`, --freeze and --train.
+void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::string>& dims);
 /// Returns the choices that `plan` was made with.
 ModelChoices choices_of(const Plan& plan);
 /// Imports `path`, attaches `loss`, and derives the backward pass. `loss` then says what was

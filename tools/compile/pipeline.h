@@ -4,6 +4,7 @@
 
 #include "planner/pipeline.h"
 #include "planner/refine/dqn.h"
+#include "tools/common/common.h"
 #include "tools/compile/console_stages.h"
 
 #include <agpcs/status.h>
@@ -17,15 +18,12 @@
 
 namespace agpcs {
 
-struct CompileOptions {
+struct CompileOptions : ModelChoices {
   std::string model, cluster;  ///< paths
   /// If given, this is the model, and `model` is its name in messages.
   std::optional<std::string> model_bytes;
-  std::vector<std::pair<std::string, std::int64_t>> dims;
-  std::vector<std::string> freeze;  ///< weights that are not trained (frontend/onnx/import_onnx.h)
-  std::vector<std::string> train;   ///< constants that are trained
-  bool inference_graph = false;     ///< takes a file that was optimized for inference as it is
-  std::int64_t batch = 0;           ///< 0: the cluster file's training.batch
+  bool inference_graph = false;  ///< takes a file that was optimized for inference as it is
+  std::int64_t batch = 0;        ///< 0: the cluster file's training.batch
   /// Names, as on the command line. Empty: the cluster file's precision (or, where it has none, the
   /// model's) and loss; gradients are sent in their own type.
   std::string precision, loss, wire_type;
