@@ -402,12 +402,12 @@ class Prober {
       if (element_count(dense.dims)) continue;
       const bool negative = std::any_of(dense.dims.begin(), dense.dims.end(),
                                         [](std::int64_t extent) { return extent < 0; });
-      diag_.error_at(label_of(model_, index),
-                     fmt::format("its output '{}' would have the shape {}, {}", name,
-                                 shape_text(*shape),
-                                 negative ? "which has a negative extent"
-                                          : "a tensor has at most 2^48 elements"),
-                     "check the extents that the file declares, and the values of --dim");
+      diag_.error_at(
+          label_of(model_, index),
+          fmt::format(
+              "its output '{}' would have the shape {}, {}", name, shape_text(*shape),
+              negative ? "which has a negative extent" : "a tensor has at most 2^48 elements"),
+          "check the extents that the file declares, and the values of --dim");
       return false;
     }
     return true;
