@@ -47,7 +47,8 @@ bool is_generator(const onnx::NodeProto& node) {
          (node.op_type() == "Constant" || node.op_type() == "ConstantOfShape");
 }
 
-// Tells whether the main graph has a stored tensor of each name. The others are in functions.
+// Tells whether the main graph has a stored tensor of each name. The others are in functions, or in
+// bodies of control flow.
 bool has_all(const onnx::ModelProto& proto, const std::vector<TrainedTensor>& trained) {
   std::unordered_set<std::string> names;
   for (const TensorProto& tensor : proto.graph().initializer())
@@ -58,6 +59,51 @@ bool has_all(const onnx::ModelProto& proto, const std::vector<TrainedTensor>& tr
   return std::all_of(trained.begin(), trained.end(),
                      [&](const TrainedTensor& tensor) { return names.count(tensor.name) != 0; });
 }
+
+// Moves what the bodies of control flow store to the main graph, whose values they may read. A name
+// that the main graph has already stays where it is.
+class Hoister {
+ public:
+  explicit Hoister(onnx::GraphProto& main) : main_(main) {}
+
+  void run() {
+    for (const TensorProto& tensor : main_.initializer()) taken_.insert(tensor.name());
+    for (const onnx::ValueInfoProto& input : main_.input()) taken_.insert(input.name());
+    for (const onnx::NodeProto& node : main_.node()) {
+      taken_.insert(node.output().begin(), node.output().end());
+    }
+    for (onnx::NodeProto& node : *main_.mutable_node()) visit(node);
+    for (onnx::NodeProto& node : *main_.mutable_node()) *nodes_.add_node() = std::move(node);
+    main_.mutable_node()->Swap(nodes_.mutable_node());
+  }
+
+ private:
+  void visit(onnx::NodeProto& node) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) empty(*attribute.mutable_g());
+    }
+  }
+
+  void empty(onnx::GraphProto& body) {
+    onnx::GraphProto rest;
+    for (TensorProto& tensor : *body.mutable_initializer()) {
+      const bool moves = taken_.insert(tensor.name()).second;
+      *(moves ? main_ : rest).add_initializer() = std::move(tensor);
+    }
+    for (onnx::NodeProto& node : *body.mutable_node()) {
+      visit(node);
+      const bool constant = is_generator(node) && node.op_type() == "Constant";
+      const bool moves = constant && taken_.insert(node.output(0)).second;
+      *(moves ? nodes_ : rest).add_node() = std::move(node);
+    }
+    body.mutable_initializer()->Swap(rest.mutable_initializer());
+    body.mutable_node()->Swap(rest.mutable_node());
+  }
+
+  onnx::GraphProto& main_;
+  onnx::GraphProto nodes_;  ///< the main graph's nodes, moved ones first
+  std::unordered_set<std::string> taken_;
+};
 
 class ModelSaver {
  public:
@@ -277,6 +323,7 @@ Result<SavedModel> lay_out_model(const std::string& path, std::vector<TrainedTen
     AGPCS_TRY(onnx::ModelProto proto, decode_model(bytes, path));
     std::string().swap(bytes);
     if (!has_all(proto, trained)) AGPCS_RETURN_IF_ERROR(inline_functions(proto, path));
+    if (!has_all(proto, trained)) Hoister(*proto.mutable_graph()).run();
     return ModelSaver(std::move(proto), path, parent.empty() ? "." : parent.string(), data_file)
         .run(std::move(trained));
   } catch (const std::exception& e) {  // ONNX's library and protobuf throw

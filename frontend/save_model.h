@@ -37,6 +37,9 @@ struct SavedModel {
 /// * Initializers keep their names.
 /// * A Constant or ConstantOfShape that fed a weight is replaced by an initializer of that name.
 ///   Its shape is removed too, if it is a Constant without other uses.
+/// * A trained tensor of a function inlines the functions; one of a body of control flow moves,
+/// with
+///   what else bodies store, to the main graph.
 /// * Other tensors whose values were in a file of the original also move to `data_file`.
 /// * Everything else stays as it was.
 ///

@@ -12,6 +12,9 @@
 
 namespace agpcs::frontend {
 
+/// The opset from which Split has its sizes, and Squeeze and Unsqueeze their axes, as an input.
+inline constexpr int kAxesAreInputs = 13;
+
 /// Returns nullptr if the attribute is absent.
 inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node,
                                                   std::string_view name) {

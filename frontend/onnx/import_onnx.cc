@@ -5,6 +5,7 @@
 #include "frontend/onnx/dims.h"
 #include "frontend/onnx/exported.h"
 #include "frontend/onnx/model.h"
+#include "frontend/onnx/rewrite/control_flow.h"
 #include "frontend/onnx/rewrite/functions.h"
 #include "frontend/onnx/rewrite/sequences.h"
 #include "frontend/onnx/roles.h"
@@ -88,6 +89,7 @@ Result<Imported> import_owned(std::string bytes, const std::string& file, const 
     AGPCS_TRY(onnx::ModelProto proto, frontend::decode_model(bytes, file));
     std::string().swap(bytes);
     AGPCS_RETURN_IF_ERROR(frontend::inline_functions(proto, file));
+    AGPCS_RETURN_IF_ERROR(frontend::inline_control_flow(proto, file, options));
     frontend::replace_sequences(proto);
     frontend::name_axes(proto);
     return import_steps(proto, file, folder, options);

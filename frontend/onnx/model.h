@@ -61,11 +61,12 @@ std::string domain_of(const onnx::NodeProto& node);
 /// the file says where the node comes from: "node 42 'node_linear_3' in layers.3.attn
 /// (model.py:33)".
 std::string label_of(const Model& model, int node);
+std::string label_of(const onnx::NodeProto& node, int index);
 
 /// Fills the lookups.
 /// Errors, as many as found: no graph, an impossible version of the format, no operator set, one
 /// that is too new, below 1 or imported twice, a value defined twice, a node that reads a value
-/// that nothing makes (did you mean), a cycle, control flow, a sparse initializer.
+/// that nothing makes (did you mean), a cycle, a sparse initializer.
 Result<Model> check_structure(const onnx::ModelProto& proto, Diagnostics& diag);
 
 }  // namespace agpcs::frontend

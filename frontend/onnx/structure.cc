@@ -22,8 +22,7 @@ std::string domain_of(const onnx::NodeProto& node) {
   return node.domain() == "ai.onnx" ? "" : node.domain();
 }
 
-std::string label_of(const Model& model, int index) {
-  const onnx::NodeProto& node = model.node(index);
+std::string label_of(const onnx::NodeProto& node, int index) {
   const std::string output = node.output_size() > 0 ? node.output(0) : "";
   std::string label = node.name().empty()
                           ? fmt::format("node {} ({} of '{}')", index, node.op_type(), output)
@@ -33,6 +32,8 @@ std::string label_of(const Model& model, int index) {
   if (!origin.source.empty()) label += fmt::format(" ({})", origin.source);
   return label;
 }
+
+std::string label_of(const Model& model, int index) { return label_of(model.node(index), index); }
 
 namespace {
 
@@ -232,11 +233,6 @@ class StructureChecker {
     const onnx::NodeProto& node = model_.node(index);
     const std::string domain = domain_of(node);
     const std::string& type = node.op_type();
-    if (domain.empty() && (type == "If" || type == "Loop" || type == "Scan")) {
-      return diag_.error_at(label_of(model_, index),
-                            fmt::format("control flow ({}) is not supported", type),
-                            "export the model by tracing, with fixed branches and loop counts");
-    }
     if (model_.opsets.count(domain) == 0) {
       diag_.error_at(label_of(model_, index),
                      fmt::format("operator {} is in domain '{}', which the model does not import",

@@ -100,7 +100,12 @@ Result<std::int64_t> expected_bytes(const TensorProto& tensor) {
   }
   const std::optional<std::int64_t> count =
       element_count({tensor.dims().begin(), tensor.dims().end()});
-  if (!count) return invalid_input("a dimension is negative, or there are more than 2^48 elements");
+  if (!count) {
+    return invalid_input(
+        fmt::format("its dims are [{}], no extent may be negative and a tensor has at most 2^48 "
+                    "elements\n  hint: the file may be damaged; export it again",
+                    fmt::join(tensor.dims(), ",")));
+  }
   return *count * static_cast<std::int64_t>(size_of(*type));
 }
 
@@ -201,9 +206,10 @@ Result<std::optional<std::vector<std::byte>>> read_external(const ExternalData& 
   if (!fs::exists(path, error)) return std::optional<std::vector<std::byte>>();
   AGPCS_TRY(const InputFile file, InputFile::open(path.string(), kExternalDataNoun));
   if (file.size() < data.length || file.size() - data.length < data.offset) {
-    return invalid_input(fmt::format("'{}' has {} bytes, the model needs bytes {} to {} of it",
-                                     path.string(), file.size(), data.offset,
-                                     data.offset + data.length));
+    return invalid_input(
+        fmt::format("'{}' has {} bytes, the model needs bytes {} to {} of it\n"
+                    "  hint: the file may be cut short; copy or export it again",
+                    path.string(), file.size(), data.offset, data.offset + data.length));
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(data.length));
   AGPCS_RETURN_IF_ERROR(file.read(data.offset, bytes.data(), bytes.size()));

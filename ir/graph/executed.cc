@@ -11,9 +11,8 @@ namespace agpcs {
 namespace {
 
 // Operators of the table without a kernel. No operator outside the table has one.
-constexpr std::string_view kNotExecuted[] = {"GlobalLpPool", "GridSample",   "LpPool",
-                                             "Multinomial",  "RandomNormal", "RandomUniform",
-                                             "TensorScatter"};
+constexpr std::string_view kNotExecuted[] = {"GlobalLpPool", "LpPool",        "Multinomial",
+                                             "RandomNormal", "RandomUniform", "TensorScatter"};
 
 }  // namespace
 

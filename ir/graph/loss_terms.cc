@@ -63,11 +63,15 @@ Status check_logits(const Loss& loss, const Tensor& output, std::size_t class_ax
   return {};
 }
 
+constexpr std::string_view kScalarHint =
+    "\n  hint: let the model reduce it to one number (ReduceMean), or take a loss that is attached "
+    "to predictions, such as --loss mse";
+
 Status check_output(const Loss& loss, const Tensor& output, std::size_t class_axis) {
   if (!is_floating(output.type)) return refuse(loss, output, "a floating output");
   if (loss.kind == LossKind::kSoftmaxCrossEntropy) return check_logits(loss, output, class_axis);
   if (entry_of(kLosses, loss.kind).is_own_output) {
-    if (!is_scalar(output)) return refuse(loss, output, "a scalar");
+    if (!is_scalar(output)) return refuse(loss, output, "a scalar", kScalarHint);
   } else if (!is_batched(output)) {
     return refuse(loss, output, "an output [n,...], n the samples");
   }
@@ -124,9 +128,8 @@ Result<std::vector<LossTerm>> own_scalar(const Graph& graph) {
                          name_of(output.type), shape_text(output.shape));
   }
   if (scalars.empty()) {
-    return invalid_input(fmt::format(
-        "loss model needs a scalar output, which the model does not have\n  hint: outputs: {}",
-        found));
+    return invalid_input(
+        fmt::format("loss model needs a scalar output, the model has {}{}", found, kScalarHint));
   }
   return invalid_input(
       fmt::format("loss model needs one scalar output, the model has {}: {}\n  hint: name one: "

@@ -84,6 +84,8 @@ constexpr FlopsRule kDet{0, rules::det_flops, "2/3 x extent^3"};
 constexpr FlopsRule kTopKFlops{0, rules::top_k_flops, "inputs x (1 + log2 k) / outputs"};
 constexpr FlopsRule kResize{0, rules::resize_flops,
                             "nearest 0, linear 3, cubic 7 per spatial axis"};
+constexpr FlopsRule kGridSample{0, rules::grid_sample_flops,
+                                "nearest 1; linear 2 x 2^axes, cubic 2 x 4^axes"};
 constexpr FlopsRule kAttentionFlops{
     0, rules::attention_flops,
     "keys x (2 x head sizes of queries and values + 8) / head size of values"};
@@ -216,7 +218,7 @@ constexpr OpInfo kTable[] = {
     {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(2), kInputAndOutput},
     test("Greater", 1),
     test("GreaterOrEqual", 1),
-    {"GridSample", kEmbedding, kTwo, {8}, per_output(10), kEveryInput},
+    {"GridSample", kEmbedding, kTwo, kGridSample, forward_times(1.25), kEveryInput},
     {"GroupNormalization", kNormalization, kNorm, {8}, per_input(11), kGroupNorm, Traffic::kAll,
      kScaleAndShift},
     map("HardSigmoid", 4, 3, kInput),

@@ -228,6 +228,17 @@ double resize_flops(const OpAt& at) {
   return mode == "cubic" ? 7 * axes : 0;
 }
 
+/// Counts a product and a sum for each input that an output is made of.
+double grid_sample_flops(const OpAt& at) {
+  const std::string mode = at.op.string_attribute("mode", "linear");
+  if (mode == "nearest") return 1;
+  const Tensor* out = at.output(0);
+  const double axes =
+      out == nullptr ? 0 : std::max(0.0, static_cast<double>(out->shape.size()) - 2);
+  const bool cubic = mode == "cubic" || mode == "bicubic";
+  return 2 * std::pow(cubic ? 4 : 2, std::min(axes, 8.0));
+}
+
 double cross_entropy_flops(const OpAt& at) {
   return smooths_labels(at.op) ? per_input<9>(at) : per_input<8>(at);
 }

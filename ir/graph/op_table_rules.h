@@ -112,6 +112,7 @@ double variadic_flops(const OpAt& at);
 double det_flops(const OpAt& at);
 double top_k_flops(const OpAt& at);
 double resize_flops(const OpAt& at);
+double grid_sample_flops(const OpAt& at);
 double cross_entropy_flops(const OpAt& at);
 double attention_flops(const OpAt& at);
 /// Returns how many scores an attention has: a number for each head, query and key.

@@ -73,6 +73,29 @@ std::string text(const onnx::TensorProto& tensor) {
   return out;
 }
 
+// Trained weights of bodies move to the main graph; the control flow stays.
+TEST_F(SaveModel, HasTheWeightsOfBodiesInTheMainGraph) {
+  const std::string path = write("m.onnxtxt", onnx_text(R"(
+m (float[n, 4] x) => (float[n, 4] y) <int64 two = {2}> {
+  y = Loop <body = b (int64 i, bool c, float[n, 4] h) => (bool c2, float[n, 4] h2)
+      <float[4, 4] w = {1,2,3,4, 5,6,7,8, 9,10,11,12, 13,14,15,16}> {
+    k = Constant <value = float[4, 4] {1,2,3,4, 5,6,7,8, 9,10,11,12, 13,14,15,16}> ()
+    c2 = Identity (c)
+    a = MatMul (h, w)
+    h2 = MatMul (a, k)
+  }> (two, , x)
+})"));
+  const auto saved = lay_out_model(path, {{"w", DType::kFp32, {4, 4}}, {"k", DType::kFp32, {4, 4}}},
+                                   "weights.bin");
+  EXPECT_EQ(text(saved), "k fp32 offset=0 bytes=64\nw fp32 offset=64 bytes=64\n");
+  ASSERT_TRUE(saved.ok());
+  const auto original = import_onnx(path);
+  const auto again = import_onnx_bytes(saved->model, "m.onnx", folder_.string());
+  ASSERT_TRUE(original.ok() && again.ok())
+      << original.status().message() << again.status().message();
+  EXPECT_EQ(print_graph(again->graph), print_graph(original->graph));
+}
+
 TEST_F(SaveModel, PointsTrainedTensorsToTheFileOfWeights) {
   const std::string path = write("m.onnxtxt", onnx_text(kModel));
   const auto saved =

@@ -41,6 +41,7 @@ run_one() {  # $1: target
   for folder in corpus regressions; do
     [ ! -d "tests/fuzz/$folder/$1" ] || seeds+=("tests/fuzz/$folder/$1")
   done
+  [ "$1" != import_onnx ] || seeds+=(tests/frontend/data)  # what PyTorch's exporters write
   [ ! -f "tests/fuzz/$1.dict" ] || words=("-dict=tests/fuzz/$1.dict")
   mkdir -p "$build/grown/$1"
   # No input of 16 KiB is worth 20 s or a gigabyte: what takes more is a finding.

@@ -312,8 +312,18 @@ Result<std::vector<std::pair<std::string, std::int64_t>>> parse_dims(
   return dims;
 }
 
-ModelChoices choices_of(const Plan& plan) {
-  return {plan.dims, plan.frozen, plan.trained, plan.training.attention};
+void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::string>& dims) {
+  app.add_option("--dim", dims, "NAME=VALUE binds a symbolic dimension of a model")
+      ->allow_extra_args(false);
+  app.add_option("--freeze", choices.freeze,
+                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*'; may be "
+                 "given several times")
+      ->allow_extra_args(false);
+  app.add_option(
+         "--train", choices.train,
+         "NAME of a constant of the model's file that is trained, or a pattern; may be given "
+         "several times")
+      ->allow_extra_args(false);
 }
 
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
@@ -327,8 +337,16 @@ Result<TrainingModel> read_training_model(const std::string& path, const ModelCh
   AGPCS_TRY(Imported imported, import_onnx(path, options));
   AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));
   AGPCS_TRY(Graph graph, derive_backward(std::move(with_loss)));
-  if (choices.attention == AttentionForm::kFused) fuse_attention(graph);
   return TrainingModel{std::move(graph), std::move(imported.warnings)};
+}
+
+Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,
+                                         bool read_weights) {
+  Loss loss = plan.training.loss;
+  const ModelChoices choices = {plan.dims, plan.frozen, plan.trained};
+  AGPCS_TRY(TrainingModel model, read_training_model(path, choices, loss, read_weights));
+  if (plan.training.attention == AttentionForm::kFused) fuse_attention(model.graph);
+  return model;
 }
 
 }  // namespace agpcs

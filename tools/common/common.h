@@ -99,14 +99,16 @@ struct TrainingModel {
 struct ModelChoices {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<std::string> freeze, train;
-  AttentionForm attention = AttentionForm::kSteps;
 };
-/// Returns the choices that `plan` was made with.
-ModelChoices choices_of(const Plan& plan);
+/// Adds --dim, whose texts are for `parse_dims`, --freeze and --train.
+void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::string>& dims);
 /// Imports `path`, attaches `loss`, and derives the backward pass. `loss` then says what was
 /// chosen. A file that was optimized for inference is taken as it is: agpcs-compile has refused it,
 /// or was told to take it.
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
                                           Loss& loss, bool read_weights = false);
+/// Does so with the choices, the loss and the form of attention that `plan` was made with.
+Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,
+                                         bool read_weights = false);
 
 }  // namespace agpcs

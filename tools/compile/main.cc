@@ -85,17 +85,7 @@ void add_input_options(CLI::App& app, Arguments& a) {
                  "current folder)");
   app.add_option("--batch", a.compile.batch, "samples a step (default: training.batch)")
       ->check(at_least(1));
-  app.add_option("--dim", a.dims, "NAME=VALUE binds a symbolic dimension of the model")
-      ->allow_extra_args(false);
-  app.add_option("--freeze", a.compile.freeze,
-                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*'; may be "
-                 "given several times")
-      ->allow_extra_args(false);
-  app.add_option(
-         "--train", a.compile.train,
-         "NAME of a constant of the model's file that is trained, or a pattern; may be given "
-         "several times")
-      ->allow_extra_args(false);
+  add_model_options(app, a.compile, a.dims);
   app.add_flag("--inference-graph", a.compile.inference_graph,
                "plan a model that was optimized for inference as it is, although batch norm or "
                "parameters are lost in it");

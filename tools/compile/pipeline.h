@@ -4,6 +4,7 @@
 
 #include "planner/pipeline.h"
 #include "planner/refine/dqn.h"
+#include "tools/common/common.h"
 #include "tools/compile/console_stages.h"
 
 #include <agpcs/status.h>
@@ -17,14 +18,11 @@
 
 namespace agpcs {
 
-struct CompileOptions {
+struct CompileOptions : ModelChoices {
   std::string model, cluster;  ///< paths
   /// If given, this is the model, and `model` is its name in messages.
   std::optional<std::string> model_bytes;
-  std::vector<std::pair<std::string, std::int64_t>> dims;
-  std::vector<std::string> freeze;  ///< weights that are not trained (frontend/onnx/import_onnx.h)
-  std::vector<std::string> train;   ///< constants that are trained
-  bool inference_graph = false;     ///< takes a file that was optimized for inference as it is
+  bool inference_graph = false;  ///< takes a file that was optimized for inference as it is
   /// Devices and the factors by which they compute slower than the cluster file says.
   std::vector<std::pair<std::string, double>> slower;
   std::int64_t batch = 0;  ///< 0: the cluster file's training.batch

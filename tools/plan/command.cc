@@ -82,8 +82,7 @@ struct Checked {
 };
 
 Result<Checked> read_and_check(const Arguments& a, const Plan& plan, Console console) {
-  Loss loss = plan.training.loss;
-  AGPCS_TRY(TrainingModel model, read_training_model(a.model, choices_of(plan), loss));
+  AGPCS_TRY(TrainingModel model, read_planned_model(a.model, plan));
   AGPCS_TRY(CalibratedCluster calibrated,
             read_calibrated_cluster(a.cluster, [&] { return plan.training.precision; }));
   ClusterFile& file = calibrated.file;

@@ -51,8 +51,7 @@ struct Model {
 
 Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
   Loss loss = options.loss;
-  AGPCS_TRY(TrainingModel read,
-            read_training_model(path, {options.dims, options.freeze, {}}, loss, true));
+  AGPCS_TRY(TrainingModel read, read_training_model(path, options.choices, loss, true));
   AGPCS_TRY(Cluster cluster, one_device(options.kind));
   Model model;
   model.name = read.graph.called();

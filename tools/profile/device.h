@@ -5,6 +5,7 @@
 #include "ir/cluster/cluster.h"
 #include "ir/cluster/profile.h"
 #include "ir/graph/graph.h"
+#include "tools/common/common.h"
 
 #include <agpcs/plan.h>
 #include <agpcs/status.h>
@@ -27,8 +28,7 @@ struct DeviceOptions {
   std::string device = "cpu";       ///< LibTorch's name of the device
   std::string gpu;                  ///< the GPU's name; empty: a CPU
   std::vector<std::string> models;  ///< paths
-  std::vector<std::pair<std::string, std::int64_t>> dims;
-  std::vector<std::string> freeze;  ///< weights that are not trained
+  ModelChoices choices;
   Loss loss;
   Optimizer optimizer;
   std::vector<std::int64_t> samples;  ///< ascending; empty: kDefaultSamples as time allows

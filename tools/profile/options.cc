@@ -93,12 +93,7 @@ void add_measuring_options(CLI::App& app, ProfileOptions& o, Words& words) {
                  "how long to measure messages and all-reduces, about")
       ->capture_default_str()
       ->check(positive);
-  app.add_option("--dim", words.dims, "NAME=VALUE binds a symbolic dimension of the models")
-      ->allow_extra_args(false);
-  app.add_option("--freeze", o.freeze,
-                 "NAME of a weight that is not trained, or a pattern such as 'rotary.*', as "
-                 "agpcs-compile has it; may be given several times")
-      ->allow_extra_args(false);
+  add_model_options(app, o, words.dims);
   app.add_option("--loss", words.loss,
                  or_text(profiled_losses()) +
                      " (default: the cluster file's, or by the shapes of the outputs)")

@@ -18,7 +18,7 @@ namespace agpcs {
 /// The command, as it names itself in messages.
 inline constexpr char kProfileCommand[] = "agpcs-profile";
 
-struct ProfileOptions : JobOptions {
+struct ProfileOptions : JobOptions, ModelChoices {
   std::vector<std::string> files;  ///< models, or profiles with `merge` and `show`
   bool merge = false, show = false;
   std::string kind, cluster;  ///< exactly one of the two, unless profiles are merged or shown
@@ -28,9 +28,7 @@ struct ProfileOptions : JobOptions {
   int threads = 0;                    ///< per rank; 0: this machine's cores divided among its ranks
   double seconds = 60;                ///< for operators, about
   double network_seconds = 30;        ///< for messages and all-reduces, about
-  std::vector<std::pair<std::string, std::int64_t>> dims;
-  std::vector<std::string> freeze;     ///< weights that are not trained
-  std::optional<Loss> loss;            ///< absent: the cluster file's
+  std::optional<Loss> loss;           ///< absent: the cluster file's
   std::optional<Optimizer> optimizer;  ///< absent: the cluster file's
 };
 

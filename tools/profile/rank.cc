@@ -45,8 +45,7 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
   DeviceOptions device;
   device.device = torch_device(job, place);
   device.models = options.files;
-  device.dims = options.dims;
-  device.freeze = options.freeze;
+  device.choices = options;
   device.loss = job.loss;
   device.optimizer = job.optimizer;
   device.samples = options.samples;
@@ -73,6 +72,7 @@ std::string identity_of(const ProfileJob& job) {
                   name_of(o.transport), name_of(job.loss.kind), optimizer_name(job.optimizer));
   for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
   for (const std::string& name : o.freeze) text += fmt::format("freeze {}\n", name);
+  for (const std::string& name : o.train) text += fmt::format("train {}\n", name);
   for (const auto& [name, weight] : job.loss.outputs) text += fmt::format("{} {}\n", name, weight);
   text += fmt::format("{} {} {} {} {}\n", job.loss.by_shape, job.loss.ignore_index.value_or(-1),
                       job.loss.label_smoothing, job.loss.class_axis, job.loss.next_token);

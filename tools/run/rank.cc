@@ -249,8 +249,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
 }
 
 Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options) {
-  Loss loss = plan.training.loss;
-  AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss, true));
+  AGPCS_TRY(TrainingModel model, read_planned_model(options.model, plan, true));
   const Status status = resolve_stages(plan, model.graph).status();
   if (!status.ok()) {
     // The message says "plan", but here the plan has a file name.
@@ -262,8 +261,15 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
 }
 
 // Prints the warnings of a job, once.
-void warn(const TrainingModel& model, const RunOptions& options, Console console) {
+void warn(const Plan& plan, const TrainingModel& model, const RunOptions& options,
+          Console console) {
   if (!model.warnings.empty()) console.err << model.warnings << '\n';
+  if (!model.graph.fused.empty()) {
+    console.err << fmt::format(
+        "warning: {}: the plan counts {} fused attentions, which are computed in steps here: they "
+        "take longer and more memory than it says\n",
+        options.plan, model.graph.fused.size());
+  }
   if (options.transport != TransportKind::kNccl) console.err << warn_of_slow_products();
 }
 
@@ -278,7 +284,7 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
                     Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  if (place.rank == 0) warn(model, options, console);
+  if (place.rank == 0) warn(plan, model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == TransportKind::kNccl)
@@ -328,7 +334,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
 
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  warn(model, options, console);
+  warn(plan, model, options, console);
   AGPCS_TRY(const TrainingStart start, find_start(options, plan, console));
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);

@@ -49,8 +49,7 @@ Result<std::unique_ptr<CompilerReplanner>> replanner_for(const Plan& plan,
   AGPCS_TRY(CalibratedCluster calibrated,
             read_calibrated_cluster(options.replan, [&] { return plan.training.precision; }));
   if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
-  Loss loss = plan.training.loss;
-  AGPCS_TRY(TrainingModel model, read_training_model(options.model, choices_of(plan), loss));
+  AGPCS_TRY(TrainingModel model, read_planned_model(options.model, plan));
   auto made =
       make_compiler_replanner(plan, std::move(model.graph), std::move(calibrated.file.cluster));
   if (!made.ok()) return about(options.replan, made.status());

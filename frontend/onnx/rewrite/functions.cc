@@ -86,7 +86,9 @@ class FunctionChecker {
       calls += fmt::format("'{}' calls ", (*it)->name());
     }
     const onnx::FunctionProto& function = *path_[static_cast<std::size_t>(first)];
-    diag_.error_at(label(function), fmt::format("it calls itself: {}'{}'", calls, function.name()));
+    diag_.error_at(label(function), fmt::format("it calls itself: {}'{}'", calls, function.name()),
+                   "ONNX has no recursion: write the calls out, or use a Loop with a constant "
+                   "number of iterations");
   }
 
   const onnx::ModelProto& proto_;

@@ -24,7 +24,6 @@ using Ints = std::vector<std::int64_t>;
 using Names = std::vector<std::string>;
 
 constexpr std::size_t kMostParts = 1 << 16;  // of a file that may be damaged
-constexpr int kAxesAreInputs = 13;           // the opset from which Split and Squeeze have them so
 
 bool makes_sequence(const onnx::NodeProto& node) {
   return node.op_type() == "SplitToSequence" || node.op_type() == "SequenceConstruct";

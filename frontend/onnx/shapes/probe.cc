@@ -391,7 +391,8 @@ class Prober {
 
   bool check_extents(int index, const Inputs& inputs, int i, const Probed& value) {
     const std::string& name = model_.node(index).output(i);
-    if (!fit_shape(value)) {
+    const std::optional<Shape> shape = fit_shape(value);
+    if (!shape) {
       fail(index, fmt::format("the extents of its output '{}' are no whole multiple of the number "
                               "of samples plus a constant{}",
                               name, extents_text(index, inputs, i)));
@@ -399,8 +400,14 @@ class Prober {
     }
     for (const Dense& dense : value.at) {
       if (element_count(dense.dims)) continue;
-      fail(index, fmt::format("its output '{}' of [{}] is negative or too large", name,
-                              fmt::join(dense.dims, ",")));
+      const bool negative = std::any_of(dense.dims.begin(), dense.dims.end(),
+                                        [](std::int64_t extent) { return extent < 0; });
+      diag_.error_at(
+          label_of(model_, index),
+          fmt::format(
+              "its output '{}' would have the shape {}, {}", name, shape_text(*shape),
+              negative ? "which has a negative extent" : "a tensor has at most 2^48 elements"),
+          "check the extents that the file declares, and the values of --dim");
       return false;
     }
     return true;

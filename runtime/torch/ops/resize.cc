@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resize and its relatives: along each axis, every output is a weighted sum of a few inputs.
+// Resize and its relatives: every output is a weighted sum of a few inputs, along each axis, or
+// around a point that is fed (GridSample).
 #include "runtime/torch/ops/ops.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
+#include <string_view>
 
 namespace agpcs {
 namespace {
@@ -231,7 +234,57 @@ Tensors resize(const OpCall& call) {
   return {y};
 }
 
+// Returns the number that ATen has for a word: its place in the list.
+std::int64_t place_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  const auto* const found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) throw KernelError(fmt::format("mode '{}'", word));
+  return found - words.begin();
+}
+
+// The words of opset 16 mean what those of opset 20 mean.
+std::string_view since_20(std::string_view mode) {
+  return mode == "bilinear" ? "linear" : mode == "bicubic" ? "cubic" : mode;
+}
+
+// Moves the points of a grid to the nearest elements of `x`, the even one of two. ATen would take
+// the outer one in three dimensions.
+at::Tensor nearest_points(const at::Tensor& grid, const at::Tensor& x, bool align_corners) {
+  std::vector<double> extents;  // of the axes as the grid has them: the last one first
+  for (std::int64_t axis = x.dim() - 1; axis >= 2; --axis) {
+    extents.push_back(static_cast<double>(x.size(axis)));
+  }
+  const at::Tensor size = at::tensor(extents, grid.options());
+  if (align_corners) {
+    const at::Tensor half = at::clamp_min(size - 1, 1) / 2;
+    return at::round((grid + 1) * half) / half - 1;
+  }
+  const at::Tensor index = at::round(((grid + 1) * size - 1) / 2);
+  return (2 * index + 1) / size - 1;
+}
+
+Tensors grid_sample(const OpCall& call) {
+  const at::Tensor& x = call.input(0);
+  const std::string mode = call.op.string_attribute("mode", "linear");
+  const std::string padding = call.op.string_attribute("padding_mode", "zeros");
+  if (x.dim() != 4 && x.dim() != 5) {
+    throw KernelError(fmt::format("an input of {} axes, 4 and 5 are supported", x.dim()));
+  }
+  if (x.dim() == 5 && since_20(mode) == "cubic") {
+    throw KernelError("mode 'cubic' of 3 spatial axes");
+  }
+  // ATen samples numbers of the grid's type.
+  at::Tensor grid = call.input(1);
+  const bool align_corners = call.op.int_attribute("align_corners", 0) != 0;
+  if (x.dim() == 5 && mode == "nearest") grid = nearest_points(grid, x, align_corners);
+  const at::ScalarType type = x.is_floating_point() ? x.scalar_type() : grid.scalar_type();
+  const at::Tensor y = at::grid_sampler(
+      x.to(type), grid.to(type), place_of(since_20(mode), {"linear", "nearest", "cubic"}),
+      place_of(padding, {"zeros", "border", "reflection"}), align_corners);
+  return {y.to(x.scalar_type())};
+}
+
 constexpr KernelEntry kTable[] = {
+    {"GridSample", grid_sample},
     {"Resize", resize},
     {"Upsample", resize},
 };

@@ -257,16 +257,6 @@ TEST(ImportErrors, AnUnknownOperatorNeedsValueTypes) {
             "the model does not import");
 }
 
-TEST(ImportErrors, ControlFlowIsRefusedByName) {
-  EXPECT_EQ(
-      import_text("m (bool[n] x) => (float[1] y) { y = If<"
-                  "then_branch = g () => (float[1] q) { q = Constant<value_floats = [1.0]>() }, "
-                  "else_branch = g () => (float[1] q) { q = Constant<value_floats = [2.0]>() }"
-                  ">(x) }"),
-      "m.onnxtxt: node 0 (If of 'y'): error: control flow (If) is not supported\n"
-      "  hint: export the model by tracing, with fixed branches and loop counts");
-}
-
 TEST(ImportErrors, MalformedNodesAreRefused) {
   EXPECT_EQ(import_text("m (float[n, 8, 4, 4] x) => (float[n, 8, 4, 4] y) "
                         "{ y = MaxPool<kernel_shape = [2, 2], strides = [0, 1]>(x) }"),

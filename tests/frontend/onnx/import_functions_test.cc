@@ -43,12 +43,19 @@ TEST(ImportFunctions, FunctionsCallEachOther) {
             "outputs y\n");
 }
 
+constexpr const char* kNoRecursion =
+    "\n  hint: ONNX has no recursion: write the calls out, or use a Loop with a constant number of "
+    "iterations";
+
 TEST(ImportFunctions, AFunctionThatCallsItselfIsRefused) {
   EXPECT_EQ(import_text(kCallsF + function("F (a) => (b)", "{ b = com.acme.F (a) }")),
-            "m.onnxtxt: function 'com.acme.F': error: it calls itself: 'F' calls 'F'");
+            std::string("m.onnxtxt: function 'com.acme.F': error: it calls itself: 'F' calls 'F'") +
+                kNoRecursion);
   EXPECT_EQ(import_text(kCallsF + function("F (a) => (b)", "{ b = com.acme.G (a) }") +
                         function("G (a) => (b)", "{ b = com.acme.F (a) }")),
-            "m.onnxtxt: function 'com.acme.F': error: it calls itself: 'F' calls 'G' calls 'F'");
+            std::string("m.onnxtxt: function 'com.acme.F': error: it calls itself: 'F' calls 'G' "
+                        "calls 'F'") +
+                kNoRecursion);
 }
 
 TEST(ImportFunctions, CallsThatExpandBeyondMeasureAreRefused) {

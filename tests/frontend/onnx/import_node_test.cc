@@ -39,7 +39,8 @@ std::vector<std::pair<std::string, std::vector<std::int64_t>>> declared_outputs(
 
 bool is_known_reason(const std::string& message) {
   constexpr const char* kReasons[] = {
-      "control flow (",                 // If, Loop, Scan
+      "that the file does not tell: ",  // If, Loop and Scan that are fed what decides
+      "Scan of opset 8 ",
       "it is no tensor of known rank",  // sequences and optionals
       "element type string ",
       "element type uint16 ",
@@ -54,6 +55,8 @@ bool is_known_reason(const std::string& message) {
       "(Range-17) is not known",  // a length that is fed
       "(Range-27) is not known",
       "(Pad-18) is not known",
+      "(Expand-20) is not known",
+      "(ConstantOfShape-20) is not known",
       "(ReduceSum-18) is not known",  // axes that are fed
       "(ReduceSum-28) is not known",
       "(SplitToSequence-24) is not known",

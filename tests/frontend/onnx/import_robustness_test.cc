@@ -82,6 +82,48 @@ TEST(ImportRobustness, LongShapesAndEmptyTensorsCostNothing) {
       "outputs y, z\n");
 }
 
+constexpr const char* kCheckExtents =
+    "\n  hint: check the extents that the file declares, and the values of --dim";
+
+TEST(ImportRobustness, TensorsBeyondMeasureAreRefusedWithTheirShape) {
+  EXPECT_EQ(testing::import_text("m (float[n, 1099511627776, 4] x) => (float[n, k, 4] y) "
+                                 "{ y = Relu(x) }"),
+            std::string("m.onnxtxt: node 0 (Relu of 'y'): error: its output 'y' would have the "
+                        "shape [n,1099511627776,4], a tensor has at most 2^48 elements") +
+                kCheckExtents);
+  ImportOptions options;
+  options.dims = {{"seq", std::int64_t{1} << 40}};
+  EXPECT_EQ(
+      testing::import_text("m (float[n, seq, 4] x) => (float[n, seq, 4] y) { y = Relu(x) }", 17,
+                           options),
+      std::string("m.onnxtxt: node 0 (Relu of 'y'): error: its output 'y' would have the shape "
+                  "[n,1099511627776,4], a tensor has at most 2^48 elements") +
+          kCheckExtents);
+  EXPECT_EQ(testing::import_text(R"(m (float[n, 4] x) => (float[n, k] y) {
+      r = Constant<value = int64[2] {1099511627776, 1099511627776}>()
+      t = ConstantOfShape(r)
+      y = MatMul(x, t) })"),
+            std::string("m.onnxtxt: node 1 (ConstantOfShape of 't'): error: its output 't' would "
+                        "have the shape [1099511627776,1099511627776], a tensor has at most 2^48 "
+                        "elements") +
+                kCheckExtents);
+}
+
+TEST(ImportRobustness, AWeightBeyondMeasureIsRefusedWithItsDims) {
+  onnx::ModelProto proto = onnx_proto(
+      "m (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}> "
+      "{ s = ReduceSum<keepdims = 0>(w) y = Mul(x, s) }");
+  onnx::TensorProto& w = *proto.mutable_graph()->mutable_initializer(0);
+  w.set_dims(0, std::int64_t{1} << 40);
+  EXPECT_EQ(testing::import_proto(proto),
+            "m.onnx: tensor 'w': error: its dims call for 4398046511104 bytes, the file has 8");
+  w.add_dims(std::int64_t{1} << 40);
+  EXPECT_EQ(testing::import_proto(proto),
+            "m.onnx: tensor 'w': error: its dims are [1099511627776,1099511627776], no extent may "
+            "be negative and a tensor has at most 2^48 elements\n"
+            "  hint: the file may be damaged; export it again");
+}
+
 TEST(ImportRobustness, AScalarIsTransposedToItself) {
   EXPECT_EQ(testing::import_text("m (int64[n] x) => (int64[n] y) { one = Constant<value_int = 1>() "
                                  "t = Transpose(one) y = Add(x, t) }"),

@@ -102,7 +102,8 @@ TEST_F(ImportWeights, WhoseFileIsTooShortAreRefused) {
   write_floats(folder_ / "weights.bin", {9, 3});
   EXPECT_EQ(outcome(import(with_external("weights.bin"), true)),
             "m.onnx: tensor 'w': error: '" + (folder_ / "weights.bin").string() +
-                "' has 8 bytes, the model needs bytes 4 to 12 of it");
+                "' has 8 bytes, the model needs bytes 4 to 12 of it\n"
+                "  hint: the file may be cut short; copy or export it again");
   EXPECT_TRUE(import(with_external("weights.bin"), false).ok());
 }
 

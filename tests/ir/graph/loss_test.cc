@@ -170,6 +170,10 @@ constexpr const char* kOwn =
     "fc: y = MatMul-17(x, w) -> fp32[n,3]\n"
     "mean: cost = ReduceMean-17(y) keepdims=0 -> fp32[]\n";
 
+constexpr const char* kScalarHint =
+    "\n  hint: let the model reduce it to one number (ReduceMean), or take a loss that is attached "
+    "to predictions, such as --loss mse";
+
 TEST(AttachLoss, FindsTheModelsOnlyScalar) {
   const std::string own = std::string(kOwn) + "outputs y, cost\n";
   for (const Loss& loss :
@@ -180,11 +184,11 @@ TEST(AttachLoss, FindsTheModelsOnlyScalar) {
     EXPECT_EQ(graph->tensor(graph->loss).name, "cost");
     EXPECT_EQ(taken.kind, LossKind::kModel);
   }
-  EXPECT_EQ(train(model("[n,3]"), {LossKind::kModel, {}}),
-            "loss model needs a scalar output, which the model does not have\n"
-            "  hint: outputs: 'y' fp32[n,3]");
+  EXPECT_EQ(
+      train(model("[n,3]"), {LossKind::kModel, {}}),
+      std::string("loss model needs a scalar output, the model has 'y' fp32[n,3]") + kScalarHint);
   EXPECT_EQ(train(model("[n,3]"), {LossKind::kModel, {{"y", 1}}}),
-            "loss model needs a scalar, output 'y' is fp32[n,3]");
+            std::string("loss model needs a scalar, output 'y' is fp32[n,3]") + kScalarHint);
   EXPECT_EQ(train(std::string(kOwn) +
                       "max: most = ReduceMax-17(y) keepdims=0 -> fp32[]\noutputs y, cost, most\n",
                   {LossKind::kModel, {}}),

@@ -211,6 +211,20 @@ TEST(OpTable, DropoutKeepsAMaskWhileItTrains) {
   EXPECT_EQ(kept_by(leaves, "op: y = Dropout-7(x) -> fp32[n,4]"), "+0");
 }
 
+// 60 points of 2 samples, 3 channels each; x and the grid have a gradient.
+TEST(OpTable, SamplingCostsTheInputsThatItsModeWeighs) {
+  const auto figures = [](const std::string& mode) {
+    const Graph graph = around(activation("x", "[n,3,8,8]") + activation("g", "[n,5,6,2]"),
+                               "op: y = GridSample-20(x, g)" + mode + " -> fp32[n,3,5,6]");
+    const OpCost cost = op_cost(graph, graph.find_op("op"), 2, Precision::kFp32);
+    return fmt::format("{}/{} {}", cost.forward_flops, cost.backward_flops,
+                       kept_text(graph, "op", 2));
+  };
+  EXPECT_EQ(figures(""), "1440/3600 x g +0");
+  EXPECT_EQ(figures(" mode=\"cubic\""), "5760/14400 x g +0");
+  EXPECT_EQ(figures(" mode=\"nearest\""), "180/450 x g +0");
+}
+
 TEST(OpTable, LookupsKeepTheirIndices) {
   const Graph graph = around("input ids int64[n,5]\nparameter table fp32[100,8]\n",
                              "op: y = Gather-13(table, ids) -> fp32[n,5,8]");

@@ -211,7 +211,9 @@ TEST(AttachLoss, RefusesWhatItCannotUse) {
             "loss output needs the name of a scalar output\n"
             "  hint: outputs: logits");
   EXPECT_EQ(train(kLinear, {LossKind::kOutput, {{"logits", 1}}}),
-            "loss output needs a scalar, output 'logits' is fp32[n,3]");
+            "loss output needs a scalar, output 'logits' is fp32[n,3]\n"
+            "  hint: let the model reduce it to one number (ReduceMean), or take a loss that is "
+            "attached to predictions, such as --loss mse");
   EXPECT_EQ(train(kLinear, {LossKind::kMse, {{"logits", 0}}}),
             "weight of loss output 'logits' is 0, it must be positive");
   EXPECT_EQ(train(kLinear, {LossKind::kMse, {{"logits", 1}, {"logits", 1}}}),

@@ -108,6 +108,33 @@ TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
   EXPECT_THAT(show.output(), HasSubstr("\nring all-reduce "));
 }
 
+// Trains both matrices and no scalar, unless an option says otherwise.
+constexpr const char* kScaled = R"(<ir_version: 8, opset_import: ["": 17]>
+scaled (float[batch, 2] x) => (float[batch, 2] logits)
+<float[2, 2] first = {0.5, 0.25, 0.125, 1}, float[2, 2] second = {1, 2, 3, 4}, float scale = {2}>
+{ h = MatMul (x, first) s = Mul (h, scale) logits = MatMul (s, second) })";
+
+TEST_F(ProfileCommand, WhatIsTrainedIsWhatTheCommandSaysOnEveryRank) {
+  const std::string model = path("scaled.onnxtxt");
+  std::ofstream(model) << kScaled;
+  for (const std::vector<std::string>& where :
+       {std::vector<std::string>{"--kind", "cpu"},
+        std::vector<std::string>{"--cluster", kCluster, "--local", "--network-seconds", "0.1"}}) {
+    std::vector<std::string> argv{kProfile,    model,   "--freeze",  "first",
+                                  "--train",   "scale", "--samples", "1",
+                                  "--seconds", "0.1",   "-o",        path("p.yaml")};
+    argv.insert(argv.end(), where.begin(), where.end());
+    Process process(argv);
+    ASSERT_EQ(process.wait(std::chrono::minutes(2)), 0) << process.errors();
+    const auto profile = read_profile(path("p.yaml"));
+    ASSERT_TRUE(profile.ok()) << profile.status().message();
+    ASSERT_EQ(profile->devices.size(), 1U);
+    ASSERT_EQ(profile->devices.front().updates.size(), 1U);
+    EXPECT_EQ(profile->devices.front().updates.front().elements, 5);  // second and scale
+    EXPECT_EQ(profile->devices.front().updates.front().tensors, 2);
+  }
+}
+
 TEST_F(ProfileCommand, AnInterruptLeavesNoFileAndNoProcess) {
   for (const int harm : {SIGINT, SIGTERM}) {
     for (const bool whole_cluster : {false, true}) {
@@ -153,6 +180,8 @@ TEST_F(ProfileCommand, WrongFilesAreRefused) {
   expect_refused({kModel, "--cluster", "no/such.yaml", "--local"}, 1, "no/such.yaml");
   expect_refused({"--show", "no/such.yaml"}, 1, "no/such.yaml");
   expect_refused({"--show", kCluster}, 1, kCluster);
+  expect_refused({kModel, "--kind", "a", "--train", "scael", "-o", path("p.yaml")}, 1,
+                 "'scael' is to be trained, but");
   EXPECT_THAT(files(), ElementsAre());
 }
 

@@ -182,10 +182,12 @@ TEST_F(RunProcesses, AHangupOfTheirGroupStopsAllRanksWhichSave) {
   EXPECT_FALSE(std::filesystem::is_empty(save_));
 }
 
-// A NumPy file of fp32 numbers that are all `bits`.
-void write_npy(const std::filesystem::path& path, const std::string& shape, std::size_t elements,
-               std::uint32_t bits) {
-  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }";
+// A NumPy file of numbers of `type` ("<f4") that are all `bits`.
+template <typename Bits>
+void write_npy(const std::filesystem::path& path, const std::string& type, const std::string& shape,
+               std::size_t elements, Bits bits) {
+  std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
   std::ofstream file(path, std::ios::binary);
@@ -198,7 +200,7 @@ void write_npy(const std::filesystem::path& path, const std::string& shape, std:
 
 TEST_F(RunProcesses, SamplesThatAreNoNumbersAreNamedByTheRankThatHasThem) {
   const std::string data = folder_ / "nan.npy";
-  write_npy(data, "(64, 3, 16, 16)", 64 * 768, 0x7fc00000);
+  write_npy(data, "<f4", "(64, 3, 16, 16)", 64 * 768, std::uint32_t{0x7fc00000});
   Process process(local({"--steps", "3", "--data", data}));
   EXPECT_EQ(process.wait(), 1);
   EXPECT_THAT(
@@ -207,6 +209,16 @@ TEST_F(RunProcesses, SamplesThatAreNoNumbersAreNamedByTheRankThatHasThem) {
                              "loss of step 0 is not finite: nan\n  hint: "));
   Process allowed(local({"--steps", "3", "--data", data, "--allow-nan"}));
   EXPECT_EQ(allowed.wait(), 0) << allowed.errors();
+}
+
+TEST_F(RunProcesses, ALabelThatIsNoClassIsNamedWithItsFileAndRow) {
+  const std::string labels = folder_ / "labels.npy";
+  write_npy(labels, "<i8", "(64,)", 64, std::int64_t{10});
+  Process process(local({"--steps", "3", "--transport", "loopback", "--labels", labels}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_EQ(process.errors(), "agpcs-run: error: rank 0 (local/0): forward mb=0: " + labels +
+                                  ": row 0 has label 10, input 'labels' takes classes 0 to 9\n"
+                                  "  hint: rows and classes count from 0\n");
 }
 
 // LibTorch would wait for the missing ones for ever.

@@ -25,6 +25,11 @@ class Replanning:
         self._coming = None  # the first step of the last plan, until it comes
         self._weighed = sampler.weighed
 
+    @property
+    def settled(self):
+        """Whether the shares of the last plan are in use."""
+        return self._coming is None
+
     def drifted(self, changes, group, device):
         """Makes a new plan, if it is better, for ranks that changed."""
         if self._tell is not None:
