@@ -218,7 +218,7 @@ constexpr OpInfo kTable[] = {
     {"GlobalMaxPool", kPooling, kFirst, kOnePerInput, per_input(2), kInputAndOutput},
     test("Greater", 1),
     test("GreaterOrEqual", 1),
-    {"GridSample", kEmbedding, kTwo, kGridSample, forward_times(1.25), kEveryInput},
+    {"GridSample", kEmbedding, kTwo, kGridSample, forward_times(2.5), kEveryInput},
     {"GroupNormalization", kNormalization, kNorm, {8}, per_input(11), kGroupNorm, Traffic::kAll,
      kScaleAndShift},
     map("HardSigmoid", 4, 3, kInput),
