@@ -105,7 +105,7 @@ class Expander {
  private:
   static std::string why_unknown(const Number& number) {
     return number.varies ? "follows the number of samples, or a dimension without a value"
-                         : "depends on data";
+                         : "depends on data, or on shapes that are not known";
   }
   static std::string hint_for(const Number& number, const char* otherwise) {
     return number.varies ? "let the operators work on all samples at once; give other dimensions a "

@@ -312,21 +312,21 @@ TEST(ImportControlFlow, WhatDependsOnDataIsRefused) {
                               "c = Cast <to = 9> (k)",
                               "c")),
             "m.onnxtxt: node 4 (If of 'y'): error: If takes a branch that the file does not tell: "
-            "its condition 'c' depends on data\n"
+            "its condition 'c' depends on data, or on shapes that are not known\n"
             "  hint: decide in Python which branch is exported, or compute both and choose by "
             "torch.where");
   EXPECT_EQ(import_text("m (float[n, 4] x, int64 k) => (float[n, 4] y) { y = Loop <body = b (int64 "
                         "i, bool c, float[n, 4] h) => (bool c2, float[n, 4] h2) "
                         "{ c2 = Identity (c) h2 = Relu (h) }> (k, , x) }"),
             "m.onnxtxt: node 0 (Loop of 'y'): error: Loop runs a number of times that the file "
-            "does not tell: 'k' depends on data\n"
+            "does not tell: 'k' depends on data, or on shapes that are not known\n"
             "  hint: loop over a Python number, which the exporter unrolls, not over the value of "
             "a tensor");
   EXPECT_EQ(import_text(loop_of("three, yes, x",
                                 "(bool c2, float[n, 4] h2) { m = ReduceMax <keepdims = 0> (h) "
                                 "c2 = Cast <to = 9> (m) h2 = Relu (h) }")),
             "m.onnxtxt: node 0 (Loop of 'y'): error: Loop ends at a time that the file does not "
-            "tell: its condition 'c2/0' depends on data\n"
+            "tell: its condition 'c2/0' depends on data, or on shapes that are not known\n"
             "  hint: run a fixed number of iterations, and choose results by torch.where");
 }
 
@@ -363,12 +363,13 @@ TEST(ImportControlFlow, EachModuleIsRefusedOnce) {
   noted(proto, 2, "layers.1");
   EXPECT_EQ(import_proto(proto),
             "m.onnx: node 0 (If of 'a') in layers.0: error: If takes a branch that the file does "
-            "not tell: its condition 'c' depends on data; 1 more If, Loop or Scan of the module "
+            "not tell: its condition 'c' depends on data, or on shapes that are not known; 1 more "
+            "If, Loop or Scan of the module "
             "cannot be inlined either\n"
             "  hint: decide in Python which branch is exported, or compute both and choose by "
             "torch.where\n"
             "m.onnx: node 2 (If of 'y') in layers.1: error: If takes a branch that the file does "
-            "not tell: its condition 'c' depends on data\n"
+            "not tell: its condition 'c' depends on data, or on shapes that are not known\n"
             "  hint: decide in Python which branch is exported, or compute both and choose by "
             "torch.where");
 }
