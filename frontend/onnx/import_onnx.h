@@ -49,8 +49,8 @@ std::string title_of(const std::string& file);
 /// Reads a binary model (.onnx) or a text model (.onnxtxt, ONNX's own text syntax).
 ///
 /// The graph has the same form for every opset of the file:
-/// * It has only operators that compute. Calls of the file's own functions are inlined. If, Loop and
-///   Scan are replaced by the nodes that run (rewrite/control_flow.h). Constants, shape arithmetic,
+/// * It has only operators that compute. Calls of the file's own functions are inlined. The nodes
+///   that run replace If, Loop and Scan (rewrite/control_flow.h). Constants, shape arithmetic,
 ///   Identity and inactive Dropout are folded away. A Reshape target that follows the batch is a
 ///   Constant with `per_sample`.
 /// * Initializers that are trained are kParameter, and running statistics are kState. The same

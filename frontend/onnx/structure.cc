@@ -202,11 +202,17 @@ class StructureChecker {
                 "values if the module has none");
   }
 
-  std::string suggestion(const std::string& name) const {
-    std::vector<std::string> names;
-    for (const auto& [value, maker] : makers_) names.emplace_back(value);
-    std::sort(names.begin(), names.end());
-    const std::string near = nearest(name, names);
+  /// Returns a hint for an unknown name. Each compares it with all names, so only the first unknown
+  /// names get one: more messages of a kind are not shown.
+  std::string suggestion(const std::string& name) {
+    if (suggestions_ == kMostSuggestions) return {};
+    ++suggestions_;
+    if (names_.size() != makers_.size()) {
+      names_.clear();
+      for (const auto& [value, maker] : makers_) names_.emplace_back(value);
+      std::sort(names_.begin(), names_.end());
+    }
+    const std::string near = nearest(name, names_);
     return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
   }
 
@@ -289,11 +295,14 @@ class StructureChecker {
   }
 
   static constexpr int kGiven = -1;  ///< no node makes it
+  static constexpr int kMostSuggestions = 100;
   Model model_;
   Diagnostics& diag_;
   std::unordered_map<std::string_view, int> makers_;
   std::vector<bool> needed_;
   std::set<std::string> absent_;
+  std::vector<std::string> names_;  // of `makers_`, sorted, once one is unknown
+  int suggestions_ = 0;
 };
 
 }  // namespace

@@ -94,7 +94,7 @@ class Outputs:
         pipeline = self.folder / "pipeline.plan"
         yield "agpcs_compile", pipeline.name, parse(
             self.run("agpcs-compile", MODEL, CLUSTER, "-o", pipeline, "--json", "--refiner", "none",
-                     "--seeder", "linear", "--micro-batches", "4", "--wire-type", "bf16"))
+                     "--seeder", "linear", "--micro-batches", "4", "--wire-type", "bf16", "--attention", "fused"))
         words = self.folder / "words.plan"
         yield "agpcs_compile", words.name, parse(
             self.run("agpcs-compile", LANGUAGE_MODEL, CLUSTER, "-o", words, "--json", "--refiner", "none",
