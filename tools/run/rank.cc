@@ -261,8 +261,7 @@ Result<TrainingModel> read_model_of(const Plan& plan, const RunOptions& options)
 }
 
 // Prints the warnings of a job, once.
-void warn(const Plan& plan, const TrainingModel& model, const RunOptions& options,
-          Console console) {
+void warn(const TrainingModel& model, const RunOptions& options, Console console) {
   if (!model.warnings.empty()) console.err << model.warnings << '\n';
   if (!model.graph.fused.empty()) {
     console.err << fmt::format(
@@ -284,7 +283,7 @@ Status stopped(const StopRequest& stop, const RunOptions& options) {
 Status train_joined(const Plan& plan, const RunOptions& options, const RankPlace& place,
                     Bootstrap& bootstrap, StopRequest& stop, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  if (place.rank == 0) warn(plan, model, options, console);
+  if (place.rank == 0) warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, agree_on_start(options, plan, bootstrap, console));
   Seat seat{place.rank, place.local_size, "cpu"};
   if (options.transport == TransportKind::kNccl)
@@ -334,7 +333,7 @@ Status run_rank(const Plan& plan, const RunOptions& options, const RankPlace& pl
 
 Status run_loopback(const Plan& plan, const RunOptions& options, Console console) {
   AGPCS_TRY(const TrainingModel model, read_model_of(plan, options));
-  warn(plan, model, options, console);
+  warn(model, options, console);
   AGPCS_TRY(const TrainingStart start, find_start(options, plan, console));
   const int ranks = plan.rank_count();
   LoopbackHub hub(ranks);
