@@ -3,6 +3,7 @@
 """agpcs.torch.plan_hook on DistributedDataParallel: two ranks over Gloo."""
 
 import copy
+import itertools
 import unittest
 
 from cases import BATCH, Bert, Data, GroupResNet18, ResNet18, build, loss_of, on_ranks, plan_of, train, wrapped
@@ -23,13 +24,13 @@ MB = 1 << 20
 
 
 def losses_with_and_without(rank, kind, plan, options, hook=None):
-    """(losses of plain DDP, losses by the plan, groups in the order of the last step's all-reduces, copies)."""
+    """(losses of plain DDP, losses by the plan, the last step's all-reduces in order)."""
     losses = []
     for of_plan in (None, plan):
         ddp, state = wrapped(build(kind), of_plan, hook, **options)
         data = Data(kind, BATCH * STEPS)
         losses.append(train(ddp, DataLoader(data, batch_sampler=PlanSampler(data, plan, rank))))
-    return (*losses, [reduction.group for reduction in state.step], [r.copied for r in state.step])
+    return (*losses, state.step)
 
 
 def losses_by_shares(rank, kind, plan, micro_batches, hook=None):
@@ -89,6 +90,13 @@ def counted(rank, kind, plan):
     counted_calls = []
     train(ddp, loader, step)
     return counted_calls
+
+
+class WideResNet18(ResNet18):
+    """Three of its gradients have more than 1 MiB."""
+
+    def __init__(self):
+        super().__init__(width=32)
 
 
 class TwoWays(nn.Module):
@@ -164,11 +172,13 @@ class PlanHook(unittest.TestCase):
             self.assertLess(abs(a - b), tolerance, f"{expected} {losses}")
 
     def compare(self, kind, plan, *, hook=None, tolerance=TOLERANCE, **options):
-        """Same losses as plain DDP, in the plan's order on both ranks; returns what was copied in a step."""
-        for plain, planned, order, copied in on_ranks(losses_with_and_without, kind, plan, options, hook):
+        """Same losses as plain DDP, in the plan's order on both ranks; returns a step's all-reduces."""
+        for plain, planned, step in on_ranks(losses_with_and_without, kind, plan, options, hook):
             self.assert_same(plain, planned, tolerance)
+            order = [group for group, _ in itertools.groupby(reduction.group for reduction in step)]
             self.assertEqual(order, [group.name for group in plan.groups])
-        return copied
+            self.assertEqual(sum(r.elements for r in step), sum(sum(group.elements) for group in plan.groups))
+        return step
 
     def assert_refused(self, results, *words, ranks=(0, 1)):
         for rank in ranks:
@@ -202,15 +212,25 @@ class PlanHook(unittest.TestCase):
     def test_micro_batches_add_up_to_the_losses_of_one_process(self):
         self.compare_shares(Bert, 2)
 
-    def test_a_group_that_spans_buckets_of_ddp_is_one_all_reduce(self):
-        plan = plan_of(ResNet18, bucket_bytes=64 * MB)
+    def test_a_group_that_spans_buckets_of_ddp_copies_its_small_gradients_into_one_all_reduce(self):
+        plan = plan_of(WideResNet18, bucket_bytes=64 * MB)
         self.assertEqual(len(plan.groups), 1)
-        self.assertEqual(self.compare(ResNet18, plan, bucket_cap_mb=0.1), [True])
+        *large, small = self.compare(WideResNet18, plan, bucket_cap_mb=0.1)
+        self.assertTrue(small.copied)
+        self.assertGreater(len(large), 1)
+        for reduction in large:
+            self.assertFalse(reduction.copied)
+            self.assertGreaterEqual(4 * reduction.elements, MB)
+
+    def test_a_wire_type_copies_all_gradients_of_a_group_into_one_all_reduce(self):
+        plan = plan_of(Bert, bucket_bytes=64 * MB)
+        step = self.compare(Bert, plan, hook={"wire_type": "fp16"}, tolerance=2e-3, bucket_cap_mb=0.1)
+        self.assertEqual([reduction.copied for reduction in step], [True])
 
     def test_groups_within_one_bucket_of_ddp_are_reduced_in_place(self):
         plan = plan_of(Bert, bucket_bytes=4096)
         self.assertGreater(len(plan.groups), 5)
-        copied = self.compare(Bert, plan)
+        copied = [reduction.copied for reduction in self.compare(Bert, plan)]
         self.assertLess(sum(copied), len(copied), "DDP has gradients in about the plan's order")
 
     def test_groups_across_buckets_in_an_order_that_ddp_has_not(self):

@@ -9,6 +9,7 @@ import unittest
 from cases import BATCH, Data, GroupResNet18, build, loss_of, on_ranks, plan_of, wrapped
 
 import torch
+import torch.distributed as dist
 
 from agpcs import _torch_watch
 
@@ -49,6 +50,57 @@ class Watch(unittest.TestCase):
     def test_nobody_watches_where_nobody_asked(self):
         (watched, _), _ = on_ranks(watch_of, plan_of(GroupResNet18), None)
         self.assertFalse(watched)
+
+
+    def test_the_slow_link_is_named_beside_the_all_reduce(self):
+        told, told_1 = on_ranks(with_a_slow_link, plan_of(GroupResNet18))
+        self.assertEqual(told, told_1)
+        self.assertEqual([change[1:3] for change in told], [("all-reduce", 0), ("link", 0)])
+        text, _, _, factor, since = told[1]
+        self.assertRegex(text, r"^link local/0 -> local/1: messages take [0-9.]+ times longer than when the job began$")
+        self.assertGreater(factor, 3)
+        self.assertEqual(since, told[0][4])
+
+    def test_a_link_that_is_as_fast_as_before_is_not_named(self):
+        changes, _ = on_ranks(changes_of_links)
+        self.assertEqual(changes, [[], [("link", 0, 0.5, 7)], [("link", 1, 2.0, 7)]])
+
+
+def changes_of_links(rank):
+    """What the probe tells of links whose messages took 10 ms, and now take other times."""
+    probe = _torch_watch.LinkProbe(["a/0", "a/1"], torch.device("cpu"), None)
+    told = []
+    for now in ([0.014, 0.0101], [0.005, 0.01], [0.01, 0.02]):
+        probe.seconds = lambda now=now: now
+        told.append([tuple(change[1:]) for change in probe.changes([0.01, 0.01], 7)])
+    return told
+
+
+def with_a_slow_link(rank, plan, times=30):
+    """What is told when the detector says that all-reduces are slower, while a message takes as long as `times` did."""
+    told = []
+    ddp, state = wrapped(build(GroupResNet18), plan, {"on_drift": told.extend})
+    batch = [column[:plan.shares[rank]] for column in Data(GroupResNet18, BATCH).columns]
+    while state.watch is None or state.watch._links is None:
+        loss_of(ddp, batch).backward()
+    watch, send = state.watch, dist.batch_isend_irecv
+
+    def send_often(operations):
+        for _ in range(times - 1):
+            for work in send(operations):
+                work.wait()
+        return send(operations)
+
+    class Drift:
+        statistics = watch._drift.statistics
+
+        def add(self, step, by_rank):
+            return [("all-reduces of s0 take 4 times longer", "all-reduce", 0, 4.0, step - 5)]
+    watch._drift = Drift()
+    dist.batch_isend_irecv = send_often
+    while not told:
+        loss_of(ddp, batch).backward()
+    return [tuple(change) for change in told]
 
 
 def watch_of(rank, plan, on_drift):

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import socket
@@ -25,6 +26,7 @@ from agpcs._torch_measure import measure, rehearse
 from agpcs._torch_steps import Steps, device_name, signature_of
 
 SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt")
+EXCHANGE_SECONDS, MOST_STEPS = 0.2, 5  # the watch's figures are exchanged so often, or after so many steps
 
 
 class AutoPlan(Plan):
@@ -115,11 +117,12 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
         if not links.gather(os.path.exists(paths[1]))[0]:  # rank 0's files count
             begin = time.perf_counter()
             measured = measure(job, links, places)
-            beside = 0.0
+            beside, every = 0.0, MOST_STEPS
             if links.ranks > 1:
-                text = by_rank_0(links, lambda: _first_plan(job, places, measured, paths))
-                beside = rehearse(job, links, Plan(text), measured)
-            by_rank_0(links, lambda: _write_measured(job, places, measured, beside, paths))
+                first = Plan(by_rank_0(links, lambda: _first_plan(job, places, measured, paths)))
+                beside = rehearse(job, links, first, measured)
+                every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
+            by_rank_0(links, lambda: _write_measured(job, places, measured, beside, every, paths))
             measuring, copied = time.perf_counter() - begin, measured.copied
         text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
     facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths)
@@ -200,12 +203,13 @@ def _first_plan(job, places, measured, paths):
     """Returns the text of a plan for all ranks, to rehearse it."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
-        _write_measured(job, places, measured, 0.0, paths)
+        _write_measured(job, places, measured, 0.0, MOST_STEPS, paths)
         return plan_on_all(paths, fewest_samples(paths), [], places).text
 
 
-def _write_measured(job, places, measured, beside, paths):
-    """Writes the model, the profile and the cluster file. `beside`: seconds of a step beside computing and messages."""
+def _write_measured(job, places, measured, beside, every, paths):
+    """Writes the model, the profile and the cluster file. `beside`: seconds of a step beside computing and messages.
+    `every`: steps between two exchanges of what the watch measures."""
     _, cluster, profile, model = paths
     kinds, kind_of = kinds_of(measured.ranks)
     hosts = {}
@@ -220,7 +224,7 @@ def _write_measured(job, places, measured, beside, paths):
                                        measured.all_reduces, places, max(beside, 0.0)))
     # The cluster file is written last: a cache that has it is whole.
     _write(cluster, files.cluster_text(os.path.basename(profile), hosts, kinds, memory, measured.links, job.batch,
-                                       optimizer, files.precision_of(measured.parts)))
+                                       optimizer, files.precision_of(measured.parts), every))
 
 
 def _planned(places, paths, leave_out):

@@ -134,7 +134,8 @@ def profile_text(parts, bytes_per_sample, kinds, paths, all_reduces, devices, be
     return _agpcs.sealed_profile("\n".join(lines) + "\n", "the measurements of autoplan")
 
 
-def cluster_text(profile_name, hosts, kinds, memory_of, links, batch, optimizer, precision):
+def cluster_text(profile_name, hosts, kinds, memory_of, links, batch, optimizer, precision,
+                 statistics_every):
     """Returns the text of a cluster file. `hosts` maps names to the device kinds of their ranks, `links` are the
     bandwidth (B/s) and latency (s) inside hosts and between them."""
     lines = ["# Written by agpcs.torch.autoplan. `memory` is what a plan may use on this kind: 80% of what was free,",
@@ -148,7 +149,8 @@ def cluster_text(profile_name, hosts, kinds, memory_of, links, batch, optimizer,
         devices = ", ".join(f"{{kind: {kind}}}" for kind in kinds_here)
         lines += [f"  - name: {host}", f"    devices: [{devices}]", f"    interconnect: {{kind: tcp, {inside}}}"]
         lines += [f"    nic: {{kind: tcp, {between}}}"] if len(hosts) > 1 else []
-    lines.append(f"training: {{batch: {batch}, precision: {precision}, loss: model, optimizer: {optimizer}}}")
+    lines.append(f"training: {{batch: {batch}, precision: {precision}, loss: model, optimizer: {optimizer}, "
+                 f"statistics_every: {statistics_every}}}")
     return "\n".join(lines) + "\n"
 
 

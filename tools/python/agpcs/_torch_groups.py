@@ -3,7 +3,7 @@
 
 DDP calls the hook once for each of its buckets, in the same order on every rank. Its buckets differ from the plan's
 groups: a group may be part of a bucket or span several. So the hook notes where each gradient lies in which bucket. It
-begins the all-reduce of a group once the group is complete and all groups before it have begun. At the last bucket it
+begins the all-reduces of a group once the group is complete and all groups before it have begun. At the last bucket it
 waits for all of them.
 """
 
@@ -24,6 +24,7 @@ from agpcs._torch_watch import Watch
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
               torch.float16: torch.float16, torch.bfloat16: torch.bfloat16}
+LARGE_RUN = {"cpu": 1 << 20, "cuda": 1 << 25}  # bytes; copying them takes longer than one more all-reduce's latency
 FIRST_STEPS, KEPT_STEPS = 5, 50  # a job's first steps are slower; PlanState keeps the times of the last ones
 
 
@@ -231,8 +232,19 @@ class PlanState:
             torch.mul(view, self._scale, out=part)
         return flat
 
-    def in_place(self, view):
-        return view.mul_(self._scale) if self._wire_type in (None, view.dtype) else None
+    def parts(self, views):
+        """Parts the gradients of a group into those that are reduced in place, each by itself, and those that are
+        reduced together in a flat buffer."""
+        if self._wire_type not in (None, views[0].dtype):
+            return [], views
+        least = LARGE_RUN[views[0].device.type]
+        large = [view for view in views if view.numel() * view.element_size() >= least]
+        small = [view for view in views if view.numel() * view.element_size() < least]
+        return (large + small, []) if len(small) == 1 else (large, small)
+
+    def weighted(self, view):
+        """Weights gradients in place."""
+        return view.mul_(self._scale)
 
 
 class _Step:
@@ -243,8 +255,8 @@ class _Step:
         self._buffers, self._futures = {}, {}  # by index of the bucket
         self._left = [len(group.parameters) for group in state.groups]  # gradients missing, by group
         self._next = 0  # the group to begin next
-        self._begun = []  # (work, flat buffer or None, its gradients) of each group
-        self._watched = []  # of each group, what the watch noted
+        self._begun = []  # of each all-reduce: work, tensor, the gradients that the tensor is a copy of
+        self._watched = []  # of each all-reduce, what the watch noted
 
     def take(self, bucket):
         state, index, buffer = self._state, bucket.index(), bucket.buffer()
@@ -260,18 +272,22 @@ class _Step:
         return self._futures[index]
 
     def _begin(self, index):
-        """Begins the all-reduce of a group."""
+        """Begins the all-reduces of a group."""
         state = self._state
         runs = state._layout.runs(index, state.groups[index].parameters)
-        views = [self._buffers[run.bucket][run.begin:run.end] for run in runs]
-        flat = state.in_place(views[0]) if len(views) == 1 else None
-        copied = flat is None
-        if copied:
-            flat = state.flat(index, views)
-        state.step.append(Reduction(state.groups[index].name, flat.numel(), copied))
-        work = dist.all_reduce(flat, group=state.process_group, async_op=True)
-        self._begun.append((work, flat if copied else None, views))
-        if state.watch is not None:
+        alone, together = state.parts([self._buffers[run.bucket][run.begin:run.end] for run in runs])
+        for view in alone:
+            self._reduce(index, state.weighted(view), [])
+        if together:
+            self._reduce(index, state.flat(index, together), together)
+
+    def _reduce(self, index, sums, copied):
+        """Begins one all-reduce. `copied`: the gradients that `sums` is a copy of."""
+        state = self._state
+        state.step.append(Reduction(state.groups[index].name, sums.numel(), bool(copied)))
+        work = dist.all_reduce(sums, group=state.process_group, async_op=True)
+        self._begun.append((work, sums, copied))
+        if state.watch is not None and state.watch.notes_reductions:
             self._watched.append(state.watch.begun(work))
 
     def _end(self):
@@ -284,10 +300,10 @@ class _Step:
         watch = self._state.watch
         if watch is not None:
             watch.gradients_ready()
-        for work, flat, views in self._begun:
+        for work, sums, copied in self._begun:
             work.wait()
-            if flat is not None:
-                for part, view in zip(flat.split([view.numel() for view in views]), views):
+            if copied:
+                for part, view in zip(sums.split([view.numel() for view in copied]), copied):
                     view.copy_(part)
         self._begun.clear()
         if watch is not None:

@@ -2,6 +2,7 @@
 """Watches a job's steps: tells when a rank, or the ranks' communication, is no longer as fast as it was."""
 
 import sys
+import time
 import typing
 
 import torch
@@ -15,9 +16,9 @@ class Change(typing.NamedTuple):
     """Something that changed, as all ranks see it."""
 
     text: str  #: "b/0 computes 2.4 times slower than expected since step 120"
-    quantity: str  #: "compute" or "all-reduce"
-    rank: int  #: the rank that computes; of an all-reduce: the plan's first rank
-    factor: float  #: seconds now / normal seconds, relative to the other ranks; about 1: normal again
+    quantity: str  #: "compute", "all-reduce" or "link"
+    rank: int  #: the rank that computes; of an all-reduce: the plan's first rank; of a link: the rank that sends
+    factor: float  #: seconds now / normal seconds; of computing, relative to the other ranks; about 1: normal again
     since: int  #: the step at which it began, as far as is known
 
 
@@ -25,21 +26,30 @@ class Watch:
     """Measures a rank's steps for the plan's drift detector (docs/design/reliability.md).
 
     Computing is the time from the end of a step's reductions to the last gradient of the next step: update, data,
-    forward and backward pass. Every `plan.statistics_every` steps the ranks exchange their figures, 24 bytes each, and
-    so draw the same verdict in the same step.
+    forward and backward pass. It is measured in every step; reductions are in the last step before an exchange. Every
+    `plan.statistics_every` steps the ranks send their figures, 24 bytes each. They judge them after the next step, so
+    that no rank waits for them, and draw the same verdict in the same step.
     """
 
     def __init__(self, plan, device, group, tell):
-        self._drift, self._every, self._tell = _agpcs.Drift(plan.text), plan.statistics_every, tell
+        self._every, self._tell = plan.statistics_every, tell
         self._clock, self._device, self._group = Clock(device), device, group
         self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
-        self._steps, self._marks, self._ended = 0, [], None
+        self._steps, self._ended = 0, None
+        self._probe, self._links = LinkProbe(plan.devices, device, group), None
         self.changes = []  #: Change, all that were told
+        self.expect(plan)
 
     def expect(self, plan):
         """Compares with another plan from now on."""
         self._drift = _agpcs.Drift(plan.text)
-        self._marks.clear()
+        self._marks = []  # of the steps since the last exchange: when computing began and ended
+        self._sent = None  # figures on their way: work, tensors by rank, step
+
+    @property
+    def notes_reductions(self):
+        """Whether `begun` is wanted for this step's all-reduces."""
+        return self._ended is not None and len(self._marks) == self._every - 1
 
     def begun(self, work):
         """Notes an all-reduce that has just begun. Returns what `step` wants of it."""
@@ -53,33 +63,100 @@ class Watch:
     def step(self, reductions):
         """Notes that all of a step's reductions are over."""
         ends = [(begin, end.wait()) for begin, end in reductions]
+        self._judge()
         if self._ended is not None:
-            self._marks.append((self._ended, self._ready, ends))
-        self._ended = self._clock.mark()
+            self._marks.append((self._ended, self._ready))
         self._steps += 1
         if len(self._marks) == self._every:
-            self._exchange()
+            self._send(ends)
+        self._ended = self._clock.mark()
 
-    def _exchange(self):
-        """Shares the means of the last steps, and tells what changed."""
+    def _send(self, reductions):
+        """Begins to share the figures of the last steps."""
         self._clock.wait()
-        computing = reducing = 0.0
-        for ended, ready, reductions in self._marks:
-            computing += self._clock.between(ended, ready)
-            last = None
-            for begin, end in reductions:  # one after another: an all-reduce has its turn when those before have ended
-                taken = self._clock.between(begin, end)
-                reducing += max(taken if last is None else min(taken, self._clock.between(last, end)), 0.0)
-                last = end
-        means = [computing / len(self._marks), reducing / len(self._marks), 0.0]
+        computing = sum(self._clock.between(*marks) for marks in self._marks) / len(self._marks)
         self._marks.clear()
-        mine = torch.tensor(self._drift.statistics(self._rank, means), dtype=torch.float64, device=self._device)
+        reducing, last = 0.0, None
+        for begin, end in reductions:  # one after another: an all-reduce has its turn when those before have ended
+            taken = self._clock.between(begin, end)
+            reducing += max(taken if last is None else min(taken, self._clock.between(last, end)), 0.0)
+            last = end
+        figures = self._drift.statistics(self._rank, [computing, reducing, 0.0])
+        mine = torch.tensor(figures, dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(self._ranks)]
-        dist.all_gather(every, mine, group=self._group)
-        told = [Change(*change) for change in self._drift.add(self._steps, [each.tolist() for each in every])]
+        self._sent = dist.all_gather(every, mine, group=self._group, async_op=True), every, self._steps
+
+    def _judge(self):
+        """Tells what changed, by the figures that the ranks have shared since the last step."""
+        if self._sent is None:
+            return
+        work, every, step = self._sent
+        self._sent = None
+        work.wait()
+        told = [Change(*change) for change in self._drift.add(step, [each.tolist() for each in every])]
+        if self._links is None:  # the steps before were warm-up
+            self._links = self._probe.seconds()
+        elif any(change.quantity == "all-reduce" for change in told):
+            told += self._probe.changes(self._links, min(change.since for change in told))
         self.changes += told
         if told:
             self._tell(told)
+
+
+class LinkProbe:
+    """Times messages from each rank to the next one, to name the link that made all-reduces slow."""
+
+    ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}  # of 4 bytes, in a message
+    REPETITIONS = 6  # the fastest counts
+    FACTOR, LEAST = 1.5, 2e-4  # a link changed if its message takes this factor longer or shorter, and these seconds
+
+    def __init__(self, devices, device, group):
+        self._devices, self._group, self._device = devices, group, device
+        self._rank, self._ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._clock = Clock(device)
+
+    def seconds(self):
+        """Returns, by rank, the seconds of a message to the next rank. All ranks call it, and send in turn."""
+        buffer = torch.zeros(self.ELEMENTS[self._device.type], device=self._device)
+        answer = torch.zeros(1, device=self._device)
+        mine = torch.zeros(1, dtype=torch.float64, device=self._device)
+        for sender in range(self._ranks if self._ranks > 2 else 1):  # two ranks have one link
+            receiver = (sender + 1) % self._ranks
+            taken = []
+            for _ in range(self.REPETITIONS):
+                begin = time.perf_counter()
+                if self._rank == sender:
+                    self._pass(dist.isend, buffer, receiver)
+                    self._pass(dist.irecv, answer, receiver)
+                elif self._rank == receiver:
+                    self._pass(dist.irecv, buffer, sender)
+                    self._pass(dist.isend, answer, sender)
+                self._clock.wait()
+                taken.append(time.perf_counter() - begin)
+            if self._rank == sender:
+                mine.fill_(min(taken))
+        every = [torch.empty_like(mine) for _ in range(self._ranks)]
+        dist.all_gather(every, mine, group=self._group)
+        return [each.item() for each in every]
+
+    def changes(self, before, since):
+        """Returns the Changes of links whose messages took `before` when the job began."""
+        told = []
+        for sender, (then, now) in enumerate(zip(before, self.seconds())):
+            if abs(now - then) < self.LEAST or max(now, then) < self.FACTOR * min(now, then):
+                continue
+            receiver = (sender + 1) % self._ranks
+            times, how = (now / then, "longer") if now > then else (then / now, "shorter")
+            text = (f"link {self._devices[sender]} -> {self._devices[receiver]}: messages take {times:.3g} times {how} "
+                    "than when the job began")
+            told.append(Change(text, "link", sender, now / then, since))
+        return told
+
+    def _pass(self, operation, tensor, rank):
+        peer = rank if self._group is None else dist.get_global_rank(self._group, rank)
+        # In a batch, so that NCCL takes the group's communicator instead of making one for the pair.
+        for work in dist.batch_isend_irecv([dist.P2POp(operation, tensor, peer, group=self._group)]):
+            work.wait()
 
 
 def say(changes):

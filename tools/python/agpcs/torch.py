@@ -29,11 +29,11 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
-    A group is one all-reduce, for any buckets that DDP forms. It begins once all of its gradients are there and the
-    groups before it have begun. A rank's gradient must be the mean over its planned share. The hook weights it by
-    share / batch, so that the sum is the gradient of the mean over the whole batch. The ranks send only gradients,
-    except that in the first step they compare their plans and try the wire type, and that `on_drift` shares 24 bytes a
-    rank every few steps.
+    The groups may be other ones than the buckets that DDP forms. A group's all-reduces begin once all of its gradients
+    are there and the groups before it have begun: large gradients are reduced in place, the others together. A rank's
+    gradient must be the mean over its planned share. The hook weights it by share / batch, so that the sum is the
+    gradient of the mean over the whole batch. The ranks send only gradients, except that in the first step they compare
+    their plans and try the wire type, and that `on_drift` shares 24 bytes a rank every few steps.
 
     `plan`: a Plan of one stage, or its path.
     `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
