@@ -15,47 +15,20 @@ PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
 import argparse
 import fnmatch
 import json
-import os
 import pathlib
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
 from interval import interval
+from ranks import model_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
-PORT = 29511
 STEPS, ROUNDS = 6, 7
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
-
-
-def model_of(name):
-    """(module, loss_fn, a batch of four samples)"""
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    torch.manual_seed(0)
-    if name == "resnet18":
-        import torchvision
-        module = torchvision.models.resnet18(num_classes=10)
-        return module, lambda m, b: cross_entropy(m(b[0]), b[1]), (torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,)))
-    if name == "bert":
-        from transformers import BertConfig, BertForSequenceClassification
-        module = BertForSequenceClassification(BertConfig(
-            vocab_size=2000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024))
-        tokens = torch.randint(0, 2000, (4, 64))
-        return module, lambda m, b: m(**b).loss, {"input_ids": tokens, "labels": torch.randint(0, 2, (4,))}
-    from transformers import LlamaConfig, LlamaForCausalLM
-    module = LlamaForCausalLM(LlamaConfig(
-        vocab_size=2000, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=688))
-    tokens = torch.randint(0, 2000, (4, 64))
-    return module, lambda m, b: m(**b).loss, {"input_ids": tokens, "labels": tokens}
 
 
 def rank_main(name, batch, seconds):
@@ -72,9 +45,7 @@ def rank_main(name, batch, seconds):
     module, loss_fn, sample = model_of(name)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    dist.barrier()
-    print("ready", flush=True)
-    sys.stdin.readline()  # speeds are set
+    pause()
 
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
     begin = time.monotonic()
@@ -145,32 +116,8 @@ BATCHES = {"resnet18": 32, "bert": 32, "llama": 32}
 
 
 def run_case(bed, name, seconds):
-    environment = {**os.environ, "MASTER_ADDR": bed.address(bed.ranks[0][0]), "MASTER_PORT": str(PORT),
-                   "WORLD_SIZE": str(len(bed.ranks)), "OMP_NUM_THREADS": "1"}
-    bed.lift_speeds()
-    ranks = []
-    try:
-        for rank, (machine, place) in enumerate(bed.ranks):
-            # A host's name tells autoplan which ranks are neighbours.
-            words = ["unshare", "--uts", "sh", "-c", f"hostname {machine.name} && exec \"$0\" \"$@\"", sys.executable,
-                     __file__, "--rank", name, "--seconds", str(seconds)]
-            ranks.append(bed.start(rank, words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={
-                **environment, "RANK": str(rank), "LOCAL_RANK": str(place),
-                "GLOO_SOCKET_IFNAME": f"agpcs-tb-{machine.name}"}))
-        for process in ranks:
-            while (line := process.stdout.readline()) != "ready\n":
-                if not line:
-                    raise RuntimeError(f"a rank of {name} ended")
-        bed.set_speeds()
-        for process in ranks:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        said = [process.communicate(timeout=900)[0] for process in ranks]
-        return json.loads(said[0].splitlines()[-1])
-    finally:
-        for process in ranks:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    with ranks_on(bed, __file__, "--rank", name, "--seconds", str(seconds)) as ranks:
+        return json.loads(ranks.last_line())
 
 
 HEAD = """\
