@@ -11,7 +11,6 @@
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
 #   nlohmann_json::nlohmann_json                          tools/common: the others include its tools/common/json.h
-#   pybind11                                              tools (the Python package)
 include_guard(GLOBAL)
 
 define_property(GLOBAL PROPERTY AGPCS_FOUND BRIEF_DOCS "Optional third parties and whether they are used")
@@ -87,27 +86,21 @@ if(AGPCS_BUILD_TESTS AND AGPCS_HAS_TORCH AND NOT DEFINED AGPCS_TORCH_PYTHON)
   endforeach()
 endif()
 
-# pybind11 and the Python that the package's extension is built for: the one that builds a wheel; else that with torch.
-# A sanitized extension does not load in a Python without the sanitizer.
+# The Python that tests the package: the one with torch, if there is one. A sanitized library does not load in a Python
+# without the sanitizer.
 set(AGPCS_HAS_PYTHON FALSE)
 if(AGPCS_BUILD_PYTHON AND AGPCS_BUILD_COMPILER AND NOT AGPCS_SANITIZE)
-  if(NOT Python_EXECUTABLE AND AGPCS_TORCH_PYTHON)
-    set(Python_EXECUTABLE "${AGPCS_TORCH_PYTHON}")
-  endif()
-  find_package(Python QUIET COMPONENTS Interpreter Development.Module)
-  if(Python_FOUND)
-    find_package(pybind11 2.10 CONFIG QUIET)
-  endif()
-  if(Python_FOUND AND pybind11_FOUND)
-    set(AGPCS_HAS_PYTHON TRUE)
-  elseif(NOT AGPCS_BUILD_PYTHON STREQUAL "AUTO")
-    message(FATAL_ERROR "AGPCS_BUILD_PYTHON is ON, but pybind11 2.10 or Python's headers are not found "
-      "(Debian: pybind11-dev, python3-dev)")
+  set(AGPCS_HAS_PYTHON TRUE)
+  if(AGPCS_BUILD_TESTS)
+    if(NOT Python_EXECUTABLE AND AGPCS_TORCH_PYTHON)
+      set(Python_EXECUTABLE "${AGPCS_TORCH_PYTHON}")
+    endif()
+    find_package(Python REQUIRED COMPONENTS Interpreter)
   endif()
 endif()
 set(agpcs_python_note "off")
 if(AGPCS_HAS_PYTHON)
-  set(agpcs_python_note "for ${Python_EXECUTABLE}")
+  set(agpcs_python_note "on")
 endif()
 set_property(GLOBAL APPEND PROPERTY AGPCS_FOUND "PYTHON: ${agpcs_python_note}")
 

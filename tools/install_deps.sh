@@ -19,7 +19,7 @@ packages_of_tests=(
   clang-format
   libgtest-dev libgmock-dev libbenchmark-dev libsimgrid-dev cadical
   python3-torch python3-onnx python3-numpy python3-jsonschema
-  python3-dev pybind11-dev  # the Python package
+  binutils     # nm: tests/system/wheel
   clang libclang-rt-14-dev  # libFuzzer: tests/fuzz
   openmpi-bin  # tests/system/faults/launchers.py
   locales      # tests/system/locale makes one with decimal commas

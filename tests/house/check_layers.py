@@ -35,7 +35,6 @@ THIRD_PARTIES = {
     "cuda": {"runtime/nccl"},
     "CLI/": {"tools"},
     "nlohmann/": {"tools/common"},
-    "pybind11/": {"tools/python"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"tests"},

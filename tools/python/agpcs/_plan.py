@@ -182,34 +182,32 @@ def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inferenc
         seeders, refiner = ["data_parallel"], "none"
     if layout is not None and refiner not in (None, "none"):
         raise UsageError("layout and refiner are both given\n  hint: a layout leaves nothing to a seeder or refiner")
-    options = _agpcs.Options()
+    options = {
+        "cluster": os.fspath(cluster), "dims": sorted((dims or {}).items()), "freeze": _names("freeze", freeze),
+        "train": _names("train", train), "inference_graph": bool(inference_graph),
+        "slower": sorted((slower or {}).items()), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
+        "all_reduce": all_reduce, "threads": len(os.sched_getaffinity(0))}
+    model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
-        options.model, options.model_bytes = "model.onnx", bytes(model)
+        options["model"], model_bytes = "model.onnx", bytes(model)
     else:
-        options.model = os.fspath(model)
-    options.cluster = os.fspath(cluster)
-    options.dims, options.freeze = sorted((dims or {}).items()), _names("freeze", freeze)
-    options.slower = sorted((slower or {}).items())
-    options.train, options.inference_graph = _names("train", train), bool(inference_graph)
-    options.seed, options.refiner, options.all_reduce = _checked("seed", seed, least=0), refiner or "dqn", all_reduce
-    options.threads = len(os.sched_getaffinity(0))
+        options["model"] = os.fspath(model)
     if class_axis not in (None, 1, -1):
         raise UsageError(f"class_axis is {class_axis}, not 1 or -1 (the last axis)")
-    if any(given is not None for given in (loss, loss_outputs, ignore_index, class_axis, next_token)) or label_smoothing:
-        options.set_loss(loss, list((loss_outputs or {}).items()), ignore_index, label_smoothing, class_axis or 0,
-                         next_token or "")
+    if label_smoothing:
+        options["label_smoothing"] = label_smoothing
+    given = {"loss": loss, "loss_outputs": None if loss_outputs is None else list(loss_outputs.items()),
+             "ignore_index": ignore_index, "class_axis": class_axis, "next_token": next_token}
+    options.update((name, value) for name, value in given.items() if value is not None)
     given = {"batch": batch, "precision": precision, "attention": attention, "wire_type": wire_type,
              "seeders": seeders, "layout": layout, "policy": policy, "budget": budget, "threads": threads,
              "micro_batches": micro_batches, "bucket_bytes": bucket_bytes}
-    for name, value in given.items():
-        if value is not None:
-            setattr(options, name, _checked(name, value))
+    options.update((name, _checked(name, value)) for name, value in given.items() if value is not None)
     with _planning:
-        text, said = _agpcs.compile(options)
+        text, said = _agpcs.compile(options, model_bytes)
     if said:
         warnings.warn(said.rstrip("\n"), stacklevel=2)
-    model = bytes(model) if isinstance(model, (bytes, bytearray, memoryview)) else os.path.abspath(model)
-    return Plan(text, made_from=(model, os.path.abspath(cluster)))
+    return Plan(text, made_from=(model_bytes or os.path.abspath(model), os.path.abspath(cluster)))
 
 
 def _checked(name, value, least=1):
