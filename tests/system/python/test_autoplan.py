@@ -142,6 +142,19 @@ def plans_with_a_cache(rank, folder):
     return said
 
 
+def planned_again(rank, folder):
+    """Shares, and the step with equal shares, of a plan; and of another one, once steps of plain DDP took no time."""
+    model, said = Slow(Net(256), 12 if rank == 1 else 1), []
+    sample = (torch.ones(4, 256),)
+    for _ in range(2):
+        plan = autoplan(model, sample=sample, batch=32, cache=folder)
+        said.append((plan.shares, plan.equal_step_seconds, plan.estimates.step_seconds))
+        if rank == 0:
+            pathlib.Path(plan.files[0].replace(".plan", ".rehearsed.json")).write_text('{"equal_step_seconds": 1e-09}')
+        dist.barrier()
+    return said
+
+
 def left_out(rank, leave_out):
     """The plan's ranks, this rank's number, the size of the group, and what would be best."""
     model = Slow(Net(), 60 if rank == 1 else 1)
@@ -232,6 +245,13 @@ class Autoplan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("operators measured (100% of the time)", done.stdout)
             self.assertIn("agpcs-run cannot train by this plan: it does not run agpcs.Measured", done.stdout + done.stderr)
+
+    def test_plain_ddp_with_equal_shares_that_was_faster_is_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ((shares, equal, planned), (shares_again, *steps)), _ = on_ranks(planned_again, folder)
+        self.assertGreaterEqual(equal, planned, shares)
+        self.assertEqual(shares_again, (16, 16))
+        self.assertEqual(steps[0], steps[1])
 
     def test_a_rank_that_slows_the_others_is_named_or_left_out(self):
         (ranks, rank, size, best, said), (_, rank_1, _, _, _) = on_ranks(left_out, False)

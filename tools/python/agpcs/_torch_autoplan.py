@@ -22,10 +22,10 @@ from agpcs._errors import Infeasible, InvalidInput, UsageError
 from agpcs._plan import Plan, plan as make_plan
 from agpcs._torch_curves import kinds_of
 from agpcs._torch_links import Links, by_rank_0, on_every_rank
-from agpcs._torch_measure import measure, rehearse
+from agpcs._torch_measure import Rehearsed, measure, rehearse
 from agpcs._torch_steps import Steps, device_name, signature_of
 
-SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt")
+SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt", ".rehearsed.json")
 EXCHANGE_SECONDS, MOST_STEPS = 0.2, 5  # the watch's figures are exchanged so often, or after so many steps
 
 
@@ -35,7 +35,8 @@ class AutoPlan(Plan):
     def __init__(self, text, facts, process_group, rank, quiet):
         kept = facts["files"]
         super().__init__(text, made_from=(kept[3], kept[1]) if kept else None)
-        #: what a plan with equal shares on all ranks expects of a step; None: those do not fit into memory at once
+        #: what a step with equal shares on all ranks takes: in plain DDP, where it was tried; else by a plan with equal
+        #: shares; None: those do not fit into memory at once
         self.equal_step_seconds = facts["equal"]
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
@@ -117,15 +118,15 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
         if not links.gather(os.path.exists(paths[1]))[0]:  # rank 0's files count
             begin = time.perf_counter()
             measured = measure(job, links, places)
-            beside, every = 0.0, MOST_STEPS
+            rehearsed, every = Rehearsed(), MOST_STEPS
             if links.ranks > 1:
                 first = Plan(by_rank_0(links, lambda: _first_plan(job, places, measured, paths)))
-                beside = rehearse(job, links, first, measured)
+                rehearsed = rehearse(job, links, first, measured)
                 every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
-            by_rank_0(links, lambda: _write_measured(job, places, measured, beside, every, paths))
+            by_rank_0(links, lambda: _write_measured(job, places, measured, rehearsed, every, paths))
             measuring, copied = time.perf_counter() - begin, measured.copied
         text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
-    facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths)
+    facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths[:4])
     return _plan_of(text, facts, links, places, process_group, quiet)
 
 
@@ -203,14 +204,14 @@ def _first_plan(job, places, measured, paths):
     """Returns the text of a plan for all ranks, to rehearse it."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
-        _write_measured(job, places, measured, 0.0, MOST_STEPS, paths)
+        _write_measured(job, places, measured, Rehearsed(), MOST_STEPS, paths)
         return plan_on_all(paths, fewest_samples(paths), [], places).text
 
 
-def _write_measured(job, places, measured, beside, every, paths):
-    """Writes the model, the profile and the cluster file. `beside`: seconds of a step beside computing and messages.
-    `every`: steps between two exchanges of what the watch measures."""
-    _, cluster, profile, model = paths
+def _write_measured(job, places, measured, rehearsed, every, paths):
+    """Writes the model, the profile, what was rehearsed, and the cluster file. `every`: steps between two exchanges of
+    what the watch measures."""
+    _, cluster, profile, model, trial = paths
     kinds, kind_of = kinds_of(measured.ranks)
     hosts = {}
     for rank, place in enumerate(places):
@@ -221,7 +222,8 @@ def _write_measured(job, places, measured, beside, every, paths):
     os.makedirs(os.path.dirname(cluster), exist_ok=True)
     _write(model, files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample))
     _write(profile, files.profile_text(measured.parts, measured.bytes_per_sample, kinds, measured.paths,
-                                       measured.all_reduces, places, max(beside, 0.0)))
+                                       measured.all_reduces, places, max(rehearsed.beside, 0.0)))
+    _write(trial, json.dumps({"equal_step_seconds": rehearsed.equal}) + "\n")
     # The cluster file is written last: a cache that has it is whole.
     _write(cluster, files.cluster_text(os.path.basename(profile), hosts, kinds, memory, measured.links, job.batch,
                                        optimizer, files.precision_of(measured.parts), every))
@@ -235,20 +237,32 @@ def _planned(places, paths, leave_out):
         equal = _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
     except Infeasible:
         equal = None
-    best = _faster(best, equal)
+    seconds = None if equal is None else _rehearsed_equal(paths) or equal.estimates.step_seconds
+    best = _faster(best, equal, seconds)
     chosen = best
     if best.ranks < len(places) and not leave_out:
-        chosen = _faster(plan_on_all(paths, least, said, places), equal)
+        chosen = _faster(plan_on_all(paths, least, said, places), equal, seconds)
     for message in dict.fromkeys(said):
         warnings.warn(message)
     _write(paths[0], chosen.text)
-    return chosen.text, {"devices": chosen.devices, "equal": equal and equal.estimates.step_seconds, "best": best.devices,
+    if chosen is equal:
+        seconds = equal.estimates.step_seconds
+    return chosen.text, {"devices": chosen.devices, "equal": seconds, "best": best.devices,
                          "best_seconds": best.estimates.step_seconds}
 
 
-def _faster(plan, equal):
-    """Returns the faster of two plans, of which the second may be None; equal shares where both take as long."""
-    if equal is not None and equal.estimates.step_seconds <= plan.estimates.step_seconds:
+def _rehearsed_equal(paths):
+    """Returns what a step with equal shares took in plain DDP, in seconds; None: that was not tried."""
+    if not os.path.exists(paths[4]):
+        return None
+    with open(paths[4], encoding="utf-8") as file:
+        return json.load(file)["equal_step_seconds"]
+
+
+def _faster(plan, equal, seconds):
+    """Returns the faster of two plans, of which the second, with equal shares, may be None and takes `seconds`; that one
+    where both take as long."""
+    if equal is not None and seconds <= plan.estimates.step_seconds:
         return equal
     return plan
 

@@ -57,7 +57,7 @@ class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
     def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
-                 replanning=None):
+                 sampler=None, replanning=None):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -82,6 +82,10 @@ class PlanState:
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
         self._on_drift = on_drift
+        self._sampler = sampler  # weights losses, so that gradients are summed as they are; None: the hook weights them
+        if sampler is not None:
+            sampler.leave_weights()
+        self._weighed = -1  # the sampler's step whose gradients came last
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
@@ -188,7 +192,9 @@ class PlanState:
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
             self._try_wire_type(bucket.buffer().device)
-        self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
+        self._scale = 1.0
+        if self._sampler is None:
+            self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
         tell, device = self._on_drift, bucket.buffer().device
         if self.replanning is not None:
@@ -244,7 +250,17 @@ class PlanState:
 
     def weighted(self, view):
         """Weights gradients in place."""
-        return view.mul_(self._scale)
+        return view if self._scale == 1.0 else view.mul_(self._scale)
+
+    def step_ended(self):
+        """Notes that all gradients of a step are reduced."""
+        if self._sampler is not None:
+            if self._sampler.weighed == self._weighed:
+                raise PlanMismatch("no loss was weighed in this step\n"
+                                   "  hint: with plan_hook(sampler=sampler): sampler.weigh(loss, i).backward()")
+            self._weighed = self._sampler.weighed
+        if self.replanning is not None:
+            self.replanning.step_ended(self.watch)
 
 
 class _Step:
@@ -308,8 +324,7 @@ class _Step:
         self._begun.clear()
         if watch is not None:
             watch.step(self._watched)
-        if self._state.replanning is not None:
-            self._state.replanning.step_ended(watch)
+        self._state.step_ended()
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
 

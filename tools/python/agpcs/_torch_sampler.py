@@ -5,7 +5,7 @@ import contextlib
 
 import torch
 
-from agpcs._errors import PlanMismatch
+from agpcs._errors import PlanMismatch, UsageError
 from agpcs._plan import Plan, load
 
 
@@ -38,6 +38,7 @@ class PlanSampler(torch.utils.data.Sampler):
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
         self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
+        self.summed = False  #: gradients are summed as they are: plan_hook(sampler=...) leaves the weight to `weigh`
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
@@ -88,7 +89,8 @@ class PlanSampler(torch.utils.data.Sampler):
 
     def loss_weight(self, batch, counted=None):
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
-        the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch.
+        the job's batch. With `plan_hook`, one micro-batch, and enough samples for the plan's batch it is 1, or
+        share / batch if the hook knows this sampler.
 
         `counted`: how many tokens count in the batch, if the loss is the mean over those (with micro-batches: a list of
         the numbers of all micro-batches of the step). They are tensors on the job's device; over Gloo also numbers.
@@ -101,7 +103,7 @@ class PlanSampler(torch.utils.data.Sampler):
         size = self._steps[step]
         self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
         shares = self._shares(size, self._shares_of(self.weighed))
-        reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
+        reduced_as = self._reduced_as()
         if counted is None:
             return _parts(shares[self.rank], self._micro_batches)[part] / size / reduced_as
         counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
@@ -120,6 +122,19 @@ class PlanSampler(torch.utils.data.Sampler):
             module.set_requires_gradient_sync(last)
             return contextlib.nullcontext()
         return contextlib.nullcontext() if last else module.no_sync()
+
+    def _reduced_as(self):
+        """Returns the factor of this rank's gradient in the sum over ranks."""
+        if self.summed:
+            return 1.0
+        return 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
+
+    def leave_weights(self):
+        """Makes `weigh` the only place where gradients get their weights. `plan_hook` calls it."""
+        if self._averaged:
+            raise UsageError("the sampler is for gradients that are averaged without the plan's hook\n"
+                             "  hint: PlanSampler(dataset, plan) without averaged=True")
+        self.summed = True
 
     def _order(self):
         if not self.shuffle:
