@@ -148,11 +148,14 @@ def planned_again(rank, folder):
     sample = (torch.ones(4, 256),)
     for _ in range(2):
         plan = autoplan(model, sample=sample, batch=32, cache=folder)
-        said.append((plan.shares, plan.equal_step_seconds, plan.estimates.step_seconds))
+        said.append((plan.shares, plan.in_ddp_buckets, plan.equal_step_seconds, plan.estimates.step_seconds))
         if rank == 0:
-            pathlib.Path(plan.files[0].replace(".plan", ".rehearsed.json")).write_text('{"equal_step_seconds": 1e-09}')
+            pathlib.Path(plan.files[0].replace(".plan", ".rehearsed.json")).write_text('{"planned": 1, "equal": 0.9}')
         dist.barrier()
-    return said
+    ddp, state = wrapped(model, plan)
+    squares(ddp, (torch.ones(16, 256),)).backward()
+    buckets = [(reduction.group, reduction.copied) for reduction in state.step]
+    return said, buckets, sum(reduction.elements for reduction in state.step)
 
 
 def left_out(rank, leave_out):
@@ -248,10 +251,11 @@ class Autoplan(unittest.TestCase):
 
     def test_plain_ddp_with_equal_shares_that_was_faster_is_taken(self):
         with tempfile.TemporaryDirectory() as folder:
-            ((shares, equal, planned), (shares_again, *steps)), _ = on_ranks(planned_again, folder)
-        self.assertGreaterEqual(equal, planned, shares)
-        self.assertEqual(shares_again, (16, 16))
-        self.assertEqual(steps[0], steps[1])
+            ((_, (shares, in_buckets, equal, planned)), buckets, elements), _ = on_ranks(planned_again, folder)
+        self.assertEqual((shares, in_buckets), ((16, 16), True))
+        self.assertEqual(equal, planned)
+        self.assertEqual(buckets[0], ("bucket 0", False))
+        self.assertEqual(elements, sum(p.numel() for p in Net(256).parameters() if p.requires_grad))
 
     def test_a_rank_that_slows_the_others_is_named_or_left_out(self):
         (ranks, rank, size, best, said), (_, rank_1, _, _, _) = on_ranks(left_out, False)

@@ -38,6 +38,9 @@ class AutoPlan(Plan):
         #: what a step with equal shares on all ranks takes: in plain DDP, where it was tried; else by a plan with equal
         #: shares; None: those do not fit into memory at once
         self.equal_step_seconds = facts["equal"]
+        #: plain DDP with equal shares was no slower than other shares, so that is the plan: plan_hook reduces DDP's own
+        #: buckets
+        self.in_ddp_buckets = facts["in_ddp_buckets"]
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
         self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
@@ -118,12 +121,14 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
         if not links.gather(os.path.exists(paths[1]))[0]:  # rank 0's files count
             begin = time.perf_counter()
             measured = measure(job, links, places)
-            rehearsed, every = Rehearsed(), MOST_STEPS
+            rehearsed, beside, every = Rehearsed(), 0.0, MOST_STEPS
             if links.ranks > 1:
-                first = Plan(by_rank_0(links, lambda: _first_plan(job, places, measured, paths)))
+                text, equal = by_rank_0(links, lambda: _first_plans(job, places, measured, paths))
+                first = Plan(text)
                 rehearsed = rehearse(job, links, first, measured)
+                beside = _beside(rehearsed, first.estimates.step_seconds, equal)
                 every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
-            by_rank_0(links, lambda: _write_measured(job, places, measured, rehearsed, every, paths))
+            by_rank_0(links, lambda: _write_measured(job, places, measured, rehearsed, beside, every, paths))
             measuring, copied = time.perf_counter() - begin, measured.copied
         text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
     facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths[:4])
@@ -200,17 +205,30 @@ def _key(ranks, signature):
 
 # Planning -------------------------------------------------------------------------------------------------------------
 
-def _first_plan(job, places, measured, paths):
-    """Returns the text of a plan for all ranks, to rehearse it."""
+def _first_plans(job, places, measured, paths):
+    """Returns the text of a plan for all ranks, to rehearse it, and what one with equal shares expects of a step, in
+    seconds; None: that does not fit into memory."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
-        _write_measured(job, places, measured, Rehearsed(), MOST_STEPS, paths)
-        return plan_on_all(paths, fewest_samples(paths), [], places).text
+        _write_measured(job, places, measured, Rehearsed(), 0.0, MOST_STEPS, paths)
+        least = fewest_samples(paths)
+        equal = _plan_of_equal_shares(paths, least, [], places)
+        return plan_on_all(paths, least, [], places).text, None if equal is None else equal.estimates.step_seconds
 
 
-def _write_measured(job, places, measured, rehearsed, every, paths):
-    """Writes the model, the profile, what was rehearsed, and the cluster file. `every`: steps between two exchanges of
-    what the watch measures."""
+def _beside(rehearsed, planned, equal):
+    """Returns what the better way of a step took beyond what its plan expects. `planned` and `equal` are what the plans
+    expect of a step, in seconds."""
+    if rehearsed.planned is None:
+        return 0.0
+    if equal is not None and rehearsed.equal is not None and rehearsed.equal <= rehearsed.planned:
+        return rehearsed.equal - equal
+    return rehearsed.planned - planned
+
+
+def _write_measured(job, places, measured, rehearsed, beside, every, paths):
+    """Writes the model, the profile, what was rehearsed, and the cluster file. `beside`: seconds of a step beside
+    computing and messages. `every`: steps between two exchanges of what the watch measures."""
     _, cluster, profile, model, trial = paths
     kinds, kind_of = kinds_of(measured.ranks)
     hosts = {}
@@ -222,8 +240,8 @@ def _write_measured(job, places, measured, rehearsed, every, paths):
     os.makedirs(os.path.dirname(cluster), exist_ok=True)
     _write(model, files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample))
     _write(profile, files.profile_text(measured.parts, measured.bytes_per_sample, kinds, measured.paths,
-                                       measured.all_reduces, places, max(rehearsed.beside, 0.0)))
-    _write(trial, json.dumps({"equal_step_seconds": rehearsed.equal}) + "\n")
+                                       measured.all_reduces, places, max(beside, 0.0)))
+    _write(trial, json.dumps(rehearsed._asdict()) + "\n")
     # The cluster file is written last: a cache that has it is whole.
     _write(cluster, files.cluster_text(os.path.basename(profile), hosts, kinds, memory, measured.links, job.batch,
                                        optimizer, files.precision_of(measured.parts), every))
@@ -233,38 +251,39 @@ def _planned(places, paths, leave_out):
     """Plans by the files. Returns the plan's text and what is known beside it."""
     least, said = fewest_samples(paths), []
     best = _one_stage(paths, least, said, data_parallel=True)
-    try:
-        equal = _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
-    except Infeasible:
-        equal = None
-    seconds = None if equal is None else _rehearsed_equal(paths) or equal.estimates.step_seconds
-    best = _faster(best, equal, seconds)
-    chosen = best
-    if best.ranks < len(places) and not leave_out:
-        chosen = _faster(plan_on_all(paths, least, said, places), equal, seconds)
+    equal = _plan_of_equal_shares(paths, least, said, places)
+    if equal is not None and equal.estimates.step_seconds <= best.estimates.step_seconds:
+        best = equal
+    chosen = best if best.ranks == len(places) or leave_out else plan_on_all(paths, least, said, places)
+    tried = _rehearsed(paths)
+    in_buckets = equal is not None and chosen.ranks == len(places) and tried.equal is not None and \
+        tried.equal <= tried.planned
+    if in_buckets or (equal is not None and equal.estimates.step_seconds <= chosen.estimates.step_seconds):
+        chosen = equal
     for message in dict.fromkeys(said):
         warnings.warn(message)
     _write(paths[0], chosen.text)
-    if chosen is equal:
-        seconds = equal.estimates.step_seconds
-    return chosen.text, {"devices": chosen.devices, "equal": seconds, "best": best.devices,
-                         "best_seconds": best.estimates.step_seconds}
+    seconds = None if equal is None else equal.estimates.step_seconds
+    if chosen is not equal and chosen.ranks == len(places) and tried.equal is not None:
+        seconds = chosen.estimates.step_seconds * tried.equal / tried.planned  # a busy machine slowed both ways
+    return chosen.text, {"devices": chosen.devices, "equal": seconds, "in_ddp_buckets": in_buckets,
+                         "best": best.devices, "best_seconds": best.estimates.step_seconds}
 
 
-def _rehearsed_equal(paths):
-    """Returns what a step with equal shares took in plain DDP, in seconds; None: that was not tried."""
-    if not os.path.exists(paths[4]):
+def _plan_of_equal_shares(paths, least, said, places):
+    """Returns the plan whose ranks have equal shares; None: that does not fit into memory at once."""
+    try:
+        return _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
+    except Infeasible:
         return None
+
+
+def _rehearsed(paths):
+    """Returns what was Rehearsed when the files were written."""
+    if not os.path.exists(paths[4]):
+        return Rehearsed()
     with open(paths[4], encoding="utf-8") as file:
-        return json.load(file)["equal_step_seconds"]
-
-
-def _faster(plan, equal, seconds):
-    """Returns the faster of two plans, of which the second, with equal shares, may be None and takes `seconds`; that one
-    where both take as long."""
-    if equal is not None and seconds <= plan.estimates.step_seconds:
-        return equal
-    return plan
+        return Rehearsed(**json.load(file))
 
 
 def plan_on_all(paths, least, said, places, micro_batches=1, **options):

@@ -74,6 +74,8 @@ class PlanState:
         self.step_seconds = collections.deque(maxlen=KEPT_STEPS)  #: of the last steps, from one to the next
         self.process_group = process_group
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
+        #: whether DDP's own buckets are reduced, not the plan's groups: autoplan found nothing faster than plain DDP
+        self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
         self._names = {}  # id of a parameter -> name
@@ -280,7 +282,9 @@ class _Step:
         self._futures[index] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
         for name in state._layout.take(bucket, state.name_of):
             self._left[state._group_of[name]] -= 1
-        while self._next < len(self._left) and self._left[self._next] == 0:
+        if state.in_ddp_buckets:
+            self._reduce(f"bucket {index}", state.weighted(buffer), [])
+        while not state.in_ddp_buckets and self._next < len(self._left) and self._left[self._next] == 0:
             self._begin(self._next)
             self._next += 1
         if bucket.is_last():
@@ -292,15 +296,16 @@ class _Step:
         state = self._state
         runs = state._layout.runs(index, state.groups[index].parameters)
         alone, together = state.parts([self._buffers[run.bucket][run.begin:run.end] for run in runs])
+        name = state.groups[index].name
         for view in alone:
-            self._reduce(index, state.weighted(view), [])
+            self._reduce(name, state.weighted(view), [])
         if together:
-            self._reduce(index, state.flat(index, together), together)
+            self._reduce(name, state.flat(index, together), together)
 
-    def _reduce(self, index, sums, copied):
-        """Begins one all-reduce. `copied`: the gradients that `sums` is a copy of."""
+    def _reduce(self, name, sums, copied):
+        """Begins one all-reduce of a group. `copied`: the gradients that `sums` is a copy of."""
         state = self._state
-        state.step.append(Reduction(state.groups[index].name, sums.numel(), bool(copied)))
+        state.step.append(Reduction(name, sums.numel(), bool(copied)))
         work = dist.all_reduce(sums, group=state.process_group, async_op=True)
         self._begun.append((work, sums, copied))
         if state.watch is not None and state.watch.notes_reductions:
@@ -309,7 +314,7 @@ class _Step:
     def _end(self):
         """Waits for all groups. The last bucket comes when the backward pass is over, so waiting here delays nothing
         else. No other thread has to run Python later, when the interpreter may be gone."""
-        if self._next < len(self._left):
+        if any(self._left):
             late = [g.name for g, left in zip(self._state.groups, self._left) if left > 0]
             raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
                                "  hint: give plan_hook the module that DistributedDataParallel wraps")

@@ -177,14 +177,14 @@ def _link_figures(paths):
 
 
 class Rehearsed(typing.NamedTuple):
-    """What steps of a copy of the model took, in seconds."""
+    """What steps of a copy of the model took, in seconds. None: there was no room for them."""
 
-    beside: float = 0.0  #: what a step by the plan took beyond what the plan expects
-    equal: typing.Optional[float] = None  #: a step of plain DDP with equal shares; None: there was no room for those
+    planned: typing.Optional[float] = None  #: by the plan
+    equal: typing.Optional[float] = None  #: with equal shares in plain DDP
 
 
 def rehearse(job, links, plan, measured):
-    """Trains a copy of the model, by the plan and with equal shares in plain DDP. So the plan's steps count copies of
+    """Trains a copy of the model, in turns by the plan and with equal shares in plain DDP. So steps count copies of
     gradients, and waiting for ranks that happen to be late, which nothing else measures."""
     with untouched(job.model):
         equal = [job.batch // links.ranks + (rank < job.batch % links.ranks) for rank in range(links.ranks)]
@@ -207,8 +207,7 @@ def rehearse(job, links, plan, measured):
                 running[0] = hooks[way]
                 seconds.append(_step(job, links, ddp, batches[way], plan.micro_batches if way == 0 else 1))
     update = links.agree(measured.ranks[links.rank].update.seconds)
-    medians = [links.agree(statistics.median(seconds[2:])) + update for seconds in taken]
-    return Rehearsed(medians[0] - plan.estimates.step_seconds, medians[1] if len(medians) > 1 else None)
+    return Rehearsed(*(links.agree(statistics.median(seconds[2:])) + update for seconds in taken))
 
 
 def _in_turns(running):
