@@ -4,9 +4,11 @@
 
 On each of two machines, of which one may come, go and come back:
 
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --nnodes 1:2 --nproc_per_node 1 --max_restarts 10 --rdzv_backend c10d --rdzv_endpoint HOST:29400 elastic.py
 
 HOST is the machine that stays. The current folder is one that both see: it gets the checkpoint, and autoplan's files.
+
     python3 elastic.py                                            trains in two processes of this machine
 """
 

@@ -50,7 +50,9 @@ class Job:
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc_per_node", "1",
                    "--max_restarts", "5", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"localhost:{self.store.port}",
                    "--rdzv_conf", "is_host=false,last_call_timeout=15,keep_alive_interval=1", "--monitor_interval", "1", "alone.py"]
-        agent = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # Without this variable an agent of PyTorch 2.15 that joins later waits for a key that the first one does not set.
+        agent = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 env={**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
         threading.Thread(target=self._read, args=(agent,), daemon=True).start()
         self.agents.append(agent)
         return agent

@@ -101,9 +101,14 @@ class Ranks:
                 process.kill()
             process.join()
         self.output.close()
+        self.end_child()
+        self.folder.cleanup()
+
+    def end_child(self):
+        """Ends the process that a rank forked, which holds the ranks' output, too."""
         if self.child.value:
             os.kill(self.child.value, signal.SIGKILL)
-        self.folder.cleanup()
+            self.child.value = 0
 
 
 def kill(_):
@@ -215,8 +220,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual(said, {})
                 self.assertEqual([p.exitcode for p in ranks.processes], [-9 if i == victim else 1 for i in range(3)])
                 self.assertLess(seconds, ENDED)
-                os.kill(ranks.child.value, signal.SIGKILL)  # it holds the output, too
-                ranks.child.value = 0
+                ranks.end_child()
                 told = ranks.output.read()
                 self.assertEqual(told.count(f"agpcs: {ranks.name(victim)} is gone: its process ended{LAST_WORDS}\n"), 2)
                 self.assertEqual(told.count("agpcs: this process still waits for it, and ends\n"), 2)
