@@ -142,9 +142,10 @@ class Keeper:
             if OF_GROUPS.search(str(failure)) and not self._said.is_set() and self._is_known(NAMED_SECONDS):
                 self._say()
             self._closed.set()
-            ended = "ended", None if failure is None else f"{type(failure).__name__}: {failure}"
+            ended = "ended", None if failure is None else f"{type(failure).__name__}: {failure}".splitlines()[0][:1000]
             self._end.leave(*(ended if self.lost is None else ("gone", self.lost)))
-            self._thread.join(1)
+            if self._thread is not threading.current_thread():  # which may collect garbage
+                self._thread.join(1)
         for each in self._sockets:
             each.close()
 
@@ -372,7 +373,7 @@ class _Hub:
             self._tell("gone", what)
             self._keeper.is_lost(what)
         elif what is not None:
-            self._is_gone(rank, f"ended with {what.splitlines()[0]}", ITS_ERROR)
+            self._is_gone(rank, f"ended with {what}", ITS_ERROR)
         else:
             self._tell("left", rank)
             self._keeper.has_left(rank)
@@ -433,7 +434,7 @@ class _Spoke:
         if failure is None:
             self._keeper.has_left(0)
         else:
-            self._keeper.is_lost(f"{self._keeper.name_of(0)} ended with {failure.splitlines()[0]}{ITS_ERROR}")
+            self._keeper.is_lost(f"{self._keeper.name_of(0)} ended with {failure}{ITS_ERROR}")
 
     def _hear_silent(self, silent):
         for rank in set(silent) - set(self._keeper.silent):
