@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch
+from agpcs._torch_keeper import keeper_of
+from agpcs._torch_links import Links
 from agpcs._torch_watch import Watch
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -83,6 +85,7 @@ class PlanState:
         self._layout = _Layout()
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
+        self.keeper = None  #: Keeper, from the first step on
         self._on_drift = on_drift
         self._sampler = sampler  # weights losses, so that gradients are summed as they are; None: the hook weights them
         if sampler is not None:
@@ -97,9 +100,19 @@ class PlanState:
 
     def reduce(self, bucket):
         """Handles a bucket: returns a future of its reduced buffer."""
+        try:
+            return self._reduce(bucket)
+        except RuntimeError as error:
+            if self.keeper is not None:
+                self.keeper.waiting = False
+                self.keeper.explain(error)
+            raise
+
+    def _reduce(self, bucket):
         if not self._agreed:
             self._begin_job(bucket)
         if bucket.index() == 0:
+            self.keeper.check()
             self._step = _Step(self)
             self.step = []
             self._count()
@@ -183,7 +196,9 @@ class PlanState:
                                    "  hint: agpcs.plan(..., layout='host/0,host/1') names the devices to plan for")
         except PlanMismatch as error:
             refusal = error
-        others = self._exchange(bucket.buffer().device, refusal is None)
+        device = bucket.buffer().device
+        self.keeper = keeper_of(Links(self.process_group, device))
+        others = self._exchange(device, refusal is None)
         if refusal is not None:
             raise refusal
         for rank, theirs in enumerate(others):
@@ -193,12 +208,12 @@ class PlanState:
                 raise PlanMismatch(f"rank {rank} has another plan, or other options of plan_hook, than rank 0\n"
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
-            self._try_wire_type(bucket.buffer().device)
+            self._try_wire_type(device)
         self._scale = 1.0
         if self._sampler is None:
             self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
-        tell, device = self._on_drift, bucket.buffer().device
+        tell = self._on_drift
         if self.replanning is not None:
             def tell(changes):
                 self.replanning.drifted(changes, self.process_group, device)
@@ -321,6 +336,8 @@ class _Step:
         watch = self._state.watch
         if watch is not None:
             watch.gradients_ready()
+        keeper = self._state.keeper
+        keeper.waiting = True
         for work, sums, copied in self._begun:
             work.wait()
             if copied:
@@ -330,6 +347,7 @@ class _Step:
         if watch is not None:
             watch.step(self._watched)
         self._state.step_ended()
+        keeper.waiting = False
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
 
