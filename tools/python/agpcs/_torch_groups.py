@@ -57,7 +57,7 @@ class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
     def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
-                 replanning=None):
+                 replanning=None, averaged=False):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -76,6 +76,7 @@ class PlanState:
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
+        self._averaged = averaged
         self._names = {}  # id of a parameter -> name
         self._group_of = {}  # name -> index in groups
         self._layout = _Layout()
@@ -188,7 +189,7 @@ class PlanState:
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
             self._try_wire_type(bucket.buffer().device)
-        self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
+        self._scale = 1 / ranks if self._averaged else self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
         tell, device = self._on_drift, bucket.buffer().device
         if self.replanning is not None:
@@ -208,7 +209,7 @@ class PlanState:
 
     def _exchange(self, device, fine):
         """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
-        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type))).encode()).digest()
+        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type), self._averaged)).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
         dist.all_gather(all_of_them, mine, group=self.process_group)

@@ -20,20 +20,21 @@ class PlanSampler(torch.utils.data.Sampler):
     few for that.
 
     With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
-    (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `averaged`,
-    gradients are averaged over ranks without `plan_hook`, as plain DDP and FSDP2 do, and `weigh` compensates for the
-    shares.
+    (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `divided`, the
+    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, as
+    plain DDP, FSDP2 and `plan_hook(averaged=True)` do, and `weigh` compensates for the shares.
     """
 
     def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
-                 averaged=False, process_group=None):
+                 divided=False, averaged=False, process_group=None):
         plan = plan if isinstance(plan, Plan) else load(plan)
         rank = torch.distributed.get_rank(process_group) if rank is None else rank
         samples = dataset if isinstance(dataset, int) else len(dataset)
         _check(plan, rank, samples, micro_batches, drop_last)
         self.plan, self.rank, self.seed, self.shuffle = plan, rank, seed, shuffle
         self.epoch = 0
-        self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
+        self.micro_batches, self.divided, self.averaged = micro_batches, divided, averaged
+        self._samples, self._first = samples, 0
         self._process_group, self._total = process_group, None
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
@@ -43,12 +44,25 @@ class PlanSampler(torch.utils.data.Sampler):
         if rest >= plan.ranks * micro_batches and not drop_last:
             self._steps.append(rest)
 
-    def set_epoch(self, epoch):
-        """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler."""
-        self.epoch = epoch
+    def set_epoch(self, epoch, first=0):
+        """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler.
+
+        `first`: the number of the epoch's first batch that is drawn, to go on within an epoch. Batches keep their
+        numbers: `enumerate(loader, first)`.
+        """
+        if not 0 <= first <= len(self):
+            raise IndexError(f"batch {first} of {len(self)}")
+        self.epoch, self._first = epoch, first
 
     def __len__(self):
-        return len(self._steps) * self._micro_batches
+        return len(self._steps) * self.micro_batches
+
+    @property
+    def batch_size(self):
+        """Libraries ask for this before they deal out batches to ranks, which would skip samples without a word."""
+        raise PlanMismatch("PlanSampler yields the batches of one rank, and something asks for their size, as libraries do "
+                           "that divide batches among ranks\n"
+                           "  hint: accelerate: agpcs.torch.planned_loader; Lightning: Trainer(use_distributed_sampler=False)")
 
     @property
     def shares(self):
@@ -61,7 +75,7 @@ class PlanSampler(torch.utils.data.Sampler):
 
         The job's batches stay the same. The hook goes on with the first plan, so every loss has to be weighed.
         """
-        _check(plan, self.rank, self._samples, self._micro_batches, drop_last=True)
+        _check(plan, self.rank, self._samples, self.micro_batches, drop_last=True)
         if (plan.ranks, plan.batch) != (self.plan.ranks, self.plan.batch):
             raise PlanMismatch(f"the plan is for {plan.ranks} ranks and a batch of {plan.batch}, the job has "
                                f"{self.plan.ranks} and {self.plan.batch}\n  hint: plan for the same ranks and batch")
@@ -72,14 +86,15 @@ class PlanSampler(torch.utils.data.Sampler):
 
     def __iter__(self):
         order = self._order()
-        before = self._epochs * len(self._steps)
+        before, first = self._epochs * len(self._steps), self._first
         self._epochs += 1
         for step, size in enumerate(self._steps):
             shares = self._shares(size, self._shares_of(before + step))
             self._drawn = before + step + 1
             begin = step * self.plan.batch + sum(shares[:self.rank])
-            for count in _parts(shares[self.rank], self._micro_batches):
-                yield order[begin:begin + count]
+            for part, count in enumerate(_parts(shares[self.rank], self.micro_batches)):
+                if step * self.micro_batches + part >= first:
+                    yield order[begin:begin + count]
                 begin += count
 
     def weigh(self, loss, batch, counted=None):
@@ -97,25 +112,30 @@ class PlanSampler(torch.utils.data.Sampler):
         """
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
-        step, part = divmod(batch, self._micro_batches)
+        step, part = divmod(batch, self.micro_batches)
         size = self._steps[step]
         self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
         shares = self._shares(size, self._shares_of(self.weighed))
-        reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
         if counted is None:
-            return _parts(shares[self.rank], self._micro_batches)[part] / size / reduced_as
-        counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
-        if len(counts) != self._micro_batches:
-            raise ValueError(f"counted has {len(counts)} numbers; a step has {self._micro_batches} micro-batches")
+            return _parts(shares[self.rank], self.micro_batches)[part] / size / self.part_of_gradient
+        counts = torch.stack([torch.as_tensor(n) for n in (counted if self.micro_batches > 1 else [counted])])
+        if len(counts) != self.micro_batches:
+            raise ValueError(f"counted has {len(counts)} numbers; a step has {self.micro_batches} micro-batches")
         if part == 0 or self._total is None:
             self._total = counts.sum().double()
             torch.distributed.all_reduce(self._total, group=self._process_group)
-        return counts[part] / self._total.clamp(min=1) / reduced_as
+        return counts[part] / self._total.clamp(min=1) / self.part_of_gradient
+
+    @property
+    def part_of_gradient(self):
+        """What an unweighed gradient of this rank is multiplied by, before it is added to the job's."""
+        reduced = 1 / self.plan.ranks if self.averaged else self.plan.shares[self.rank] / self.plan.batch
+        return reduced / self.micro_batches if self.divided else reduced
 
     def sync(self, module, batch):
         """Returns a context for the forward and backward pass of a batch: the gradients are reduced with the step's
         last batch. `module`: of DistributedDataParallel, or of FSDP2's `fully_shard`."""
-        last = batch % self._micro_batches == self._micro_batches - 1
+        last = batch % self.micro_batches == self.micro_batches - 1
         if hasattr(module, "set_requires_gradient_sync"):  # FSDP2
             module.set_requires_gradient_sync(last)
             return contextlib.nullcontext()
@@ -136,13 +156,13 @@ class PlanSampler(torch.utils.data.Sampler):
         `micro_batches`."""
         if size == self.plan.batch:
             return planned
-        free = size - self.plan.ranks * self._micro_batches
+        free = size - self.plan.ranks * self.micro_batches
         exact = [free * share / self.plan.batch for share in planned]
         shares = [int(count) for count in exact]
         by_rest = sorted(range(len(exact)), key=lambda rank: (shares[rank] - exact[rank], rank))
         for rank in by_rest[:free - sum(shares)]:
             shares[rank] += 1
-        return tuple(count + self._micro_batches for count in shares)
+        return tuple(count + self.micro_batches for count in shares)
 
 
 def _check(plan, rank, samples, micro_batches, drop_last):

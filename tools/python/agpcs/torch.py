@@ -15,17 +15,21 @@ import torch
 
 from agpcs import _torch_export
 from agpcs._plan import Plan, load
+from agpcs._torch_accelerate import planned_loader
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
+from agpcs._torch_lightning import planned_callback
 from agpcs._torch_replan import Replanning
 from agpcs._torch_sampler import PlanSampler
+from agpcs._torch_trainer import planned_trainer
 from agpcs._torch_watch import Change, say
 
-__all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
+__all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook",
+           "planned_callback", "planned_loader", "planned_trainer"]
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None, on_drift="say", replan=None):
+              rename=None, on_drift="say", replan=None, averaged=False):
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
@@ -47,6 +51,8 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     `replan`: the job's PlanSampler. When a rank is no longer as fast as it was, the ranks take new shares, if those save
         3% of a step, from the first step on whose batches no rank has drawn. The plan is autoplan's, and every loss is
         weighed (`sampler.weigh`). By default shares stay.
+    `averaged`: sums with 1 / ranks instead of the shares, as plain DDP does: for `PlanSampler(averaged=True)`, whose
+        weighed losses have the loss of the job's batch as their mean over ranks.
 
     Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
     backward pass.
@@ -55,7 +61,8 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
         plan = load(plan)
     on_drift = say if on_drift == "say" else on_drift
     replanning = None if replan is None else Replanning(plan, replan, on_drift)
-    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, replanning)
+    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, replanning,
+                      averaged)
     return state, reduce_by_plan
 
 
