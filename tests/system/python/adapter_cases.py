@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of adapters to libraries share: ranks as torchrun starts them, and what one process does without them."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -23,13 +24,17 @@ def launched(rank, ranks):
                       OMP_NUM_THREADS="1")
 
 
-def alone(rank, kind, loss_fn, clip=None):
-    """The losses of steps over the same batches in one process, and what they leave of the parameters: plain PyTorch."""
+def alone(rank, kind, loss_fn, clip=None, epochs=EPOCHS, left_out=()):
+    """The losses of steps over the same batches in one process, and what they leave of the parameters: plain PyTorch.
+    `left_out`: numbers of steps, over all epochs, that are not done."""
     data, module, losses = Data(kind, SAMPLES), made(kind), []
     optimizer = optimizer_of(module)
-    for epoch in range(EPOCHS):
+    steps = itertools.count()
+    for epoch in range(epochs):
         order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SEED + epoch)).tolist()
         for begin in range(0, SAMPLES, BATCH):
+            if next(steps) in left_out:
+                continue
             batch = torch.utils.data.default_collate([data[i] for i in order[begin:begin + BATCH]])
             loss = loss_fn(module, *batch)
             loss.backward()
@@ -42,7 +47,8 @@ def alone(rank, kind, loss_fn, clip=None):
 
 
 def optimizer_of(module):
-    return torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=0.01)
+    """SGD: a gradient of the wrong size shows, which Adam would not mind."""
+    return torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.5, momentum=0.9)
 
 
 def compare(test, found, expected, tolerance=1e-5):
@@ -51,6 +57,14 @@ def compare(test, found, expected, tolerance=1e-5):
     test.assertEqual(len(losses), len(losses_alone))
     for value, wanted in zip([*losses, size], [*losses_alone, size_alone]):
         test.assertAlmostEqual(value, wanted, delta=tolerance * wanted)
+
+
+def check_other_plan(test, results, prefix=""):
+    """Whether the hook refused the plan of Adapted for a Tagger; `results` are those of ranks."""
+    names = ", ".join(f"'{prefix}{name}'" for name in ("words.weight", "inner.weight", "inner.bias"))
+    for result in results:
+        test.assertEqual(result, ("PlanMismatch", f"the plan lacks {names} of the module\n  hint: plan the module that is "
+                                  "trained; unplanned='last' reduces them after the plan's groups"))
 
 
 def check_sample(test, name):

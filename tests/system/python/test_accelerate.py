@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from cases import BATCH, Data, on_ranks, plan_of
-from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_sample, compare, launched, optimizer_of
+from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_other_plan, check_sample, compare, launched, optimizer_of
 from test_loops import Adapted, Tagger, by_sample, by_token, counted, made, size_of
 
 try:
@@ -100,6 +100,9 @@ def refused(rank, plan, how):
         loader = DataLoader(data, batch_size=BATCH // 2, sampler=WeightedRandomSampler([1] * SAMPLES, SAMPLES))
     elif how == "model":
         planned_loader(Accelerator(cpu=True), made(Tagger), loader, plan)
+    elif how == "replan":
+        accelerator = Accelerator(cpu=True)
+        planned_loader(accelerator, accelerator.prepare(made(Tagger)), loader, plan, replan=True)
     elif how == "prepared":
         loader = DataLoader(data, batch_sampler=PlanSampler(data, plan, rank))
         Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False)).prepare(loader)
@@ -122,6 +125,7 @@ class Accelerated(unittest.TestCase):
         self.check(Adapted, by_sample)
 
     def test_accumulated_and_clipped_gradients(self):
+        self.check(Tagger, by_sample, accumulated=2)
         self.check(Tagger, by_sample, accumulated=2, clip=0.05)
 
     def test_means_over_tokens(self):
@@ -156,11 +160,20 @@ class Accelerated(unittest.TestCase):
             for result in on_ranks(refused, plan_of(Tagger, shares="3:1"), how):
                 self.assertEqual(result, ("PlanMismatch", words))
 
+    def test_new_shares_need_measurements(self):
+        words = ("replan needs a plan that autoplan made, with its files\n"
+                 "  hint: plan = agpcs.torch.autoplan(..., cache='.agpcs')")
+        for result in on_ranks(refused, plan_of(Tagger, shares="3:1"), "replan"):
+            self.assertEqual(result, ("UsageError", words))
+
     def test_refuses_another_number_of_processes(self):
         (result,) = on_ranks(unlaunched, plan_of(Tagger, shares="3:1"), ranks=1)
         self.assertEqual(result, ("PlanMismatch", "the plan is for 2 ranks and accelerate has 1\n"
                                   "  hint: start as many processes by torchrun or accelerate launch; on processors, "
                                   "Accelerator(cpu=True) or TrainingArguments(use_cpu=True)"))
+
+    def test_the_hook_refuses_the_plan_of_another_model(self):
+        check_other_plan(self, on_ranks(trained, plan_of(Adapted, shares="3:1"), Tagger, by_sample, {}))
 
     def test_the_sample_trains(self):
         check_sample(self, "with_accelerate.py")

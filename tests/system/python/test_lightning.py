@@ -8,7 +8,7 @@ import unittest
 import warnings
 
 from cases import Data, on_ranks, plan_of
-from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_sample, compare, launched, optimizer_of
+from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_other_plan, check_sample, compare, launched, optimizer_of
 from test_loops import Adapted, Tagger, by_sample, by_token, counted, made, size_of
 
 try:
@@ -49,13 +49,13 @@ class Manual(Module):
         self.automatic_optimization = False
 
 
-def planned(rank, plan, module, parts=1, workers=0, sampled=True, **options):
+def planned(rank, plan, module, parts=1, workers=0, sampled=True, replan=False, **options):
     """A Trainer of two ranks, and the arguments of its `fit`."""
     launched(rank, 2)
     data = Data(Tagger, SAMPLES)
     sampler = PlanSampler(data, plan, seed=SEED, micro_batches=parts)
     of_tokens = {"counted": lambda batch: counted(batch[1])} if module.loss_fn is by_token else {}
-    callback = planned_callback(sampler, Callback, rename="net.{}".format, **of_tokens)
+    callback = planned_callback(sampler, Callback, replan=replan, rename="net.{}".format, **of_tokens)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     options = {"max_epochs": EPOCHS, "accumulate_grad_batches": parts, "use_distributed_sampler": False,
                "enable_checkpointing": False, **quiet, **options}
@@ -81,7 +81,7 @@ def trained(rank, plan, kind, loss_fn, options):
     return losses_of(module, options.get("parts", 1)), size_of(module)
 
 
-def resumed(rank, plan, folder, kept, until):
+def resumed(rank, plan, folder, kept, until, epochs):
     """Trains until a checkpoint, and goes on from there with other weights."""
     module, checkpoints = Module(Tagger, by_sample), ModelCheckpoint(folder, filename="{step}", **kept)
     options = {"parts": 2, "workers": 2}
@@ -91,7 +91,7 @@ def resumed(rank, plan, folder, kept, until):
     module = Module(Tagger, by_sample)
     with torch.no_grad():
         [parameter.zero_() for parameter in module.parameters()]
-    trainer, arguments = planned(rank, plan, module, **options)
+    trainer, arguments = planned(rank, plan, module, max_epochs=epochs, **options)
     trainer.fit(*arguments, ckpt_path=checkpoints.best_model_path)
     return losses + losses_of(module, 2), size_of(module), step
 
@@ -116,22 +116,27 @@ class Planned(unittest.TestCase):
         self.check(Adapted, by_sample)
 
     def test_accumulated_and_clipped_gradients(self):
+        self.check(Tagger, by_sample, parts=2)
         self.check(Tagger, by_sample, parts=2, gradient_clip_val=0.05)
 
     def test_means_over_tokens(self):
         self.check(Tagger, by_token)
+        self.check(Tagger, by_token, parts=2)
         self.check(Tagger, by_token, parts=2, gradient_clip_val=0.05)
 
     def test_mixed_precision(self):
         self.check(Tagger, by_sample, tolerance=1e-2, precision="bf16-mixed")
 
     def test_goes_on_within_and_between_epochs(self):
-        (expected,) = on_ranks(alone, Tagger, by_sample, ranks=1)
-        for kept, until, steps in (({"every_n_train_steps": 4}, {"max_steps": 4}, 4), ({"every_n_epochs": 1}, {"max_epochs": 1}, 3)):
+        for kept, until, steps, epochs, left_out in (
+                ({"every_n_train_steps": 4}, {"max_steps": 4}, 4, 2, ()),  # within the second epoch
+                ({"every_n_epochs": 1}, {"max_epochs": 1}, 3, 2, ()),
+                ({"every_n_epochs": 1}, {"max_steps": 4}, 4, 3, (4, 5))):  # max_steps ends an epoch
             with tempfile.TemporaryDirectory() as folder:
-                first, second = on_ranks(resumed, plan_of(Tagger, shares="3:1"), folder, kept, until)
+                first, second = on_ranks(resumed, plan_of(Tagger, shares="3:1"), folder, kept, until, epochs)
             self.assertEqual(first, second)
             self.assertEqual(first[2], steps)
+            (expected,) = on_ranks(alone, Tagger, by_sample, None, epochs, left_out, ranks=1)
             compare(self, first[:2], expected)
 
     def test_refuses_what_cannot_be_planned(self):
@@ -154,10 +159,19 @@ class Planned(unittest.TestCase):
             for result in on_ranks(trained, plan_of(Tagger, shares="3:1"), Tagger, by_sample, options):
                 self.assertEqual(result, ("PlanMismatch", words))
 
+    def test_new_shares_need_measurements(self):
+        words = ("replan needs a plan that autoplan made, with its files\n"
+                 "  hint: plan = agpcs.torch.autoplan(..., cache='.agpcs')")
+        for result in on_ranks(trained, plan_of(Tagger, shares="3:1"), Tagger, by_sample, {"replan": True}):
+            self.assertEqual(result, ("UsageError", words))
+
     def test_refuses_another_number_of_processes(self):
         (result,) = on_ranks(fitted_by_one, plan_of(Tagger, shares="3:1"), ranks=1)
         self.assertEqual(result, ("PlanMismatch", "the plan is for 2 ranks and Lightning has 1\n  hint: start as many "
                                   "processes by torchrun, with Trainer(devices=..., num_nodes=...)"))
+
+    def test_the_hook_refuses_the_plan_of_another_model(self):
+        check_other_plan(self, on_ranks(trained, plan_of(Adapted, shares="3:1"), Tagger, by_sample, {}), "net.")
 
     def test_the_sample_trains(self):
         check_sample(self, "with_lightning.py")

@@ -8,12 +8,12 @@ import types
 import unittest
 
 from cases import BATCH, Data, on_ranks, plan_of
-from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_sample, compare, launched, optimizer_of
-from test_loops import IGNORED, Tagger, by_token, made, size_of
+from adapter_cases import EPOCHS, SAMPLES, SEED, alone, check_other_plan, check_sample, compare, launched, optimizer_of
+from test_loops import IGNORED, Adapted, Tagger, by_token, made, size_of
 
 try:
     import accelerate  # noqa: F401  (the Trainer needs it)
-    from transformers import Trainer, TrainingArguments
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 except ImportError as error:
     print(f"skipped: {sys.executable} has no {error.name} (PyPI: transformers, accelerate)")
     sys.exit(77)
@@ -21,6 +21,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import IterableDataset
 
+import agpcs
 from agpcs.torch import planned_trainer
 
 
@@ -53,9 +54,10 @@ class NamedData(Data):
     def __init__(self, unlabeled=()):
         super().__init__(Tagger, SAMPLES)
         self.columns[1][list(unlabeled)] = IGNORED
+        self.names = ("tokens", "labels")
 
     def __getitem__(self, index):
-        return dict(zip(("tokens", "labels"), super().__getitem__(index)))
+        return dict(zip(self.names, super().__getitem__(index)))
 
 
 class NamedLengths(NamedData):
@@ -127,6 +129,37 @@ def resumed(rank, plan, folder):
     return outcome(trainer), [entry["epoch"] for entry in trainer.state.log_history if "eval_loss" in entry]
 
 
+def language_model():
+    torch.manual_seed(3)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+                                        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=8))
+
+
+def generated(rank, ranks, folder):
+    """Trains a causal language model, in one process, or by a plan that was measured in the job, with other shares."""
+    data = NamedData()
+    data.columns = [data.columns[0], torch.where(data.columns[1] == IGNORED, IGNORED, data.columns[0])]
+    data.names = ("input_ids", "labels")
+    module, made_by = language_model(), Trainer
+    if ranks > 1:
+        launched(rank, ranks)
+        sample = torch.utils.data.default_collate([data[0], data[1]])
+        measured = agpcs.torch.autoplan(module, lambda model, batch: model(**batch).loss, sample, BATCH, seconds=5,
+                                        cache=folder, quiet=True)
+        layout = ",".join(f"{device}:{share}" for device, share in zip(measured.devices, (3, 1)))
+        # Rank 0 has the files.
+        plans = [agpcs.plan(measured.files[3], measured.files[1], layout=layout).text if rank == 0 else None]
+        torch.distributed.broadcast_object_list(plans)
+        made_by = planned_trainer(agpcs.Plan(plans[0]))
+    arguments = TrainingArguments(folder, per_device_train_batch_size=BATCH // 2 // ranks, gradient_accumulation_steps=2,
+                                  num_train_epochs=EPOCHS, learning_rate=0.5, optim="sgd", max_grad_norm=0.0, use_cpu=True,
+                                  logging_steps=1, report_to=[], disable_tqdm=True, save_strategy="no",
+                                  train_sampling_strategy="sequential")
+    trainer = made_by(module, arguments, train_dataset=data)
+    trainer.train()
+    return outcome(trainer)
+
+
 class Planned(unittest.TestCase):
     def setUp(self):
         self.plan = plan_of(Tagger, shares="3:1")
@@ -134,13 +167,13 @@ class Planned(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def check(self, kind, **options):
+    def check(self, kind, tolerance=1e-5, **options):
         """Compares with a Trainer in one process, which takes the samples in the same order."""
         options = {"train_sampling_strategy": "sequential", **options}
         first, second = on_ranks(trained, self.plan, kind, self.folder, options)
         self.assertEqual(first, second)
         (expected,) = on_ranks(trained, None, kind, self.folder, options, ranks=1)
-        compare(self, first, expected)
+        compare(self, first, expected, tolerance)
 
     def test_losses_are_those_of_plain_pytorch_in_shuffled_epochs(self):
         (expected,) = on_ranks(alone, Tagger, by_token, 0.05, ranks=1)
@@ -161,6 +194,10 @@ class Planned(unittest.TestCase):
         self.check(Labeler, parts=2, label_smoothing_factor=0.1)
         self.check(SummingLabeler, parts=2, label_smoothing_factor=0.1)
 
+    def test_mixed_precision_and_compiled_models(self):
+        self.check(Labeler, tolerance=1e-2, bf16=True)
+        self.check(SummingLabeler, parts=2, torch_compile=True, torch_compile_backend="eager")
+
     def test_losses_of_ones_own(self):
         self.check(Labeler, parts=2, compute_loss_func=summed)
         self.check(SummingLabeler, parts=2, base=Logging)
@@ -171,6 +208,12 @@ class Planned(unittest.TestCase):
         results = on_ranks(trained, self.plan, Labeler, self.folder, {"data": unlabeled, "train_sampling_strategy": "sequential"})
         self.assertEqual(results[1], ("PlanMismatch", "no label counts in a batch of rank 1, and its loss is nan\n"
                                       "  hint: a model that takes num_items_in_batch, or samples with labels"))
+
+    def test_a_causal_language_model(self):
+        first, second = on_ranks(generated, 2, self.folder)
+        self.assertEqual(first, second)
+        (expected,) = on_ranks(generated, 1, self.folder, ranks=1)
+        compare(self, first, expected)
 
     def test_goes_on_within_an_epoch(self):
         first, second = on_ranks(resumed, self.plan, self.folder)
@@ -206,6 +249,9 @@ class Planned(unittest.TestCase):
                                       "  hint: a training_step that calls self.compute_loss")):
             for result in on_ranks(trained, self.plan, Labeler, self.folder, options):
                 self.assertEqual(result, ("PlanMismatch", words))
+
+    def test_the_hook_refuses_the_plan_of_another_model(self):
+        check_other_plan(self, on_ranks(trained, plan_of(Adapted, shares="3:1"), Labeler, self.folder, {}))
 
     def test_the_sample_trains(self):
         check_sample(self, "with_trainer.py")
