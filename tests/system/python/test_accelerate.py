@@ -103,6 +103,9 @@ def refused(rank, plan, how):
     elif how == "replan":
         accelerator = Accelerator(cpu=True)
         planned_loader(accelerator, accelerator.prepare(made(Tagger)), loader, plan, replan=True)
+    elif how == "unweighed":
+        accelerator, model, optimizer, loader = prepared(rank, plan, Tagger, {})
+        accelerator.backward(by_sample(model, *next(iter(loader))))
     elif how == "prepared":
         loader = DataLoader(data, batch_sampler=PlanSampler(data, plan, rank))
         Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(even_batches=False)).prepare(loader)
@@ -154,6 +157,8 @@ class Accelerated(unittest.TestCase):
                 ("model", "the model is a Tagger, and not in DistributedDataParallel\n"
                           "  hint: accelerator.prepare(model) comes first; DeepSpeed and FSDP are not planned, but "
                           "fully_shard in a loop of your own is"),
+                ("unweighed", "no loss was weighed in this step\n"
+                              "  hint: accelerator.backward(loader.batch_sampler.weigh(loss, i))"),
                 ("prepared", "PlanSampler yields the batches of one rank, and something asks for their size, as libraries do "
                              "that divide batches among ranks\n  hint: accelerate: agpcs.torch.planned_loader; "
                              "Lightning: Trainer(use_distributed_sampler=False)")):

@@ -47,10 +47,26 @@ def planned_loader(accelerator, model, loader, plan, *, seed=0, replan=False, **
     if plan.ranks > 1:
         check_model(model)
         state, reduce = plan_hook(plan, averaged=True, replan=sampler if replan else None, **hook)
-        model.register_comm_hook(state, reduce)
+        model.register_comm_hook(state, weighed_by(sampler, reduce))
     # An epoch is whole steps, so `accumulate` need not end one with it. A loop that looks ahead is there too early.
     accelerator.gradient_state.plugin_kwargs["sync_with_dataloader"] = False
     return accelerator.prepare(loader_of_rank(accelerator, loader, sampler, accelerator.device_placement))
+
+
+def weighed_by(sampler, reduce):
+    """Returns the hook `reduce`, except that it refuses gradients of losses that were not weighed."""
+    seen = 0
+
+    def reduce_weighed(state, bucket):
+        nonlocal seen
+        if bucket.index() == 0:
+            if sampler.times_weighed == seen:
+                raise PlanMismatch("no loss was weighed in this step\n"
+                                   "  hint: accelerator.backward(loader.batch_sampler.weigh(loss, i))")
+            seen = sampler.times_weighed
+        return reduce(state, bucket)
+
+    return reduce_weighed
 
 
 def check_accelerator(accelerator, plan):

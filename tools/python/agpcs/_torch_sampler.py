@@ -39,6 +39,7 @@ class PlanSampler(torch.utils.data.Sampler):
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
         self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
+        self.times_weighed = 0  #: how many losses were weighed
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
@@ -113,6 +114,7 @@ class PlanSampler(torch.utils.data.Sampler):
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         step, part = divmod(batch, self.micro_batches)
+        self.times_weighed += 1
         size = self._steps[step]
         self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
         shares = self._shares(size, self._shares_of(self.weighed))
