@@ -48,13 +48,20 @@ class SummingLabeler(Labeler):
         return outputs
 
 
+class TargetLabeler(Labeler):
+    """What it is trained for is not called labels; its loss is the mean over samples."""
+
+    def forward(self, tokens, targets):
+        return super().forward(tokens, targets.clamp(min=0))
+
+
 class NamedData(Data):
     """Samples as dicts. Those numbered in `unlabeled` have no label that counts."""
 
-    def __init__(self, unlabeled=()):
+    def __init__(self, unlabeled=(), names=("tokens", "labels")):
         super().__init__(Tagger, SAMPLES)
         self.columns[1][list(unlabeled)] = IGNORED
-        self.names = ("tokens", "labels")
+        self.names = names
 
     def __getitem__(self, index):
         return dict(zip(self.names, super().__getitem__(index)))
@@ -90,6 +97,10 @@ class Bypassing(Trainer):
 
 def summed(outputs, labels, num_items_in_batch):
     return cross_entropy(outputs["logits"].flatten(0, 1), labels.flatten(), reduction="sum") / num_items_in_batch
+
+
+def its_own(outputs, labels, num_items_in_batch):
+    return outputs["loss"]
 
 
 def trainer_of(rank, plan, kind, folder, base=Trainer, parts=1, data=None, **options):
@@ -137,9 +148,8 @@ def language_model():
 
 def generated(rank, ranks, folder):
     """Trains a causal language model, in one process, or by a plan that was measured in the job, with other shares."""
-    data = NamedData()
+    data = NamedData(names=("input_ids", "labels"))
     data.columns = [data.columns[0], torch.where(data.columns[1] == IGNORED, IGNORED, data.columns[0])]
-    data.names = ("input_ids", "labels")
     module, made_by = language_model(), Trainer
     if ranks > 1:
         launched(rank, ranks)
@@ -201,6 +211,9 @@ class Planned(unittest.TestCase):
     def test_losses_of_ones_own(self):
         self.check(Labeler, parts=2, compute_loss_func=summed)
         self.check(SummingLabeler, parts=2, base=Logging)
+        data = NamedData(names=("tokens", "targets"))
+        self.check(TargetLabeler, parts=2, data=data)
+        self.check(TargetLabeler, parts=2, data=data, compute_loss_func=its_own)
 
     def test_ranks_without_a_label_that_counts(self):
         unlabeled = NamedData([6, 7, 12])  # rank 1's whole share of the first step, and a batch of rank 0 in the second

@@ -61,9 +61,10 @@ class PlanSampler(torch.utils.data.Sampler):
     @property
     def batch_size(self):
         """Libraries ask for this before they deal out batches to ranks, which would skip samples without a word."""
-        raise PlanMismatch("PlanSampler yields the batches of one rank, and something asks for their size, as libraries do "
-                           "that divide batches among ranks\n"
-                           "  hint: accelerate: agpcs.torch.planned_loader; Lightning: Trainer(use_distributed_sampler=False)")
+        raise PlanMismatch("PlanSampler yields the batches of one rank, and something asks for their size, as libraries "
+                           "do that divide batches among ranks\n"
+                           "  hint: accelerate: agpcs.torch.planned_loader; "
+                           "Lightning: Trainer(use_distributed_sampler=False)")
 
     @property
     def shares(self):

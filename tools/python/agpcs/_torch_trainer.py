@@ -24,7 +24,7 @@ def planned_trainer(plan, base=None, **hook):
 
     A batch's loss has to be the mean over its labels that count (those that are not -100), as models of transformers and
     label smoothing return it; or over its samples, if it has no `labels`. With `compute_loss_func`, it is their sum
-    divided by `num_items_in_batch`. The loss of the job's batch is the mean over all of its labels that count, over ranks
+    divided by `num_items_in_batch`, where that is given. The loss of the job's batch is the mean over all of its labels that count, over ranks
     and accumulated batches.
 
     `plan`: a Plan of one stage, or its path.
@@ -48,7 +48,8 @@ class _Planned:
         self._agpcs_hooked = None  # the module that has the hook
         check_accelerator(self.accelerator, self.agpcs_plan)
         for setting, wrong, hint in (
-                ("auto_find_batch_size=True", self.args.auto_find_batch_size, "the plan has the shares that fit into memory"),
+                ("auto_find_batch_size=True", self.args.auto_find_batch_size,
+                 "the plan has the shares that fit into memory"),
                 ("split_batches=True", self.accelerator.split_batches, "accelerator_config={'split_batches': False}"),
                 ("average_tokens_across_devices=False with compute_loss_func",
                  self.compute_loss_func is not None and not self.args.average_tokens_across_devices,
@@ -58,20 +59,21 @@ class _Planned:
             if wrong:
                 raise PlanMismatch(f"{setting} is not planned\n  hint: {hint}")
         check_batch(self.agpcs_plan, self.get_total_train_batch_size(self.args),
-                    f"per_device_train_batch_size={self.args.per_device_train_batch_size}, {self.args.world_size} ranks and "
-                    f"gradient_accumulation_steps={self.args.gradient_accumulation_steps}")
+                    f"per_device_train_batch_size={self.args.per_device_train_batch_size}, {self.args.world_size} ranks "
+                    f"and gradient_accumulation_steps={self.args.gradient_accumulation_steps}")
 
     def get_train_dataloader(self):
         loader, args = super().get_train_dataloader(), self.args
-        sampler = PlanSampler(
-            loader.dataset, self.agpcs_plan, args.process_index, seed=args.seed if args.data_seed is None else args.data_seed,
-            shuffle=shuffles(loader), drop_last=args.dataloader_drop_last, micro_batches=args.gradient_accumulation_steps)
+        seed = args.seed if args.data_seed is None else args.data_seed
+        sampler = PlanSampler(loader.dataset, self.agpcs_plan, args.process_index, seed=seed, shuffle=shuffles(loader),
+                              drop_last=args.dataloader_drop_last, micro_batches=args.gradient_accumulation_steps)
         # Batches stay on the host until training_step, so that counting their labels does not wait for the device.
         return loader_of_rank(self.accelerator, loader, sampler, on_device=False)
 
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if self.compute_loss_func is not None:  # it divides by `items`, and compute_loss multiplies by the number of ranks
+        if self.compute_loss_func is not None and items is not None:
+            # It divides by `items`, which is the job's number, and compute_loss multiplies by the number of ranks.
             self._agpcs_weights = iter([(1.0, None)] * len(batches))
             return batches, items
         counts = [self._agpcs_counted(batch) for batch in batches]
@@ -92,7 +94,8 @@ class _Planned:
         self._agpcs_weight = next(self._agpcs_weights)
         loss = super().training_step(model, inputs, *args, **kwargs)
         if self._agpcs_weight is not None:
-            raise PlanMismatch(f"{type(self).__mro__[2].__name__} trains without compute_loss, so its losses are not weighed\n"
+            raise PlanMismatch(f"{type(self).__mro__[2].__name__} trains without compute_loss, so its losses are not "
+                               "weighed\n"
                                "  hint: a training_step that calls self.compute_loss")
         return loss
 
@@ -105,7 +108,8 @@ class _Planned:
         result = super().compute_loss(model, inputs, return_outputs, *args, **kwargs)
         loss, *outputs = result if return_outputs else (result,)
         if counted == 0 and not torch.isfinite(loss):
-            raise PlanMismatch(f"no label counts in a batch of rank {self.args.process_index}, and its loss is {loss.item()}\n"
+            raise PlanMismatch(f"no label counts in a batch of rank {self.args.process_index}, and its loss is "
+                               f"{loss.item()}\n"
                                "  hint: a model that takes num_items_in_batch, or samples with labels")
         loss = (loss * weight).to(loss.dtype)
         return (loss, *outputs) if return_outputs else loss
