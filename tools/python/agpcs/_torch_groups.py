@@ -59,7 +59,7 @@ class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
     def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
-                 sampler=None, replanning=None):
+                 sampler=None, replanning=None, averaged=False):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -80,6 +80,7 @@ class PlanState:
         self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
+        self._averaged = averaged or (sampler is not None and sampler.averaged)
         self._names = {}  # id of a parameter -> name
         self._group_of = {}  # name -> index in groups
         self._layout = _Layout()
@@ -87,9 +88,9 @@ class PlanState:
         self._agreed = False
         self.keeper = None  #: Keeper, from the first step on
         self._on_drift = on_drift
-        self._sampler = sampler  # weights losses, so that gradients are summed as they are; None: the hook weights them
-        if sampler is not None:
-            sampler.leave_weights()
+        self._sampler = sampler  # weights losses; None: the hook weights gradients
+        if sampler is not None and not self._averaged:
+            sampler.summed = True
         self._weighed = -1  # the sampler's step whose gradients came last
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch = None  #: Watch, from the first step on; None: nobody asked for it
@@ -209,8 +210,11 @@ class PlanState:
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
             self._try_wire_type(device)
-        self._scale = 1.0
-        if self._sampler is None:
+        if self._averaged:
+            self._scale = 1 / ranks
+        elif self._sampler is not None:
+            self._scale = 1.0
+        else:
             self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
         tell = self._on_drift
@@ -231,7 +235,7 @@ class PlanState:
 
     def _exchange(self, device, fine):
         """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
-        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type))).encode()).digest()
+        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type), self._averaged)).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
         dist.all_gather(all_of_them, mine, group=self.process_group)
@@ -274,7 +278,7 @@ class PlanState:
         if self._sampler is not None:
             if self._sampler.weighed == self._weighed:
                 raise PlanMismatch("no loss was weighed in this step\n"
-                                   "  hint: with plan_hook(sampler=sampler): sampler.weigh(loss, i).backward()")
+                                   "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows")
             self._weighed = self._sampler.weighed
         if self.replanning is not None:
             self.replanning.step_ended(self.watch)
