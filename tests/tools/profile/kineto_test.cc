@@ -51,6 +51,13 @@ std::string event(std::string_view category, std::string_view name, double start
 const std::string kStep = event("user_annotation", "ProfilerStep#1", 0, 100);
 const std::string kShapes = R"("Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"])";
 
+std::string no_backward(std::string_view samples) {
+  return fmt::format(
+      "trace.json: warning: no backward pass was traced in a step of {}; a plan's "
+      "step will be too short\n",
+      samples);
+}
+
 std::string trace_of(const std::vector<std::string>& events, std::string_view devices = "") {
   return fmt::format(R"({{"deviceProperties": [{}], "traceEvents": [{}]}})", devices,
                      fmt::join(events, ",\n"));
@@ -277,12 +284,20 @@ TEST(KinetoProfile, SaysWhatWasTracedWithoutModulesAndWithAnUnknownOptimizer) {
                 event("user_annotation", "Optimizer.step#RMSprop.step", 60, 20)});
   const auto profile = made(text, &graph);
   ASSERT_TRUE(profile.ok()) << profile.status().message();
-  EXPECT_EQ(profile->warnings,
-            "trace.json: warning: the update by 'RMSprop' is left out: --optimizer says which "
-            "optimizer is like it\n"
-            "trace.json: warning: the trace has no modules: operators of the model are found by "
-            "their order and work alone; record it with with_stack=True\n");
+  EXPECT_EQ(
+      profile->warnings,
+      no_backward("4 samples") +
+          "trace.json: warning: the update by 'RMSprop' is left out: --optimizer says which "
+          "optimizer is like it\n"
+          "trace.json: warning: the trace has no modules: operators of the model are found by "
+          "their order and work alone; record it with with_stack=True\n");
   EXPECT_TRUE(profile->device.updates.empty());
+
+  const auto without = made(trace_of({kStep, event("cpu_op", "aten::mm", 0, 60, kShapes)}), &graph);
+  ASSERT_TRUE(without.ok()) << without.status().message();
+  EXPECT_THAT(without->warnings,
+              ::testing::HasSubstr("\ntrace.json: warning: no optimizer's step was traced; the "
+                                   "profile lacks the update\n"));
 
   Optimizer adam;
   adam.kind = OptimizerKind::kAdam;
@@ -317,14 +332,16 @@ TEST(KinetoProfile, SaysWhichKernelsItLacksAndWhoseItHas) {
                R"({"name": "NVIDIA L4"})");
   const auto profile = made(text);
   ASSERT_TRUE(profile.ok()) << profile.status().message();
-  EXPECT_EQ(profile->warnings,
-            "trace.json: warning: the GPU has no work in 20.0% of a step of 4 samples: it waits "
-            "for the host, which no profile knows; a plan's step will be shorter than the job's\n"
-            "trace.json: warning: kernels that no call in the trace launched took 20.0% of the "
-            "GPU's time; the profile lacks them\n"
-            "trace.json: warning: 30.0us of NCCL's kernels are left out: a trace does not say what "
-            "links are worth; agpcs-profile --cluster measures them\n"
-            "trace.json: warning: kernels of 2 GPUs are taken for those of one\n");
+  EXPECT_EQ(
+      profile->warnings,
+      no_backward("4 samples") +
+          "trace.json: warning: the GPU has no work in 20.0% of a step of 4 samples: it waits "
+          "for the host, which no profile knows; a plan's step will be shorter than the job's\n"
+          "trace.json: warning: kernels that no call in the trace launched took 20.0% of the "
+          "GPU's time; the profile lacks them\n"
+          "trace.json: warning: 30.0us of NCCL's kernels are left out: a trace does not say what "
+          "links are worth; agpcs-profile --cluster measures them\n"
+          "trace.json: warning: kernels of 2 GPUs are taken for those of one\n");
   EXPECT_DOUBLE_EQ(profile->device.operators.front().points.front().forward.seconds, 80e-6);
 }
 
@@ -338,7 +355,8 @@ TEST(KinetoProfile, HasThePrecisionOfMostProducts) {
   EXPECT_EQ(profile->device.precision, Precision::kFp16);
   EXPECT_EQ(profile->warnings,
             "trace.json: warning: products are computed in several types: 66.7% of their FLOPs in "
-            "fp16, which the profile takes for all\n");
+            "fp16, which the profile takes for all\n" +
+                no_backward("4 samples"));
 }
 
 TEST(KinetoProfile, SaysWhichOperatorsItLacks) {
@@ -349,7 +367,8 @@ TEST(KinetoProfile, SaysWhichOperatorsItLacks) {
   ASSERT_TRUE(profile.ok()) << profile.status().message();
   EXPECT_EQ(profile->warnings,
             "trace.json: warning: operators that no class is known of took 40.0% of a step of 4 "
-            "samples; the profile lacks them: mine::scan (30.0%), mine::fold (10.0%)\n");
+            "samples; the profile lacks them: mine::scan (30.0%), mine::fold (10.0%)\n" +
+                no_backward("4 samples"));
 }
 
 TEST(KinetoProfile, HasAPointForEachNumberOfSamplesAndLeavesOddStepsOut) {
@@ -369,7 +388,8 @@ TEST(KinetoProfile, HasAPointForEachNumberOfSamplesAndLeavesOddStepsOut) {
   ASSERT_TRUE(profile.ok()) << profile.status().message();
   EXPECT_EQ(profile->warnings,
             "trace.json: warning: 1 of 4 steps are left out: their operators are not those of the "
-            "others\n");
+            "others\n" +
+                no_backward("4 samples") + no_backward("8 samples"));
   const MeasuredOperator* four = find(profile->device, "aten::mm(fp32[4,8]");
   const MeasuredOperator* eight = find(profile->device, "aten::mm(fp32[8,8]");
   ASSERT_NE(four, nullptr);

@@ -327,7 +327,10 @@ Status ProfileMaker::add_model(const StepKind& kind) {
 void ProfileMaker::add_update() {
   const std::vector<const TracedStep*>& steps = kinds_.back().steps;
   const TracedStep& step = kinds_.back().first();
-  if (model_ == nullptr || step.optimizer.empty()) return;
+  if (model_ == nullptr) return;
+  if (step.optimizer.empty()) {
+    return warn("no optimizer's step was traced; the profile lacks the update");
+  }
   MeasuredUpdate update;
   if (options_.optimizer) {
     update.optimizer = optimizer_name(*options_.optimizer);
@@ -369,20 +372,25 @@ void ProfileMaker::warn_of_losses(const StepKind& kind) {
     }
     if (most.size() > kNamed) names += fmt::format(" and {} more", most.size() - kNamed);
     const std::string what = fmt::format(
-        "operators that no class is known of took {} of a step of {} samples; the profile lacks "
-        "them: {}",
-        percent(all / busy), kind.samples, names);
+        "operators that no class is known of took {} of a step of {}; the profile lacks them: {}",
+        percent(all / busy), plural(kind.samples, "sample"), names);
     if (all > kWorthTelling * busy) {
       warn(what);
     } else {
       made_.report += "  " + what + "\n";
     }
   }
+  const bool has_backward = std::any_of(timed_[kind.samples].begin(), timed_[kind.samples].end(),
+                                        [](const TimedOp& op) { return op.backward.seconds > 0; });
+  if (!has_backward) {
+    warn(fmt::format("no backward pass was traced in a step of {}; a plan's step will be too short",
+                     plural(kind.samples, "sample")));
+  }
   if (trace_.on_gpu && busy < (1 - kWorthTelling) * wall) {
     warn(fmt::format(
-        "the GPU has no work in {} of a step of {} samples: it waits for the host, which no "
-        "profile knows; a plan's step will be shorter than the job's",
-        percent(1 - busy / wall), kind.samples));
+        "the GPU has no work in {} of a step of {}: it waits for the host, which no profile knows; "
+        "a plan's step will be shorter than the job's",
+        percent(1 - busy / wall), plural(kind.samples, "sample")));
   }
 }
 
