@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """PlanSampler: gives each rank its planned share of every batch."""
 
+from __future__ import annotations
+
 import contextlib
+import typing
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
+
+Count = typing.Union[int, torch.Tensor]
 
 
-class PlanSampler(torch.utils.data.Sampler):
+class PlanSampler(torch.utils.data.Sampler[list[int]]):
     """A batch_sampler for DataLoader: its batch i is this rank's share of the job's i-th batch.
 
     All ranks draw the same order of samples from `seed` and the epoch. A batch of the job is the next `plan.batch`
@@ -25,8 +31,10 @@ class PlanSampler(torch.utils.data.Sampler):
     shares.
     """
 
-    def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
-                 averaged=False, process_group=None):
+    def __init__(self, dataset: Sized | torch.utils.data.Dataset[typing.Any] | int, plan: Plan | Path,
+                 rank: int | None = None, *, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
+                 micro_batches: int = 1, averaged: bool = False,
+                 process_group: torch.distributed.ProcessGroup | None = None) -> None:
         plan = plan if isinstance(plan, Plan) else load(plan)
         rank = torch.distributed.get_rank(process_group) if rank is None else rank
         samples = dataset if isinstance(dataset, int) else len(dataset)
@@ -46,16 +54,16 @@ class PlanSampler(torch.utils.data.Sampler):
         if rest >= plan.ranks * micro_batches and not drop_last:
             self._steps.append(rest)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler."""
         if epoch != self.epoch:
             self.epoch, self._first, self._resumed, self._trained = epoch, 0, False, 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The batches of the epoch; of one that `load_state_dict` resumes, those that are left."""
         return (len(self._steps) - self._first) * self._micro_batches
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, typing.Any]:
         """Returns where the job is: the epoch, and how many of its steps are trained, which are those whose losses were
         weighed. Keep it in the checkpoint, after the optimizer's step. It is the same on all ranks."""
         if self.weighed < 0 and self._drawn > 0 and not self._first:
@@ -66,7 +74,7 @@ class PlanSampler(torch.utils.data.Sampler):
             done, epoch = 0, epoch + 1
         return {"epoch": epoch, "steps": done, **self._of_batches()}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, typing.Any]) -> None:
         """Goes on where a job was, with the same batches, for any number of ranks and shares. The next epoch begins with
         the first step that is not trained; `weigh` and `sync` count from that one."""
         ours = self._of_batches()
@@ -83,11 +91,11 @@ class PlanSampler(torch.utils.data.Sampler):
         return {"samples": self._samples, "batch": self.plan.batch, "seed": self.seed, "shuffle": self.shuffle}
 
     @property
-    def shares(self):
+    def shares(self) -> tuple[int, ...]:
         """The samples of each rank in the next full batch that is drawn."""
         return self._shares_of(self._drawn)
 
-    def take(self, plan):
+    def take(self, plan: Plan) -> int:
         """Takes over the shares of another plan for the same ranks and batch, from the first step on of which no rank
         has drawn a batch. Returns that step, counted over all epochs. All ranks call it between the same two steps.
 
@@ -102,7 +110,7 @@ class PlanSampler(torch.utils.data.Sampler):
         self._shares_from.append((max(drawn), plan.shares))
         return max(drawn)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         order = self._order()
         before = self._epochs * len(self._steps)
         self._epochs += 1
@@ -117,12 +125,12 @@ class PlanSampler(torch.utils.data.Sampler):
                 yield order[begin:begin + count]
                 begin += count
 
-    def weigh(self, loss, batch, counted=None):
+    def weigh(self, loss: torch.Tensor, batch: int, counted: Count | Sequence[Count] | None = None) -> torch.Tensor:
         """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`.
         Batches are numbered as the epoch yields them, from 0, also when it was resumed."""
         return loss * self.loss_weight(batch, counted)
 
-    def loss_weight(self, batch, counted=None):
+    def loss_weight(self, batch: int, counted: Count | Sequence[Count] | None = None) -> float | torch.Tensor:
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
         the job's batch. With `plan_hook`, one micro-batch, and enough samples for the plan's batch it is 1, or
         share / batch if the hook knows this sampler.
@@ -152,7 +160,7 @@ class PlanSampler(torch.utils.data.Sampler):
             torch.distributed.all_reduce(self._total, group=self._process_group)
         return counts[part] / self._total.clamp(min=1) / reduced_as
 
-    def sync(self, module, batch):
+    def sync(self, module: torch.nn.Module, batch: int) -> contextlib.AbstractContextManager[None]:
         """Returns a context for the forward and backward pass of a batch: the gradients are reduced with the step's
         last batch. `module`: of DistributedDataParallel, or of FSDP2's `fully_shard`."""
         last = batch % self._micro_batches == self._micro_batches - 1
@@ -167,7 +175,7 @@ class PlanSampler(torch.utils.data.Sampler):
             return 1.0
         return 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
 
-    def leave_weights(self):
+    def leave_weights(self) -> None:
         """Makes `weigh` the only place where gradients get their weights. `plan_hook` calls it."""
         if self._averaged:
             raise UsageError("the sampler is for gradients that are averaged without the plan's hook\n"
