@@ -49,7 +49,7 @@ def _string(text):
     return ctypes.string_at(text.data, text.bytes).decode("utf-8", "replace") if text.bytes else ""
 
 
-version = _string(_library.agpcs_version())
+version: str = _string(_library.agpcs_version())
 
 
 def _json(value):

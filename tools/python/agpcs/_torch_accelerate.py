@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned_loader: a job of Hugging Face accelerate trains by a plan."""
 
+from __future__ import annotations
+
+import typing
+
+import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from agpcs._errors import PlanMismatch
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
 from agpcs._torch_sampler import PlanSampler
 
 KEPT = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
         "prefetch_factor", "persistent_workers", "pin_memory_device", "in_order")  # a DataLoader's, whatever its samples
 
 
-def planned_loader(accelerator, model, loader, plan, *, seed=0, replan=False, **hook):
+def planned_loader(accelerator: typing.Any, model: torch.nn.Module, loader: DataLoader[typing.Any], plan: Plan | Path, *,
+                   seed: int = 0, replan: bool = False, **hook: typing.Any) -> DataLoader[typing.Any]:
     """Does what `accelerator.prepare(loader)` does, by a plan: each rank takes the plan's share of every batch, and the
     gradients of `model` are reduced in the plan's groups. Returns the prepared DataLoader; its `batch_sampler` is a
     PlanSampler, by which the loop weighs each loss:

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned_callback: a Trainer of Lightning trains by a plan."""
 
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch
+from agpcs._torch_sampler import Count, PlanSampler
 
 
-def planned_callback(sampler, base, *, counted=None, replan=False, **hook):
+def planned_callback(sampler: PlanSampler, base: type, *, counted: Callable[[typing.Any], Count] | None = None,
+                     replan: bool = False, **hook: typing.Any) -> typing.Any:
     """Returns a callback for Lightning's Trainer. It weighs the gradient of each loss by `sampler`, and reduces gradients
     in the plan's groups; the module stays as it is:
 

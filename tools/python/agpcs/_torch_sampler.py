@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """PlanSampler: gives each rank its planned share of every batch."""
 
+from __future__ import annotations
+
 import contextlib
+import typing
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
+
+Count = typing.Union[int, torch.Tensor]
 
 
-class PlanSampler(torch.utils.data.Sampler):
+class PlanSampler(torch.utils.data.Sampler[list[int]]):
     """A batch_sampler for DataLoader: its batch i is this rank's share of the job's i-th batch.
 
     All ranks draw the same order of samples from `seed` and the epoch. A batch of the job is the next `plan.batch`
@@ -25,8 +31,10 @@ class PlanSampler(torch.utils.data.Sampler):
     plain DDP, FSDP2 and `plan_hook(plan, sampler=sampler)` do, and `weigh` compensates for the shares.
     """
 
-    def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
-                 divided=False, averaged=False, process_group=None):
+    def __init__(self, dataset: Sized | torch.utils.data.Dataset[typing.Any] | int, plan: Plan | Path,
+                 rank: int | None = None, *, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
+                 micro_batches: int = 1, divided: bool = False, averaged: bool = False,
+                 process_group: torch.distributed.ProcessGroup | None = None) -> None:
         plan = plan if isinstance(plan, Plan) else load(plan)
         rank = torch.distributed.get_rank(process_group) if rank is None else rank
         samples = dataset if isinstance(dataset, int) else len(dataset)
@@ -48,7 +56,7 @@ class PlanSampler(torch.utils.data.Sampler):
         if rest >= plan.ranks * micro_batches and not drop_last:
             self._steps.append(rest)
 
-    def set_epoch(self, epoch, first=0):
+    def set_epoch(self, epoch: int, first: int = 0) -> None:
         """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler.
 
         `first`: the number of the epoch's first batch that is drawn, for loops that note how far they were. Batches keep
@@ -60,19 +68,19 @@ class PlanSampler(torch.utils.data.Sampler):
             raise IndexError(f"batch {first} of {len(self)}")
         self._skipped = first
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The batches of the epoch; of one that `load_state_dict` resumes, those that are left."""
         return (len(self._steps) - self._begin) * self.micro_batches
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> typing.NoReturn:
         """Libraries ask for this before they deal out batches to ranks, which would skip samples without a word."""
         raise PlanMismatch("PlanSampler yields the batches of one rank, and something asks for their size, as libraries "
                            "do that divide batches among ranks\n"
                            "  hint: accelerate: agpcs.torch.planned_loader; "
                            "Lightning: Trainer(use_distributed_sampler=False)")
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, typing.Any]:
         """Returns where the job is: the epoch, and how many of its steps are trained, which are those whose losses were
         weighed. Keep it in the checkpoint, after the optimizer's step. It is the same on all ranks."""
         if self.weighed < 0 and self._drawn > 0 and not self._begin:
@@ -83,7 +91,7 @@ class PlanSampler(torch.utils.data.Sampler):
             done, epoch = 0, epoch + 1
         return {"epoch": epoch, "steps": done, **self._of_batches()}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, typing.Any]) -> None:
         """Goes on where a job was, with the same batches, for any number of ranks and shares. The next epoch begins with
         the first step that is not trained; `weigh` and `sync` count from that one."""
         ours = self._of_batches()
@@ -100,11 +108,11 @@ class PlanSampler(torch.utils.data.Sampler):
         return {"samples": self._samples, "batch": self.plan.batch, "seed": self.seed, "shuffle": self.shuffle}
 
     @property
-    def shares(self):
+    def shares(self) -> tuple[int, ...]:
         """The samples of each rank in the next full batch that is drawn."""
         return self._shares_of(self._drawn)
 
-    def take(self, plan):
+    def take(self, plan: Plan) -> int:
         """Takes over the shares of another plan for the same ranks and batch, from the first step on of which no rank
         has drawn a batch. Returns that step, counted over all epochs. All ranks call it between the same two steps.
 
@@ -119,7 +127,7 @@ class PlanSampler(torch.utils.data.Sampler):
         self._shares_from.append((max(drawn), plan.shares))
         return max(drawn)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         order = self._order()
         before = self._epochs * len(self._steps)
         self._epochs += 1
@@ -137,12 +145,12 @@ class PlanSampler(torch.utils.data.Sampler):
                     yield order[begin:begin + count]
                 begin += count
 
-    def weigh(self, loss, batch, counted=None):
+    def weigh(self, loss: torch.Tensor, batch: int, counted: Count | Sequence[Count] | None = None) -> torch.Tensor:
         """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`.
         Batches are numbered as the epoch yields them, from 0, also when it was resumed."""
         return loss * self.loss_weight(batch, counted)
 
-    def loss_weight(self, batch, counted=None):
+    def loss_weight(self, batch: int, counted: Count | Sequence[Count] | None = None) -> float | torch.Tensor:
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
         the job's batch. With `plan_hook`, one micro-batch, and enough samples for the plan's batch it is 1, or
         share / batch if the hook knows this sampler.
@@ -172,7 +180,7 @@ class PlanSampler(torch.utils.data.Sampler):
         return counts[part] / self._total.clamp(min=1) / self.part_of_gradient
 
     @property
-    def part_of_gradient(self):
+    def part_of_gradient(self) -> float:
         """What an unweighed gradient of this rank is multiplied by, before it is added to the job's."""
         if self.averaged:
             reduced = 1 / self.plan.ranks
@@ -180,7 +188,7 @@ class PlanSampler(torch.utils.data.Sampler):
             reduced = 1.0 if self.summed else self.plan.shares[self.rank] / self.plan.batch
         return reduced / self.micro_batches if self.divided else reduced
 
-    def sync(self, module, batch):
+    def sync(self, module: torch.nn.Module, batch: int) -> contextlib.AbstractContextManager[None]:
         """Returns a context for the forward and backward pass of a batch: the gradients are reduced with the step's
         last batch. `module`: of DistributedDataParallel, or of FSDP2's `fully_shard`."""
         last = batch % self.micro_batches == self.micro_batches - 1

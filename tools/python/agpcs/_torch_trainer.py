@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned_trainer: the Trainer of transformers trains by a plan."""
 
+from __future__ import annotations
+
+import typing
+
 import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
 from agpcs._torch_accelerate import check_accelerator, check_batch, check_model, loader_of_rank, shuffles
 from agpcs._torch_sampler import PlanSampler
 
 IGNORED = -100  # the label of what no loss of transformers counts
 
 
-def planned_trainer(plan, base=None, **hook):
+def planned_trainer(plan: Plan | Path, base: type | None = None, **hook: typing.Any) -> type[typing.Any]:
     """Returns a subclass of transformers.Trainer, or of its subclass `base`, whose ranks take the plan's shares of every
     batch, and reduce gradients in the plan's groups:
 

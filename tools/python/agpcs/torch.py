@@ -9,13 +9,18 @@
 Works with PyTorch 1.13 and 2.x.
 """
 
+from __future__ import annotations
+
 import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
+import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import UsageError
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
 from agpcs._torch_accelerate import planned_loader
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
@@ -29,8 +34,15 @@ __all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export
            "planned_callback", "planned_loader", "planned_trainer"]
 
 
-def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None, on_drift="say", sampler=None, replan=False, averaged=False):
+Hook = Callable[[PlanState, "dist.GradBucket"], "torch.futures.Future[torch.Tensor]"]
+OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
+
+
+def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
+              process_group: dist.ProcessGroup | None = None, wire_type: str | torch.dtype | None = None,
+              unplanned: str = "error", missing: str = "error", rename: Callable[[str], str] | None = None,
+              on_drift: OnDrift = "say", sampler: PlanSampler | None = None, replan: bool = False,
+              averaged: bool = False) -> tuple[PlanState, Hook]:
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
@@ -71,7 +83,9 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     return state, reduce_by_plan
 
 
-def export(module, inputs, path, *, kwargs=None, input_names=None, output_names=("logits",), weights=True, **options):
+def export(module: torch.nn.Module, inputs: Iterable[typing.Any], path: Path | typing.IO[bytes], *,
+           kwargs: Mapping[str, typing.Any] | None = None, input_names: Sequence[str] | None = None,
+           output_names: Sequence[str] = ("logits",), weights: bool = True, **options: typing.Any) -> None:
     """Exports a module so that the plan has the module's names of parameters, for any batch size.
 
     `inputs` is a tuple of example inputs, `kwargs` a dict of those that are passed by name. Axis 0 of each is the batch,
