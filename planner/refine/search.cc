@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,6 +22,8 @@ namespace {
 
 /// With more devices a guess takes about as long as an evaluation, so there is no imagined point.
 constexpr int kMostDevices = 256;
+/// Walks often return to one of the last places, of which that many are remembered.
+constexpr std::size_t kKnownPlaces = 8;
 
 /// The tools of one thread.
 struct Worker {
@@ -42,12 +46,13 @@ class StrategyPoint : public StrategySearch {
   const Score& score() const override { return here_.score; }
 
   std::vector<Move> moves(std::size_t most, Rng& rng) override {
-    listed_ = workers_.front()->moves.list(here_.strategy, grouped(), most, rng);
+    const Strategy& with_buckets = grouped();
+    listed_ = workers_.front()->moves.draw(here_.strategy, with_buckets, known().moves, most, rng);
     tried_.clear();
     std::vector<Move> moves;
     moves.reserve(listed_.size());
-    for (const StrategyMove& move : listed_) {
-      moves.push_back({static_cast<int>(move.index()), static_cast<int>(moves.size())});
+    for (const DrawnMove& drawn : listed_) {
+      moves.push_back({static_cast<int>(drawn.move.index()), static_cast<int>(moves.size())});
     }
     return moves;
   }
@@ -59,7 +64,7 @@ class StrategyPoint : public StrategySearch {
     for_each(moves.size(), [&](Worker& worker, std::size_t i) {
       const std::optional<Strategy> after = applied(worker, moves[i]);
       features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
-                                here_.score.exposed_communication, listed(moves[i]),
+                                here_.score.exposed_communication, listed(moves[i]).move,
                                 after ? view(worker, *after) : before);
     });
   }
@@ -98,7 +103,7 @@ class StrategyPoint : public StrategySearch {
 
   /// `reference`: the seconds that cost 1.
   StrategyPoint(const Problem& problem, int threads, double reference)
-      : problem_(problem), reference_(reference), fixed_(problem), pool_(threads) {
+      : problem_(problem), reference_(reference), pool_(threads), fixed_(problem) {
     for (int i = 0; i < pool_.workers(); ++i) {
       workers_.push_back(std::make_unique<Worker>(problem));
     }
@@ -136,6 +141,45 @@ class StrategyPoint : public StrategySearch {
     here_ = std::move(place);
     grouped_.reset();
     tried_.clear();
+    known_ = nullptr;
+  }
+
+  /// What the formula guesses of a move.
+  struct Guess {
+    double cost = -1;        // without memory; -1: not yet known
+    double with_memory = 0;  // the same, but broken where memory lacks
+    bool counted = false;    // memory
+  };
+  /// What is known of a place where the search stood.
+  struct KnownPlace {
+    Strategy strategy;
+    MovesFrom moves;
+    std::vector<Guess> guesses;  // by number of the move
+  };
+
+  /// What is known of the place here, which is looked up, or made.
+  KnownPlace& known() {
+    if (known_ != nullptr) return *known_;
+    for (KnownPlace& place : known_places_) {
+      if (place.strategy == here_.strategy) return *(known_ = &place);
+    }
+    if (known_places_.size() < kKnownPlaces) known_places_.emplace_back();
+    KnownPlace& place = known_places_[oldest_];
+    oldest_ = (oldest_ + 1) % kKnownPlaces;
+    place.strategy = here_.strategy;
+    place.moves = workers_.front()->moves.all(here_.strategy, grouped());
+    place.guesses.clear();
+    return *(known_ = &place);
+  }
+
+  void forget_guesses() {
+    for (KnownPlace& place : known_places_) place.guesses.clear();
+  }
+
+  const DrawnMove& listed(const Move& move) const {
+    AGPCS_CHECK(at(move.index) < listed_.size(), "move {} of a list of {}", move.index,
+                listed_.size());
+    return listed_[at(move.index)];
   }
 
   /// The worker of the calling thread, where no others run.
@@ -146,6 +190,7 @@ class StrategyPoint : public StrategySearch {
 
   const Problem& problem_;
   double reference_;
+  WorkerPool pool_;
 
  private:
   /// Calls `f(worker, i)` for i < count. Worker w takes every i that is w modulo the number of
@@ -164,14 +209,10 @@ class StrategyPoint : public StrategySearch {
     return {&strategy, worker.rough(strategy), worker.evaluator.lacking(strategy)};
   }
 
-  const StrategyMove& listed(const Move& move) const {
-    AGPCS_CHECK(at(move.index) < listed_.size(), "move {} of a list of {}", move.index,
-                listed_.size());
-    return listed_[at(move.index)];
-  }
-
   std::optional<Strategy> applied(Worker& worker, const Move& move) {
-    return worker.moves.apply(here_.strategy, *grouped_, listed(move));
+    const DrawnMove& drawn = listed(move);
+    if (drawn.result) return drawn.result;
+    return worker.moves.apply(here_.strategy, *grouped_, drawn.move);
   }
 
   Place after(Worker& worker, const Move& move) {
@@ -186,12 +227,14 @@ class StrategyPoint : public StrategySearch {
   }
 
   ProblemFeatures fixed_;
-  WorkerPool pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Place here_, kept_;
-  std::optional<Strategy> grouped_;   // here_.strategy with its buckets, once they are needed
-  std::vector<StrategyMove> listed_;  // the last list of moves
+  std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once they are needed
+  std::vector<DrawnMove> listed_;    // the last list of moves
   std::vector<Tried> tried_;
+  std::deque<KnownPlace> known_places_;
+  KnownPlace* known_ = nullptr;  // of here, once it is needed
+  std::size_t oldest_ = 0;       // of known_places_
 };
 
 /// The imagined point: a strategy costs its rough step.
@@ -206,6 +249,7 @@ class ImaginingSearch final : public StrategyPoint {
     off_ = off;
     looks_at_ = std::numeric_limits<double>::infinity();
     start.buckets.clear();
+    forget_guesses();
     start_ = place_of(worker(), std::move(start));
     stand_at(start_);
     keep();
@@ -214,7 +258,29 @@ class ImaginingSearch final : public StrategyPoint {
   void go_to_start(int /*start*/) override { stand_at(start_); }
   void look_at(double most) override { looks_at_ = most; }
 
+  /// A walk proposes most moves from a place several times. What is known of them suffices, as a
+  /// move that costs more than the search looks at is not taken.
+  void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      Guess& guess = guess_of(moves[i]);
+      if (guess.counted || guess.cost > looks_at_) {
+        outcomes[i] = {guess.cost > looks_at_ ? guess.cost : guess.with_memory, 0};
+        continue;
+      }
+      StrategyPoint::evaluate(moves.subspan(i, 1), outcomes.subspan(i, 1));
+      guess.cost = tried().front().place.score.step_seconds / reference_;
+      guess.counted = guess.cost <= looks_at_;
+      guess.with_memory = outcomes[i].cost;
+    }
+  }
+
  private:
+  Guess& guess_of(const Move& move) {
+    std::vector<Guess>& guesses = known().guesses;
+    if (guesses.empty()) guesses.resize(known().moves.effects.size());
+    return guesses[at(listed(move).number)];
+  }
+
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) override {
     Score score;
     score.step_seconds = (fit_.factor(rough) + off_) * rough.seconds;
