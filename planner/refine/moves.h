@@ -102,6 +102,7 @@ class StrategyMoves {
   std::vector<std::int64_t> micro_batches_;        // numbers of micro-batches that a step may have
   std::vector<double> parameters_;                 // elements, by block
   std::vector<double> speeds_;                     // by device
+  std::vector<int> alike_;                         // classes of hosts (`alike_hosts`)
   double dearest_cut_ = 0;                         // the most bytes of `cut_bytes`
   OperatorTimes times_;
   StageTimers timers_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the moves from a strategy. The first of several devices that a stage cannot tell apart
-// (equal kind, host and samples) stands for all of them, so that there are few moves on large
-// clusters.
+// (equal kind, host and samples) stands for all of them, and the first of several hosts that are
+// alike and do the same stands for all of them, so that there are few moves on large clusters.
 #include "ir/base/at.h"
 #include "planner/refine/moves.h"
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <tuple>
 #include <type_traits>
@@ -35,13 +36,14 @@ class MoveLister {
  public:
   MoveLister(const Problem& problem, const Strategy& strategy, const Strategy& grouped,
              const std::vector<std::vector<int>>& next,
-             const std::vector<std::vector<int>>& previous)
+             const std::vector<std::vector<int>>& previous, const std::vector<int>& alike)
       : problem_(problem),
         s_(strategy),
         grouped_(grouped),
         next_(next),
         previous_(previous),
-        stages_(static_cast<int>(strategy.stages.size())) {}
+        stages_(static_cast<int>(strategy.stages.size())),
+        same_(same_hosts(alike)) {}
 
   MoveLists run(const std::vector<std::int64_t>& micro_batches) {
     list_boundaries();
@@ -118,13 +120,35 @@ class MoveLister {
     }
   }
 
+  /// Returns, by host, the first host that is alike and whose devices do the same.
+  std::vector<int> same_hosts(const std::vector<int>& alike) const {
+    const Cluster& cluster = problem_.cluster;
+    using Does = std::pair<int, std::int64_t>;  // stage and samples
+    std::vector<Does> does(cluster.devices.size(), {kNoStage, 0});
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+        does[at(spec.devices[i])] = {s, spec.shares[i]};
+      }
+    }
+    std::map<std::pair<int, std::vector<Does>>, int> first;
+    std::vector<int> same;
+    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+      const Host& here = cluster.hosts[at(host)];
+      const auto begin = does.begin() + here.first_device;
+      const std::vector<Does> own(begin, begin + here.device_count);
+      same.push_back(first.try_emplace({alike[at(host)], own}, host).first->second);
+    }
+    return same;
+  }
+
   /// Returns the first device of each class of `sources_[stage]`.
   std::vector<DeviceId> classes_of(int stage) const {
     std::set<std::pair<int, int>> seen;
     std::vector<DeviceId> firsts;
     for (const DeviceId id : sources_[at(stage)]) {
       const Device& device = problem_.cluster.devices[at(id)];
-      if (seen.emplace(device.host, device.kind).second) firsts.push_back(id);
+      if (seen.emplace(same_[at(device.host)], device.kind).second) firsts.push_back(id);
       if (firsts.size() == kMostClasses) break;
     }
     return firsts;
@@ -189,7 +213,7 @@ class MoveLister {
       std::vector<int> replicas;
       for (std::size_t i = 0; i < spec.devices.size() && replicas.size() < kMostClasses; ++i) {
         const Device& device = problem_.cluster.devices[at(spec.devices[i])];
-        if (seen.emplace(device.host, device.kind, spec.shares[i]).second) {
+        if (seen.emplace(same_[at(device.host)], device.kind, spec.shares[i]).second) {
           replicas.push_back(static_cast<int>(i));
         }
       }
@@ -323,6 +347,7 @@ class MoveLister {
   const std::vector<std::vector<int>>& next_;
   const std::vector<std::vector<int>>& previous_;
   int stages_;
+  std::vector<int> same_;  // by host: the first that is alike and does the same
   std::vector<std::vector<DeviceId>> sources_;  // devices by stage; last: of no stage
   MoveLists moves_;
 };
@@ -369,7 +394,8 @@ constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, 
 
 MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) const {
   MovesFrom from;
-  from.lists = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
+  from.lists =
+      MoveLister(problem_, strategy, grouped, next_, previous_, alike_).run(micro_batches_);
   std::size_t kind = 0;
   const auto count = [&](const auto& list) {
     from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());
