@@ -320,19 +320,36 @@ class SimulatingSearch final : public StrategyPoint {
   int starts() const override { return static_cast<int>(starts_.size()); }
   void go_to_start(int start) override { stand_at(place_of(worker(), starts_[at(start)])); }
 
-  SearchPoint* imagine() override {
-    if (problem_.cluster.device_count() > kMostDevices) return nullptr;
-    if (!imagined_) imagined_ = std::make_unique<ImaginingSearch>(problem_, reference_);
+  int begin_walk() override {
+    if (problem_.cluster.device_count() > kMostDevices) return -1;
+    if (walked_) begun_.clear();
+    walked_ = false;
     fit_.solve();
     const RoughStep& rough = here().rough;
     const double off = here().score.step_seconds / rough.seconds - fit_.factor(rough);
-    imagined_->begin(here().strategy, fit_, off);
-    return imagined_.get();
+    begun_.push_back({here().strategy, fit_, off});
+    return static_cast<int>(begun_.size()) - 1;
   }
 
-  void go_to_imagined() override {
-    AGPCS_CHECK(imagined_ != nullptr, "went to what was never imagined");
-    stand_at(place_of(worker(), imagined_->strategy()));
+  void walk(const std::function<void(SearchPoint& imagined, int walk)>& walk) override {
+    walked_ = true;
+    const std::size_t walkers = std::min(at(pool_.workers()), begun_.size());
+    while (walkers_.size() < walkers) {
+      walkers_.push_back(std::make_unique<ImaginingSearch>(problem_, reference_));
+    }
+    pool_.run([&](int worker) {
+      for (std::size_t i = at(worker); i < begun_.size(); i += at(pool_.workers())) {
+        ImaginingSearch& walker = *walkers_[at(worker)];
+        walker.begin(std::move(begun_[i].strategy), begun_[i].fit, begun_[i].off);
+        walk(walker, static_cast<int>(i));
+        begun_[i].strategy = walker.strategy();
+      }
+    });
+  }
+
+  void go_to_end_of(int walk) override {
+    AGPCS_CHECK(walked_, "went to the end of a walk that was never walked");
+    stand_at(place_of(worker(), begun_[at(walk)].strategy));
   }
 
  private:
@@ -345,9 +362,17 @@ class SimulatingSearch final : public StrategyPoint {
     return worker().evaluator.grouped(std::move(strategy));
   }
 
+  /// Where a walk begins, then where it ended.
+  struct Walk {
+    Strategy strategy;
+    RoughFit fit;
+    double off = 0;
+  };
   std::vector<Strategy> starts_;
   RoughFit fit_;
-  std::unique_ptr<ImaginingSearch> imagined_;
+  std::vector<Walk> begun_;
+  bool walked_ = false;
+  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread
 };
 
 }  // namespace
