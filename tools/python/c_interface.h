@@ -4,8 +4,8 @@
 // agpcs/*.py.
 //
 // Texts are UTF-8 with their number of bytes. No function throws or prints. What `_new` or a call
-// returns lives until its `_free`. Functions may be called on several threads, each object on one at
-// a time.
+// returns lives until its `_free`. Functions may be called on several threads, each object on one
+// at a time.
 #pragma once
 
 #include <cstddef>

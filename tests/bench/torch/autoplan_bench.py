@@ -5,8 +5,8 @@
     autoplan_bench.py [CASE...]      needs root, as the test bed does (docs/design/testbed.md); CASE is a pattern
     autoplan_bench.py --list
 
-Each case is a model on a cluster. Every rank runs `autoplan`, then trains in turns by the plan and with equal shares in
-plain DistributedDataParallel. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by
+Each case is a model on a cluster. Every rank runs `autoplan`, then trains in turns by the plan, with equal shares in
+plain DistributedDataParallel, and with equal shares in FSDP2, where PyTorch has it. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by
 bootstrap). "At this speed" adds to the prediction what steps without communication, in turns with the others, take
 longer than they did for autoplan: a shared machine changes its speed within minutes. Run it with a Python that has
 PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
@@ -21,11 +21,12 @@ import sys
 import time
 
 from interval import interval
-from ranks import model_of, pause, ranks_on
+from ranks import layers_of, model_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
-STEPS, ROUNDS = 6, 7
+ROUNDS = 5
+STEPS = {"plan": 6, "ddp": 6, "alone": 6, "fsdp2": 2}  # of a round; FSDP2's take several times as long
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
@@ -38,6 +39,10 @@ def rank_main(name, batch, seconds):
     torch.set_num_threads(1)
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # before PyTorch 2.6
+        fully_shard = None
 
     import agpcs.torch
     from agpcs._torch_steps import Steps, batch_size, resized
@@ -52,11 +57,20 @@ def rank_main(name, batch, seconds):
     plan = agpcs.torch.autoplan(module, loss_fn, sample, batch=batch, optimizer=optimizer, seconds=seconds, cache=None)
     measuring = time.monotonic() - begin
 
-    def trainer(shares, with_plan):
-        mine = copy.deepcopy(module)
+    def by_plan(mine):
         ddp = DistributedDataParallel(mine)
-        if with_plan:
-            ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+        ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+        return ddp
+
+    def sharded(mine):
+        mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+        for part in [*layers_of(mine), mine]:
+            fully_shard(part, mesh=mesh)
+        return mine
+
+    def trainer(shares, wrap):
+        mine = copy.deepcopy(module)
+        ddp = wrap(mine)
         own = torch.optim.SGD(mine.parameters(), lr=1e-3, momentum=0.9)
         data = resized(sample, batch_size(sample), shares[rank])
 
@@ -78,14 +92,16 @@ def rank_main(name, batch, seconds):
         return [sum(steps.step(data)[:2]) for _ in range(count)]
 
     equal = [batch // ranks + (i < batch % ranks) for i in range(ranks)]
-    ways = {"plan": trainer(plan.shares, True), "ddp": trainer(equal, False), "alone": alone}
+    ways = {"plan": trainer(plan.shares, by_plan), "ddp": trainer(equal, DistributedDataParallel), "alone": alone}
+    if fully_shard is not None:
+        ways["fsdp2"] = trainer(equal, sharded)
     taken = {way: [] for way in ways}
-    for way in ways.values():
-        way(3)
+    for steps in ways.values():
+        steps(3)
     for _ in range(ROUNDS):
         for way, steps in ways.items():
             dist.barrier()
-            taken[way].append(statistics.median(steps(STEPS)))
+            taken[way].append(statistics.median(steps(STEPS[way])))
     now = [None] * ranks
     dist.all_gather_object(now, statistics.median(taken["alone"]))
     planned = [float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
@@ -121,20 +137,28 @@ def run_case(bed, name, seconds):
 
 
 HEAD = """\
-| case | shares | predicted ms | measured ms | error | at this speed | plain DDP ms | plan / DDP (95%) | of the gain | measuring s |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+| case | shares | predicted ms | measured ms | error | at this speed | plain DDP ms | plan / DDP (95%) | plan / FSDP2 (95%) | of the gain | measuring s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def ratio(taken, way):
+    """The plan's steps to those of another way, with the interval, as text."""
+    ratios = [mine / other for mine, other in zip(taken["plan"], taken.get(way, []))]
+    if not ratios:
+        return ""
+    low, high = interval(ratios)
+    return f"{statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})"
 
 
 def row(name, result):
     """((error, error at this speed), part of the predicted gain or None, the line of the table)"""
     measured, ddp = (statistics.median(result["taken"][way]) for way in ("plan", "ddp"))
-    low, high = interval([p / d for p, d in zip(result["taken"]["plan"], result["taken"]["ddp"])])
     predicted, equal = result["predicted"], result["equal"]
     gained = (1 - measured / ddp) / (1 - predicted / equal) if equal / predicted > 1.02 else None
     errors = predicted / measured - 1, (predicted + result["slower"]) / measured - 1
     cells = [name, "/".join(map(str, result["shares"])), f"{1e3 * predicted:.1f}", f"{1e3 * measured:.1f}",
              *(f"{error:+.1%}" for error in errors), f"{1e3 * ddp:.1f}",
-             f"{measured / ddp:.3f} ({low:.3f} to {high:.3f})", "" if gained is None else f"{gained:.0%}",
+             ratio(result["taken"], "ddp"), ratio(result["taken"], "fsdp2"), "" if gained is None else f"{gained:.0%}",
              f"{result['measuring']:.0f}"]
     return errors, gained, "| " + " | ".join(cells) + " |"
 

@@ -50,6 +50,15 @@ def model_of(name):
     return module, lambda m, b: m(**b).loss, {"input_ids": tokens, "labels": tokens}
 
 
+def layers_of(module):
+    """The parts of such a module that FSDP2 shards each by itself, as its manual has it."""
+    if hasattr(module, "bert"):
+        return list(module.bert.encoder.layer)
+    if hasattr(module, "layer1"):
+        return [module.layer1, module.layer2, module.layer3, module.layer4]
+    return list(module.model.layers)
+
+
 # --- the bench -------------------------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,9 @@ what a fresh plan would gain the job gains by new shares.
     replan_bench.py [CASE...]      needs root, as the test bed does (docs/design/testbed.md); CASE is a pattern
     replan_bench.py --list
 
-Each case is a model and an event. The job plans by `autoplan`, trains with `plan_hook(plan, replan=sampler)`, and after
-60 steps either the second rank keeps 40% of its CPU quota, or all rates fall to a quarter. When new shares hold, or 60
-steps after the event, the job trains in turns with two others on the machines as they are now: one with the first plan,
+Each case is a model and an event. The job plans by `autoplan`, trains with
+`plan_hook(plan, sampler=sampler, replan=True)`, and after 60 steps either the second rank keeps 40% of its CPU quota, or
+all rates fall to a quarter. When new shares hold, or 60 steps after the event, the job trains in turns with two others on the machines as they are now: one with the first plan,
 and one with a plan that `autoplan` makes anew. The table has medians of steps, and the part of the fresh plan's gain as
 the median of the rounds' with its 95% interval by bootstrap. Run it with a Python that has PyTorch, torchvision and
 transformers, and with the package on PYTHONPATH.
@@ -55,7 +55,7 @@ class Job:
         self.sampler = agpcs.torch.PlanSampler(data, plan, dist.get_rank())
         self.told = []  # (step, Change)
         self.steps = 0
-        options = {"replan": self.sampler, "on_drift": self._hear} if replan else {"on_drift": None}
+        options = {"sampler": self.sampler, "replan": True, "on_drift": self._hear} if replan else {"on_drift": None}
         self._ddp, self._loss = DistributedDataParallel(copy.deepcopy(module)), loss_fn
         self.state, hook = agpcs.torch.plan_hook(plan, self._ddp, **options)
         self._ddp.register_comm_hook(self.state, hook)

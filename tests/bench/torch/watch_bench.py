@@ -13,6 +13,7 @@ and with the package on PYTHONPATH.
 
 import argparse
 import functools
+import itertools
 import pathlib
 import statistics
 import sys
@@ -42,27 +43,25 @@ class Job:
     """Trains by plain DDP, or by a plan with its hook and sampler."""
 
     def __init__(self, kind, rank, plan=None, hook=None, **options):
+        data, self._sampler = Data(kind, 8 * BATCH), None
+        if plan is None:
+            loader = DataLoader(data, batch_size=BATCH // 2, sampler=DistributedSampler(data, 2, rank, seed=1))
+        else:
+            self._sampler = agpcs.torch.PlanSampler(data, plan, rank)
+            loader = DataLoader(data, batch_sampler=self._sampler)
+            hook = {**hook, "sampler": self._sampler}
+        self._batches = (each for _ in itertools.count() for each in enumerate(loader))
         self._ddp, self.state = wrapped(build(kind), plan, hook, **options)
         self._optimizer = torch.optim.SGD(self._ddp.parameters(), lr=1e-3)
-        data = Data(kind, 8 * BATCH)
-        if plan is None:
-            sampler = DistributedSampler(data, 2, rank, seed=1)
-            self._batches = self._endless(DataLoader(data, batch_size=BATCH // 2, sampler=sampler))
-        else:
-            sampler = agpcs.torch.PlanSampler(data, plan, rank)
-            self._batches = self._endless(DataLoader(data, batch_sampler=sampler))
-
-    @staticmethod
-    def _endless(loader):
-        while True:
-            yield from loader
 
     def steps(self, count):
         """Seconds of a step, over `count` steps."""
         begin = time.perf_counter()
         for _ in range(count):
             self._optimizer.zero_grad()
-            loss_of(self._ddp, next(self._batches)).backward()
+            i, batch = next(self._batches)
+            loss = loss_of(self._ddp, batch)
+            (loss if self._sampler is None else self._sampler.weigh(loss, i)).backward()
             self._optimizer.step()
         return (time.perf_counter() - begin) / max(count, 1)
 

@@ -8,6 +8,9 @@ import io
 import os
 import pathlib
 import random
+import re
+import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -142,6 +145,38 @@ def plans_with_a_cache(rank, folder):
     return said
 
 
+def planned_again(rank, folder):
+    """Shares, and the step with equal shares, of a plan; and of another one, once steps of plain DDP took no time."""
+    model, said = Slow(Net(256), 12 if rank == 1 else 1), []
+    sample = (torch.ones(4, 256),)
+    for _ in range(2):
+        plan = autoplan(model, sample=sample, batch=32, cache=folder)
+        said.append((plan.shares, plan.in_ddp_buckets, plan.equal_step_seconds, plan.estimates.step_seconds))
+        if rank == 0:
+            pathlib.Path(plan.files[0].replace(".plan", ".rehearsed.json")).write_text('{"planned": 1, "equal": 0.9}')
+        dist.barrier()
+    ddp, state = wrapped(model, plan)
+    squares(ddp, (torch.ones(16, 256),)).backward()
+    buckets = [(reduction.group, reduction.copied) for reduction in state.step]
+    return said, buckets, sum(reduction.elements for reduction in state.step)
+
+
+def on_hosts(rank, folder, hosts):
+    """Plans as ranks of these hosts, with a cache folder on each host. Returns calls of the loss, the devices, the number
+    of ranks that measured, and the summary."""
+    calls = 0
+
+    def counting(module, batch):
+        nonlocal calls
+        calls += 1
+        return squares(module, batch)
+    socket.gethostname = lambda: hosts[rank]
+    plan = autoplan(Net(), counting, cache=os.path.join(folder, hosts[rank]))
+    with open(plan.files[1], encoding="utf-8") as cluster:
+        listed = re.findall("- name: (.*)", cluster.read())
+    return calls, plan.devices, plan.measured_ranks, listed, plan.summary().splitlines()[0].replace(folder, "")
+
+
 def left_out(rank, leave_out):
     """The plan's ranks, this rank's number, the size of the group, and what would be best."""
     model = Slow(Net(), 60 if rank == 1 else 1)
@@ -221,7 +256,7 @@ class Autoplan(unittest.TestCase):
             self.assertGreater(first[1], 0)
             self.assertEqual(second, (0, None, first[2], first[3]))
             self.assertGreater(third[0], 0)
-            endings = [path[len(folder) + 22:] for path in first[3]]
+            endings = [path[len(folder) + 27:] for path in first[3]]
             self.assertEqual(endings, [".plan", ".yaml", ".profile.yaml", ".onnxtxt"])
             plan, cluster, _, model = first[3]
             self.assertEqual(pathlib.Path(plan).read_text(), first[2])
@@ -232,6 +267,42 @@ class Autoplan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("operators measured (100% of the time)", done.stdout)
             self.assertIn("agpcs-run cannot train by this plan: it does not run agpcs.Measured", done.stdout + done.stderr)
+
+    def test_plain_ddp_with_equal_shares_that_was_faster_is_taken(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ((_, (shares, in_buckets, equal, planned)), buckets, elements), _ = on_ranks(planned_again, folder)
+        self.assertEqual((shares, in_buckets), ((16, 16), True))
+        self.assertEqual(equal, planned)
+        self.assertEqual(buckets[0], ("bucket 0", False))
+        self.assertEqual(elements, sum(p.numel() for p in Net(256).parameters() if p.requires_grad))
+
+    def test_ranks_that_are_left_are_planned_by_what_all_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for hosts, expected in (
+                    (["a", "a", "b"], (("a/0", "a/1", "b/0"), 3, ["a", "b"], "measured in ")),
+                    (["b"], (("b/0",), 3, ["b", "a"], "by the measurements of a job of 3 ranks, /b/autoplan-")),
+                    (["b"], (("b/0",), 3, ["b", "a"], "by the measurements of a job of 3 ranks, /b/autoplan-")),
+                    (["a", "a"], (("a/0", "a/1"), 3, ["a", "b"], "by the measurements of a job of 3 ranks, /a/autoplan-")),
+                    (["a", "b"], (("a/0", "b/0"), 3, ["a", "b"], "by the measurements of a job of 3 ranks, /a/autoplan-")),
+                    (["b", "a", "a"], (("b/0", "a/0", "a/1"), 3, ["b", "a"], "by the measurements of /b/autoplan-")),
+                    # "c" has no files, and was never measured with the others; then it has a copy.
+                    (["c", "b"], (("c/0", "b/0"), 2, ["c", "b"], "measured in ")),
+                    (["b", "a"], (("b/0", "a/0"), 3, ["b", "a"], "by the measurements of a job of 3 ranks, /b/autoplan-"))):
+                *expected, words = expected
+                results = on_ranks(on_hosts, folder, hosts, ranks=len(hosts))
+                for calls, *found, said in results:
+                    self.assertEqual(found, expected, said)
+                    self.assertEqual(calls > 0, words == "measured in ", said)
+                self.assertIn(f"agpcs: plan for {len(hosts)} ranks, batch 16 ({words}", results[0][-1])
+            self.assertEqual(sorted(os.listdir(folder)), ["a", "b", "c"])
+
+    def test_a_host_without_files_takes_those_of_another(self):
+        with tempfile.TemporaryDirectory() as folder:
+            on_ranks(on_hosts, folder, ["a", "b"])
+            shutil.rmtree(os.path.join(folder, "a"))
+            for calls, devices, *_ in on_ranks(on_hosts, folder, ["a", "b"]):
+                self.assertEqual((calls, devices), (0, ("a/0", "b/0")))
+            self.assertEqual(len(os.listdir(os.path.join(folder, "a"))), 5)
 
     def test_a_rank_that_slows_the_others_is_named_or_left_out(self):
         (ranks, rank, size, best, said), (_, rank_1, _, _, _) = on_ranks(left_out, False)

@@ -81,7 +81,7 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
     """Losses of steps over the job's whole batches, and what they leave of the parameters, on this rank."""
     data, ranks = Data(kind, BATCH * STEPS), plan.ranks
     parts = options.get("micro_batches", 1)
-    sharded = "sharded" in options and ranks > 1
+    sharded, known = ("sharded" in options and ranks > 1), "known" in options  # known: to the hook
     sampler = PlanSampler(data, plan, rank, shuffle=False, micro_batches=parts, process_group=group, averaged=sharded)
     module = made(kind)
     if "compile" in options:
@@ -89,7 +89,7 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
     if sharded:
         shard(module)
     elif ranks > 1:
-        module, _ = wrapped(module, plan)
+        module, _ = wrapped(module, plan, {"sampler": sampler} if known else None)
     optimizer = torch.optim.AdamW([p for p in module.parameters() if p.requires_grad], lr=0.01)
     scaler = None
     if "scale" in options:
@@ -107,7 +107,7 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
                     loss = loss_fn(module, tokens, labels)
                 loss = sampler.weigh(loss, i, **of_tokens)
                 (scaler.scale(loss) if scaler else loss).backward()
-            total += loss.detach() * (1 / ranks if sharded else plan.shares[rank] / plan.batch)
+            total += loss.detach() * (1.0 if known else 1 / ranks if sharded else plan.shares[rank] / plan.batch)
         if scaler:
             scaler.unscale_(optimizer)
         if "clip" in options:
@@ -159,6 +159,10 @@ class Loops(unittest.TestCase):
 
     def test_autocast(self):
         self.check(Tagger, by_sample, tolerance=1e-2, autocast=True)
+
+    def test_a_sampler_that_the_hook_knows_weights_losses_alone(self):
+        self.check(Tagger, by_sample, known=True)
+        self.check(Tagger, by_token, known=True, micro_batches=2, clip=True)
 
     @unittest.skipUnless(hasattr(torch, "compile"), f"PyTorch {torch.__version__} has no torch.compile")
     def test_compiled(self):

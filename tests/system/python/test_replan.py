@@ -88,7 +88,7 @@ def drifting(rank, folder):
         plan = agpcs.torch.autoplan(module, loss_of, sample, 2 * BATCH, seconds=4, max_samples=2 * BATCH, cache=folder)
         data = Data(GroupResNet18, 2 * BATCH * 10)
         sampler = PlanSampler(data, plan, rank)
-        ddp, state = wrapped(module, plan, {"replan": sampler})
+        ddp, state = wrapped(module, plan, {"sampler": sampler, "replan": True})
         loader, step = DataLoader(data, batch_sampler=sampler), 0
         while step < CALM + SLOW:
             for i, batch in enumerate(loader):
@@ -108,7 +108,7 @@ def drifting(rank, folder):
 def refused(rank, plan):
     """What is said of a plan that autoplan did not make."""
     try:
-        agpcs.torch.plan_hook(plan, replan=PlanSampler(64, plan, rank))
+        agpcs.torch.plan_hook(plan, sampler=PlanSampler(64, plan, rank), replan=True)
     except agpcs.UsageError as error:
         return str(error), None
     return None, None
@@ -121,7 +121,7 @@ def unweighed(rank, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plan = agpcs.torch.autoplan(module, loss_of, sample, BATCH, seconds=3, max_samples=2, cache=folder, quiet=True)
-    ddp, _ = wrapped(module, plan, {"replan": PlanSampler(64, plan, rank)})
+    ddp, _ = wrapped(module, plan, {"sampler": PlanSampler(64, plan, rank)})
     try:
         loss_of(ddp, [column[:plan.shares[rank]] for column in Data(GroupResNet18, BATCH).columns]).backward()
     except (agpcs.PlanMismatch, RuntimeError) as error:  # PyTorch 1.13 gives it as a RuntimeError
@@ -145,11 +145,24 @@ class Replan(unittest.TestCase):
         self.assertEqual(error, "replan needs a plan that autoplan made, with its files\n"
                                 "  hint: plan = agpcs.torch.autoplan(..., cache='.agpcs')")
 
+    def test_new_shares_need_the_sampler(self):
+        with self.assertRaises(agpcs.UsageError) as raised:
+            agpcs.torch.plan_hook(plan_of(GroupResNet18), replan=True)
+        self.assertEqual(str(raised.exception), "replan needs the job's sampler\n"
+                                                "  hint: plan_hook(plan, sampler=sampler, replan=True)")
+
+    def test_a_sampler_for_averaged_gradients_is_refused(self):
+        plan = plan_of(GroupResNet18)
+        with self.assertRaises(agpcs.UsageError) as raised:
+            agpcs.torch.plan_hook(plan, sampler=PlanSampler(64, plan, 0, averaged=True))
+        self.assertEqual(str(raised.exception), "the sampler is for gradients that are averaged without the plan's hook\n"
+                                                "  hint: PlanSampler(dataset, plan) without averaged=True")
+
     def test_losses_that_are_not_weighed_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             (error, _), _ = on_ranks(unweighed, folder)
         self.assertIn("no loss was weighed in this step\n"
-                      "  hint: with plan_hook(replan=sampler): sampler.weigh(loss, i).backward()", error)
+                      "  hint: with plan_hook(sampler=sampler): sampler.weigh(loss, i).backward()", error)
 
 
 if __name__ == "__main__":

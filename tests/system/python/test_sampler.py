@@ -18,6 +18,24 @@ def batches(samples, rank, **options):
     return list(PlanSampler(samples, plan_of(Bert, shares="3:1"), rank, **options))
 
 
+def epoch_of(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def state_after(sampler, steps):
+    """The state after so many trained steps, when more batches have been drawn."""
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        drawn = list(sampler)
+        for step in range(len(drawn)):
+            sampler.loss_weight(step)
+            steps -= 1
+            if steps == 0:
+                return sampler.state_dict()
+    raise AssertionError("there are not so many steps")
+
+
 class Sampler(unittest.TestCase):
     def test_each_rank_has_its_share_of_every_batch(self):
         self.assertEqual(SHARES, (6, 2))
@@ -91,6 +109,59 @@ class Sampler(unittest.TestCase):
         loader = DataLoader(list(range(20)), batch_sampler=PlanSampler(range(20), plan, 1))
         self.assertEqual([batch.tolist() for batch in loader], batches(20, 1))
         self.assertEqual(len(loader), 3)
+
+    def test_goes_on_within_an_epoch_with_other_ranks_and_workers(self):
+        whole = [batch for epoch in range(3) for batch in epoch_of(PlanSampler(36, plan_of(Bert, layout="local/0"), 0), epoch)]
+        for trained in range(1, 15):
+            samplers = [PlanSampler(36, plan_of(Bert, shares="3:1"), rank) for rank in (0, 1)]
+            states = [state_after(sampler, trained) for sampler in samplers]
+            self.assertEqual(*states)
+            resumed = PlanSampler(36, plan_of(Bert, layout="local/0"), 0)
+            resumed.load_state_dict(states[0])
+            left = []
+            for epoch in range(resumed.epoch, 3):
+                resumed.set_epoch(epoch)
+                expected = len(resumed)
+                batches_here = list(DataLoader(range(36), batch_sampler=resumed, num_workers=2 if trained == 2 else 0))
+                self.assertEqual(len(batches_here), expected)
+                left += [batch.tolist() for batch in batches_here]
+            self.assertEqual(left, whole[trained:], trained)
+
+    def test_a_resumed_epoch_is_weighed_by_its_own_numbers(self):
+        sampler = PlanSampler(13, plan_of(Bert, shares="3:1"), 1)  # steps of 8 and 5 samples; 2 of the 5 are this rank's
+        full = sampler.loss_weight(1)
+        self.assertNotEqual(full, 1.0)
+        sampler.loss_weight(0)
+        resumed = PlanSampler(13, plan_of(Bert, shares="3:1"), 1)
+        resumed.load_state_dict(sampler.state_dict())
+        self.assertEqual([len(batch) for batch in resumed], [2])
+        self.assertEqual(resumed.loss_weight(0), full)
+        with self.assertRaisesRegex(IndexError, "batch 1 of 1"):
+            resumed.loss_weight(1)
+        self.assertEqual(resumed.state_dict()["epoch"], 1)
+
+    def test_micro_batches_resume_at_steps(self):
+        sampler = PlanSampler(24, plan_of(Bert, shares="3:1"), 0, micro_batches=2)
+        found = list(sampler)
+        for batch in range(3):
+            sampler.loss_weight(batch)
+        resumed = PlanSampler(24, plan_of(Bert, shares="3:1"), 0, micro_batches=2)
+        resumed.load_state_dict(sampler.state_dict())  # in the middle of the second step
+        self.assertEqual(list(resumed), found[2:])
+
+    def test_refuses_states_that_say_nothing_or_are_of_other_batches(self):
+        sampler = PlanSampler(32, plan_of(Bert, shares="3:1"), 0)
+        state = sampler.state_dict()
+        self.assertEqual(state, {"epoch": 0, "steps": 0, "samples": 32, "batch": 8, "seed": 0, "shuffle": True})
+        next(iter(sampler))
+        with self.assertRaises(agpcs.UsageError) as caught:
+            sampler.state_dict()
+        self.assertEqual(str(caught.exception), "batches were drawn, and no loss was weighed: which of them are trained is "
+                         "not known\n  hint: sampler.weigh(loss, i).backward() in each step, and state_dict() after a step")
+        with self.assertRaises(agpcs.PlanMismatch) as caught:
+            PlanSampler(32, plan_of(Bert, shares="3:1"), 0, seed=5).load_state_dict(state)
+        self.assertEqual(str(caught.exception), "the state is of a sampler with seed 0, this one has 5\n"
+                         "  hint: the batches are the same with the same dataset, batch, seed and shuffle only")
 
     def test_refuses_what_does_not_fit(self):
         plan = plan_of(Bert, shares="3:1")

@@ -20,3 +20,7 @@ class Infeasible(Error):
 
 class PlanMismatch(Error, ValueError):
     """A plan does not fit the module, the ranks or the data that it is used with."""
+
+
+class RankLost(Error, RuntimeError):
+    """Another rank of the job is gone, or does not answer; the message names it. The job cannot go on without it."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """autoplan: measures the ranks of a job, and plans how they share each batch."""
 
-import hashlib
 import json
 import math
 import os
@@ -17,15 +16,17 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs import _agpcs
+from agpcs import _torch_cache as kept_files
 from agpcs import _torch_files as files
 from agpcs._errors import Infeasible, InvalidInput, UsageError
 from agpcs._plan import Plan, plan as make_plan
 from agpcs._torch_curves import kinds_of
+from agpcs._torch_keeper import keeper_of
 from agpcs._torch_links import Links, by_rank_0, on_every_rank
-from agpcs._torch_measure import measure, rehearse
+from agpcs._torch_measure import Rehearsed, measure, rehearse
 from agpcs._torch_steps import Steps, device_name, signature_of
 
-SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt")
+LOST = 1e6  # times slower than it was: no plan takes such a device
 EXCHANGE_SECONDS, MOST_STEPS = 0.2, 5  # the watch's figures are exchanged so often, or after so many steps
 
 
@@ -35,14 +36,19 @@ class AutoPlan(Plan):
     def __init__(self, text, facts, process_group, rank, quiet):
         kept = facts["files"]
         super().__init__(text, made_from=(kept[3], kept[1]) if kept else None)
-        #: what a plan with equal shares on all ranks expects of a step; None: those do not fit into memory at once
+        #: what a step with equal shares on all ranks takes: in plain DDP, where it was tried; else by a plan with equal
+        #: shares; None: those do not fit into memory at once
         self.equal_step_seconds = facts["equal"]
+        #: plain DDP with equal shares was no slower than other shares, so that is the plan: plan_hook reduces DDP's own
+        #: buckets
+        self.in_ddp_buckets = facts["in_ddp_buckets"]
         self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
         self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
         self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
         self.copied_bytes = facts["copied"]  #: memory that measuring took for copies, on the rank with most
-        self.files = tuple(kept)  #: on rank 0: plan, cluster, profile and model; empty without a cache
+        self.files = tuple(kept)  #: plan (on rank 0), cluster, profile and model; empty without a cache
         self.process_group = process_group  #: of the plan's ranks; None: the job's
+        self.measured_ranks = facts["measured_ranks"]  #: ranks of the job that measured: these, and perhaps others
         self.rank = rank  #: this process's rank in the plan; None: it was left out
         self.quiet = quiet
 
@@ -58,7 +64,8 @@ class AutoPlan(Plan):
     def summary(self):
         """Returns what autoplan prints."""
         step, equal = self.estimates.step_seconds, self.equal_step_seconds
-        came = ("by the measurements of " + self.files[2] if self.measuring_seconds is None
+        others = f"a job of {self.measured_ranks} ranks, " if self.measured_ranks > self.ranks else ""
+        came = (f"by the measurements of {others}{self.files[2]}" if self.measuring_seconds is None
                 else f"measured in {self.measuring_seconds:.0f} s, copies took {self.copied_bytes / 1e6:.0f} MB")
         shares = ", ".join(f"{device} {share}" for device, share in zip(self.devices[:16], self.shares))
         lines = [f"agpcs: plan for {self.ranks} ranks, batch {self.batch} ({came})",
@@ -91,8 +98,9 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
     `seconds`: measuring takes about as long, at most.
     `leave_out`: True plans for the ranks that are fastest together, in a `process_group` of their own. By default
         all ranks take part.
-    `cache`: a folder, on rank 0, that keeps the plan with the measurements. A job with the same devices, model, batch
-        and types takes them from there and measures nothing. None: nothing is kept.
+    `cache`: a folder that keeps the plan with the measurements. A job with the same devices, model, batch
+        and types, or with some of the devices, takes them from there and measures nothing. Each host keeps a copy.
+        None: nothing is kept.
     `process_group`: the ranks of the job, if they are not all.
     `quiet`: rank 0 prints nothing.
 
@@ -100,33 +108,56 @@ def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples
     may use, then all of them together near the shares to be; further its optimizer, messages and all-reduces. Parameters,
     buffers, gradients, the optimizer and the random generators are afterwards as before, to the bit.
 
-    Raises agpcs.Error on every rank, which names the rank and its reason, if a rank cannot be measured.
+    Raises agpcs.Error on every rank, which names the rank and its reason, if a rank cannot be measured, and RankLost if a
+    rank is gone.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise UsageError("autoplan needs a process group\n"
                          "  hint: torch.distributed.init_process_group() first, under torchrun, srun or mpirun")
     device = next(model.parameters()).device
     links = Links(process_group, device)
-    job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
-    ranks = links.gather(job.identity())
-    places = on_every_rank(links, lambda: _places(ranks))
-    with tempfile.TemporaryDirectory() as temporary:
-        stem = os.path.join(temporary if cache is None else os.path.abspath(cache), _key(ranks, job.signature()))
-        paths = [stem + suffix for suffix in SUFFIXES]
-        measuring = copied = None
-        if not links.gather(os.path.exists(paths[1]))[0]:  # rank 0's files count
-            begin = time.perf_counter()
-            measured = measure(job, links, places)
-            beside, every = 0.0, MOST_STEPS
-            if links.ranks > 1:
-                first = Plan(by_rank_0(links, lambda: _first_plan(job, places, measured, paths)))
-                beside = rehearse(job, links, first, measured)
-                every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
-            by_rank_0(links, lambda: _write_measured(job, places, measured, beside, every, paths))
-            measuring, copied = time.perf_counter() - begin, measured.copied
-        text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
-    facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths)
-    return _plan_of(text, facts, links, places, process_group, quiet)
+    with keeper_of(links).naming():
+        job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
+        ranks = links.gather(job.identity())
+        places = on_every_rank(links, lambda: _places(ranks))
+        with tempfile.TemporaryDirectory() as temporary:
+            paths = kept_files.paths_of(temporary if cache is None else cache, ranks, job.signature())
+            measuring, copied = _measurements(job, links, ranks, places, paths)
+            text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
+        facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths[:4])
+        return _plan_of(text, facts, links, places, process_group, quiet)
+
+
+def _measurements(job, links, ranks, places, paths):
+    """Puts the files of measurements at `paths`, on each host: those of an earlier job, or new ones. Returns the seconds
+    that measuring took, None if it was not needed, and the bytes of its copies."""
+    here = [rank["host"] for rank in ranks].index(ranks[links.rank]["host"]) == links.rank  # the first rank of its host
+    found = kept_files.find(paths, ranks) if here else None
+    every = links.gather(None if found is None else found != paths[1])
+    # Whose files count: those of a job of just these ranks, if there are any; the first rank's.
+    owner = min((rank for rank, other in enumerate(every) if other is not None), key=lambda rank: every[rank], default=None)
+    measuring = copied = None
+    if owner is None:
+        begin = time.perf_counter()
+        measured = measure(job, links, places)
+        rehearsed, beside, every = Rehearsed(), 0.0, MOST_STEPS
+        if links.ranks > 1:
+            text, equal = by_rank_0(links, lambda: _first_plans(job, places, measured, paths))
+            first = Plan(text)
+            rehearsed = rehearse(job, links, first, measured)
+            beside = _beside(rehearsed, first.estimates.step_seconds, equal)
+            every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
+        by_rank_0(links, lambda: kept_files.keep(paths, _texts(job, places, measured, rehearsed, beside, every, paths)))
+        measuring, copied, owner, found = time.perf_counter() - begin, measured.copied, 0, paths[1]
+    texts = links.share(kept_files.texts_for(found, paths, ranks) if links.rank == owner else None, owner)
+    by_rank_0(links, lambda: kept_files.keep(paths, texts))
+    if here and links.rank > 0:
+        try:
+            kept_files.keep(paths, texts)
+        except OSError as error:
+            warnings.warn(f"host {ranks[links.rank]['host']} keeps no copy of the measurements: {error}\n"
+                          "  hint: autoplan(..., cache=FOLDER) with a folder that this host can write")
+    return measuring, copied
 
 
 def _plan_of(text, facts, links, places, process_group, quiet):
@@ -191,26 +222,32 @@ def _places(ranks):
     return [f"{host}/{hosts[:rank].count(host)}" for rank, host in enumerate(hosts)]
 
 
-def _key(ranks, signature):
-    """Returns the name of a job in the cache."""
-    said = json.dumps([[(rank["host"], rank["device"]) for rank in ranks], signature], sort_keys=True)
-    return "autoplan-" + hashlib.sha256(said.encode()).hexdigest()[:12]
-
-
 # Planning -------------------------------------------------------------------------------------------------------------
 
-def _first_plan(job, places, measured, paths):
-    """Returns the text of a plan for all ranks, to rehearse it."""
+def _first_plans(job, places, measured, paths):
+    """Returns the text of a plan for all ranks, to rehearse it, and what one with equal shares expects of a step, in
+    seconds; None: that does not fit into memory."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, os.path.basename(path)) for path in paths]
-        _write_measured(job, places, measured, 0.0, MOST_STEPS, paths)
-        return plan_on_all(paths, fewest_samples(paths), [], places).text
+        kept_files.keep(paths, _texts(job, places, measured, Rehearsed(), 0.0, MOST_STEPS, paths))
+        least = fewest_samples(paths)
+        equal = _plan_of_equal_shares(paths, least, [], places)
+        return plan_on_all(paths, least, [], places).text, None if equal is None else equal.estimates.step_seconds
 
 
-def _write_measured(job, places, measured, beside, every, paths):
-    """Writes the model, the profile and the cluster file. `beside`: seconds of a step beside computing and messages.
-    `every`: steps between two exchanges of what the watch measures."""
-    _, cluster, profile, model = paths
+def _beside(rehearsed, planned, equal):
+    """Returns what the better way of a step took beyond what its plan expects. `planned` and `equal` are what the plans
+    expect of a step, in seconds."""
+    if rehearsed.planned is None:
+        return 0.0
+    if equal is not None and rehearsed.equal is not None and rehearsed.equal <= rehearsed.planned:
+        return rehearsed.equal - equal
+    return rehearsed.planned - planned
+
+
+def _texts(job, places, measured, rehearsed, beside, every, paths):
+    """Returns the texts of the cluster file, the profile, the model and what was rehearsed. `beside`: seconds of a step
+    beside computing and messages. `every`: steps between two exchanges of what the watch measures."""
     kinds, kind_of = kinds_of(measured.ranks)
     hosts = {}
     for rank, place in enumerate(places):
@@ -218,32 +255,60 @@ def _write_measured(job, places, measured, beside, every, paths):
     memory = {kind: min(m.memory for m, k in zip(measured.ranks, kind_of) if k == kind) for kind in kinds}
     optimizer = measured.ranks[0].update.name
     optimizer = "{kind: sgd, momentum: 0.9}" if optimizer == "sgd momentum" else optimizer
-    os.makedirs(os.path.dirname(cluster), exist_ok=True)
-    _write(model, files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample))
-    _write(profile, files.profile_text(measured.parts, measured.bytes_per_sample, kinds, measured.paths,
-                                       measured.all_reduces, places, max(beside, 0.0)))
-    # The cluster file is written last: a cache that has it is whole.
-    _write(cluster, files.cluster_text(os.path.basename(profile), hosts, kinds, memory, measured.links, job.batch,
-                                       optimizer, files.precision_of(measured.parts), every))
+    return [files.cluster_text(os.path.basename(paths[2]), hosts, kinds, memory, measured.links, job.batch, optimizer,
+                               files.precision_of(measured.parts), every),
+            files.profile_text(measured.parts, measured.bytes_per_sample, kinds, measured.paths, measured.all_reduces,
+                               places, max(beside, 0.0)),
+            files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample),
+            json.dumps(rehearsed._asdict()) + "\n"]
 
 
 def _planned(places, paths, leave_out):
     """Plans by the files. Returns the plan's text and what is known beside it."""
     least, said = fewest_samples(paths), []
-    best = _one_stage(paths, least, said, data_parallel=True)
-    try:
-        equal = _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
-    except Infeasible:
-        equal = None
+    with open(paths[1], encoding="utf-8") as file:
+        devices = kept_files.devices_in(file.read())
+    lost = [device for device in devices if device not in places]
+    best = _best_of(places, paths, least, said, lost)
+    equal = _plan_of_equal_shares(paths, least, said, places)
     best = _faster(best, equal)
-    chosen = best
-    if best.ranks < len(places) and not leave_out:
-        chosen = _faster(plan_on_all(paths, least, said, places), equal)
+    chosen = best if best.ranks == len(places) or leave_out else plan_on_all(paths, least, said, places)
+    tried = Rehearsed() if lost or chosen.ranks < len(places) else _rehearsed(paths)
+    in_buckets = equal is not None and tried.equal is not None and tried.equal <= tried.planned
+    chosen = equal if in_buckets else _faster(chosen, equal)
     for message in dict.fromkeys(said):
         warnings.warn(message)
-    _write(paths[0], chosen.text)
-    return chosen.text, {"devices": chosen.devices, "equal": equal and equal.estimates.step_seconds, "best": best.devices,
-                         "best_seconds": best.estimates.step_seconds}
+    kept_files.write(paths[0], chosen.text)
+    seconds = None if equal is None else equal.estimates.step_seconds
+    if chosen is not equal and tried.equal is not None:
+        seconds = chosen.estimates.step_seconds * tried.equal / tried.planned  # a busy machine slowed both ways
+    return chosen.text, {"devices": chosen.devices, "equal": seconds, "in_ddp_buckets": in_buckets, "best": best.devices,
+                         "best_seconds": best.estimates.step_seconds, "measured_ranks": len(devices)}
+
+
+def _plan_of_equal_shares(paths, least, said, places):
+    """Returns the plan whose ranks have equal shares; None: that does not fit into memory at once."""
+    try:
+        return _one_stage(paths, least, said, layout=",".join(f"{place}:1" for place in places), micro_batches=1)
+    except Infeasible:
+        return None
+
+
+def _rehearsed(paths):
+    """Returns what was Rehearsed when the files were written."""
+    if not os.path.exists(paths[4]):
+        return Rehearsed()
+    with open(paths[4], encoding="utf-8") as file:
+        return Rehearsed(**json.load(file))
+
+
+def _best_of(places, paths, least, said, lost):
+    """Returns the fastest plan on some of the ranks, none of them on a device that was `lost` since it was measured."""
+    if not lost:
+        return _one_stage(paths, least, said, data_parallel=True)
+    best = _one_stage(paths, least, said, data_parallel=True, slower={device: LOST for device in lost})
+    left = [device for device in best.devices if device in places]
+    return plan_on_all(paths, least, said, left or places)
 
 
 def _faster(plan, equal):
@@ -284,13 +349,6 @@ def _one_stage(paths, least, said, **options):
                              slower=options.get("slower"))
     said += [str(warning.message) for warning in caught]
     return plan
-
-
-def _write(path, text):
-    """Writes a file at once, so that no other job reads a part of it."""
-    with open(path + ".new", "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
 
 
 def duration(seconds):

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch
+from agpcs._torch_keeper import keeper_of
+from agpcs._torch_links import Links
 from agpcs._torch_watch import Watch
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
@@ -57,7 +59,7 @@ class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
     def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
-                 replanning=None):
+                 sampler=None, replanning=None):
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -74,6 +76,8 @@ class PlanState:
         self.step_seconds = collections.deque(maxlen=KEPT_STEPS)  #: of the last steps, from one to the next
         self.process_group = process_group
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
+        #: whether DDP's own buckets are reduced, not the plan's groups: autoplan found nothing faster than plain DDP
+        self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
         self._names = {}  # id of a parameter -> name
@@ -81,7 +85,12 @@ class PlanState:
         self._layout = _Layout()
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
+        self.keeper = None  #: Keeper, from the first step on
         self._on_drift = on_drift
+        self._sampler = sampler  # weights losses, so that gradients are summed as they are; None: the hook weights them
+        if sampler is not None:
+            sampler.leave_weights()
+        self._weighed = -1  # the sampler's step whose gradients came last
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
@@ -91,9 +100,19 @@ class PlanState:
 
     def reduce(self, bucket):
         """Handles a bucket: returns a future of its reduced buffer."""
+        try:
+            return self._reduce(bucket)
+        except RuntimeError as error:
+            if self.keeper is not None:
+                self.keeper.waiting = False
+                self.keeper.explain(error)
+            raise
+
+    def _reduce(self, bucket):
         if not self._agreed:
             self._begin_job(bucket)
         if bucket.index() == 0:
+            self.keeper.check()
             self._step = _Step(self)
             self.step = []
             self._count()
@@ -177,7 +196,9 @@ class PlanState:
                                    "  hint: agpcs.plan(..., layout='host/0,host/1') names the devices to plan for")
         except PlanMismatch as error:
             refusal = error
-        others = self._exchange(bucket.buffer().device, refusal is None)
+        device = bucket.buffer().device
+        self.keeper = keeper_of(Links(self.process_group, device))
+        others = self._exchange(device, refusal is None)
         if refusal is not None:
             raise refusal
         for rank, theirs in enumerate(others):
@@ -187,10 +208,12 @@ class PlanState:
                 raise PlanMismatch(f"rank {rank} has another plan, or other options of plan_hook, than rank 0\n"
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
-            self._try_wire_type(bucket.buffer().device)
-        self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
+            self._try_wire_type(device)
+        self._scale = 1.0
+        if self._sampler is None:
+            self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
-        tell, device = self._on_drift, bucket.buffer().device
+        tell = self._on_drift
         if self.replanning is not None:
             def tell(changes):
                 self.replanning.drifted(changes, self.process_group, device)
@@ -244,7 +267,17 @@ class PlanState:
 
     def weighted(self, view):
         """Weights gradients in place."""
-        return view.mul_(self._scale)
+        return view if self._scale == 1.0 else view.mul_(self._scale)
+
+    def step_ended(self):
+        """Notes that all gradients of a step are reduced."""
+        if self._sampler is not None:
+            if self._sampler.weighed == self._weighed:
+                raise PlanMismatch("no loss was weighed in this step\n"
+                                   "  hint: with plan_hook(sampler=sampler): sampler.weigh(loss, i).backward()")
+            self._weighed = self._sampler.weighed
+        if self.replanning is not None:
+            self.replanning.step_ended(self.watch)
 
 
 class _Step:
@@ -264,7 +297,9 @@ class _Step:
         self._futures[index] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
         for name in state._layout.take(bucket, state.name_of):
             self._left[state._group_of[name]] -= 1
-        while self._next < len(self._left) and self._left[self._next] == 0:
+        if state.in_ddp_buckets:
+            self._reduce(f"bucket {index}", state.weighted(buffer), [])
+        while not state.in_ddp_buckets and self._next < len(self._left) and self._left[self._next] == 0:
             self._begin(self._next)
             self._next += 1
         if bucket.is_last():
@@ -276,15 +311,16 @@ class _Step:
         state = self._state
         runs = state._layout.runs(index, state.groups[index].parameters)
         alone, together = state.parts([self._buffers[run.bucket][run.begin:run.end] for run in runs])
+        name = state.groups[index].name
         for view in alone:
-            self._reduce(index, state.weighted(view), [])
+            self._reduce(name, state.weighted(view), [])
         if together:
-            self._reduce(index, state.flat(index, together), together)
+            self._reduce(name, state.flat(index, together), together)
 
-    def _reduce(self, index, sums, copied):
-        """Begins one all-reduce. `copied`: the gradients that `sums` is a copy of."""
+    def _reduce(self, name, sums, copied):
+        """Begins one all-reduce of a group. `copied`: the gradients that `sums` is a copy of."""
         state = self._state
-        state.step.append(Reduction(state.groups[index].name, sums.numel(), bool(copied)))
+        state.step.append(Reduction(name, sums.numel(), bool(copied)))
         work = dist.all_reduce(sums, group=state.process_group, async_op=True)
         self._begun.append((work, sums, copied))
         if state.watch is not None and state.watch.notes_reductions:
@@ -293,13 +329,15 @@ class _Step:
     def _end(self):
         """Waits for all groups. The last bucket comes when the backward pass is over, so waiting here delays nothing
         else. No other thread has to run Python later, when the interpreter may be gone."""
-        if self._next < len(self._left):
+        if any(self._left):
             late = [g.name for g, left in zip(self._state.groups, self._left) if left > 0]
             raise PlanMismatch(f"gradients of group {late[0]} never came; {len(late)} groups wait\n"
                                "  hint: give plan_hook the module that DistributedDataParallel wraps")
         watch = self._state.watch
         if watch is not None:
             watch.gradients_ready()
+        keeper = self._state.keeper
+        keeper.waiting = True
         for work, sums, copied in self._begun:
             work.wait()
             if copied:
@@ -308,8 +346,8 @@ class _Step:
         self._begun.clear()
         if watch is not None:
             watch.step(self._watched)
-        if self._state.replanning is not None:
-            self._state.replanning.step_ended(watch)
+        self._state.step_ended()
+        keeper.waiting = False
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
 

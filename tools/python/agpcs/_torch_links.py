@@ -55,6 +55,12 @@ class Links:
         dist.all_gather_object(values, value, group=self.group)
         return values
 
+    def share(self, value, owner):
+        """Returns `value` of the rank `owner`, on every rank."""
+        values = [value]
+        dist.broadcast_object_list(values, self.global_rank(owner), group=self.group)
+        return values[0]
+
     def all_reduces(self, most_bytes, seconds):
         """Returns the Messages of all-reduces over all ranks, of sizes up to `most_bytes`."""
         def reduce(buffer):
@@ -189,4 +195,4 @@ def on_every_rank(links, work):
 
 def by_rank_0(links, work):
     """Returns what `work()` returns on rank 0, on every rank."""
-    return links.gather(on_every_rank(links, work if links.rank == 0 else lambda: None))[0]
+    return links.share(on_every_rank(links, work if links.rank == 0 else lambda: None), 0)

@@ -3,12 +3,14 @@
 
 import contextlib
 import copy
+import functools
 import re
 import statistics
 import time
 import typing
 import warnings
 
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs import _torch_files as files
@@ -174,37 +176,71 @@ def _link_figures(paths):
     return tuple(figures)
 
 
+class Rehearsed(typing.NamedTuple):
+    """What steps of a copy of the model took, in seconds. None: there was no room for them."""
+
+    planned: typing.Optional[float] = None  #: by the plan
+    equal: typing.Optional[float] = None  #: with equal shares in plain DDP
+
+
 def rehearse(job, links, plan, measured):
-    """Trains a copy of the model by the plan. Returns the seconds that a step takes beyond what the plan expects: copies
-    of gradients, and waiting for ranks that happen to be late, which nothing else measures."""
-    steps, parts = job.steps, plan.micro_batches
-    samples = -(-plan.shares[links.rank] // parts)
-    batch = steps.batch_of(samples)
+    """Trains a copy of the model, in turns by the plan and with equal shares in plain DDP. So steps count copies of
+    gradients, and waiting for ranks that happen to be late, which nothing else measures."""
     with untouched(job.model):
-        copied = _copy_of(job, links, measured, samples)
+        equal = [job.batch // links.ranks + (rank < job.batch % links.ranks) for rank in range(links.ranks)]
+        shares = [-(-plan.shares[links.rank] // plan.micro_batches), equal[links.rank]]
+        least = max(rank.points[0].samples for rank in measured.ranks)
+        if min(equal) < least or links.agree(float(_lacks_room(job, links, measured, max(shares)))):
+            shares.pop()
+        copied = _copy_of(job, links, measured, max(shares))
         if copied is None:
-            return 0.0
+            return Rehearsed()
         ddp = DistributedDataParallel(copied, process_group=links.group, find_unused_parameters=measured.unused)
-        ddp.register_comm_hook(PlanState(plan, ddp, None, None, "last", "error", None), reduce_by_plan)
-        seconds, ends = [], time.monotonic() + 0.1 * job.seconds
-        while not links.agree(float(len(seconds) >= 6 and (time.monotonic() > ends or len(seconds) >= 50))):
-            begin = time.perf_counter()
-            for part in range(parts):
-                with ddp.no_sync() if part + 1 < parts else contextlib.nullcontext():
-                    steps.loss_fn(ddp, batch).backward()
-            links.clock.wait()
-            seconds.append(time.perf_counter() - begin)
-            ddp.zero_grad()
-    taken = links.agree(statistics.median(seconds[2:]))
-    return taken + links.agree(measured.ranks[links.rank].update.seconds) - plan.estimates.step_seconds
+        hooks = [functools.partial(reduce_by_plan, PlanState(plan, ddp, None, None, "last", "error", None)),
+                 functools.partial(allreduce_hook, links.group)]  # as DDP reduces without a hook
+        running = [None]
+        ddp.register_comm_hook(None, _in_turns(running))
+        batches = [job.steps.batch_of(samples) for samples in shares]
+        taken, ends = [[] for _ in shares], time.monotonic() + 0.15 * job.seconds
+        while not links.agree(float(len(taken[0]) >= 6 and (time.monotonic() > ends or len(taken[0]) >= 50))):
+            for way, seconds in enumerate(taken):
+                running[0] = hooks[way]
+                seconds.append(_step(job, links, ddp, batches[way], plan.micro_batches if way == 0 else 1))
+    update = links.agree(measured.ranks[links.rank].update.seconds)
+    return Rehearsed(*(links.agree(statistics.median(seconds[2:])) + update for seconds in taken))
+
+
+def _in_turns(running):
+    """Returns a hook that is `running[0]`: DDP takes one hook, once."""
+    def hook(_, bucket):
+        return running[0](bucket)
+    return hook
+
+
+def _step(job, links, ddp, batch, parts):
+    """Returns the seconds of a step whose gradients are accumulated over `parts` times the batch."""
+    begin = time.perf_counter()
+    for part in range(parts):
+        with ddp.no_sync() if part + 1 < parts else contextlib.nullcontext():
+            job.steps.loss_fn(ddp, batch).backward()
+    links.clock.wait()
+    taken = time.perf_counter() - begin
+    ddp.zero_grad()
+    return taken
+
+
+def _lacks_room(job, links, measured, samples):
+    """Returns the bytes that a copy of the model needs to train with so many samples, if this rank lacks them, or 0."""
+    needed = 4 * sum(p.numel() * p.element_size() for p in job.model.parameters())  # gradients, DDP's buckets, the plan's
+    needed += int(samples * measured.bytes_per_sample)
+    return needed if needed > measured.ranks[links.rank].memory else 0
 
 
 def _copy_of(job, links, measured, samples):
     """Returns a copy of the model on every rank, or None on every rank, with a warning, if one of them cannot have it."""
     copied, why = None, None
-    needed = 4 * sum(p.numel() * p.element_size() for p in job.model.parameters())  # gradients, DDP's buckets, the plan's
-    needed += int(samples * measured.bytes_per_sample)
-    if needed > measured.ranks[links.rank].memory:
+    needed = _lacks_room(job, links, measured, samples)
+    if needed:
         why = f"there is no room for it ({needed / 1e9:.1f} GB)"
     else:
         try:

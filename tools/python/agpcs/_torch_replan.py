@@ -3,7 +3,7 @@
 
 import sys
 
-from agpcs._errors import Error, PlanMismatch, UsageError
+from agpcs._errors import Error, UsageError
 from agpcs._plan import Plan, plan as make_plan
 from agpcs._torch_autoplan import AutoPlan, duration, fewest_samples, plan_on_all
 from agpcs._torch_links import Links, by_rank_0
@@ -13,7 +13,7 @@ SAME = 0.05  # factors this near to 1 are 1
 
 
 class Replanning:
-    """Does what `plan_hook(replan=sampler)` says. The hook calls it on all ranks after the same steps."""
+    """Does what `plan_hook(replan=True)` says. The hook calls it on all ranks after the same steps."""
 
     def __init__(self, plan, sampler, tell):
         if not isinstance(plan, AutoPlan) or not plan.files:
@@ -23,7 +23,6 @@ class Replanning:
         self._sampler, self._tell = sampler, tell
         self._factors, self._learned = {}, {}  # by device: now; when the running plan was made
         self._coming = None  # the first step of the last plan, until it comes
-        self._weighed = sampler.weighed
 
     @property
     def settled(self):
@@ -59,11 +58,7 @@ class Replanning:
 
     def step_ended(self, watch):
         """Notes the end of a step."""
-        if self._sampler.weighed == self._weighed:
-            raise PlanMismatch("no loss was weighed in this step\n"
-                               "  hint: with plan_hook(replan=sampler): sampler.weigh(loss, i).backward()")
-        self._weighed = self._sampler.weighed
-        if self._coming is not None and self._weighed >= self._coming:
+        if self._coming is not None and self._sampler.weighed >= self._coming:
             watch.expect(self.plans[-1])
             self._coming = None
 

@@ -5,7 +5,7 @@ import contextlib
 
 import torch
 
-from agpcs._errors import PlanMismatch
+from agpcs._errors import PlanMismatch, UsageError
 from agpcs._plan import Plan, load
 
 
@@ -36,8 +36,11 @@ class PlanSampler(torch.utils.data.Sampler):
         self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
         self._process_group, self._total = process_group, None
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
+        self._first, self._resumed = 0, False  # the step with which an epoch begins; whether it is yet to begin so
+        self._trained = 0  # steps of this epoch whose losses were weighed
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
         self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
+        self.summed = False  #: gradients are summed as they are: plan_hook(sampler=...) leaves the weight to `weigh`
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
@@ -45,10 +48,39 @@ class PlanSampler(torch.utils.data.Sampler):
 
     def set_epoch(self, epoch):
         """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler."""
-        self.epoch = epoch
+        if epoch != self.epoch:
+            self.epoch, self._first, self._resumed, self._trained = epoch, 0, False, 0
 
     def __len__(self):
-        return len(self._steps) * self._micro_batches
+        """The batches of the epoch; of one that `load_state_dict` resumes, those that are left."""
+        return (len(self._steps) - self._first) * self._micro_batches
+
+    def state_dict(self):
+        """Returns where the job is: the epoch, and how many of its steps are trained, which are those whose losses were
+        weighed. Keep it in the checkpoint, after the optimizer's step. It is the same on all ranks."""
+        if self.weighed < 0 and self._drawn > 0 and not self._first:
+            raise UsageError("batches were drawn, and no loss was weighed: which of them are trained is not known\n"
+                             "  hint: sampler.weigh(loss, i).backward() in each step, and state_dict() after a step")
+        done, epoch = self._trained, self.epoch
+        if done == len(self._steps):
+            done, epoch = 0, epoch + 1
+        return {"epoch": epoch, "steps": done, **self._of_batches()}
+
+    def load_state_dict(self, state):
+        """Goes on where a job was, with the same batches, for any number of ranks and shares. The next epoch begins with
+        the first step that is not trained; `weigh` and `sync` count from that one."""
+        ours = self._of_batches()
+        for key, value in ours.items():
+            if state[key] != value:
+                raise PlanMismatch(f"the state is of a sampler with {key} {state[key]}, this one has {value}\n"
+                                   "  hint: the batches are the same with the same dataset, batch, seed and shuffle only")
+        self.set_epoch(state["epoch"])
+        self._first = self._trained = min(state["steps"], len(self._steps))
+        self._resumed = True
+
+    def _of_batches(self):
+        """Returns what the batches depend on."""
+        return {"samples": self._samples, "batch": self.plan.batch, "seed": self.seed, "shuffle": self.shuffle}
 
     @property
     def shares(self):
@@ -74,7 +106,10 @@ class PlanSampler(torch.utils.data.Sampler):
         order = self._order()
         before = self._epochs * len(self._steps)
         self._epochs += 1
-        for step, size in enumerate(self._steps):
+        if not self._resumed:
+            self._first = self._trained = 0
+        self._resumed = False
+        for step, size in list(enumerate(self._steps))[self._first:]:
             shares = self._shares(size, self._shares_of(before + step))
             self._drawn = before + step + 1
             begin = step * self.plan.batch + sum(shares[:self.rank])
@@ -83,12 +118,14 @@ class PlanSampler(torch.utils.data.Sampler):
                 begin += count
 
     def weigh(self, loss, batch, counted=None):
-        """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`."""
+        """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`.
+        Batches are numbered as the epoch yields them, from 0, also when it was resumed."""
         return loss * self.loss_weight(batch, counted)
 
     def loss_weight(self, batch, counted=None):
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
-        the job's batch. It is 1 with `plan_hook`, one micro-batch, and enough samples for the plan's batch.
+        the job's batch. With `plan_hook`, one micro-batch, and enough samples for the plan's batch it is 1, or
+        share / batch if the hook knows this sampler.
 
         `counted`: how many tokens count in the batch, if the loss is the mean over those (with micro-batches: a list of
         the numbers of all micro-batches of the step). They are tensors on the job's device; over Gloo also numbers.
@@ -98,10 +135,13 @@ class PlanSampler(torch.utils.data.Sampler):
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
         step, part = divmod(batch, self._micro_batches)
+        step += self._first
+        if part == self._micro_batches - 1:
+            self._trained = step + 1
         size = self._steps[step]
         self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
         shares = self._shares(size, self._shares_of(self.weighed))
-        reduced_as = 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
+        reduced_as = self._reduced_as()
         if counted is None:
             return _parts(shares[self.rank], self._micro_batches)[part] / size / reduced_as
         counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
@@ -120,6 +160,19 @@ class PlanSampler(torch.utils.data.Sampler):
             module.set_requires_gradient_sync(last)
             return contextlib.nullcontext()
         return contextlib.nullcontext() if last else module.no_sync()
+
+    def _reduced_as(self):
+        """Returns the factor of this rank's gradient in the sum over ranks."""
+        if self.summed:
+            return 1.0
+        return 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
+
+    def leave_weights(self):
+        """Makes `weigh` the only place where gradients get their weights. `plan_hook` calls it."""
+        if self._averaged:
+            raise UsageError("the sampler is for gradients that are averaged without the plan's hook\n"
+                             "  hint: PlanSampler(dataset, plan) without averaged=True")
+        self.summed = True
 
     def _order(self):
         if not self.shuffle:

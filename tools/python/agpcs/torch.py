@@ -14,6 +14,7 @@ import inspect
 import torch
 
 from agpcs import _torch_export
+from agpcs._errors import UsageError
 from agpcs._plan import Plan, load
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
@@ -25,15 +26,16 @@ __all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export
 
 
 def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None, on_drift="say", replan=None):
+              rename=None, on_drift="say", sampler=None, replan=False):
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
     The groups may be other ones than the buckets that DDP forms. A group's all-reduces begin once all of its gradients
     are there and the groups before it have begun: large gradients are reduced in place, the others together. A rank's
     gradient must be the mean over its planned share. The hook weights it by share / batch, so that the sum is the
-    gradient of the mean over the whole batch. The ranks send only gradients, except that in the first step they compare
-    their plans and try the wire type, and that `on_drift` shares 24 bytes a rank every few steps.
+    gradient of the mean over the whole batch; with `sampler`, the loss is weighted instead. The ranks send only
+    gradients, except that in the first step they compare their plans and try the wire type, and that `on_drift` shares
+    24 bytes a rank every few steps.
 
     `plan`: a Plan of one stage, or its path.
     `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
@@ -44,9 +46,10 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     `rename`: a function from the plan's name of a parameter to the module's name.
     `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
         function gets a list of Change on every rank, in the same step; None: steps are not watched.
-    `replan`: the job's PlanSampler. When a rank is no longer as fast as it was, the ranks take new shares, if those save
-        3% of a step, from the first step on whose batches no rank has drawn. The plan is autoplan's, and every loss is
-        weighed (`sampler.weigh`). By default shares stay.
+    `sampler`: the job's PlanSampler. From now on its `weigh` has the whole weight of a loss, and the hook weights no
+        gradient, which saves a pass over all of them. Every loss must be weighed.
+    `replan`: True: when a rank is no longer as fast as it was, the ranks take new shares, if those save 3% of a step,
+        from the first step on whose batches no rank has drawn. Needs `sampler`, and a plan of autoplan.
 
     Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
     backward pass.
@@ -54,8 +57,10 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     if not isinstance(plan, Plan):
         plan = load(plan)
     on_drift = say if on_drift == "say" else on_drift
-    replanning = None if replan is None else Replanning(plan, replan, on_drift)
-    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, replanning)
+    if replan and sampler is None:
+        raise UsageError("replan needs the job's sampler\n  hint: plan_hook(plan, sampler=sampler, replan=True)")
+    replanning = Replanning(plan, sampler, on_drift) if replan else None
+    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, sampler, replanning)
     return state, reduce_by_plan
 
 
