@@ -11,9 +11,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -22,8 +25,8 @@ namespace {
 
 /// With more devices a guess takes about as long as an evaluation, so there is no imagined point.
 constexpr int kMostDevices = 256;
-/// Walks often return to one of the last places, of which that many are remembered.
-constexpr std::size_t kKnownPlaces = 8;
+/// Searches often return to a place where they stood. That many are remembered.
+constexpr std::size_t kKnownPlaces = 16;
 
 /// The tools of one thread.
 struct Worker {
@@ -150,26 +153,43 @@ class StrategyPoint : public StrategySearch {
     double with_memory = 0;  // the same, but broken where memory lacks
     bool counted = false;    // memory
   };
+  /// What a move was judged to lead to.
+  struct Judged {
+    RoughStep rough;
+    Score score;
+    Outcome outcome;
+  };
   /// What is known of a place where the search stood.
   struct KnownPlace {
     Strategy strategy;
     MovesFrom moves;
-    std::vector<Guess> guesses;  // by number of the move
+    std::vector<Guess> guesses;         // by number of the move
+    std::map<int, Features> described;  // by number of the move
+    std::map<int, Judged> judged;       // by number of the move
+    std::uint64_t used = 0;             // when
   };
 
   /// What is known of the place here, which is looked up, or made.
   KnownPlace& known() {
     if (known_ != nullptr) return *known_;
-    for (KnownPlace& place : known_places_) {
-      if (place.strategy == here_.strategy) return *(known_ = &place);
-    }
+    const auto found =
+        std::find_if(known_places_.begin(), known_places_.end(),
+                     [&](const KnownPlace& place) { return place.strategy == here_.strategy; });
+    known_ = found != known_places_.end() ? &*found : &new_place();
+    known_->used = ++lookups_;
+    return *known_;
+  }
+
+  /// Returns what is known of the place here, instead of what was not used for longest.
+  KnownPlace& new_place() {
     if (known_places_.size() < kKnownPlaces) known_places_.emplace_back();
-    KnownPlace& place = known_places_[oldest_];
-    oldest_ = (oldest_ + 1) % kKnownPlaces;
+    KnownPlace& place =
+        *std::min_element(known_places_.begin(), known_places_.end(),
+                          [](const KnownPlace& a, const KnownPlace& b) { return a.used < b.used; });
+    place = {};
     place.strategy = here_.strategy;
     place.moves = workers_.front()->moves.all(here_.strategy, grouped());
-    place.guesses.clear();
-    return *(known_ = &place);
+    return place;
   }
 
   void forget_guesses() {
@@ -234,7 +254,7 @@ class StrategyPoint : public StrategySearch {
   std::vector<Tried> tried_;
   std::deque<KnownPlace> known_places_;
   KnownPlace* known_ = nullptr;  // of here, once it is needed
-  std::size_t oldest_ = 0;       // of known_places_
+  std::uint64_t lookups_ = 0;
 };
 
 /// The imagined point: a strategy costs its rough step.
@@ -309,11 +329,32 @@ class SimulatingSearch final : public StrategyPoint {
     keep();
   }
 
+  /// Climbs from the same place often ask for the same moves.
+  void describe(std::span<const Move> moves, std::span<Features> features) override {
+    std::map<int, Features>& described = known().described;
+    const std::vector<Move> others = moves_not_in(described, moves);
+    std::vector<Features> of_others(others.size());
+    StrategyPoint::describe(others, of_others);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      described.emplace(listed(others[i]).number, of_others[i]);
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      features[i] = described.at(listed(moves[i]).number);
+    }
+  }
+
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
-    StrategyPoint::evaluate(moves, outcomes);
-    for (const Tried& one : tried()) {
-      const Place& place = one.place;
-      if (place.score.fits()) fit_.add(place.rough, place.score.step_seconds);
+    std::map<int, Judged>& judged = known().judged;
+    const std::vector<Move> others = moves_not_in(judged, moves);
+    std::vector<Outcome> of_others(others.size());
+    StrategyPoint::evaluate(others, of_others);
+    for (const auto& [move, place] : tried()) {
+      judged.emplace(listed(move).number, Judged{place.rough, place.score, place.outcome});
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto& [rough, score, outcome] = judged.at(listed(moves[i]).number);
+      outcomes[i] = outcome;
+      if (score.fits()) fit_.add(rough, score.step_seconds);
     }
   }
 
@@ -353,6 +394,15 @@ class SimulatingSearch final : public StrategyPoint {
   }
 
  private:
+  /// Returns the moves whose number `known` does not have.
+  template <typename T>
+  std::vector<Move> moves_not_in(const std::map<int, T>& known, std::span<const Move> moves) const {
+    std::vector<Move> others;
+    std::copy_if(moves.begin(), moves.end(), std::back_inserter(others),
+                 [&](const Move& move) { return !known.contains(listed(move).number); });
+    return others;
+  }
+
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
     return worker.evaluator.evaluate(strategy);
   }
