@@ -81,11 +81,12 @@ class FlowChooser {
       const Score score = evaluator_.evaluate(grouped_);
       if (!score.fits()) return strategy;
       seconds_ = score.step_seconds;
+      if (!any_has_buckets() || !may_gain(Evaluator::kEveryStage)) return strategy;
     }
     bool changed = false;
     for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
       if (interrupted()) break;
-      if (!has_buckets(stage)) continue;
+      if (!has_buckets(stage) || (!any && !may_gain(stage))) continue;
       KnownSchedules& known = schedules(stage, any);
       std::vector<Offer> offers;
       for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
@@ -109,6 +110,19 @@ class FlowChooser {
     return devices >= kLeastFlowDevices && devices <= kMostFlowDevices &&
            std::any_of(grouped_.buckets.begin(), grouped_.buckets.end(),
                        [&](const Bucket& bucket) { return bucket.stage == stage; });
+  }
+
+  bool any_has_buckets() const {
+    bool any = false;
+    for (int stage = 0; stage < static_cast<int>(grouped_.stages.size()); ++stage) {
+      any = any || has_buckets(stage);
+    }
+    return any;
+  }
+
+  /// Returns whether the step would be shorter if sums took no time.
+  bool may_gain(int stage) const {
+    return evaluator_.seconds_without_sums(grouped_, stage) <= (1 - kGain) * seconds_;
   }
 
   /// Returns the schedules for the network between a stage's devices. It runs the search where that

@@ -63,13 +63,14 @@ inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 ///   schedule at the bound would beat what a bucket has. A bucket is offered the schedule that sums
 ///   it fastest when alone, if that is faster than what it has. All buckets of a stage take their
 ///   offers if that shortens the simulated step by 0.1% or more; otherwise single buckets do, large
-///   ones first. What the step does not need is given back. If no bucket takes an offer, the
-///   strategy comes back unchanged.
+///   ones first. What the step does not need is given back. Stages whose sums could take no time
+///   and the step be hardly shorter are left out. If no bucket takes an offer, the strategy comes
+///   back unchanged.
 /// * another choice: every bucket is reduced by that algorithm, however long it takes. With
 ///   `kFlow`, buckets without a schedule (it needs kLeastFlowDevices to kMostFlowDevices devices)
 ///   keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.
-/// Cost: that of the methods for each different network, an evaluation a stage, and up to 34 more.
+/// Cost: that of the methods for each different network, two evaluations a stage, up to 34 more.
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,
                       const FlowChoiceOptions& options, KnownFlows& known);
 

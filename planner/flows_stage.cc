@@ -21,6 +21,11 @@ Result<Decision> flows(const Problem& problem, Evaluator& evaluator, const Seeds
   choose(decision.strategy, decision.as_it_is, known);
   Score least = evaluator.evaluate(decision.strategy);
   for (Seed& other : others) {
+    // Flows cannot make sums faster than if they took no time.
+    if (least.fits() && evaluator.seconds_without_sums(other.strategy, Evaluator::kEveryStage) >=
+                            least.step_seconds) {
+      continue;
+    }
     choose(other.strategy, other.as_it_is, known);
     if (other.strategy.flows.empty()) continue;
     const Score score = evaluator.evaluate(other.strategy);

@@ -3,10 +3,16 @@
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/plan_stages.h"
+#include "planner/refine/worker_pool.h"
 #include "planner/seed/seeder.h"
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace agpcs {
@@ -74,6 +80,49 @@ Result<Attempt> try_all(const Problem& problem, Evaluator& evaluator, const std:
   return attempt;
 }
 
+/// Keeps SIGTERM from this thread and those that it starts. METIS handles that signal while it
+/// runs, for its own thread alone.
+class WithoutTermination {
+ public:
+  WithoutTermination() {
+    sigset_t term;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &term, &old_);
+  }
+  WithoutTermination(const WithoutTermination&) = delete;
+  WithoutTermination& operator=(const WithoutTermination&) = delete;
+  ~WithoutTermination() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+
+ private:
+  sigset_t old_{};
+};
+
+/// What a seeder proposes; nothing if it was not asked.
+using Proposal = std::optional<Result<std::vector<Strategy>>>;
+
+/// Calls `ask(i)` for each seeder, several at a time, and `judge(i, proposal)` in their order.
+Status ask_all(std::size_t seeders, int threads, const std::function<Proposal(std::size_t)>& ask,
+               const std::function<Status(std::size_t, Proposal)>& judge) {
+  if (threads < 2 || seeders < 2) {
+    for (std::size_t i = 0; i < seeders; ++i) AGPCS_RETURN_IF_ERROR(judge(i, ask(i)));
+    return {};
+  }
+  std::vector<Proposal> proposals(seeders);
+  {
+    const WithoutTermination held;
+    std::atomic<std::size_t> next = 0;
+    WorkerPool pool(std::min(threads, static_cast<int>(seeders)));
+    pool.run([&](int) {
+      for (std::size_t i = next++; i < seeders; i = next++) proposals[i] = ask(i);
+    });
+  }
+  for (std::size_t i = 0; i < seeders; ++i) {
+    AGPCS_RETURN_IF_ERROR(judge(i, std::move(proposals[i])));
+  }
+  return {};
+}
+
 void report(const PlanOptions& options, std::string_view what, int number) {
   if (options.progress) options.progress(what, number, PlanSteps(options).all);
 }
@@ -98,16 +147,26 @@ Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptio
     seeds.attempts.push_back(std::move(attempt));
   }
   const Rng rng = Rng(options.seed).fork("seed");
+  std::mutex reporting;
   int number = 0;
-  for (const std::unique_ptr<Seeder>& seeder : seeders) {
+  const auto ask = [&](std::size_t i) -> Proposal {
     const bool interrupted = options.interrupted != nullptr && options.interrupted->load();
-    if (interrupted && !seeds.known.empty()) break;
-    report(options, seeder->name(), ++number);
-    AGPCS_TRY(std::vector<Strategy> strategies, seeder->seed(problem, rng.fork(seeder->name())));
-    AGPCS_TRY(Attempt attempt, try_all(problem, evaluator, std::string(seeder->name()),
-                                       std::move(strategies), &seeds.pool, seeder->as_it_is()));
+    if (interrupted && !seeds.known.empty()) return std::nullopt;
+    {
+      const std::lock_guard<std::mutex> lock(reporting);
+      report(options, seeders[i]->name(), ++number);
+    }
+    return seeders[i]->seed(problem, rng.fork(seeders[i]->name()));
+  };
+  const auto judge = [&](std::size_t i, Proposal proposal) -> Status {
+    if (!proposal) return {};
+    AGPCS_TRY(std::vector<Strategy> strategies, *std::move(proposal));
+    AGPCS_TRY(Attempt attempt, try_all(problem, evaluator, std::string(seeders[i]->name()),
+                                       std::move(strategies), &seeds.pool, seeders[i]->as_it_is()));
     seeds.attempts.push_back(std::move(attempt));
-  }
+    return {};
+  };
+  AGPCS_RETURN_IF_ERROR(ask_all(seeders.size(), options.threads, ask, judge));
   if (seeds.pool.empty()) return no_strategy(options);
   return seeds;
 }

@@ -31,7 +31,6 @@ void FairSharing::load(std::span<const Flow* const> flows) {
       }
     }
   }
-  std::sort(used_.begin(), used_.end());
 }
 
 std::size_t FairSharing::tightest() const {
@@ -40,7 +39,7 @@ std::size_t FairSharing::tightest() const {
   for (const std::size_t link : used_) {
     if (crossings_[link] == 0) continue;
     const double share = left_[link] / crossings_[link];
-    if (share < least) {
+    if (share < least || (share == least && link < best)) {
       least = share;
       best = link;
     }

@@ -53,7 +53,7 @@ class FairSharing {
   std::vector<double> bandwidth_;
   std::vector<double> left_;       // by link: bandwidth that is not taken yet
   std::vector<int> crossings_;     // by link: crossings of flows whose rate still grows
-  std::vector<std::size_t> used_;  // links that at least one flow crosses, ascending
+  std::vector<std::size_t> used_;  // links that at least one flow crosses
 };
 
 }  // namespace agpcs

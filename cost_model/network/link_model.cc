@@ -13,11 +13,17 @@
 namespace agpcs {
 namespace {
 
-void add_hop(const Cluster& cluster, DeviceId from, DeviceId to, Flow& flow) {
-  const std::vector<LinkId> route = cluster.route(from, to);
-  flow.links.insert(flow.links.end(), route.begin(), route.end());
+/// Returns the latency of the hop.
+double add_hop(const Cluster& cluster, DeviceId from, DeviceId to, Flow& flow) {
+  const std::size_t before = flow.links.size();
+  cluster.append_route(from, to, flow.links);
   flow.senders.push_back(from);
   flow.receivers.push_back(to);
+  double latency = 0;
+  for (std::size_t i = before; i < flow.links.size(); ++i) {
+    latency += cluster.links[static_cast<std::size_t>(flow.links[i])].latency;
+  }
+  return latency;
 }
 
 const CollectiveFit& fit_of(const Cluster& cluster, AllReduce algorithm) {
@@ -34,8 +40,7 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
   flow.bytes = (2 * (n - 1) * bytes + n - 1) / n;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const DeviceId next = devices[(i + 1) % devices.size()];
-    add_hop(cluster, devices[i], next, flow);
-    phase.latency = std::max(phase.latency, route_latency(cluster, devices[i], next));
+    phase.latency = std::max(phase.latency, add_hop(cluster, devices[i], next, flow));
   }
   phase.latency = (phase.latency + fit.step_overhead) * static_cast<double>(phase.steps);
   note_shares(cluster, flow);
@@ -78,8 +83,7 @@ Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& h
       const bool up = direction == Direction::kToFirst;
       const DeviceId from = up ? chain[i] : chain[i - 1];
       const DeviceId to = up ? chain[i - 1] : chain[i];
-      add_hop(cluster, from, to, flow);
-      latency += route_latency(cluster, from, to);
+      latency += add_hop(cluster, from, to, flow);
     }
     phase.latency = std::max(phase.latency, latency);
     phase.steps = std::max(phase.steps, steps);
@@ -104,14 +108,31 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
   return exchange;
 }
 
+/// Returns the seconds of a flow that has all links to itself.
+double seconds_of(const Cluster& cluster, const Flow& flow) {
+  std::vector<int> crossings(cluster.links.size());
+  for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
+  double rate = std::numeric_limits<double>::infinity();
+  for (const LinkId id : flow.links) {
+    const auto link = static_cast<std::size_t>(id);
+    rate = std::min(rate, cluster.links[link].bandwidth / crossings[link]);
+  }
+  return flow.stretch * static_cast<double>(flow.bytes) / rate;
+}
+
 /// Returns the seconds until all of `flows` are done; rates change whenever one ends.
-double seconds_of(const Cluster& cluster, std::vector<Flow> flows) {
-  std::vector<double> left;
-  left.reserve(flows.size());
-  for (const Flow& flow : flows) left.push_back(flow.stretch * static_cast<double>(flow.bytes));
+double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
+  if (all.size() == 1) return seconds_of(cluster, all.front());
+  std::vector<const Flow*> flows;
+  std::vector<double> left, rates;
+  for (const Flow& flow : all) {
+    flows.push_back(&flow);
+    left.push_back(flow.stretch * static_cast<double>(flow.bytes));
+  }
+  FairSharing sharing(cluster.links);
   double seconds = 0;
   while (!flows.empty()) {
-    const std::vector<double> rates = fair_rates(flows, cluster.links);
+    sharing.share(flows, rates);
     double next = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < flows.size(); ++i) next = std::min(next, left[i] / rates[i]);
     seconds += next;
@@ -154,9 +175,9 @@ void note_shares(const Cluster& cluster, Flow& flow) {
 Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64_t bytes) {
   Flow flow;
   flow.bytes = bytes;
-  add_hop(cluster, from, to, flow);
+  const double latency = add_hop(cluster, from, to, flow);
   note_shares(cluster, flow);
-  return {Phase{route_latency(cluster, from, to), {std::move(flow)}, 0}};
+  return {Phase{latency, {std::move(flow)}, 0}};
 }
 
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
@@ -178,10 +199,8 @@ Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& d
   double longest = 0;
   for (std::size_t i = 1; i < devices.size(); ++i) {
     const DeviceId parent = devices[i & (i - 1)];  // the index without its lowest set bit
-    add_hop(cluster, devices[i], parent, flow);
-    add_hop(cluster, parent, devices[i], flow);
-    longest = std::max(longest, std::max(route_latency(cluster, devices[i], parent),
-                                         route_latency(cluster, parent, devices[i])));
+    longest = std::max(longest, add_hop(cluster, devices[i], parent, flow));
+    longest = std::max(longest, add_hop(cluster, parent, devices[i], flow));
   }
   phase.steps = 2 * std::bit_width(devices.size() - 1);
   phase.latency = (longest + fit_of(cluster, AllReduce::kRing).step_overhead) *

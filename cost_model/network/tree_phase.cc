@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -39,17 +42,22 @@ class TreeWays {
   // A link that leads to or from both children carries one piece of each.
   void add_children(const ReductionTree& tree, int parent) {
     const std::array<int, 2>& children = tree.members[static_cast<std::size_t>(parent)].children;
-    std::array<std::vector<LinkId>, 2> routes;
+    std::array<std::size_t, 3> first = {flow_.links.size()};  // of each child's route, and the end
     for (std::size_t c = 0; c < 2; ++c) {
-      if (children[c] >= 0) routes[c] = add_hop_between(children[c], parent);
+      if (children[c] >= 0) add_hop_between(children[c], parent);
+      first[c + 1] = flow_.links.size();
     }
+    const auto route_of = [&](std::size_t c) {
+      return std::span(flow_.links).subspan(first[c], first[c + 1] - first[c]);
+    };
     for (std::size_t c = 0; c < 2; ++c) {
       if (children[c] < 0) continue;
       Way way = ways_[static_cast<std::size_t>(parent)];
       double slowest = 0;
-      for (const LinkId id : routes[c]) {
+      const std::span<const LinkId> other = route_of(1 - c);
+      for (const LinkId id : route_of(c)) {
         const Link& link = cluster_.links[static_cast<std::size_t>(id)];
-        const auto shared = std::count(routes[1 - c].begin(), routes[1 - c].end(), id);
+        const auto shared = std::count(other.begin(), other.end(), id);
         slowest = std::max(slowest, static_cast<double>(1 + shared) / link.bandwidth);
         way.latency += link.latency;
       }
@@ -60,15 +68,13 @@ class TreeWays {
     }
   }
 
-  std::vector<LinkId> add_hop_between(int child, int parent) {
+  void add_hop_between(int child, int parent) {
     DeviceId from = devices_[static_cast<std::size_t>(child)];
     DeviceId to = devices_[static_cast<std::size_t>(parent)];
     if (heading_ == Heading::kDown) std::swap(from, to);
-    std::vector<LinkId> route = cluster_.route(from, to);
-    flow_.links.insert(flow_.links.end(), route.begin(), route.end());
+    cluster_.append_route(from, to, flow_.links);
     flow_.senders.push_back(from);
     flow_.receivers.push_back(to);
-    return route;
   }
 
   const Cluster& cluster_;

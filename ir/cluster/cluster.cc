@@ -73,10 +73,16 @@ std::string link_names(const Cluster& cluster, const std::vector<LinkId>& route)
 }  // namespace
 
 std::vector<LinkId> Cluster::route(DeviceId from, DeviceId to) const {
-  if (from == to) return {};
+  std::vector<LinkId> links_on_way;
+  append_route(from, to, links_on_way);
+  return links_on_way;
+}
+
+void Cluster::append_route(DeviceId from, DeviceId to, std::vector<LinkId>& links_on_way) const {
+  if (from == to) return;
   const Device& a = devices[static_cast<std::size_t>(from)];
   const Device& b = devices[static_cast<std::size_t>(to)];
-  std::vector<LinkId> links_on_way = {a.out};
+  links_on_way.push_back(a.out);
   if (a.host != b.host) {
     const std::size_t index =
         static_cast<std::size_t>(a.host) * hosts.size() + static_cast<std::size_t>(b.host);
@@ -84,7 +90,6 @@ std::vector<LinkId> Cluster::route(DeviceId from, DeviceId to) const {
     links_on_way.insert(links_on_way.end(), between.begin(), between.end());
   }
   links_on_way.push_back(b.in);
-  return links_on_way;
 }
 
 const DeviceKind& Cluster::kind_of(DeviceId device) const {

@@ -121,6 +121,8 @@ struct Cluster {
   /// Returns the links from one device to another in order: out port, host route if the hosts
   /// differ, in port. The route from a device to itself is empty. Cost: O(length).
   std::vector<LinkId> route(DeviceId from, DeviceId to) const;
+  /// Appends the route to `links`.
+  void append_route(DeviceId from, DeviceId to, std::vector<LinkId>& links) const;
   const DeviceKind& kind_of(DeviceId device) const;
   std::string device_name(DeviceId device) const;     ///< "volta/0"
   DeviceId find_device(std::string_view name) const;  ///< kNone (-1) when absent

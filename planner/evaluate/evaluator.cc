@@ -26,18 +26,7 @@ class Evaluator::Impl {
         rank_of_(problem.cluster.devices.size()) {}
 
   Score evaluate(const Strategy& strategy) {
-    load(strategy);
-    step_.clear();
-    step_.micro_batches = static_cast<int>(strategy.micro_batches);
-    add_ranks();
-    add_times();
-    const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
-    step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
-    add_channels(false);
-    if (larger != 0) add_channels(true);
-    add_collectives();
-    const bool finished = engine_.run(step_);
-    AGPCS_CHECK(finished, "the programs of codegen wait for each other");
+    run(strategy, [](int) { return true; });
     Score score;
     score.step_seconds = engine_.result().seconds;
     for (const RankRun& rank : engine_.result().ranks) {
@@ -45,6 +34,11 @@ class Evaluator::Impl {
     }
     score.lacking = most_lacking();
     return score;
+  }
+
+  double seconds_without_sums(const Strategy& strategy, int stage) {
+    run(strategy, [stage](int other) { return stage != kEveryStage && stage != other; });
+    return engine_.result().seconds;
   }
 
   std::int64_t lacking(const Strategy& strategy) {
@@ -93,6 +87,23 @@ class Evaluator::Impl {
     std::int64_t samples = 0;
     bool odd = false;  // takes a sample less of smaller micro-batches
   };
+
+  /// Runs the step. The all-reduces of a stage take time if `takes_time(stage)`.
+  template <typename F>
+  void run(const Strategy& strategy, F takes_time) {
+    load(strategy);
+    step_.clear();
+    step_.micro_batches = static_cast<int>(strategy.micro_batches);
+    add_ranks();
+    add_times();
+    const std::int64_t larger = problem_.training.batch % strategy.micro_batches;
+    step_.smaller_from = larger == 0 ? step_.micro_batches : static_cast<int>(larger);
+    add_channels(false);
+    if (larger != 0) add_channels(true);
+    add_collectives(takes_time);
+    const bool finished = engine_.run(step_);
+    AGPCS_CHECK(finished, "the programs of codegen wait for each other");
+  }
 
   const StageSpec& spec(int stage) const { return strategy_->stages[at(stage)]; }
   StageInfo& info(int stage) const { return *partition_->stages[at(stage)]; }
@@ -291,14 +302,15 @@ class Evaluator::Impl {
                    static_cast<int>(receivers.devices.size()));
   }
 
-  void add_collectives() {
+  template <typename F>
+  void add_collectives(F takes_time) {
     static const Exchange kNothing;
     for (const BucketNow& bucket : buckets_) {
       GroupInfo& group = *group_of_stage_[at(bucket.stage)];
       const bool alone = group.devices.size() < 2;
       step_.collectives.push_back(
-          alone                    ? &kNothing
-          : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
+          alone || !takes_time(bucket.stage) ? &kNothing
+          : bucket.flow != nullptr           ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
       step_.stage_of_bucket.push_back(bucket.stage);
     }
@@ -350,6 +362,9 @@ Evaluator& Evaluator::operator=(Evaluator&&) noexcept = default;
 
 Score Evaluator::evaluate(const Strategy& strategy) { return impl_->evaluate(strategy); }
 std::int64_t Evaluator::lacking(const Strategy& strategy) { return impl_->lacking(strategy); }
+double Evaluator::seconds_without_sums(const Strategy& strategy, int stage) {
+  return impl_->seconds_without_sums(strategy, stage);
+}
 Strategy Evaluator::grouped(Strategy strategy) { return impl_->grouped(std::move(strategy)); }
 std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                                       bool recompute) {

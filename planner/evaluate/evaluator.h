@@ -35,6 +35,11 @@ class Evaluator {
   /// `bucket_bytes`, as `group_gradients` does. Cost: O(operators) with a small constant, and
   /// O(instructions of all ranks x log of those that run at a time).
   Score evaluate(const Strategy& strategy);
+  /// Returns the seconds of the step if the all-reduces of `stage`, or of every stage
+  /// (kEveryStage), took no time: however they are made, the step hardly gets shorter. Same needs
+  /// and cost.
+  double seconds_without_sums(const Strategy& strategy, int stage);
+  static constexpr int kEveryStage = -1;
   /// Returns `evaluate(strategy).lacking` without running the step or grouping gradients.
   std::int64_t lacking(const Strategy& strategy);
   /// Returns what `group_gradients` gives with the problem's `bucket_bytes`, looked up.

@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
 #include <algorithm>
@@ -54,7 +55,9 @@ double RoughModel::Lanes::empty(Lanes* into, double factor) {
 }
 
 RoughModel::RoughModel(const Problem& problem)
-    : problem_(problem), gradients_(gradients_of_blocks(problem)) {
+    : problem_(problem),
+      gradients_(gradients_of_blocks(problem)),
+      alike_(alike_hosts(problem.cluster)) {
   const BlockGraph& blocks = problem.blocks;
   const auto samples = static_cast<double>(blocks.samples);
   std::map<std::pair<int, std::vector<int>>, double> nets;
@@ -389,6 +392,20 @@ void RoughModel::forget_if_many() {
   remembered_ = 0;
 }
 
+/// Returns what tells apart groups of devices on which an all-reduce takes different times: the
+/// classes of their hosts, each followed by the places of the devices there.
+const std::vector<int>& RoughModel::look_of(const std::vector<DeviceId>& devices) {
+  look_.clear();
+  int host = kNone;
+  for (const DeviceId id : devices) {
+    const Device& device = problem_.cluster.devices[at(id)];
+    if (device.host != host) look_.push_back(-1 - alike_[at(device.host)]);
+    host = device.host;
+    look_.push_back(device.index);
+  }
+  return look_;
+}
+
 double RoughModel::report_seconds(const Strategy& strategy) {
   used_.clear();
   for (const StageSpec& spec : strategy.stages) {
@@ -396,18 +413,18 @@ double RoughModel::report_seconds(const Strategy& strategy) {
   }
   if (used_.size() < 2) return 0;
   std::sort(used_.begin(), used_.end());
-  const auto [entry, added] = reports_.try_emplace(used_);
+  const auto [entry, added] = reports_.try_emplace(look_of(used_));
   if (added) {
     remembered_ += entry->first.size();
     entry->second = lone_seconds(
         problem_.cluster,
-        report_all_reduce(problem_.cluster, entry->first, problem_.training.statistics_every));
+        report_all_reduce(problem_.cluster, used_, problem_.training.statistics_every));
   }
   return entry->second;
 }
 
 const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& devices) {
-  const auto [entry, added] = reduces_.try_emplace(devices);
+  const auto [entry, added] = reduces_.try_emplace(look_of(devices));
   if (added) remembered_ += devices.size();
   if (added && devices.size() > 1) {
     const auto seconds = [&](std::int64_t bytes) {

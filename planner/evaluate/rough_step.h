@@ -130,6 +130,7 @@ class RoughModel {
   const std::vector<CutSum>& cuts_of(const Strategy& strategy);
   Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
   Passed load_route(DeviceId from, DeviceId to, double bytes, Lanes& lanes) const;
+  const std::vector<int>& look_of(const std::vector<DeviceId>& devices);
   const Line& reduce_line(const std::vector<DeviceId>& devices);
   double report_seconds(const Strategy& strategy);
   void forget_if_many();
@@ -148,9 +149,11 @@ class RoughModel {
   std::vector<std::vector<CutSum>> cuts_from_;  // by stage
   std::vector<CutSum> cuts_;
   std::vector<DeviceId> used_;
-  std::map<std::vector<DeviceId>, Line> reduces_;
-  std::map<std::vector<DeviceId>, double> reports_;
-  std::size_t remembered_ = 0;  // number of devices in both
+  std::vector<int> alike_;  // classes of hosts
+  std::vector<int> look_;
+  std::map<std::vector<int>, Line> reduces_;    // by look
+  std::map<std::vector<int>, double> reports_;  // by look
+  std::size_t remembered_ = 0;                  // number of devices in both
 };
 
 /// Returns the seconds of the fastest algorithm that sums `bytes` over `devices` when alone.

@@ -111,8 +111,29 @@ std::int64_t largest_micro_batch(const Problem& problem, std::int64_t micro_batc
 
 namespace {
 
-StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
-                          const std::vector<DeviceId>& devices, std::int64_t samples) {
+std::vector<StageTimer::KindRun> kind_runs(const Problem& problem,
+                                           const std::vector<DeviceId>& devices) {
+  std::vector<StageTimer::KindRun> runs;
+  for (const DeviceId device : devices) {
+    const int kind = kind_of(problem, device);
+    if (runs.empty() || runs.back().kind != kind) runs.push_back({kind, 0});
+    ++runs.back().devices;
+  }
+  return runs;
+}
+
+std::vector<StageTimer::ShareRun> share_runs(const std::vector<std::int64_t>& shares) {
+  std::vector<StageTimer::ShareRun> runs;
+  for (const std::int64_t share : shares) {
+    if (runs.empty() || runs.back().samples != share) runs.push_back({share, 0});
+    ++runs.back().devices;
+  }
+  return runs;
+}
+
+std::vector<std::int64_t> make_balanced_shares(const Problem& problem, StageTimer& timer,
+                                               const std::vector<DeviceId>& devices,
+                                               std::int64_t samples) {
   const std::int64_t even =
       std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(devices.size()));
   std::vector<std::int64_t> shares(devices.size(), even);
@@ -120,11 +141,24 @@ StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
     shares = largest_remainder(samples, speeds(problem, timer, devices, shares));
   }
   Leveller(problem, timer, devices, shares).run();
+  return shares;
+}
+
+/// Shares follow from the kinds of the devices, in their order.
+StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
+                          const std::vector<DeviceId>& devices, std::int64_t samples) {
+  std::vector<StageTimer::ShareRun>& runs =
+      timer.known_shares(kind_runs(problem, devices), samples);
+  if (runs.empty()) runs = share_runs(make_balanced_shares(problem, timer, devices, samples));
   StageSpec spec;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (shares[i] == 0) continue;
-    spec.devices.push_back(devices[i]);
-    spec.shares.push_back(shares[i]);
+  auto device = devices.begin();
+  for (const auto& [share, count] : runs) {
+    const auto end = device + static_cast<std::ptrdiff_t>(count);
+    if (share > 0) {
+      spec.devices.insert(spec.devices.end(), device, end);
+      spec.shares.insert(spec.shares.end(), count, share);
+    }
+    device = end;
   }
   return spec;
 }

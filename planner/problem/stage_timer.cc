@@ -8,6 +8,8 @@ namespace {
 
 /// The most operators whose seconds are remembered; beyond, all are forgotten.
 constexpr std::size_t kMostOperators = std::size_t{1} << 22;
+/// The most shares that a timer remembers; beyond, all are forgotten.
+constexpr std::size_t kMostShares = 1024;
 
 }  // namespace
 
@@ -28,6 +30,12 @@ const std::vector<OpSeconds>& OperatorTimes::of(int kind, std::int64_t samples) 
 
 StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops, OperatorTimes* times)
     : problem_(&problem), ops_(std::move(ops)), times_(times) {}
+
+std::vector<StageTimer::ShareRun>& StageTimer::known_shares(const std::vector<KindRun>& kinds,
+                                                            std::int64_t samples) {
+  if (shares_.size() > kMostShares) shares_.clear();
+  return shares_[{samples, kinds}];
+}
 
 const StageTimer::Seconds& StageTimer::both(int kind, std::int64_t samples) {
   const auto [entry, added] = known_.emplace(std::pair(kind, samples), Seconds());

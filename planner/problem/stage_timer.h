@@ -4,6 +4,7 @@
 
 #include "planner/problem/problem.h"
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -38,6 +39,20 @@ class StageTimer {
   double forward_seconds(int kind, std::int64_t samples) { return both(kind, samples).forward; }
   const std::vector<OpId>& ops() const { return ops_; }
 
+  /// So many devices of one kind that follow each other, and so many equal shares.
+  struct KindRun {
+    int kind = 0;
+    std::size_t devices = 0;
+    friend auto operator<=>(const KindRun&, const KindRun&) = default;
+  };
+  struct ShareRun {
+    std::int64_t samples = 0;
+    std::size_t devices = 0;
+  };
+  /// Shares that were balanced by these seconds (shares.h), for whoever balances them: by the kinds
+  /// of the devices and by samples. Empty ones are not known.
+  std::vector<ShareRun>& known_shares(const std::vector<KindRun>& kinds, std::int64_t samples);
+
  private:
   struct Seconds {
     double sum = 0, forward = 0;
@@ -48,6 +63,7 @@ class StageTimer {
   std::vector<OpId> ops_;
   OperatorTimes* times_;
   std::map<std::pair<int, std::int64_t>, Seconds> known_;
+  std::map<std::pair<std::int64_t, std::vector<KindRun>>, std::vector<ShareRun>> shares_;
 };
 
 }  // namespace agpcs

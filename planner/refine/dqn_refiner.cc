@@ -5,8 +5,8 @@
 // ends. The rest of the budget goes to rounds of three sorts in turns. Each round begins at the
 // best place:
 // * Imagined walks: climbs from where an imagined walk ends (imagined_walk.h). If that end is not
-//   worth a climb, the next walk follows. If the space has no formula, the round is one of the next
-//   sort.
+//   worth a climb, the next walk follows. Several walks are walked side by side. If the space has
+//   no formula, the round is one of the next sort.
 // * Iterated local search (Lourenco, Martin and Stuetzle, 2003): takes a few random moves, climbs
 //   from there, and repeats. If the end of the climb is no better, it goes back.
 // * Threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990), which is annealing without
@@ -155,15 +155,24 @@ class DqnSearch {
   /// Runs a round of climbs that begin where imagined walks end.
   void imagined_walks(std::int64_t length) {
     const std::int64_t end = budget_.made() + length;
-    for (int i = 0; budget_.left() > 0 && budget_.made() < end; ++i) {
-      if (i == kWalksOfARound) return local_search(end - budget_.made());
-      const WalkEnd walked = walk_in_imagination(point_, budget_, best_, rng_);
-      if (walked == WalkEnd::kNoFormula) return local_search(end - budget_.made());
-      if (walked == WalkEnd::kNoMove) return;
+    int walks = 0;
+    const auto go_on = [&] {
+      return walks < kWalksOfARound && budget_.left() > 0 && budget_.made() < end;
+    };
+    const auto at_end = [&] {
+      ++walks;
+      budget_.spend(1, std::min(best_, point_.outcome().cost));
       note();
       if (point_.outcome().cost <= kWorthAClimb * best_) climb_in_round(length, end);
       if (point_.outcome().cost > best_) point_.go_back();
+      return go_on();
+    };
+    while (go_on()) {
+      const WalkEnd walked = walk_in_imagination(point_, budget_, rng_, at_end);
+      if (walked == WalkEnd::kNoMove) return;
+      if (walked == WalkEnd::kNoFormula) break;
     }
+    if (budget_.left() > 0 && budget_.made() < end) local_search(end - budget_.made());
   }
 
   /// Takes a random move, unless it breaks what is whole.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/refine/imagined_walk.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -36,16 +35,31 @@ bool walk(SearchPoint& imagined, const SearchBudget& budget, Rng& rng) {
 
 }  // namespace
 
-WalkEnd walk_in_imagination(SearchPoint& point, SearchBudget& budget, double best, Rng& rng) {
-  if (rng.below(kFromHere) > 0) {
-    point.go_to_start(static_cast<int>(rng.below(static_cast<std::uint64_t>(point.starts()))));
+WalkEnd walk_in_imagination(SearchPoint& point, const SearchBudget& budget, Rng& rng,
+                            const std::function<bool()>& at_end) {
+  std::vector<Rng> rngs;
+  for (int i = 0; i < kWalksAtATime; ++i) {  // all of them, so that a larger budget begins alike
+    if (rng.below(kFromHere) > 0) {
+      point.go_to_start(static_cast<int>(rng.below(static_cast<std::uint64_t>(point.starts()))));
+    } else {
+      point.go_back();
+    }
+    if (point.begin_walk() < 0) return WalkEnd::kNoFormula;
+    rngs.emplace_back(rng.next());
   }
-  SearchPoint* const imagined = point.imagine();
-  if (imagined == nullptr) return WalkEnd::kNoFormula;
-  if (!walk(*imagined, budget, rng) || budget.left() <= 0) return WalkEnd::kNoMove;
-  point.go_to_imagined();
-  budget.spend(1, std::min(best, point.outcome().cost));
-  return WalkEnd::kReached;
+  std::vector<char> walked(rngs.size());
+  point.walk([&](SearchPoint& imagined, int number) {
+    const auto i = static_cast<std::size_t>(number);
+    walked[i] = walk(imagined, budget, rngs[i]) ? 1 : 0;
+  });
+  WalkEnd end = WalkEnd::kNoMove;
+  for (int i = 0; i < kWalksAtATime && budget.left() > 0; ++i) {
+    if (walked[static_cast<std::size_t>(i)] == 0) continue;
+    end = WalkEnd::kReached;
+    point.go_to_end_of(i);
+    if (!at_end()) break;
+  }
+  return end;
 }
 
 }  // namespace agpcs

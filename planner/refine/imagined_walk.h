@@ -11,13 +11,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace agpcs {
 
 /// A climb begins where a walk ends if that costs no more than this many times the best.
 inline constexpr double kWorthAClimb = 1.05;
-/// The most walks of a round.
-inline constexpr int kWalksOfARound = 32;
+/// The most walks of a round, and those that are walked side by side, whatever the number of
+/// threads.
+inline constexpr int kWalksOfARound = 32, kWalksAtATime = 4;
 /// The evaluations of the first round; later rounds are longer.
 inline constexpr std::int64_t kFirstRound = 250;
 /// Returns the most evaluations of a climb in a round of `length`.
@@ -29,15 +31,18 @@ constexpr std::int64_t climb_of_round(std::int64_t length) {
 inline constexpr std::size_t kClimbPatience = 16;
 
 enum class WalkEnd : std::uint8_t {
-  kReached,    ///< one evaluation was made
+  kReached,    ///< at least one walk ended somewhere
   kNoFormula,  ///< the space has no formula: nothing was evaluated
   kNoMove,     ///< there is no move, or no budget: nothing was evaluated
 };
 
-/// Walks by threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90, 1990) on what the space's
-/// formula gives, from a start drawn at random or, one time in four, from where `point` stands.
-/// Threshold accepting is annealing without logarithms, so it is the same on every machine.
-/// Afterwards `point` stands where the walk ended. `best`: the least cost so far.
-WalkEnd walk_in_imagination(SearchPoint& point, SearchBudget& budget, double best, Rng& rng);
+/// Walks kWalksAtATime times by threshold accepting (Dueck and Scheuer, J. Comput. Phys. 90,
+/// 1990) on what the space's formula gives, from starts drawn at random or, one time in four, from
+/// the solution that was kept last. Threshold accepting is annealing without logarithms, so it is
+/// the same on every machine. Afterwards it calls `at_end` for one walk after the other, where
+/// `point` stands at its end, which is an evaluation that `at_end` spends, as long as that returns
+/// true.
+WalkEnd walk_in_imagination(SearchPoint& point, const SearchBudget& budget, Rng& rng,
+                            const std::function<bool()>& at_end);
 
 }  // namespace agpcs

@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "planner/problem/alike_hosts.h"
 #include "planner/problem/micro_batches.h"
 #include "planner/problem/shares.h"
 
@@ -156,6 +157,7 @@ StrategyMoves::StrategyMoves(const Problem& problem)
       next_(problem.blocks.blocks.size()),
       previous_(problem.blocks.blocks.size()),
       parameters_(problem.blocks.blocks.size()),
+      alike_(alike_hosts(problem.cluster)),
       times_(problem),
       timers_(problem, &times_) {
   for (const BlockEdge& edge : problem.blocks.edges) {

@@ -7,12 +7,41 @@
 #include "planner/problem/stage_timers.h"
 #include "planner/refine/strategy_move.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace agpcs {
+
+/// A list for each kind, of that type alone: there are thousands of moves, of which few are drawn.
+template <typename V>
+struct ListsOf;
+template <typename... M>
+struct ListsOf<std::variant<M...>> {
+  using Type = std::tuple<std::vector<M>...>;
+};
+using MoveLists = ListsOf<StrategyMove>::Type;
+
+/// All moves from one strategy, numbered kind by kind, and which of them turned out to change
+/// nothing.
+struct MovesFrom {
+  MoveLists lists;
+  std::array<int, kMoveKindCount + 1> first = {};  ///< number of each kind's first; of all
+  enum class Effect : char { kUnknown, kSome, kNothing };
+  std::vector<Effect> effects;  ///< by number
+};
+
+/// A move that was drawn from `MovesFrom`.
+struct DrawnMove {
+  StrategyMove move;
+  int number = 0;
+  std::optional<Strategy> result;  ///< what it leads to, where drawing had to know
+};
 
 /// The moves of one problem. If the blocks or devices of a stage change, its shares are balanced by
 /// speed. If the cuts or devices of a strategy change, it loses its buckets, so that its gradients
@@ -21,10 +50,13 @@ class StrategyMoves {
  public:
   explicit StrategyMoves(const Problem& problem);
 
-  /// Returns at most `most` different moves, each of which is possible; kinds take turns.
-  /// `grouped`: `strategy` with its buckets.
-  std::vector<StrategyMove> list(const Strategy& strategy, const Strategy& grouped,
-                                 std::size_t most, Rng& rng);
+  /// Returns the moves from `strategy`, some of which may change nothing. `grouped`: `strategy`
+  /// with its buckets.
+  MovesFrom all(const Strategy& strategy, const Strategy& grouped) const;
+  /// Returns at most `most` different ones of `from`, each of which is possible; kinds take turns.
+  /// Needs: `from` is `all(strategy, grouped)`.
+  std::vector<DrawnMove> draw(const Strategy& strategy, const Strategy& grouped, MovesFrom& from,
+                              std::size_t most, Rng& rng);
   /// Returns the changed strategy, which verifies, or nothing if the move is impossible or changes
   /// nothing.
   std::optional<Strategy> apply(const Strategy& strategy, const Strategy& grouped,
@@ -70,6 +102,7 @@ class StrategyMoves {
   std::vector<std::int64_t> micro_batches_;        // numbers of micro-batches that a step may have
   std::vector<double> parameters_;                 // elements, by block
   std::vector<double> speeds_;                     // by device
+  std::vector<int> alike_;                         // classes of hosts (`alike_hosts`)
   double dearest_cut_ = 0;                         // the most bytes of `cut_bytes`
   OperatorTimes times_;
   StageTimers timers_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the moves from a strategy. The first of several devices that a stage cannot tell apart
-// (equal kind, host and samples) stands for all of them, so that there are few moves on large
-// clusters.
+// (equal kind, host and samples) stands for all of them, and the first of several hosts that are
+// alike and do the same stands for all of them, so that there are few moves on large clusters.
 #include "ir/base/at.h"
 #include "planner/refine/moves.h"
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <tuple>
 #include <type_traits>
@@ -31,26 +32,18 @@ constexpr std::array kCutRules = {CutRule::kBySpeed, CutRule::kByMemory};
 constexpr std::array kDeviceOrders = {DeviceOrder::kOfCluster, DeviceOrder::kReversed,
                                       DeviceOrder::kFastestFirst};
 
-/// A list for each kind, of that type alone: there are thousands of moves, of which few are drawn.
-template <typename V>
-struct ListsOf;
-template <typename... M>
-struct ListsOf<std::variant<M...>> {
-  using Type = std::tuple<std::vector<M>...>;
-};
-using MoveLists = ListsOf<StrategyMove>::Type;
-
 class MoveLister {
  public:
   MoveLister(const Problem& problem, const Strategy& strategy, const Strategy& grouped,
              const std::vector<std::vector<int>>& next,
-             const std::vector<std::vector<int>>& previous)
+             const std::vector<std::vector<int>>& previous, const std::vector<int>& alike)
       : problem_(problem),
         s_(strategy),
         grouped_(grouped),
         next_(next),
         previous_(previous),
-        stages_(static_cast<int>(strategy.stages.size())) {}
+        stages_(static_cast<int>(strategy.stages.size())),
+        same_(same_hosts(alike)) {}
 
   MoveLists run(const std::vector<std::int64_t>& micro_batches) {
     list_boundaries();
@@ -127,13 +120,35 @@ class MoveLister {
     }
   }
 
+  /// Returns, by host, the first host that is alike and whose devices do the same.
+  std::vector<int> same_hosts(const std::vector<int>& alike) const {
+    const Cluster& cluster = problem_.cluster;
+    using Does = std::pair<int, std::int64_t>;  // stage and samples
+    std::vector<Does> does(cluster.devices.size(), {kNoStage, 0});
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+        does[at(spec.devices[i])] = {s, spec.shares[i]};
+      }
+    }
+    std::map<std::pair<int, std::vector<Does>>, int> first;
+    std::vector<int> same;
+    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+      const Host& here = cluster.hosts[at(host)];
+      const auto begin = does.begin() + here.first_device;
+      const std::vector<Does> own(begin, begin + here.device_count);
+      same.push_back(first.try_emplace({alike[at(host)], own}, host).first->second);
+    }
+    return same;
+  }
+
   /// Returns the first device of each class of `sources_[stage]`.
   std::vector<DeviceId> classes_of(int stage) const {
     std::set<std::pair<int, int>> seen;
     std::vector<DeviceId> firsts;
     for (const DeviceId id : sources_[at(stage)]) {
       const Device& device = problem_.cluster.devices[at(id)];
-      if (seen.emplace(device.host, device.kind).second) firsts.push_back(id);
+      if (seen.emplace(same_[at(device.host)], device.kind).second) firsts.push_back(id);
       if (firsts.size() == kMostClasses) break;
     }
     return firsts;
@@ -198,7 +213,7 @@ class MoveLister {
       std::vector<int> replicas;
       for (std::size_t i = 0; i < spec.devices.size() && replicas.size() < kMostClasses; ++i) {
         const Device& device = problem_.cluster.devices[at(spec.devices[i])];
-        if (seen.emplace(device.host, device.kind, spec.shares[i]).second) {
+        if (seen.emplace(same_[at(device.host)], device.kind, spec.shares[i]).second) {
           replicas.push_back(static_cast<int>(i));
         }
       }
@@ -332,8 +347,42 @@ class MoveLister {
   const std::vector<std::vector<int>>& next_;
   const std::vector<std::vector<int>>& previous_;
   int stages_;
+  std::vector<int> same_;  // by host: the first that is alike and does the same
   std::vector<std::vector<DeviceId>> sources_;  // devices by stage; last: of no stage
   MoveLists moves_;
+};
+
+/// Numbers from 0 on, of which each is drawn once.
+class Urn {
+ public:
+  Urn() = default;
+  explicit Urn(std::size_t numbers) : left_(numbers) {}
+  bool empty() const { return left_ == 0; }
+  std::size_t draw(Rng& rng) {
+    const std::size_t place = rng.below(left_--);
+    const std::size_t number = at_place(place);
+    if (place != left_) put(place, at_place(left_));
+    return number;
+  }
+
+ private:
+  std::size_t at_place(std::size_t place) const {
+    for (const auto& [moved, number] : moved_) {
+      if (moved == place) return number;
+    }
+    return place;
+  }
+  void put(std::size_t place, std::size_t number) {
+    for (auto& [moved, known] : moved_) {
+      if (moved != place) continue;
+      known = number;
+      return;
+    }
+    moved_.emplace_back(place, number);
+  }
+
+  std::size_t left_ = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> moved_;  // places with another number
 };
 
 /// Whether only trying it tells that a listed move changes nothing, as shares are balanced anew.
@@ -343,23 +392,48 @@ constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, 
 
 }  // namespace
 
-std::vector<StrategyMove> StrategyMoves::list(const Strategy& strategy, const Strategy& grouped,
-                                              std::size_t most, Rng& rng) {
-  MoveLists by_kind = MoveLister(problem_, strategy, grouped, next_, previous_).run(micro_batches_);
-  std::vector<StrategyMove> moves;
+MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) const {
+  MovesFrom from;
+  from.lists =
+      MoveLister(problem_, strategy, grouped, next_, previous_, alike_).run(micro_batches_);
+  std::size_t kind = 0;
+  const auto count = [&](const auto& list) {
+    from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());
+    ++kind;
+  };
+  std::apply([&](const auto&... lists) { (count(lists), ...); }, from.lists);
+  from.effects.resize(at(from.first.back()), MovesFrom::Effect::kUnknown);
+  return from;
+}
+
+std::vector<DrawnMove> StrategyMoves::draw(const Strategy& strategy, const Strategy& grouped,
+                                           MovesFrom& from, std::size_t most, Rng& rng) {
+  std::array<Urn, kMoveKindCount> urns;
+  for (std::size_t kind = 0; kind < urns.size(); ++kind) {
+    urns[kind] = Urn(at(from.first[kind + 1] - from.first[kind]));
+  }
+  std::vector<DrawnMove> moves;
   bool any = true;
-  const auto draw = [&]<typename M>(std::vector<M>& list) {
-    if (list.empty() || moves.size() == most) return;
+  const auto draw = [&]<typename M>(const std::vector<M>& list) {
+    Urn& urn = urns[kKindOf<M>];
+    if (urn.empty() || moves.size() == most) return;
     any = true;
-    M& drawn = list[rng.below(list.size())];
-    const M move = drawn;
-    drawn = list.back();
-    list.pop_back();
-    if (!kMayBeIdle<M> || apply(strategy, grouped, move)) moves.emplace_back(move);
+    const std::size_t drawn = urn.draw(rng);
+    const int number = from.first[kKindOf<M>] + static_cast<int>(drawn);
+    std::optional<Strategy> result;
+    if constexpr (kMayBeIdle<M>) {
+      MovesFrom::Effect& effect = from.effects[at(number)];
+      if (effect == MovesFrom::Effect::kUnknown) {
+        result = apply(strategy, grouped, list[drawn]);
+        effect = result ? MovesFrom::Effect::kSome : MovesFrom::Effect::kNothing;
+      }
+      if (effect == MovesFrom::Effect::kNothing) return;
+    }
+    moves.push_back({list[drawn], number, std::move(result)});
   };
   while (any && moves.size() < most) {
     any = false;
-    std::apply([&](auto&... lists) { (draw(lists), ...); }, by_kind);
+    std::apply([&](const auto&... lists) { (draw(lists), ...); }, from.lists);
   }
   return moves;
 }

@@ -11,7 +11,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,6 +25,8 @@ namespace {
 
 /// With more devices a guess takes about as long as an evaluation, so there is no imagined point.
 constexpr int kMostDevices = 256;
+/// Searches often return to a place where they stood. That many are remembered.
+constexpr std::size_t kKnownPlaces = 16;
 
 /// The tools of one thread.
 struct Worker {
@@ -42,12 +49,13 @@ class StrategyPoint : public StrategySearch {
   const Score& score() const override { return here_.score; }
 
   std::vector<Move> moves(std::size_t most, Rng& rng) override {
-    listed_ = workers_.front()->moves.list(here_.strategy, grouped(), most, rng);
+    const Strategy& with_buckets = grouped();
+    listed_ = workers_.front()->moves.draw(here_.strategy, with_buckets, known().moves, most, rng);
     tried_.clear();
     std::vector<Move> moves;
     moves.reserve(listed_.size());
-    for (const StrategyMove& move : listed_) {
-      moves.push_back({static_cast<int>(move.index()), static_cast<int>(moves.size())});
+    for (const DrawnMove& drawn : listed_) {
+      moves.push_back({static_cast<int>(drawn.move.index()), static_cast<int>(moves.size())});
     }
     return moves;
   }
@@ -59,7 +67,7 @@ class StrategyPoint : public StrategySearch {
     for_each(moves.size(), [&](Worker& worker, std::size_t i) {
       const std::optional<Strategy> after = applied(worker, moves[i]);
       features[i] = features_of(problem_, fixed_, before, here_.score.step_seconds,
-                                here_.score.exposed_communication, listed(moves[i]),
+                                here_.score.exposed_communication, listed(moves[i]).move,
                                 after ? view(worker, *after) : before);
     });
   }
@@ -98,7 +106,7 @@ class StrategyPoint : public StrategySearch {
 
   /// `reference`: the seconds that cost 1.
   StrategyPoint(const Problem& problem, int threads, double reference)
-      : problem_(problem), reference_(reference), fixed_(problem), pool_(threads) {
+      : problem_(problem), reference_(reference), pool_(threads), fixed_(problem) {
     for (int i = 0; i < pool_.workers(); ++i) {
       workers_.push_back(std::make_unique<Worker>(problem));
     }
@@ -136,6 +144,62 @@ class StrategyPoint : public StrategySearch {
     here_ = std::move(place);
     grouped_.reset();
     tried_.clear();
+    known_ = nullptr;
+  }
+
+  /// What the formula guesses of a move.
+  struct Guess {
+    double cost = -1;        // without memory; -1: not yet known
+    double with_memory = 0;  // the same, but broken where memory lacks
+    bool counted = false;    // memory
+  };
+  /// What a move was judged to lead to.
+  struct Judged {
+    RoughStep rough;
+    Score score;
+    Outcome outcome;
+  };
+  /// What is known of a place where the search stood.
+  struct KnownPlace {
+    Strategy strategy;
+    MovesFrom moves;
+    std::vector<Guess> guesses;         // by number of the move
+    std::map<int, Features> described;  // by number of the move
+    std::map<int, Judged> judged;       // by number of the move
+    std::uint64_t used = 0;             // when
+  };
+
+  /// What is known of the place here, which is looked up, or made.
+  KnownPlace& known() {
+    if (known_ != nullptr) return *known_;
+    const auto found =
+        std::find_if(known_places_.begin(), known_places_.end(),
+                     [&](const KnownPlace& place) { return place.strategy == here_.strategy; });
+    known_ = found != known_places_.end() ? &*found : &new_place();
+    known_->used = ++lookups_;
+    return *known_;
+  }
+
+  /// Returns what is known of the place here, instead of what was not used for longest.
+  KnownPlace& new_place() {
+    if (known_places_.size() < kKnownPlaces) known_places_.emplace_back();
+    KnownPlace& place =
+        *std::min_element(known_places_.begin(), known_places_.end(),
+                          [](const KnownPlace& a, const KnownPlace& b) { return a.used < b.used; });
+    place = {};
+    place.strategy = here_.strategy;
+    place.moves = workers_.front()->moves.all(here_.strategy, grouped());
+    return place;
+  }
+
+  void forget_guesses() {
+    for (KnownPlace& place : known_places_) place.guesses.clear();
+  }
+
+  const DrawnMove& listed(const Move& move) const {
+    AGPCS_CHECK(at(move.index) < listed_.size(), "move {} of a list of {}", move.index,
+                listed_.size());
+    return listed_[at(move.index)];
   }
 
   /// The worker of the calling thread, where no others run.
@@ -146,6 +210,7 @@ class StrategyPoint : public StrategySearch {
 
   const Problem& problem_;
   double reference_;
+  WorkerPool pool_;
 
  private:
   /// Calls `f(worker, i)` for i < count. Worker w takes every i that is w modulo the number of
@@ -164,14 +229,10 @@ class StrategyPoint : public StrategySearch {
     return {&strategy, worker.rough(strategy), worker.evaluator.lacking(strategy)};
   }
 
-  const StrategyMove& listed(const Move& move) const {
-    AGPCS_CHECK(at(move.index) < listed_.size(), "move {} of a list of {}", move.index,
-                listed_.size());
-    return listed_[at(move.index)];
-  }
-
   std::optional<Strategy> applied(Worker& worker, const Move& move) {
-    return worker.moves.apply(here_.strategy, *grouped_, listed(move));
+    const DrawnMove& drawn = listed(move);
+    if (drawn.result) return drawn.result;
+    return worker.moves.apply(here_.strategy, *grouped_, drawn.move);
   }
 
   Place after(Worker& worker, const Move& move) {
@@ -186,12 +247,14 @@ class StrategyPoint : public StrategySearch {
   }
 
   ProblemFeatures fixed_;
-  WorkerPool pool_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Place here_, kept_;
-  std::optional<Strategy> grouped_;   // here_.strategy with its buckets, once they are needed
-  std::vector<StrategyMove> listed_;  // the last list of moves
+  std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once they are needed
+  std::vector<DrawnMove> listed_;    // the last list of moves
   std::vector<Tried> tried_;
+  std::deque<KnownPlace> known_places_;
+  KnownPlace* known_ = nullptr;  // of here, once it is needed
+  std::uint64_t lookups_ = 0;
 };
 
 /// The imagined point: a strategy costs its rough step.
@@ -206,6 +269,7 @@ class ImaginingSearch final : public StrategyPoint {
     off_ = off;
     looks_at_ = std::numeric_limits<double>::infinity();
     start.buckets.clear();
+    forget_guesses();
     start_ = place_of(worker(), std::move(start));
     stand_at(start_);
     keep();
@@ -214,7 +278,29 @@ class ImaginingSearch final : public StrategyPoint {
   void go_to_start(int /*start*/) override { stand_at(start_); }
   void look_at(double most) override { looks_at_ = most; }
 
+  /// A walk proposes most moves from a place several times. What is known of them suffices, as a
+  /// move that costs more than the search looks at is not taken.
+  void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      Guess& guess = guess_of(moves[i]);
+      if (guess.counted || guess.cost > looks_at_) {
+        outcomes[i] = {guess.cost > looks_at_ ? guess.cost : guess.with_memory, 0};
+        continue;
+      }
+      StrategyPoint::evaluate(moves.subspan(i, 1), outcomes.subspan(i, 1));
+      guess.cost = tried().front().place.score.step_seconds / reference_;
+      guess.counted = guess.cost <= looks_at_;
+      guess.with_memory = outcomes[i].cost;
+    }
+  }
+
  private:
+  Guess& guess_of(const Move& move) {
+    std::vector<Guess>& guesses = known().guesses;
+    if (guesses.empty()) guesses.resize(known().moves.effects.size());
+    return guesses[at(listed(move).number)];
+  }
+
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) override {
     Score score;
     score.step_seconds = (fit_.factor(rough) + off_) * rough.seconds;
@@ -243,33 +329,80 @@ class SimulatingSearch final : public StrategyPoint {
     keep();
   }
 
+  /// Climbs from the same place often ask for the same moves.
+  void describe(std::span<const Move> moves, std::span<Features> features) override {
+    std::map<int, Features>& described = known().described;
+    const std::vector<Move> others = moves_not_in(described, moves);
+    std::vector<Features> of_others(others.size());
+    StrategyPoint::describe(others, of_others);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      described.emplace(listed(others[i]).number, of_others[i]);
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      features[i] = described.at(listed(moves[i]).number);
+    }
+  }
+
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
-    StrategyPoint::evaluate(moves, outcomes);
-    for (const Tried& one : tried()) {
-      const Place& place = one.place;
-      if (place.score.fits()) fit_.add(place.rough, place.score.step_seconds);
+    std::map<int, Judged>& judged = known().judged;
+    const std::vector<Move> others = moves_not_in(judged, moves);
+    std::vector<Outcome> of_others(others.size());
+    StrategyPoint::evaluate(others, of_others);
+    for (const auto& [move, place] : tried()) {
+      judged.emplace(listed(move).number, Judged{place.rough, place.score, place.outcome});
+    }
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto& [rough, score, outcome] = judged.at(listed(moves[i]).number);
+      outcomes[i] = outcome;
+      if (score.fits()) fit_.add(rough, score.step_seconds);
     }
   }
 
   int starts() const override { return static_cast<int>(starts_.size()); }
   void go_to_start(int start) override { stand_at(place_of(worker(), starts_[at(start)])); }
 
-  SearchPoint* imagine() override {
-    if (problem_.cluster.device_count() > kMostDevices) return nullptr;
-    if (!imagined_) imagined_ = std::make_unique<ImaginingSearch>(problem_, reference_);
+  int begin_walk() override {
+    if (problem_.cluster.device_count() > kMostDevices) return -1;
+    if (walked_) begun_.clear();
+    walked_ = false;
     fit_.solve();
     const RoughStep& rough = here().rough;
     const double off = here().score.step_seconds / rough.seconds - fit_.factor(rough);
-    imagined_->begin(here().strategy, fit_, off);
-    return imagined_.get();
+    begun_.push_back({here().strategy, fit_, off});
+    return static_cast<int>(begun_.size()) - 1;
   }
 
-  void go_to_imagined() override {
-    AGPCS_CHECK(imagined_ != nullptr, "went to what was never imagined");
-    stand_at(place_of(worker(), imagined_->strategy()));
+  void walk(const std::function<void(SearchPoint& imagined, int walk)>& walk) override {
+    walked_ = true;
+    const std::size_t walkers = std::min(at(pool_.workers()), begun_.size());
+    while (walkers_.size() < walkers) {
+      walkers_.push_back(std::make_unique<ImaginingSearch>(problem_, reference_));
+    }
+    pool_.run([&](int worker) {
+      for (std::size_t i = at(worker); i < begun_.size(); i += at(pool_.workers())) {
+        ImaginingSearch& walker = *walkers_[at(worker)];
+        walker.begin(std::move(begun_[i].strategy), begun_[i].fit, begun_[i].off);
+        walk(walker, static_cast<int>(i));
+        begun_[i].strategy = walker.strategy();
+      }
+    });
+  }
+
+  void go_to_end_of(int walk) override {
+    AGPCS_CHECK(walked_, "went to the end of a walk that was never walked");
+    stand_at(place_of(worker(), begun_[at(walk)].strategy));
   }
 
  private:
+  /// Returns the moves whose number `known` does not have.
+  template <typename T>
+  std::vector<Move> moves_not_in(const std::map<int, T>& known, std::span<const Move> moves) const {
+    std::vector<Move> others;
+    std::copy_if(moves.begin(), moves.end(), std::back_inserter(others),
+                 [&](const Move& move) { return !known.contains(listed(move).number); });
+    return others;
+  }
+
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
     return worker.evaluator.evaluate(strategy);
   }
@@ -279,9 +412,17 @@ class SimulatingSearch final : public StrategyPoint {
     return worker().evaluator.grouped(std::move(strategy));
   }
 
+  /// Where a walk begins, then where it ended.
+  struct Walk {
+    Strategy strategy;
+    RoughFit fit;
+    double off = 0;
+  };
   std::vector<Strategy> starts_;
   RoughFit fit_;
-  std::unique_ptr<ImaginingSearch> imagined_;
+  std::vector<Walk> begun_;
+  bool walked_ = false;
+  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread
 };
 
 }  // namespace

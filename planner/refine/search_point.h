@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -63,16 +64,18 @@ class SearchPoint {
   virtual int starts() const { return 1; }
   virtual void go_to_start(int /*start*/) { go_back(); }
 
-  /// Returns a point that now stands here, too, and guesses outcomes by formula, in the same unit,
-  /// so that nothing of it is an evaluation. Returns null if the space has no formula. It is the
-  /// same point at each call; this point owns it.
-  virtual SearchPoint* imagine() { return nullptr; }
+  /// Notes that a walk in imagination shall begin here. Returns its number: 0, 1, ... since `walk`
+  /// was called; or -1 if the space has no formula that guesses outcomes.
+  virtual int begin_walk() { return -1; }
+  /// Calls `walk` for each walk that was begun, several at a time where there are threads, which
+  /// does not change the result. `imagined` stands where the walk begins. It guesses outcomes by
+  /// formula, in the same unit, so that nothing of it is an evaluation.
+  virtual void walk(const std::function<void(SearchPoint& imagined, int walk)>& /*walk*/) {}
   /// For an imagined point: it need not check the constraints of a solution that costs more than
   /// `most`, because that takes longer than the formula.
   virtual void look_at(double /*most*/) {}
-  /// Goes to where the imagined point stands, which is an evaluation. Needs: `imagine` gave a
-  /// point.
-  virtual void go_to_imagined() {}
+  /// Goes to where a walk ended, which is an evaluation. Needs: it was among the last ones.
+  virtual void go_to_end_of(int /*walk*/) {}
 };
 
 }  // namespace agpcs

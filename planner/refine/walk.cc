@@ -67,13 +67,19 @@ void RefineWalk::go_to_best() {
 void RefineWalk::climb_from_imagined(std::int64_t length, Rng& rng,
                                      const std::function<void(std::int64_t most)>& climb) {
   const std::int64_t end = budget_.made() + length;
-  for (int i = 0; i < kWalksOfARound && !done() && budget_.made() < end; ++i) {
-    go_to_best();
-    if (walk_in_imagination(point_, budget_, best_, rng) != WalkEnd::kReached) break;
+  int walks = 0;
+  const auto go_on = [&] { return walks < kWalksOfARound && !done() && budget_.made() < end; };
+  const auto at_end = [&] {
+    ++walks;
     cost_ = point_.outcome().cost;
+    budget_.spend(1, std::min(best_, cost_));
     keep_if_best();
-    if (cost_ > kWorthAClimb * best_) continue;
-    climb(std::min(climb_of_round(length), end - budget_.made()));
+    if (cost_ <= kWorthAClimb * best_)
+      climb(std::min(climb_of_round(length), end - budget_.made()));
+    return go_on();
+  };
+  while (go_on()) {
+    if (walk_in_imagination(point_, budget_, rng, at_end) != WalkEnd::kReached) break;
   }
   go_to_best();
 }

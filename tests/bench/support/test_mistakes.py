@@ -39,6 +39,8 @@ class Mistakes(unittest.TestCase):
         self.assert_refused(["replan_bench"], "replan_bench: error: no models, or no clusters\n"
                             "  hint: replan_bench FOLDER MODEL... -- CLUSTER.yaml..., such as samples/models resnet50 "
                             "-- samples/clusters/mixed-32.yaml")
+        self.assert_refused(["chain_bench", "9"], "chain_bench: error: wrong numbers\n"
+                            "  hint: chain_bench [DEVICES [THREADS [TIMES [BUDGET]]]], DEVICES a multiple of 8")
         with tempfile.TemporaryDirectory() as folder:
             self.assert_refused(["allreduce_vs_nccl", folder],
                                 f"{folder}/v100_allreduce_4gpu.txt: error: there is nothing\n"
@@ -54,7 +56,7 @@ class Mistakes(unittest.TestCase):
 
     def test_numbers_that_are_none(self):
         for bench, *words in (("refiner_bench", "--budgets", "x"), ("refiner_bench", "--threads", "x"),
-                              ("select_judging_problems", "--first", "x"), ("flow_bench", "exact", "x")):
+                              ("select_judging_problems", "--first", "x"), ("flow_bench", "exact", "x"), ("chain_bench", "x")):
             self.assert_refused([bench, *words], f"{bench}: error: 'x' is not a whole number in range")
         self.assert_refused(["refiner_bench", "--seeds", "-1"],
                             "refiner_bench: error: '-1' is not a whole number in range")

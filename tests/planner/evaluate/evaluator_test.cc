@@ -179,6 +179,26 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
   }
 }
 
+TEST_P(EvaluatorOf, SaysThatSumsWithoutTimeMakeStepsShorter) {
+  Evaluator evaluator(*problem_);
+  Rng rng(7);
+  bool shorter = false;
+  for (int i = 0; i < 20; ++i) {
+    const Strategy strategy = random_strategy(rng, *problem_);
+    const double step = evaluator.evaluate(strategy).step_seconds;
+    const double least = evaluator.seconds_without_sums(strategy, Evaluator::kEveryStage);
+    EXPECT_LE(least, 1.001 * step) << i;
+    shorter = shorter || least < step;
+    for (int stage = 0; stage < static_cast<int>(strategy.stages.size()); ++stage) {
+      const double own = evaluator.seconds_without_sums(strategy, stage);
+      EXPECT_LE(own, 1.001 * step) << i;
+      EXPECT_GE(own, 0.999 * least) << i;
+    }
+    EXPECT_EQ(evaluator.evaluate(strategy).step_seconds, step) << i;
+  }
+  EXPECT_TRUE(shorter);
+}
+
 TEST_P(EvaluatorOf, ForgetsWhatItEvaluatedBefore) {
   Rng rng(8);
   std::vector<Strategy> strategies;

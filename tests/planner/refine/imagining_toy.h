@@ -4,6 +4,8 @@
 
 #include "tests/planner/refine/toy_search.h"
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,18 +36,25 @@ inline std::vector<ToySearch::Solution> two_starts() {
 class ImaginingToy final : public ToySearch {
  public:
   using ToySearch::ToySearch;
-  SearchPoint* imagine() override {
-    imagined_ = std::make_unique<ToySearch>(*this);
-    return imagined_.get();
+  int begin_walk() override {
+    if (walked_) imagined_.clear();
+    walked_ = false;
+    imagined_.push_back(std::make_unique<ToySearch>(*this));
+    return static_cast<int>(imagined_.size()) - 1;
   }
-  void go_to_imagined() override {
-    go_to(imagined_->solution());
+  void walk(const std::function<void(SearchPoint& imagined, int walk)>& walk) override {
+    walked_ = true;
+    for (std::size_t i = 0; i < imagined_.size(); ++i) walk(*imagined_[i], static_cast<int>(i));
+  }
+  void go_to_end_of(int walk) override {
+    go_to(imagined_[static_cast<std::size_t>(walk)]->solution());
     ++walks_;
   }
   int walks() const { return walks_; }
 
  private:
-  std::unique_ptr<ToySearch> imagined_;
+  std::vector<std::unique_ptr<ToySearch>> imagined_;
+  bool walked_ = false;
   int walks_ = 0;
 };
 

@@ -37,11 +37,21 @@ struct Listed {
   std::vector<StrategyMove> moves;
 };
 
+std::vector<StrategyMove> drawn(StrategyMoves& moves, const Strategy& strategy,
+                                const Strategy& grouped, std::size_t most, Rng& rng) {
+  MovesFrom all = moves.all(strategy, grouped);
+  std::vector<StrategyMove> drawn;
+  for (const DrawnMove& one : moves.draw(strategy, grouped, all, most, rng)) {
+    drawn.push_back(one.move);
+  }
+  return drawn;
+}
+
 Listed list_some(const Problem& problem, StrategyMoves& moves, Rng& rng, std::size_t most) {
   Listed listed;
   listed.strategy = random_strategy(rng, problem);
   listed.with_buckets = grouped(problem, listed.strategy);
-  listed.moves = moves.list(listed.strategy, listed.with_buckets, most, rng);
+  listed.moves = drawn(moves, listed.strategy, listed.with_buckets, most, rng);
   return listed;
 }
 
@@ -86,7 +96,7 @@ TEST(StrategyMoves, AListIsAsLongAsWantedWithoutDoublesAndTakesKindsInTurns) {
     const std::vector<std::string> of_texts = texts(all.moves, problem->cluster);
     const std::set<std::string> different(of_texts.begin(), of_texts.end());
     EXPECT_EQ(different.size(), all.moves.size());
-    const std::vector<StrategyMove> some = moves.list(all.strategy, all.with_buckets, 30, rng);
+    const std::vector<StrategyMove> some = drawn(moves, all.strategy, all.with_buckets, 30, rng);
     EXPECT_EQ(some.size(), std::min<std::size_t>(30, all.moves.size()));
     for (const StrategyMove& move : some) ++of_some[move.index()];
     for (const std::string& text : texts(some, problem->cluster)) {
@@ -363,7 +373,7 @@ TEST(ABlock, OfABranchGoesToTheNextStageAndBack) {
   EXPECT_EQ(after->stage_of, (std::vector<int>{1, 0, 1, 1}));
   Rng rng(1);
   const std::vector<std::string> listed =
-      texts(moves.list(start, start, 1000, rng), problem->cluster);
+      texts(drawn(moves, start, start, 1000, rng), problem->cluster);
   EXPECT_EQ(std::count(listed.begin(), listed.end(), print_move(go_on, problem->cluster)), 1);
   EXPECT_EQ(moves.apply(*after, *after, come_back)->stage_of, start.stage_of);
   EXPECT_FALSE(moves.apply(*after, *after, go_on).has_value());
