@@ -52,10 +52,7 @@ std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
   const bool of_weights = use.activations + use.transfers + use.workspace <= weights;
   std::vector<std::string> help;
   if (divides && of_weights) help.emplace_back("more devices, so that each holds fewer parameters");
-  if (divides && !of_weights && fit.samples == 1) {
-    help.emplace_back(
-        "more devices, so that each has fewer operators (it has one sample at a time)");
-  } else if (divides && !of_weights) {
+  if (divides && !of_weights) {
     help.emplace_back(problem.options.micro_batches > 0
                           ? "more micro-batches (--micro-batches), a smaller batch"
                           : "a smaller batch");
@@ -97,7 +94,6 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
       fit.device = strategy.stages[s].devices[i];
       fit.use = uses[static_cast<std::size_t>(fit.rank)];
       fit.capacity = problem.cluster.kind_of(fit.device).memory_bytes;
-      fit.samples = strategy.stages[s].shares[i];
       memories =
           std::max(memories, static_cast<double>(fit.use.total()) /
                                  static_cast<double>(std::max<std::int64_t>(1, fit.capacity)));

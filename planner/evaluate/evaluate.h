@@ -25,8 +25,7 @@ struct MemoryFit {
   DeviceId device = 0;
   MemoryUse use;
   std::int64_t capacity = 0;
-  std::int64_t samples = 0;  ///< of a micro-batch, on this device
-  double memories = 0;       ///< the most that any device needs, in parts of the memory that it has
+  double memories = 0;  ///< the most that any device needs, in parts of the memory that it has
   std::int64_t lacking() const { return use.total() - capacity; }  ///< at most 0 if it fits
 };
 
