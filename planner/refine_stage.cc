@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "planner/part_plans.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/search.h"
 
@@ -11,9 +12,18 @@
 namespace agpcs {
 namespace {
 
-/// Returns the best of all, and the best of the known ones if it is not among them.
-std::vector<Strategy> starts_of_search(const Seeds& seeds) {
-  std::vector<Strategy> starts = seeds.pool.starts(kStartsOfSearch);
+/// Returns the best of all, and the best of the known ones if it is not among them. Plans of parts
+/// of the cluster are among them where they help.
+std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evaluator,
+                                       const Seeds& seeds, const PlanOptions& options) {
+  SeedPool pool = seeds.pool;
+  if (wants_part_plans(problem, seeds)) {
+    for (Strategy& strategy : part_plans(problem, options)) {
+      const Score score = evaluator.evaluate(strategy);
+      pool.add({std::move(strategy), score, "", false});
+    }
+  }
+  std::vector<Strategy> starts = pool.starts(kStartsOfSearch);
   if (seeds.known.empty() || !seeds.known.best().score.fits()) return starts;
   const Strategy& known = seeds.known.best().strategy;
   if (std::find(starts.begin(), starts.end(), known) == starts.end()) starts.push_back(known);
@@ -22,7 +32,7 @@ std::vector<Strategy> starts_of_search(const Seeds& seeds) {
 
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
             const PlanOptions& options, Decision& decision) {
-  std::vector<Strategy> starts = starts_of_search(seeds);
+  std::vector<Strategy> starts = starts_of_search(problem, evaluator, seeds, options);
   const double reference = evaluator.evaluate(starts.front()).step_seconds;
   decision.refinement.budget =
       options.budget > 0 ? options.budget : default_budget(problem, starts.front());

@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,22 +45,24 @@ std::string too_large_for_all(const Problem& problem) {
 
 /// Returns what would help most, the cheapest remedy for the largest part first. `divides`: every
 /// part of the model fits on some device, so that more devices or fewer samples can help.
-std::string remedy(const Problem& problem, const MemoryUse& use, bool divides) {
+std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
+  const MemoryUse& use = fit.use;
   const std::int64_t weights = use.parameters + use.gradients + use.optimizer;
   const bool half = size_of(entry_of(kPrecisions, problem.training.precision).held) == 2;
   const bool of_weights = use.activations + use.transfers + use.workspace <= weights;
-  std::vector<std::string_view> help;
-  if (divides && of_weights) help.push_back("more devices, so that each holds fewer parameters");
+  std::vector<std::string> help;
+  if (divides && of_weights) help.emplace_back("more devices, so that each holds fewer parameters");
   if (divides && !of_weights) {
-    help.push_back(problem.options.micro_batches > 0
-                       ? "more micro-batches (--micro-batches), a smaller batch"
-                       : "a smaller batch");
+    help.emplace_back(problem.options.micro_batches > 0
+                          ? "more micro-batches (--micro-batches), a smaller batch"
+                          : "a smaller batch");
   }
   if (of_weights && problem.training.optimizer.kind == OptimizerKind::kAdam) {
-    help.push_back("optimizer sgd, which keeps less state than adam");
+    help.emplace_back("optimizer sgd, which keeps less state than adam");
   }
-  if (!half) help.push_back("precision fp16 or bf16");
-  help.push_back("devices with more memory");
+  if (!half) help.emplace_back("precision fp16 or bf16");
+  help.push_back(
+      fmt::format("devices with {:.2f} times the memory", std::ceil(100 * fit.memories) / 100));
   return fmt::format("{}", fmt::join(help, "; "));
 }
 
@@ -83,6 +85,7 @@ Result<Plan> plan_of(const Problem& problem, Strategy& strategy, const MadeBy& m
 Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, const Plan& plan) {
   AGPCS_TRY(const std::vector<MemoryUse> uses, peak_memory(plan, problem.graph));
   MemoryFit worst;
+  double memories = 0;
   bool first = true;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {  // idle ranks need no memory
     for (std::size_t i = 0; i < plan.stages[s].ranks.size(); ++i) {
@@ -91,12 +94,16 @@ Result<MemoryFit> memory_fit(const Problem& problem, const Strategy& strategy, c
       fit.device = strategy.stages[s].devices[i];
       fit.use = uses[static_cast<std::size_t>(fit.rank)];
       fit.capacity = problem.cluster.kind_of(fit.device).memory_bytes;
+      memories =
+          std::max(memories, static_cast<double>(fit.use.total()) /
+                                 static_cast<double>(std::max<std::int64_t>(1, fit.capacity)));
       const bool worse = first || fit.lacking() > worst.lacking() ||
                          (fit.lacking() == worst.lacking() && fit.rank < worst.rank);
       if (worse) worst = fit;
       first = false;
     }
   }
+  worst.memories = memories;
   return worst;
 }
 
@@ -113,7 +120,7 @@ Status infeasible(const Problem& problem, const MemoryFit& fit) {
                       byte_figure(use.parameters), byte_figure(use.gradients),
                       byte_figure(use.optimizer), byte_figure(use.activations),
                       byte_figure(use.transfers), byte_figure(use.workspace), too_large,
-                      remedy(problem, use, too_large.empty()))};
+                      remedy(problem, fit, too_large.empty()))};
 }
 
 Result<Evaluated> evaluate(const Problem& problem, Strategy strategy, const MadeBy& made_by,

@@ -25,6 +25,7 @@ struct MemoryFit {
   DeviceId device = 0;
   MemoryUse use;
   std::int64_t capacity = 0;
+  double memories = 0;  ///< the most that any device needs, in parts of the memory that it has
   std::int64_t lacking() const { return use.total() - capacity; }  ///< at most 0 if it fits
 };
 

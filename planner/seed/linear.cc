@@ -37,28 +37,6 @@ constexpr double kSlack = 1.15;
 /// memory, of which the program knows too little.
 constexpr double kPartsOfMemory[] = {1, 0.85, 0.7, 0.5};
 
-/// Returns the first block of each piece, then the number of blocks.
-std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {
-  const int count = blocks.size();
-  std::vector<int> bounds = {0};
-  double total = 0, before = 0;
-  for (const Block& block : blocks.blocks) total += block.flops;
-  int window = 0, best = -1;
-  for (int i = 1; i < count; ++i) {
-    before += blocks.blocks[at(i - 1)].flops;
-    const int here = count <= most || total <= 0 ? i : static_cast<int>(before / total * most);
-    if (best >= 0 && here != window) {
-      bounds.push_back(best);
-      best = -1;
-    }
-    window = here;
-    if (best < 0 || blocks.cut_bytes[at(i)] < blocks.cut_bytes[at(best)]) best = i;
-  }
-  if (best >= 0) bounds.push_back(best);
-  bounds.push_back(count);
-  return bounds;
-}
-
 /// Returns numbers of micro-batches up to eight times the devices or sixteen times the stages, each
 /// about twice the last.
 std::vector<std::int64_t> counts_to_try(const Problem& problem, int most_stages) {

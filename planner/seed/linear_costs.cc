@@ -20,6 +20,27 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
+std::vector<int> piece_bounds(const BlockGraph& blocks, int most) {
+  const int count = blocks.size();
+  std::vector<int> bounds = {0};
+  double total = 0, before = 0;
+  for (const Block& block : blocks.blocks) total += block.flops;
+  int window = 0, best = -1;
+  for (int i = 1; i < count; ++i) {
+    before += blocks.blocks[at(i - 1)].flops;
+    const int here = count <= most || total <= 0 ? i : static_cast<int>(before / total * most);
+    if (best >= 0 && here != window) {
+      bounds.push_back(best);
+      best = -1;
+    }
+    window = here;
+    if (best < 0 || blocks.cut_bytes[at(i)] < blocks.cut_bytes[at(best)]) best = i;
+  }
+  if (best >= 0) bounds.push_back(best);
+  bounds.push_back(count);
+  return bounds;
+}
+
 PieceSums::PieceSums(const Problem& problem, std::vector<int> bounds)
     : problem_(problem), bounds_(std::move(bounds)), samples_(problem.blocks.samples) {
   sum_seconds();
@@ -30,6 +51,26 @@ PieceSums::PieceSums(const Problem& problem, std::vector<int> bounds)
 double PieceSums::cut_bytes(int piece) const {
   return problem_.blocks.cut_bytes[at(bounds_[at(piece)])] /
          static_cast<double>(problem_.blocks.samples);
+}
+
+PieceSums::Line PieceSums::seconds(int kind, int i, int j) const {
+  const std::vector<Line>& sums = seconds_[at(kind)];
+  return {sums[at(j)].fixed - sums[at(i)].fixed, sums[at(j)].per_sample - sums[at(i)].per_sample};
+}
+
+double PieceSums::gradient_bytes(int i, int j) const {
+  return gradients_[at(j)] - gradients_[at(i)];
+}
+
+double PieceSums::memory(int i, int j, double share, double in_flight, bool several,
+                         bool recompute) const {
+  double resident = resident_[at(j)] - resident_[at(i)];
+  if (several) resident += rounded_[at(j)] - rounded_[at(i)];
+  const double received = cut_bytes(i);
+  const double kept = kept_[at(j)] - kept_[at(i)] + received;
+  const double of_sample =
+      (recompute ? kept + (in_flight - 1) * received : kept * in_flight) + extra_[at(i)][at(j) - 1];
+  return resident + of_sample * share;
 }
 
 void PieceSums::sum_seconds() {

@@ -13,9 +13,18 @@
 
 namespace agpcs {
 
+/// Returns the first block of each piece, then the number of blocks. There are at most about `most`
+/// pieces: long graphs are cut only at the cheapest place of each of so many equal parts of the
+/// FLOPs.
+std::vector<int> piece_bounds(const BlockGraph& blocks, int most);
+
 /// The figures of consecutive runs of blocks, as prefix sums.
 class PieceSums {
  public:
+  struct Line {
+    double fixed = 0, per_sample = 0;
+  };
+
   /// `bounds`: the first block of each piece, and the number of blocks. Cost: O(operators x kinds).
   PieceSums(const Problem& problem, std::vector<int> bounds);
 
@@ -25,6 +34,14 @@ class PieceSums {
   double cut_bytes(int piece) const;
   /// Returns the bytes of parameters, gradients and optimizer state of all pieces.
   double resident_bytes() const { return resident_.back(); }
+  /// Returns the seconds of both passes of pieces [i, j) on a device of `kind`.
+  Line seconds(int kind, int i, int j) const;
+  /// Returns the bytes of the gradients of pieces [i, j) as they travel.
+  double gradient_bytes(int i, int j) const;
+  /// Returns the bytes that a device with `share` samples of each micro-batch needs for pieces
+  /// [i, j), with `in_flight` micro-batches between their passes. `several`: gradients are summed.
+  /// All that is alive before piece i counts as received.
+  double memory(int i, int j, double share, double in_flight, bool several, bool recompute) const;
 
  private:
   friend class LinearCosts;
@@ -32,9 +49,6 @@ class PieceSums {
   void sum_gradients();
   void sum_memory();
 
-  struct Line {
-    double fixed = 0, per_sample = 0;
-  };
   const Problem& problem_;
   std::vector<int> bounds_;
   std::int64_t samples_ = 1;                // samples for which times and memory are taken

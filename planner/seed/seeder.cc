@@ -16,6 +16,8 @@ constexpr SeederEntry kSeeders[] = {
      make_data_parallel_seeder},
     {"metis", "pipeline: k-way partition of the graph, targets by device speed", make_metis_seeder},
     {"linear", "pipeline: best contiguous stages by dynamic programming", make_linear_seeder},
+    {"even", "pipeline: equally many devices a stage, on the best kinds of devices",
+     make_even_seeder},
     {"degree", "pipeline: fixed partition by node degree, our reading of the paper's baseline",
      make_degree_seeder},
     {"equal", "plain data parallelism, equal shares on all devices; only where it is asked for",

@@ -4,11 +4,13 @@
 //
 //     growth_bench                           all rows
 //     growth_bench chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]
+//     growth_bench g1 96 1024|160 [THREADS [BUDGET]]    G1, or G1 on its H100 alone (g1.h)
 //     growth_bench --coarsening              steps planned with and without coarsening
 #include "ir/base/check.h"
 #include "ir/graph/training_graph.h"
 #include "planner/plan_problem.h"
 #include "planner/refine/dqn.h"
+#include "tests/bench/planning/g1.h"
 #include "tests/bench/planning/gpt.h"
 #include "tests/support/builders.h"
 
@@ -168,9 +170,12 @@ Planned plan(const Problem& problem, const Settings& settings, Laps& laps) {
 }
 
 void print_row(const Case& c, const Settings& settings) {
-  Graph graph = graph_of(c);
+  const bool is_g1 = c.model == "g1";
+  Graph graph = is_g1 ? bench::g1_graph() : graph_of(c);
   const double start = now();
-  const auto problem = problem_of(c, std::move(graph), ProblemOptions().most_blocks);
+  const auto problem =
+      is_g1 ? bench::g1_problem(std::move(graph), bench::g1_cluster(c.devices < 1024))
+            : problem_of(c, std::move(graph), ProblemOptions().most_blocks);
   std::string row = fmt::format("| {} | {} | {} | {} | {:.2f}", c.model, problem->graph.ops.size(),
                                 problem->blocks.size(), c.devices, now() - start);
   Laps laps;
@@ -251,7 +256,7 @@ int main(int argc, char** argv) {
   }
   if (argc == 2 || argc == 3) {
     std::fputs(
-        "growth_bench: [--coarsening | chain|branches|gpt LAYERS DEVICES [THREADS [BUDGET]]]\n",
+        "growth_bench: [--coarsening | chain|branches|gpt|g1 LAYERS DEVICES [THREADS [BUDGET]]]\n",
         stderr);
     return 2;
   }
@@ -264,16 +269,17 @@ int main(int argc, char** argv) {
       cases.push_back({"branches", 125, devices});
     }
     cases.push_back({"gpt", 96, 1024});
+    for (const int devices : {160, 1024}) cases.push_back({"g1", 96, devices});
   }
   agpcs::Settings settings;
   if (argc > 4) settings.threads = number(4);
   if (argc > 5) settings.budget = number(5);
   std::printf(
       "| model | operators | blocks | devices | problem s | data_parallel s | metis s | linear s | "
-      "degree s | baselines s | search, lower s | evaluations | print, verify s | whole s | "
-      "step ms | best seed / plan | plan / bound | peak MB |\n"
+      "even s | degree s | baselines s | search, lower s | evaluations | print, verify s | "
+      "whole s | step ms | best seed / plan | plan / bound | peak MB |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
-      "--- | --- | --- |\n");
+      "--- | --- | --- | --- |\n");
   for (const Case& c : cases) agpcs::run_apart(c, settings);
   return 0;
 }

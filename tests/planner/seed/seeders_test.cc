@@ -107,7 +107,8 @@ TEST(Seeders, AnUnknownNameIsAUsageError) {
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   EXPECT_EQ(status.message(),
             "unknown seeder 'mettis'\n"
-            "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, degree, equal");
+            "  hint: did you mean 'metis'? seeders: data_parallel, metis, linear, even, degree, "
+            "equal");
 }
 
 TEST(Seeders, EqualRunsOnlyWhereItIsAskedFor) {
@@ -234,6 +235,68 @@ TEST(PlainDataParallelism, HasEqualSharesOnAllDevices) {
   ASSERT_TRUE(strategy.ok());
   EXPECT_EQ(strategy->stages.at(0).devices, (std::vector<DeviceId>{0, 1, 2, 3}));
   EXPECT_EQ(strategy->stages.at(0).shares, (std::vector<std::int64_t>{16, 16, 16, 16}));
+}
+
+/// Twelve products of 16 MB of parameters each, whose state (64 MB a product under Adam) needs
+/// three devices of 300 MB or more of them. The last product may be wider.
+std::unique_ptr<const Problem> deep(const std::string& cluster, int last_width = 2048) {
+  std::string text = "input x [n,2048]\ninput labels int64[n]\n";
+  std::string last = "x";
+  for (int i = 0; i < 12; ++i) {
+    const std::string n = std::to_string(i);
+    const std::string width = std::to_string(i + 1 < 12 ? 2048 : last_width);
+    text += "parameter w" + n + " [2048," + width + "]\nh" + n + " = MatMul(" + last + ", w" + n +
+            ") [n," + width + "]\n";
+    last = "h" + n;
+  }
+  text += "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last + "\nloss l\n";
+  Graph graph = graph_of(text);
+  Training training = training_of(graph, 37);
+  training.optimizer.kind = OptimizerKind::kAdam;
+  auto problem = Problem::make(std::move(graph), cluster_of(cluster), training);
+  EXPECT_TRUE(problem.ok());
+  return *std::move(problem);
+}
+
+TEST(EvenSeeder, FindsAPipelineOnTheLargeDevicesWhateverElseThereIs) {
+  const std::string large = "kind large memory=300e6 fp32=1e12\nhost a large 4\n";
+  const std::string small = "kind small memory=40e6 fp32=9e12\nhost b small 8\nhost c small 8\n";
+  for (const std::string& cluster : {large, large + small, small + large}) {
+    const auto problem = deep(cluster);
+    const std::vector<Strategy> strategies = seeds_of("even", *problem);
+    ASSERT_FALSE(strategies.empty()) << cluster;
+    for (const Strategy& strategy : strategies) {
+      EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 37).message(), "");
+      EXPECT_TRUE(evaluate(*problem, strategy, MadeBy()).ok()) << cluster;
+      EXPECT_GE(strategy.stages.size(), 3u) << cluster;
+    }
+  }
+}
+
+TEST(EvenSeeder, GivesTheLargestStageTheOnlyDeviceThatHasRoomForIt) {
+  // The last product needs 335 MB, and two of the others 151 MB. The large device comes first both
+  // by memory and by speed, but must have the last stage.
+  const std::string small = "kind small memory=160e6 fp32=1e12\nhost b small 6\n";
+  const std::string large = "kind large memory=345e6 fp32=9e12\nhost a large 1\n";
+  for (const std::string& cluster : {small + large, large + small}) {
+    const auto problem = deep(cluster, 8192);
+    bool any = false;
+    for (const Strategy& strategy : seeds_of("even", *problem)) {
+      EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 37).message(), "");
+      any = any || evaluate(*problem, strategy, MadeBy()).ok();
+    }
+    EXPECT_TRUE(any) << cluster;
+  }
+}
+
+TEST(EvenSeeder, ReturnsThePipelineThatLacksLeastWhereNothingFits) {
+  const auto problem = deep("kind small memory=40e6 fp32=1e12\nhost a small 16\n");
+  const std::vector<Strategy> strategies = seeds_of("even", *problem);
+  ASSERT_EQ(strategies.size(), 1u);
+  EXPECT_EQ(verify_strategy(strategies.front(), problem->graph, problem->cluster, 37).message(),
+            "");
+  EXPECT_GE(strategies.front().stages.size(), 8u);
+  for (const StageSpec& stage : strategies.front().stages) EXPECT_TRUE(stage.recompute);
 }
 
 }  // namespace
