@@ -2,9 +2,9 @@
 #include "planner/plan_problem.h"
 
 #include "ir/strategy/plan_against.h"
+#include "planner/bound/lower_bound.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
-#include "planner/bound/lower_bound.h"
 #include "planner/refine/dqn.h"
 #include "tests/planner/refine/search_problems.h"
 
