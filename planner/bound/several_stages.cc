@@ -17,6 +17,15 @@ namespace {
 
 /// What the search for prices may take, in sums.
 constexpr double kPriceWork = 4e8;
+/// Combinations of places that a sweep keeps, while prices are sought and with those that are
+/// found; fewer if there are many operators, so that a sweep computes some ten million prices at
+/// most.
+constexpr double kFewEntries = 1024, kManyEntries = 4096, kFewestEntries = 64, kMostPrices = 1e7;
+
+double most_entries(const Problem& problem, double most) {
+  return std::clamp(kMostPrices / static_cast<double>(problem.graph.ops.size()), kFewestEntries,
+                    most);
+}
 
 class SeveralStages {
  public:
@@ -26,13 +35,13 @@ class SeveralStages {
         costs_(facts.costs),
         places_(bound_places(facts.problem.cluster)),
         crossing_(can_cross(graph_)),
-        rows_(facts.problem, places_, crossing_) {}
+        rows_(facts.problem, places_, crossing_, most_entries(facts.problem, kManyEntries)) {}
 
   /// The work falls with fewer micro-batches. So once it alone is no better than what was found,
   /// more micro-batches are no better either.
   Limit run(double enough) {
     Limit best;
-    const bool is_linked = linked();
+    find_beside();
     set_floors(facts_.largest);
     find_prices();
     const double report = 2 * least_latency(facts_.problem.cluster);
@@ -43,7 +52,7 @@ class SeveralStages {
       if (limit.seconds >= std::min(best.seconds, enough)) break;
       raise(limit, computing + report, "report");
       raise(limit, longest_path(facts_.batch / number), "latency");
-      if (is_linked) raise(limit, computing / (1 - waiting(number)), "pipeline");
+      raise(limit, with_waiting(computing, number), "pipeline");
       lower(best, limit);
     }
     raise(best, heaviest_operator(), "granularity");
@@ -75,42 +84,46 @@ class SeveralStages {
       sum += money[p] = places_.places[p].devices / std::max(totals[p], 1e-100);
     }
     for (double& m : money) m /= sum;
-    const double work = rows_.work() * static_cast<double>(places_.resources());
+    const RowSweep rows(facts_.problem, places_, crossing_,
+                        most_entries(facts_.problem, kFewEntries));
+    const double work = rows.work() * static_cast<double>(places_.resources());
     const int calls = static_cast<int>(std::clamp(kPriceWork / work, 5.0, 200.0));
     money = best_money(std::move(money), calls, [&](const std::vector<double>& now) {
-      return rows_.cost(bound_prices(places_, now), seconds_).load;
+      return rows.cost(bound_prices(places_, now), seconds_).load;
     });
     prices_ = bound_prices(places_, std::move(money));
   }
 
-  /// Returns whether the samples of any two stages meet: whether all operators are joined by
-  /// tensors that cannot be cut, or that are rows with gradients.
-  bool linked() const {
+  /// Sets `beside_`: which operators are not in the largest set that is joined by tensors that
+  /// cannot be cut, or that are rows with gradients. Wherever that set is cut, the samples of two
+  /// stages meet. Beside it are masks and the like.
+  void find_beside() {
     std::vector<OpId> root(graph_.ops.size());
     std::iota(root.begin(), root.end(), 0);
     const auto find = [&](OpId op) {
       while (root[at(op)] != op) op = root[at(op)] = root[at(root[at(op)])];
       return op;
     };
-    std::size_t sets = root.size();
     for (OpId op = 0; op < static_cast<OpId>(root.size()); ++op) {
       for (const TensorId id : graph_.op(op).outputs) {
         if (id == kNone) continue;
         const Tensor& tensor = graph_.tensor(id);
         const bool rows = depends_on_batch(tensor.shape) && tensor.needs_gradient;
         if (crossing_[at(id)] && !rows) continue;
-        for (const OpId reader : tensor.consumers) {
-          const OpId a = find(op), b = find(reader);
-          if (a != b) --sets;
-          root[at(a)] = b;
-        }
+        for (const OpId reader : tensor.consumers) root[at(find(op))] = find(reader);
       }
     }
-    return sets == 1;
+    std::vector<int> sizes(root.size());
+    for (OpId op = 0; op < static_cast<OpId>(root.size()); ++op) ++sizes[at(find(op))];
+    const auto largest =
+        static_cast<OpId>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
+    for (OpId op = 0; op < static_cast<OpId>(root.size()); ++op) {
+      beside_.push_back(find(op) != largest);
+    }
   }
 
-  /// Returns the least part of the money that some device of a later stage wastes while it waits:
-  /// for the first micro-batch to come, and while its gradients go back after the last.
+  /// Bounds the step by what the work costs, `computing`, and by what some device wastes while it
+  /// waits.
   ///
   /// Let samples go from device e to device d of a later stage, and their gradients back. Then d
   /// waits for the first pass of e, and ends before the last pass of e begins. With m micro-batches
@@ -118,11 +131,38 @@ class SeveralStages {
   /// sample, they take at least half of that; but measured times may fall as samples rise, so then
   /// nothing is said. So d is idle for (T - idle time of e) / m of the step T, and both idle times,
   /// priced, are at least the lesser of price(d) T / m and price(e) T.
-  double waiting(std::int64_t number) const {
+  ///
+  /// If no samples meet so, a stage has none but operators beside the joined ones, and a device
+  /// that computes no more than all samples of these (twice, as it may recompute) is idle
+  /// otherwise.
+  double with_waiting(double computing, std::int64_t number) const {
     const bool equal = facts_.batch % number == 0;
-    if (!equal && !facts_.problem.cluster.profiles.empty()) return 0;
+    const bool measured = !facts_.problem.cluster.profiles.empty();
+    if (measured && !equal) return computing;
     const double cheapest = *std::min_element(prices_.device.begin(), prices_.device.end());
-    return (equal ? 1 : 0.5) * cheapest / static_cast<double>(number);
+    const double part = (equal ? 1 : 0.5) * cheapest / static_cast<double>(number);
+    const double meeting = computing / (1 - part);
+    if (std::none_of(beside_.begin(), beside_.end(), [](bool beside) { return beside; })) {
+      return meeting;
+    }
+    if (measured) return computing;
+    const double alone = (computing - cheapest * most_beside(number)) / (1 - cheapest);
+    return std::max(computing, std::min(meeting, alone));
+  }
+
+  /// Returns the most seconds that a device computes operators beside the joined ones.
+  double most_beside(std::int64_t number) const {
+    double most = 0;
+    for (const int kind : facts_.kinds) {
+      double seconds = 0;
+      for (OpId op = 0; op < static_cast<OpId>(graph_.ops.size()); ++op) {
+        if (!beside_[at(op)]) continue;
+        const std::int64_t samples = largest_micro_batch(facts_.batch, number);
+        seconds += 2 * costs_.seconds(kind, op, samples).sum() * static_cast<double>(number);
+      }
+      most = std::max(most, seconds);
+    }
+    return most;
   }
 
   /// Prices the updates: for every parameter, at least one device zeroes the gradient and makes the
@@ -207,6 +247,7 @@ class SeveralStages {
   const BoundPlaces places_;
   const std::vector<bool> crossing_;
   const RowSweep rows_;
+  std::vector<bool> beside_;  // by operator
   BoundPrices prices_;
   std::vector<OpFloor> floors_;  // by operator, then place
   std::vector<double> seconds_;  // of all samples, by operator, then place

@@ -12,9 +12,6 @@ namespace agpcs {
 namespace {
 
 constexpr double kBarred = std::numeric_limits<double>::infinity();
-/// The most combinations of places that a sweep keeps; fewer if there are many operators, so that
-/// it computes some ten million prices at most.
-constexpr double kMostEntries = 1024, kMostPrices = 1e7, kFewestEntries = 64;
 /// The most readers of a tensor that are told apart.
 constexpr std::size_t kMostReaders = 4;
 
@@ -30,13 +27,13 @@ struct RowSweep::Table {
 /// Decides which operators are in the table when.
 class RowSweep::Maker {
  public:
-  Maker(const Problem& problem, const BoundPlaces& places, const std::vector<bool>& crossing)
+  Maker(const Problem& problem, const BoundPlaces& places, const std::vector<bool>& crossing,
+        double most)
       : problem_(problem),
         crossing_(crossing),
         places_(places.places.size()),
         apart_(places.groups.size() > 1),
-        most_(std::clamp(kMostPrices / static_cast<double>(problem.graph.ops.size()),
-                         kFewestEntries, kMostEntries)),
+        most_(most),
         until_(problem.graph.ops.size()),
         ending_(problem.graph.ops.size()) {}
 
@@ -120,9 +117,9 @@ class RowSweep::Maker {
 };
 
 RowSweep::RowSweep(const Problem& problem, const BoundPlaces& places,
-                   const std::vector<bool>& crossing)
+                   const std::vector<bool>& crossing, double most)
     : places_(places) {
-  Maker maker(problem, places, crossing);
+  Maker maker(problem, places, crossing, most);
   steps_ = maker.run();
   work_ = maker.work();
 }

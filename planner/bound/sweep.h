@@ -23,8 +23,10 @@ struct RowCost {
 /// leaves out tensors, which only lowers the result.
 class RowSweep {
  public:
-  /// `crossing` is `can_cross` of the problem's graph. Refers to `places`.
-  RowSweep(const Problem& problem, const BoundPlaces& places, const std::vector<bool>& crossing);
+  /// `crossing` is `can_cross` of the problem's graph; `most` is the most combinations that are
+  /// kept. Refers to `places`.
+  RowSweep(const Problem& problem, const BoundPlaces& places, const std::vector<bool>& crossing,
+           double most);
 
   /// Returns the least price. `seconds[op x places + place]` is what all samples of an operator
   /// take on one device.

@@ -28,12 +28,13 @@ using testing::graph_of;
 using testing::problem_of;
 using testing::random_strategy;
 
-/// Layers of random widths; some read an earlier layer of their width, too, some a tensor without
-/// samples.
+/// Layers of random widths; some read an earlier layer of their width, too, the first of width 256
+/// a gate that has no gradient.
 Graph random_graph(Rng& rng) {
   const int widths[] = {32, 256, 1024};
   const auto width_of = [](int width) { return std::to_string(width); };
-  std::string text = "input x [n,256]\ninput labels int64[n]\n";
+  std::string text = "input x [n,256]\ninput mask [n,256]\ninput labels int64[n]\n";
+  bool gated = false;
   std::vector<std::pair<std::string, int>> made = {{"x", 256}};
   const int layers = between(rng, 2, 7);
   for (int i = 0; i < layers; ++i) {
@@ -48,6 +49,10 @@ Graph random_graph(Rng& rng) {
     }
     text += "a" + n + " = Add(h" + n + ", " + other + ") [n," + width_of(to) + "]\n";
     made.emplace_back("a" + n, to);
+    if (to != 256 || gated) continue;
+    gated = true;
+    text += "g = Sigmoid(mask) [n,256]\nb = Mul(a" + n + ", g) [n,256]\n";
+    made.emplace_back("b", to);
   }
   const std::string& last = made.back().first;
   return graph_of(text + "l = SoftmaxCrossEntropyLoss(" + last + ", labels) []\noutputs " + last +
@@ -156,6 +161,24 @@ TEST(LowerBound, OfSeveralStagesCountsWhatCrossesNetworks) {
   };
   EXPECT_GT(bound_with("1e6"), 1.1 * bound_with("1e12"));
   EXPECT_GT(bound_with("1e9"), bound_with("1e12"));
+}
+
+// One micro-batch goes through one stage after another, whichever devices have them.
+TEST(LowerBound, OfAPipelineOfOneMicroBatchIsNearlyReached) {
+  const auto problem = problem_of(
+      chain(2, 1024),
+      cluster_of("kind gpu fp32=5e12 memory=10e6 launch=0\nhost a gpu 2 bandwidth=1e15\n"), 4096,
+      {.micro_batches = 1});
+  Strategy strategy;
+  strategy.stage_of.assign(problem->graph.ops.size(), 1);
+  strategy.stage_of[0] = 0;
+  strategy.stages.push_back({{0}, {4096}, false});
+  strategy.stages.push_back({{1}, {4096}, false});
+  const LowerBound bound = lower_bound(*problem);
+  EXPECT_EQ(bound.any.reason, "pipeline");
+  const double seconds = Evaluator(*problem).evaluate(strategy).step_seconds;
+  EXPECT_NEAR(bound.any.seconds / seconds, 1, 0.05);
+  EXPECT_LE(bound.any.seconds, seconds);
 }
 
 TEST(LowerBound, OfOneDeviceIsWhatItTakes) {

@@ -91,7 +91,7 @@ TEST(Sweep, FindsTheLeastPriceOfAllPlacements) {
       16);
   const BoundPlaces places = bound_places(problem->cluster);
   ASSERT_EQ(places.places.size(), 3);
-  const RowSweep rows(*problem, places, can_cross(problem->graph));
+  const RowSweep rows(*problem, places, can_cross(problem->graph), 1024);
   Rng rng(5);
   int split = 0;
   for (int i = 0; i < 30; ++i) {
