@@ -45,6 +45,7 @@ agpcs_room(cost_model/fit ir/base ir/cluster cost_model/network cost_model/step)
 agpcs_room(cost_model/explain ir/* cost_model/network cost_model/step)
 
 agpcs_room(planner/problem ir/* codegen cost_model/step)
+agpcs_room(planner/bound ir/* codegen cost_model/step planner/problem)
 agpcs_room(planner/evaluate ir/* codegen cost_model/network cost_model/flows cost_model/step cost_model/fit planner/problem)
 agpcs_room(planner/seed ir/base ir/cluster ir/strategy cost_model/network planner/problem planner/evaluate)
 agpcs_room(planner/policy ir/base)

@@ -74,7 +74,8 @@ Status run_pipeline(const PipelineInput& in, Stages& stages, Compiled& out) {
   AGPCS_TRY(out.planned.best, stages.run("lower", plan_value(problem),
                                          [&] { return lower(problem, std::move(decision)); }));
   // Beside the plan: what no plan's step can go below.
-  out.planned.bound = stages.beside("bound", [&] { return lower_bound(problem); });
+  if (options.bound)
+    out.planned.bound = stages.beside("bound", [&] { return lower_bound(problem); });
   return {};
 }
 

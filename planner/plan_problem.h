@@ -2,22 +2,23 @@
 // plan_problem: the best plan found for a problem, and how good it is.
 #pragma once
 
-#include "planner/evaluate/lower_bound.h"
+#include "planner/bound/lower_bound.h"
 #include "planner/plan_stages.h"
 #include "planner/problem/problem.h"
 
 #include <agpcs/status.h>
 
+#include <optional>
 #include <vector>
 
 namespace agpcs {
 
 /// A plan, and beside it what tells how good it is.
 struct Planned {
-  Evaluated best;    ///< its plan has its `expect` section, and verifies against graph and cluster
-  LowerBound bound;  ///< no strategy takes less time
-  std::vector<Attempt> seeders;    ///< in the order in which they ran
-  std::vector<Attempt> baselines;  ///< `measure_baselines`
+  Evaluated best;  ///< its plan has its `expect` section, and verifies against graph and cluster
+  std::optional<LowerBound> bound;  ///< no strategy takes less time; as `PlanOptions::bound` says
+  std::vector<Attempt> seeders;     ///< in the order in which they ran
+  std::vector<Attempt> baselines;   ///< `measure_baselines`
   Refinement refinement;
 };
 

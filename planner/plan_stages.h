@@ -34,8 +34,9 @@ struct PlanOptions {
   const Refiner* refiner = nullptr;  ///< null: the best seed is the plan
   std::int64_t budget = 0;           ///< evaluations of the refiner; 0: `default_budget`
   AllReduceChoice all_reduce = AllReduceChoice::kAuto;  ///< `choose_flows`, after the search
-  int threads = 1;                                      ///< do not change any byte of the result
-  const std::atomic<bool>* interrupted = nullptr;       ///< true: ends with the best so far
+  bool bound = true;                               ///< bounds the step of any plan, beside the plan
+  int threads = 1;                                 ///< do not change any byte of the result
+  const std::atomic<bool>* interrupted = nullptr;  ///< true: ends with the best so far
   /// Receives what is done next, for progress: ("metis", 2, 6) is the second of six.
   std::function<void(std::string_view what, int number, int of)> progress;
   /// Receives the evaluations made, the number of all, and the shortest step so far, in seconds.

@@ -82,7 +82,7 @@ TEST(Pipeline, RunsEveryStageInTheOrderOfTheNamesAndEachValueVerifies) {
   ASSERT_NE(compiled.problem, nullptr);
   EXPECT_EQ(compiled.planned.best.plan.training.batch, kBatch);
   EXPECT_EQ(compiled.planned.baselines.size(), 2u);
-  EXPECT_GT(compiled.planned.bound.seconds, 0);
+  EXPECT_GT(compiled.planned.bound->any.seconds, 0);
 }
 
 TEST(Pipeline, EndsAfterAnyStage) {

@@ -2,9 +2,9 @@
 #include "planner/plan_problem.h"
 
 #include "ir/strategy/plan_against.h"
+#include "planner/bound/lower_bound.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
-#include "planner/evaluate/lower_bound.h"
 #include "planner/refine/dqn.h"
 #include "tests/planner/refine/search_problems.h"
 
@@ -78,7 +78,7 @@ TEST(PlanProblem, GradientsThatTravelInHalfTheBytesShortenAStepThatWaitsForThem)
               0.5, 0.01);
   EXPECT_EQ(after.plan.buckets.front().type, DType::kFp32);
   EXPECT_EQ(verify_plan_against(after.plan, rounded->graph, rounded->cluster).message(), "");
-  EXPECT_LE(lower_bound(*rounded).seconds, after.estimate.step_seconds);
+  EXPECT_LE(lower_bound(*rounded).any.seconds, after.estimate.step_seconds);
   const auto planned = plan_problem(*rounded, {});
   ASSERT_TRUE(planned.ok()) << planned.status().message();
   EXPECT_EQ(planned->best.plan.training.wire_type, DType::kBf16);
@@ -238,7 +238,7 @@ TEST(RefinedPlan, IsNeverWorseThanTheBestSeedAndSaysHowItWasMade) {
       const Refinement& refinement = planned->refinement;
       EXPECT_EQ(refinement.start_seconds, seed->best.estimate.step_seconds);
       EXPECT_LE(planned->best.estimate.step_seconds, seed->best.estimate.step_seconds);
-      EXPECT_GE(planned->best.estimate.step_seconds, planned->bound.seconds);
+      EXPECT_GE(planned->best.estimate.step_seconds, planned->bound->any.seconds);
       const MadeBy& made_by = planned->best.plan.made_by;
       EXPECT_EQ(made_by.refiner, entry.name);
       EXPECT_EQ(made_by.seeder, seed->best.plan.made_by.seeder);

@@ -3,8 +3,8 @@
 // planner by must be right itself.
 #include "tests/bench/planning/small_cases.h"
 
+#include "planner/bound/lower_bound.h"
 #include "planner/evaluate/evaluator.h"
-#include "planner/evaluate/lower_bound.h"
 #include "planner/seed/seeder.h"
 #include "tests/planner/evaluate/random_strategies.h"
 
@@ -48,7 +48,7 @@ TEST(SmallCases, TheBestIsAsFastAsItSaysAndNotBelowTheBound) {
             .ok());
     Evaluator evaluator(*problem);
     EXPECT_EQ(seconds_of(evaluator, best.strategy), best.seconds);
-    EXPECT_GE(best.seconds, lower_bound(*problem).seconds);
+    EXPECT_GE(best.seconds, lower_bound(*problem).any.seconds);
   }
 }
 
@@ -72,6 +72,16 @@ TEST(SmallCases, NothingIsBelowTheBest) {
   for (const auto& problem : smallest_problems()) {
     const double best = best_below(*problem).seconds;
     EXPECT_EQ(best_below(*problem, best).seconds, std::numeric_limits<double>::infinity());
+  }
+}
+
+/// All strategies of a problem are tried that could be faster than the bound; none is.
+TEST(SmallCases, NothingOf500ProblemsIsBelowTheBound) {
+  for (std::uint64_t seed = 1000; seed < 1500; ++seed) {
+    const auto problem = small_problem(seed);
+    const Optimum faster = best_below(*problem, lower_bound(*problem).any.seconds);
+    ASSERT_EQ(faster.seconds, std::numeric_limits<double>::infinity()) << "problem " << seed;
+    ASSERT_TRUE(faster.complete);
   }
 }
 

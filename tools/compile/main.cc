@@ -140,6 +140,9 @@ void add_search_options(CLI::App& app, Arguments& a) {
 }
 
 void add_report_options(CLI::App& app, Arguments& a) {
+  app.add_flag_callback(
+      "--no-bound", [&a] { a.compile.plan.bound = false; },
+      "leave out the proof of how far the plan is from the best possible");
   app.add_flag("--json", a.json, "print the summary as JSON (docs/reference/agpcs_compile.md)");
   app.add_flag("-q,--quiet", a.quiet, "no progress and no summary");
   app.add_option("--dump-after", a.stages.dump_after,

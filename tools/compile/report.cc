@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -98,10 +99,29 @@ std::string title(const Compiled& compiled) {
       refinement(compiled.planned));
 }
 
-/// Returns how much longer the step is than the lower bound, as a fraction of the bound.
-double gap_of(const Compiled& compiled) {
-  const Planned& planned = compiled.planned;
-  return planned.best.estimate.step_seconds / planned.bound.seconds - 1;
+/// Returns how much longer the step is than a limit, as a fraction of it.
+double gap_of(const Compiled& compiled, const Limit& limit) {
+  return compiled.planned.best.estimate.step_seconds / limit.seconds - 1;
+}
+
+/// Returns "0.1%", "24%" or "a factor of 2.1".
+std::string gap_text(double gap) {
+  const double percent = std::max(0.0, 100 * gap);
+  return percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
+                       : fmt::format("a factor of {:.1f}", 1 + percent / 100);
+}
+
+/// Returns two lines about the lower bound; none if there is no bound.
+std::string bound_lines(const Compiled& compiled) {
+  if (!compiled.planned.bound) return {};
+  const auto& [one_stage, any] = *compiled.planned.bound;
+  std::string least =
+      fmt::format("no plan takes less than {} ({})", figure(any.seconds, "s"), any.reason);
+  if (std::isfinite(one_stage.seconds)) {
+    least += fmt::format(", none without a pipeline less than {} ({})",
+                         figure(one_stage.seconds, "s"), one_stage.reason);
+  }
+  return fmt::format("{0:16}{1}\n{0:16}{2}\n", "", describe_bound(compiled), least);
 }
 
 /// Returns 0 if samples have no tokens.
@@ -122,23 +142,18 @@ std::string attention_line(const Problem& problem) {
 
 std::string headline(const Compiled& compiled) {
   const Evaluated& best = compiled.planned.best;
-  const LowerBound& bound = compiled.planned.bound;
-  const double percent = std::max(0.0, 100 * gap_of(compiled));
-  const std::string gap = percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
-                                        : fmt::format("a factor of {:.1f}", 1 + percent / 100);
   const std::optional<DType> wire = best.plan.training.wire_type;
   const double tokens = tokens_per_second(compiled);
   const std::string loss = describe_loss(compiled.problem->graph, best.plan.training.loss);
   return fmt::format(
-      "\n{}{}  throughput    {}{}\n  step time     {} for {} samples in {}\n"
-      "                within {} of the best possible: no plan takes less than {} ({})\n"
+      "\n{}{}  throughput    {}{}\n  step time     {} for {} samples in {}\n{}"
       "  bytes sent    {} a step, over all devices{}\n",
       loss.empty() ? "" : fmt::format("  loss          {}\n", loss),
       attention_line(*compiled.problem), figure(best.estimate.samples_per_second, "samples/s"),
       tokens > 0 ? ", " + figure(tokens, "") + " tokens/s" : "",
       figure(best.estimate.step_seconds, "s"), best.plan.training.batch,
-      plural(best.plan.micro_batches, "micro-batch", "es"), gap, figure(bound.seconds, "s"),
-      bound.reason, byte_figure(best.estimate.bytes_sent),
+      plural(best.plan.micro_batches, "micro-batch", "es"), bound_lines(compiled),
+      byte_figure(best.estimate.bytes_sent),
       wire ? fmt::format("; gradients travel in {}", name_of(*wire)) : "");
 }
 
@@ -417,14 +432,12 @@ Json headline_json(const Compiled& compiled, const std::string& plan_file) {
                {"evaluations", plan.made_by.evaluations},
                {"interrupted", plan.made_by.interrupted},
                {"seed_step_seconds", json_or_null(compiled.planned.refinement.start_seconds)},
-               {"step_seconds", best.estimate.step_seconds},
-               {"lower_bound_seconds", compiled.planned.bound.seconds},
-               {"lower_bound_reason", compiled.planned.bound.reason},
-               {"gap", gap_of(compiled)},
-               {"samples_per_second", best.estimate.samples_per_second},
-               {"peak_memory_bytes", peak},
-               {"bytes_sent", best.estimate.bytes_sent},
-               {"parameters", compiled.problem->graph.parameter_elements()}};
+               {"step_seconds", best.estimate.step_seconds}};
+  json.update(bound_json(compiled));
+  json["samples_per_second"] = best.estimate.samples_per_second;
+  json["peak_memory_bytes"] = peak;
+  json["bytes_sent"] = best.estimate.bytes_sent;
+  json["parameters"] = compiled.problem->graph.parameter_elements();
   const double tokens = tokens_per_second(compiled);
   if (tokens > 0) json["tokens_per_second"] = tokens;
   const std::string loss = describe_loss(compiled.problem->graph, plan.training.loss);
@@ -433,6 +446,34 @@ Json headline_json(const Compiled& compiled, const std::string& plan_file) {
 }
 
 }  // namespace
+
+std::string describe_bound(const Compiled& compiled) {
+  if (!compiled.planned.bound) return {};
+  const auto& [one_stage, any] = *compiled.planned.bound;
+  const std::string of_any = gap_text(gap_of(compiled, any));
+  if (std::isinf(one_stage.seconds)) {
+    return "within " + of_any + " of any plan; none without a pipeline fits in memory";
+  }
+  const double gap = gap_of(compiled, one_stage);
+  return gap < 0 ? fmt::format("{} less than any plan without a pipeline, within {} of any plan",
+                               gap_text(-gap), of_any)
+                 : fmt::format("within {} of the best without a pipeline, {} of any plan",
+                               gap_text(gap), of_any);
+}
+
+Json bound_json(const Compiled& compiled) {
+  const std::optional<LowerBound>& bound = compiled.planned.bound;
+  Json json;
+  const auto add = [&](const std::string& name, const std::string& gap, const Limit* limit) {
+    const bool has = limit != nullptr && std::isfinite(limit->seconds);
+    json[name + "_seconds"] = has ? Json(limit->seconds) : Json();
+    json[name + "_reason"] = has ? Json(limit->reason) : Json();
+    json[gap] = has ? Json(gap_of(compiled, *limit)) : Json();
+  };
+  add("lower_bound", "gap", bound ? &bound->any : nullptr);
+  add("one_stage_bound", "one_stage_gap", bound ? &bound->one_stage : nullptr);
+  return json;
+}
 
 std::string compile_summary(const Compiled& compiled) {
   return title(compiled) + headline(compiled) + comparison(compiled) + stage_table(compiled) +

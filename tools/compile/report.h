@@ -3,6 +3,7 @@
 // (docs/reference/agpcs_compile.md).
 #pragma once
 
+#include "tools/common/json.h"
 #include "tools/compile/pipeline.h"
 
 #include <string>
@@ -10,6 +11,13 @@
 namespace agpcs {
 
 std::string compile_summary(const Compiled& compiled);
+
+/// Returns "within 0.1% of the best without a pipeline, 4.1% of any plan"; nothing if there is no
+/// bound.
+std::string describe_bound(const Compiled& compiled);
+
+/// Returns the keys of the lower bound in the JSON report; null where nothing is proved.
+Json bound_json(const Compiled& compiled);
 
 /// `plan_file` is the path of the written plan.
 std::string compile_json(const Compiled& compiled, const std::string& plan_file);

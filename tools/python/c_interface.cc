@@ -8,6 +8,7 @@
 #include "tools/compile/console_stages.h"
 #include "tools/compile/options.h"
 #include "tools/compile/pipeline.h"
+#include "tools/compile/report.h"
 #include "tools/plan/command.h"
 #include "tools/plan/views.h"
 #include "tools/python/c_options.h"
@@ -96,7 +97,9 @@ Result<AgpcsReply> compiled(AgpcsText options, AgpcsText model, const std::atomi
   Progress progress(nowhere, false);
   ConsoleStages stages({}, Console{nothing, warnings}, progress);
   AGPCS_TRY(const Compiled result, compile(o, stages));
-  return AgpcsReply{0, {print_plan(result.planned.best.plan), warnings.str()}};
+  Json bound = bound_json(result);
+  bound["text"] = describe_bound(result);
+  return AgpcsReply{0, {print_plan(result.planned.best.plan), warnings.str(), bound.dump()}};
 }
 
 Result<AgpcsReply> plan_command_said(AgpcsText words) {

@@ -38,7 +38,8 @@ void agpcs_interrupt_raise(AgpcsInterrupt* interrupt);
 void agpcs_interrupt_free(AgpcsInterrupt* interrupt);
 
 /// Plans. `options`: a JSON object of the options, by the names in c_options.cc. `model`: an ONNX
-/// file's bytes, or no data if the option "model" is a path. Texts: the plan, warnings.
+/// file's bytes, or no data if the option "model" is a path. Texts: the plan, warnings, the bound:
+/// the keys of agpcs-compile's JSON about it, and its "text".
 AgpcsReply* agpcs_compile(AgpcsText options, AgpcsText model, const AgpcsInterrupt* interrupt);
 
 /// Text: what `agpcs-plan show --json` prints of a plan's text, whose name in messages is `file`.

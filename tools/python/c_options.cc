@@ -127,6 +127,7 @@ Result<CompileOptions> options_of_json(std::string_view text) {
       .read("policy", o.policy)
       .read("budget", o.plan.budget)
       .read("all_reduce", o.all_reduce)
+      .read("bound", o.plan.bound)
       .read("threads", o.plan.threads)
       .read("micro_batches", o.problem.micro_batches)
       .read("bucket_bytes", o.problem.bucket_bytes);

@@ -192,7 +192,7 @@ void print_row(const Case& c, const Settings& settings) {
   std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld |\n", row.c_str(),
               static_cast<long>(planned.best.plan.made_by.evaluations), now() - before,
               now() - start, step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
-              step / planned.bound.seconds, peak_megabytes());
+              step / planned.bound->any.seconds, peak_megabytes());
 }
 
 /// Plans with the blocks of one limit and of another, at the same budget; prints both steps.

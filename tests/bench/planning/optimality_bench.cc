@@ -77,7 +77,7 @@ void try_problem(std::uint64_t seed, const PlanOptions& options, Tally& tally) {
     return;
   }
   const double least = std::min(found, optimum.seconds);
-  tally.worst_of_bound = std::max(tally.worst_of_bound, least / planned->bound.seconds - 1);
+  tally.worst_of_bound = std::max(tally.worst_of_bound, least / planned->bound->any.seconds - 1);
   if (optimum.seconds >= found) {
     tally.optimal += optimum.complete ? 1 : 0;
     return;

@@ -59,6 +59,14 @@ class Plan(unittest.TestCase):
         self.assertEqual(set(estimates.peak_memory), set(plan.devices))
         self.assertGreater(min(estimates.bytes_sent.values()), 1e6)
 
+    def test_says_how_far_it_is_from_the_best_possible(self):
+        bound = agpcs.plan(RESNET, MIXED, data_parallel=True).bound
+        self.assertEqual(str(bound), "within 0.1% of the best without a pipeline, 4.1% of any plan")
+        self.assertEqual((bound.reason, bound.one_stage_reason), ("pipeline", "communication"))
+        self.assertLess(bound.seconds, bound.one_stage_seconds)
+        self.assertLess(bound.one_stage_gap, bound.gap)
+        self.assertIsNone(quick(bound=False).bound)
+
     def test_groups_are_in_the_order_of_the_all_reduces(self):
         plan = quick(layout="local/0,local/1", bucket_bytes=4096)
         order = [line.split()[1] for line in plan.text.splitlines() if line.startswith("  all_reduce")]

@@ -3,9 +3,9 @@
 
 from agpcs._agpcs import version as __version__
 from agpcs._errors import Error, Infeasible, InvalidInput, PlanMismatch, RankLost, UsageError
-from agpcs._plan import Estimates, Group, Plan, Stage, load, plan
+from agpcs._plan import Bound, Estimates, Group, Plan, Stage, load, plan
 
 __all__ = [
-    "Error", "Estimates", "Group", "Infeasible", "InvalidInput", "Plan", "PlanMismatch", "RankLost", "Stage",
+    "Bound", "Error", "Estimates", "Group", "Infeasible", "InvalidInput", "Plan", "PlanMismatch", "RankLost", "Stage",
     "UsageError", "__version__", "load", "plan",
 ]

@@ -60,31 +60,31 @@ def _json(value):
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
 
 
-def _taken(reply):
-    """Returns the code and the texts of a reply, and frees it."""
+def _taken(reply, count=2):
+    """Returns the code and `count` texts of a reply, and frees it."""
     try:
-        return (_library.agpcs_reply_code(reply), *(_string(_library.agpcs_reply_text(reply, i)) for i in range(2)))
+        return (_library.agpcs_reply_code(reply), *(_string(_library.agpcs_reply_text(reply, i)) for i in range(count)))
     finally:
         _library.agpcs_reply_free(reply)
 
 
-def _call(function, *texts, others=()):
-    """Returns the texts of a call's reply, or raises its error."""
+def _call(function, *texts, others=(), count=2):
+    """Returns `count` texts of a call's reply, or raises its error."""
     encoded = [each if each is None or isinstance(each, bytes) else each.encode() for each in texts]
-    code, *said = _taken(function(*map(_text, encoded), *others))
+    code, *said = _taken(function(*map(_text, encoded), *others), count)
     if code != 0:
         raise _ERRORS.get(code, Error)(said[0])
     return said
 
 
 def compile(options, model=None):  # noqa: A001: it is what the module's users call it
-    """Returns a plan's text, and warnings. `options` are those of tools/python/c_options.cc; `model` is the bytes of an
+    """Returns a plan's text, warnings, and the bound as a dict. `options` are those of tools/python/c_options.cc; `model` is the bytes of an
     ONNX file. Ctrl-C ends the search and raises KeyboardInterrupt."""
     result, interrupt = [], _library.agpcs_interrupt_new()
 
     def work():
         try:
-            result.append(_call(_library.agpcs_compile, _json(options), model, others=(interrupt,)))
+            result.append(_call(_library.agpcs_compile, _json(options), model, others=(interrupt,), count=3))
         except Exception as error:  # of this thread; raised by the caller's
             result.append(error)
 
@@ -100,7 +100,8 @@ def compile(options, model=None):  # noqa: A001: it is what the module's users c
         _library.agpcs_interrupt_free(interrupt)
     if isinstance(result[0], Exception):
         raise result[0]
-    return result[0]
+    text, said, bound = result[0]
+    return text, said, json.loads(bound)
 
 
 def plan_json(plan, file):

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/bound/lower_bound.h"
+
+#include "planner/bound/facts.h"
+#include "planner/bound/ways.h"
+
+namespace agpcs {
+
+LowerBound lower_bound(const Problem& problem) {
+  const BoundFacts facts(problem);
+  LowerBound bound;
+  bound.one_stage = one_stage_limit(facts);
+  bound.any = bound.one_stage;
+  lower(bound.any, several_stages_limit(facts, bound.one_stage.seconds));
+  bound.one_stage.seconds *= 1 - kBoundRounding;
+  bound.any.seconds *= 1 - kBoundRounding;
+  return bound;
+}
+
+}  // namespace agpcs
