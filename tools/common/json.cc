@@ -53,20 +53,23 @@ std::string json_line(const Json& value) {
   return line;
 }
 
-Result<Json> parse_json(std::string_view text, const JsonFile& file, std::string_view skipped) {
+namespace {
+
+Result<Json> parse(std::string_view text, const JsonFile& file,
+                   const Json::parser_callback_t& keep) {
   const auto error = [&](SourceRange where, const std::string& what) {
     Diagnostics diagnostics{std::string(file.name), std::string(text)};
     diagnostics.error(where, what, std::string(file.hint));
     return diagnostics.status();
   };
-  const auto keep = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+  const auto checked = [&](int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
     if (opens && depth >= kMostJsonDepth) throw TooDeep();
-    return !(event == Event::key && depth == 1 && parsed == skipped);
+    return keep(depth, event, parsed);
   };
   try {
-    return Json::parse(text.begin(), text.end(), keep);
+    return Json::parse(text.begin(), text.end(), checked);
   } catch (const TooDeep&) {
     return error({}, fmt::format("more than {} brackets inside one another", kMostJsonDepth));
   } catch (const Json::parse_error& e) {
@@ -74,6 +77,27 @@ Result<Json> parse_json(std::string_view text, const JsonFile& file, std::string
   } catch (const Json::out_of_range&) {
     return error({}, "a number is too large for a double");
   }
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const JsonFile& file, std::string_view skipped) {
+  return parse(text, file, [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    return !(event == Json::parse_event_t::key && depth == 1 && parsed == skipped);
+  });
+}
+
+Result<Json> parse_json_list(std::string_view text, const JsonFile& file, std::string_view listed,
+                             const std::function<void(const Json& element)>& take) {
+  using Event = Json::parse_event_t;
+  bool inside = false;
+  return parse(text, file, [&](int depth, Event event, const Json& parsed) {
+    if (event == Event::key && depth == 1) inside = parsed == listed;
+    const bool ends = event == Event::object_end || event == Event::array_end;
+    if (!inside || !ends || depth != 2) return true;
+    take(parsed);
+    return false;
+  });
 }
 
 }  // namespace agpcs

@@ -9,6 +9,7 @@
 #define JSON_DISABLE_ENUM_SERIALIZATION 1
 #include <nlohmann/json.hpp>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,5 +61,11 @@ struct JsonFile {
 /// so it takes no memory. Errors (kInvalidInput) name the place: the text is not JSON, is nested
 /// deeper than kMostJsonDepth, or has a number that no double can hold.
 Result<Json> parse_json(std::string_view text, const JsonFile& file, std::string_view skipped = {});
+
+/// Does the same, gives each element of the array `listed` of the outermost object to `take` as
+/// soon as it is read, and does not keep it. A document with millions of elements takes the memory
+/// of one. Elements that are neither objects nor arrays stay in the document.
+Result<Json> parse_json_list(std::string_view text, const JsonFile& file, std::string_view listed,
+                             const std::function<void(const Json& element)>& take);
 
 }  // namespace agpcs

@@ -4,6 +4,7 @@
 #include "frontend/cluster/file.h"
 #include "frontend/cluster/profile_file.h"
 #include "tools/profile/fits.h"
+#include "tools/profile/kineto/kineto.h"
 #include "tools/profile/options.h"
 #include "tools/profile/rank.h"
 #include "tools/profile/report.h"
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <optional>
 #include <ostream>
 #include <utility>
 
@@ -40,6 +42,32 @@ Status show(const ProfileOptions& options, Console console) {
   AGPCS_TRY(ClusterFile file, read_cluster(options.files.back()));
   AGPCS_TRY(const Calibrated fitted, fit_profile(std::move(file.cluster), profile));
   console.out << fits_report(fitted.fits);
+  return {};
+}
+
+/// Makes a profile from a trace.
+Status from_kineto(const ProfileOptions& options, Console console) {
+  AGPCS_TRY(const KinetoTrace trace, read_kineto_trace(options.kineto));
+  std::optional<TrainingModel> model;
+  if (!options.files.empty()) {
+    Loss loss = options.loss.value_or(Loss());
+    loss.by_shape = !options.loss;
+    AGPCS_TRY(model, read_training_model(options.files.front(), options, loss));
+    if (!model->warnings.empty()) console.err << model->warnings << "\n";
+  }
+  const std::int64_t samples = options.samples.empty() ? 0 : options.samples.front();
+  AGPCS_TRY(KinetoProfile made, profile_of_trace(trace, model ? &model->graph : nullptr,
+                                                 {options.kind, samples, options.optimizer}));
+  Profile profile;
+  profile.devices.push_back(std::move(made.device));
+  seal_profile(profile);
+  AGPCS_RETURN_IF_ERROR(verify_profile(profile));
+  AGPCS_TRY(const Calibrated fitted, fit_devices(profile));
+  AGPCS_RETURN_IF_ERROR(write_file(options.output, print_profile(profile), console));
+  console.err << made.warnings;
+  std::ostream& report = options.output == "-" ? console.err : console.out;
+  report << made.report << profile_report(profile) << fits_report(fitted.fits);
+  if (options.output != "-") report << fmt::format("\nwrote {}\n", options.output);
   return {};
 }
 
@@ -91,6 +119,8 @@ int profile_command(const std::vector<std::string>& args, Console console) {
   ProfileOptions options;
   if (const auto code = parse_profile_options(args, console, options)) return *code;
   if (options.merge) return finish(merge_files(options, console), kProfileCommand, console);
+  if (!options.kineto.empty())
+    return finish(from_kineto(options, console), kProfileCommand, console);
   if (options.show) return finish(show(options, console), kProfileCommand, console);
   return measure(options, console);
 }

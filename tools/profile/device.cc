@@ -189,7 +189,7 @@ Status DeviceProfiler::repeat(StepBench* bench) {
 }
 
 void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedSteps& times) {
-  pool_.add(model.graph(), samples, times);
+  pool_.add(model.graph(), samples, Precision::kFp32, times.forward, times.backward);
   measured_.steps.push_back(
       {model.name, samples, times.steps, times.step, times.stretch, times.observer});
   const auto tensors = static_cast<std::int64_t>(model.graph().parameters().size());

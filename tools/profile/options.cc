@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -20,6 +21,8 @@ constexpr const char* kExamples =
     "      one process per device of the cluster on this machine, all at once, and their network\n"
     "  srun -n 8 agpcs-profile resnet50.onnx --cluster cluster.yaml\n"
     "      be one rank of eight, each on its device; torchrun and mpirun work alike\n"
+    "  agpcs-profile --from-kineto trace.json resnet50.onnx -o a100.yaml\n"
+    "      make a profile from a trace of torch.profiler\n"
     "  agpcs-profile --merge cpu.yaml gpu.yaml -o profile.yaml\n"
     "  agpcs-profile --show profile.yaml cluster.yaml\n"
     "      what is in a profile, and how well the fits explain it\n"
@@ -115,8 +118,35 @@ Optimizer optimizer_of(const std::string& word) {
 
 Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
 
-Status check(const ProfileOptions& o) {
+Status check_kineto(const ProfileOptions& o, const CLI::App& app) {
+  if (o.merge || o.show) return usage("--from-kineto, --merge and --show are separate commands");
+  if (!o.cluster.empty() || o.local) {
+    return usage(
+        "a trace is of one device: --from-kineto takes no cluster\n"
+        "  hint: make a profile of each device's trace, and put them together by --merge");
+  }
+  if (o.files.size() > 1)
+    return usage("--from-kineto takes one model at most: the one that was traced");
+  if (o.samples.size() > 1) return usage("--from-kineto takes one number of samples: a step's");
+  for (const std::string& file : o.files) {
+    if (file == o.output) return usage(fmt::format("the profile would overwrite '{}'", file));
+  }
+  if (o.kineto == o.output) {
+    return usage(fmt::format("the profile would overwrite '{}'", o.kineto));
+  }
+  std::vector<std::string> of_measuring;
+  for (const char* option : {"--seconds", "--network-seconds", "--threads", "--transport"}) {
+    if (app.count(option) > 0) of_measuring.emplace_back(option);
+  }
+  if (of_measuring.empty()) return {};
+  return usage(fmt::format("--from-kineto measures nothing here: it takes no {}",
+                           fmt::join(of_measuring, ", ")));
+}
+
+Status check(const ProfileOptions& o, const CLI::App& app) {
   if (o.merge && o.show) return usage("--merge and --show are two commands");
+  if (!o.kineto.empty()) return check_kineto(o, app);
+  if (o.files.empty()) return usage("files is required");
   if (o.merge && o.files.size() < 2) return usage("--merge needs two or more profiles");
   if (o.show && o.files.size() > 2) {
     return usage("--show takes one profile, and the cluster file that its links belong to");
@@ -139,13 +169,13 @@ Status check(const ProfileOptions& o) {
   return {};
 }
 
-Status resolve(const Words& words, ProfileOptions& o) {
+Status resolve(const Words& words, const CLI::App& app, ProfileOptions& o) {
   AGPCS_TRY(o.dims, parse_dims(words.dims));
   if (!words.loss.empty()) o.loss = Loss{*value_named(kLosses, words.loss), {}};
   if (!words.optimizer.empty()) o.optimizer = optimizer_of(words.optimizer);
   std::sort(o.samples.begin(), o.samples.end());
   o.samples.erase(std::unique(o.samples.begin(), o.samples.end()), o.samples.end());
-  return check(o);
+  return check(o, app);
 }
 
 }  // namespace
@@ -155,18 +185,20 @@ std::optional<int> parse_profile_options(const std::vector<std::string>& args, C
   CLI::App app("Measures operators, links and all-reduces, for plans that know what they cost.",
                kProfileCommand);
   Words words;
-  app.add_option("files", options.files, "ONNX models; with --merge and --show profiles")
-      ->required();
+  app.add_option("files", options.files, "ONNX models; with --merge and --show profiles");
   app.add_option("-o,--output", options.output, "profile to write; - is standard output")
       ->capture_default_str();
   app.add_flag("--merge", options.merge, "put profiles together");
   app.add_flag("--show", options.show, "say what is in a profile");
+  app.add_option(
+      "--from-kineto", options.kineto,
+      "make a profile from this trace of torch.profiler, and of the model that was traced");
   add_device_options(app, options);
   add_measuring_options(app, options, words);
   add_help(app, kExamples);
   if (const auto code = parse_arguments(app, args, console)) return code;
   options.given = GivenOptions(app);
-  const Status status = resolve(words, options);
+  const Status status = resolve(words, app, options);
   if (!status.ok()) return finish(status, kProfileCommand, console);
   return {};
 }

@@ -21,7 +21,8 @@ inline constexpr char kProfileCommand[] = "agpcs-profile";
 struct ProfileOptions : JobOptions, ModelChoices {
   std::vector<std::string> files;  ///< models, or profiles with `merge` and `show`
   bool merge = false, show = false;
-  std::string kind, cluster;  ///< exactly one of the two, unless profiles are merged or shown
+  std::string kineto;         ///< a trace of torch.profiler to make a profile of; empty: none
+  std::string kind, cluster;  ///< exactly one of the two, where something is measured here
   bool local = false;
   std::string output = "profile.yaml";
   std::vector<std::int64_t> samples;  ///< empty: kDefaultSamples, as far as time and memory allow

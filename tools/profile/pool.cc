@@ -2,19 +2,27 @@
 #include "tools/profile/pool.h"
 
 #include "ir/graph/op_signature.h"
-#include "ir/graph/op_table.h"
+#include "tools/profile/statistics.h"
 
 namespace agpcs {
-void OperatorPool::add(const Graph& graph, std::int64_t samples, const TimedSteps& times) {
+void OperatorPool::add(const std::string& signature, OpClass op_class, std::int64_t samples,
+                       const OpCost& work, const Measured& forward, const Measured& backward) {
+  Entry& entry = entries_[signature];
+  entry.op_class = op_class;
+  Sum& sum = entry.points[samples];
+  sum.work = work;
+  add_to(sum.forward, forward);
+  add_to(sum.backward, backward);
+  ++sum.count;
+}
+
+void OperatorPool::add(const Graph& graph, std::int64_t samples, Precision precision,
+                       const std::vector<Measured>& forward,
+                       const std::vector<Measured>& backward) {
   for (std::size_t op = 0; op < graph.ops.size(); ++op) {
     const auto id = static_cast<OpId>(op);
-    Entry& entry = entries_[op_signature(graph, id)];
-    entry.op_class = class_of(graph.op(id));
-    Sum& sum = entry.points[samples];
-    sum.work = op_cost(graph, id, samples, Precision::kFp32);
-    add_to(sum.forward, times.forward[op]);
-    add_to(sum.backward, times.backward[op]);
-    ++sum.count;
+    add(op_signature(graph, id), class_of(graph.op(id)), samples,
+        op_cost(graph, id, samples, precision), forward[op], backward[op]);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "ir/cluster/profile.h"
 #include "ir/graph/graph.h"
-#include "tools/profile/step.h"
+#include "ir/graph/op_table.h"
 
 #include <cstdint>
 #include <map>
@@ -15,8 +15,12 @@ namespace agpcs {
 
 class OperatorPool {
  public:
-  /// Adds all operators of `graph` for `samples` samples.
-  void add(const Graph& graph, std::int64_t samples, const TimedSteps& times);
+  /// Adds an operator with this signature for `samples` samples.
+  void add(const std::string& signature, OpClass op_class, std::int64_t samples, const OpCost& work,
+           const Measured& forward, const Measured& backward);
+  /// Adds all operators of `graph` with their times by OpId.
+  void add(const Graph& graph, std::int64_t samples, Precision precision,
+           const std::vector<Measured>& forward, const std::vector<Measured>& backward);
   /// Returns, by signature and samples, the mean of the times and the mean of the spreads.
   std::vector<MeasuredOperator> operators() const;
 

@@ -81,11 +81,12 @@ std::string slowest_table(const DeviceProfile& device) {
 }
 
 std::string device_report(const DeviceProfile& device) {
-  std::string text = fmt::format("\n{}: {}\n", device.name, fmt::join(device.models, ", "));
+  std::string text = fmt::format("\n{}:{}{}\n", device.name, device.models.empty() ? "" : " ",
+                                 fmt::join(device.models, ", "));
   for (const auto* list : {&device.hardware, &device.software}) {
     std::vector<std::string> words;
     for (const auto& [name, value] : *list) words.push_back(fmt::format("{} {}", name, value));
-    text += fmt::format("  {}\n", fmt::join(words, ", "));
+    if (!words.empty()) text += fmt::format("  {}\n", fmt::join(words, ", "));
   }
   for (const MeasuredUpdate& update : device.updates) {
     text += fmt::format("  update of {} parameters by {}: {}; gradients are zeroed in {}\n",

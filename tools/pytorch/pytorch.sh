@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# PyPI's PyTorch, of one pinned release, in a virtual environment of the cache: with its exporter, and with the libraries
-# of models that samples/zoo exports. Debian's PyTorch is older, and stays the one that LibTorch's tests compare with.
+# PyPI's PyTorch, of one pinned release, in a virtual environment of the cache: with its exporter, with the libraries of
+# models that samples/zoo exports, with those that samples/pytorch_ddp trains with, and with mypy. Debian's PyTorch is
+# older, and stays the one that LibTorch's tests compare with.
 #
 #   tools/pytorch/pytorch.sh install   downloads what the cache lacks, 3 GB (tools/install_deps.sh --tests does this)
 #   tools/pytorch/pytorch.sh prefix    prints the environment's folder, whether it is there or not

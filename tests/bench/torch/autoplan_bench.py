@@ -6,10 +6,11 @@
     autoplan_bench.py --list
 
 Each case is a model on a cluster. Every rank runs `autoplan`, then trains in turns by the plan, with equal shares in
-plain DistributedDataParallel, and with equal shares in FSDP2, where PyTorch has it. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by
-bootstrap). "At this speed" adds to the prediction what steps without communication, in turns with the others, take
-longer than they did for autoplan: a shared machine changes its speed within minutes. Run it with a Python that has
-PyTorch, torchvision and transformers, and with the package on PYTHONPATH.
+plain DistributedDataParallel, and with equal shares in FSDP2, where PyTorch has it. Every other round takes its turns in
+reverse. The table has the medians of steps; the intervals are those of the rounds' ratios (95%, by bootstrap). "At this
+speed" adds to the prediction what steps without communication, in turns with the others, take longer than they did for
+autoplan: a shared machine changes its speed within minutes. Run it with a Python that has PyTorch, torchvision and
+transformers, and with the package on PYTHONPATH.
 """
 
 import argparse
@@ -25,14 +26,13 @@ from ranks import layers_of, model_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
-ROUNDS = 5
-STEPS = {"plan": 6, "ddp": 6, "alone": 6, "fsdp2": 2}  # of a round; FSDP2's take several times as long
+STEPS = {"alone": 2, "plan": 3, "ddp": 3, "fsdp2": 1}  # of a round; FSDP2's take several times as long
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
 
 
-def rank_main(name, batch, seconds):
+def rank_main(name, batch, options):
     import copy
 
     import torch
@@ -54,7 +54,8 @@ def rank_main(name, batch, seconds):
 
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
     begin = time.monotonic()
-    plan = agpcs.torch.autoplan(module, loss_fn, sample, batch=batch, optimizer=optimizer, seconds=seconds, cache=None)
+    plan = agpcs.torch.autoplan(module, loss_fn, sample, batch=batch, optimizer=optimizer, seconds=options.seconds,
+                                cache=None)
     measuring = time.monotonic() - begin
 
     def by_plan(mine):
@@ -92,16 +93,16 @@ def rank_main(name, batch, seconds):
         return [sum(steps.step(data)[:2]) for _ in range(count)]
 
     equal = [batch // ranks + (i < batch % ranks) for i in range(ranks)]
-    ways = {"plan": trainer(plan.shares, by_plan), "ddp": trainer(equal, DistributedDataParallel), "alone": alone}
+    ways = {"alone": alone, "plan": trainer(plan.shares, by_plan), "ddp": trainer(equal, DistributedDataParallel)}
     if fully_shard is not None:
         ways["fsdp2"] = trainer(equal, sharded)
     taken = {way: [] for way in ways}
     for steps in ways.values():
         steps(3)
-    for _ in range(ROUNDS):
-        for way, steps in ways.items():
+    for i in range(options.rounds):
+        for way in list(ways)[::-1 if i % 2 else 1]:
             dist.barrier()
-            taken[way].append(statistics.median(steps(STEPS[way])))
+            taken[way].append(statistics.median(ways[way](STEPS[way])))
     now = [None] * ranks
     dist.all_gather_object(now, statistics.median(taken["alone"]))
     planned = [float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
@@ -131,8 +132,9 @@ def clusters_of():
 BATCHES = {"resnet18": 32, "bert": 32, "llama": 32}
 
 
-def run_case(bed, name, seconds):
-    with ranks_on(bed, __file__, "--rank", name, "--seconds", str(seconds)) as ranks:
+def run_case(bed, name, options):
+    arguments = ["--rank", name, "--seconds", str(options.seconds), "--rounds", str(options.rounds)]
+    with ranks_on(bed, __file__, *arguments) as ranks:
         return json.loads(ranks.last_line())
 
 
@@ -168,10 +170,11 @@ def main():
     parser.add_argument("cases", nargs="*", default=["*"], help="patterns, as 'two/*'")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seconds", type=float, default=60, help="of measuring, at most (default: %(default)g)")
+    parser.add_argument("--rounds", type=int, default=20, help="of each case (default: %(default)d)")
     parser.add_argument("--rank", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        return rank_main(options.rank, BATCHES[options.rank], options.seconds)
+        return rank_main(options.rank, BATCHES[options.rank], options)
     import machines
     chosen = [(cluster, model) for cluster in clusters_of().values() for model in BATCHES
               if any(fnmatch.fnmatch(f"{cluster.name}/{model}", pattern) for pattern in options.cases)]
@@ -189,7 +192,7 @@ def main():
         for cluster in dict.fromkeys(cluster for cluster, _ in chosen):
             with machines.Bed(cluster) as bed:
                 for model in (model for where, model in chosen if where is cluster):
-                    error, gained, text = row(f"{cluster.name}/{model}", run_case(bed, model, options.seconds))
+                    error, gained, text = row(f"{cluster.name}/{model}", run_case(bed, model, options))
                     print(text, flush=True)
                     errors.append([abs(each) for each in error])
                     gains += [] if gained is None else [gained]

@@ -179,6 +179,21 @@ TEST(ProfiledCostTable, RefusesAProfileOfOtherModels) {
             "  hint: profile this model, too, and merge the files (agpcs-profile --merge)");
 }
 
+TEST(ProfiledCostTable, FitsAModelToAProfileThatNamesNoModels) {
+  const Graph graph = graph_of(R"(
+    input x [n,10]
+    parameter w [10,10]
+    y = MatMul(x, w) [n,10]
+    outputs y
+    loss y
+  )");
+  DeviceProfile device = measured();
+  device.models = {};
+  const Coverage coverage = table_of(graph, with_device(bare(), device)).coverage(0, 5);
+  EXPECT_EQ(coverage.measured, 0);
+  EXPECT_EQ(coverage.fitted, 1);
+}
+
 TEST(ProfiledCostTable, KnowsAMeasuredPartByItsMeasurementAlone) {
   Graph graph = graph_of(R"(
     input x [n,10]

@@ -21,18 +21,18 @@ SAMPLE = cases.ROOT / "samples/pytorch_ddp/elastic.py"
 LIMIT = 60  # seconds
 LOSS = re.compile(r"(\d) ranks came to epoch (\d), step (\d): loss (\S+)")
 
-# The sample, but a rank that is alone stops after the first epoch, until torchrun ends it because another one came.
+# The sample, but a rank that is alone waits in the second epoch's first step, until torchrun ends it because another one came.
 ALONE = f"""
 import os, sys
 sys.path.insert(0, {str(SAMPLE.parent)!r})
 import elastic
 save = elastic.save
-def save_and_wait(model, optimizer, sampler):
-    save(model, optimizer, sampler)
+def wait_or_save(model, optimizer, sampler):
     if sampler.plan.ranks == 1 and sampler.epoch == 1:
         print("alone", flush=True)
         open("nobody writes here").read()
-elastic.save = save_and_wait
+    save(model, optimizer, sampler)
+elastic.save = wait_or_save
 elastic.on_ranks(elastic.train, 2)
 """
 

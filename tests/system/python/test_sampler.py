@@ -69,6 +69,27 @@ class Sampler(unittest.TestCase):
         self.assertEqual(first, list(sampler))
         self.assertNotEqual(first, batches(64, 0, seed=4))
 
+    def test_goes_on_within_an_epoch(self):
+        sampler = PlanSampler(27, plan_of(Bert, shares="3:1"), 0, micro_batches=2)
+        sampler.set_epoch(3)
+        whole = list(sampler)
+        for first in range(len(whole) + 1):
+            sampler.set_epoch(3, first)
+            self.assertEqual(list(sampler), whole[first:])
+            self.assertEqual(len(sampler), len(whole))
+        sampler.set_epoch(3)
+        self.assertEqual(list(sampler), whole)
+        with self.assertRaisesRegex(IndexError, f"^batch {len(whole) + 1} of {len(whole)}$"):
+            sampler.set_epoch(3, len(whole) + 1)
+
+    def test_refuses_to_be_dealt_out_to_ranks(self):
+        with self.assertRaises(agpcs.PlanMismatch) as raised:
+            getattr(PlanSampler(32, plan_of(Bert, shares="3:1"), 0), "batch_size", None)
+        self.assertEqual(str(raised.exception),
+                         "PlanSampler yields the batches of one rank, and something asks for their size, as libraries do "
+                         "that divide batches among ranks\n  hint: accelerate: agpcs.torch.planned_loader; "
+                         "Lightning: Trainer(use_distributed_sampler=False)")
+
     def test_without_shuffling_samples_come_in_order(self):
         self.assertEqual(batches(16, 1, shuffle=False), [[6, 7], [14, 15]])
 
@@ -81,7 +102,8 @@ class Sampler(unittest.TestCase):
         self.assertEqual(len(batches(9, 1)), 1)
 
     def test_weights_make_the_mean_over_the_batch(self):
-        for options in ({}, {"micro_batches": 2}, {"averaged": True}, {"averaged": True, "micro_batches": 2}):
+        for options in ({}, {"micro_batches": 2}, {"averaged": True}, {"averaged": True, "micro_batches": 2},
+                        {"divided": True, "micro_batches": 2}):
             for samples in range(8, 17):
                 samplers = [PlanSampler(samples, plan_of(Bert, shares="3:1"), rank, **options) for rank in (0, 1)]
                 self.assertEqual(len({len(sampler) for sampler in samplers}), 1)
@@ -89,6 +111,7 @@ class Sampler(unittest.TestCase):
                 weight = {}  # of each sample in its step's gradient
                 for rank, sampler in enumerate(samplers):
                     reduced = 0.5 if "averaged" in options else SHARES[rank] / 8
+                    reduced /= parts if "divided" in options else 1
                     for i, batch in enumerate(sampler):
                         for sample in batch:
                             weight[i // parts, sample] = sampler.loss_weight(i) / len(batch) * reduced

@@ -110,7 +110,8 @@ class Wheel(unittest.TestCase):
                 plan = f"import {first}, {second}; print(len(agpcs.plan({str(RESNET)!r}, {str(MIXED)!r}).text) > 1000)"
                 code, said, errors = run(python, "-c", f"{plan}; print(torch.ones(3).sum())", env=environment)
                 self.assertEqual((code, said), (0, "True\ntensor(3.)\n"), errors)
-            for test in (["test_plan.py"], ["test_sample.py", "Sample.test_plans_and_trains_on_two_ranks"]):
+            for test in (["test_plan.py"], ["test_types.py"],
+                         ["test_sample.py", "Sample.test_plans_and_trains_on_two_ranks"]):
                 code, said, errors = run(python, ROOT / "tests/system/python" / test[0], *test[1:], env=environment)
                 self.assertEqual(code, 0, f"{python} {test}\n{said}{errors}")
         if not tried:

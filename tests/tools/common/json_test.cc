@@ -62,6 +62,17 @@ TEST(ParseJson, LeavesOutTheSkippedMemberOfTheOutermostObject) {
   EXPECT_EQ(read(R"([{"a": 1}])", "a"), R"([{"a": 1}])");
 }
 
+TEST(ParseJsonList, GivesEachElementAwayAndKeepsTheRest) {
+  std::vector<std::string> taken;
+  const Result<Json> json = parse_json_list(
+      R"({"a": [{"a": [1]}, [2, {"b": 3}], 4], "b": {"a": [{"c": 5}]}, "d": [{"e": 6}]})",
+      {"a.json", "a program writes it"}, "a",
+      [&](const Json& element) { taken.push_back(json_line(element)); });
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(taken, (std::vector<std::string>{R"({"a": [1]})", R"([2, {"b": 3}])"}));
+  EXPECT_EQ(json_line(*json), R"({"a": [4], "b": {"a": [{"c": 5}]}, "d": [{"e": 6}]})");
+}
+
 TEST(ParseJson, SaysWhereATextIsNotJson) {
   const std::string hint = "  hint: a program writes it";
   EXPECT_EQ(

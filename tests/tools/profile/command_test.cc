@@ -175,7 +175,74 @@ TEST_F(ProfileCommand, WrongCommandLinesAreRefused) {
                  "does not know which of 2 ranks it is\n  hint: add --local");
 }
 
+// The model of mlp_cpu.json.
+constexpr const char* kTraced = R"(<ir_version: 8, opset_import: ["": 17]>
+mlp (float[batch, 16] x) => (float[batch, 8] logits) {
+  up_shape = Constant <value = int64[2] {16, 32}> ()
+  up_weight = ConstantOfShape (up_shape)
+  wide = Constant <value = int64[1] {32}> ()
+  up_bias = ConstantOfShape (wide)
+  norm_weight = ConstantOfShape (wide)
+  norm_bias = ConstantOfShape (wide)
+  down_shape = Constant <value = int64[2] {32, 8}> ()
+  down_weight = ConstantOfShape (down_shape)
+  narrow = Constant <value = int64[1] {8}> ()
+  down_bias = ConstantOfShape (narrow)
+  up = Gemm (x, up_weight, up_bias)
+  norm = LayerNormalization (up, norm_weight, norm_bias)
+  relu = Relu (norm)
+  logits = Gemm (relu, down_weight, down_bias)
+})";
+const char* const kTrace = "tests/tools/profile/traces/mlp_cpu.json";
+
+TEST_F(ProfileCommand, ATraceBecomesAProfileThatPlansTheModelWhole) {
+  const std::string model = path("mlp.onnxtxt"), profile = path("p.yaml");
+  std::ofstream(model) << kTraced;
+  Process process({kProfile, "--from-kineto", kTrace, model, "--kind", "cpu", "-o", profile});
+  ASSERT_EQ(process.wait(), 0) << process.errors();
+  EXPECT_EQ(process.errors(), "");
+  EXPECT_THAT(process.output(), StartsWith(std::string(kTrace) + ": 2 steps of 4 samples in "));
+  EXPECT_THAT(process.output(),
+              HasSubstr("\n  model mlp: 5 of 5 operators are in the trace, with "));
+  EXPECT_THAT(process.output(), ::testing::EndsWith("\nwrote " + profile + "\n"));
+  std::ofstream(path("cluster.yaml")) << R"(name: one
+device_kinds:
+  cpu: {memory: 1GB, profile: p.yaml}
+hosts:
+  - name: a
+    devices: {kind: cpu, count: 1}
+    interconnect: {kind: tcp, bandwidth: 1GB/s, latency: 1us}
+    nic: {bandwidth: 1GB/s, latency: 1us}
+network: {topology: switch}
+training: {batch: 4, optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}
+)";
+  Process plan({AGPCS_BIN_DIR "/agpcs-compile", model, path("cluster.yaml"), "-o", path("p.plan")});
+  ASSERT_EQ(plan.wait(), 0) << plan.errors();
+  EXPECT_THAT(plan.output(), HasSubstr("5 of 5 operators measured"));
+}
+
+TEST_F(ProfileCommand, WrongCommandLinesWithATraceAreRefused) {
+  const auto refused = [](std::vector<std::string> more, const std::string& text) {
+    more.insert(more.begin(), {kProfile, "--from-kineto", kTrace});
+    Process process(more);
+    EXPECT_EQ(process.wait(), 2);
+    EXPECT_THAT(process.errors(), StartsWith("agpcs-profile: error: " + text + "\n"));
+  };
+  refused({"--show"}, "--from-kineto, --merge and --show are separate commands");
+  refused({"--cluster", kCluster},
+          "a trace is of one device: --from-kineto takes no cluster\n"
+          "  hint: make a profile of each device's trace, and put them together by --merge");
+  refused({"a.onnx", "b.onnx"}, "--from-kineto takes one model at most: the one that was traced");
+  refused({"--samples", "4,8"}, "--from-kineto takes one number of samples: a step's");
+  refused({"--seconds", "4", "--threads", "1"},
+          "--from-kineto measures nothing here: it takes no --seconds, --threads");
+  refused({"-o", kTrace}, std::string("the profile would overwrite '") + kTrace + "'");
+  refused({kModel, "-o", kModel}, std::string("the profile would overwrite '") + kModel + "'");
+}
+
 TEST_F(ProfileCommand, WrongFilesAreRefused) {
+  expect_refused({}, 2, "agpcs-profile: error: files is required");
+  expect_refused({"--from-kineto", "no/such.json", "--kind", "a"}, 1, "no/such.json");
   expect_refused({"no/such.onnx", "--kind", "a", "-o", path("p.yaml")}, 1, "no/such.onnx");
   expect_refused({kModel, "--cluster", "no/such.yaml", "--local"}, 1, "no/such.yaml");
   expect_refused({"--show", "no/such.yaml"}, 1, "no/such.yaml");

@@ -126,8 +126,8 @@ TEST(OperatorPool, HasTheMeanOfOperatorsWithOneSignature) {
   times.forward = {{1, 0.1}, {2, 0.1}, {4, 0.3}, {8, 0}, {16, 0}};
   times.backward = {{0, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}};
   OperatorPool pool;
-  pool.add(graph, 2, times);
-  pool.add(graph, 8, times);
+  pool.add(graph, 2, Precision::kFp32, times.forward, times.backward);
+  pool.add(graph, 8, Precision::kFp32, times.forward, times.backward);
   const auto operators = pool.operators();
   ASSERT_EQ(operators.size(), 4U);
   for (const MeasuredOperator& op : operators) {

@@ -49,7 +49,7 @@ def _string(text):
     return ctypes.string_at(text.data, text.bytes).decode("utf-8", "replace") if text.bytes else ""
 
 
-version = _string(_library.agpcs_version())
+version: str = _string(_library.agpcs_version())
 
 
 def _json(value):
@@ -78,8 +78,8 @@ def _call(function, *texts, others=(), count=2):
 
 
 def compile(options, model=None):  # noqa: A001: it is what the module's users call it
-    """Returns a plan's text, warnings, and the bound as a dict. `options` are those of tools/python/c_options.cc; `model` is the bytes of an
-    ONNX file. Ctrl-C ends the search and raises KeyboardInterrupt."""
+    """Returns a plan's text, warnings, and the bound as a dict. `options` are those of tools/python/c_options.cc;
+    `model` is the bytes of an ONNX file. Ctrl-C ends the search and raises KeyboardInterrupt."""
     result, interrupt = [], _library.agpcs_interrupt_new()
 
     def work():

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans: `plan` makes them, `load` reads them."""
 
+from __future__ import annotations
+
 import dataclasses
 import html
 import json
 import os
 import tempfile
 import threading
+import typing
 import warnings
+from collections.abc import Iterable, Mapping
 
 from agpcs import _agpcs
 from agpcs._errors import Error, Infeasible, InvalidInput, UsageError
+
+Path = typing.Union[str, "os.PathLike[str]"]
+Model = typing.Union[Path, bytes, bytearray, memoryview]  #: a file, or the bytes of an .onnx file
 
 _planning = threading.Lock()  # METIS uses the C library's only random generator
 
@@ -20,9 +27,9 @@ class Stage:
     """Operators that the same ranks compute. Replica i is rank `ranks[i]` on device `devices[i]`."""
 
     name: str
-    ranks: tuple
-    devices: tuple
-    samples: tuple  #: samples of each micro-batch, parallel to `ranks`
+    ranks: tuple[int, ...]
+    devices: tuple[str, ...]
+    samples: tuple[int, ...]  #: samples of each micro-batch, parallel to `ranks`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +38,9 @@ class Group:
 
     name: str
     stage: str
-    ranks: tuple
-    parameters: tuple  #: names, in the order of the buffer
-    elements: tuple  #: number of elements of each parameter
+    ranks: tuple[int, ...]
+    parameters: tuple[str, ...]  #: names, in the order of the buffer
+    elements: tuple[int, ...]  #: number of elements of each parameter
     type: str
     algorithm: str
 
@@ -44,9 +51,9 @@ class Estimates:
 
     step_seconds: float
     samples_per_second: float
-    utilization: dict  #: part of the step in which the device computes
-    peak_memory: dict  #: bytes
-    bytes_sent: dict  #: bytes per step
+    utilization: dict[str, float]  #: part of the step in which the device computes
+    peak_memory: dict[str, float]  #: bytes
+    bytes_sent: dict[str, float]  #: bytes per step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +64,12 @@ class Bound:
     seconds: float  #: of any plan
     reason: str  #: the limit that decides it (docs/reference/agpcs_compile.md)
     gap: float  #: by what part the plan's step is longer
-    one_stage_seconds: "float | None"  #: of plans without a pipeline; None: none fits in memory
-    one_stage_reason: "str | None"
-    one_stage_gap: "float | None"
+    one_stage_seconds: float | None  #: of plans without a pipeline; None: none fits in memory
+    one_stage_reason: str | None
+    one_stage_gap: float | None
     text: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text
 
 
@@ -72,39 +79,42 @@ class Plan:
     In a notebook it shows as the report of `agpcs-plan report`, if its model and cluster file are known.
     """
 
-    def __init__(self, text, file="model.plan", made_from=None, bound=None):
+    def __init__(self, text: str, file: str = "model.plan", made_from: tuple[str | bytes, str] | None = None,
+                 bound: Bound | None = None) -> None:
         self.text = text
         self.bound = bound  #: a Bound; None: the plan came from a file, or was made with `bound=False`
         self._made_from = made_from  # (model, cluster file); None: not known
         data = json.loads(_agpcs.plan_json(text, file))
-        self.model = data["model"]["name"]
-        self.cluster = data["cluster"]["name"]
-        self.frozen = tuple(data["model"].get("frozen", ()))  #: weights that are not trained
-        self.trained = tuple(data["model"].get("trained", ()))  #: constants of the file that are trained
-        self.batch = data["training"]["batch"]  #: samples of a step, over all ranks
-        self.micro_batches = data["training"]["micro_batches"]
+        self.model: str = data["model"]["name"]
+        self.cluster: str = data["cluster"]["name"]
+        self.frozen: tuple[str, ...] = tuple(data["model"].get("frozen", ()))  #: weights that are not trained
+        #: constants of the file that are trained
+        self.trained: tuple[str, ...] = tuple(data["model"].get("trained", ()))
+        self.batch: int = data["training"]["batch"]  #: samples of a step, over all ranks
+        self.micro_batches: int = data["training"]["micro_batches"]
         #: steps from one exchange of measurements to the next; 0: none
-        self.statistics_every = data["training"]["statistics_every"]
+        self.statistics_every: int = data["training"]["statistics_every"]
         #: type in which gradients are sent, "fp16" or "bf16"; None: their own type
-        self.wire_type = data["training"].get("wire_type")
-        self.stages = tuple(map(_stage, data["stages"]))
-        self.groups = _groups(data, self.stages)  #: in the order in which a stage reduces them
+        self.wire_type: str | None = data["training"].get("wire_type")
+        self.stages: tuple[Stage, ...] = tuple(map(_stage, data["stages"]))
+        self.groups: tuple[Group, ...] = _groups(data, self.stages)  #: in the order in which a stage reduces them
         self.ranks = sum(len(stage.ranks) for stage in self.stages)
         samples = {rank: n for stage in self.stages for rank, n in zip(stage.ranks, stage.samples)}
         devices = {rank: name for stage in self.stages for rank, name in zip(stage.ranks, stage.devices)}
         smaller = -self.batch % self.micro_batches  # micro-batches that have one sample less
         fewer = {stage["odd"]: smaller for stage in data["stages"] if "odd" in stage}
         #: samples of a step, by rank
-        self.shares = tuple(samples[rank] * self.micro_batches - fewer.get(rank, 0) for rank in range(self.ranks))
-        self.devices = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
-        self.estimates = _estimates(data["expect"])
+        self.shares: tuple[int, ...] = tuple(
+            samples[rank] * self.micro_batches - fewer.get(rank, 0) for rank in range(self.ranks))
+        self.devices: tuple[str, ...] = tuple(devices[rank] for rank in range(self.ranks))  #: by rank, "host/index"
+        self.estimates: Estimates = _estimates(data["expect"])
 
-    def save(self, path):
+    def save(self, path: Path) -> None:
         """Writes the plan as agpcs-compile does: one file for agpcs-run, `load` and code review."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(self.text)
 
-    def explain(self, model=None, cluster=None, *, top=10):
+    def explain(self, model: Path | bytes | None = None, cluster: Path | None = None, *, top: int = 10) -> str:
         """Returns where a step's time and memory go, and which changes of plan and hardware would help most, as
         `agpcs-plan explain` prints it, with `top` lines of each list.
 
@@ -113,18 +123,19 @@ class Plan:
         """
         return self._command("explain", [self, *self._inputs(model, cluster)], "--top", str(top))
 
-    def compare(self, other):
+    def compare(self, other: Plan | Path) -> str:
         """Returns what differs from this plan to `other`, a Plan or a path, as `agpcs-plan diff` prints it."""
         return self._command("diff", [self, other if isinstance(other, Plan) else load(other)])
 
-    def report(self, model=None, cluster=None, *, against=None):
+    def report(self, model: Path | bytes | None = None, cluster: Path | None = None, *,
+               against: Plan | None = None) -> str:
         """Returns the HTML page of `agpcs-plan report`: the plan and its simulated step, beside that of `against`, a
         Plan of the same model and cluster. `model` and `cluster` are those of `explain`."""
         model, cluster = self._inputs(model, cluster)
         beside = ["--against", against] if against is not None else []
         return self._command("report", [self, "--model", model, "--cluster", cluster, *beside], "-o", "-")
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         if self._made_from is None or not all(isinstance(f, bytes) or os.path.exists(f) for f in self._made_from):
             return f"<pre>{html.escape(self._command('show', [self]))}</pre>"
         return (f'<iframe srcdoc="{html.escape(self.report())}" style="width: 100%; height: 640px; border: 0">'
@@ -159,18 +170,18 @@ class Plan:
             raise kind(errors.rstrip("\n").replace("agpcs-plan: error: ", "", 1))
         return said
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self.text == other.text
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.text)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (f"<agpcs.Plan of {self.model} on {self.cluster}: batch {self.batch}, {self.ranks} ranks, "
                 f"{len(self.stages)} stages, {len(self.groups)} groups>")
 
 
-def load(path):
+def load(path: Path) -> Plan:
     """Returns the plan in a file or a pipe. Raises InvalidInput, with line and hint, if it is not a plan, and OSError
     if `path` does not exist."""
     path = os.fspath(path)
@@ -178,11 +189,16 @@ def load(path):
     return Plan(_agpcs.read_plan(path), path)
 
 
-def plan(model, cluster, *, batch=None, dims=None, freeze=(), train=(), inference_graph=False, precision=None,
-         attention=None, wire_type=None, loss=None, loss_outputs=None, ignore_index=None, label_smoothing=0,
-         class_axis=None, next_token=None, slower=None, seed=0, data_parallel=False, seeders=None, layout=None,
-         refiner=None, policy=None, budget=None, all_reduce="auto", threads=None, micro_batches=None,
-         bucket_bytes=None, bound=True):
+def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping[str, int] | None = None,
+         freeze: Iterable[str] = (), train: Iterable[str] = (), inference_graph: bool = False,
+         precision: str | None = None, attention: str | None = None, wire_type: str | None = None,
+         loss: str | None = None, loss_outputs: Mapping[str, float] | None = None, ignore_index: int | None = None,
+         label_smoothing: float = 0, class_axis: int | None = None, next_token: bool | None = None,
+         slower: Mapping[str, float] | None = None, seed: int = 0, data_parallel: bool = False,
+         seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
+         policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", threads: int | None = None,
+         micro_batches: int | None = None, bucket_bytes: int | None = None,
+         bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """autoplan: measures the ranks of a job, and plans how they share each batch."""
 
+from __future__ import annotations
+
 import json
 import math
 import os
@@ -9,7 +11,9 @@ import socket
 import sys
 import tempfile
 import time
+import typing
 import warnings
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -19,7 +23,7 @@ from agpcs import _agpcs
 from agpcs import _torch_cache as kept_files
 from agpcs import _torch_files as files
 from agpcs._errors import Infeasible, InvalidInput, UsageError
-from agpcs._plan import Plan, plan as make_plan
+from agpcs._plan import Path, Plan, plan as make_plan
 from agpcs._torch_curves import kinds_of
 from agpcs._torch_keeper import keeper_of
 from agpcs._torch_links import Links, by_rank_0, on_every_rank
@@ -30,29 +34,36 @@ LOST = 1e6  # times slower than it was: no plan takes such a device
 EXCHANGE_SECONDS, MOST_STEPS = 0.2, 5  # the watch's figures are exchanged so often, or after so many steps
 
 
+Module = typing.TypeVar("Module", bound=torch.nn.Module)
+Batch = typing.TypeVar("Batch")
+
+
 class AutoPlan(Plan):
     """The plan of a job, on each of its ranks, and what is known of it beside the plan."""
 
-    def __init__(self, text, facts, process_group, rank, quiet):
+    def __init__(self, text: str, facts: Mapping[str, typing.Any], process_group: dist.ProcessGroup | None,
+                 rank: int | None, quiet: bool) -> None:
         kept = facts["files"]
         super().__init__(text, made_from=(kept[3], kept[1]) if kept else None)
         #: what a step with equal shares on all ranks takes: in plain DDP, where it was tried; else by a plan with equal
         #: shares; None: those do not fit into memory at once
-        self.equal_step_seconds = facts["equal"]
+        self.equal_step_seconds: float | None = facts["equal"]
         #: plain DDP with equal shares was no slower than other shares, so that is the plan: plan_hook reduces DDP's own
         #: buckets
-        self.in_ddp_buckets = facts["in_ddp_buckets"]
-        self.best_devices = tuple(facts["best"])  #: the devices of the fastest plan; those of this one, or fewer
-        self.best_step_seconds = facts["best_seconds"]  #: what that plan expects of a step
-        self.measuring_seconds = facts["measuring"]  #: None: the plan came from the cache
-        self.copied_bytes = facts["copied"]  #: memory that measuring took for copies, on the rank with most
-        self.files = tuple(kept)  #: plan (on rank 0), cluster, profile and model; empty without a cache
+        self.in_ddp_buckets: bool = facts["in_ddp_buckets"]
+        #: the devices of the fastest plan; those of this one, or fewer
+        self.best_devices: tuple[str, ...] = tuple(facts["best"])
+        self.best_step_seconds: float = facts["best_seconds"]  #: what that plan expects of a step
+        self.measuring_seconds: float | None = facts["measuring"]  #: None: the plan came from the cache
+        self.copied_bytes: int | None = facts["copied"]  #: memory that measuring took for copies, on the rank with most
+        #: plan (on rank 0), cluster, profile and model; empty without a cache
+        self.files: tuple[str, ...] = tuple(kept)
         self.process_group = process_group  #: of the plan's ranks; None: the job's
-        self.measured_ranks = facts["measured_ranks"]  #: ranks of the job that measured: these, and perhaps others
+        self.measured_ranks: int = facts["measured_ranks"]  #: ranks of the job that measured: these, and perhaps others
         self.rank = rank  #: this process's rank in the plan; None: it was left out
         self.quiet = quiet
 
-    def say_measured(self, seconds, steps):
+    def say_measured(self, seconds: float, steps: int) -> None:
         """Prints what a step of the job took, on rank 0."""
         if self.quiet or self.rank != 0:
             return
@@ -61,7 +72,7 @@ class AutoPlan(Plan):
         print(f"agpcs: the last {steps} steps took {duration(seconds)} (median), the plan expects "
               f"{duration(expected)} ({seconds / expected - 1:+.1%}){equal}", file=sys.stderr, flush=True)
 
-    def summary(self):
+    def summary(self) -> str:
         """Returns what autoplan prints."""
         step, equal = self.estimates.step_seconds, self.equal_step_seconds
         others = f"a job of {self.measured_ranks} ranks, " if self.measured_ranks > self.ranks else ""
@@ -83,8 +94,10 @@ class AutoPlan(Plan):
         return "\n".join(lines)
 
 
-def autoplan(model, loss_fn, sample_batch, batch, *, optimizer=None, max_samples=None, seconds=120, leave_out=False,
-             cache=".agpcs", process_group=None, quiet=False):
+def autoplan(model: Module, loss_fn: Callable[[Module, Batch], torch.Tensor], sample_batch: Batch, batch: int, *,
+             optimizer: torch.optim.Optimizer | None = None, max_samples: int | None = None, seconds: float = 120,
+             leave_out: bool = False, cache: Path | None = ".agpcs", process_group: dist.ProcessGroup | None = None,
+             quiet: bool = False) -> AutoPlan:
     """Measures this job's ranks, and returns the AutoPlan of its data-parallel training. Every rank calls it alike.
 
     `model`: the module that trains, on its device, before DistributedDataParallel wraps it.

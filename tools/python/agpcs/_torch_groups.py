@@ -7,6 +7,8 @@ begins the all-reduces of a group once the group is complete and all groups befo
 waits for all of them.
 """
 
+from __future__ import annotations
+
 import collections
 import gc
 import hashlib
@@ -14,15 +16,22 @@ import statistics
 import time
 import typing
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from agpcs._errors import PlanMismatch
-from agpcs._torch_keeper import keeper_of
+from agpcs._torch_keeper import Keeper, keeper_of
 from agpcs._torch_links import Links
 from agpcs._torch_watch import Watch
+
+if typing.TYPE_CHECKING:  # some of them import this file
+    from agpcs._plan import Plan
+    from agpcs._torch_replan import Replanning
+    from agpcs._torch_sampler import PlanSampler
+    from agpcs._torch_watch import Change
 
 WIRE_TYPES = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16,
               torch.float16: torch.float16, torch.bfloat16: torch.bfloat16}
@@ -32,7 +41,7 @@ FIRST_STEPS, KEPT_STEPS = 5, 50  # a job's first steps are slower; PlanState kee
 
 class BoundGroup(typing.NamedTuple):
     name: str  #: the plan's name of the group, or "unplanned"
-    parameters: tuple  #: the module's names; all have one type and one device
+    parameters: tuple[str, ...]  #: the module's names; all have one type and one device
 
 
 class Reduction(typing.NamedTuple):
@@ -51,15 +60,17 @@ class Run(typing.NamedTuple):
     end: int
 
 
-def reduce_by_plan(state, bucket):
+def reduce_by_plan(state, bucket):  # an agpcs.torch.Hook; DDP takes none whose types are written as texts
     return state.reduce(bucket)
 
 
 class PlanState:
     """The state of the hook. After the first step, `groups` and `step` show what it does."""
 
-    def __init__(self, plan, module, process_group, wire_type, unplanned, missing, rename, on_drift=None,
-                 sampler=None, replanning=None):
+    def __init__(self, plan: Plan, module: torch.nn.Module | None, process_group: dist.ProcessGroup | None,
+                 wire_type: str | torch.dtype | None, unplanned: str, missing: str, rename: Callable[[str], str] | None,
+                 on_drift: Callable[[list[Change]], object] | None = None, sampler: PlanSampler | None = None,
+                 replanning: Replanning | None = None, averaged: bool = False) -> None:
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
@@ -71,34 +82,36 @@ class PlanState:
         if missing not in ("error", "skip"):
             raise ValueError(f"missing is {missing!r}; it is 'error' or 'skip'")
         self.plan = plan
-        self.groups = ()  #: BoundGroup, in the order of reduction
-        self.step = []  #: Reduction, in the order in which they began
-        self.step_seconds = collections.deque(maxlen=KEPT_STEPS)  #: of the last steps, from one to the next
+        self.groups: tuple[BoundGroup, ...] = ()  #: BoundGroup, in the order of reduction
+        self.step: list[Reduction] = []  #: Reduction, in the order in which they began
+        #: of the last steps, from one to the next
+        self.step_seconds: collections.deque[float] = collections.deque(maxlen=KEPT_STEPS)
         self.process_group = process_group
         self._wire_type = WIRE_TYPES[wire_type or plan.wire_type]
         #: whether DDP's own buckets are reduced, not the plan's groups: autoplan found nothing faster than plain DDP
         self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
+        self._averaged = averaged or (sampler is not None and sampler.averaged)
         self._names = {}  # id of a parameter -> name
         self._group_of = {}  # name -> index in groups
         self._layout = _Layout()
         self._buffers = {}  # group index -> flat tensor
         self._agreed = False
-        self.keeper = None  #: Keeper, from the first step on
+        self.keeper: Keeper | None = None  #: Keeper, from the first step on
         self._on_drift = on_drift
-        self._sampler = sampler  # weights losses, so that gradients are summed as they are; None: the hook weights them
-        if sampler is not None:
-            sampler.leave_weights()
+        self._sampler = sampler  # weights losses; None: the hook weights gradients
+        if sampler is not None and not self._averaged:
+            sampler.summed = True
         self._weighed = -1  # the sampler's step whose gradients came last
         self.replanning = replanning  #: Replanning; None: shares stay
-        self.watch = None  #: Watch, from the first step on; None: nobody asked for it
+        self.watch: Watch | None = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
         self._steps = 0
         if module is not None:
             self._bind(module)
 
-    def reduce(self, bucket):
+    def reduce(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Handles a bucket: returns a future of its reduced buffer."""
         try:
             return self._reduce(bucket)
@@ -209,8 +222,11 @@ class PlanState:
                                    "  hint: give all ranks one file")
         if self._wire_type is not None:
             self._try_wire_type(device)
-        self._scale = 1.0
-        if self._sampler is None:
+        if self._averaged:
+            self._scale = 1 / ranks
+        elif self._sampler is not None:
+            self._scale = 1.0
+        else:
             self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
         tell = self._on_drift
@@ -231,20 +247,20 @@ class PlanState:
 
     def _exchange(self, device, fine):
         """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
-        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type))).encode()).digest()
+        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type), self._averaged)).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
         dist.all_gather(all_of_them, mine, group=self.process_group)
         return [tensor.tolist() for tensor in all_of_them]
 
-    def name_of(self, parameter):
+    def name_of(self, parameter: torch.Tensor) -> str:
         name = self._names.get(id(parameter))
         if name is None:
             raise PlanMismatch(f"a gradient of shape {tuple(parameter.shape)} came that is not of the hook's module\n"
                                "  hint: each DistributedDataParallel needs a plan_hook of its own")
         return name
 
-    def flat(self, index, views):
+    def flat(self, index: int, views: list[torch.Tensor]) -> torch.Tensor:
         """Returns the buffer of group `index`, filled with the weighted gradients of `views`."""
         size = sum(view.numel() for view in views)
         kind = self._wire_type or views[0].dtype
@@ -255,7 +271,7 @@ class PlanState:
             torch.mul(view, self._scale, out=part)
         return flat
 
-    def parts(self, views):
+    def parts(self, views: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Parts the gradients of a group into those that are reduced in place, each by itself, and those that are
         reduced together in a flat buffer."""
         if self._wire_type not in (None, views[0].dtype):
@@ -265,16 +281,16 @@ class PlanState:
         small = [view for view in views if view.numel() * view.element_size() < least]
         return (large + small, []) if len(small) == 1 else (large, small)
 
-    def weighted(self, view):
+    def weighted(self, view: torch.Tensor) -> torch.Tensor:
         """Weights gradients in place."""
         return view if self._scale == 1.0 else view.mul_(self._scale)
 
-    def step_ended(self):
+    def step_ended(self) -> None:
         """Notes that all gradients of a step are reduced."""
         if self._sampler is not None:
             if self._sampler.weighed == self._weighed:
                 raise PlanMismatch("no loss was weighed in this step\n"
-                                   "  hint: with plan_hook(sampler=sampler): sampler.weigh(loss, i).backward()")
+                                   "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows")
             self._weighed = self._sampler.weighed
         if self.replanning is not None:
             self.replanning.step_ended(self.watch)

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """PlanSampler: gives each rank its planned share of every batch."""
 
+from __future__ import annotations
+
 import contextlib
+import typing
+from collections.abc import Iterator, Mapping, Sequence, Sized
 
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
+
+Count = typing.Union[int, torch.Tensor]
 
 
-class PlanSampler(torch.utils.data.Sampler):
+class PlanSampler(torch.utils.data.Sampler[list[int]]):
     """A batch_sampler for DataLoader: its batch i is this rank's share of the job's i-th batch.
 
     All ranks draw the same order of samples from `seed` and the epoch. A batch of the job is the next `plan.batch`
@@ -20,45 +26,64 @@ class PlanSampler(torch.utils.data.Sampler):
     few for that.
 
     With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
-    (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `averaged`,
-    gradients are averaged over ranks without `plan_hook`, as plain DDP and FSDP2 do, and `weigh` compensates for the
-    shares.
+    (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `divided`, the
+    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, as
+    plain DDP, FSDP2 and `plan_hook(plan, sampler=sampler)` do, and `weigh` compensates for the shares.
     """
 
-    def __init__(self, dataset, plan, rank=None, *, seed=0, shuffle=True, drop_last=False, micro_batches=1,
-                 averaged=False, process_group=None):
+    def __init__(self, dataset: Sized | torch.utils.data.Dataset[typing.Any] | int, plan: Plan | Path,
+                 rank: int | None = None, *, seed: int = 0, shuffle: bool = True, drop_last: bool = False,
+                 micro_batches: int = 1, divided: bool = False, averaged: bool = False,
+                 process_group: torch.distributed.ProcessGroup | None = None) -> None:
         plan = plan if isinstance(plan, Plan) else load(plan)
         rank = torch.distributed.get_rank(process_group) if rank is None else rank
         samples = dataset if isinstance(dataset, int) else len(dataset)
         _check(plan, rank, samples, micro_batches, drop_last)
         self.plan, self.rank, self.seed, self.shuffle = plan, rank, seed, shuffle
         self.epoch = 0
-        self._samples, self._micro_batches, self._averaged = samples, micro_batches, averaged
+        self.micro_batches, self.divided, self.averaged = micro_batches, divided, averaged
+        self._samples = samples
         self._process_group, self._total = process_group, None
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
-        self._first, self._resumed = 0, False  # the step with which an epoch begins; whether it is yet to begin so
+        self._begin, self._resumed = 0, False  # the step with which an epoch begins; whether it is yet to begin so
+        self._skipped = 0  # batches with which an epoch begins that are not drawn, and keep their numbers
         self._trained = 0  # steps of this epoch whose losses were weighed
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
         self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
-        self.summed = False  #: gradients are summed as they are: plan_hook(sampler=...) leaves the weight to `weigh`
+        self.summed = False  #: plan_hook(sampler=...) leaves the whole weight to `weigh`, and sums gradients as they are
         self._steps = [plan.batch] * (samples // plan.batch)  # sizes of the job's batches
         rest = samples % plan.batch
         if rest >= plan.ranks * micro_batches and not drop_last:
             self._steps.append(rest)
 
-    def set_epoch(self, epoch):
-        """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler."""
+    def set_epoch(self, epoch: int, first: int = 0) -> None:
+        """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler.
+
+        `first`: the number of the epoch's first batch that is drawn, for loops that note how far they were. Batches keep
+        their numbers: `enumerate(loader, first)`.
+        """
         if epoch != self.epoch:
-            self.epoch, self._first, self._resumed, self._trained = epoch, 0, False, 0
+            self.epoch, self._begin, self._resumed, self._trained = epoch, 0, False, 0
+        if not 0 <= first <= len(self):
+            raise IndexError(f"batch {first} of {len(self)}")
+        self._skipped = first
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The batches of the epoch; of one that `load_state_dict` resumes, those that are left."""
-        return (len(self._steps) - self._first) * self._micro_batches
+        return (len(self._steps) - self._begin) * self.micro_batches
 
-    def state_dict(self):
+    @property
+    def batch_size(self) -> typing.NoReturn:
+        """Libraries ask for this before they deal out batches to ranks, which would skip samples without a word."""
+        raise PlanMismatch("PlanSampler yields the batches of one rank, and something asks for their size, as libraries "
+                           "do that divide batches among ranks\n"
+                           "  hint: accelerate: agpcs.torch.planned_loader; "
+                           "Lightning: Trainer(use_distributed_sampler=False)")
+
+    def state_dict(self) -> dict[str, typing.Any]:
         """Returns where the job is: the epoch, and how many of its steps are trained, which are those whose losses were
         weighed. Keep it in the checkpoint, after the optimizer's step. It is the same on all ranks."""
-        if self.weighed < 0 and self._drawn > 0 and not self._first:
+        if self.weighed < 0 and self._drawn > 0 and not self._begin:
             raise UsageError("batches were drawn, and no loss was weighed: which of them are trained is not known\n"
                              "  hint: sampler.weigh(loss, i).backward() in each step, and state_dict() after a step")
         done, epoch = self._trained, self.epoch
@@ -66,7 +91,7 @@ class PlanSampler(torch.utils.data.Sampler):
             done, epoch = 0, epoch + 1
         return {"epoch": epoch, "steps": done, **self._of_batches()}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, typing.Any]) -> None:
         """Goes on where a job was, with the same batches, for any number of ranks and shares. The next epoch begins with
         the first step that is not trained; `weigh` and `sync` count from that one."""
         ours = self._of_batches()
@@ -75,7 +100,7 @@ class PlanSampler(torch.utils.data.Sampler):
                 raise PlanMismatch(f"the state is of a sampler with {key} {state[key]}, this one has {value}\n"
                                    "  hint: the batches are the same with the same dataset, batch, seed and shuffle only")
         self.set_epoch(state["epoch"])
-        self._first = self._trained = min(state["steps"], len(self._steps))
+        self._begin = self._trained = min(state["steps"], len(self._steps))
         self._resumed = True
 
     def _of_batches(self):
@@ -83,17 +108,17 @@ class PlanSampler(torch.utils.data.Sampler):
         return {"samples": self._samples, "batch": self.plan.batch, "seed": self.seed, "shuffle": self.shuffle}
 
     @property
-    def shares(self):
+    def shares(self) -> tuple[int, ...]:
         """The samples of each rank in the next full batch that is drawn."""
         return self._shares_of(self._drawn)
 
-    def take(self, plan):
+    def take(self, plan: Plan) -> int:
         """Takes over the shares of another plan for the same ranks and batch, from the first step on of which no rank
         has drawn a batch. Returns that step, counted over all epochs. All ranks call it between the same two steps.
 
         The job's batches stay the same. The hook goes on with the first plan, so every loss has to be weighed.
         """
-        _check(plan, self.rank, self._samples, self._micro_batches, drop_last=True)
+        _check(plan, self.rank, self._samples, self.micro_batches, drop_last=True)
         if (plan.ranks, plan.batch) != (self.plan.ranks, self.plan.batch):
             raise PlanMismatch(f"the plan is for {plan.ranks} ranks and a batch of {plan.batch}, the job has "
                                f"{self.plan.ranks} and {self.plan.batch}\n  hint: plan for the same ranks and batch")
@@ -102,27 +127,30 @@ class PlanSampler(torch.utils.data.Sampler):
         self._shares_from.append((max(drawn), plan.shares))
         return max(drawn)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         order = self._order()
         before = self._epochs * len(self._steps)
         self._epochs += 1
         if not self._resumed:
-            self._first = self._trained = 0
+            self._begin = 0
         self._resumed = False
-        for step, size in list(enumerate(self._steps))[self._first:]:
+        first = self._begin * self.micro_batches + self._skipped
+        self._trained = first // self.micro_batches
+        for step, size in list(enumerate(self._steps))[self._begin:]:
             shares = self._shares(size, self._shares_of(before + step))
             self._drawn = before + step + 1
             begin = step * self.plan.batch + sum(shares[:self.rank])
-            for count in _parts(shares[self.rank], self._micro_batches):
-                yield order[begin:begin + count]
+            for part, count in enumerate(_parts(shares[self.rank], self.micro_batches)):
+                if step * self.micro_batches + part >= first:
+                    yield order[begin:begin + count]
                 begin += count
 
-    def weigh(self, loss, batch, counted=None):
+    def weigh(self, loss: torch.Tensor, batch: int, counted: Count | Sequence[Count] | None = None) -> torch.Tensor:
         """Returns `loss`, the mean over the samples of the epoch's batch number `batch`, times its `loss_weight`.
         Batches are numbered as the epoch yields them, from 0, also when it was resumed."""
         return loss * self.loss_weight(batch, counted)
 
-    def loss_weight(self, batch, counted=None):
+    def loss_weight(self, batch: int, counted: Count | Sequence[Count] | None = None) -> float | torch.Tensor:
         """Returns the factor for the mean loss of a batch that makes ranks and micro-batches add up to the mean over
         the job's batch. With `plan_hook`, one micro-batch, and enough samples for the plan's batch it is 1, or
         share / batch if the hook knows this sampler.
@@ -134,45 +162,40 @@ class PlanSampler(torch.utils.data.Sampler):
         """
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
-        step, part = divmod(batch, self._micro_batches)
-        step += self._first
-        if part == self._micro_batches - 1:
+        step, part = divmod(batch, self.micro_batches)
+        step += self._begin
+        if part == self.micro_batches - 1:
             self._trained = step + 1
         size = self._steps[step]
         self.weighed = max(self._epochs - 1, 0) * len(self._steps) + step
         shares = self._shares(size, self._shares_of(self.weighed))
-        reduced_as = self._reduced_as()
         if counted is None:
-            return _parts(shares[self.rank], self._micro_batches)[part] / size / reduced_as
-        counts = torch.stack([torch.as_tensor(n) for n in (counted if self._micro_batches > 1 else [counted])])
-        if len(counts) != self._micro_batches:
-            raise ValueError(f"counted has {len(counts)} numbers; a step has {self._micro_batches} micro-batches")
+            return _parts(shares[self.rank], self.micro_batches)[part] / size / self.part_of_gradient
+        counts = torch.stack([torch.as_tensor(n) for n in (counted if self.micro_batches > 1 else [counted])])
+        if len(counts) != self.micro_batches:
+            raise ValueError(f"counted has {len(counts)} numbers; a step has {self.micro_batches} micro-batches")
         if part == 0 or self._total is None:
             self._total = counts.sum().double()
             torch.distributed.all_reduce(self._total, group=self._process_group)
-        return counts[part] / self._total.clamp(min=1) / reduced_as
+        return counts[part] / self._total.clamp(min=1) / self.part_of_gradient
 
-    def sync(self, module, batch):
+    @property
+    def part_of_gradient(self) -> float:
+        """What an unweighed gradient of this rank is multiplied by, before it is added to the job's."""
+        if self.averaged:
+            reduced = 1 / self.plan.ranks
+        else:
+            reduced = 1.0 if self.summed else self.plan.shares[self.rank] / self.plan.batch
+        return reduced / self.micro_batches if self.divided else reduced
+
+    def sync(self, module: torch.nn.Module, batch: int) -> contextlib.AbstractContextManager[None]:
         """Returns a context for the forward and backward pass of a batch: the gradients are reduced with the step's
         last batch. `module`: of DistributedDataParallel, or of FSDP2's `fully_shard`."""
-        last = batch % self._micro_batches == self._micro_batches - 1
+        last = batch % self.micro_batches == self.micro_batches - 1
         if hasattr(module, "set_requires_gradient_sync"):  # FSDP2
             module.set_requires_gradient_sync(last)
             return contextlib.nullcontext()
         return contextlib.nullcontext() if last else module.no_sync()
-
-    def _reduced_as(self):
-        """Returns the factor of this rank's gradient in the sum over ranks."""
-        if self.summed:
-            return 1.0
-        return 1 / self.plan.ranks if self._averaged else self.plan.shares[self.rank] / self.plan.batch
-
-    def leave_weights(self):
-        """Makes `weigh` the only place where gradients get their weights. `plan_hook` calls it."""
-        if self._averaged:
-            raise UsageError("the sampler is for gradients that are averaged without the plan's hook\n"
-                             "  hint: PlanSampler(dataset, plan) without averaged=True")
-        self.summed = True
 
     def _order(self):
         if not self.shuffle:
@@ -189,13 +212,13 @@ class PlanSampler(torch.utils.data.Sampler):
         `micro_batches`."""
         if size == self.plan.batch:
             return planned
-        free = size - self.plan.ranks * self._micro_batches
+        free = size - self.plan.ranks * self.micro_batches
         exact = [free * share / self.plan.batch for share in planned]
         shares = [int(count) for count in exact]
         by_rest = sorted(range(len(exact)), key=lambda rank: (shares[rank] - exact[rank], rank))
         for rank in by_rest[:free - sum(shares)]:
             shares[rank] += 1
-        return tuple(count + self._micro_batches for count in shares)
+        return tuple(count + self.micro_batches for count in shares)
 
 
 def _check(plan, rank, samples, micro_batches, drop_last):

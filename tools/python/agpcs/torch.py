@@ -9,24 +9,40 @@
 Works with PyTorch 1.13 and 2.x.
 """
 
+from __future__ import annotations
+
 import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
+import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import UsageError
-from agpcs._plan import Plan, load
+from agpcs._plan import Path, Plan, load
+from agpcs._torch_accelerate import planned_loader
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
+from agpcs._torch_lightning import planned_callback
 from agpcs._torch_replan import Replanning
 from agpcs._torch_sampler import PlanSampler
+from agpcs._torch_trainer import planned_trainer
 from agpcs._torch_watch import Change, say
 
-__all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook"]
+__all__ = ["AutoPlan", "Change", "PlanSampler", "PlanState", "autoplan", "export", "plan_hook",
+           "planned_callback", "planned_loader", "planned_trainer"]
 
 
-def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanned="error", missing="error",
-              rename=None, on_drift="say", sampler=None, replan=False):
+Hook = Callable[[PlanState, "dist.GradBucket"], "torch.futures.Future[torch.Tensor]"]
+OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
+
+
+def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
+              process_group: dist.ProcessGroup | None = None, wire_type: str | torch.dtype | None = None,
+              unplanned: str = "error", missing: str = "error", rename: Callable[[str], str] | None = None,
+              on_drift: OnDrift = "say", sampler: PlanSampler | None = None, replan: bool = False,
+              averaged: bool = False) -> tuple[PlanState, Hook]:
     """Returns (state, hook) for DistributedDataParallel.register_comm_hook. The hook reduces gradients in the plan's
     groups and order.
 
@@ -47,9 +63,11 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
         function gets a list of Change on every rank, in the same step; None: steps are not watched.
     `sampler`: the job's PlanSampler. From now on its `weigh` has the whole weight of a loss, and the hook weights no
-        gradient, which saves a pass over all of them. Every loss must be weighed.
+        gradient, which saves a pass over all of them; unless the sampler is `averaged`. Every loss must be weighed.
     `replan`: True: when a rank is no longer as fast as it was, the ranks take new shares, if those save 3% of a step,
         from the first step on whose batches no rank has drawn. Needs `sampler`, and a plan of autoplan.
+    `averaged`: True: sums with 1 / ranks instead of the shares, as plain DDP does, for losses whose mean over ranks is
+        the loss of the job's batch. With `sampler`, it is as the sampler is.
 
     Raises PlanMismatch if plan, module and ranks do not fit together; without `module`, this happens during the first
     backward pass.
@@ -60,11 +78,14 @@ def plan_hook(plan, module=None, *, process_group=None, wire_type=None, unplanne
     if replan and sampler is None:
         raise UsageError("replan needs the job's sampler\n  hint: plan_hook(plan, sampler=sampler, replan=True)")
     replanning = Replanning(plan, sampler, on_drift) if replan else None
-    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, sampler, replanning)
+    state = PlanState(plan, module, process_group, wire_type, unplanned, missing, rename, on_drift, sampler, replanning,
+                      averaged)
     return state, reduce_by_plan
 
 
-def export(module, inputs, path, *, kwargs=None, input_names=None, output_names=("logits",), weights=True, **options):
+def export(module: torch.nn.Module, inputs: Iterable[typing.Any], path: Path | typing.IO[bytes], *,
+           kwargs: Mapping[str, typing.Any] | None = None, input_names: Sequence[str] | None = None,
+           output_names: Sequence[str] = ("logits",), weights: bool = True, **options: typing.Any) -> None:
     """Exports a module so that the plan has the module's names of parameters, for any batch size.
 
     `inputs` is a tuple of example inputs, `kwargs` a dict of those that are passed by name. Axis 0 of each is the batch,
