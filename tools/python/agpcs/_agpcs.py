@@ -78,8 +78,8 @@ def _call(function, *texts, others=(), count=2):
 
 
 def compile(options, model=None):  # noqa: A001: it is what the module's users call it
-    """Returns a plan's text, warnings, and the bound as a dict. `options` are those of tools/python/c_options.cc; `model` is the bytes of an
-    ONNX file. Ctrl-C ends the search and raises KeyboardInterrupt."""
+    """Returns a plan's text, warnings, and the bound as a dict. `options` are those of tools/python/c_options.cc;
+    `model` is the bytes of an ONNX file. Ctrl-C ends the search and raises KeyboardInterrupt."""
     result, interrupt = [], _library.agpcs_interrupt_new()
 
     def work():
