@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Even: contiguous stages with equally many devices each, on the best kinds of devices. Kinds are
+// Even: contiguous stages with equally many devices each, on the best kinds of devices, for models
+// that fit no device: for others, `linear` and the search find as much without it. Kinds are
 // sorted in two ways: those with the most memory first, and those that compute the model fastest
 // first (ties by the other, then to the lower kind). The devices of every first few kinds of either
 // order are a row. A row is cut into stages of 1, 2, ... consecutive devices, once as it is and
@@ -43,6 +44,7 @@ constexpr std::size_t kMostTried = 64, kMostFitting = 16, kFittingOfRow = 3, kEv
 /// The part of a device's memory that stages may fill by PieceSums, which count too much or too
 /// little; less after a plan turned out to lack memory.
 constexpr double kEvenPartsOfMemory[] = {1.3, 1.2, 1.12, 1.06, 1.03, 1, 0.95, 0.9, 0.8, 0.65, 0.5};
+constexpr int kMostLooseStages = 16;       // the most of a pipeline that may fill more than all
 constexpr double kWorthSimulating = 0.98;  // of the rough step of the fastest that is not long
 
 /// Returns the devices of the first 1, 2, ... kinds of both orders, each set once, kind by kind.
@@ -305,6 +307,7 @@ class EvenSeeds {
     EvenRow& row = *rows_[found.shape.row].costs;
     std::vector<int> last;
     for (const double part : kEvenPartsOfMemory) {
+      if (part > 1 && found.shape.stages > kMostLooseStages) continue;
       const std::vector<int> bounds =
           part == 1 ? found.bounds
                     : row.cut(found.shape.stages, found.shape.micro_batches, part).bounds;
@@ -377,12 +380,22 @@ class EvenSeeder : public Seeder {
       return std::vector<Strategy>();
     }
     const PieceSums whole(problem, {0, problem.blocks.size()});
+    if (fits_a_device(problem, whole)) return std::vector<Strategy>();
     const int stages = most_stages(problem, whole);
     const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(96, 4 * stages)));
     return EvenSeeds(problem, sums, stages).run();
   }
 
  private:
+  static bool fits_a_device(const Problem& problem, const PieceSums& whole) {
+    const double bytes = whole.memory(0, 1, 1, 1, false, true);
+    return std::any_of(problem.cluster.devices.begin(), problem.cluster.devices.end(),
+                       [&](const Device& device) {
+                         const DeviceKind& kind = problem.cluster.kinds[at(device.kind)];
+                         return bytes <= static_cast<double>(kind.memory_bytes);
+                       });
+  }
+
   /// Returns twice as many stages as it takes the devices of least memory to hold parameters and
   /// optimizer state; at least kUsualEvenStages.
   static int most_stages(const Problem& problem, const PieceSums& whole) {

@@ -51,7 +51,7 @@ TEST(Seeders, EveryCandidateVerifiesAndBecomesAPlanThatVerifies) {
     const auto problem = problem_of(branches ? branching() : chain(12), fast_and_slow(), 48);
     for (const SeederEntry& entry : named_seeders()) {
       const std::vector<Strategy> strategies = seeds_of(entry.name, *problem);
-      EXPECT_FALSE(strategies.empty()) << entry.name;
+      EXPECT_EQ(strategies.empty(), entry.name == "even") << entry.name;  // the model fits a device
       for (const Strategy& strategy : strategies) {
         EXPECT_EQ(verify_strategy(strategy, problem->graph, problem->cluster, 48).message(), "");
         const auto evaluated = evaluate(*problem, strategy, MadeBy());
