@@ -27,6 +27,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -394,7 +395,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
                           "why this operator is in its stage, and what moving it would cost");
   explain_app->add_flag("--json", a.json, "everything, as JSON");
   explain_app->add_option("--top", a.top, "lines a list has at most (default: 10)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   CLI::App* diff_app = add_command(app, a, "diff", "what differs; exit code 1 when something does");
   diff_app->add_option("other", a.other, "plan file to compare with")->required();
   diff_app->add_flag("--decisions", a.decisions_only,
@@ -438,7 +439,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   export_app
       ->add_option("--channels", a.channels,
                    "nccl-tuner: channels of an all-reduce (default: -1, NCCL's choice)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()));
   export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);

@@ -211,7 +211,7 @@ def without_a_copy(rank):
 
 
 def refused(rank, what):
-    model, loss_fn, sample, batch = Net(), squares, None, 16
+    model, loss_fn, sample, batch, options = Net(), squares, None, 16, {}
     if what == "loss":
         loss_fn = lambda module, batch: module(batch[0])  # noqa: E731
     elif what == "double":
@@ -230,7 +230,61 @@ def refused(rank, what):
     elif what == "memory" and rank == 1:
         def loss_fn(module, batch):
             raise MemoryError("no room")
-    return autoplan(model, loss_fn, sample, batch)
+    elif what == "seconds":
+        options = {"seconds": "60"}
+    elif what == "optimizer":
+        options = {"optimizer": "sgd"}
+    elif what == "folder":
+        options = {"cache": "/dev/null/cache"}
+    elif what == "no parameters":
+        model = nn.ReLU()
+    elif what == "small":
+        batch = 1
+    elif what == "batches":
+        batch += rank
+    elif what == "models" and rank == 1:
+        model = Slow(model, 1)
+    return autoplan(model, loss_fn, sample, batch, **options)
+
+
+def by_spoilt_files(rank, folder):
+    """What is said of the files of an earlier job that are no longer whole, one file after the other."""
+    stem = autoplan(Net(), cache=folder).files[0][:-len(".plan")]
+    said = []
+    for suffix in (".rehearsed.json", ".profile.yaml", ".yaml"):
+        if rank == 0:
+            pathlib.Path(stem + suffix).write_text("spoilt")
+        dist.barrier()
+        try:
+            autoplan(Net(), cache=folder)
+        except agpcs.Error as error:
+            said.append(str(error).replace(stem, "STEM"))
+    return said
+
+
+class OtherNet(Net):
+    """Has the parameters of Net, and other layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.GroupNorm(4, 32)
+
+    def _get_name(self):
+        return "Net"
+
+
+def of_other_layers(rank, folder):
+    """Whether models with the same parameters, and the same ones again, are measured."""
+    return [autoplan(model, cache=folder).measuring_seconds is not None for model in (Net(), OtherNet(), Net(), OtherNet())]
+
+
+def without_a_number(rank):
+    """Warnings of autoplan for a model whose loss is nan."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        agpcs.torch.autoplan(Net(), lambda module, batch: squares(module, batch) * float("nan"), (torch.ones(4, 32),), 16,
+                             seconds=SECONDS, cache=None, quiet=True)
+    return [str(warning.message) for warning in said if "nan" in str(warning.message)]
 
 
 class Autoplan(unittest.TestCase):
@@ -335,6 +389,19 @@ class Autoplan(unittest.TestCase):
             "batch": ("UsageError", "batch is 0\n  hint: it is a whole number from 1"),
             "sample": ("TypeError", "sample_batch is dict without a tensor that has a batch axis\n"
                        "  hint: give what the DataLoader yields: a tensor, or tuples, lists and dicts of tensors"),
+            "seconds": ("UsageError", "seconds is '60'\n  hint: it is a number above 0"),
+            "no parameters": ("InvalidInput", "the model has no parameter with requires_grad\n"
+                              "  hint: plan the model that is trained"),
+            "optimizer": ("UsageError", "optimizer is 'sgd'\n"
+                          "  hint: autoplan(model, loss_fn, sample_batch, batch=512, optimizer=optimizer)"),
+            "small": ("UsageError", "batch is 1, and the job has 2 ranks\n  hint: each rank takes a sample at least"),
+            "batches": ("UsageError", "batch is 16 on rank 0 and 17 on rank 1\n"
+                        "  hint: it is the number of samples of a step over all ranks, the same on each"),
+            "models": ("UsageError", "the model of rank 1 has other parameters than that of rank 0\n"
+                       "  hint: every rank plans the same model"),
+            "folder": ("Error", "rank 0 cannot be planned: UsageError: the cache cannot be written: [Errno 20] Not a "
+                       "directory: '/dev/null/cache'\n"
+                       "  hint: autoplan(..., cache=FOLDER) with another folder; cache=None keeps nothing"),
             "one rank": ("Error", "rank 1 cannot be planned: ValueError: no labels"),
             "memory": ("Error", "rank 1 cannot be planned: Error: there is no memory for one sample: no room\n"
                        "  hint: a smaller model, activation checkpointing, or a device with more memory"),
@@ -342,6 +409,26 @@ class Autoplan(unittest.TestCase):
         for what, error in expected.items():
             with self.subTest(what):
                 self.assertEqual(on_ranks(refused, what), [error, error])
+
+    def test_spoilt_files_are_named_and_may_be_deleted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said, said_1 = on_ranks(by_spoilt_files, folder)
+        self.assertEqual(said, said_1)
+        hint = "\n  hint: delete STEM.*, and the ranks are measured again"
+        self.assertEqual(said, [
+            "rank 0 cannot be planned: InvalidInput: the files of an earlier job cannot be used: "
+            "Expecting value: line 1 column 1 (char 0)" + hint,
+            "rank 0 cannot be planned: InvalidInput: the files of an earlier job cannot be used: "
+            "min() arg is an empty sequence" + hint,
+            "rank 0 cannot be planned: InvalidInput: STEM.yaml: error: it is no cluster file of autoplan" + hint])
+
+    def test_other_layers_with_the_same_parameters_are_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(on_ranks(of_other_layers, folder), [[True, True, False, False]] * 2)
+
+    def test_a_loss_that_is_no_number_is_said_once(self):
+        said = "the loss of sample_batch is nan: steps are measured all the same, but such a model does not train"
+        self.assertEqual(on_ranks(without_a_number), [[said]] * 2)
 
     def test_a_model_that_refuses_to_be_copied_is_planned_with_a_warning(self):
         (ranks, said), (_, said_1) = on_ranks(without_a_copy)

@@ -343,8 +343,9 @@ class PlanHook(unittest.TestCase):
 
     def test_refuses_unknown_options(self):
         plan = plan_of(TwoWays)
-        for wrong in ({"wire_type": "fp8"}, {"unplanned": "first"}, {"missing": "last"}):
-            with self.assertRaisesRegex(ValueError, f"{list(wrong)[0]} is '{list(wrong.values())[0]}'"):
+        for wrong in ({"wire_type": "fp8"}, {"unplanned": "first"}, {"missing": "last"}, {"rename": "net"},
+                      {"on_drift": "shout"}):
+            with self.assertRaisesRegex(agpcs.UsageError, f"{list(wrong)[0]} is '{list(wrong.values())[0]}'"):
                 agpcs.torch.plan_hook(plan, **wrong)
 
 

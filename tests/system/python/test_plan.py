@@ -152,6 +152,8 @@ class Plan(unittest.TestCase):
                                     ((MODEL, "no.yaml"), agpcs.InvalidInput, "no.yaml")):
             with self.assertRaisesRegex(error, words):
                 loaded.explain(*wrong)
+        with self.assertRaisesRegex(agpcs.UsageError, "^--top: Value 0 not in range 1 to 2147483647\n"):
+            plan.explain(top=0)
 
     def test_wrong_options_raise_usage_errors(self):
         for words, options in (("did you mean 'dqn'", {"refiner": "dqm"}), ("unknown seeder 'metic'", {"seeders": ["metic"]}),
@@ -161,6 +163,9 @@ class Plan(unittest.TestCase):
                                ("^batch is \"64\", not a whole number$", {"batch": "64"}),
                                ("^dims is .*, not names with numbers$", {"dims": {"n": 1.5}}),
                                ("^label_smoothing is \"much\", not a number$", {"label_smoothing": "much"}),
+                               ("^batch is 64.5\n  hint: it is a text or a whole number", {"batch": 64.5}),
+                               ("^dims is \\['n'\\]\n  hint: it maps names to numbers: dims=", {"dims": ["n"]}),
+                               ("^seeders is the text 'metis'\n", {"seeders": "metis"}),
                                ("threads is -1", {"threads": -1}), ("seed is -1", {"seed": -1}),
                                ("unknown precision 'fp8'", {"precision": "fp8"}),
                                ("unknown wire type 'fp8'", {"wire_type": "fp8"}),

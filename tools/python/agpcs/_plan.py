@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import operator
 import os
 import tempfile
 import threading
@@ -217,9 +218,9 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     if layout is not None and refiner not in (None, "none"):
         raise UsageError("layout and refiner are both given\n  hint: a layout leaves nothing to a seeder or refiner")
     options = {
-        "cluster": os.fspath(cluster), "dims": sorted((dims or {}).items()), "freeze": _names("freeze", freeze),
+        "cluster": os.fspath(cluster), "dims": sorted(_pairs("dims", dims)), "freeze": _names("freeze", freeze),
         "train": _names("train", train), "inference_graph": bool(inference_graph),
-        "slower": sorted((slower or {}).items()), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
+        "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
         "all_reduce": all_reduce, "bound": bool(bound), "threads": len(os.sched_getaffinity(0))}
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -230,11 +231,12 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
         raise UsageError(f"class_axis is {class_axis}, not 1 or -1 (the last axis)")
     if label_smoothing:
         options["label_smoothing"] = label_smoothing
-    given = {"loss": loss, "loss_outputs": None if loss_outputs is None else list(loss_outputs.items()),
+    given = {"loss": loss, "loss_outputs": None if loss_outputs is None else _pairs("loss_outputs", loss_outputs),
              "ignore_index": ignore_index, "class_axis": class_axis, "next_token": next_token}
     options.update((name, value) for name, value in given.items() if value is not None)
     given = {"batch": batch, "precision": precision, "attention": attention, "wire_type": wire_type,
-             "seeders": seeders, "layout": layout, "policy": policy, "budget": budget, "threads": threads,
+             "seeders": None if seeders is None else _names("seeders", seeders), "layout": layout,
+             "policy": None if policy is None else os.fspath(policy), "budget": budget, "threads": threads,
              "micro_batches": micro_batches, "bucket_bytes": bucket_bytes}
     options.update((name, _checked(name, value)) for name, value in given.items() if value is not None)
     with _planning:
@@ -255,9 +257,20 @@ def _bound(proved):
 
 
 def _checked(name, value, least=1):
+    """Returns an option, which the compiler checks further: a text, a list of names or a whole number."""
+    value = operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
     if isinstance(value, int) and value < least:
         raise UsageError(f"{name} is {value}\n  hint: it is a whole number from {least}")
-    return list(value) if name == "seeders" else value if isinstance(value, int) else os.fspath(value)
+    if not isinstance(value, (str, int, list)):
+        raise UsageError(f"{name} is {value!r}\n  hint: it is a text or a whole number (docs/reference/agpcs_compile.md)")
+    return value
+
+
+def _pairs(option, given):
+    """Returns the pairs of a map of names to numbers."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"{option} is {given!r}\n  hint: it maps names to numbers: {option}={{'NAME': 2}}")
+    return list((given or {}).items())
 
 
 def _names(option, names):

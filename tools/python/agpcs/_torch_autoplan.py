@@ -31,6 +31,7 @@ from agpcs._torch_measure import Rehearsed, measure, rehearse
 from agpcs._torch_steps import Steps, device_name, signature_of
 
 LOST = 1e6  # times slower than it was: no plan takes such a device
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object: another one in each process
 EXCHANGE_SECONDS, MOST_STEPS = 0.2, 5  # the watch's figures are exchanged so often, or after so many steps
 
 
@@ -127,16 +128,20 @@ def autoplan(model: Module, loss_fn: Callable[[Module, Batch], torch.Tensor], sa
     if not dist.is_available() or not dist.is_initialized():
         raise UsageError("autoplan needs a process group\n"
                          "  hint: torch.distributed.init_process_group() first, under torchrun, srun or mpirun")
-    device = next(model.parameters()).device
+    trained = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    device = next((p.device for p in trained), torch.device("cpu"))
     links = Links(process_group, device)
     with keeper_of(links).naming():
         job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
         ranks = links.gather(job.identity())
         places = on_every_rank(links, lambda: _places(ranks))
+        asked = links.gather(job.asked())
+        on_every_rank(links, lambda: _check_alike(asked))
+        by_rank_0(links, lambda: None if cache is None else kept_files.prepare(cache))
         with tempfile.TemporaryDirectory() as temporary:
             paths = kept_files.paths_of(temporary if cache is None else cache, ranks, job.signature())
             measuring, copied = _measurements(job, links, ranks, places, paths)
-            text, facts = by_rank_0(links, lambda: _planned(places, paths, leave_out))
+            text, facts = by_rank_0(links, lambda: _planned_by(places, paths, leave_out, measuring is None))
         facts.update(measuring=measuring, copied=copied, files=[] if cache is None else paths[:4])
         return _plan_of(text, facts, links, places, process_group, quiet)
 
@@ -162,7 +167,8 @@ def _measurements(job, links, ranks, places, paths):
             every = min(max(math.ceil(EXCHANGE_SECONDS / first.estimates.step_seconds), 1), MOST_STEPS)
         by_rank_0(links, lambda: kept_files.keep(paths, _texts(job, places, measured, rehearsed, beside, every, paths)))
         measuring, copied, owner, found = time.perf_counter() - begin, measured.copied, 0, paths[1]
-    texts = links.share(kept_files.texts_for(found, paths, ranks) if links.rank == owner else None, owner)
+    texts = links.share(on_every_rank(links, lambda: kept_files.texts_for(found, paths, ranks) if links.rank == owner
+                                      else None), owner)
     by_rank_0(links, lambda: kept_files.keep(paths, texts))
     if here and links.rank > 0:
         try:
@@ -195,6 +201,13 @@ class _Job:
         for name, value in (("batch", batch), ("max_samples", max_samples)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UsageError(f"{name} is {value!r}\n  hint: it is a whole number from 1")
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+            raise UsageError(f"seconds is {seconds!r}\n  hint: it is a number above 0")
+        for name, value, kind in (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer),
+                                  ("loss_fn", loss_fn, Callable)):
+            if not isinstance(value, kind) and not (name == "optimizer" and value is None):
+                raise UsageError(f"{name} is {value!r}\n  hint: autoplan(model, loss_fn, sample_batch, batch=512, "
+                                 "optimizer=optimizer)")
         if isinstance(model, DistributedDataParallel):
             raise UsageError("the model is a DistributedDataParallel module\n"
                              "  hint: autoplan(ddp.module, ...), before the plan's hook is registered")
@@ -217,11 +230,29 @@ class _Job:
         host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "host"
         return {"host": host, "device": device_name(self.device)}
 
+    def asked(self):
+        """Returns what all ranks have to ask for alike."""
+        return {"batch": self.batch, "parameters": [(p.name, p.shape) for p in self.parameters]}
+
     def signature(self):
         """Returns all that a plan depends on beside the devices, as a text."""
         return json.dumps([[p.name, list(p.shape), str(p.dtype)] for p in self.parameters] +
-                          [type(self.model).__name__, signature_of(self.steps.sample), self.batch,
+                          [ADDRESS.sub("", repr(self.model)), signature_of(self.steps.sample), self.batch,
                            type(self.optimizer).__name__, self.max_samples, torch.__version__, _agpcs.version])
+
+
+def _check_alike(asked):
+    """Checks what the ranks asked for, by rank."""
+    batch = asked[0]["batch"]
+    for rank, other in enumerate(asked):
+        if other["batch"] != batch:
+            raise UsageError(f"batch is {batch} on rank 0 and {other['batch']} on rank {rank}\n"
+                             "  hint: it is the number of samples of a step over all ranks, the same on each")
+        if other["parameters"] != asked[0]["parameters"]:
+            raise UsageError(f"the model of rank {rank} has other parameters than that of rank 0\n"
+                             "  hint: every rank plans the same model")
+    if batch < len(asked):
+        raise UsageError(f"batch is {batch}, and the job has {len(asked)} ranks\n  hint: each rank takes a sample at least")
 
 
 def _places(ranks):
@@ -274,6 +305,19 @@ def _texts(job, places, measured, rehearsed, beside, every, paths):
                                places, max(beside, 0.0)),
             files.model_text(type(job.model).__name__, measured.parts, measured.bytes_per_sample),
             json.dumps(rehearsed._asdict()) + "\n"]
+
+
+def _planned_by(places, paths, leave_out, kept):
+    """Plans by the files, which an earlier job `kept` or this one wrote, as _planned."""
+    try:
+        return _planned(places, paths, leave_out)
+    except Infeasible:
+        raise
+    except Exception as error:  # anything may be in the files
+        if not kept:
+            raise
+        raise InvalidInput(f"the files of an earlier job cannot be used: {error}\n  hint: {kept_files.again(paths[1])}") \
+            from error
 
 
 def _planned(places, paths, leave_out):

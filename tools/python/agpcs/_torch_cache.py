@@ -11,6 +11,9 @@ import json
 import os
 import re
 import socket
+import tempfile
+
+from agpcs._errors import InvalidInput, UsageError
 
 SUFFIXES = (".plan", ".yaml", ".profile.yaml", ".onnxtxt", ".rehearsed.json")  #: the last: seconds of steps that were tried
 
@@ -25,6 +28,17 @@ def paths_of(folder, ranks, signature):
     return [stem + suffix for suffix in SUFFIXES]
 
 
+def prepare(folder):
+    """Makes the folder. Raises UsageError if files cannot be written there, before anything is measured for them."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"the cache cannot be written: {error}\n"
+                         "  hint: autoplan(..., cache=FOLDER) with another folder; cache=None keeps nothing") from None
+
+
 def find(paths, ranks):
     """Returns the cluster file of the measurements to plan by: the job's own, or else one of a job that had all of these
     ranks' devices, with the fewest others. None: there is none."""
@@ -32,7 +46,7 @@ def find(paths, ranks):
         return paths[1]
     job = paths[1].rpartition("-")[0]
     found = []
-    for path in glob.glob(glob.escape(job) + "-*[0-9a-f].yaml"):
+    for path in glob.glob(glob.escape(job) + "-????????.yaml"):
         text = _read(path)
         if text is not None and _has(text, ranks):
             found.append((len(devices_in(text)), path))
@@ -43,12 +57,19 @@ def texts_for(cluster, paths, ranks):
     """Returns the texts of cluster file, profile, model and what was rehearsed that belong to the file `cluster`, as a job
     of `ranks` has them: its own hosts come first, in its order."""
     text, stem = _read(cluster), cluster[:-len(SUFFIXES[1])]
-    found = list(HOST.finditer(text))
+    found = list(HOST.finditer(text or ""))
+    if not found:
+        raise InvalidInput(f"{cluster}: error: it is no cluster file of autoplan\n  hint: {again(cluster)}")
     blocks = {match[1]: match[0] for match in found}
     order = dict.fromkeys([*(rank["host"] for rank in ranks), *blocks])
     text = text[:found[0].start()] + "".join(blocks[host] for host in order) + text[found[-1].end():]
     text = re.sub("^profile: .*$", lambda _: f"profile: {os.path.basename(paths[2])}", text, count=1, flags=re.MULTILINE)
     return [text, *(_read(stem + suffix) for suffix in SUFFIXES[2:])]
+
+
+def again(cluster):
+    """Returns the hint for files beside the cluster file `cluster` that cannot be used."""
+    return f"delete {cluster[:-len(SUFFIXES[1])]}.*, and the ranks are measured again"
 
 
 def keep(paths, texts):

@@ -9,6 +9,8 @@ import warnings
 
 import torch
 
+from agpcs._errors import UsageError
+
 # Where the values of weights would lie that a file has without values. No such file is written.
 _NO_VALUES = "weights.absent"
 # The note of PyTorch's newer exporter that tells from which call a node was made.
@@ -59,7 +61,7 @@ def _tensors(tree):
 def _batch_of(examples):
     tensors = _tensors(examples)
     if not tensors:
-        raise ValueError("agpcs.torch.export needs example inputs with at least one tensor that has a batch axis")
+        raise UsageError("agpcs.torch.export needs example inputs with at least one tensor that has a batch axis")
     return tensors[0].shape[0]
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from agpcs._errors import PlanMismatch
+from agpcs._errors import PlanMismatch, UsageError
 from agpcs._torch_keeper import Keeper, keeper_of
 from agpcs._torch_links import Links
 from agpcs._torch_watch import Watch
@@ -76,11 +76,15 @@ class PlanState:
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
                 "  hint: agpcs.plan(..., data_parallel=True), or agpcs-run for pipelines")
         if wire_type not in WIRE_TYPES:
-            raise ValueError(f"wire_type is {wire_type!r}; it is None, 'fp16' or 'bf16'")
+            raise UsageError(f"wire_type is {wire_type!r}; it is None, 'fp16' or 'bf16'")
         if unplanned not in ("error", "last"):
-            raise ValueError(f"unplanned is {unplanned!r}; it is 'error' or 'last'")
+            raise UsageError(f"unplanned is {unplanned!r}; it is 'error' or 'last'")
         if missing not in ("error", "skip"):
-            raise ValueError(f"missing is {missing!r}; it is 'error' or 'skip'")
+            raise UsageError(f"missing is {missing!r}; it is 'error' or 'skip'")
+        if rename is not None and not callable(rename):
+            raise UsageError(f"rename is {rename!r}; it is None or a function from the plan's names to the module's")
+        if on_drift is not None and not callable(on_drift):
+            raise UsageError(f"on_drift is {on_drift!r}; it is 'say', None or a function of the changes")
         self.plan = plan
         self.groups: tuple[BoundGroup, ...] = ()  #: BoundGroup, in the order of reduction
         self.step: list[Reduction] = []  #: Reduction, in the order in which they began

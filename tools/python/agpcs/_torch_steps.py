@@ -54,11 +54,13 @@ class Steps:
         self.parameters = [(plain_name(name), p) for name, p in model.named_parameters() if p.requires_grad]
         self.sample_size = batch_size(sample_batch)
         self._ready = []
+        self._loss, self._said = None, False  # the last step's loss; whether one that is no number was said
 
     def measure(self, samples, least_seconds=0.3, least_steps=3):
         """Returns the Point of a number of samples. The first step is not counted."""
         batch = self.batch_of(samples)
         self.step(batch)
+        self._say_if_no_number()
         meter = _memory_meter(self.device)
         steps, begin = [], time.perf_counter()
         while len(steps) < least_steps or time.perf_counter() - begin < least_seconds:
@@ -78,6 +80,7 @@ class Steps:
             begin = clock.mark()
             loss = self.loss_fn(self.model, batch)
             self._check(loss)
+            self._loss = loss.detach()
             if between is not None:
                 between()
             middle = clock.mark()
@@ -96,6 +99,12 @@ class Steps:
         def mark(_):
             self._ready[index] = clock.mark()  # a parameter that is used twice counts when it is used last
         return mark
+
+    def _say_if_no_number(self):
+        if not self._said and not torch.isfinite(self._loss).all():
+            self._said = True
+            warnings.warn(f"the loss of sample_batch is {self._loss.item()}: steps are measured all the same, but such a "
+                          "model does not train")
 
     def _check(self, loss):
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:

@@ -98,6 +98,9 @@ def export(module: torch.nn.Module, inputs: Iterable[typing.Any], path: Path | t
     This is torch.onnx.export in training mode, with dynamo=True and optimize=False where PyTorch has them (2.6 and
     newer), and by TorchScript in older versions. `options` are passed to it.
     """
+    if isinstance(inputs, torch.Tensor):
+        raise UsageError("inputs is a tensor; it is a tuple of the example inputs\n"
+                         "  hint: agpcs.torch.export(module, (tensor,), path)")
     parameters = inspect.signature(torch.onnx.export).parameters
     newer = "dynamic_shapes" in parameters and options.get("dynamo", True)
     write = _torch_export.by_dynamo if newer else _torch_export.by_torchscript
