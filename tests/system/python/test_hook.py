@@ -321,6 +321,13 @@ class PlanHook(unittest.TestCase):
                 self.assert_says(result, "rank 1 has another plan, or other options of plan_hook, than rank 0\n"
                                  "  hint: give all ranks one file")
 
+    def test_refuses_ranks_of_which_one_reduces_ddps_own_buckets(self):
+        own = copy.copy(plan_of(Bert))
+        own.in_ddp_buckets = True
+        for result in on_ranks(first_step, Bert, [plan_of(Bert), own], None):
+            self.assert_says(result, "rank 1 has another plan, or other options of plan_hook, than rank 0\n"
+                             "  hint: give all ranks one file")
+
     def test_every_rank_hears_that_one_refuses(self):
         plans = [plan_of(Bert), plan_of(TwoWays)]
         results = on_ranks(first_step, Bert, plans, None)
@@ -343,7 +350,7 @@ class PlanHook(unittest.TestCase):
 
     def test_refuses_unknown_options(self):
         plan = plan_of(TwoWays)
-        for wrong in ({"wire_type": "fp8"}, {"unplanned": "first"}, {"missing": "last"}):
+        for wrong in ({"wire_type": "fp8"}, {"unplanned": "first"}, {"missing": "last"}, {"on_drift": "print"}):
             with self.assertRaisesRegex(ValueError, f"{list(wrong)[0]} is '{list(wrong.values())[0]}'"):
                 agpcs.torch.plan_hook(plan, **wrong)
 

@@ -92,7 +92,7 @@ class PlanState:
         self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
-        self._averaged = averaged or (sampler is not None and sampler.averaged)
+        self._averaged = averaged if sampler is None else sampler.averaged
         self._names = {}  # id of a parameter -> name
         self._group_of = {}  # name -> index in groups
         self._layout = _Layout()
@@ -247,7 +247,8 @@ class PlanState:
 
     def _exchange(self, device, fine):
         """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
-        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type), self._averaged)).encode()).digest()
+        options = self.groups, str(self._wire_type), self._averaged, self.in_ddp_buckets
+        what = hashlib.sha256(repr((self.plan.text, *options)).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
         dist.all_gather(all_of_them, mine, group=self.process_group)

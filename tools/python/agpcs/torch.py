@@ -51,7 +51,7 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     gradient must be the mean over its planned share. The hook weights it by share / batch, so that the sum is the
     gradient of the mean over the whole batch; with `sampler`, the loss is weighted instead. The ranks send only
     gradients, except that in the first step they compare their plans and try the wire type, and that `on_drift` shares
-    24 bytes a rank every few steps.
+    24 bytes a rank every few steps, and times messages of each rank to the next at first and when all-reduces changed.
 
     `plan`: a Plan of one stage, or its path.
     `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
@@ -75,6 +75,8 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     if not isinstance(plan, Plan):
         plan = load(plan)
     on_drift = say if on_drift == "say" else on_drift
+    if on_drift is not None and not callable(on_drift):
+        raise ValueError(f"on_drift is {on_drift!r}; it is 'say', a function or None")
     if replan and sampler is None:
         raise UsageError("replan needs the job's sampler\n  hint: plan_hook(plan, sampler=sampler, replan=True)")
     replanning = Replanning(plan, sampler, on_drift) if replan else None
