@@ -32,7 +32,7 @@ def find(paths, ranks):
         return paths[1]
     job = paths[1].rpartition("-")[0]
     found = []
-    for path in glob.glob(glob.escape(job) + "-*[0-9a-f].yaml"):
+    for path in glob.glob(glob.escape(job) + "-????????.yaml"):
         text = _read(path)
         if text is not None and _has(text, ranks):
             found.append((len(devices_in(text)), path))
