@@ -51,7 +51,6 @@ class Watch(unittest.TestCase):
         (watched, _), _ = on_ranks(watch_of, plan_of(GroupResNet18), None)
         self.assertFalse(watched)
 
-
     def test_the_slow_link_is_named_beside_the_all_reduce(self):
         told, told_1 = on_ranks(with_a_slow_link, plan_of(GroupResNet18))
         self.assertEqual(told, told_1)
