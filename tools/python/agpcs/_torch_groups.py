@@ -104,6 +104,7 @@ class PlanState:
         if sampler is not None and not self._averaged:
             sampler.summed = True
         self._weighed = -1  # the sampler's step whose gradients came last
+        self._reduced = False  # whether the last backward pass reduced gradients
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch: Watch | None = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
@@ -226,6 +227,7 @@ class PlanState:
             self._scale = 1 / ranks
         elif self._sampler is not None:
             self._scale = 1.0
+            self._refuse_sums_of_sums(min(bucket.parameters(), key=torch.Tensor.numel))
         else:
             self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
@@ -236,6 +238,17 @@ class PlanState:
         if several and tell is not None and self.plan.statistics_every > 0:
             self.watch = Watch(self.plan, device, self.process_group, tell)
         self._agreed = True
+
+    def _refuse_sums_of_sums(self, parameter):
+        """Refuses gradients that are added to reduced ones. All ranks have the same of those, and would add them up again.
+        (A mean over ranks would leave them as they are.) `parameter`: one that is trained in each step."""
+        def check(_):
+            if self._reduced and parameter.grad is not None and parameter.grad.any():
+                raise PlanMismatch("gradients are added to those of another step, which all ranks have reduced already\n"
+                                   "  hint: optimizer.zero_grad() after each step; accumulate within sampler.sync(ddp, i) or "
+                                   "ddp.no_sync(), or by plan_hook without sampler")
+            self._reduced = False
+        parameter.register_hook(check)
 
     def _try_wire_type(self, device):
         try:
@@ -288,6 +301,7 @@ class PlanState:
 
     def step_ended(self) -> None:
         """Notes that all gradients of a step are reduced."""
+        self._reduced = True
         if self._sampler is not None:
             if self._sampler.weighed == self._weighed:
                 raise PlanMismatch("no loss was weighed in this step\n"

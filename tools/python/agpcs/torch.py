@@ -63,7 +63,8 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
         function gets a list of Change on every rank, in the same step; None: steps are not watched.
     `sampler`: the job's PlanSampler. From now on its `weigh` has the whole weight of a loss, and the hook weights no
-        gradient, which saves a pass over all of them; unless the sampler is `averaged`. Every loss must be weighed.
+        gradient, which saves a pass over all of them; unless the sampler is `averaged`. Every loss must be weighed, and
+        gradients are accumulated within `sampler.sync` or `no_sync` only.
     `replan`: True: when a rank is no longer as fast as it was, the ranks take new shares, if those save 3% of a step,
         from the first step on whose batches no rank has drawn. Needs `sampler`, and a plan of autoplan.
     `averaged`: True: sums with 1 / ranks instead of the shares, as plain DDP does, for losses whose mean over ranks is
