@@ -27,8 +27,9 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
 
     With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
     (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `divided`, the
-    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, as
-    plain DDP, FSDP2 and `plan_hook(plan, sampler=sampler)` do, and `weigh` compensates for the shares.
+    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, by
+    plain DDP, FSDP2 or `plan_hook(plan, sampler=sampler)`, and `weigh` compensates for the shares. It is not for
+    `plan_hook(plan)` without the sampler, which weights gradients by the shares itself.
     """
 
     def __init__(self, dataset: Sized | torch.utils.data.Dataset[typing.Any] | int, plan: Plan | Path,
