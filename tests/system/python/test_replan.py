@@ -98,6 +98,7 @@ def drifting(rank, folder):
                     with torch.no_grad():
                         loss_of(ddp.module, batch)
                         loss_of(ddp.module, batch)
+                ddp.zero_grad()
                 sampler.weigh(loss_of(ddp, batch), i).backward()
                 step += 1
             finished = torch.tensor(float(len(state.replanning.plans) > 1 and step > CALM + 50))
