@@ -105,14 +105,18 @@ def rank_main(name, batch, options):
             taken[way].append(statistics.median(ways[way](STEPS[way])))
     now = [None] * ranks
     dist.all_gather_object(now, statistics.median(taken["alone"]))
-    planned = [float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
-               for line in plan.text.splitlines() if line.startswith(("  forward s0", "  backward s0"))]
     if rank == 0:
         print(json.dumps({
             "predicted": plan.estimates.step_seconds, "equal": plan.equal_step_seconds, "taken": taken,
-            "slower": max(now) - sum(planned), "shares": plan.shares, "measuring": measuring}), flush=True)
+            "slower": max(now) - computing_of(plan), "shares": plan.shares, "measuring": measuring}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def computing_of(plan):
+    """The seconds that a plan of one stage expects the slowest rank to compute in a step, without the update."""
+    return sum(float(line.split()[2].rstrip("mus")) * {"ms": 1e-3, "us": 1e-6}.get(line[-2:], 1)
+               for line in plan.text.splitlines() if line.startswith(("  forward s0", "  backward s0")))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

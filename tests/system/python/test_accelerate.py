@@ -17,7 +17,7 @@ except ImportError:
     print(f"skipped: {sys.executable} has no accelerate (PyPI: accelerate)")
     sys.exit(77)
 import torch
-from torch.utils.data import DataLoader, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 from agpcs.torch import PlanSampler, planned_loader
 
@@ -60,7 +60,11 @@ def epoch_of(accelerator, model, optimizer, loader, sampler, loss_fn, first=0, c
 
 
 def trained(rank, plan, kind, loss_fn, options):
-    accelerator, model, optimizer, loader = prepared(rank, plan, kind, options)
+    loader = None
+    if "sampled" in options:  # by a sampler of batches that the user made
+        data = Data(kind, SAMPLES)
+        loader = DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), BATCH // 2, drop_last=False))
+    accelerator, model, optimizer, loader = prepared(rank, plan, kind, options, loader)
     losses = []
     for _ in range(EPOCHS):  # the loader counts epochs
         losses += epoch_of(accelerator, model, optimizer, loader, loader.batch_sampler, loss_fn, clip=options.get("clip"))
@@ -126,6 +130,7 @@ class Accelerated(unittest.TestCase):
     def test_means_over_samples(self):
         self.check(Tagger, by_sample)
         self.check(Adapted, by_sample)
+        self.check(Tagger, by_sample, sampled=True)
 
     def test_accumulated_and_clipped_gradients(self):
         self.check(Tagger, by_sample, accumulated=2)
@@ -158,7 +163,8 @@ class Accelerated(unittest.TestCase):
                           "  hint: accelerator.prepare(model) comes first; DeepSpeed and FSDP are not planned, but "
                           "fully_shard in a loop of your own is"),
                 ("unweighed", "no loss was weighed in this step\n"
-                              "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows"),
+                              "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows; "
+                              "sampler.sync reduces micro-batches once"),
                 ("prepared", "PlanSampler yields the batches of one rank, and something asks for their size, as libraries do "
                              "that divide batches among ranks\n  hint: accelerate: agpcs.torch.planned_loader; "
                              "Lightning: Trainer(use_distributed_sampler=False)")):

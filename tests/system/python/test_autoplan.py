@@ -287,6 +287,11 @@ def without_a_number(rank):
     return [str(warning.message) for warning in said if "nan" in str(warning.message)]
 
 
+def left_out_of_some(rank):
+    group = dist.new_group([0, 1])
+    return autoplan(Net(), leave_out=True, process_group=group) if rank < 2 else None
+
+
 class Autoplan(unittest.TestCase):
     def test_nothing_changes_and_what_trains_is_planned(self):
         (equal, text, names, step), (equal_1, text_1, _, _) = on_ranks(state_around_autoplan)
@@ -314,6 +319,8 @@ class Autoplan(unittest.TestCase):
             self.assertEqual(endings, [".plan", ".yaml", ".profile.yaml", ".onnxtxt"])
             plan, cluster, _, model = first[3]
             self.assertEqual(pathlib.Path(plan).read_text(), first[2])
+            of_docs = pathlib.Path(folder).glob("autoplan-*-????????.yaml")
+            self.assertEqual({str(path) for path in of_docs}, {cluster, third[3][1]})
             tool = os.path.join(os.environ["AGPCS_BIN_DIR"], "agpcs-compile")
             run = [tool, model, cluster, "-o", os.path.join(folder, "again.plan"), "--seeder", "data_parallel",
                    "--refiner", "none", "--all-reduce", "ring"]
@@ -435,6 +442,11 @@ class Autoplan(unittest.TestCase):
         self.assertEqual((ranks, said_1), (2, []))
         self.assertEqual(said, ["rank 0 cannot copy the model: TypeError: cannot pickle '_thread.lock' object\n"
                                 "  so no plan was tried: a step may take some percent longer than the plan expects"])
+
+    def test_none_of_some_ranks_of_a_job_are_left_out(self):
+        refused = ("UsageError", "leave_out makes a process group, which all ranks of a job make together, and "
+                   "process_group has 2 of 3\n  hint: autoplan(..., leave_out=True) on all ranks, without process_group")
+        self.assertEqual(on_ranks(left_out_of_some, ranks=3), [refused, refused, None])
 
     def test_a_process_group_is_needed(self):
         with self.assertRaises(agpcs.UsageError) as caught:

@@ -168,6 +168,24 @@ def reordered(plan, groups):
     return plan
 
 
+def steps_that_add_up(rank, plan, known, set_to_none):
+    """Makes three steps with gradients zeroed before each, and one more whose gradients are added to the last ones. Returns
+    the largest difference from the gradients of two steps in one process."""
+    data, module, alone = Data(Bert, BATCH), build(Bert), build(Bert)
+    for _ in range(2):
+        loss_of(alone, data.columns).backward()
+    sampler = PlanSampler(4 * BATCH, plan, rank)
+    ddp, _ = wrapped(module, plan, {"sampler": sampler} if known else None)
+    begin = sum(plan.shares[:rank])
+    share = [column[begin:begin + plan.shares[rank]] for column in data.columns]
+    for step in range(4):
+        loss = sampler.weigh(loss_of(ddp, share), step)
+        if step < 3:
+            ddp.zero_grad(set_to_none=set_to_none)
+        loss.backward()
+    return max((p.grad - own.grad).abs().max().item() for p, own in zip(module.parameters(), alone.parameters()))
+
+
 class PlanHook(unittest.TestCase):
     def assert_same(self, expected, losses, tolerance=TOLERANCE):
         self.assertEqual(len(expected), STEPS)
@@ -320,6 +338,24 @@ class PlanHook(unittest.TestCase):
             for result in results:
                 self.assert_says(result, "rank 1 has another plan, or other options of plan_hook, than rank 0\n"
                                  "  hint: give all ranks one file")
+
+    def test_refuses_ranks_of_which_one_reduces_ddps_own_buckets(self):
+        own = copy.copy(plan_of(Bert))
+        own.in_ddp_buckets = True
+        for result in on_ranks(first_step, Bert, [plan_of(Bert), own], None):
+            self.assert_says(result, "rank 1 has another plan, or other options of plan_hook, than rank 0\n"
+                             "  hint: give all ranks one file")
+
+    def test_gradients_of_several_steps_add_up_or_are_refused(self):
+        plan = plan_of(Bert, shares="3:1")
+        for set_to_none in (True, False):
+            for difference in on_ranks(steps_that_add_up, plan, False, set_to_none):
+                self.assertLess(difference, TOLERANCE)
+            for result in on_ranks(steps_that_add_up, plan, True, set_to_none):
+                self.assertEqual(result, (
+                    "PlanMismatch", "gradients are added to those of another step, which all ranks have reduced already\n"
+                    "  hint: optimizer.zero_grad() after each step; accumulate within sampler.sync(ddp, i) or ddp.no_sync(), "
+                    "or by plan_hook without sampler"))
 
     def test_every_rank_hears_that_one_refuses(self):
         plans = [plan_of(Bert), plan_of(TwoWays)]

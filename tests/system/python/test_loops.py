@@ -82,14 +82,15 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
     data, ranks = Data(kind, BATCH * STEPS), plan.ranks
     parts = options.get("micro_batches", 1)
     sharded, known = ("sharded" in options and ranks > 1), "known" in options  # known: to the hook
-    sampler = PlanSampler(data, plan, rank, shuffle=False, micro_batches=parts, process_group=group, averaged=sharded)
+    averaged = sharded or ("averaged" in options and ranks > 1)
+    sampler = PlanSampler(data, plan, rank, shuffle=False, micro_batches=parts, process_group=group, averaged=averaged)
     module = made(kind)
     if "compile" in options:
         module = torch.compile(module, backend="eager")
     if sharded:
         shard(module)
     elif ranks > 1:
-        module, _ = wrapped(module, plan, {"sampler": sampler} if known else None)
+        module, _ = wrapped(module, plan, {**({"sampler": sampler} if known else {}), **options.get("hook", {})})
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.5, momentum=0.9)
     scaler = None
     if "scale" in options:
@@ -107,7 +108,7 @@ def trained(rank, kind, plan, loss_fn, options, group=None):
                     loss = loss_fn(module, tokens, labels)
                 loss = sampler.weigh(loss, i, **of_tokens)
                 (scaler.scale(loss) if scaler else loss).backward()
-            total += loss.detach() * (1.0 if known else 1 / ranks if sharded else plan.shares[rank] / plan.batch)
+            total += loss.detach() * (1 / ranks if averaged else 1.0 if known else plan.shares[rank] / plan.batch)
         if scaler:
             scaler.unscale_(optimizer)
         if "clip" in options:
@@ -163,6 +164,13 @@ class Loops(unittest.TestCase):
     def test_a_sampler_that_the_hook_knows_weights_losses_alone(self):
         self.check(Tagger, by_sample, known=True)
         self.check(Tagger, by_token, known=True, micro_batches=2, clip=True)
+
+    def test_averaged_gradients(self):
+        self.check(Tagger, by_sample, averaged=True, hook={"averaged": True})
+        self.check(Tagger, by_sample, averaged=True, known=True, micro_batches=2)
+
+    def test_of_a_sampler_that_the_hook_knows_the_sampler_says_whether_gradients_are_averaged(self):
+        self.check(Tagger, by_sample, known=True, hook={"averaged": True})
 
     @unittest.skipUnless(hasattr(torch, "compile"), f"PyTorch {torch.__version__} has no torch.compile")
     def test_compiled(self):

@@ -5,6 +5,7 @@
 import contextlib
 import io
 import tempfile
+import types
 import unittest
 import warnings
 
@@ -16,7 +17,8 @@ from torch.utils.data import DataLoader
 
 import agpcs
 import agpcs.torch
-from agpcs.torch import PlanSampler
+from agpcs._torch_replan import Replanning
+from agpcs.torch import AutoPlan, Change, PlanSampler
 
 STEPS, EPOCHS = 12, 2
 CALM, SLOW = 150, 400  # steps before a rank becomes slower, and the most after it
@@ -96,6 +98,7 @@ def drifting(rank, folder):
                     with torch.no_grad():
                         loss_of(ddp.module, batch)
                         loss_of(ddp.module, batch)
+                ddp.zero_grad()
                 sampler.weigh(loss_of(ddp, batch), i).backward()
                 step += 1
             finished = torch.tensor(float(len(state.replanning.plans) > 1 and step > CALM + 50))
@@ -129,6 +132,29 @@ def unweighed(rank, folder):
     return None, None
 
 
+def replanned(rank, plan, better, micro_batches):
+    """The factors that are known of rank 1, and the shares, after each of three changes; and what was printed. The plan
+    `better` begins to hold after the second."""
+    facts = dict(files=["a.plan", "a.yaml", "a.profile.yaml", "a.onnxtxt"], equal=None, in_ddp_buckets=False, best=plan.devices,
+                 best_seconds=1.0, measuring=None, copied=None, measured_ranks=2)
+    sampler = PlanSampler(64, plan, rank, micro_batches=micro_batches)
+    replanning = Replanning(AutoPlan(plan.text, facts, None, rank, True), sampler, None)
+    replanning._better = lambda: (better.text, 2.0, 1.0)
+    next(iter(sampler))
+    seen = []
+
+    def change(factor):
+        replanning.drifted([Change("", "compute", 1, factor, 3)], None, torch.device("cpu"))
+        seen.append((replanning._factors["local/1"], sampler.shares))
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        change(2.0)
+        change(3.0)
+        sampler.loss_weight(micro_batches)
+        replanning.step_ended(types.SimpleNamespace(expect=lambda plan: None))
+        change(0.5)
+    return seen, said.getvalue()
+
+
 class Replan(unittest.TestCase):
     def test_a_rank_that_becomes_slower_gets_fewer_samples(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +165,18 @@ class Replan(unittest.TestCase):
         self.assertRegex(said, r"agpcs: from step \d+ on shares are \S+/0 \d+, \S+/1 \d+: a step takes .*, with those "
                                r"before ")
         self.assertEqual(said_1, "")
+
+    def test_a_change_counts_from_the_plan_that_was_running(self):
+        plan, better = plan_of(GroupResNet18, shares="3:1"), plan_of(GroupResNet18, shares="1:3")
+        for seen, _ in on_ranks(replanned, plan, better, 1):
+            self.assertEqual(seen, [(2.0, (2, 6)), (3.0, (2, 6)), (1.0, (2, 6))])
+
+    def test_shares_stay_that_are_the_last_to_make_the_micro_batches(self):
+        plan, better = plan_of(GroupResNet18, shares="3:1"), plan_of(GroupResNet18, shares="7:1")
+        (seen, said), (seen_1, said_1) = on_ranks(replanned, plan, better, 2)
+        self.assertEqual((seen, said_1), (seen_1, ""))
+        self.assertEqual([shares for _, shares in seen], [(6, 2)] * 3)
+        self.assertEqual(said, 3 * "agpcs: the shares stay: a share of 1 samples does not make 2 micro-batches\n")
 
     def test_other_plans_than_autoplans_are_refused(self):
         (error, _), _ = on_ranks(refused, plan_of(GroupResNet18))
@@ -155,7 +193,8 @@ class Replan(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             (error, _), _ = on_ranks(unweighed, folder)
         self.assertIn("no loss was weighed in this step\n"
-                      "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows", error)
+                      "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows; "
+                      "sampler.sync reduces micro-batches once", error)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,10 @@ def planned_loader(accelerator: typing.Any, model: torch.nn.Module, loader: Data
     check_accelerator(accelerator, plan)
     shuffle = shuffles(loader)
     parts, dealt = accelerator.gradient_accumulation_steps, 1 if accelerator.split_batches else plan.ranks
-    check_batch(plan, loader.batch_size * parts * dealt,
-                f"batch_size={loader.batch_size}, {dealt} ranks and {parts} accumulated batches")
+    size, drop_last = loader.batch_sampler.batch_size, loader.batch_sampler.drop_last  # the loader's own may be None
+    check_batch(plan, size * parts * dealt, f"batch_size={size}, {dealt} ranks and {parts} accumulated batches")
     sampler = PlanSampler(loader.dataset, plan, accelerator.process_index, seed=seed, shuffle=shuffle,
-                          drop_last=loader.drop_last, micro_batches=parts, averaged=True, divided=True)
+                          drop_last=drop_last, micro_batches=parts, averaged=True, divided=True)
     if plan.ranks > 1:
         check_model(model)
         model.register_comm_hook(*plan_hook(plan, sampler=sampler, replan=replan, **hook))

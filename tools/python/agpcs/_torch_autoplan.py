@@ -110,8 +110,8 @@ def autoplan(model: Module, loss_fn: Callable[[Module, Batch], torch.Tensor], sa
     `optimizer`: the job's. Without it, SGD with momentum is assumed.
     `max_samples`: the most samples of a pass to measure; by default twice an equal share, if they fit into memory.
     `seconds`: measuring takes about as long, at most.
-    `leave_out`: True plans for the ranks that are fastest together, in a `process_group` of their own. By default
-        all ranks take part.
+    `leave_out`: True plans for the ranks that are fastest together, in a `process_group` of their own. All ranks of the
+        job have to be planned. By default all ranks take part.
     `cache`: a folder that keeps the plan with the measurements. A job with the same devices, model, batch
         and types, or with some of the devices, takes them from there and measures nothing. Each host keeps a copy.
         None: nothing is kept.
@@ -131,6 +131,10 @@ def autoplan(model: Module, loss_fn: Callable[[Module, Batch], torch.Tensor], sa
     trained = model.parameters() if isinstance(model, torch.nn.Module) else ()
     device = next((p.device for p in trained), torch.device("cpu"))
     links = Links(process_group, device)
+    if leave_out and links.ranks < dist.get_world_size():
+        raise UsageError(f"leave_out makes a process group, which all ranks of a job make together, and process_group has "
+                         f"{links.ranks} of {dist.get_world_size()}\n"
+                         "  hint: autoplan(..., leave_out=True) on all ranks, without process_group")
     with keeper_of(links).naming():
         job = on_every_rank(links, lambda: _Job(model, loss_fn, sample_batch, batch, optimizer, max_samples, seconds))
         ranks = links.gather(job.identity())

@@ -96,7 +96,7 @@ class PlanState:
         self.in_ddp_buckets = getattr(plan, "in_ddp_buckets", False) and self._wire_type is None
         self._unplanned, self._missing = unplanned, missing
         self._rename = rename or (lambda name: name)
-        self._averaged = averaged or (sampler is not None and sampler.averaged)
+        self._averaged = averaged if sampler is None else sampler.averaged
         self._names = {}  # id of a parameter -> name
         self._group_of = {}  # name -> index in groups
         self._layout = _Layout()
@@ -108,6 +108,7 @@ class PlanState:
         if sampler is not None and not self._averaged:
             sampler.summed = True
         self._weighed = -1  # the sampler's step whose gradients came last
+        self._reduced = False  # whether the last backward pass reduced gradients
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch: Watch | None = None  #: Watch, from the first step on; None: nobody asked for it
         self._begun = None  # when the last step's first gradients came
@@ -230,6 +231,7 @@ class PlanState:
             self._scale = 1 / ranks
         elif self._sampler is not None:
             self._scale = 1.0
+            self._refuse_sums_of_sums(min(bucket.parameters(), key=torch.Tensor.numel))
         else:
             self._scale = self.plan.shares[dist.get_rank(self.process_group)] / self.plan.batch
         several = dist.get_world_size(self.process_group) > 1
@@ -241,6 +243,17 @@ class PlanState:
             self.watch = Watch(self.plan, device, self.process_group, tell)
         self._agreed = True
 
+    def _refuse_sums_of_sums(self, parameter):
+        """Refuses gradients that are added to reduced ones. All ranks have the same of those, and would add them up again.
+        (A mean over ranks would leave them as they are.) `parameter`: one that is trained in each step."""
+        def check(_):
+            if self._reduced and parameter.grad is not None and parameter.grad.any():
+                raise PlanMismatch("gradients are added to those of another step, which all ranks have reduced already\n"
+                                   "  hint: optimizer.zero_grad() after each step; accumulate within sampler.sync(ddp, i) or "
+                                   "ddp.no_sync(), or by plan_hook without sampler")
+            self._reduced = False
+        parameter.register_hook(check)
+
     def _try_wire_type(self, device):
         try:
             dist.all_reduce(torch.zeros(1, dtype=self._wire_type, device=device), group=self.process_group)
@@ -251,7 +264,8 @@ class PlanState:
 
     def _exchange(self, device, fine):
         """Returns bytes for each rank: whether it accepts the plan, and a digest of what it reduces."""
-        what = hashlib.sha256(repr((self.plan.text, self.groups, str(self._wire_type), self._averaged)).encode()).digest()
+        options = self.groups, str(self._wire_type), self._averaged, self.in_ddp_buckets
+        what = hashlib.sha256(repr((self.plan.text, *options)).encode()).digest()
         mine = torch.tensor([int(fine), *what], dtype=torch.uint8, device=device)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.process_group))]
         dist.all_gather(all_of_them, mine, group=self.process_group)
@@ -291,10 +305,12 @@ class PlanState:
 
     def step_ended(self) -> None:
         """Notes that all gradients of a step are reduced."""
+        self._reduced = True
         if self._sampler is not None:
             if self._sampler.weighed == self._weighed:
                 raise PlanMismatch("no loss was weighed in this step\n"
-                                   "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows")
+                                   "  hint: sampler.weigh(loss, i) before each backward pass, by the sampler that the hook knows; "
+                                   "sampler.sync reduces micro-batches once")
             self._weighed = self._sampler.weighed
         if self.replanning is not None:
             self.replanning.step_ended(self.watch)

@@ -99,8 +99,8 @@ class _Planned:
         self.counts, self.usual = (), total
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        done = batch_idx + 1 < trainer.num_training_batches
-        self.at = (trainer.current_epoch, batch_idx + 1) if done else (trainer.current_epoch + 1, 0)
+        left = batch_idx + 1 < trainer.num_training_batches
+        self.at = (trainer.current_epoch, batch_idx + 1) if left else (trainer.current_epoch + 1, 0)
 
     def on_train_epoch_end(self, trainer, pl_module):
         self.at = (trainer.current_epoch + 1, 0)

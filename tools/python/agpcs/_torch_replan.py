@@ -21,8 +21,8 @@ class Replanning:
                              "  hint: plan = agpcs.torch.autoplan(..., cache='.agpcs')")
         self.plans = [plan]  #: the plans of this job
         self._sampler, self._tell = sampler, tell
-        self._factors, self._learned = {}, {}  # by device: now; when the running plan was made
-        self._coming = None  # the first step of the last plan, until it comes
+        self._factors, self._learned = {}, {}  # by device: now; as the plan has it to which the watch compares
+        self._coming = None  # the first step of the last plan and its `_learned`, until it comes
 
     @property
     def settled(self):
@@ -42,24 +42,26 @@ class Replanning:
         links = Links(group, device)
         try:
             text, running, step = by_rank_0(links, self._better)
+            if text is not None:
+                plan = Plan(text)
+                first = self._sampler.take(plan)
         except Error as error:  # on all ranks; the job goes on
             self._say(links, f"the shares stay: {error}")
             return
         if text is None:
             self._say(links, f"the shares stay: a step takes {duration(running)}, with the best ones {duration(step)}")
             return
-        plan = Plan(text)
-        self._coming = self._sampler.take(plan)
+        self._coming = first, dict(self._factors)
         self.plans.append(plan)
-        self._learned = dict(self._factors)
         shares = ", ".join(f"{name} {share}" for name, share in zip(plan.devices[:16], plan.shares))
-        self._say(links, f"from step {self._coming} on shares are {shares}: a step takes {duration(step)}, with those "
+        self._say(links, f"from step {first} on shares are {shares}: a step takes {duration(step)}, with those "
                          f"before {duration(running)}")
 
     def step_ended(self, watch):
         """Notes the end of a step."""
-        if self._coming is not None and self._sampler.weighed >= self._coming:
+        if self._coming is not None and self._sampler.weighed >= self._coming[0]:
             watch.expect(self.plans[-1])
+            self._learned = self._coming[1]
             self._coming = None
 
     def _better(self):

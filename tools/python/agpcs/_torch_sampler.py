@@ -27,8 +27,9 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
 
     With `micro_batches` n, each step's share comes as n batches, as equal as possible, whose gradients are accumulated
     (`weigh`, `sync`). By default a step is one batch, for any number of micro-batches of the plan. With `divided`, the
-    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, as
-    plain DDP, FSDP2 and `plan_hook(plan, sampler=sampler)` do, and `weigh` compensates for the shares.
+    loop divides each loss by n, and `weigh` compensates for that. With `averaged`, gradients are averaged over ranks, by
+    plain DDP, FSDP2 or `plan_hook(plan, sampler=sampler)`, and `weigh` compensates for the shares. It is not for
+    `plan_hook(plan)` without the sampler, which weights gradients by the shares itself.
     """
 
     def __init__(self, dataset: Sized | torch.utils.data.Dataset[typing.Any] | int, plan: Plan | Path,
@@ -46,7 +47,7 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
         self._process_group, self._total = process_group, None
         self._epochs, self._drawn = 0, 0  # epochs begun; steps of all epochs whose batches were drawn
         self._begin, self._resumed = 0, False  # the step with which an epoch begins; whether it is yet to begin so
-        self._skipped = 0  # batches with which an epoch begins that are not drawn, and keep their numbers
+        self._skipped = 0  # batches with which the next epoch begins that are not drawn, and keep their numbers
         self._trained = 0  # steps of this epoch whose losses were weighed
         self._shares_from = [(0, plan.shares)]  # the first step, of all epochs, that has these shares
         self.weighed = -1  #: the step, counted over all epochs, whose loss was weighed last
@@ -60,7 +61,7 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
         """Sets the epoch, which changes the order. Call it before each epoch, as with torch's DistributedSampler.
 
         `first`: the number of the epoch's first batch that is drawn, for loops that note how far they were. Batches keep
-        their numbers: `enumerate(loader, first)`.
+        their numbers: `enumerate(loader, first)`. It holds for one epoch.
         """
         if epoch != self.epoch:
             self.epoch, self._begin, self._resumed, self._trained = epoch, 0, False, 0
@@ -134,7 +135,7 @@ class PlanSampler(torch.utils.data.Sampler[list[int]]):
         if not self._resumed:
             self._begin = 0
         self._resumed = False
-        first = self._begin * self.micro_batches + self._skipped
+        first, self._skipped = self._begin * self.micro_batches + self._skipped, 0
         self._trained = first // self.micro_batches
         for step, size in list(enumerate(self._steps))[self._begin:]:
             shares = self._shares(size, self._shares_of(before + step))

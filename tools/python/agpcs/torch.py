@@ -51,7 +51,7 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     gradient must be the mean over its planned share. The hook weights it by share / batch, so that the sum is the
     gradient of the mean over the whole batch; with `sampler`, the loss is weighted instead. The ranks send only
     gradients, except that in the first step they compare their plans and try the wire type, and that `on_drift` shares
-    24 bytes a rank every few steps.
+    24 bytes a rank every few steps, and times messages of each rank to the next at first and when all-reduces changed.
 
     `plan`: a Plan of one stage, or its path.
     `module`: the DDP module, or the one in it. By default the hook finds the DDP module at the first gradients.
@@ -63,7 +63,8 @@ def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,
     `on_drift`: what is done when a rank, or communication, is no longer as fast as it was: "say" prints it on rank 0, a
         function gets a list of Change on every rank, in the same step; None: steps are not watched.
     `sampler`: the job's PlanSampler. From now on its `weigh` has the whole weight of a loss, and the hook weights no
-        gradient, which saves a pass over all of them; unless the sampler is `averaged`. Every loss must be weighed.
+        gradient, which saves a pass over all of them; unless the sampler is `averaged`. Every loss must be weighed, and
+        gradients are accumulated within `sampler.sync` or `no_sync` only.
     `replan`: True: when a rank is no longer as fast as it was, the ranks take new shares, if those save 3% of a step,
         from the first step on whose batches no rank has drawn. Needs `sampler`, and a plan of autoplan.
     `averaged`: True: sums with 1 / ranks instead of the shares, as plain DDP does, for losses whose mean over ranks is
