@@ -176,8 +176,8 @@ void print_row(int devices, const Settings& settings) {
   std::printf("| %d | %.3f | %.3f | %.3f | %.3f | %ld | %.2f | %.4f | %.3f | %zu in %zu |\n",
               devices, median(seed), median(search), median(both), median(wall),
               static_cast<long>(planned.best.plan.made_by.evaluations), step * 1e3,
-              planned.refinement.start_seconds.value_or(step) / step, step / planned.bound.seconds,
-              used, planned.best.strategy.stages.size());
+              planned.refinement.start_seconds.value_or(step) / step,
+              step / planned.bound->any.seconds, used, planned.best.strategy.stages.size());
   std::fflush(stdout);
 }
 
