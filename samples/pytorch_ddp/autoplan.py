@@ -43,9 +43,9 @@ def train():
     sample_batch = next(iter(DataLoader(data, batch_size=4)))
     plan = agpcs.torch.autoplan(model, loss_fn, sample_batch, batch=BATCH, optimizer=optimizer, seconds=20)
 
-    ddp = DistributedDataParallel(model)
-    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
     sampler = agpcs.torch.PlanSampler(data, plan)
+    ddp = DistributedDataParallel(model)
+    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan, sampler=sampler))
     loader = DataLoader(data, batch_sampler=sampler)
     for epoch in range(8 * EPOCHS):
         sampler.set_epoch(epoch)

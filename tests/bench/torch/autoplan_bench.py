@@ -15,6 +15,7 @@ transformers, and with the package on PYTHONPATH.
 
 import argparse
 import fnmatch
+import itertools
 import json
 import pathlib
 import statistics
@@ -26,10 +27,28 @@ from ranks import layers_of, model_of, pause, ranks_on
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/system/testbed"), str(ROOT / "tests/system/training")]
+MOST_STEPS = 10000  # of a case
 STEPS = {"alone": 2, "plan": 3, "ddp": 3, "fsdp2": 1}  # of a round; FSDP2's take several times as long
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
+
+
+def trainer(module, batch, loss_of, weigh=lambda loss: loss):
+    """A function that trains `module` for a number of steps, and returns the seconds of each."""
+    import torch
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
+
+    def steps(count):
+        taken = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            optimizer.zero_grad()
+            weigh(loss_of(module, batch)).backward()
+            optimizer.step()
+            taken.append(time.perf_counter() - begin)
+        return taken
+    return steps
 
 
 def rank_main(name, batch, options):
@@ -58,33 +77,22 @@ def rank_main(name, batch, options):
                                 cache=None)
     measuring = time.monotonic() - begin
 
+    sampler = agpcs.torch.PlanSampler(batch * MOST_STEPS, plan)  # it weighs losses; samples are always the same here
+    numbers = itertools.count()
+
     def by_plan(mine):
         ddp = DistributedDataParallel(mine)
-        ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
+        ddp.register_comm_hook(*agpcs.torch.plan_hook(plan, sampler=sampler))
         return ddp
+
+    def by_sampler(loss):
+        return sampler.weigh(loss, next(numbers))
 
     def sharded(mine):
         mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
         for part in [*layers_of(mine), mine]:
             fully_shard(part, mesh=mesh)
         return mine
-
-    def trainer(shares, wrap):
-        mine = copy.deepcopy(module)
-        ddp = wrap(mine)
-        own = torch.optim.SGD(mine.parameters(), lr=1e-3, momentum=0.9)
-        data = resized(sample, batch_size(sample), shares[rank])
-
-        def steps(count):
-            taken = []
-            for _ in range(count):
-                begin = time.perf_counter()
-                own.zero_grad()
-                loss_fn(ddp, data).backward()
-                own.step()
-                taken.append(time.perf_counter() - begin)
-            return taken
-        return steps
 
     def alone(count):
         """This rank's steps without communication, as autoplan measured them: how fast the machine is just now."""
@@ -93,9 +101,11 @@ def rank_main(name, batch, options):
         return [sum(steps.step(data)[:2]) for _ in range(count)]
 
     equal = [batch // ranks + (i < batch % ranks) for i in range(ranks)]
-    ways = {"alone": alone, "plan": trainer(plan.shares, by_plan), "ddp": trainer(equal, DistributedDataParallel)}
+    planned, even = (resized(sample, batch_size(sample), shares[rank]) for shares in (plan.shares, equal))
+    ways = {"alone": alone, "plan": trainer(by_plan(copy.deepcopy(module)), planned, loss_fn, by_sampler),
+            "ddp": trainer(DistributedDataParallel(copy.deepcopy(module)), even, loss_fn)}
     if fully_shard is not None:
-        ways["fsdp2"] = trainer(equal, sharded)
+        ways["fsdp2"] = trainer(sharded(copy.deepcopy(module)), even, loss_fn)
     taken = {way: [] for way in ways}
     for steps in ways.values():
         steps(3)

@@ -2,9 +2,11 @@
 """Plans a job in PyTorch by what its ranks measure, and trains by a plan (docs/start/pytorch.md):
 
     plan = agpcs.torch.autoplan(module, loss_fn, sample_batch, batch=512)       # or a file of agpcs-compile
+    sampler = agpcs.torch.PlanSampler(data, plan)
     ddp = DistributedDataParallel(module)
-    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan))
-    loader = DataLoader(data, batch_sampler=agpcs.torch.PlanSampler(data, plan))
+    ddp.register_comm_hook(*agpcs.torch.plan_hook(plan, sampler=sampler))
+    for i, batch in enumerate(DataLoader(data, batch_sampler=sampler)):
+        sampler.weigh(loss_fn(ddp, batch), i).backward()
 
 Works with PyTorch 1.13 and 2.x.
 """
