@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import math
+import numbers
 import operator
 import os
 import tempfile
@@ -236,7 +238,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
     options.update((name, value) for name, value in given.items() if value is not None)
     given = {"batch": batch, "precision": precision, "attention": attention, "wire_type": wire_type,
              "seeders": None if seeders is None else _names("seeders", seeders), "layout": layout,
-             "policy": None if policy is None else os.fspath(policy), "budget": budget, "threads": threads,
+             "policy": os.fspath(policy) if isinstance(policy, os.PathLike) else policy, "budget": budget, "threads": threads,
              "micro_batches": micro_batches, "bucket_bytes": bucket_bytes}
     options.update((name, _checked(name, value)) for name, value in given.items() if value is not None)
     with _planning:
@@ -261,7 +263,7 @@ def _checked(name, value, least=1):
     value = operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
     if isinstance(value, int) and value < least:
         raise UsageError(f"{name} is {value}\n  hint: it is a whole number from {least}")
-    if not isinstance(value, (str, int, list)):
+    if not isinstance(value, (str, int, list)) or value == "":
         raise UsageError(f"{name} is {value!r}\n  hint: it is a text or a whole number (docs/reference/agpcs_compile.md)")
     return value
 
@@ -270,7 +272,12 @@ def _pairs(option, given):
     """Returns the pairs of a map of names to numbers."""
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"{option} is {given!r}\n  hint: it maps names to numbers: {option}={{'NAME': 2}}")
-    return list((given or {}).items())
+    pairs = []
+    for name, number in (given or {}).items():
+        if not isinstance(number, numbers.Real) or not math.isfinite(number):
+            raise UsageError(f"{option} is {number!r} for {name!r}, not a finite number")
+        pairs.append((name, operator.index(number) if isinstance(number, numbers.Integral) else float(number)))
+    return pairs
 
 
 def _names(option, names):
