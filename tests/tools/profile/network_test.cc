@@ -284,12 +284,13 @@ TEST(MeasureNetwork, AFailedComputationIsToldToAllRanks) {
 }
 
 TEST(MeasureNetwork, AComputationThatNeverEndsIsATimeoutThatNamesItsRank) {
-  std::atomic<int> computing{0};
-  std::atomic<bool> at_once{false};
+  // Ranks compute alone, then reduce alone, then do both: the first computation after an all-reduce
+  // belongs to the last of these.
+  std::atomic<bool> computed{false}, reduced{false};
   std::latch ended(1);
   Delays delays;
   delays.all_reduce = [&](std::size_t bytes) {
-    if (bytes >= 1024 && computing > 0) at_once = true;
+    if (bytes >= 1024 && computed) reduced = true;
     return 0.0;
   };
   std::vector<Status> said(2);
@@ -299,9 +300,8 @@ TEST(MeasureNetwork, AComputationThatNeverEndsIsATimeoutThatNamesItsRank) {
     NetworkOptions options = quick();
     options.limit = std::chrono::seconds(1);
     options.compute = [&, rank] {
-      ++computing;
-      if (rank == 1 && at_once) ended.wait();
-      --computing;
+      computed = true;
+      if (rank == 1 && reduced) ended.wait();
       return Status();
     };
     auto& status = said[static_cast<std::size_t>(rank)];
