@@ -81,7 +81,7 @@ Cluster part_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
 /// Returns the plan of a part, if one fits.
 std::optional<Strategy> planned(const Problem& part, const PlanOptions& options) {
   Evaluator evaluator(part);
-  const Result<Seeds> seeds = seed(part, evaluator, options);
+  const Result<Seeds> seeds = seed(part, evaluator, options, {});
   if (!seeds.ok() || !seeds->pool.best().score.fits()) return std::nullopt;
   std::vector<Strategy> starts = seeds->pool.starts(kStartsOfSearch);
   SearchBudget budget(options.budget > 0 ? options.budget : default_budget(part, starts.front()),
@@ -108,6 +108,7 @@ std::vector<Strategy> part_plans(const Problem& problem, const PlanOptions& opti
   of_part.starts.clear();
   of_part.progress = {};
   of_part.search_progress = {};
+  of_part.found = {};
   std::vector<Strategy> plans;
   for (const std::vector<DeviceId>& devices : parts_of(problem.cluster)) {
     if (options.interrupted != nullptr && options.interrupted->load()) break;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 namespace agpcs {
@@ -50,9 +51,17 @@ Status run_pipeline(const PipelineInput& in, Stages& stages, Compiled& out) {
   AGPCS_TRY(const PlanOptions options, in.options(problem));
   Evaluator evaluator(problem);  // one judge for all stages, which remembers what it has seen
   const StageValue<Decision> as_decision = decision_value(problem);
+  // A plan at once, to show, and to write if planning is interrupted before there is a better one.
+  const std::optional<Seed> first =
+      stages.beside("first", [&] { return first_seed(problem, evaluator, options); });
+  // Beside the plan: what no plan's step can go below.
+  if (options.bound) {
+    out.planned.bound = stages.beside("bound", [&] { return lower_bound(problem); });
+    if (options.bounded) options.bounded(*out.planned.bound);
+  }
   // Candidates of every seeder: where a search begins decides where it ends.
   AGPCS_TRY(Seeds seeds, stages.run("seed", seeds_value(problem),
-                                    [&] { return seed(problem, evaluator, options); }));
+                                    [&] { return seed(problem, evaluator, options, first); }));
   // Beside the plan: what users have without a planner.
   AGPCS_TRY(out.planned.baselines, stages.beside("baselines", [&] {
     return measure_baselines(problem, evaluator, options);
@@ -73,9 +82,6 @@ Status run_pipeline(const PipelineInput& in, Stages& stages, Compiled& out) {
   // One instruction program a stage, and what the simulator expects of it.
   AGPCS_TRY(out.planned.best, stages.run("lower", plan_value(problem),
                                          [&] { return lower(problem, std::move(decision)); }));
-  // Beside the plan: what no plan's step can go below.
-  if (options.bound)
-    out.planned.bound = stages.beside("bound", [&] { return lower_bound(problem); });
   return {};
 }
 

@@ -24,6 +24,8 @@
 
 namespace agpcs {
 
+struct LowerBound;
+
 struct PlanOptions {
   std::uint64_t seed = 0;
   std::vector<std::string> seeders;  ///< empty: all, in the table's order
@@ -36,11 +38,15 @@ struct PlanOptions {
   AllReduceChoice all_reduce = AllReduceChoice::kAuto;  ///< `choose_flows`, after the search
   bool bound = true;                               ///< bounds the step of any plan, beside the plan
   int threads = 1;                                 ///< do not change any byte of the result
-  const std::atomic<bool>* interrupted = nullptr;  ///< true: ends with the best so far
+  const std::atomic<bool>* interrupted = nullptr;  ///< true: ends with the best so far, once any is
   /// Receives what is done next, for progress: ("metis", 2, 6) is the second of six.
   std::function<void(std::string_view what, int number, int of)> progress;
   /// Receives the evaluations made, the number of all, and the shortest step so far, in seconds.
   std::function<void(std::int64_t made, std::int64_t of, double seconds)> search_progress;
+  /// Receives a plan that fits, as it is found before the search: its step in seconds, and its
+  /// seeder. It need not be better than the last one. No two of these functions run at a time.
+  std::function<void(double seconds, std::string_view seeder)> found;
+  std::function<void(const LowerBound& bound)> bounded;  ///< receives the bound, once it is known
 };
 
 /// The result of a seeder or baseline.
@@ -57,6 +63,7 @@ struct Seeds {
   SeedPool pool;                  ///< their candidates, at least one
   SeedPool known;                 ///< those of PlanOptions::starts, which `pool` has, too
   std::vector<Attempt> attempts;  ///< by seeder, in the order in which they ran
+  bool interrupted = false;       ///< an interrupt left seeders out
 };
 
 /// How a search went, beside what `MadeBy` says of it.
@@ -74,12 +81,22 @@ struct Decision {
   bool as_it_is = false;  ///< `Seeder::as_it_is`, where no refiner changed the strategy
 };
 
-/// Asks each chosen seeder for candidates and scores them with one evaluator.
-/// Needs: `evaluator` is the problem's, here and below.  Gives: candidates in the order made, each
-/// with its score and its seeder; those that do not fit are among them.
+/// Finds a plan that fits at once (`first_plan`), so that there is one while the seeders work.
+/// Needs: `evaluator` is the problem's, here and below.  Gives: nothing if none of the few that it
+/// tries fits, or if the options have seeders or a layout of their own.
+/// Cost: that of `first_plan`, and an evaluation.
+std::optional<Seed> first_seed(const Problem& problem, Evaluator& evaluator,
+                               const PlanOptions& options);
+
+/// Asks each chosen seeder for candidates and scores them with one evaluator, as soon as it has
+/// those of the seeders before.
+/// Gives: candidates in the order of the seeders, each with its score and its seeder; those that
+/// do not fit are among them. After an interrupt, seeders are left out, and the ones that run end
+/// early, once there is a plan that fits; `first` is a candidate then if no other fits.
 /// Errors: kUsage for an unknown seeder; kInfeasible where no seeder has any candidate.
 /// Cost: that of the seeders, and an evaluation a candidate.
-Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options);
+Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
+                   const std::optional<Seed>& first);
 
 /// Begins with the best seed, and lets the refiner search from the best of them.
 /// Gives: a strategy whose step is never longer than the best seed's; the best seed itself where
@@ -119,7 +136,8 @@ Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint6
                                               std::size_t most);
 
 /// Returns a number of evaluations for which a search from `start` takes seconds: it is smaller for
-/// larger graphs and clusters.
+/// larger graphs and clusters, and up to four times as large where few operators meet more than 256
+/// devices.
 std::int64_t default_budget(const Problem& problem, const Strategy& start);
 
 /// The steps that `PlanOptions::progress` receives: each seeder, then each baseline, then the

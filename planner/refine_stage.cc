@@ -12,6 +12,10 @@
 namespace agpcs {
 namespace {
 
+/// With more devices there is more to find, and nothing walks there in imagination (search.h):
+/// where operators are few beside them, the default budget is larger, up to kMostBudget.
+constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500;
+
 /// Returns the best of all, and the best of the known ones if it is not among them. Plans of parts
 /// of the cluster are among them where they help.
 std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evaluator,
@@ -20,6 +24,7 @@ std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evalua
   if (wants_part_plans(problem, seeds)) {
     for (Strategy& strategy : part_plans(problem, options)) {
       const Score score = evaluator.evaluate(strategy);
+      if (options.found && score.fits()) options.found(score.step_seconds, "a part of the cluster");
       pool.add({std::move(strategy), score, "", false});
     }
   }
@@ -47,7 +52,7 @@ void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
   decision.strategy = point->strategy();
   decision.made_by.refiner = options.refiner->name();
   decision.made_by.evaluations = budget.made();
-  decision.made_by.interrupted = budget.interrupted() && budget.made() < budget.of();
+  decision.made_by.interrupted |= budget.interrupted() && budget.made() < budget.of();
   decision.refinement.log = budget.take_log();
   decision.as_it_is = false;
 }
@@ -60,7 +65,8 @@ Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seed
   Decision decision;
   decision.strategy = best.strategy;
   decision.as_it_is = best.as_it_is;
-  decision.made_by = {std::string(version()), options.seed, best.seeder, "none", 0, false};
+  decision.made_by = {std::string(version()), options.seed, best.seeder, "none", 0,
+                      seeds.interrupted};
   if (best.score.fits()) decision.refinement.start_seconds = best.score.step_seconds;
   const PlanSteps steps(options);
   if (!steps.refines) return decision;
@@ -79,7 +85,11 @@ std::int64_t default_budget(const Problem& problem, const Strategy& start) {
   const std::int64_t passes = devices * start.micro_batches * (start.stages.size() > 1 ? 4 : 1);
   const std::int64_t work = static_cast<std::int64_t>(problem.graph.ops.size()) +
                             16 * problem.cluster.device_count() + passes;
-  return std::clamp<std::int64_t>(8'000'000 / work, 100, 1000);
+  const std::int64_t usual = std::clamp<std::int64_t>(8'000'000 / work, 100, 1000);
+  const std::int64_t many = problem.cluster.device_count();
+  if (many <= kManyDevices) return usual;
+  const auto operators = static_cast<std::int64_t>(problem.graph.ops.size());
+  return std::clamp(usual * many / (3 * operators), usual, std::min(4 * usual, kMostBudget));
 }
 
 }  // namespace agpcs

@@ -2,6 +2,7 @@
 #include "ir/strategy/strategy.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/group_gradients.h"
+#include "planner/first_plan.h"
 #include "planner/plan_stages.h"
 #include "planner/refine/worker_pool.h"
 #include "planner/seed/seeder.h"
@@ -101,26 +102,57 @@ class WithoutTermination {
 /// What a seeder proposes; nothing if it was not asked.
 using Proposal = std::optional<Result<std::vector<Strategy>>>;
 
-/// Calls `ask(i)` for each seeder, several at a time, and `judge(i, proposal)` in their order.
-Status ask_all(std::size_t seeders, int threads, const std::function<Proposal(std::size_t)>& ask,
-               const std::function<Status(std::size_t, Proposal)>& judge) {
+using Ask = std::function<Proposal(std::size_t)>;
+using Judge = std::function<Status(std::size_t, Proposal)>;
+
+/// Judges proposals in the order of their seeders, whenever they come, on the thread that brings
+/// one. While one is judged, the others only leave theirs.
+class JudgeInOrder {
+ public:
+  JudgeInOrder(std::size_t seeders, const Judge& judge) : proposals_(seeders), judge_(judge) {}
+
+  void bring(std::size_t i, Proposal proposal) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    proposals_[i] = std::move(proposal);
+    if (judges_) return;
+    judges_ = true;
+    while (status_.ok() && next_ < proposals_.size() && proposals_[next_]) {
+      const std::size_t number = next_++;
+      Proposal one = *std::exchange(proposals_[number], std::nullopt);
+      lock.unlock();
+      const Status status = judge_(number, std::move(one));
+      lock.lock();
+      status_ = status;
+    }
+    judges_ = false;
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  std::vector<std::optional<Proposal>> proposals_;  // those that were brought and not judged yet
+  const Judge& judge_;
+  std::mutex mutex_;
+  std::size_t next_ = 0;
+  bool judges_ = false;
+  Status status_;
+};
+
+/// Calls `ask(i)` for each seeder, several at a time, and `judge(i, proposal)` in their order, one
+/// at a time, as soon as the ones before are judged.
+Status ask_all(std::size_t seeders, int threads, const Ask& ask, const Judge& judge) {
   if (threads < 2 || seeders < 2) {
     for (std::size_t i = 0; i < seeders; ++i) AGPCS_RETURN_IF_ERROR(judge(i, ask(i)));
     return {};
   }
-  std::vector<Proposal> proposals(seeders);
-  {
-    const WithoutTermination held;
-    std::atomic<std::size_t> next = 0;
-    WorkerPool pool(std::min(threads, static_cast<int>(seeders)));
-    pool.run([&](int) {
-      for (std::size_t i = next++; i < seeders; i = next++) proposals[i] = ask(i);
-    });
-  }
-  for (std::size_t i = 0; i < seeders; ++i) {
-    AGPCS_RETURN_IF_ERROR(judge(i, std::move(proposals[i])));
-  }
-  return {};
+  JudgeInOrder judges(seeders, judge);
+  const WithoutTermination held;
+  std::atomic<std::size_t> next = 0;
+  WorkerPool pool(std::min(threads, static_cast<int>(seeders)));
+  pool.run([&](int) {
+    for (std::size_t i = next++; i < seeders; i = next++) judges.bring(i, ask(i));
+  });
+  return judges.status();
 }
 
 void report(const PlanOptions& options, std::string_view what, int number) {
@@ -137,36 +169,104 @@ PlanSteps::PlanSteps(const PlanOptions& options)
   all = seeders + kBaselines + (refines ? 1 : 0);
 }
 
-Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options) {
-  AGPCS_TRY(const auto seeders, chosen_seeders(options));
-  Seeds seeds;
-  if (!options.starts.empty()) {
+std::optional<Seed> first_seed(const Problem& problem, Evaluator& evaluator,
+                               const PlanOptions& options) {
+  if (options.layout || !options.seeders.empty()) return std::nullopt;
+  std::optional<FirstPlan> first = first_plan(problem, evaluator);
+  if (!first) return std::nullopt;
+  const Score score = evaluator.evaluate(first->strategy);
+  if (options.found) options.found(score.step_seconds, first->seeder);
+  return Seed{std::move(first->strategy), score, std::string(first->seeder), false};
+}
+
+namespace {
+
+/// What the threads that seed have in common.
+class Seeding {
+ public:
+  Seeding(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
+          const std::optional<Seed>& first)
+      : problem_(problem),
+        evaluator_(evaluator),
+        options_(options),
+        rng_(Rng(options.seed).fork("seed")),
+        fits_(first.has_value()) {}
+
+  Status add_known() {
+    if (options_.starts.empty()) return {};
     AGPCS_TRY(Attempt attempt,
-              try_all(problem, evaluator, "running", options.starts, &seeds.known));
-    for (const Seed& start : seeds.known.all()) seeds.pool.add(start);
-    seeds.attempts.push_back(std::move(attempt));
-  }
-  const Rng rng = Rng(options.seed).fork("seed");
-  std::mutex reporting;
-  int number = 0;
-  const auto ask = [&](std::size_t i) -> Proposal {
-    const bool interrupted = options.interrupted != nullptr && options.interrupted->load();
-    if (interrupted && !seeds.known.empty()) return std::nullopt;
-    {
-      const std::lock_guard<std::mutex> lock(reporting);
-      report(options, seeders[i]->name(), ++number);
-    }
-    return seeders[i]->seed(problem, rng.fork(seeders[i]->name()));
-  };
-  const auto judge = [&](std::size_t i, Proposal proposal) -> Status {
-    if (!proposal) return {};
-    AGPCS_TRY(std::vector<Strategy> strategies, *std::move(proposal));
-    AGPCS_TRY(Attempt attempt, try_all(problem, evaluator, std::string(seeders[i]->name()),
-                                       std::move(strategies), &seeds.pool, seeders[i]->as_it_is()));
-    seeds.attempts.push_back(std::move(attempt));
+              try_all(problem_, evaluator_, "running", options_.starts, &seeds_.known));
+    for (const Seed& start : seeds_.known.all()) seeds_.pool.add(start);
+    add(std::move(attempt));
     return {};
-  };
-  AGPCS_RETURN_IF_ERROR(ask_all(seeders.size(), options.threads, ask, judge));
+  }
+
+  Proposal ask(Seeder& seeder) {
+    if (unwanted()) return std::nullopt;
+    {
+      const std::lock_guard<std::mutex> lock(reporting_);
+      report(options_, seeder.name(), ++number_);
+    }
+    seeder.ask([this] { return unwanted(); });
+    Proposal proposal = seeder.seed(problem_, rng_.fork(seeder.name()));
+    if (unwanted()) return std::nullopt;
+    return proposal;
+  }
+
+  Status judge(const Seeder& seeder, Proposal proposal) {
+    if (!proposal) {
+      seeds_.interrupted = true;
+      return {};
+    }
+    AGPCS_TRY(std::vector<Strategy> strategies, *std::move(proposal));
+    AGPCS_TRY(Attempt attempt, try_all(problem_, evaluator_, std::string(seeder.name()),
+                                       std::move(strategies), &seeds_.pool, seeder.as_it_is()));
+    add(std::move(attempt));
+    return {};
+  }
+
+  Seeds take() { return std::move(seeds_); }
+
+ private:
+  /// Returns whether the best so far is to be the plan, and there is one.
+  bool unwanted() const {
+    return options_.interrupted != nullptr && options_.interrupted->load() && fits_;
+  }
+
+  void add(Attempt attempt) {
+    if (attempt.step_seconds) {
+      fits_ = true;
+      const std::lock_guard<std::mutex> lock(reporting_);
+      if (options_.found) options_.found(*attempt.step_seconds, attempt.name);
+    }
+    seeds_.attempts.push_back(std::move(attempt));
+  }
+
+  const Problem& problem_;
+  Evaluator& evaluator_;
+  const PlanOptions& options_;
+  const Rng rng_;
+  Seeds seeds_;
+  std::atomic<bool> fits_;  // any plan so far
+  std::mutex reporting_;
+  int number_ = 0;  // of seeders that were asked
+};
+
+}  // namespace
+
+Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
+                   const std::optional<Seed>& first) {
+  AGPCS_TRY(const auto seeders, chosen_seeders(options));
+  Seeding seeding(problem, evaluator, options, first);
+  AGPCS_RETURN_IF_ERROR(seeding.add_known());
+  AGPCS_RETURN_IF_ERROR(ask_all(
+      seeders.size(), options.threads, [&](std::size_t i) { return seeding.ask(*seeders[i]); },
+      [&](std::size_t i, Proposal proposal) {
+        return seeding.judge(*seeders[i], std::move(proposal));
+      }));
+  Seeds seeds = seeding.take();
+  const bool none_fits = seeds.pool.empty() || !seeds.pool.best().score.fits();
+  if (seeds.interrupted && none_fits && first) seeds.pool.add(*first);
   if (seeds.pool.empty()) return no_strategy(options);
   return seeds;
 }
@@ -193,7 +293,7 @@ Result<std::vector<Strategy>> seed_strategies(const Problem& problem, std::uint6
   PlanOptions options;
   options.seed = seed;
   Evaluator evaluator(problem);
-  AGPCS_TRY(const Seeds seeds, agpcs::seed(problem, evaluator, options));
+  AGPCS_TRY(const Seeds seeds, agpcs::seed(problem, evaluator, options, {}));
   return seeds.pool.starts(most);
 }
 

@@ -38,6 +38,12 @@ std::vector<std::int64_t> counts_for(const Problem& problem, std::size_t devices
   return counts;
 }
 
+std::vector<DeviceId> all_devices(const Cluster& cluster) {
+  std::vector<DeviceId> devices(static_cast<std::size_t>(cluster.device_count()));
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
 Strategy one_stage(const Problem& problem, std::int64_t micro_batches, const MakeStage& make) {
   Strategy strategy;
   strategy.stage_of.assign(problem.graph.ops.size(), 0);
@@ -134,9 +140,16 @@ std::unique_ptr<Seeder> make_data_parallel_seeder() {
   return std::make_unique<DataParallelSeeder>();
 }
 
+Strategy data_parallelism_by_speed(const Problem& problem, Evaluator& evaluator) {
+  const std::vector<DeviceId> devices = all_devices(problem.cluster);
+  StageTimer timer(problem, all_ops(problem));
+  return fewest_micro_batches(problem, evaluator, devices.size(), [&](std::int64_t samples) {
+    return balanced_stage(problem, timer, devices, samples);
+  });
+}
+
 Result<Strategy> plain_data_parallelism(const Problem& problem) {
-  std::vector<DeviceId> devices(static_cast<std::size_t>(problem.cluster.device_count()));
-  std::iota(devices.begin(), devices.end(), 0);
+  const std::vector<DeviceId> devices = all_devices(problem.cluster);
   Evaluator evaluator(problem);
   const auto make = [&](std::int64_t samples) { return equal_stage(problem, devices, samples); };
   Strategy strategy = fewest_micro_batches(problem, evaluator, devices.size(), make);

@@ -25,6 +25,7 @@
 #include "planner/seed/seeder.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -122,10 +123,12 @@ struct Found {
 
 class EvenSeeds {
  public:
-  EvenSeeds(const Problem& problem, const PieceSums& sums, int most_stages)
+  EvenSeeds(const Problem& problem, const PieceSums& sums, int most_stages,
+            std::function<bool()> unwanted)
       : problem_(problem),
         sums_(sums),
         most_stages_(most_stages),
+        unwanted_(std::move(unwanted)),
         numbers_(problem.options.micro_batches > 0
                      ? std::vector<std::int64_t>{problem.options.micro_batches}
                      : micro_batch_numbers(problem.training.batch)),
@@ -137,6 +140,7 @@ class EvenSeeds {
   std::vector<Strategy> run() {
     for (const std::vector<DeviceId>& devices : rows_of_kinds(problem_, sums_)) {
       for (const int replicas : replicas_to_try(devices.size())) {
+        if (unwanted_()) return {};
         add_row(devices, replicas);
         std::vector<DeviceId> inside = inside_hosts(problem_.cluster, devices, replicas);
         if (inside != devices) add_row(inside, replicas);
@@ -145,6 +149,7 @@ class EvenSeeds {
     }
     cut_shapes();
     try_found();
+    if (unwanted_()) return {};
     if (few_.empty() && many_.empty()) {
       std::vector<int> blocks(at(problem_.blocks.size()) + 1);
       std::iota(blocks.begin(), blocks.end(), 0);
@@ -240,7 +245,7 @@ class EvenSeeds {
     double best = kNoStep;
     int cuts = 0;
     for (const Shape& shape : shapes_) {
-      if (shape.least > kEvenSlack * best || cuts == kMostCuts) break;
+      if (shape.least > kEvenSlack * best || cuts == kMostCuts || unwanted_()) break;
       Row& row = rows_[shape.row];
       const std::int64_t samples = largest_micro_batch(problem_, shape.micro_batches);
       if (samples >= row.too_many[at(shape.stages)]) continue;
@@ -278,7 +283,7 @@ class EvenSeeds {
     std::vector<const Found*> tried;
     std::size_t fit = 0;
     for (const Found& found : found_) {
-      if (fit == kMostFitting || tried.size() == kMostTried) break;
+      if (fit == kMostFitting || tried.size() == kMostTried || unwanted_()) break;
       const bool known = std::any_of(tried.begin(), tried.end(),
                                      [&](const Found* other) { return is_same(found, *other); });
       if (found.bounds.size() < 3 || known || of_row[found.shape.row] == kFittingOfRow) continue;
@@ -359,6 +364,7 @@ class EvenSeeds {
   const Problem& problem_;
   const PieceSums& sums_;
   int most_stages_;
+  std::function<bool()> unwanted_;
   std::vector<std::int64_t> numbers_;  // of micro-batches
   EvenLines lines_;
   RoughModel model_;
@@ -383,7 +389,7 @@ class EvenSeeder : public Seeder {
     if (fits_a_device(problem, whole)) return std::vector<Strategy>();
     const int stages = most_stages(problem, whole);
     const PieceSums sums(problem, piece_bounds(problem.blocks, std::max(96, 4 * stages)));
-    return EvenSeeds(problem, sums, stages).run();
+    return EvenSeeds(problem, sums, stages, [this] { return unwanted(); }).run();
   }
 
  private:

@@ -86,6 +86,7 @@ class LinearSeeder : public Seeder {
           lattice_of_runs(problem.cluster, order, std::max(kMostUnits, stages));
       add_plans(sums, lattice, stages, model, best_step, candidates);
     }
+    if (unwanted()) return std::vector<Strategy>();
     return thin_out(model, std::move(candidates), kLinearKept);
   }
 
@@ -101,8 +102,8 @@ class LinearSeeder : public Seeder {
     return std::max(kUsualStages, static_cast<int>(std::min<double>(2 * least + 1, kMostStages)));
   }
 
-  static void add_plans(const PieceSums& sums, const DeviceLattice& lattice, int most_stages,
-                        RoughModel& model, double& best_step, std::vector<Candidate>& candidates) {
+  void add_plans(const PieceSums& sums, const DeviceLattice& lattice, int most_stages,
+                 RoughModel& model, double& best_step, std::vector<Candidate>& candidates) const {
     const Problem& problem = model.problem();
     LinearCosts costs(sums, lattice);
     ChainProblem linear;
@@ -121,6 +122,7 @@ class LinearSeeder : public Seeder {
     Evaluator evaluator(problem);
     for (const std::int64_t count : counts_to_try(problem, most_stages)) {
       for (const double part_of_memory : kPartsOfMemory) {
+        if (unwanted()) return;
         costs.set(count, part_of_memory);
         linear.fill = static_cast<double>(count - 1);
         linear.best_step = kSlack * best_step;

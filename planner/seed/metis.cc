@@ -86,6 +86,7 @@ class MetisSeeder : public Seeder {
         for (Candidate& candidate : pipelines(model, partition, counts)) {
           candidates.push_back(std::move(candidate));
         }
+        if (unwanted()) return std::vector<Strategy>();
       }
     }
     return thin_out(model, std::move(candidates), kMetisKept);

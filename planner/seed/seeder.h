@@ -4,14 +4,17 @@
 
 #include "ir/base/rng.h"
 #include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluator.h"
 #include "planner/problem/problem.h"
 
 #include <agpcs/status.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -29,6 +32,16 @@ class Seeder {
   /// Returns whether its strategies have buckets and algorithms of their own, which are part of
   /// what they are: only a refiner, or a user who asks for an algorithm, changes them.
   virtual bool as_it_is() const { return false; }
+
+  /// Lets the seeder ask from time to time whether its candidates are still wanted. Once `unwanted`
+  /// returns true, `seed` may end early, and what it returns is of no use.
+  void ask(std::function<bool()> unwanted) { unwanted_ = std::move(unwanted); }
+
+ protected:
+  bool unwanted() const { return unwanted_ && unwanted_(); }
+
+ private:
+  std::function<bool()> unwanted_;
 };
 
 struct SeederEntry {
@@ -57,5 +70,8 @@ std::unique_ptr<Seeder> make_equal_seeder();
 /// kUsualBucketBytes unless the problem says how large. Each bucket has the algorithm that is
 /// fastest alone.
 Result<Strategy> plain_data_parallelism(const Problem& problem);
+/// Returns data parallelism over all devices with shares by speed and the fewest micro-batches
+/// whose memory suffices (the most if none does). Needs: `evaluator` is the problem's.
+Strategy data_parallelism_by_speed(const Problem& problem, Evaluator& evaluator);
 
 }  // namespace agpcs

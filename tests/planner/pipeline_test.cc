@@ -78,7 +78,7 @@ TEST(Pipeline, RunsEveryStageInTheOrderOfTheNamesAndEachValueVerifies) {
   const Status status = run_pipeline(input_of(), stages, compiled);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(stages.begun, Stages::names());
-  EXPECT_EQ(stages.timed.size(), Stages::names().size() + 2);  // and what stands beside the plan
+  EXPECT_EQ(stages.timed.size(), Stages::names().size() + 3);  // and what stands beside the plan
   ASSERT_NE(compiled.problem, nullptr);
   EXPECT_EQ(compiled.planned.best.plan.training.batch, kBatch);
   EXPECT_EQ(compiled.planned.baselines.size(), 2u);
@@ -217,7 +217,7 @@ TEST(Seeds, ArePrintedWithTheirScores) {
   PlanOptions options;
   options.seeders = {"data_parallel", "linear"};
   Evaluator evaluator(*problem);
-  const auto seeds = seed(*problem, evaluator, options);
+  const auto seeds = seed(*problem, evaluator, options, {});
   ASSERT_TRUE(seeds.ok()) << seeds.status().message();
   const std::string text = print_seeds(*seeds);
   EXPECT_EQ(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')),

@@ -290,9 +290,12 @@ TEST(RefinedPlan, TheSeedDecides) {
 
 TEST(RefinedPlan, InterruptedBeforeItSearchesIsTheBestSeed) {
   const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
-  const std::atomic<bool> interrupted = true;
+  std::atomic<bool> interrupted = false;
   PlanOptions options;
   options.interrupted = &interrupted;
+  options.progress = [&](std::string_view what, int, int) {
+    interrupted = interrupted || what == "baseline data_parallel";
+  };
   const auto planned = refined(*problem, "dqn", 500, options);
   ASSERT_TRUE(planned.ok()) << planned.status().message();
   EXPECT_THAT(print_plan(planned->best.plan),
@@ -302,6 +305,81 @@ TEST(RefinedPlan, InterruptedBeforeItSearchesIsTheBestSeed) {
   const auto seed = plan_problem(*problem, {});
   plan.made_by = seed->best.plan.made_by;
   EXPECT_EQ(print_plan(plan), print_plan(seed->best.plan));
+}
+
+/// Plans with an interrupt when seeder `when` begins; empty: when the first plan is found.
+Result<Planned> interrupted_at(const Problem& problem, std::string_view when,
+                               PlanOptions options = {}) {
+  std::atomic<bool> interrupted = false;
+  options.interrupted = &interrupted;
+  options.progress = [&](std::string_view what, int, int) {
+    interrupted = interrupted || what == when;
+  };
+  options.found = [&](double, std::string_view) { interrupted = interrupted || when.empty(); };
+  return plan_problem(problem, options);
+}
+
+TEST(Seeding, InterruptedAtOnceGivesTheFirstPlan) {
+  for (std::uint64_t number = 0; number < 3; ++number) {
+    const auto problem = search_problem(number);
+    for (const int threads : {1, 2}) {
+      PlanOptions options;
+      options.threads = threads;
+      const auto planned = interrupted_at(*problem, "", options);
+      ASSERT_TRUE(planned.ok()) << planned.status().message();
+      EXPECT_TRUE(planned->seeders.empty());
+      const Plan& plan = planned->best.plan;
+      EXPECT_EQ(verify_plan_against(plan, problem->graph, problem->cluster).message(), "");
+      EXPECT_THAT(print_plan(plan), HasSubstr(" refiner=none evaluations=0 interrupted=yes\n"));
+      EXPECT_EQ(plan.made_by.seeder, number == 0 ? "data_parallel" : "even");
+    }
+  }
+}
+
+TEST(Seeding, InterruptedLaterGivesTheBestOfTheSeedersBefore) {
+  const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
+  const auto planned = interrupted_at(*problem, "linear");
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_EQ(planned->seeders.size(), 2u) << "data_parallel and metis";
+  EXPECT_TRUE(planned->best.plan.made_by.interrupted);
+  PlanOptions both;
+  both.seeders = {"data_parallel", "metis"};
+  EXPECT_EQ(planned->best.estimate.step_seconds,
+            plan_problem(*problem, both)->best.estimate.step_seconds);
+}
+
+TEST(Seeding, InterruptedBeforeAnythingFitsGoesOnUntilSomethingDoes) {
+  const auto problem = problem_of(chain(8, 1024), fast_and_slow("50e6"), 32);
+  PlanOptions options;
+  options.seeders = {"data_parallel", "linear", "metis"};  // the first has none that fits
+  const auto planned = interrupted_at(*problem, "data_parallel", options);
+  ASSERT_TRUE(planned.ok()) << planned.status().message();
+  ASSERT_EQ(planned->seeders.size(), 2u);
+  EXPECT_EQ(planned->best.plan.made_by.seeder, "linear");
+  EXPECT_TRUE(planned->best.plan.made_by.interrupted);
+}
+
+TEST(Seeding, TellsOfAPlanAndTheBoundBeforeAnySeederBegins) {
+  const auto problem = problem_of(chain(12, 512), fast_and_slow(), 256);
+  std::vector<std::string> told;
+  PlanOptions options;
+  options.found = [&](double seconds, std::string_view seeder) {
+    EXPECT_GT(seconds, 0);
+    told.push_back("found by " + std::string(seeder));
+  };
+  options.bounded = [&](const LowerBound&) { told.emplace_back("bounded"); };
+  options.progress = [&](std::string_view what, int, int) { told.emplace_back(what); };
+  for (const int threads : {1, 2}) {
+    options.threads = threads;
+    told.clear();
+    const auto planned = plan_problem(*problem, options);
+    EXPECT_EQ(print_plan(planned->best.plan), print_plan(plan_problem(*problem, {})->best.plan));
+    ASSERT_GE(told.size(), 4u);
+    EXPECT_EQ(told[0], "found by data_parallel");
+    EXPECT_EQ(told[1], "bounded");
+    EXPECT_EQ(told[2], "data_parallel");
+    EXPECT_THAT(told, ::testing::IsSupersetOf({"found by metis", "found by linear"}));
+  }
 }
 
 TEST(RefinedPlan, AnInterruptLeavesNothingBehind) {
@@ -369,6 +447,21 @@ TEST(DefaultBudget, IsSmallerForLargerProblemsAndNeverBelow100) {
   EXPECT_LT(some, 1000);
   EXPECT_LT(default_budget(*large, start(*large, 4096)), some);
   EXPECT_GE(default_budget(*large, start(*large, 4096)), 100);
+}
+
+TEST(DefaultBudget, IsLargerWhereFewOperatorsMeetManyDevices) {
+  const auto on = [](int layers, int hosts) {
+    std::string text = "kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\n";
+    for (int host = 0; host < hosts; ++host) {
+      text += "host h" + std::to_string(host) + " gpu 8 nic=3e9\n";
+    }
+    const auto problem = problem_of(chain(layers, 8), cluster_of(text), 4096);
+    return default_budget(*problem, on_all(*problem));
+  };
+  EXPECT_EQ(on(20, 32), 1000);
+  EXPECT_EQ(on(20, 64), 1500);
+  EXPECT_LT(on(2000, 64), 1000);
+  EXPECT_EQ(on(20, 128), 1500);
 }
 
 TEST(Problem, BadNumbersAreRefused) {

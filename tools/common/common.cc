@@ -210,6 +210,11 @@ void Progress::step(std::string_view what) {
   err_ << '\r' << what << std::string(before > width_ ? before - width_ : 0, ' ') << std::flush;
 }
 
+void Progress::leave(std::string_view what) {
+  done();
+  err_ << what << '\n';
+}
+
 void Progress::done() {
   if (width_ > 0) err_ << '\r' << std::string(width_, ' ') << '\r' << std::flush;
   width_ = 0;

@@ -66,7 +66,10 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() { done(); }
   void step(std::string_view what);
+  /// Leaves a line that is not overwritten.
+  void leave(std::string_view what);
   void done();  ///< clears the line
+  bool on_terminal() const { return on_terminal_; }
 
  private:
   std::ostream& err_;

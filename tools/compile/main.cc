@@ -271,10 +271,13 @@ int compile_command(std::vector<std::string> args, Console console) {
   }
   const MadeBy& made_by = compiled->planned.best.plan.made_by;
   if (!made_by.interrupted) return 0;
-  return finish({StatusCode::kCancelled,
-                 fmt::format("interrupted after {} of {} evaluations: the plan is the best so far",
-                             made_by.evaluations, compiled->planned.refinement.budget)},
-                kName, console);
+  const std::int64_t budget = compiled->planned.refinement.budget;
+  const std::string when =
+      budget > 0 ? fmt::format("after {} of {} evaluations", made_by.evaluations, budget)
+                 : "while seeding";
+  return finish(
+      {StatusCode::kCancelled, fmt::format("interrupted {}: the plan is the best so far", when)},
+      kName, console);
 }
 
 }  // namespace

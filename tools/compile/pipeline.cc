@@ -6,17 +6,16 @@
 #include "ir/base/all_values.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/named.h"
-#include "ir/base/units.h"
 #include "ir/graph/loss_summary.h"
 #include "ir/plan/choices.h"
 #include "planner/learn/dqn_plugin.h"
 #include "planner/learn/learning_refiner.h"
 #include "tools/common/calibrated_cluster.h"
+#include "tools/compile/plan_progress.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -112,33 +111,10 @@ Result<std::unique_ptr<Refiner>> chosen_refiner(const CompileOptions& options) {
   return make_learning_refiner(std::move(trainer), options.episodes, options.dqn.lambda);
 }
 
-/// Reports from time to time how far a search is.
-class SearchProgress {
- public:
-  explicit SearchProgress(Progress& progress)
-      : progress_(progress), began_(Clock::now()), said_(began_) {}
-
-  void operator()(std::int64_t made, std::int64_t of, double seconds) {
-    const auto now = Clock::now();
-    if (now - said_ < std::chrono::milliseconds(500)) return;
-    said_ = now;
-    const double elapsed = std::chrono::duration<double>(now - began_).count();
-    const double speed = static_cast<double>(made) / elapsed;
-    progress_.step(
-        fmt::format("search: {} of {} evaluations, {:.0f}/s, best step {}, about {:.0f} s to go",
-                    made, of, speed, figure(seconds, "s"), static_cast<double>(of - made) / speed));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Progress& progress_;
-  Clock::time_point began_, said_;
-};
-
 /// Returns the options of planning, with what `options` says by words. `refiner` receives the
 /// refiner that they name.
 Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& problem,
-                                 Progress& progress, std::unique_ptr<Refiner>& refiner) {
+                                 PlanProgress& progress, std::unique_ptr<Refiner>& refiner) {
   PlanOptions plan = options.plan;
   if (!options.layout.empty()) {
     AGPCS_TRY(plan.layout, parse_layout(options.layout, problem.cluster));
@@ -149,9 +125,14 @@ Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& p
     plan.budget = options.episodes * options.dqn.episode_steps + 2000;
   }
   plan.all_reduce = all_reduce_choice_named(options.all_reduce).value();
-  plan.search_progress = SearchProgress(progress);
   plan.progress = [&progress](std::string_view what, int number, int of) {
-    progress.step(fmt::format("plan {}/{}: {}", number, of, what));
+    progress.begins(what, number, of);
+  };
+  plan.found = [&progress](double seconds, std::string_view by) { progress.found(seconds, by); };
+  plan.bounded = [&progress](const LowerBound& bound) { progress.bounded(bound); };
+  plan.search_progress = [&progress, by = refiner->name()](std::int64_t made, std::int64_t of,
+                                                           double seconds) {
+    progress.searched(made, of, seconds, by);
   };
   return plan;
 }
@@ -159,6 +140,7 @@ Result<PlanOptions> plan_options(const CompileOptions& options, const Problem& p
 }  // namespace
 
 Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
+  PlanProgress progress(stages.progress());
   std::unique_ptr<Refiner> refiner;
   std::vector<std::string> outputs;
   PipelineInput input;
@@ -184,10 +166,11 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.problem_options = options.problem;
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
-    return plan_options(options, problem, stages.progress(), refiner);
+    return plan_options(options, problem, progress, refiner);
   };
   Compiled compiled;
   AGPCS_RETURN_IF_ERROR(run_pipeline(input, stages, compiled));
+  progress.made(compiled.planned);
   return compiled;
 }
 

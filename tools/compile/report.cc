@@ -104,13 +104,6 @@ double gap_of(const Compiled& compiled, const Limit& limit) {
   return compiled.planned.best.estimate.step_seconds / limit.seconds - 1;
 }
 
-/// Returns "0.1%", "24%" or "a factor of 2.1".
-std::string gap_text(double gap) {
-  const double percent = std::max(0.0, 100 * gap);
-  return percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
-                       : fmt::format("a factor of {:.1f}", 1 + percent / 100);
-}
-
 /// Returns two lines about the lower bound; none if there is no bound.
 std::string bound_lines(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};
@@ -446,6 +439,12 @@ Json headline_json(const Compiled& compiled, const std::string& plan_file) {
 }
 
 }  // namespace
+
+std::string gap_text(double gap) {
+  const double percent = std::max(0.0, 100 * gap);
+  return percent < 100 ? fmt::format("{:.{}f}%", percent, percent < 10 ? 1 : 0)
+                       : fmt::format("a factor of {:.1f}", 1 + percent / 100);
+}
 
 std::string describe_bound(const Compiled& compiled) {
   if (!compiled.planned.bound) return {};

@@ -12,6 +12,9 @@ namespace agpcs {
 
 std::string compile_summary(const Compiled& compiled);
 
+/// Returns by how much a step is above a bound: "4.1%", "23%", "a factor of 2.5".
+std::string gap_text(double gap);
+
 /// Returns "within 0.1% of the best without a pipeline, 4.1% of any plan"; nothing if there is no
 /// bound.
 std::string describe_bound(const Compiled& compiled);

@@ -145,9 +145,14 @@ class Laps {
     return starts_.at(end) - starts_.at(first);
   }
   std::size_t size() const { return starts_.size(); }
+  void found() {
+    if (first_plan_ == 0) first_plan_ = now();
+  }
+  double first_plan() const { return first_plan_; }
 
  private:
   std::vector<double> starts_;
+  double first_plan_ = 0;  // when it was found
 };
 
 struct Settings {
@@ -163,6 +168,7 @@ Planned plan(const Problem& problem, const Settings& settings, Laps& laps) {
   options.threads = settings.threads;
   options.budget = settings.budget;
   options.progress = [&](std::string_view what, int, int) { laps.next(what); };
+  options.found = [&](double, std::string_view) { laps.found(); };
   Result<Planned> planned = plan_problem(problem, options);
   laps.next("end");
   AGPCS_CHECK(planned.ok(), "{}", planned.status().message());
@@ -189,10 +195,10 @@ void print_row(const Case& c, const Settings& settings) {
   const Status verified = verify_plan(planned.best.plan);
   AGPCS_CHECK(verified.ok(), "{}", verified.message());
   const double step = planned.best.estimate.step_seconds;
-  std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld |\n", row.c_str(),
+  std::printf("%s | %ld | %.2f | %.2f | %.1f | %.2f | %.2f | %ld | %.2f |\n", row.c_str(),
               static_cast<long>(planned.best.plan.made_by.evaluations), now() - before,
               now() - start, step * 1e3, planned.refinement.start_seconds.value_or(step) / step,
-              step / planned.bound->any.seconds, peak_megabytes());
+              step / planned.bound->any.seconds, peak_megabytes(), laps.first_plan() - start);
 }
 
 /// Plans with the blocks of one limit and of another, at the same budget; prints both steps.
@@ -277,8 +283,10 @@ int main(int argc, char** argv) {
   std::printf(
       "| model | operators | blocks | devices | problem s | data_parallel s | metis s | linear s | "
       "even s | degree s | baselines s | search, lower s | evaluations | print, verify s | "
-      "whole s | step ms | best seed / plan | plan / bound | peak MB |\n"
+      "whole s | step ms | best seed / plan | plan / bound | peak MB | "
+      "first plan s |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "
+      "--- | "
       "--- | --- | --- | --- |\n");
   for (const Case& c : cases) agpcs::run_apart(c, settings);
   return 0;

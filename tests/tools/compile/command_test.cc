@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <signal.h>
 #include <string>
 #include <vector>
@@ -81,6 +82,62 @@ TEST_F(CompileCommand, CtrlCWhileItSearchesGivesTheBestPlanSoFar) {
 
 TEST_F(CompileCommand, SoDoesATerminationBeforeItSearches) {
   expect_a_plan_after(SIGTERM, "plan 1/");
+}
+
+/// Progress with letters for times, steps and gaps.
+std::string without_figures(std::string text) {
+  text = std::regex_replace(text, std::regex("after [0-9.]+ s"), "after T");
+  text = std::regex_replace(text, std::regex("(step|than) [0-9.]+[mu]?s"), "$1 S");
+  return std::regex_replace(text, std::regex("within (a factor of )?[0-9.]+%? "), "within G ");
+}
+
+TEST_F(CompileCommand, TellsInAPipeOfTheFirstPlanTheBoundAndBetterPlans) {
+  Process process(command({"--budget", "50", "--threads", "1", "--json"}));
+  EXPECT_EQ(process.wait(), 0);
+  EXPECT_EQ(without_figures(process.errors()),
+            "cluster\nimport\nloss\nbackward\nblocks\n"
+            "first plan: step S, by data_parallel, after T\n"
+            "bound: no plan takes less than S; the first one is within G of any plan\n"
+            "seed\nplan 1/8: data_parallel\n"
+            "better plan: step S, within G of any plan, by data_parallel, after T\n"
+            "plan 2/8: metis\nplan 3/8: linear\nplan 4/8: even\nplan 5/8: degree\n"
+            "plan 6/8: baseline data_parallel\nplan 7/8: baseline degree\n"
+            "refine\nplan 8/8: dqn\ngroup\nflows\nlower\n"
+            "plan: step S, within G of any plan, after T\n");
+  EXPECT_EQ(process.output().substr(0, 2), "{\n");
+}
+
+TEST_F(CompileCommand, QuietTellsNothing) {
+  Process process(command({"--budget", "50", "--quiet"}));
+  EXPECT_EQ(process.wait(), 0);
+  EXPECT_EQ(process.errors(), "");
+  EXPECT_EQ(process.output(), "");
+}
+
+TEST_F(CompileCommand, CtrlCWhileItSeedsGivesTheFirstPlan) {
+  std::string hosts;  // seeding takes seconds
+  for (int i = 0; i < 128; ++i) {
+    hosts += "  - {name: h" + std::to_string(i) + ", devices: {kind: " + (i < 64 ? "a" : "b") +
+             ", count: 8}, nic: {bandwidth: 25Gbit/s, latency: 15us}}\n";
+  }
+  std::ofstream(path("large.yaml"))
+      << "device_kinds:\n"
+         "  a: {memory: 8GiB, memory_bandwidth: 900GB/s, peak: {fp32: 20TFLOPS}}\n"
+         "  b: {memory: 8GiB, memory_bandwidth: 300GB/s, peak: {fp32: 5TFLOPS}}\n"
+         "hosts:\n"
+      << hosts << "training: {batch: 4096}\n";
+  const std::string bert = "samples/models/bert_base.onnx";
+  Process process({AGPCS_BIN_DIR "/agpcs-compile", bert, path("large.yaml"), "-o", path("my.plan"),
+                   "--refiner", "none", "--no-bound"});
+  ASSERT_TRUE(process.wait_for_errors("first plan: step ")) << process.errors();
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait(), 130) << process.errors();
+  EXPECT_THAT(process.errors(),
+              HasSubstr("error: interrupted while seeding: the plan is the best so far\n"));
+  EXPECT_THAT(text_of(path("my.plan")), HasSubstr(" refiner=none evaluations=0 interrupted=yes\n"));
+  Process check({AGPCS_BIN_DIR "/agpcs-plan", "check", path("my.plan"), "--model", bert,
+                 "--cluster", path("large.yaml")});
+  EXPECT_EQ(check.wait(), 0) << check.errors();
 }
 
 TEST_F(CompileCommand, ThreadsChangeNoByte) {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/first_plan.h"
+
+#include "ir/base/at.h"
+#include "planner/evaluate/rough_step.h"
+#include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
+#include "planner/seed/candidates.h"
+#include "planner/seed/even_row.h"
+#include "planner/seed/fit_memory.h"
+#include "planner/seed/linear_costs.h"
+#include "planner/seed/seeder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+constexpr int kMostPieces = 192;
+constexpr int kMostStagesOfFirst = 96;    // of more stages a step takes long to simulate
+constexpr int kTriesOfRow = 6;            // numbers of stages
+constexpr std::int64_t kFillOfFirst = 4;  // micro-batches a stage, where memory allows so few
+/// What the first cut of a row leaves free counts for little, as it is the most
+/// that fits.
+constexpr double kPartsOfMemoryOfFirst[] = {0.95, 0.8};
+
+/// Returns the devices, those of kinds with the most memory first, and where
+/// each kind ends.
+std::vector<DeviceId> by_memory(const Cluster& cluster, std::vector<std::size_t>& ends) {
+  const auto memory = [&](DeviceId id) {
+    return cluster.kinds[at(cluster.devices[at(id)].kind)].memory_bytes;
+  };
+  std::vector<DeviceId> devices(at(cluster.device_count()));
+  std::iota(devices.begin(), devices.end(), 0);
+  std::stable_sort(devices.begin(), devices.end(),
+                   [&](DeviceId a, DeviceId b) { return memory(a) > memory(b); });
+  for (std::size_t i = 1; i <= devices.size(); ++i) {
+    if (i == devices.size() || memory(devices[i]) < memory(devices[i - 1])) ends.push_back(i);
+  }
+  return devices;
+}
+
+/// Tries pipelines until one fits.
+class FirstPipeline {
+ public:
+  FirstPipeline(const Problem& problem, Evaluator& evaluator)
+      : problem_(problem),
+        evaluator_(evaluator),
+        sums_(problem, piece_bounds(problem.blocks, kMostPieces)),
+        lines_(problem.cluster),
+        model_(problem) {}
+
+  std::optional<Strategy> find() {
+    std::vector<std::size_t> ends;
+    const std::vector<DeviceId> devices = by_memory(problem_.cluster, ends);
+    for (const std::size_t end : ends) {
+      auto found = on({devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(end)});
+      if (found) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// Begins with as many stages as parameters and optimizer state need at
+  /// least.
+  std::optional<Strategy> on(const std::vector<DeviceId>& devices) {
+    const DeviceKind& least =
+        problem_.cluster.kinds[at(problem_.cluster.devices[at(devices.back())].kind)];
+    const double needed =
+        sums_.resident_bytes() / static_cast<double>(std::max<std::int64_t>(1, least.memory_bytes));
+    const int most =
+        std::min({static_cast<int>(devices.size()), sums_.pieces(), kMostStagesOfFirst});
+    int stages = std::max(2, static_cast<int>(std::min<double>(needed, kMostStagesOfFirst)) + 1);
+    for (int tries = 0; tries < kTriesOfRow && stages <= most; ++tries) {
+      if (auto found = of(stages, devices)) return found;
+      stages += std::max(1, stages / 4);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Strategy> of(int stages, const std::vector<DeviceId>& devices) {
+    const int replicas = static_cast<int>(devices.size()) / stages;
+    EvenRow row(problem_, sums_, lines_, devices, replicas, stages);
+    for (const std::int64_t number : micro_batches(stages, replicas)) {
+      for (const double part : kPartsOfMemoryOfFirst) {
+        const std::vector<int> bounds = row.cut(stages, number, part).bounds;
+        if (bounds.size() < 3) break;
+        if (auto found = fitting(row, bounds, number)) return found;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Returns numbers that fill the pipeline, ascending, down to a sample a
+  /// device.
+  std::vector<std::int64_t> micro_batches(int stages, int replicas) const {
+    if (problem_.options.micro_batches > 0) return {problem_.options.micro_batches};
+    const std::int64_t batch = problem_.training.batch;
+    const std::int64_t most = std::min(kMostMicroBatches, (batch + replicas - 1) / replicas);
+    std::vector<std::int64_t> numbers;
+    for (const std::int64_t number : micro_batch_numbers(batch)) {
+      if (number >= kFillOfFirst * stages && number < most) numbers.push_back(number);
+    }
+    numbers.push_back(most);
+    return numbers;
+  }
+
+  std::optional<Strategy> fitting(const EvenRow& row, const std::vector<int>& bounds,
+                                  std::int64_t micro_batches) {
+    Partition partition;
+    partition.stage_of_block.assign(at(problem_.blocks.size()), 0);
+    for (std::size_t s = 0; s + 1 < bounds.size(); ++s) {
+      partition.groups.push_back(row.groups()[s]);
+      std::fill(partition.stage_of_block.begin() + sums_.bounds()[at(bounds[s])],
+                partition.stage_of_block.begin() + sums_.bounds()[at(bounds[s + 1])],
+                static_cast<int>(s));
+    }
+    Strategy strategy = std::move(pipelines(model_, partition, {micro_batches}).front().strategy);
+    if (evaluator_.lacking(strategy) <= 0 || fit_memory(problem_, evaluator_, strategy)) {
+      return strategy;
+    }
+    return std::nullopt;
+  }
+
+  const Problem& problem_;
+  Evaluator& evaluator_;
+  PieceSums sums_;
+  EvenLines lines_;
+  RoughModel model_;
+};
+
+}  // namespace
+
+std::optional<FirstPlan> first_plan(const Problem& problem, Evaluator& evaluator) {
+  Strategy plain = data_parallelism_by_speed(problem, evaluator);
+  if (evaluator.lacking(plain) <= 0) return FirstPlan{std::move(plain), "data_parallel"};
+  if (problem.cluster.device_count() < 2 || problem.blocks.size() < 2) return std::nullopt;
+  std::optional<Strategy> pipeline = FirstPipeline(problem, evaluator).find();
+  if (!pipeline) return std::nullopt;
+  return FirstPlan{*std::move(pipeline), "even"};
+}
+
+}  // namespace agpcs
