@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <span>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -30,6 +32,11 @@ const CollectiveFit& fit_of(const Cluster& cluster, AllReduce algorithm) {
   return cluster.collectives[static_cast<std::size_t>(algorithm)];
 }
 
+/// Returns the bytes that each of `n` devices of a ring sends.
+std::int64_t bytes_on_ring(std::int64_t n, std::int64_t bytes) {
+  return (2 * (n - 1) * bytes + n - 1) / n;
+}
+
 Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const CollectiveFit& fit,
            std::int64_t bytes) {
   const auto n = static_cast<std::int64_t>(devices.size());
@@ -37,7 +44,7 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
   phase.steps = 2 * (n - 1);
   Flow flow;
   flow.stretch = fit.stretch;
-  flow.bytes = (2 * (n - 1) * bytes + n - 1) / n;
+  flow.bytes = bytes_on_ring(n, bytes);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const DeviceId next = devices[(i + 1) % devices.size()];
     phase.latency = std::max(phase.latency, add_hop(cluster, devices[i], next, flow));
@@ -108,8 +115,8 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
   return exchange;
 }
 
-/// Returns the seconds of a flow that has all links to itself.
-double seconds_of(const Cluster& cluster, const Flow& flow) {
+/// Returns the rate of a flow that has all links to itself.
+double lone_rate(const Cluster& cluster, const Flow& flow) {
   std::vector<int> crossings(cluster.links.size());
   for (const LinkId id : flow.links) ++crossings[static_cast<std::size_t>(id)];
   double rate = std::numeric_limits<double>::infinity();
@@ -117,12 +124,16 @@ double seconds_of(const Cluster& cluster, const Flow& flow) {
     const auto link = static_cast<std::size_t>(id);
     rate = std::min(rate, cluster.links[link].bandwidth / crossings[link]);
   }
+  return rate;
+}
+
+double seconds_at(double rate, const Flow& flow) {
   return flow.stretch * static_cast<double>(flow.bytes) / rate;
 }
 
 /// Returns the seconds until all of `flows` are done; rates change whenever one ends.
 double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
-  if (all.size() == 1) return seconds_of(cluster, all.front());
+  if (all.size() == 1) return seconds_at(lone_rate(cluster, all.front()), all.front());
   std::vector<const Flow*> flows;
   std::vector<double> left, rates;
   for (const Flow& flow : all) {
@@ -145,6 +156,30 @@ double seconds_of(const Cluster& cluster, const std::vector<Flow>& all) {
     }
   }
   return seconds;
+}
+
+/// Returns the seconds of a phase of one flow for each number of bytes; `set` sets them.
+template <typename F>
+std::vector<double> seconds_by_bytes(const Cluster& cluster, const Phase& phase,
+                                     std::span<const std::int64_t> bytes, F set) {
+  const Flow& flow = phase.flows.front();
+  const double rate = lone_rate(cluster, flow);
+  std::vector<double> seconds;
+  for (const std::int64_t some : bytes) {
+    set(some);
+    seconds.push_back(phase.latency + seconds_at(rate, flow));
+  }
+  return seconds;
+}
+
+/// Sets the bytes that `hierarchical` sums among devices on `hosts` hosts.
+void set_bytes(Exchange& exchange, std::int64_t hosts, std::int64_t bytes) {
+  const std::size_t ring = exchange.size() == 1 ? 0 : 1;  // where there are several hosts
+  for (std::size_t i = 0; i < exchange.size(); ++i) {
+    for (Flow& flow : exchange[i].flows) {
+      flow.bytes = hosts > 1 && i == ring ? bytes_on_ring(hosts, bytes) : bytes;
+    }
+  }
 }
 
 }  // namespace
@@ -188,6 +223,35 @@ Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices
   const CollectiveFit& fit = fit_of(cluster, algorithm);
   if (algorithm == AllReduce::kTree) return {tree_phase(cluster, devices, fit, bytes)};
   return {ring(cluster, devices, fit, bytes)};
+}
+
+std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,
+                                            const std::vector<DeviceId>& devices,
+                                            AllReduce algorithm,
+                                            std::span<const std::int64_t> bytes) {
+  AGPCS_CHECK(algorithm != AllReduce::kFlow, "a flow without its schedule");
+  if (devices.size() < 2) return std::vector<double>(bytes.size());
+  const CollectiveFit& fit = fit_of(cluster, algorithm);
+  if (algorithm == AllReduce::kTree) {
+    TreeShape shape = tree_shape(cluster, devices, fit);
+    return seconds_by_bytes(cluster, shape.phase, bytes,
+                            [&](std::int64_t some) { set_tree_bytes(shape, fit, some); });
+  }
+  if (algorithm == AllReduce::kRing) {
+    Phase phase = ring(cluster, devices, fit, 0);
+    const auto n = static_cast<std::int64_t>(devices.size());
+    return seconds_by_bytes(cluster, phase, bytes, [&](std::int64_t some) {
+      phase.flows.front().bytes = bytes_on_ring(n, some);
+    });
+  }
+  Exchange exchange = hierarchical(cluster, devices, 0);
+  const auto hosts = static_cast<std::int64_t>(by_host(cluster, devices).size());
+  std::vector<double> seconds;
+  for (const std::int64_t some : bytes) {
+    set_bytes(exchange, hosts, some);
+    seconds.push_back(lone_seconds(cluster, exchange));
+  }
+  return seconds;
 }
 
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,

@@ -12,6 +12,7 @@
 #include <agpcs/types.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace agpcs {
@@ -82,5 +83,12 @@ double latency_of(const Exchange& exchange);
 
 /// Returns the seconds of an exchange that has all links to itself. Cost: flows^2 for each phase.
 double lone_seconds(const Cluster& cluster, const Exchange& exchange);
+
+/// Returns the `lone_seconds` of `all_reduce` for several numbers of bytes, equal to the last bit.
+/// It looks for the routes once.
+std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,
+                                            const std::vector<DeviceId>& devices,
+                                            AllReduce algorithm,
+                                            std::span<const std::int64_t> bytes);
 
 }  // namespace agpcs

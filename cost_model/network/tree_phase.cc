@@ -100,8 +100,8 @@ double lone_seconds_per_byte(const Cluster& cluster, const Flow& flow) {
 
 // The last piece is down when the first one has been up and down and the others have followed it,
 // each later by the time of a piece on the slowest link.
-Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
-                 const CollectiveFit& fit, std::int64_t bytes) {
+TreeShape tree_shape(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                     const CollectiveFit& fit) {
   std::vector<int> hosts;
   hosts.reserve(devices.size());
   for (const DeviceId d : devices) {
@@ -110,23 +110,33 @@ Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
   const ReductionTree tree = reduction_tree(hosts);
   const TreeWays up(cluster, devices, tree, TreeWays::Heading::kUp);
   const TreeWays down(cluster, devices, tree, TreeWays::Heading::kDown);
-  Phase phase;
-  phase.steps = 2 * tree.depth;
-  phase.latency =
-      up.latency() + down.latency() + fit.step_overhead * static_cast<double>(phase.steps);
+  TreeShape shape;
+  shape.phase.steps = 2 * tree.depth;
+  shape.phase.latency =
+      up.latency() + down.latency() + fit.step_overhead * static_cast<double>(shape.phase.steps);
   Flow flow;
-  flow.bytes = bytes;
   up.add_to(flow);
   down.add_to(flow);
-  const auto pieces = static_cast<double>(tree_pieces(bytes));
-  // Counted in times of a piece. Hops of several ways may share a cable, which no piece passes
-  // faster.
-  const double first = std::max(1.0, (up.seconds_per_byte() + down.seconds_per_byte()) /
-                                         lone_seconds_per_byte(cluster, flow));
-  flow.stretch = fit.stretch * (first + pieces - 1) / pieces;
+  // Hops of several ways may share a cable, which no piece passes faster.
+  shape.first = std::max(1.0, (up.seconds_per_byte() + down.seconds_per_byte()) /
+                                  lone_seconds_per_byte(cluster, flow));
   note_shares(cluster, flow);
-  phase.flows.push_back(std::move(flow));
-  return phase;
+  shape.phase.flows.push_back(std::move(flow));
+  return shape;
+}
+
+void set_tree_bytes(TreeShape& shape, const CollectiveFit& fit, std::int64_t bytes) {
+  const auto pieces = static_cast<double>(tree_pieces(bytes));
+  Flow& flow = shape.phase.flows.front();
+  flow.bytes = bytes;
+  flow.stretch = fit.stretch * (shape.first + pieces - 1) / pieces;
+}
+
+Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                 const CollectiveFit& fit, std::int64_t bytes) {
+  TreeShape shape = tree_shape(cluster, devices, fit);
+  set_tree_bytes(shape, fit, bytes);
+  return std::move(shape.phase);
 }
 
 }  // namespace agpcs

@@ -15,4 +15,14 @@ namespace agpcs {
 Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes);
 
+/// What does not depend on the number of bytes of such a phase.
+struct TreeShape {
+  Phase phase;       ///< one flow, whose bytes and stretch are not set
+  double first = 1;  ///< how long the first piece takes, in times of a piece
+};
+TreeShape tree_shape(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                     const CollectiveFit& fit);
+/// Sets the bytes, which makes the phase that of `tree_phase`.
+void set_tree_bytes(TreeShape& shape, const CollectiveFit& fit, std::int64_t bytes);
+
 }  // namespace agpcs

@@ -7,10 +7,12 @@
 #include "planner/problem/stage_timer.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <numeric>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace agpcs {
@@ -427,10 +429,9 @@ const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& dev
   const auto [entry, added] = reduces_.try_emplace(look_of(devices));
   if (added) remembered_ += devices.size();
   if (added && devices.size() > 1) {
-    const auto seconds = [&](std::int64_t bytes) {
-      return all_reduce_seconds(problem_.cluster, devices, bytes);
-    };
-    const double least = seconds(1), small = seconds(kSmall), large = seconds(kLarge);
+    const std::vector<double> seconds =
+        all_reduce_seconds(problem_.cluster, devices, std::array{std::int64_t{1}, kSmall, kLarge});
+    const double least = seconds[0], small = seconds[1], large = seconds[2];
     const double slope = (large - small) / static_cast<double>(kLarge - kSmall);
     entry->second = {least, (small - least) / static_cast<double>(kSmall),
                      small - slope * static_cast<double>(kSmall), slope};
@@ -440,9 +441,15 @@ const RoughModel::Line& RoughModel::reduce_line(const std::vector<DeviceId>& dev
 
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes) {
-  double best = std::numeric_limits<double>::infinity();
+  return all_reduce_seconds(cluster, devices, std::span(&bytes, 1)).front();
+}
+
+std::vector<double> all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                                       std::span<const std::int64_t> bytes) {
+  std::vector<double> best(bytes.size(), std::numeric_limits<double>::infinity());
   for (const AllReduce algorithm : kAllReduces) {
-    best = std::min(best, lone_seconds(cluster, all_reduce(cluster, devices, algorithm, bytes)));
+    const std::vector<double> own = lone_all_reduce_seconds(cluster, devices, algorithm, bytes);
+    for (std::size_t i = 0; i < best.size(); ++i) best[i] = std::min(best[i], own[i]);
   }
   return best;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,9 @@ class RoughModel {
 /// Returns the seconds of the fastest algorithm that sums `bytes` over `devices` when alone.
 double all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
+/// Returns the same for several numbers of bytes, in less time than one after the other.
+std::vector<double> all_reduce_seconds(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                                       std::span<const std::int64_t> bytes);
 
 /// Returns the gradients of each block.
 std::vector<GradientSum> gradients_of_blocks(const Problem& problem);

@@ -6,6 +6,7 @@
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/rough_fit.h"
 #include "planner/refine/features.h"
+#include "planner/refine/known_scores.h"
 #include "planner/refine/moves.h"
 #include "planner/refine/worker_pool.h"
 
@@ -404,7 +405,7 @@ class SimulatingSearch final : public StrategyPoint {
   }
 
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& /*rough*/) override {
-    return worker.evaluator.evaluate(strategy);
+    return scores_.find(strategy, [&] { return worker.evaluator.evaluate(strategy); });
   }
 
   Strategy with_buckets(Strategy strategy) override {
@@ -419,6 +420,7 @@ class SimulatingSearch final : public StrategyPoint {
     double off = 0;
   };
   std::vector<Strategy> starts_;
+  KnownScores scores_;
   RoughFit fit_;
   std::vector<Walk> begun_;
   bool walked_ = false;

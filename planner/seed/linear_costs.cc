@@ -8,6 +8,7 @@
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -167,10 +168,9 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     groups_.push_back(members_of(devices));
     const auto [entry, added] = known.try_emplace(lattice.taken[at(g)]);
     if (added && devices.size() > 1) {
-      const auto seconds = [&](std::int64_t bytes) {
-        return all_reduce_seconds(problem_.cluster, devices, bytes);
-      };
-      entry->second = line_of(seconds(1 << 20), seconds(32 << 20));
+      const std::vector<double> seconds = all_reduce_seconds(
+          problem_.cluster, devices, std::array<std::int64_t, 2>{1 << 20, 32 << 20});
+      entry->second = line_of(seconds[0], seconds[1]);
     }
     all_reduce_.push_back(entry->second);
   }

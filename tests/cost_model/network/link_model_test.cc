@@ -229,5 +229,24 @@ TEST(LinkModel, FlowsOfAPhaseThatShareALinkTakeTurnsAtItsBandwidth) {
   EXPECT_DOUBLE_EQ(lone_seconds(cluster, {phase}), 4e-3);
 }
 
+TEST(LinkModel, SecondsOfSeveralNumbersOfBytesAreThoseOfEachAlone) {
+  const std::vector<std::int64_t> several = {0, 1, 12'345, 32 << 20};
+  for (const int devices : {1, 2, 3}) {
+    const Cluster cluster = two_hosts(devices);
+    for (const std::vector<DeviceId>& group :
+         {std::vector<DeviceId>{0}, {0, devices}, {devices - 1, devices}, {0, 1, devices}}) {
+      if (group.size() == 3 && devices == 1) continue;
+      for (const AllReduce algorithm : kAllReduces) {
+        std::vector<double> alone;
+        for (const std::int64_t bytes : several) {
+          alone.push_back(lone_seconds(cluster, all_reduce(cluster, group, algorithm, bytes)));
+        }
+        EXPECT_EQ(lone_all_reduce_seconds(cluster, group, algorithm, several), alone)
+            << devices << " " << group.size() << " " << name_of(algorithm);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace agpcs

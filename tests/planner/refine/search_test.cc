@@ -3,6 +3,7 @@
 
 #include "planner/plan_problem.h"
 #include "planner/refine/dqn.h"
+#include "planner/refine/known_scores.h"
 #include "planner/refine/refiner.h"
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/refine/search_problems.h"
@@ -317,6 +318,26 @@ TEST(SeedStrategies, AreFewDifferentAndTheBestFirst) {
       EXPECT_EQ(same, 1);
     }
   }
+}
+
+TEST(KnownScores, EvaluatesAStrategyOnce) {
+  Strategy one, other;
+  StageSpec stage;
+  stage.devices = {0, 1};
+  stage.shares = {2, 2};
+  one.stages.push_back(stage);
+  stage.shares = {3, 1};
+  other.stages.push_back(stage);
+  KnownScores scores;
+  int evaluated = 0;
+  const auto seconds_of = [&](const Strategy& strategy) {
+    const auto evaluate = [&] { return Score{static_cast<double>(++evaluated), 0, 0}; };
+    return scores.find(strategy, evaluate).step_seconds;
+  };
+  EXPECT_EQ(seconds_of(one), 1);
+  EXPECT_EQ(seconds_of(other), 2);
+  EXPECT_EQ(seconds_of(one), 1);
+  EXPECT_EQ(seconds_of(other), 2);
 }
 
 }  // namespace

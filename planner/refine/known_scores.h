@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// KnownScores: what a search evaluated before, wherever it stood then.
+#pragma once
+
+#include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluator.h"
+#include "planner/problem/hash.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace agpcs {
+
+/// Remembers scores by strategy; forgets all when they are many. Several threads may ask at a time.
+/// As a strategy has one score, it does not matter which thread asks first.
+class KnownScores {
+ public:
+  /// Returns the score of `strategy`, which is `evaluate()` if it is not known.
+  template <typename F>
+  Score find(const Strategy& strategy, F evaluate) {
+    const std::uint64_t hash = hash_of_strategy(strategy);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto [begin, end] = known_.equal_range(hash);
+      for (auto it = begin; it != end; ++it) {
+        if (it->second.first == strategy) return it->second.second;
+      }
+    }
+    const Score score = evaluate();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (remembered_ > kMostNumbers) {
+      known_.clear();
+      remembered_ = 0;
+    }
+    known_.emplace(hash, std::pair(strategy, score));
+    remembered_ += size_of(strategy);
+    return score;
+  }
+
+ private:
+  static constexpr std::size_t kMostNumbers = std::size_t{1} << 22;
+
+  static std::uint64_t hash_of_strategy(const Strategy& strategy) {
+    std::uint64_t hash =
+        mix(hash_of(strategy.stage_of), static_cast<std::uint64_t>(strategy.micro_batches));
+    hash = mix(hash, static_cast<std::uint64_t>(strategy.schedule));
+    for (const StageSpec& stage : strategy.stages) {
+      hash = mix(hash, hash_of(stage.devices));
+      for (const std::int64_t share : stage.shares) {
+        hash = mix(hash, static_cast<std::uint64_t>(share));
+      }
+      hash = mix(hash, stage.recompute ? 1 : 0);
+    }
+    for (const Bucket& bucket : strategy.buckets) {
+      hash = mix(hash, static_cast<std::uint64_t>(bucket.algorithm));
+      hash = mix(hash, bucket.parameters.size());
+    }
+    return hash;
+  }
+
+  /// Returns about how many numbers `strategy` holds.
+  static std::size_t size_of(const Strategy& strategy) {
+    std::size_t size = 64 + strategy.stage_of.size();
+    for (const StageSpec& stage : strategy.stages) size += 3 * stage.devices.size() + 16;
+    for (const Bucket& bucket : strategy.buckets) size += bucket.parameters.size() + 8;
+    for (const PlanFlow& flow : strategy.flows) {
+      size += 8 * static_cast<std::size_t>(flow.message_count());
+    }
+    return size;
+  }
+
+  std::mutex mutex_;
+  std::unordered_multimap<std::uint64_t, std::pair<Strategy, Score>> known_;
+  std::size_t remembered_ = 0;  // numbers in `known_`
+};
+
+}  // namespace agpcs
