@@ -6,8 +6,10 @@
 #include "planner/learn/problems/generated_models.h"
 #include "planner/problem/problem.h"
 #include "planner/seed/seeder.h"
-#include "tests/bench/planning/judging_problems.h"
-#include "tests/bench/planning/unseen_problems.h"
+#include "tests/bench/refiners/problem_text.h"
+#include "tests/bench/refiners/room_problems.h"
+#include "tests/bench/refiners/sixty_problems.h"
+#include "tests/bench/refiners/unseen_problems.h"
 
 #include <agpcs/digest.h>
 #include <agpcs/plan.h>
@@ -22,16 +24,9 @@
 namespace agpcs {
 namespace {
 
-constexpr int kProblems = 140;  // of training, that a test looks at
+using bench::text_of;
 
-/// All that the problem says, as text.
-std::string text_of(const GeneratedProblem& problem) {
-  const Training& training = problem.training;
-  return problem.name + "\n" + print_graph(problem.graph) + print_cluster(problem.cluster) +
-         fmt::format("batch {} precision {} optimizer {} loss {}\n", training.batch,
-                     name_of(training.precision), name_of(training.optimizer.kind),
-                     name_of(training.loss.kind));
-}
+constexpr int kProblems = 140;  // of training, that a test looks at
 
 bool has_device_for(const Cluster& cluster, Purpose purpose) {
   return std::any_of(cluster.kinds.begin(), cluster.kinds.end(), [&](const DeviceKind& kind) {
@@ -42,7 +37,7 @@ bool has_device_for(const Cluster& cluster, Purpose purpose) {
 /// Of a training problem: all that says so.
 void expect_for_training(const GeneratedProblem& problem) {
   EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kRegression)) << problem.name;
-  EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kJudging)) << problem.name;
+  EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kSixty)) << problem.name;
 }
 
 void expect_sound(const GeneratedProblem& problem) {
@@ -60,7 +55,7 @@ void expect_sound(const GeneratedProblem& problem) {
 TEST(ProblemGenerator, MakesSoundProblemsOfTheSizesThatItPromises) {
   for (int index = 0; index < kProblems; ++index) expect_sound(generate_problem(3, index));
   for (const ProblemSpec& spec : bench::kUnseenProblems) expect_sound(generate_problem(spec));
-  for (int index = 0; index < kProblems; ++index) expect_sound(bench::judging_candidate(index));
+  for (int index = 0; index < kProblems; ++index) expect_sound(bench::sixty_candidate(index));
 }
 
 // The shipped policy can be trained anew, and the 40 problems compared with what was measured on
@@ -146,7 +141,7 @@ TEST(RegressionProblems, AreFortyDifferentOnesOfWhatIsForThem) {
     EXPECT_EQ(find_cluster_shape(spec.cluster)->purpose, Purpose::kRegression);
     const GeneratedProblem problem = generate_problem(spec);
     EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kRegression));
-    EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kJudging));
+    EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kSixty));
     names.insert(problem.name);
     texts.insert(text_of(problem));
   }
@@ -157,14 +152,14 @@ TEST(RegressionProblems, AreFortyDifferentOnesOfWhatIsForThem) {
 TEST(JudgingCandidates, AreOfEveryFamilyAndShapeForJudgingAndOfNoOther) {
   std::set<std::string> drawn;
   for (int index = 0; index < 60; ++index) {
-    const GeneratedProblem problem = bench::judging_candidate(index);
-    EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kJudging)) << problem.name;
+    const GeneratedProblem problem = bench::sixty_candidate(index);
+    EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kSixty)) << problem.name;
     drawn.insert(problem.name.substr(problem.name.find('-', 6) + 1));  // judge-INDEX-
   }
   std::set<std::string> all;
   for (const ModelFamily& family : model_families()) {
     for (const ClusterShape& shape : cluster_shapes()) {
-      if (family.purpose != Purpose::kJudging || shape.purpose != Purpose::kJudging) continue;
+      if (family.purpose != Purpose::kSixty || shape.purpose != Purpose::kSixty) continue;
       all.insert(fmt::format("{}-{}", family.name, shape.name));
     }
   }
@@ -175,8 +170,8 @@ TEST(JudgingCandidates, AreOfEveryFamilyAndShapeForJudgingAndOfNoOther) {
 TEST(JudgingProblems, AreSixtyThatCanBePlannedForAndTheSameBytesOnEveryMachine) {
   std::set<std::string> texts;
   std::string all;
-  for (const int index : bench::kJudgingProblems) {
-    GeneratedProblem made = bench::judging_candidate(index);
+  for (const int index : bench::kSixtyProblems) {
+    GeneratedProblem made = bench::sixty_candidate(index);
     SCOPED_TRACE(made.name);
     expect_sound(made);
     texts.insert(text_of(made));
