@@ -86,7 +86,7 @@ TEST_F(TrainPolicy, HelpNamesEverySetting) {
         "--hidden-units",     "--learning-rate", "--first-epsilon", "--last-epsilon",
         "--epsilon-episodes", "--episode-steps", "--choices",       "--discount",
         "--n-step",           "--lambda",        "--replay",        "--replay-batch",
-        "--target-every",     "--scale-steps"}) {
+        "--target-every",     "--scale-steps",   "--problem-set"}) {
     EXPECT_THAT(process.output(), HasSubstr(option));
   }
 }
@@ -113,6 +113,22 @@ TEST_F(TrainPolicy, SettingsComeFromAFileToo) {
   std::ofstream(path("wrong.toml")) << "hiden-units = 5\n";
   expect_refused({"-o", path("x"), "--config", path("wrong.toml")}, 2, "hiden-units");
   expect_refused({"-o", path("x"), "--config", path("none.toml")}, 2, "none.toml");
+}
+
+TEST_F(TrainPolicy, TakesTheProblemsOfTheSetThatIsNamed) {
+  const std::string usual = train({});
+  const std::string tight = train({"--problem-set", "tight"});
+  const std::string both = train({"--problem-set", "both"});
+  EXPECT_THAT(tight, HasSubstr(" --problem-set tight\n"));
+  const auto numbers = [](const std::string& policy) {
+    return policy.substr(policy.find("\nfeatures"));
+  };
+  EXPECT_NE(numbers(tight), numbers(usual));
+  EXPECT_NE(numbers(both), numbers(usual));
+  EXPECT_NE(numbers(both), numbers(tight));
+  EXPECT_EQ(numbers(train({"--problem-set", "usual"})), numbers(usual));
+  expect_refused({"-o", path("x"), "--problem-set", "loose"}, 2,
+                 "--problem-set: loose not in {usual,tight,both}");
 }
 
 TEST_F(TrainPolicy, GoesOnFromAPolicy) {
