@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The problems with room that refiners are judged on, and the candidates that they are selected
-// from: tight problems of families and shapes for judging, in turn, each pair once in 15. The list
-// is looked at as a whole only (docs/design/policy.md).
+// from: tight problems of families and shapes for judging, in turn. Each family comes with one
+// shape, which the first list was selected with and which stays. The list is looked at as a whole
+// only (docs/design/policy.md).
 #pragma once
 
 #include "planner/learn/problems/generated_clusters.h"
