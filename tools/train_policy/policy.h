@@ -3,16 +3,19 @@
 // networks on problems held aside to keep the best one.
 #pragma once
 
+#include "ir/base/named.h"
 #include "planner/refine/dqn.h"
 #include "planner/refine/q_network.h"
 #include "tools/common/common.h"
 
 #include <agpcs/status.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): CLI11 names it
@@ -24,11 +27,25 @@ namespace agpcs {
 /// The command, as it names itself in messages.
 inline constexpr char kTrainPolicyCommand[] = "agpcs-train-policy";
 
+/// The generated problems that a policy is trained on.
+enum class ProblemSet { kUsual, kTight, kBoth };
+struct ProblemSetEntry {
+  ProblemSet value;
+  std::string_view name, help;
+};
+inline constexpr std::array<ProblemSetEntry, 3> kProblemSets = {{
+    {ProblemSet::kUsual, "usual", "models and clusters of many families"},
+    {ProblemSet::kTight, "tight", "unequal layers, little memory, slow and unequal links"},
+    {ProblemSet::kBoth, "both", "in turn"},
+}};
+static_assert(is_in_order(kProblemSets));
+
 struct TrainPolicyOptions {
   DqnOptions dqn;
   std::uint64_t seed = 0;
   std::int64_t episodes = 4000;
   int problems = 100;
+  ProblemSet problem_set = ProblemSet::kUsual;
   std::vector<std::string> models;  ///< ONNX files, or folders of them
   std::string output, from, log;    ///< paths; empty: none
   int threads = 1;

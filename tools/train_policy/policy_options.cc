@@ -34,6 +34,14 @@ void add_training_options(CLI::App& app, TrainPolicyOptions& o) {
       ->capture_default_str()
       ->check(kFromOne);
   app.add_option("--problems", o.problems, "to train on")->capture_default_str()->check(kFromOne);
+  app.add_option_function<std::string>(
+         "--problem-set",
+         [&o](const std::string& name) {
+           o.problem_set = value_named(kProblemSets, name).value_or(o.problem_set);
+         },
+         help_of(kProblemSets))
+      ->default_str("usual")
+      ->check(CLI::IsMember(names_in(kProblemSets)));
   app.add_option("--models", o.models,
                  "ONNX model, or folder of them: every fourth problem is one of these")
       ->allow_extra_args(false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/train_policy/problems.h"
 
+#include "ir/base/check.h"
 #include "ir/base/read_file.h"
 #include "planner/learn/problems/problem_generator.h"
 #include "planner/plan_problem.h"
@@ -71,7 +72,16 @@ GeneratedProblem draw(const TrainPolicyOptions& options, const std::vector<ReadM
     const ReadModel& model = models[static_cast<std::size_t>(index / kModelEvery) % models.size()];
     return generate_problem(model.graph, model.loss, options.seed, index);
   }
-  return generate_problem(options.seed, index);
+  switch (options.problem_set) {
+    case ProblemSet::kUsual:
+      return generate_problem(options.seed, index);
+    case ProblemSet::kTight:
+      return generate_tight_problem(options.seed, index);
+    case ProblemSet::kBoth:
+      return index % 2 == 0 ? generate_problem(options.seed, index)
+                            : generate_tight_problem(options.seed, index / 2);
+  }
+  AGPCS_CHECK(false, "problem set {}", static_cast<int>(options.problem_set));
 }
 
 }  // namespace

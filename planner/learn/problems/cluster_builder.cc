@@ -24,13 +24,16 @@ constexpr Datasheet kDatasheets[] = {
     {"a100-80", 80, 2039, 19.5, 156, 312, "nvlink", 200, Purpose::kTraining},
     {"t4", 16, 320, 8.1, 0, 65, "pcie", 11, Purpose::kRegression},
     {"h100", 80, 3350, 67, 495, 989, "nvlink", 300, Purpose::kRegression},
-    {"rtx2080ti", 11, 616, 13.4, 0, 53.8, "pcie", 11, Purpose::kJudging},
-    {"rtx4090", 24, 1008, 82.6, 82.6, 165.2, "pcie", 16, Purpose::kJudging},
-    {"a6000", 48, 768, 38.7, 77.4, 154.8, "pcie", 16, Purpose::kJudging},
-    {"a40", 48, 696, 37.4, 74.8, 149.7, "pcie", 16, Purpose::kJudging},
-    {"a30", 24, 933, 10.3, 82, 165, "pcie", 16, Purpose::kJudging},
-    {"l4", 24, 300, 30.3, 60, 121, "pcie", 16, Purpose::kJudging},
-    {"l40", 48, 864, 90.5, 90.5, 181, "pcie", 16, Purpose::kJudging},
+    {"rtx2080ti", 11, 616, 13.4, 0, 53.8, "pcie", 11, Purpose::kSixty},
+    {"rtx4090", 24, 1008, 82.6, 82.6, 165.2, "pcie", 16, Purpose::kSixty},
+    {"a6000", 48, 768, 38.7, 77.4, 154.8, "pcie", 16, Purpose::kSixty},
+    {"a40", 48, 696, 37.4, 74.8, 149.7, "pcie", 16, Purpose::kSixty},
+    {"a30", 24, 933, 10.3, 82, 165, "pcie", 16, Purpose::kSixty},
+    {"l4", 24, 300, 30.3, 60, 121, "pcie", 16, Purpose::kSixty},
+    {"l40", 48, 864, 90.5, 90.5, 181, "pcie", 16, Purpose::kSixty},
+    {"rtx3060", 12, 360, 12.7, 12.7, 25.5, "pcie", 16, Purpose::kRoom},
+    {"titan-rtx", 24, 672, 16.3, 0, 130.5, "pcie", 11, Purpose::kRoom},
+    {"a2", 16, 200, 4.5, 9, 18, "pcie", 11, Purpose::kRoom},
 };
 
 DeviceKind kind_of(const Datasheet& sheet) {

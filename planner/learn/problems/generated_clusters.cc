@@ -3,7 +3,8 @@
 
 #include "ir/base/check.h"
 #include "planner/learn/problems/cluster_builder.h"
-#include "planner/learn/problems/judging_clusters.h"
+#include "planner/learn/problems/sixty_clusters.h"
+#include "planner/learn/problems/tight_clusters.h"
 
 #include <algorithm>
 #include <vector>
@@ -99,13 +100,22 @@ constexpr ClusterShape kShapes[] = {
      new_and_old},
     {"racks", "racks with slow uplinks, T4 or H100 among them", Purpose::kRegression, racks},
     {"pcie_trees", "boxes of two PCIe switches, whose devices share the way out, on 10 Gbit/s",
-     Purpose::kJudging, pcie_trees},
-    {"two_sites", "two sites joined by one thin, long line", Purpose::kJudging, two_sites},
-    {"island", "an NVLink host, stragglers behind slow links", Purpose::kJudging, island},
-    {"workstations", "boards of unlike slots (x16, x8, x4), on 10 Gbit/s", Purpose::kJudging,
+     Purpose::kSixty, pcie_trees},
+    {"two_sites", "two sites joined by one thin, long line", Purpose::kSixty, two_sites},
+    {"island", "an NVLink host, stragglers behind slow links", Purpose::kSixty, island},
+    {"workstations", "boards of unlike slots (x16, x8, x4), on 10 Gbit/s", Purpose::kSixty,
      workstations},
-    {"two_kinds", "hosts with devices of two kinds in one box", Purpose::kJudging, two_kinds},
-    {"ring", "hosts cabled to their neighbours, without a switch", Purpose::kJudging, ring},
+    {"two_kinds", "hosts with devices of two kinds in one box", Purpose::kSixty, two_kinds},
+    {"ring", "hosts cabled to their neighbours, without a switch", Purpose::kSixty, ring},
+    {"stragglers", "hosts of 1 or 2 devices of up to 4 kinds, each with a NIC of its own speed",
+     Purpose::kTightTraining, stragglers},
+    {"unequal_racks", "racks of two hosts, each rack with an uplink of its own speed",
+     Purpose::kTightTraining, unequal_racks},
+    {"motley_singles", "single devices of 4 to 6 kinds, each with a NIC of its own speed",
+     Purpose::kRoom, motley_singles},
+    {"host_line", "hosts cabled in a line, each cable of its own speed", Purpose::kRoom, host_line},
+    {"bridged_islands", "islands of one kind each, every two with a bridge of its own speed",
+     Purpose::kRoom, bridged_islands},
 };
 
 }  // namespace

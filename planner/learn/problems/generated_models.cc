@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/learn/problems/generated_models.h"
 
-#include "planner/learn/problems/judging_models.h"
 #include "planner/learn/problems/model_builder.h"
 #include "planner/learn/problems/model_parts.h"
+#include "planner/learn/problems/sixty_models.h"
+#include "planner/learn/problems/tight_models.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -270,26 +271,41 @@ constexpr ModelFamily kFamilies[] = {
      encoder_decoder},
     {"experts", "transformer layers with several gated experts", Purpose::kRegression, experts},
     {"recurrent", "gates and running sums in a long chain", Purpose::kRegression, recurrent},
-    {"gated_mlp", "patches of images mixed by gated perceptrons, no attention", Purpose::kJudging,
+    {"gated_mlp", "patches of images mixed by gated perceptrons, no attention", Purpose::kSixty,
      gated_mlp},
-    {"conv_vit", "a transformer over patches, behind a stem of convolutions", Purpose::kJudging,
+    {"conv_vit", "a transformer over patches, behind a stem of convolutions", Purpose::kSixty,
      conv_vit},
     {"multi_resolution", "branches of several resolutions that exchange all they have",
-     Purpose::kJudging, multi_resolution},
-    {"multi_task", "one trunk, several deep heads, each with a loss", Purpose::kJudging,
-     multi_task},
-    {"pyramid", "a feature pyramid: lateral connections, a head on each level", Purpose::kJudging,
+     Purpose::kSixty, multi_resolution},
+    {"multi_task", "one trunk, several deep heads, each with a loss", Purpose::kSixty, multi_task},
+    {"pyramid", "a feature pyramid: lateral connections, a head on each level", Purpose::kSixty,
      pyramid},
-    {"latent", "a small latent array that reads a long input again and again", Purpose::kJudging,
+    {"latent", "a small latent array that reads a long input again and again", Purpose::kSixty,
      latent},
     {"dilated", "gated dilated convolutions over a sequence, the sum of their skips",
-     Purpose::kJudging, dilated},
-    {"message_passing", "a graph network of several relations, unrolled", Purpose::kJudging,
+     Purpose::kSixty, dilated},
+    {"message_passing", "a graph network of several relations, unrolled", Purpose::kSixty,
      message_passing},
     {"inverted", "inverted residuals: depthwise convolutions, squeeze and excitation",
-     Purpose::kJudging, inverted},
-    {"two_streams", "images and words that read one another in every layer", Purpose::kJudging,
+     Purpose::kSixty, inverted},
+    {"two_streams", "images and words that read one another in every layer", Purpose::kSixty,
      two_streams},
+    {"uneven_mlp", "a deep perceptron, every layer of its own width", Purpose::kTightTraining,
+     uneven_mlp},
+    {"uneven_cnn", "a chain of convolutions, every one of its own width and kernel",
+     Purpose::kTightTraining, uneven_cnn},
+    {"merging", "branches of perceptrons that join a trunk one after another",
+     Purpose::kTightTraining, merging},
+    {"bottlenecks", "a transformer that is narrow between some of its layers",
+     Purpose::kTightTraining, bottlenecks},
+    {"motley", "a deep transformer, every layer with sizes of its own", Purpose::kRoom, motley},
+    {"hourglass", "a transformer with fewer and wider tokens in the middle, and skips over it",
+     Purpose::kRoom, hourglass},
+    {"braid", "strands of unequal width, each of which now and then hears the next one",
+     Purpose::kRoom, braid},
+    {"early_exits", "a deep network of convolutions with heads, and losses, at several depths",
+     Purpose::kRoom, early_exits},
+    {"cascade", "convolutions, then attention, then wide perceptrons", Purpose::kRoom, cascade},
 };
 
 }  // namespace

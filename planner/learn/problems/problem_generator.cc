@@ -116,6 +116,36 @@ void fit(GeneratedProblem& problem, const Need& need, Rng rng) {
       some_batch(rng, room_of(problem.cluster), need, problem.cluster.device_count());
 }
 
+/// Leaves the cluster little more memory than a pipeline over all of it needs, so that most
+/// parameters have one place only. Every device keeps room for the largest.
+void press(Rng& rng, Cluster& cluster, const Need& need) {
+  constexpr std::int64_t kPercent[] = {125, 150, 180, 220, 300};
+  const std::int64_t percent = kPercent[rng.below(std::size(kPercent))];
+  constexpr std::int64_t kKept[] = {2, 4, 8};  // samples at a time
+  const std::int64_t kept = kKept[rng.below(std::size(kKept))];
+  const Room room = room_of(cluster);
+  const auto wanted = static_cast<double>((need.resident + need.per_sample * kept) / 100 * percent);
+  const auto least = static_cast<double>(
+      std::max(need.largest + need.largest / 2 + need.per_sample, std::int64_t{64} << 20));
+  const double part =
+      std::max(wanted / static_cast<double>(room.total), least / static_cast<double>(room.least));
+  if (part >= 1) return;
+  for (DeviceKind& kind : cluster.kinds) {
+    kind.memory_bytes = static_cast<std::int64_t>(static_cast<double>(kind.memory_bytes) * part);
+  }
+}
+
+/// Chooses memory and batch of a tight problem.
+void fit_tightly(GeneratedProblem& problem, const Need& need, Rng rng) {
+  press(rng, problem.cluster, need);
+  constexpr std::int64_t kTightBatches[] = {32, 48, 64, 96, 128};
+  problem.training.batch = kTightBatches[rng.below(std::size(kTightBatches))];
+}
+
+bool is_tight(Purpose purpose) {
+  return purpose == Purpose::kTightTraining || purpose == Purpose::kRoom;
+}
+
 GeneratedProblem generate(std::string name, const ModelFamily& family, const ClusterShape& shape,
                           const Rng& rng) {
   GeneratedProblem problem;
@@ -133,7 +163,11 @@ GeneratedProblem generate(std::string name, const ModelFamily& family, const Clu
   if (problem.graph.tensor(problem.graph.outputs.front()).shape.size() != 2) {
     problem.training.loss.kind = LossKind::kMse;
   }
-  fit(problem, need, draws);
+  if (is_tight(shape.purpose)) {
+    fit_tightly(problem, need, draws);
+  } else {
+    fit(problem, need, draws);
+  }
   return problem;
 }
 
@@ -167,6 +201,17 @@ GeneratedProblem generate_problem(std::uint64_t seed, int index) {
   const ModelFamily& family = training_family(index);
   const ClusterShape& shape = training_shape(rng.fork("shape"));
   return generate(fmt::format("training-{}-{}-{}-{}", seed, index, family.name, shape.name), family,
+                  shape, rng);
+}
+
+GeneratedProblem generate_tight_problem(std::uint64_t seed, int index) {
+  const Rng rng = Rng(seed).fork("tight training problems").fork(std::to_string(index));
+  const auto families = entries_for(model_families(), Purpose::kTightTraining);
+  const auto shapes = entries_for(cluster_shapes(), Purpose::kTightTraining);
+  const auto i = static_cast<std::size_t>(index);
+  const ModelFamily& family = families[i % families.size()];
+  const ClusterShape& shape = shapes[(i + i / families.size()) % shapes.size()];
+  return generate(fmt::format("tight-{}-{}-{}-{}", seed, index, family.name, shape.name), family,
                   shape, rng);
 }
 

@@ -24,11 +24,17 @@ struct GeneratedProblem {
 /// never has a family, a cluster shape or a device kind that is held out. Same arguments, same
 /// problem.
 GeneratedProblem generate_problem(std::uint64_t seed, int index);
+/// Returns a random tight training problem: unequal layers on slow and unequal links, with little
+/// more memory than a pipeline over all devices needs. Families and shapes take turns; they are
+/// for tight training alone, and the devices are those of other training problems. Same arguments,
+/// same problem.
+GeneratedProblem generate_tight_problem(std::uint64_t seed, int index);
 /// Returns a problem for a given training graph and its loss: a random cluster and training.
 GeneratedProblem generate_problem(const Graph& graph, const Loss& loss, std::uint64_t seed,
                                   int index);
 
-/// Names a problem by family and shape, held out or not. Needs: both exist.
+/// Names a problem by family and shape, held out or not. Needs: both exist. A shape of tight
+/// problems makes a tight one.
 struct ProblemSpec {
   std::string_view name;
   std::string_view family;

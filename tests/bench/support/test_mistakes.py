@@ -49,14 +49,14 @@ class Mistakes(unittest.TestCase):
     def test_options_that_are_none(self):
         self.assert_refused(["refiner_bench", "--budget", "500"], "refiner_bench: error: unknown option '--budget'")
         self.assert_refused(["refiner_bench", "--budgets"], "refiner_bench: error: '--budgets' has no value")
-        self.assert_refused(["select_judging_problems", "--budget", "500"],
-                            "select_judging_problems: error: unknown option '--budget'")
-        self.assert_refused(["select_judging_problems", "--first"],
-                            "select_judging_problems: error: '--first' has no value")
+        self.assert_refused(["find_best_known", "select", "none.txt", "--budget", "500"],
+                            "find_best_known: error: unknown option '--budget'")
+        self.assert_refused(["find_best_known", "improve", "none.txt", "--first"],
+                            "find_best_known: error: '--first' has no value")
 
     def test_numbers_that_are_none(self):
         for bench, *words in (("refiner_bench", "--budgets", "x"), ("refiner_bench", "--threads", "x"),
-                              ("select_judging_problems", "--first", "x"), ("flow_bench", "exact", "x"), ("chain_bench", "x")):
+                              ("find_best_known", "select", "none.txt", "--first", "x"), ("flow_bench", "exact", "x"), ("chain_bench", "x")):
             self.assert_refused([bench, *words], f"{bench}: error: 'x' is not a whole number in range")
         self.assert_refused(["refiner_bench", "--seeds", "-1"],
                             "refiner_bench: error: '-1' is not a whole number in range")

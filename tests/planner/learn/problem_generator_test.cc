@@ -2,12 +2,15 @@
 #include "planner/learn/problems/problem_generator.h"
 
 #include "ir/strategy/strategy.h"
+#include "planner/evaluate/evaluator.h"
 #include "planner/learn/problems/generated_clusters.h"
 #include "planner/learn/problems/generated_models.h"
 #include "planner/problem/problem.h"
 #include "planner/seed/seeder.h"
-#include "tests/bench/planning/judging_problems.h"
-#include "tests/bench/planning/unseen_problems.h"
+#include "tests/bench/refiners/problem_text.h"
+#include "tests/bench/refiners/room_problems.h"
+#include "tests/bench/refiners/sixty_problems.h"
+#include "tests/bench/refiners/unseen_problems.h"
 
 #include <agpcs/digest.h>
 #include <agpcs/plan.h>
@@ -16,22 +19,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 
 namespace agpcs {
 namespace {
 
-constexpr int kProblems = 140;  // of training, that a test looks at
+using bench::text_of;
 
-/// All that the problem says, as text.
-std::string text_of(const GeneratedProblem& problem) {
-  const Training& training = problem.training;
-  return problem.name + "\n" + print_graph(problem.graph) + print_cluster(problem.cluster) +
-         fmt::format("batch {} precision {} optimizer {} loss {}\n", training.batch,
-                     name_of(training.precision), name_of(training.optimizer.kind),
-                     name_of(training.loss.kind));
-}
+constexpr int kProblems = 140;  // of training, that a test looks at
 
 bool has_device_for(const Cluster& cluster, Purpose purpose) {
   return std::any_of(cluster.kinds.begin(), cluster.kinds.end(), [&](const DeviceKind& kind) {
@@ -42,7 +39,8 @@ bool has_device_for(const Cluster& cluster, Purpose purpose) {
 /// Of a training problem: all that says so.
 void expect_for_training(const GeneratedProblem& problem) {
   EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kRegression)) << problem.name;
-  EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kJudging)) << problem.name;
+  EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kSixty)) << problem.name;
+  EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kRoom)) << problem.name;
 }
 
 void expect_sound(const GeneratedProblem& problem) {
@@ -60,7 +58,9 @@ void expect_sound(const GeneratedProblem& problem) {
 TEST(ProblemGenerator, MakesSoundProblemsOfTheSizesThatItPromises) {
   for (int index = 0; index < kProblems; ++index) expect_sound(generate_problem(3, index));
   for (const ProblemSpec& spec : bench::kUnseenProblems) expect_sound(generate_problem(spec));
-  for (int index = 0; index < kProblems; ++index) expect_sound(bench::judging_candidate(index));
+  for (int index = 0; index < kProblems; ++index) expect_sound(bench::sixty_candidate(index));
+  for (int index = 0; index < kProblems; ++index) expect_sound(generate_tight_problem(3, index));
+  for (int index = 0; index < kProblems; ++index) expect_sound(bench::room_candidate(index));
 }
 
 // The shipped policy can be trained anew, and the 40 problems compared with what was measured on
@@ -76,6 +76,41 @@ TEST(ProblemGenerator, MakesTheSameBytesAsWhenThePolicyWasTrained) {
             "sha256:475f4f4d1716e97e9272bf695d80e2fc6b89f75c7cf8df13b0e41c65c87e28f3");
   EXPECT_EQ(digest_of(regression),
             "sha256:c9816e28e3c714d17986b13fa140963a6d3bfe16412a01678573645d0532cfb4");
+}
+
+TEST(ProblemGenerator, MakesTightProblemsOfTheirOwnFamiliesAndShapesAndOfUsualDevices) {
+  std::set<std::string> drawn, texts;
+  for (int index = 0; index < 40; ++index) {
+    const GeneratedProblem problem = generate_tight_problem(1, index);
+    expect_for_training(problem);
+    texts.insert(text_of(problem));
+    drawn.insert(problem.name.substr(problem.name.find('-', 8) + 1));  // tight-1-INDEX-
+  }
+  std::set<std::string> all;
+  for (const ModelFamily& family : entries_for(model_families(), Purpose::kTightTraining)) {
+    for (const ClusterShape& shape : entries_for(cluster_shapes(), Purpose::kTightTraining)) {
+      all.insert(fmt::format("{}-{}", family.name, shape.name));
+    }
+  }
+  EXPECT_EQ(drawn, all);
+  EXPECT_EQ(texts.size(), 40u);
+  EXPECT_EQ(text_of(generate_tight_problem(1, 5)), text_of(generate_tight_problem(1, 5)));
+  EXPECT_NE(text_of(generate_tight_problem(1, 5)), text_of(generate_tight_problem(2, 5)));
+}
+
+// Devices that hold all parameters each would make a pipeline a choice, not a need.
+TEST(ProblemGenerator, LeavesTightProblemsTooLittleMemoryForPlainDataParallelism) {
+  int tight = 0;
+  for (int index = 0; index < kProblems; ++index) {
+    GeneratedProblem made = bench::room_candidate(index);
+    SCOPED_TRACE(made.name);
+    const auto problem = Problem::make(made.graph, made.cluster, made.training);
+    ASSERT_TRUE(problem.ok()) << problem.status().message();
+    const Result<Strategy> plain = plain_data_parallelism(**problem);
+    ASSERT_TRUE(plain.ok()) << plain.status().message();
+    if (Evaluator(**problem).lacking(*plain) > 0) ++tight;
+  }
+  EXPECT_GE(tight, kProblems * 9 / 10);
 }
 
 TEST(ProblemGenerator, MakesTheSameProblemOfTheSameSeedAndIndex) {
@@ -146,7 +181,7 @@ TEST(RegressionProblems, AreFortyDifferentOnesOfWhatIsForThem) {
     EXPECT_EQ(find_cluster_shape(spec.cluster)->purpose, Purpose::kRegression);
     const GeneratedProblem problem = generate_problem(spec);
     EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kRegression));
-    EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kJudging));
+    EXPECT_FALSE(has_device_for(problem.cluster, Purpose::kSixty));
     names.insert(problem.name);
     texts.insert(text_of(problem));
   }
@@ -154,17 +189,17 @@ TEST(RegressionProblems, AreFortyDifferentOnesOfWhatIsForThem) {
   EXPECT_EQ(texts.size(), 40u);
 }
 
-TEST(JudgingCandidates, AreOfEveryFamilyAndShapeForJudgingAndOfNoOther) {
+TEST(SixtyCandidates, AreOfEveryFamilyAndShapeForThemAndOfNoOther) {
   std::set<std::string> drawn;
   for (int index = 0; index < 60; ++index) {
-    const GeneratedProblem problem = bench::judging_candidate(index);
-    EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kJudging)) << problem.name;
+    const GeneratedProblem problem = bench::sixty_candidate(index);
+    EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kSixty)) << problem.name;
     drawn.insert(problem.name.substr(problem.name.find('-', 6) + 1));  // judge-INDEX-
   }
   std::set<std::string> all;
   for (const ModelFamily& family : model_families()) {
     for (const ClusterShape& shape : cluster_shapes()) {
-      if (family.purpose != Purpose::kJudging || shape.purpose != Purpose::kJudging) continue;
+      if (family.purpose != Purpose::kSixty || shape.purpose != Purpose::kSixty) continue;
       all.insert(fmt::format("{}-{}", family.name, shape.name));
     }
   }
@@ -172,11 +207,11 @@ TEST(JudgingCandidates, AreOfEveryFamilyAndShapeForJudgingAndOfNoOther) {
   EXPECT_EQ(drawn, all);
 }
 
-TEST(JudgingProblems, AreSixtyThatCanBePlannedForAndTheSameBytesOnEveryMachine) {
+TEST(SixtyProblems, AreSixtyThatCanBePlannedForAndTheSameBytesOnEveryMachine) {
   std::set<std::string> texts;
   std::string all;
-  for (const int index : bench::kJudgingProblems) {
-    GeneratedProblem made = bench::judging_candidate(index);
+  for (const int index : bench::kSixtyProblems) {
+    GeneratedProblem made = bench::sixty_candidate(index);
     SCOPED_TRACE(made.name);
     expect_sound(made);
     texts.insert(text_of(made));
@@ -191,6 +226,26 @@ TEST(JudgingProblems, AreSixtyThatCanBePlannedForAndTheSameBytesOnEveryMachine) 
   // What was measured on another list cannot be compared: never "mended" by a new digest alone.
   EXPECT_EQ(digest_of(all),
             "sha256:b169de3659c9a6aa9b92f5d13c378f1c682b480bf28d39ebc4cc2f2696251086");
+}
+
+TEST(RoomCandidates, AreOfEveryFamilyAndShapeForThemAndOfNoOther) {
+  std::set<std::string> families, shapes, all_families, all_shapes;
+  for (int index = 0; index < 15; ++index) {
+    const GeneratedProblem problem = bench::room_candidate(index);
+    EXPECT_TRUE(has_device_for(problem.cluster, Purpose::kRoom)) << problem.name;
+    const std::size_t family = problem.name.find('-', 5) + 1;  // room-INDEX-
+    const std::size_t shape = problem.name.find('-', family);
+    families.insert(problem.name.substr(family, shape - family));
+    shapes.insert(problem.name.substr(shape + 1));
+  }
+  for (const ModelFamily& family : entries_for(model_families(), Purpose::kRoom)) {
+    all_families.insert(std::string(family.name));
+  }
+  for (const ClusterShape& shape : entries_for(cluster_shapes(), Purpose::kRoom)) {
+    all_shapes.insert(std::string(shape.name));
+  }
+  EXPECT_EQ(families, all_families);
+  EXPECT_EQ(shapes, all_shapes);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What refiner_bench compares: its rows, policies that learned nothing, and its intervals.
-#include "tests/bench/planning/refiner_rows.h"
+#include "tests/bench/refiners/refiner_rows.h"
 
 #include "planner/learn/untrained_network.h"
 #include "planner/refine/features.h"

@@ -86,7 +86,7 @@ TEST_F(TrainPolicy, HelpNamesEverySetting) {
         "--hidden-units",     "--learning-rate", "--first-epsilon", "--last-epsilon",
         "--epsilon-episodes", "--episode-steps", "--choices",       "--discount",
         "--n-step",           "--lambda",        "--replay",        "--replay-batch",
-        "--target-every",     "--scale-steps"}) {
+        "--target-every",     "--scale-steps",   "--problem-set"}) {
     EXPECT_THAT(process.output(), HasSubstr(option));
   }
 }
@@ -113,6 +113,24 @@ TEST_F(TrainPolicy, SettingsComeFromAFileToo) {
   std::ofstream(path("wrong.toml")) << "hiden-units = 5\n";
   expect_refused({"-o", path("x"), "--config", path("wrong.toml")}, 2, "hiden-units");
   expect_refused({"-o", path("x"), "--config", path("none.toml")}, 2, "none.toml");
+}
+
+TEST_F(TrainPolicy, TakesTheProblemsOfTheSetThatIsNamed) {
+  const auto log_of = [this](const std::vector<std::string>& set) {
+    std::vector<std::string> more = {"--log", path("log.csv")};
+    more.insert(more.end(), set.begin(), set.end());
+    train(more);
+    return text_of(path("log.csv"));
+  };
+  const std::string usual = log_of({}), tight = log_of({"--problem-set", "tight"});
+  const std::string both = log_of({"--problem-set", "both"});
+  EXPECT_NE(tight, usual);
+  EXPECT_NE(both, usual);
+  EXPECT_NE(both, tight);
+  EXPECT_EQ(log_of({"--problem-set", "usual"}), usual);
+  EXPECT_THAT(train({"--problem-set", "tight"}), HasSubstr(" --problem-set tight "));
+  expect_refused({"-o", path("x"), "--problem-set", "loose"}, 2,
+                 "--problem-set: loose not in {usual,tight,both}");
 }
 
 TEST_F(TrainPolicy, GoesOnFromAPolicy) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/planning/refiner_rows.h"
+#include "tests/bench/refiners/refiner_rows.h"
 
 #include "planner/learn/untrained_network.h"
 #include "planner/refine/dqn.h"

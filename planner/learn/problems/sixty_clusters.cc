@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/learn/problems/judging_clusters.h"
+#include "planner/learn/problems/sixty_clusters.h"
 
 #include "planner/learn/problems/cluster_builder.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr Nic kTenGigabit = {"ethernet", 10, 30};
 
-std::vector<Datasheet> judging_kinds(Rng& rng, int least, int most) {
-  return some_kinds(rng, least, most, Purpose::kJudging);
+std::vector<Datasheet> sixty_kinds(Rng& rng, int least, int most) {
+  return some_kinds(rng, least, most, Purpose::kSixty);
 }
 
 /// Returns the first kind for the first host, so that it appears.
@@ -28,7 +28,7 @@ const Datasheet& kind_for(Rng& rng, const std::vector<Datasheet>& kinds, const C
 /// processor.
 Cluster pcie_trees(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 2);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 1, 2);
   constexpr Nic kUpstream[] = {{"pcie", 88, 1}, {"pcie", 128, 1}, {"pcie", 176, 1}};
   const Nic& upstream = one_of(rng, kUpstream);
   for (int boxes = some(rng, 1, 3); boxes > 0; --boxes) {
@@ -42,7 +42,7 @@ Cluster pcie_trees(const std::string& name, Rng rng) {
 /// Makes two sites. Everything between them passes one line, one for each direction.
 Cluster two_sites(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 3);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 1, 3);
   const int here = some(rng, 1, 3), hosts = here + some(rng, 1, 2);
   for (int host = 0; host < hosts; ++host) {
     const Datasheet& sheet = kind_for(rng, kinds, builder);
@@ -68,7 +68,7 @@ Cluster island(const std::string& name, Rng rng) {
   const Datasheet& sheet = fast[rng.below(fast.size())];
   const int devices = some(rng, 4, 8);
   builder.add_host(sheet, devices, kNics[some(rng, 3, 8)]);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 3);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 1, 3);
   for (int stragglers = some(rng, 1, 5); stragglers > 0; --stragglers) {
     // The first straggler has the first of the kinds, which is for judging.
     const Datasheet& straggler =
@@ -81,7 +81,7 @@ Cluster island(const std::string& name, Rng rng) {
 
 Cluster workstations(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 3);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 1, 3);
   constexpr double kSlots[] = {1, 1, 0.5, 0.25};
   for (int hosts = some(rng, 2, 6); hosts > 0; --hosts) {
     const Datasheet& sheet = kind_for(rng, kinds, builder);
@@ -96,7 +96,7 @@ Cluster workstations(const std::string& name, Rng rng) {
 
 Cluster two_kinds(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 2, 3);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 2, 3);
   const Nic& nic = one_of(rng, kNics);
   for (int hosts = some(rng, 1, 4); hosts > 0; --hosts) {
     const std::size_t one = builder.hosts() == 0 ? 0 : rng.below(kinds.size());
@@ -113,7 +113,7 @@ Cluster two_kinds(const std::string& name, Rng rng) {
 /// bandwidth between its card and the host.
 Cluster ring(const std::string& name, Rng rng) {
   ClusterBuilder builder(name);
-  const std::vector<Datasheet> kinds = judging_kinds(rng, 1, 2);
+  const std::vector<Datasheet> kinds = sixty_kinds(rng, 1, 2);
   const int hosts = some(rng, 3, 6);
   for (int host = 0; host < hosts; ++host) {
     const Datasheet& sheet = kind_for(rng, kinds, builder);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model families of the judging problems (generated_models.h says what each is).
+// The model families of the sixty problems (generated_models.h says what each is).
 #pragma once
 
 #include "ir/base/rng.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cluster shapes of the judging problems (generated_clusters.h says what each is).
+// The cluster shapes of the sixty problems (generated_clusters.h says what each is).
 #pragma once
 
 #include "ir/base/rng.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/learn/problems/judging_models.h"
+#include "planner/learn/problems/sixty_models.h"
 
 #include "planner/learn/problems/model_builder.h"
 #include "planner/learn/problems/model_parts.h"
