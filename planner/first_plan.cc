@@ -95,18 +95,18 @@ class FirstPipeline {
     return std::nullopt;
   }
 
-  /// Returns numbers that fill the pipeline, ascending, down to a sample a
-  /// device.
+  /// Returns a number that fills the pipeline, and one with about a sample a device.
   std::vector<std::int64_t> micro_batches(int stages, int replicas) const {
     if (problem_.options.micro_batches > 0) return {problem_.options.micro_batches};
-    const std::int64_t batch = problem_.training.batch;
-    const std::int64_t most = std::min(kMostMicroBatches, (batch + replicas - 1) / replicas);
-    std::vector<std::int64_t> numbers;
-    for (const std::int64_t number : micro_batch_numbers(batch)) {
-      if (number >= kFillOfFirst * stages && number < most) numbers.push_back(number);
-    }
-    numbers.push_back(most);
-    return numbers;
+    std::vector<std::int64_t> all = micro_batch_numbers(problem_.training.batch);
+    std::erase_if(all, [&](std::int64_t number) {
+      return number > 1 && number > problem_.training.batch / replicas;
+    });
+    const auto fills = std::find_if(all.begin(), all.end(), [&](std::int64_t number) {
+      return number >= kFillOfFirst * stages;
+    });
+    if (fills == all.end() || *fills == all.back()) return {all.back()};
+    return {*fills, all.back()};
   }
 
   std::optional<Strategy> fitting(const EvenRow& row, const std::vector<int>& bounds,
