@@ -4,9 +4,9 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/known_scores.h"
 #include "planner/evaluate/rough_fit.h"
 #include "planner/refine/features.h"
-#include "planner/refine/known_scores.h"
 #include "planner/refine/moves.h"
 #include "planner/refine/worker_pool.h"
 

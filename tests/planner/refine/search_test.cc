@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/refine/search.h"
 
+#include "planner/evaluate/known_scores.h"
 #include "planner/plan_problem.h"
 #include "planner/refine/dqn.h"
-#include "planner/refine/known_scores.h"
 #include "planner/refine/refiner.h"
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/refine/search_problems.h"
