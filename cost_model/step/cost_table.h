@@ -33,7 +33,7 @@ struct Coverage {
   int operators = 0;  ///< operators that take time; the following are parts of them:
   int measured = 0;   ///< taken from the profile, which has the operator
   int fitted = 0;     ///< from the fit of the operator's class in the profile
-  int datasheet = 0;  ///< from the kind's peak and bandwidth
+  int datasheet = 0;  ///< from the kind's peak and bandwidth, or by the kernel model
   double measured_fraction_of_seconds = 0;
 };
 
