@@ -16,6 +16,7 @@ namespace agpcs {
 namespace {
 
 constexpr std::string_view kBench = "kernel_errors";
+constexpr std::string_view kUsage = "FOLDER [both|v100_pcie|t4]";
 constexpr double kShortestProduct = 1e-3, kShortestStream = 0.2e-3;  // seconds
 constexpr double kStreamWeight = 0.2;                                // of a set in the fit
 constexpr double kBiasWeight = 0.15;                                 // of the mean error
@@ -140,8 +141,10 @@ void print_table(const std::vector<MeasuredSet>& sets, const KernelParameters& p
 }
 
 int run(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    bench::end_with_usage(kBench, "no folder of measurements", "FOLDER [both|v100_pcie|t4]");
+  if (argc < 2) bench::end_with_usage(kBench, "no folder of measurements", kUsage);
+  const std::string_view devices = argc > 2 ? argv[2] : "";
+  if (argc > 2 && devices != "both" && devices != "v100_pcie" && devices != "t4") {
+    bench::end_with_usage(kBench, fmt::format("unknown device '{}'", devices), kUsage);
   }
   const std::vector<MeasuredSet> sets = read_measured_kernels(argv[1]);
   if (sets.empty()) {
@@ -151,8 +154,8 @@ int run(int argc, char** argv) {
                     argv[1]));
   }
   KernelParameters parameters = kernel_parameters();
-  if (argc == 3) {
-    parameters = fitted(sets, argv[2]);
+  if (!devices.empty()) {
+    parameters = fitted(sets, devices);
     for (const KernelParameterEntry& entry : kernel_parameter_entries()) {
       fmt::print("{} {:.4g}\n", entry.name, parameters.*entry.value);
     }
