@@ -91,6 +91,7 @@ void slow_down(Cluster& cluster, DeviceKind& kind, double factor) {
     point.backward.seconds *= factor;
   });
   for (auto& [precision, peak] : kind.peak_flops) peak /= factor;
+  kind.processors.board_power /= factor;
   kind.memory_bandwidth /= factor;
   kind.launch_overhead *= factor;
   for (KindFit::Class& fit : kind.fit.classes) {

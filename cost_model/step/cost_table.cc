@@ -182,7 +182,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
     }
     table.kinds_.emplace_back();
     if (used[k]) {
-      AGPCS_TRY(table.kinds_.back(), table.kind_of(kind, cluster, signatures));
+      AGPCS_TRY(table.kinds_.back(), table.kind_of(kind, cluster, training.batch, signatures));
       AGPCS_RETURN_IF_ERROR(table.check_measured(kind, table.kinds_.back()));
     }
   }
@@ -190,6 +190,7 @@ Result<CostTable> CostTable::make(const Graph& graph, const Cluster& cluster,
 }
 
 Result<CostTable::Kind> CostTable::kind_of(const DeviceKind& from, const Cluster& cluster,
+                                           std::int64_t batch,
                                            const std::vector<std::string>& signatures) const {
   AGPCS_RETURN_IF_ERROR(check_efficiencies(from));
   Kind kind;
@@ -202,6 +203,8 @@ Result<CostTable::Kind> CostTable::kind_of(const DeviceKind& from, const Cluster
     AGPCS_RETURN_IF_ERROR(add_profile(from, profile, signatures, kind));
   } else if (!from.peak_flops.contains(precision_)) {
     return no_peak(from, precision_);
+  } else {
+    add_kernels(from, batch, kind);
   }
   add_update(from, kind);
   return kind;
@@ -241,8 +244,7 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
 Status CostTable::check_measured(const DeviceKind& from, const Kind& kind) const {
   for (OpId op = 0; op < static_cast<OpId>(graph_->ops.size()); ++op) {
     if (!is_measured_only(graph_->op(op))) continue;
-    const bool known = kind.profiled && kind.curve_of[static_cast<std::size_t>(op)] >= 0;
-    if (!known) return not_measured(from, graph_->op(op));
+    if (curve(kind, op) == nullptr) return not_measured(from, graph_->op(op));
   }
   return {};
 }
@@ -336,12 +338,15 @@ OpSeconds CostTable::estimate(const Kind& kind, OpId op, std::int64_t samples) c
           pass(cost.backward_flops, cost.backward_bytes, kind.classes[c].backward)};
 }
 
+const OperatorCurve* CostTable::curve(const Kind& kind, OpId op) {
+  if (kind.curve_of.empty()) return nullptr;
+  const int index = kind.curve_of[static_cast<std::size_t>(op)];
+  return index < 0 ? nullptr : &kind.curves[static_cast<std::size_t>(index)];
+}
+
 OpSeconds CostTable::seconds(int kind, OpId op, std::int64_t samples) const {
   const Kind& of = used_kind(kind);
-  if (of.profiled) {
-    const int curve = of.curve_of[static_cast<std::size_t>(op)];
-    if (curve >= 0) return of.curves[static_cast<std::size_t>(curve)].at(samples);
-  }
+  if (const OperatorCurve* const known = curve(of, op)) return known->at(samples);
   return estimate(of, op, samples);
 }
 
@@ -360,9 +365,7 @@ bool CostTable::rises(OpId op) const {
 OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
   const Kind& of = used_kind(kind);
   const auto index = static_cast<std::size_t>(op);
-  if (of.profiled && of.curve_of[index] >= 0) {
-    return of.curves[static_cast<std::size_t>(of.curve_of[index])].floor(most);
-  }
+  if (const OperatorCurve* const known = curve(of, op)) return known->floor(most);
   if (!rises(op)) return {};
   const OpSeconds at_most = estimate(of, op, most);
   const KindFit::Class& fits = of.classes[static_cast<std::size_t>(work_[index].op_class)];
@@ -381,13 +384,13 @@ OpFloor CostTable::floor(int kind, OpId op, std::int64_t most) const {
   return floor;
 }
 
-// Measured operators: passes of n_i samples take at least n_i x least each, and at least fixed +
+// Operators with curves: passes of n_i samples take at least n_i x least each, and at least fixed +
 // per_sample x n_i, with one or more passes. Others: r(n) / n and overhead / n do not rise with n,
 // so one pass of all samples is the cheapest.
 OpSeconds CostTable::least_seconds(int kind, OpId op, std::int64_t samples,
                                    std::int64_t most) const {
   const Kind& of = used_kind(kind);
-  if (of.profiled && of.curve_of[static_cast<std::size_t>(op)] >= 0) {
+  if (curve(of, op) != nullptr) {
     const OpFloor low = floor(kind, op, most);
     const auto n = static_cast<double>(samples);
     return {

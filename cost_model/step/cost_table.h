@@ -2,6 +2,7 @@
 // CostTable: seconds of every operator on every kind of device, forward and backward.
 #pragma once
 
+#include "cost_model/kernel/device.h"
 #include "cost_model/step/operator_curve.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
@@ -32,7 +33,7 @@ struct Coverage {
   int operators = 0;  ///< operators that take time; the following are parts of them:
   int measured = 0;   ///< taken from the profile, which has the operator
   int fitted = 0;     ///< from the fit of the operator's class in the profile
-  int datasheet = 0;  ///< from the kind's peak and bandwidth
+  int datasheet = 0;  ///< from the kind's peak and bandwidth, or by the kernel model
   double measured_fraction_of_seconds = 0;
 };
 
@@ -56,6 +57,11 @@ double default_efficiency(OpClass op_class, Precision precision = Precision::kFp
 /// 3. An operator of a class with too few measurements takes the roofline if the kind has a peak
 /// for
 ///    the precision. Otherwise it takes what was fitted to all classes with the same bound.
+///
+/// On a kind without a profile whose processors are known, in fp32: the kernel model
+/// (docs/design/kernel_model.md) for matrix products and convolutions, at some numbers of samples,
+/// with straight lines between them. Other operators take the roofline below with the model's
+/// bandwidths and power. An efficiency that the kind names for a class comes first.
 ///
 /// On a kind without a profile: the roofline (Williams, Waterman and Patterson, CACM 52(4), 2009),
 /// max(FLOPs / peak, bytes / bandwidth), plus the kind's launch overhead. The roof that bounds a
@@ -111,7 +117,8 @@ class CostTable {
     Roofline roofline;
     std::array<KindFit::Class, kOpClassCount> classes = {};
     std::vector<OperatorCurve> curves;
-    std::vector<int> curve_of;  // by OpId; -1: the operator was not measured
+    std::vector<int> curve_of;  // by OpId; -1: the operator was neither measured nor modelled;
+                                // empty: no operator was
     double update_per_tensor = 0, update_per_element = 0;  // seconds
     double begin_per_element = 0;                          // seconds
   };
@@ -123,13 +130,21 @@ class CostTable {
     OpCost fixed, per_sample;
   };
   static Roofline roofline_of(const DeviceKind& kind, Precision precision);
-  Result<Kind> kind_of(const DeviceKind& kind, const Cluster& cluster,
+  Result<Kind> kind_of(const DeviceKind& kind, const Cluster& cluster, std::int64_t batch,
                        const std::vector<std::string>& signatures) const;
   Status add_profile(const DeviceKind& from, const Profile& profile,
                      const std::vector<std::string>& signatures, Kind& kind) const;
   /// Refuses operators whose times only a profile knows, where the kind's profile lacks them.
   Status check_measured(const DeviceKind& from, const Kind& kind) const;
   void add_update(const DeviceKind& from, Kind& kind) const;
+  /// On a kind whose processors are known: sets the curves of operators whose kernels are modelled,
+  /// for up to `batch` samples, and the rates of the others.
+  void add_kernels(const DeviceKind& from, std::int64_t batch, Kind& kind) const;
+  static void set_rates(const DeviceKind& from, const KernelDevice& device, Roofline& roofline);
+  OperatorCurve modelled_curve(const DeviceKind& from, const KernelDevice& device, OpId op,
+                               std::int64_t last) const;
+  /// Returns nullptr for an operator that has no curve.
+  static const OperatorCurve* curve(const Kind& kind, OpId op);
   OperatorCurve curve_of(const MeasuredOperator& measured, const Kind& kind, OpId op) const;
   Work work_of(OpId op) const;
   bool has_work(OpId op) const;

@@ -155,6 +155,10 @@ class ClusterReader {
   static void take_figures(const AcceleratorKind& hardware, DeviceKind& kind) {
     kind.memory_bytes = std::llround(hardware.memory);
     kind.memory_bandwidth = hardware.memory_bandwidth;
+    if (hardware.processors > 0) {
+      kind.processors = {static_cast<int>(std::lround(hardware.processors)), hardware.board_power,
+                         hardware.process, hardware.memory_type};
+    }
     for (const auto& [precision, flops] : hardware.peak) {
       if (const auto known = value_named(kPrecisions, precision)) kind.peak_flops[*known] = flops;
     }

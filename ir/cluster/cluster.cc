@@ -27,6 +27,10 @@ void print_kind(const Cluster& cluster, const DeviceKind& kind, std::string& tex
   for (const auto& [op_class, fraction] : kind.efficiency) {
     fmt::format_to(Out(text), " efficiency-{}={}", op_class, fraction);
   }
+  if (const Processors& has = kind.processors; has.count > 0) {
+    fmt::format_to(Out(text), " processors={} board-power={} process='{}' memory-type={}",
+                   has.count, has.board_power, has.process, has.memory_type);
+  }
   if (kind.profile.given()) text += " " + print_ref(cluster, kind.profile);
   if (kind.message_overhead != 0) {
     fmt::format_to(Out(text), " message-overhead={}", kind.message_overhead);

@@ -55,6 +55,14 @@ struct ByName {
   bool operator()(Precision a, Precision b) const { return name_of(a) < name_of(b); }
 };
 
+/// What computes on a device. The kernel model uses it (cost_model/kernel/device.h).
+struct Processors {
+  int count = 0;           ///< 0: not known, and all other figures are absent
+  double board_power = 0;  ///< W; 0: not known
+  std::string process;     ///< "TSMC 12FFN"
+  std::string memory_type;
+};
+
 /// A kind of device. Its figures are the datasheet's, or measured ones where `profile` is given.
 struct DeviceKind {
   std::string name;
@@ -65,6 +73,7 @@ struct DeviceKind {
   /// The fraction of the peak that operators of a class reach, by class name (`name_of(OpClass)`).
   /// A class that is absent has the default.
   std::map<std::string, double> efficiency;
+  Processors processors;
 
   ProfileRef profile;
   KindFit fit;                  ///< set by `calibrate`; meaningless without a profile

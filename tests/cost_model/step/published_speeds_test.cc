@@ -40,6 +40,15 @@ TEST_P(PublishedSpeed, OfResNet50IsMetWithinFifteenPercent) {
   EXPECT_NEAR(costs->speed(0, published.batch) / published.images_per_second, 1, 0.15);
 }
 
+TEST(KernelModelOfAV100, MeetsThePublishedSpeedOfResNet50WithinFivePercent) {
+  const Graph graph = testing::training_graph_of("resnet50");
+  Cluster cluster = testing::cluster_of("kind gpu bandwidth=900e9 fp32=15.7e12\nhost a gpu 1\n");
+  cluster.kinds[0].processors = {80, 300, "TSMC 12FFN", "HBM2"};
+  const Result<CostTable> costs = CostTable::make(graph, cluster, Training());
+  ASSERT_TRUE(costs.ok()) << costs.status().message();
+  EXPECT_NEAR(costs->speed(0, 128) / 367, 1, 0.05);
+}
+
 constexpr const char* kV100 = "bandwidth=900e9 fp32=15.7e12 fp16=125e12";
 constexpr const char* kA100 = "bandwidth=2039e9 fp32=19.5e12 fp16=312e12";
 
