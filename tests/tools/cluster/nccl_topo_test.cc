@@ -244,9 +244,9 @@ TEST(NcclTopology, OfSeveralHostsHasEach) {
 
 TEST(NcclTopology, ThatIsNotXmlIsAnErrorWithItsPlace) {
   EXPECT_EQ(error_of("<system version=\"1\">\n<cpu></system>"),
-            "topo.xml:2:9: error: it is not XML: start-end tags mismatch\n"
+            "topo.xml:2:8: error: it is not XML: start-end tags mismatch\n"
             "    <cpu></system>\n"
-            "            ^");
+            "           ^");
   EXPECT_THAT(error_of(""), HasSubstr("it has no element, <system> is expected"));
   EXPECT_THAT(error_of("model: resnet\n"), HasSubstr("it has no element"));
   EXPECT_THAT(error_of(std::string("<system\0>", 9)), HasSubstr("it is not XML"));
