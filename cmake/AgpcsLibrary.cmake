@@ -70,6 +70,7 @@ agpcs_room(tools/compile ir/* frontend/* cost_model/* planner planner/* tools/co
 agpcs_room(tools/plan ir/* frontend/* codegen cost_model/* planner planner/* tools/common)
 agpcs_room(tools/run ir/* frontend frontend/* cost_model/* planner planner/* runtime runtime/* tools/common)
 agpcs_room(tools/profile ir/* frontend/* codegen cost_model/* planner/* runtime runtime/* tools/common tools/run)
+agpcs_room(tools/cluster ir/* frontend/* codegen runtime runtime/* tools/common tools/run tools/profile)
 agpcs_room(tools/allreduce ir/* frontend/* codegen cost_model/* planner/flows tools/common)
 agpcs_room(tools/train_policy ir/* planner planner/* tools/common)
 agpcs_room(tools/python ir/* frontend/* cost_model/* planner planner/* runtime runtime/job tools/common tools/compile tools/plan)

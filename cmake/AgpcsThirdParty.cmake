@@ -10,6 +10,7 @@
 #   Gloo::Gloo, Torch::Torch, NCCL::NCCL, CUDA::cudart    runtime, each in a library of its own
 #   Torch::Torch                                          planner too, in a library of its own
 #   CLI11::CLI11                                          tools
+#   pugixml::pugixml                                      tools/cluster
 #   nlohmann_json::nlohmann_json                          tools/common: the others include its tools/common/json.h
 include_guard(GLOBAL)
 
@@ -55,6 +56,7 @@ if(AGPCS_BUILD_COMPILER)
   find_package(Eigen3 REQUIRED NO_MODULE)
   find_package(METIS REQUIRED)
   find_package(CLI11 REQUIRED)
+  find_package(pugixml REQUIRED)
   find_package(nlohmann_json 3.10 REQUIRED)
 endif()
 

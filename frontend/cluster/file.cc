@@ -112,7 +112,7 @@ class ClusterReader {
     if (entry.value.IsMap()) {
       if (const YAML::Node* node = map.find("hardware")) {
         place.peak = range_of(*node);
-        hardware = read_hardware(*node);
+        hardware = read_hardware(*node, map.what());
         place.wrong_hardware = hardware == nullptr;
       }
       if (hardware != nullptr) take_figures(*hardware, kind);
@@ -142,8 +142,15 @@ class ClusterReader {
     return static_cast<int>(cluster.kinds.size()) - 1;
   }
 
-  const AcceleratorKind* read_hardware(const YAML::Node& node) {
+  const AcceleratorKind* read_hardware(const YAML::Node& node, const std::string& of) {
     const std::string text = node.IsScalar() ? node.Scalar() : "";
+    if (text == kHardwareToFillIn) {
+      diagnostics_.error(range_of(node),
+                         fmt::format("'hardware' of {} is still to be filled in", of),
+                         "name the accelerator (agpcs-plan kinds lists all), or give memory, "
+                         "memory_bandwidth and peak in its place");
+      return nullptr;
+    }
     const AcceleratorKind* const hardware = catalog().find_accelerator(text);
     if (hardware != nullptr) return hardware;
     const std::string hint = did_you_mean_of_catalog(text, catalog().accelerator_names());
@@ -445,7 +452,7 @@ class ClusterReader {
     }
   }
 
-  inline static const std::vector<std::string> kLinkKinds = {"nvlink",   "pcie", "ib",
+  inline static const std::vector<std::string> kLinkKinds = {"nvlink",   "xgmi", "pcie", "ib",
                                                              "ethernet", "tcp",  "shm"};
   const UnsaidPrecision& unsaid_;
   Diagnostics& diagnostics_;

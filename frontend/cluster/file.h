@@ -14,6 +14,10 @@
 
 namespace agpcs {
 
+/// What agpcs-cluster writes as the `hardware` of an accelerator that it does not know. To read it
+/// is an error, which says what to fill in.
+inline constexpr char kHardwareToFillIn[] = "fill-in";
+
 struct ClusterFile {
   Cluster cluster;
   Training training;     ///< `training:` section with defaults

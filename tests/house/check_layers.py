@@ -34,6 +34,7 @@ THIRD_PARTIES = {
     "nccl.h": {"runtime/nccl"},
     "cuda": {"runtime/nccl"},
     "CLI/": {"tools"},
+    "pugixml.hpp": {"tools/cluster"},
     "nlohmann/": {"tools/common"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},

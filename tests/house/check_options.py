@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What has a --help of its own: commands of a command, and options that change the others.
 FURTHER = {
     "agpcs-plan": [[name] for name in ("check", "show", "explain", "diff", "json", "trace", "report", "drift", "export")],
+    "agpcs-cluster": [["discover"], ["check"]],
     "agpcs-train-policy": [["--task", "allreduce"]],
 }
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")

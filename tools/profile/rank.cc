@@ -79,6 +79,15 @@ std::string identity_of(const ProfileJob& job) {
   return digest_of(text + print_cluster(job.cluster));
 }
 
+// Returns "agpcs", "libtorch", "transport", and "blas" unless it is empty.
+NamedTexts software_of(const std::string& transport, const std::string& blas) {
+  NamedTexts texts{{"agpcs", std::string(version())},
+                   {"libtorch", libtorch_version()},
+                   {"transport", transport}};
+  if (!blas.empty()) texts.emplace_back("blas", blas);
+  return texts;
+}
+
 void round_times(std::vector<MeasuredMessages>& points) {
   for (MeasuredMessages& point : points) point.time = rounded(point.time);
 }

@@ -274,7 +274,7 @@ TEST(BadClusterFile, AnUnknownLinkKindIsNamedWithTheNearest) {
             "c.yaml:7:26: error: unknown link kind 'nvlnik'\n"
             "    interconnect: {kind: nvlnik, bandwidth: 50GB/s, latency: 4us}\n"
             "                         ^~~~~~\n"
-            "  hint: did you mean 'nvlink'? kinds: nvlink, pcie, ib, ethernet, tcp, shm");
+            "  hint: did you mean 'nvlink'? kinds: nvlink, xgmi, pcie, ib, ethernet, tcp, shm");
 }
 
 TEST(BadClusterFile, APrecisionWithoutPeakIsRefused) {

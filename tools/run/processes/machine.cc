@@ -2,9 +2,6 @@
 #include "tools/run/processes/machine.h"
 
 #include "ir/base/significant_digits.h"
-#include "runtime/torch/executor.h"
-
-#include <agpcs/version.h>
 
 #include <fmt/format.h>
 
@@ -128,14 +125,6 @@ NamedTexts hardware_of(const std::string& gpu, int threads) {
   texts.emplace_back(
       "memory",
       fmt::format("{:.0f} GiB", static_cast<double>(memory_line("MemTotal")) / (1 << 30)));
-  return texts;
-}
-
-NamedTexts software_of(const std::string& transport, const std::string& blas) {
-  NamedTexts texts{{"agpcs", std::string(version())},
-                   {"libtorch", libtorch_version()},
-                   {"transport", transport}};
-  if (!blas.empty()) texts.emplace_back("blas", blas);
   return texts;
 }
 

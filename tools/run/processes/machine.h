@@ -31,7 +31,5 @@ using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 /// Returns "processor", "cores", "quota" if there is one, "threads" and "memory"; "gpu" comes
 /// first, unless its name is empty.
 NamedTexts hardware_of(const std::string& gpu, int threads);
-/// Returns "agpcs", "libtorch", "transport", and "blas" unless it is empty.
-NamedTexts software_of(const std::string& transport, const std::string& blas);
 
 }  // namespace agpcs

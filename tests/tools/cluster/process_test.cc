@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// agpcs-cluster as a user runs it: alone, and as ranks of a launcher.
+#include "tests/tools/process.h"
+
+#include "tests/support/temp_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kCommand = std::string(AGPCS_BIN_DIR) + "/agpcs-cluster";
+const std::string kTopology = "tests/tools/cluster/topologies/topo_8p_940.xml";
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class ClusterProcess : public ::testing::Test {
+ protected:
+  const TempFolder temp_;
+  const std::string yaml_ = temp_.path().string() + "/cluster.yaml";
+};
+
+/// Returns the variables of rank `rank` of two, each the first on its host.
+Process::Variables rank_of_two(int rank, const std::string& port) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},     {"LOCAL_RANK", "0"},
+          {"LOCAL_WORLD_SIZE", "1"},      {"AGPCS_PORT", port},    {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", port},          {"AGPCS_JOB_TOKEN", "x"}};
+}
+
+TEST_F(ClusterProcess, DescribesTheCpusWhereThereIsNoGpuAndChecksThem) {
+  Process discover({kCommand, "discover", "-o", yaml_}, {{"LD_LIBRARY_PATH", ""}});
+  EXPECT_EQ(discover.wait(), 0) << discover.errors();
+  if (std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/kfd")) {
+    GTEST_SKIP() << "this machine has GPUs";
+  }
+  EXPECT_EQ(discover.output(),
+            "1 host with no GPU; its CPUs are described as a device: wrote " + yaml_ + "\n");
+  EXPECT_THAT(contents(yaml_), HasSubstr("    devices: {kind: cpu, count: 1}\n"));
+  Process check({kCommand, "check", yaml_});
+  EXPECT_EQ(check.wait(), 0) << check.errors();
+  EXPECT_EQ(check.output(), yaml_ + ": plausible: 1 host, 1 device, 1 kind\n");
+}
+
+TEST_F(ClusterProcess, DescribesTheGpusOfADriver) {
+  Process discover({kCommand, "discover", "-o", "-"}, {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}});
+  EXPECT_EQ(discover.wait(), 0) << discover.errors();
+  EXPECT_THAT(discover.output(), HasSubstr("devices: {kind: V100-SXM2-16GB, count: 2}"));
+  EXPECT_THAT(discover.errors(), HasSubstr("1 host with 2 GPUs\n"));
+}
+
+// The dump has the PCI addresses of other GPUs, so that the driver's links stay.
+TEST_F(ClusterProcess, SaysThatATopologyIsOfOtherGpus) {
+  Process discover({kCommand, "discover", "-o", "-"},
+                   {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}, {"NCCL_TOPO_DUMP_FILE", kTopology}});
+  EXPECT_EQ(discover.wait(), 0) << discover.errors();
+  EXPECT_THAT(discover.errors(), HasSubstr("NCCL_TOPO_DUMP_FILE names a topology of other GPUs"));
+  EXPECT_THAT(discover.output(), HasSubstr("{kind: nvlink, bandwidth: 50GB/s"));
+}
+
+TEST_F(ClusterProcess, KeepsAFileThatIsThereUnlessForced) {
+  const std::vector<std::string> command = {kCommand,  "discover", "--from-nccl-topo",
+                                            kTopology, "-o",       yaml_};
+  Process first(command);
+  EXPECT_EQ(first.wait(), 0) << first.errors();
+  const std::string text = contents(yaml_);
+  EXPECT_THAT(text, HasSubstr("devices: {kind: MI300X, count: 8}"));
+  Process second(command);
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_EQ(second.errors(), yaml_ +
+                                 ": error: the file is there already\n"
+                                 "  hint: --force replaces it, -o names another\n");
+  std::vector<std::string> forced = command;
+  forced.emplace_back("--force");
+  Process third(forced);
+  EXPECT_EQ(third.wait(), 0) << third.errors();
+  EXPECT_EQ(contents(yaml_), text);
+}
+
+TEST_F(ClusterProcess, ExitsWith1ForImplausibleAnd2ForUsage) {
+  std::ofstream(yaml_) << "device_kinds:\n  T4: {memory: 128GiB}\n"
+                          "hosts: [{name: a, devices: {kind: T4}}]\n";
+  Process check({kCommand, "check", yaml_});
+  EXPECT_EQ(check.wait(), 1);
+  EXPECT_THAT(check.errors(), HasSubstr("'memory' of device kind 'T4' is 128GiB, T4 has 16GiB"));
+  Process unknown({kCommand, "chekc", yaml_});
+  EXPECT_EQ(unknown.wait(), 2);
+  EXPECT_THAT(unknown.errors(), HasSubstr("did you mean 'check'?"));
+  Process nothing({kCommand, "check"});
+  EXPECT_EQ(nothing.wait(), 2);
+  Process absent({kCommand, "discover", "--from-nccl-topo", "no-such.xml"});
+  EXPECT_EQ(absent.wait(), 1);
+  EXPECT_THAT(absent.errors(), HasSubstr("no-such.xml"));
+}
+
+// Both ranks are on this machine; a launcher would have said that they are not.
+TEST_F(ClusterProcess, RanksOfALauncherMeetAndTheFirstWrites) {
+  std::string port;
+  {
+    const Result<Fd> listening = listen_on(0, true);  // then free again: rank 0 takes it
+    ASSERT_TRUE(listening.ok());
+    port = std::to_string(port_of(listening->get()));
+  }
+  Process one({kCommand, "discover", "-o", yaml_}, rank_of_two(1, port));
+  Process zero({kCommand, "discover", "-o", yaml_}, rank_of_two(0, port));
+  EXPECT_EQ(zero.wait(), 0) << zero.errors();
+  EXPECT_EQ(one.wait(), 0) << one.errors();
+  EXPECT_EQ(one.output(), "");
+  EXPECT_THAT(zero.output(), HasSubstr("2 hosts with "));
+  EXPECT_THAT(contents(yaml_), HasSubstr("network: {topology: switch}\n"));
+}
+
+}  // namespace
+}  // namespace agpcs
