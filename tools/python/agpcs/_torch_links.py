@@ -12,6 +12,7 @@ from agpcs._errors import Error
 from agpcs._torch_clock import Clock
 
 KB, MB = 1 << 10, 1 << 20
+LONGER = 1.25  # times the smallest size's: what the largest size of a series takes at least
 
 
 class Message(typing.NamedTuple):
@@ -110,10 +111,14 @@ class Links:
 
     def _series(self, sizes, seconds, operation, both):
         """Returns the Messages of `operation` on buffers of the sizes, as rank 0 or the ranks with a part in it see it.
-        A series ends before a size that would take more than its part of the time."""
+        A series ends before a size that would take more than its part of the time. It goes on to larger sizes while the
+        largest takes hardly longer than the smallest, for no bandwidth would follow from it."""
         points = []
         limit = seconds / len(sizes)
-        for size in sizes:
+        size = 0
+        while len(points) < len(sizes) or (1 < len(points) and size < 64 * MB and
+                                           points[-1].seconds < LONGER * points[0].seconds):
+            size = sizes[len(points)] if len(points) < len(sizes) else min(8 * size, 64 * MB)
             buffer = torch.zeros(max(size // 4, 1), device=self.device)
             operation(buffer)
             self.together()
