@@ -3,10 +3,8 @@
 """agpcs.torch.plan_hook on DistributedDataParallel: two ranks over Gloo."""
 
 import copy
-import gc
 import itertools
 import unittest
-import weakref
 
 from cases import BATCH, Bert, Data, GroupResNet18, ResNet18, build, loss_of, on_ranks, plan_of, train, wrapped
 
@@ -151,19 +149,6 @@ def first_step_with_one_hook_for_two(rank, plan):
     batch = next(iter(DataLoader(Data(Bert, BATCH), batch_size=4)))
     loss_of(ddp, batch).backward()
     loss_of(other, batch).backward()
-
-
-def state_ends_with_the_module(rank, plan):
-    """Whether the hook's state is gone with its module, without a collection of garbage."""
-    gc.disable()
-    ddp, state = wrapped(build(GroupResNet18), plan, {"on_drift": None})
-    for _ in range(2):
-        loss_of(ddp, [column[:plan.shares[rank]] for column in Data(GroupResNet18, BATCH).columns]).backward()
-    known = weakref.ref(state)
-    del ddp, state
-    gone = known() is None
-    gc.enable()
-    return gone
 
 
 def first_step_of_sparse(rank, plan):
@@ -317,9 +302,6 @@ class PlanHook(unittest.TestCase):
         plan = plan_of(Bert, bucket_bytes=8192)
         for calls in on_ranks(counted, Bert, plan):
             self.assertEqual(calls, ["all_reduce"] * len(plan.groups))
-
-    def test_the_hooks_state_ends_with_its_module(self):
-        self.assertEqual(on_ranks(state_ends_with_the_module, plan_of(GroupResNet18)), [True, True])
 
     def test_a_frozen_parameter_is_left_out(self):
         plan = plan_of(Bert)

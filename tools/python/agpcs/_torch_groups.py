@@ -111,7 +111,6 @@ class PlanState:
         self._reduced = False  # whether the last backward pass reduced gradients
         self.replanning = replanning  #: Replanning; None: shares stay
         self.watch: Watch | None = None  #: Watch, from the first step on; None: nobody asked for it
-        self._step = None  # _Step, in a backward pass
         self._begun = None  # when the last step's first gradients came
         self._steps = 0
         if module is not None:
@@ -387,9 +386,6 @@ class _Step:
         keeper.waiting = False
         for index, future in self._futures.items():
             future.set_result(self._buffers[index])
-        # Without a cycle of references, the process group ends with the module, and not when the interpreter does, whose
-        # end aborts a process where a thread of the group still needs Python.
-        self._state._step = None
 
 
 class _Layout:
