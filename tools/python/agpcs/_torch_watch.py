@@ -12,6 +12,11 @@ from agpcs import _agpcs
 from agpcs._torch_clock import Clock
 
 
+# The tensors of the last exchange. Gloo's thread may be the last to let go of an exchange, and needs Python to free a tensor
+# that Python has forgotten. Where the job is at its end, that aborts the process.
+_last_exchange = []
+
+
 class Change(typing.NamedTuple):
     """Something that changed, as all ranks see it."""
 
@@ -85,6 +90,7 @@ class Watch:
         mine = torch.tensor(figures, dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(self._ranks)]
         self._sent = dist.all_gather(every, mine, group=self._group, async_op=True), every, self._steps
+        _last_exchange[:] = self._sent, mine
 
     def _judge(self):
         """Tells what changed, by the figures that the ranks have shared since the last step."""
