@@ -127,24 +127,22 @@ class SeveralStages {
   ///
   /// Let samples go from device e to device d of a later stage, and their gradients back. Then d
   /// waits for the first pass of e, and ends before the last pass of e begins. With m micro-batches
-  /// of equal size these two take at least 1 / m of what e computes. If the last is smaller, by a
-  /// sample, they take at least half of that; but measured times may fall as samples rise, so then
-  /// nothing is said. So d is idle for (T - idle time of e) / m of the step T, and both idle times,
-  /// priced, are at least the lesser of price(d) T / m and price(e) T.
+  /// of equal size these two take at least 1 / m of what e computes. So d is idle for (T - idle time
+  /// of e) / m of the step T, and both idle times, priced, are at least the lesser of
+  /// price(d) T / m and price(e) T. If sizes are unequal, e may have no sample of the last
+  /// micro-batch, and nothing is said.
   ///
   /// If no samples meet so, a stage has none but operators beside the joined ones, and a device
   /// that computes no more than all samples of these (twice, as it may recompute) is idle
   /// otherwise.
   double with_waiting(double computing, std::int64_t number) const {
-    const bool equal = facts_.batch % number == 0;
-    const bool measured = !facts_.problem.cluster.profiles.empty();
-    if (measured && !equal) return computing;
+    if (facts_.batch % number != 0) return computing;
     const double cheapest = *std::min_element(prices_.device.begin(), prices_.device.end());
-    const double part = (equal ? 1 : 0.5) * cheapest / static_cast<double>(number);
-    const double meeting = computing / (1 - part);
+    const double meeting = computing / (1 - cheapest / static_cast<double>(number));
     if (std::none_of(beside_.begin(), beside_.end(), [](bool beside) { return beside; })) {
       return meeting;
     }
+    const bool measured = !facts_.problem.cluster.profiles.empty();
     if (measured) return computing;
     const double alone = (computing - cheapest * most_beside(number)) / (1 - cheapest);
     return std::max(computing, std::min(meeting, alone));
