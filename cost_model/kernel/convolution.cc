@@ -14,10 +14,10 @@ constexpr double kFilterPixels = 9;
 
 double pixels(const Convolution& c) { return c.images * c.height_out * c.width_out; }
 
-double tensor_bytes(const Convolution& c) {
+double tensor_bytes(const KernelDevice& device, const Convolution& c) {
   const double in = c.images * c.height_in * c.width_in * c.channels_in;
   const double filters = c.channels_in * c.channels_out * c.kernel_height * c.kernel_width;
-  return 4 * c.groups * (in + pixels(c) * c.channels_out + filters);
+  return device.element_bytes * c.groups * (in + pixels(c) * c.channels_out + filters);
 }
 
 /// Returns the part of the products that read the zeros around an image: one pixel at each end of
@@ -37,7 +37,7 @@ double direct(const KernelDevice& device, const KernelParameters& parameters, co
   ProductPlan plan;
   plan.tiles = kDirectTiles;
   plan.most_parts = 1;
-  plan.bytes = tensor_bytes(c);
+  plan.bytes = tensor_bytes(device, c);
   plan.zeros = padding(c);
   Product product = {c.groups, pixels(c), c.channels_out, c.channels_in * taps};
   if (pass == ConvolutionPass::kInputGradient) {
@@ -63,7 +63,7 @@ double winograd(const KernelDevice& device, const KernelParameters& parameters,
   plan.tiles = large ? std::span<const Tile>(kLargeTiles) : std::span<const Tile>(kSmallTiles);
   plan.most_parts = 1;
   plan.reach = large ? parameters.winograd_large : parameters.winograd_small;
-  plan.bytes = large ? product.bytes() : tensor_bytes(c);
+  plan.bytes = large ? device.element_bytes * product.elements() : tensor_bytes(device, c);
   plan.zeros = 1 - pixels(c) / (tiles * side * side);
   if (pass == ConvolutionPass::kFilterGradient) {
     product = {points, c.channels_out, c.channels_in, tiles};
@@ -76,6 +76,15 @@ double winograd(const KernelDevice& device, const KernelParameters& parameters,
          (moved * parameters.transforms + filters * parameters.filters) / device.bandwidth;
 }
 
+/// Returns the seconds to turn images for tensor cores, which want the channels last. Training in
+/// fp32 and tf32 keeps channels first, so input and output are read and written once more.
+double transposed(const KernelDevice& device, const Convolution& c) {
+  if (device.element_bytes < 4) return 0;
+  const double in = c.images * c.height_in * c.width_in * c.channels_in;
+  const double turned = c.groups * (in + pixels(c) * c.channels_out);
+  return 2 * device.element_bytes * turned / device.bandwidth;
+}
+
 bool allows_winograd(const Convolution& c) {
   return c.kernel_height == 3 && c.kernel_width == 3 && c.stride == 1 && c.dilation == 1 &&
          c.groups == 1;
@@ -86,6 +95,7 @@ bool allows_winograd(const Convolution& c) {
 double convolution_seconds(const KernelDevice& device, const KernelParameters& parameters,
                            const Convolution& convolution, ConvolutionPass pass) {
   const double best = direct(device, parameters, convolution, pass);
+  if (device.tensor_cores) return best + transposed(device, convolution);
   if (!allows_winograd(convolution)) return best;
   return std::min({best, winograd(device, parameters, convolution, pass, 2),
                    winograd(device, parameters, convolution, pass, 4)});

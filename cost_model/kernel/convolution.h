@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of two-dimensional convolutions in fp32, by the fastest of their algorithms.
+// Seconds of two-dimensional convolutions, by the fastest of their algorithms.
 #pragma once
 
 #include "cost_model/kernel/product.h"
@@ -16,7 +16,7 @@ struct Convolution {
 
 enum class ConvolutionPass { kForward, kInputGradient, kFilterGradient };
 
-/// Returns the seconds of a pass without its launch. A 3x3 kernel that moves by one pixel may be
+/// Returns the seconds of a pass without its launch. In fp32, a 3x3 kernel that moves by one pixel may be
 /// Winograd's, with tiles of 2x2 or of 4x4 outputs; all others are products with the pixels of the
 /// kernel as one extent.
 double convolution_seconds(const KernelDevice& device, const KernelParameters& parameters,

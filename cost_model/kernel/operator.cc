@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/kernel/operator.h"
 
+#include "ir/plan/choices.h"
+
 #include <algorithm>
 
 namespace agpcs {
@@ -14,6 +16,7 @@ struct Operands {
   const Graph& graph;
   const Op& op;
   std::int64_t samples;
+  Precision precision;
 
   const Tensor& input(std::size_t i) const { return graph.tensor(op.inputs[i]); }
   const Tensor& output() const { return graph.tensor(op.outputs[0]); }
@@ -34,14 +37,15 @@ struct Operands {
 
 /// Sets the bytes of a pass that its kernels do not move: of biases and of sums of gradients.
 void set_streams(const Operands& at, OpId op, OperatorKernels& kernels) {
-  const OpCost cost = op_cost(at.graph, op, at.samples, Precision::kFp32);
+  const OpCost cost = op_cost(at.graph, op, at.samples, at.precision);
   if (cost.backward_bytes == 0) return;
-  double moved = 4 * at.elements(at.output());
+  double moved = at.elements(at.output());
   for (std::size_t i = 0; i < 2; ++i) {
     if (!at.needs_gradient(i)) continue;
-    moved += 4 * (at.elements(at.input(i)) + at.elements(at.input(1 - i)));
+    moved += at.elements(at.input(i)) + at.elements(at.input(1 - i));
   }
-  kernels.backward.stream_bytes = std::max(0.0, cost.backward_bytes - moved);
+  const double bytes = size_of(entry_of(kPrecisions, at.precision).held);
+  kernels.backward.stream_bytes = std::max(0.0, cost.backward_bytes - bytes * moved);
 }
 
 std::optional<OperatorKernels> product_kernels(const Operands& at) {
@@ -106,8 +110,9 @@ std::optional<OperatorKernels> convolution_kernels(const Operands& at) {
 
 }  // namespace
 
-std::optional<OperatorKernels> kernels_of(const Graph& graph, OpId op, std::int64_t samples) {
-  const Operands at = {graph, graph.op(op), samples};
+std::optional<OperatorKernels> kernels_of(const Graph& graph, OpId op, std::int64_t samples,
+                                          Precision precision) {
+  const Operands at = {graph, graph.op(op), samples, precision};
   if (!at.op.domain.empty() || at.op.fused != kNone || at.op.inputs.size() < 2) {
     return std::nullopt;
   }

@@ -24,10 +24,11 @@ struct OperatorKernels {
   Pass forward, backward;
 };
 
-/// Returns the kernels of `op` for `samples` samples in fp32, if the model knows them: of MatMul
+/// Returns the kernels of `op` for `samples` samples, if the model knows them: of MatMul
 /// and Gemm, and of Conv in one or two dimensions. A depthwise convolution has no kernels, and
 /// neither has an operator of a fused attention.
-std::optional<OperatorKernels> kernels_of(const Graph& graph, OpId op, std::int64_t samples);
+std::optional<OperatorKernels> kernels_of(const Graph& graph, OpId op, std::int64_t samples,
+                                          Precision precision);
 
 /// Returns the seconds of a pass; each of its kernels is launched by itself.
 double pass_seconds(const KernelDevice& device, const KernelParameters& parameters,

@@ -18,6 +18,9 @@ constexpr KernelParameterEntry kEntries[] = {
     {"gddr", &P::gddr},
     {"normalization", &P::normalization},
     {"softmax", &P::softmax},
+    {"tensor_picojoules", &P::tensor_picojoules},
+    {"tensor_reach", &P::tensor_reach},
+    {"tensor_fill", &P::tensor_fill},
 };
 constexpr KernelParameters kParameters;
 

@@ -12,6 +12,8 @@ constexpr double kStep = 8;            // a block steps through a sum in eights
 constexpr double kShortestPart = 128;  // of a sum that is split
 constexpr double kEnoughBlocks = 8;    // for each processor: with more, no sum is split
 constexpr Tile kTiles[] = {{32, 32}, {128, 16}, {16, 128}};
+constexpr Tile kTensorTiles[] = {{256, 128}, {128, 256}, {128, 128}, {128, 64},
+                                 {64, 128},  {64, 64},   {128, 32},  {32, 128}};
 
 double rounded_up(double extent, double to) { return std::ceil(extent / to) * to; }
 
@@ -27,9 +29,10 @@ double seconds_of(const KernelDevice& device, const KernelParameters& parameters
       product.batch * std::ceil(product.m / tile.m) * std::ceil(product.n / tile.n) * parts;
   const double outputs = 2 * tile.m * tile.n;
   const double operations = outputs * part_of(product.k, parts);
-  const double block_seconds = operations / (device.peak / device.processors * plan.reach);
-  const double arithmetic =
-      block_seconds * (std::ceil(blocks / device.processors) + parameters.fill);
+  const double reach = device.tensor_cores ? parameters.tensor_reach : plan.reach;
+  const double block_seconds = operations / (device.peak / device.processors * reach);
+  const double fill = device.tensor_cores ? parameters.tensor_fill : parameters.fill;
+  const double arithmetic = block_seconds * (std::ceil(blocks / device.processors) + fill);
   const double powered =
       blocks * (operations + outputs * plan.output_energy) - plan.zeros * product.operations();
   const double computing = std::max(arithmetic, powered / device.sustained);
@@ -44,7 +47,10 @@ double seconds_of(const KernelDevice& device, const KernelParameters& parameters
 double product_seconds(const KernelDevice& device, const KernelParameters& parameters,
                        const Product& product, const ProductPlan& plan) {
   double best = std::numeric_limits<double>::infinity();
-  for (const Tile& tile : plan.tiles) {
+  std::span<const Tile> tiles = kTiles;
+  if (!plan.tiles.empty()) tiles = plan.tiles;
+  if (device.tensor_cores) tiles = kTensorTiles;
+  for (const Tile& tile : tiles) {
     const double blocks =
         product.batch * std::ceil(product.m / tile.m) * std::ceil(product.n / tile.n);
     for (double parts = 1; parts <= plan.most_parts; parts *= 2) {
@@ -59,9 +65,8 @@ double product_seconds(const KernelDevice& device, const KernelParameters& param
 double product_seconds(const KernelDevice& device, const KernelParameters& parameters,
                        const Product& product) {
   ProductPlan plan;
-  plan.tiles = kTiles;
-  plan.bytes = product.bytes();
-  plan.output_energy = parameters.output_energy;
+  plan.bytes = device.element_bytes * product.elements();
+  plan.output_energy = device.output_energy;
   return product_seconds(device, parameters, product, plan);
 }
 

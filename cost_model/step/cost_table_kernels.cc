@@ -68,7 +68,7 @@ OperatorCurve CostTable::modelled_curve(const DeviceKind& from, const KernelDevi
                                         std::int64_t last) const {
   std::vector<OperatorCurve::Point> points;
   for (const std::int64_t samples : numbers_of_samples(last)) {
-    const std::optional<OperatorKernels> kernels = kernels_of(*graph_, op, samples);
+    const std::optional<OperatorKernels> kernels = kernels_of(*graph_, op, samples, precision_);
     const auto seconds = [&](const OperatorKernels::Pass& pass) {
       return pass_seconds(device, kernel_parameters(), *kernels, pass, from.launch_overhead);
     };
@@ -78,8 +78,8 @@ OperatorCurve CostTable::modelled_curve(const DeviceKind& from, const KernelDevi
 }
 
 void CostTable::add_kernels(const DeviceKind& from, std::int64_t batch, Kind& kind) const {
-  const std::optional<KernelDevice> device = kernel_device(from, kernel_parameters());
-  if (!device || precision_ != Precision::kFp32) return;
+  const std::optional<KernelDevice> device = kernel_device(from, kernel_parameters(), precision_);
+  if (!device) return;
   set_rates(from, *device, kind.roofline);
   std::map<std::vector<double>, int> known;  // by the kernels for one sample and for two
   kind.curve_of.assign(graph_->ops.size(), -1);
@@ -87,7 +87,7 @@ void CostTable::add_kernels(const DeviceKind& from, std::int64_t batch, Kind& ki
     if (names(from, work_[static_cast<std::size_t>(op)].op_class)) continue;
     std::vector<double> key;
     for (const std::int64_t samples : {1, 2}) {
-      if (const auto kernels = kernels_of(*graph_, op, samples)) append(*kernels, key);
+      if (const auto kernels = kernels_of(*graph_, op, samples, precision_)) append(*kernels, key);
     }
     if (key.empty()) continue;
     const auto [found, added] = known.emplace(std::move(key), static_cast<int>(known.size()));

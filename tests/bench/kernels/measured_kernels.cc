@@ -112,7 +112,7 @@ double predicted_seconds(const MeasuredSet& set, const MeasuredKernel& kernel,
                          const KernelParameters& parameters) {
   static const DeviceKind kKinds[] = {kind_measured(kDevices[0]), kind_measured(kDevices[1])};
   const DeviceKind& kind = kKinds[set.device == "t4" ? 1 : 0];
-  const KernelDevice device = *kernel_device(kind, parameters);
+  const KernelDevice device = *kernel_device(kind, parameters, Precision::kFp32);
   double seconds = 0;
   if (set.kernel_class == "conv") {
     seconds =

@@ -33,7 +33,7 @@ DeviceKind turing() {
   return kind;
 }
 
-KernelDevice device_of(const DeviceKind& kind) { return *kernel_device(kind, kernel_parameters()); }
+KernelDevice device_of(const DeviceKind& kind) { return *kernel_device(kind, kernel_parameters(), Precision::kFp32); }
 
 double seconds_of(const DeviceKind& kind, const Product& product) {
   return product_seconds(device_of(kind), kernel_parameters(), product);
@@ -62,7 +62,7 @@ TEST(KernelDevice, IsAbsentWhereAFigureIs) {
                            +[](DeviceKind& kind) { kind.memory_bandwidth = 0; }}) {
     DeviceKind kind = volta();
     take(kind);
-    EXPECT_FALSE(kernel_device(kind, kernel_parameters()).has_value());
+    EXPECT_FALSE(kernel_device(kind, kernel_parameters(), Precision::kFp32).has_value());
   }
 }
 
@@ -143,7 +143,7 @@ constexpr const char* kGraph = R"(
 
 TEST(KernelsOf, TakeSamplesAndRowsOfAMatrixProductTogether) {
   const Graph graph = graph_of(kGraph);
-  const auto kernels = kernels_of(graph, 0, 5);
+  const auto kernels = kernels_of(graph, 0, 5, Precision::kFp32);
   ASSERT_TRUE(kernels.has_value());
   ASSERT_EQ(kernels->forward.products.size(), 1U);
   const auto& [batch, m, n, k] = kernels->forward.products[0];
@@ -151,7 +151,7 @@ TEST(KernelsOf, TakeSamplesAndRowsOfAMatrixProductTogether) {
 }
 
 TEST(KernelsOf, AreUnknownForOperatorsThatMemoryBounds) {
-  EXPECT_FALSE(kernels_of(graph_of(kGraph), 1, 5).has_value());
+  EXPECT_FALSE(kernels_of(graph_of(kGraph), 1, 5, Precision::kFp32).has_value());
 }
 
 }  // namespace
