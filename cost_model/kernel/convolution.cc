@@ -11,6 +11,8 @@ constexpr Tile kDirectTiles[] = {{128, 16}};
 constexpr Tile kSmallTiles[] = {{32, 32}, {128, 16}, {16, 128}};
 constexpr Tile kLargeTiles[] = {{64, 32}};
 constexpr double kFilterPixels = 9;
+constexpr double kFewestChannels = 8;  // of a group: with fewer, a product is no use
+constexpr double kManyChannels = 64;   // of a group: with more, it is a convolution by itself
 
 double pixels(const Convolution& c) { return c.images * c.height_out * c.width_out; }
 
@@ -85,15 +87,25 @@ double transposed(const KernelDevice& device, const Convolution& c) {
   return 2 * device.element_bytes * turned / device.bandwidth;
 }
 
+/// A convolution in groups of few channels is slow for what it moves.
+double grouped(const KernelDevice& device, const KernelParameters& parameters,
+               const Convolution& c, ConvolutionPass pass) {
+  const double channels = std::min(c.channels_in, c.channels_out);
+  const double moved = tensor_bytes(device, c) * std::min(1.0, kManyChannels / channels);
+  const double stream = parameters.grouped * moved / device.bandwidth;
+  if (channels < kFewestChannels) return stream;
+  return std::max(stream, direct(device, parameters, c, pass));
+}
+
 bool allows_winograd(const Convolution& c) {
-  return c.kernel_height == 3 && c.kernel_width == 3 && c.stride == 1 && c.dilation == 1 &&
-         c.groups == 1;
+  return c.kernel_height == 3 && c.kernel_width == 3 && c.stride == 1 && c.dilation == 1;
 }
 
 }  // namespace
 
 double convolution_seconds(const KernelDevice& device, const KernelParameters& parameters,
                            const Convolution& convolution, ConvolutionPass pass) {
+  if (convolution.groups > 1) return grouped(device, parameters, convolution, pass);
   const double best = direct(device, parameters, convolution, pass);
   if (device.tensor_cores) return best + transposed(device, convolution);
   if (!allows_winograd(convolution)) return best;

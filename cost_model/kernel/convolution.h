@@ -16,9 +16,9 @@ struct Convolution {
 
 enum class ConvolutionPass { kForward, kInputGradient, kFilterGradient };
 
-/// Returns the seconds of a pass without its launch. In fp32, a 3x3 kernel that moves by one pixel may be
-/// Winograd's, with tiles of 2x2 or of 4x4 outputs; all others are products with the pixels of the
-/// kernel as one extent.
+/// Returns the seconds of a pass without its launch. In fp32, a 3x3 kernel that moves by one pixel
+/// may be Winograd's, with tiles of 2x2 or of 4x4 outputs; all others are products with the pixels
+/// of the kernel as one extent.
 double convolution_seconds(const KernelDevice& device, const KernelParameters& parameters,
                            const Convolution& convolution, ConvolutionPass pass);
 

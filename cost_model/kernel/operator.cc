@@ -9,7 +9,6 @@ namespace agpcs {
 namespace {
 
 constexpr std::size_t kTwoDimensions = 4;  // axes of a batch of images
-constexpr double kFewestChannels = 8;      // of a group: with fewer, a product is no use
 
 /// An operator of two operands and one output, at a number of samples.
 struct Operands {
@@ -98,9 +97,8 @@ std::optional<OperatorKernels> convolution_kernels(const Operands& at) {
   OperatorKernels kernels;
   kernels.convolution = convolution_at(at);
   const Convolution& c = kernels.convolution;
-  if (c.groups > 1 && std::min(c.channels_in, c.channels_out) < kFewestChannels) {
-    return std::nullopt;
-  }
+  const bool depthwise = c.groups > 1 && std::min(c.channels_in, c.channels_out) < 2;
+  if (depthwise) return std::nullopt;
   kernels.forward.convolutions = {ConvolutionPass::kForward};
   auto& backward = kernels.backward.convolutions;
   if (at.needs_gradient(0)) backward.push_back(ConvolutionPass::kInputGradient);

@@ -18,6 +18,7 @@ constexpr KernelParameterEntry kEntries[] = {
     {"gddr", &P::gddr},
     {"normalization", &P::normalization},
     {"softmax", &P::softmax},
+    {"grouped", &P::grouped},
     {"tensor_picojoules", &P::tensor_picojoules},
     {"tensor_reach", &P::tensor_reach},
     {"tensor_fill", &P::tensor_fill},

@@ -26,8 +26,9 @@ struct KernelParameters {
   double gddr = 0.733;            ///< the same, GDDR
   double normalization = 1.57;    ///< traffic of a normalization / its input and output
   double softmax = 1.33;          ///< the same of a softmax
+  double grouped = 6;             ///< traffic of a convolution in small groups / its tensors
   double tensor_picojoules = 3;   ///< of a tensor core's operation on 16 bits, on TSMC 12FFN
-  double tensor_reach = 0.8;      ///< part of the peak that a tensor core with work reaches
+  double tensor_reach = 0.7;      ///< part of the peak that a tensor core with work reaches
   double tensor_fill = 0.5;       ///< `fill` of the large blocks of tensor cores
 };
 
