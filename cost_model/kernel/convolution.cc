@@ -88,8 +88,8 @@ double transposed(const KernelDevice& device, const Convolution& c) {
 }
 
 /// A convolution in groups of few channels is slow for what it moves.
-double grouped(const KernelDevice& device, const KernelParameters& parameters,
-               const Convolution& c, ConvolutionPass pass) {
+double grouped(const KernelDevice& device, const KernelParameters& parameters, const Convolution& c,
+               ConvolutionPass pass) {
   const double channels = std::min(c.channels_in, c.channels_out);
   const double moved = tensor_bytes(device, c) * std::min(1.0, kManyChannels / channels);
   const double stream = parameters.grouped * moved / device.bandwidth;

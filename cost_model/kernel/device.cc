@@ -33,8 +33,7 @@ std::optional<double> relative_energy(std::string_view process) {
 }
 
 std::optional<KernelDevice> kernel_device(const DeviceKind& kind,
-                                          const KernelParameters& parameters,
-                                          Precision precision) {
+                                          const KernelParameters& parameters, Precision precision) {
   const Processors& has = kind.processors;
   const std::optional<double> relative = relative_energy(has.process);
   const auto peak = kind.peak_flops.find(precision);

@@ -29,7 +29,6 @@ std::optional<double> relative_energy(std::string_view process);
 /// process, a type of memory, a peak in this precision and a bandwidth. All precisions but fp32
 /// are those of tensor cores.
 std::optional<KernelDevice> kernel_device(const DeviceKind& kind,
-                                          const KernelParameters& parameters,
-                                          Precision precision);
+                                          const KernelParameters& parameters, Precision precision);
 
 }  // namespace agpcs

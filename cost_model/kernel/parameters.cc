@@ -18,10 +18,6 @@ constexpr KernelParameterEntry kEntries[] = {
     {"gddr", &P::gddr},
     {"normalization", &P::normalization},
     {"softmax", &P::softmax},
-    {"grouped", &P::grouped},
-    {"tensor_picojoules", &P::tensor_picojoules},
-    {"tensor_reach", &P::tensor_reach},
-    {"tensor_fill", &P::tensor_fill},
 };
 constexpr KernelParameters kParameters;
 

@@ -11,7 +11,8 @@ namespace agpcs {
 /// The energy of an fp32 operation on TSMC 16FF and 12FFN, as cited.
 inline constexpr double kCitedPicojoules = 20;
 
-/// The values are what `kernel_errors FOLDER both` fits, rounded.
+/// The values are what `kernel_errors FOLDER both` fits, rounded; the last four were chosen by
+/// published training speeds (tests/bench/kernels/published_speeds.py).
 struct KernelParameters {
   double picojoules = 20.8;     ///< of an fp32 operation on TSMC 16FF and 12FFN, with
                                 ///< what moves its operands on the chip
@@ -35,7 +36,7 @@ struct KernelParameters {
 /// The values that the planner uses.
 const KernelParameters& kernel_parameters();
 
-/// A parameter by its name, for tools that print or fit them.
+/// A parameter that measured kernels tell, by its name, for tools that print or fit it.
 struct KernelParameterEntry {
   std::string_view name;
   double KernelParameters::*value;

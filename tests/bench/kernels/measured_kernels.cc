@@ -144,7 +144,7 @@ double roofline_seconds(const MeasuredSet& set, const MeasuredKernel& kernel) {
   }
   if (set.is_product()) {
     const Product product = product_of(set, kernel);
-    return roof(OpClass::kMatmul, product.operations(), product.bytes());
+    return roof(OpClass::kMatmul, product.operations(), 4 * product.elements());
   }
   const Memory memory = memory_of(set.kernel_class);
   return roof(memory.op_class, 0, 4 * kernel.shape[0] * kernel.shape[1] * memory.tensors);

@@ -64,9 +64,9 @@ TEST(CostTableOfProcessors, AnEfficiencyThatTheKindNamesComesFirst) {
   EXPECT_DOUBLE_EQ(forward_of(named, 0), forward_of(without_processors(named), 0));
 }
 
-TEST(CostTableOfProcessors, OtherPrecisionsKeepTheRoofline) {
-  EXPECT_DOUBLE_EQ(forward_of(turing(), 0, Precision::kFp16),
-                   forward_of(without_processors(turing()), 0, Precision::kFp16));
+TEST(CostTableOfProcessors, PowerSlowsTensorCoresThatARooflineDoesNot) {
+  EXPECT_GT(forward_of(turing(), 0, Precision::kFp16),
+            1.2 * forward_of(without_processors(turing()), 0, Precision::kFp16));
 }
 
 /// The least seconds of `samples` samples in passes of at most `most`, by trying all.
@@ -83,9 +83,7 @@ double least_by_trying(const CostTable& table, int samples, int most) {
   return least.back();
 }
 
-TEST(CostTableOfProcessors, FloorsBoundEveryWayToSplitTheSamples) {
-  const Graph graph = graph_of(kGraph);
-  const CostTable table = table_of(graph, turing(), Precision::kFp32);
+void expect_floors(const CostTable& table) {
   for (const int most : {1, 2, 5, 24, 37, 100, 300}) {
     const OpFloor floor = table.floor(0, 0, most);
     for (int n = 1; n <= most; ++n) {
@@ -95,6 +93,13 @@ TEST(CostTableOfProcessors, FloorsBoundEveryWayToSplitTheSamples) {
     }
     EXPECT_LE(table.least_seconds(0, 0, most, most).forward,
               least_by_trying(table, most, most) * (1 + 1e-12));
+  }
+}
+
+TEST(CostTableOfProcessors, FloorsBoundEveryWayToSplitTheSamples) {
+  const Graph graph = graph_of(kGraph);
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    expect_floors(table_of(graph, turing(), precision));
   }
 }
 
