@@ -85,5 +85,15 @@ TEST(SmallCases, NothingOf500ProblemsIsBelowTheBound) {
   }
 }
 
+TEST(SmallCases, NothingOf150ProblemsWithUnequalMicroBatchesIsBelowTheBound) {
+  for (std::uint64_t seed = 2000; seed < 2150; ++seed) {
+    const std::int64_t batches[] = {5, 7, 11};
+    const auto problem = small_problem(seed, batches[seed % 3]);
+    const Optimum faster = best_below(*problem, lower_bound(*problem).any.seconds);
+    ASSERT_EQ(faster.seconds, std::numeric_limits<double>::infinity()) << "problem " << seed;
+    ASSERT_TRUE(faster.complete);
+  }
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -114,13 +114,14 @@ std::unique_ptr<const Problem> make(const std::string& graph_text, Cluster clust
 
 }  // namespace
 
-std::unique_ptr<const Problem> small_problem(std::uint64_t seed) {
+std::unique_ptr<const Problem> small_problem(std::uint64_t seed, std::int64_t batch) {
   Rng rng = Rng(seed).fork("small case");
   const int devices = between(rng, 2, 4);
   const int most_ops[] = {9, 9, 9};
   const std::string graph = GraphWriter(rng.fork("graph")).run(most_ops[devices - 2]);
   const std::int64_t batches[][4] = {{4, 8, 12, 16}, {4, 8, 12, 16}, {4, 6, 8, 12}};
-  const std::int64_t batch = batches[devices - 2][rng.below(4)];
+  const std::int64_t usual = batches[devices - 2][rng.below(4)];
+  if (batch == 0) batch = usual;
   const OptimizerKind optimizer = rng.below(2) == 0 ? OptimizerKind::kSgd : OptimizerKind::kAdam;
   Cluster cluster = testing::cluster_of(cluster_text(rng.fork("cluster"), devices));
   if (rng.below(3) > 0) return make(graph, std::move(cluster), optimizer, batch);
