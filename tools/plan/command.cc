@@ -4,6 +4,7 @@
 #include "codegen/algorithm_flow.h"
 #include "codegen/export_msccl.h"
 #include "codegen/export_mscclpp.h"
+#include "codegen/export_torch_schedule.h"
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
@@ -49,6 +50,7 @@ constexpr char kExamples[] =
     "  agpcs-plan trace resnet50.plan resnet50.onnx cluster.yaml -o trace.json\n"
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
     "  agpcs-plan export resnet50.plan --format mscclpp --bucket b0 -o b0.json\n"
+    "  agpcs-plan export bert.plan --format torch-schedule -o bert.csv\n"
     "  agpcs-plan export resnet50.plan --format nccl-tuner --cluster cluster.yaml -o "
     "nccl_tuner.conf\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
@@ -61,7 +63,7 @@ constexpr char kExamples[] =
 
 const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
                                             "trace", "report", "export",  "drift", "kinds"};
-const std::vector<std::string> kFormats = {"msccl", "mscclpp", "nccl-tuner"};
+const std::vector<std::string> kFormats = {"msccl", "mscclpp", "nccl-tuner", "torch-schedule"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -311,10 +313,22 @@ Status export_nccl_tuner(const Arguments& a, const Plan& plan, Console console) 
   return write_file(a.exported, csv, console);
 }
 
+Status export_torch_schedule(const Arguments& a, const Plan& plan, Console console) {
+  AGPCS_TRY(const std::string csv, torch_schedule_csv(plan));
+  for (const PlanStage& stage : plan.stages) {
+    if (!stage.recompute) continue;
+    console.err << "agpcs-plan: warning: stages recompute in the plan, which a schedule does not "
+                   "say\n  hint: wrap these stages' layers in torch.utils.checkpoint\n";
+    break;
+  }
+  return write_file(a.exported, csv, console);
+}
+
 Status export_plan(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
   if (a.format == "nccl-tuner") return export_nccl_tuner(a, plan, console);
   if (a.format == "mscclpp") return export_mscclpp(a, plan, console);
+  if (a.format == "torch-schedule") return export_torch_schedule(a, plan, console);
   return export_flow(a, plan, console);
 }
 
@@ -421,13 +435,15 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   drift_app->add_option("trace", a.other, "what agpcs-run --trace wrote")->required();
   drift_app->add_flag("--json", a.json, "everything, as JSON");
 
-  CLI::App* export_app =
-      add_command(app, a, "export", "a flow, or the choice of ring or tree, for other programs");
+  CLI::App* export_app = add_command(
+      app, a, "export",
+      "a flow, the choice of ring or tree, or the schedule of a pipeline, for other programs");
   export_app
       ->add_option("--format", a.format,
                    "msccl: an algorithm for MSCCL, as XML; mscclpp: an execution plan of MSCCL++, "
                    "as JSON; nccl-tuner: ring or tree by size, "
-                   "for NCCL's example tuner plugin")
+                   "for NCCL's example tuner plugin; torch-schedule: the order of a pipeline's "
+                   "passes, for PyTorch's pipeline runtime")
       ->required()
       ->check(CLI::IsMember(kFormats));
   CLI::Option* flow = export_app->add_option("--flow", a.flow,
