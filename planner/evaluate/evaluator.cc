@@ -8,6 +8,7 @@
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step_folder.h"
 
 #include <algorithm>
 #include <limits>
@@ -22,6 +23,7 @@ class Evaluator::Impl {
       : problem_(problem),
         stages_(problem),
         groups_(problem),
+        folder_(problem.cluster),
         engine_(problem.cluster),
         rank_of_(problem.cluster.devices.size()) {}
 
@@ -29,8 +31,9 @@ class Evaluator::Impl {
     run(strategy, [](int) { return true; });
     Score score;
     score.step_seconds = engine_.result().seconds;
-    for (const RankRun& rank : engine_.result().ranks) {
-      score.exposed_communication += rank.exposed_communication;
+    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
+      const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
+      score.exposed_communication += run.exposed_communication;
     }
     score.lacking = most_lacking();
     return score;
@@ -101,7 +104,7 @@ class Evaluator::Impl {
     add_channels(false);
     if (larger != 0) add_channels(true);
     add_collectives(takes_time);
-    const bool finished = engine_.run(step_);
+    const bool finished = engine_.run(folder_.fold(step_));
     AGPCS_CHECK(finished, "the programs of codegen wait for each other");
   }
 
@@ -335,6 +338,7 @@ class Evaluator::Impl {
   GroupTable groups_;
   ProgramTable program_table_{ProgramTable::Of::kStep};
   ProgramTable memory_table_{ProgramTable::Of::kMemory};  // programs without buckets
+  StepFolder folder_;
   StepEngine engine_;
   FlatStep step_;
 
