@@ -35,7 +35,7 @@ class Evaluator::Impl {
       const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
       score.exposed_communication += run.exposed_communication;
     }
-    score.lacking = most_lacking();
+    score.lacking = lacking(strategy);
     return score;
   }
 
@@ -72,7 +72,7 @@ class Evaluator::Impl {
     load_memory(strategy);
     const StageMemory& memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
-    return programs_->memory[at(stage)].peak_bytes(memory);
+    return (*memory_)[at(stage)].peak_bytes(memory);
   }
 
  private:
@@ -134,7 +134,7 @@ class Evaluator::Impl {
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
     for (const BucketNow& bucket : buckets_) shape_.bucket_stage.push_back(bucket.stage);
-    programs_ = &program_table_.find(shape_);
+    programs_ = &program_table_.find(shape_).programs;
     find_equals();
   }
 
@@ -147,7 +147,7 @@ class Evaluator::Impl {
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
-    programs_ = &memory_table_.find(shape_);
+    memory_ = &memory_table_.find(shape_).memory;
     find_equals();
   }
 
@@ -216,7 +216,7 @@ class Evaluator::Impl {
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::vector<DeviceId>& devices = spec(stage).devices;
       for (std::size_t i = 0; i < devices.size(); ++i) {
-        rank_of_[at(devices[i])] = {&programs_->programs[at(stage)], stage, static_cast<int>(i),
+        rank_of_[at(devices[i])] = {&(*programs_)[at(stage)], stage, static_cast<int>(i),
                                     devices[i], equals_of_[next++]};
       }
     }
@@ -327,7 +327,7 @@ class Evaluator::Impl {
       const StageSpec& of = spec(equal.stage);
       const StageMemory& memory = stages_.memory(info(equal.stage), of, equal.samples,
                                                  strategy_->micro_batches, of.recompute);
-      const std::int64_t peak = programs_->memory[at(equal.stage)].peak_bytes(memory);
+      const std::int64_t peak = (*memory_)[at(equal.stage)].peak_bytes(memory);
       most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }
     return most;
@@ -337,7 +337,7 @@ class Evaluator::Impl {
   StageTable stages_;
   GroupTable groups_;
   ProgramTable program_table_{ProgramTable::Of::kStep};
-  ProgramTable memory_table_{ProgramTable::Of::kMemory};  // programs without buckets
+  ProgramTable memory_table_{ProgramTable::Of::kMemory};
   StepFolder folder_;
   StepEngine engine_;
   FlatStep step_;
@@ -345,7 +345,8 @@ class Evaluator::Impl {
   // These describe the current strategy.
   const Strategy* strategy_ = nullptr;
   const PartitionInfo* partition_ = nullptr;
-  const PipelinePrograms* programs_ = nullptr;
+  const std::vector<PrecedenceGraph>* programs_ = nullptr;
+  const std::vector<ProgramMemory>* memory_ = nullptr;
   PipelineShape shape_;
   std::vector<GroupInfo*> group_of_stage_;
   GroupInfo* everybody_ = nullptr;
