@@ -201,12 +201,12 @@ void Network::collect_reached() {
   }
 }
 
-/// Returns the reached link whose flows can grow least (ties: the lowest), or kNone when no such
-/// link is left. It drops links that no growing flow crosses.
-LinkId Network::tightest() {
-  LinkId best = kNone;
+/// Writes the reached links whose flows can grow least to full_, and returns by how much. It drops
+/// links that no growing flow crosses.
+double Network::find_full() {
   std::size_t kept = 0;
   double least = kUnbounded;
+  full_.clear();
   for (const LinkId id : changed_) {
     OnLink& link = on(id);
     if (link.growing == 0) {
@@ -215,27 +215,30 @@ LinkId Network::tightest() {
     }
     changed_[kept++] = id;
     const double share = link.left / link.growing;
-    if (best != kNone && (share > least || (share == least && id > best))) continue;
+    if (share > least) continue;
+    if (share < least) full_.clear();
     least = share;
-    best = id;
+    full_.push_back(id);
   }
   changed_.resize(kept);
-  return best;
+  return least;
 }
 
-/// Shares the reached links by progressive filling, as FairSharing does.
+/// Shares the reached links by progressive filling, as FairSharing does. Links that are full at the
+/// same time are so in one round, so that rates do not depend on the numbers of links.
 void Network::share_reached(double now, std::vector<FlowEnd>& ends) {
-  for (LinkId full = tightest(); full != kNone; full = tightest()) {
-    const double rate = on(full).left / on(full).growing;
-    for (const int slot : on(full).slots) {
-      Active& active = slots_[static_cast<std::size_t>(slot)];
-      if (!active.reached) continue;  // its rate is already known
-      active.reached = false;
-      for (const LinkId link : active.links()) {
-        on(link).left -= rate;
-        --on(link).growing;
+  for (double rate = find_full(); !full_.empty(); rate = find_full()) {
+    for (const LinkId full : full_) {
+      for (const int slot : on(full).slots) {
+        Active& active = slots_[static_cast<std::size_t>(slot)];
+        if (!active.reached) continue;  // its rate is already known
+        active.reached = false;
+        for (const LinkId link : active.links()) {
+          on(link).left -= rate;
+          --on(link).growing;
+        }
+        give(slot, rate, now, ends);
       }
-      give(slot, rate, now, ends);
     }
   }
 }

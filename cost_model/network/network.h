@@ -96,7 +96,7 @@ class Network {
   void reach(LinkId link);
   void reach_links_of(const Active& active);
   void collect_reached();
-  LinkId tightest();
+  double find_full();
   void share_reached(double now, std::vector<FlowEnd>& ends);
   template <typename F>
   void for_each_watched(const Flow& flow, F f);
@@ -113,6 +113,7 @@ class Network {
   std::vector<int> free_slots_;
   std::vector<int> started_;      // slots, since the last settle
   std::vector<LinkId> changed_;   // links where flows met others since the last settle
+  std::vector<LinkId> full_;      // while sharing: links that are full first
   std::vector<Watched> devices_;  // empty: no device is watched
   std::vector<DeviceId> touched_;
 };

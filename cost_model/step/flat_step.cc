@@ -3,6 +3,7 @@
 
 #include "cost_model/step/model.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace agpcs {
@@ -61,6 +62,27 @@ void FlatStep::add_end(const std::vector<std::vector<int>>& by_replica, std::siz
     end_channels_.insert(end_channels_.end(), channels_of_it.begin(), channels_of_it.end());
   }
   end_first_.push_back(static_cast<int>(end_channels_.size()));
+}
+
+void FlatStep::take_ends(const FlatStep& other, const std::vector<int>& now) {
+  end_base_ = other.end_base_;
+  end_first_.clear();
+  end_channels_.clear();
+  for (std::size_t i = 0; i < other.end_first_.size(); ++i) {
+    const auto begin = static_cast<std::ptrdiff_t>(end_channels_.size());
+    end_first_.push_back(static_cast<int>(begin));
+    // The last entry of an end has no channels: the next end begins where it ends.
+    const int last =
+        i + 1 < other.end_first_.size() ? other.end_first_[i + 1] : other.end_first_[i];
+    for (int c = other.end_first_[i]; c < last; ++c) {
+      const int channel =
+          now[static_cast<std::size_t>(other.end_channels_[static_cast<std::size_t>(c)])];
+      const auto own = end_channels_.begin() + begin;
+      if (std::find(own, end_channels_.end(), channel) == end_channels_.end()) {
+        end_channels_.push_back(channel);
+      }
+    }
+  }
 }
 
 /// Counts the channels of each replica, then places them, ascending in each replica.

@@ -91,6 +91,19 @@ struct FlatStep {
   /// Adds the two ends of a send and its receive. Their channels start at `first`, sorted by
   /// sender, then receiver. `senders` and `receivers` are the numbers of replicas of these stages.
   void add_ends(int first, int senders, int receivers);
+  /// Calls `f(end, channel)` for the channels of all ends that send.
+  template <typename F>
+  void for_each_sent(F f) const {
+    for (std::size_t end = 0; end < end_base_.size(); end += 2) {
+      const auto first = static_cast<std::size_t>(end_base_[end]);
+      const auto last = static_cast<std::size_t>(end_base_[end + 1]) - 1;
+      for (int i = end_first_[first]; i < end_first_[last]; ++i) {
+        f(static_cast<int>(end), end_channels_[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+  /// Takes the ends of `other`, whose channel c is `now[c]` here, where one may stand for several.
+  void take_ends(const FlatStep& other, const std::vector<int>& now);
 
  private:
   static std::size_t end_index(int cut, Opcode opcode) {

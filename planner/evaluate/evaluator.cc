@@ -8,6 +8,7 @@
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_stages.h"
+#include "planner/evaluate/step_folder.h"
 
 #include <algorithm>
 #include <limits>
@@ -22,6 +23,7 @@ class Evaluator::Impl {
       : problem_(problem),
         stages_(problem),
         groups_(problem),
+        folder_(problem.cluster),
         engine_(problem.cluster),
         rank_of_(problem.cluster.devices.size()) {}
 
@@ -29,10 +31,11 @@ class Evaluator::Impl {
     run(strategy, [](int) { return true; });
     Score score;
     score.step_seconds = engine_.result().seconds;
-    for (const RankRun& rank : engine_.result().ranks) {
-      score.exposed_communication += rank.exposed_communication;
+    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
+      const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
+      score.exposed_communication += run.exposed_communication;
     }
-    score.lacking = most_lacking();
+    score.lacking = lacking(strategy);
     return score;
   }
 
@@ -69,7 +72,7 @@ class Evaluator::Impl {
     load_memory(strategy);
     const StageMemory& memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
-    return programs_->memory[at(stage)].peak_bytes(memory);
+    return (*memory_)[at(stage)].peak_bytes(memory);
   }
 
  private:
@@ -101,7 +104,7 @@ class Evaluator::Impl {
     add_channels(false);
     if (larger != 0) add_channels(true);
     add_collectives(takes_time);
-    const bool finished = engine_.run(step_);
+    const bool finished = engine_.run(folder_.fold(step_));
     AGPCS_CHECK(finished, "the programs of codegen wait for each other");
   }
 
@@ -131,7 +134,7 @@ class Evaluator::Impl {
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
     for (const BucketNow& bucket : buckets_) shape_.bucket_stage.push_back(bucket.stage);
-    programs_ = &program_table_.find(shape_);
+    programs_ = &program_table_.find(shape_).programs;
     find_equals();
   }
 
@@ -144,7 +147,7 @@ class Evaluator::Impl {
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
-    programs_ = &memory_table_.find(shape_);
+    memory_ = &memory_table_.find(shape_).memory;
     find_equals();
   }
 
@@ -213,7 +216,7 @@ class Evaluator::Impl {
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::vector<DeviceId>& devices = spec(stage).devices;
       for (std::size_t i = 0; i < devices.size(); ++i) {
-        rank_of_[at(devices[i])] = {&programs_->programs[at(stage)], stage, static_cast<int>(i),
+        rank_of_[at(devices[i])] = {&(*programs_)[at(stage)], stage, static_cast<int>(i),
                                     devices[i], equals_of_[next++]};
       }
     }
@@ -324,7 +327,7 @@ class Evaluator::Impl {
       const StageSpec& of = spec(equal.stage);
       const StageMemory& memory = stages_.memory(info(equal.stage), of, equal.samples,
                                                  strategy_->micro_batches, of.recompute);
-      const std::int64_t peak = programs_->memory[at(equal.stage)].peak_bytes(memory);
+      const std::int64_t peak = (*memory_)[at(equal.stage)].peak_bytes(memory);
       most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }
     return most;
@@ -334,14 +337,16 @@ class Evaluator::Impl {
   StageTable stages_;
   GroupTable groups_;
   ProgramTable program_table_{ProgramTable::Of::kStep};
-  ProgramTable memory_table_{ProgramTable::Of::kMemory};  // programs without buckets
+  ProgramTable memory_table_{ProgramTable::Of::kMemory};
+  StepFolder folder_;
   StepEngine engine_;
   FlatStep step_;
 
   // These describe the current strategy.
   const Strategy* strategy_ = nullptr;
   const PartitionInfo* partition_ = nullptr;
-  const PipelinePrograms* programs_ = nullptr;
+  const std::vector<PrecedenceGraph>* programs_ = nullptr;
+  const std::vector<ProgramMemory>* memory_ = nullptr;
   PipelineShape shape_;
   std::vector<GroupInfo*> group_of_stage_;
   GroupInfo* everybody_ = nullptr;

@@ -7,6 +7,7 @@
 #include "ir/base/check.h"
 #include "planner/problem/hash.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace agpcs {
@@ -14,6 +15,14 @@ namespace {
 
 /// The most instructions that are remembered; beyond, all programs are forgotten.
 constexpr std::size_t kMostInstructions = std::size_t{1} << 21;
+
+/// With 1F1B, more micro-batches than these only repeat what each stage holds between the filling
+/// and the draining of the pipeline.
+std::int64_t enough_for_memory(const PipelineShape& shape) {
+  if (shape.schedule != Schedule::k1F1B) return shape.micro_batches;
+  return std::min<std::int64_t>(shape.micro_batches,
+                                2 * static_cast<std::int64_t>(shape.alone.size()) + 8);
+}
 
 void write_key(const PipelineShape& shape, std::vector<int>& key) {
   key.clear();
@@ -59,7 +68,8 @@ Plan plan_of(const PipelineShape& shape) {
 
 }  // namespace
 
-const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
+const PipelinePrograms& ProgramTable::find(PipelineShape& shape) {
+  if (of_ == Of::kMemory) shape.micro_batches = enough_for_memory(shape);
   write_key(shape, key_);
   if (last_ != nullptr && last_->key == key_) return *last_;
   const std::uint64_t hash = hash_of(key_);
@@ -71,20 +81,23 @@ const PipelinePrograms& ProgramTable::find(const PipelineShape& shape) {
     known_.clear();
     remembered_ = 0;
   }
-  std::unique_ptr<PipelinePrograms> made = make(shape);
+  std::unique_ptr<PipelinePrograms> made = make(shape, of_);
+  remembered_ += made->instructions;
   made->key = key_;
   return *(last_ = known_.emplace(hash, std::move(made))->second.get());
 }
 
-std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape) {
+std::unique_ptr<PipelinePrograms> ProgramTable::make(const PipelineShape& shape, Of of) {
   auto made = std::make_unique<PipelinePrograms>();
   const Plan plan = plan_of(shape);
   const Timetable timetable(plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     const Program program = stage_program(plan, timetable, stage);
-    remembered_ += program.instructions.size();
-    made->memory.emplace_back(program);
-    if (of_ == Of::kMemory) continue;
+    made->instructions += program.instructions.size();
+    if (of == Of::kMemory) {
+      made->memory.emplace_back(program);
+      continue;
+    }
     const Result<std::vector<StepInstruction>> steps = steps_of(program);
     AGPCS_CHECK(steps.ok(), "{}", steps.status().message());
     made->programs.push_back(precedence_graph(*steps));

@@ -26,24 +26,27 @@ struct PipelineShape {
   std::vector<int> bucket_stage;  ///< by bucket: its stage
 };
 
-/// The programs of a pipeline, for the engine and for the memory model.
+/// The programs of a pipeline, by stage, for the engine or for the memory model.
 struct PipelinePrograms {
   std::vector<int> key;
-  std::vector<PrecedenceGraph> programs;  ///< by stage; empty if only memory is asked for
+  std::vector<PrecedenceGraph> programs;
   std::vector<ProgramMemory> memory;
+  std::size_t instructions = 0;
 };
 
-/// Looks up the programs of a pipeline by its shape, or makes them.
+/// Looks up the programs of a pipeline by its shape, or makes them: for the engine or, in less time,
+/// for the memory model alone.
 class ProgramTable {
  public:
   enum class Of : std::uint8_t { kStep, kMemory };
   explicit ProgramTable(Of of) : of_(of) {}
-  /// Returns the programs of this shape. They stay valid until the next call.
-  const PipelinePrograms& find(const PipelineShape& shape);
+  /// Returns the programs of this shape. They stay valid until the next call. Memory may be that of
+  /// fewer micro-batches, with the same peaks. It does not depend on `alone` and `bucket_stage`.
+  const PipelinePrograms& find(PipelineShape& shape);
+  /// Makes the programs of exactly this shape.
+  static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape, Of of);
 
  private:
-  std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape);
-
   Of of_;
   std::vector<int> key_;
   const PipelinePrograms* last_ = nullptr;

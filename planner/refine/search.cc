@@ -105,13 +105,14 @@ class StrategyPoint : public StrategySearch {
     Place place;
   };
 
-  /// `reference`: the seconds that cost 1.
-  StrategyPoint(const Problem& problem, int threads, double reference)
-      : problem_(problem), reference_(reference), pool_(threads), fixed_(problem) {
-    for (int i = 0; i < pool_.workers(); ++i) {
-      workers_.push_back(std::make_unique<Worker>(problem));
-    }
-  }
+  /// `workers`: one a thread. `reference`: the seconds that cost 1.
+  StrategyPoint(const Problem& problem, std::span<const std::unique_ptr<Worker>> workers,
+                double reference)
+      : problem_(problem),
+        reference_(reference),
+        pool_(static_cast<int>(workers.size())),
+        fixed_(problem),
+        workers_(workers) {}
 
   /// Returns what a strategy costs. May run on several threads, each with its own worker.
   virtual Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) = 0;
@@ -248,7 +249,7 @@ class StrategyPoint : public StrategySearch {
   }
 
   ProblemFeatures fixed_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::span<const std::unique_ptr<Worker>> workers_;
   Place here_, kept_;
   std::optional<Strategy> grouped_;  // here_.strategy with its buckets, once they are needed
   std::vector<DrawnMove> listed_;    // the last list of moves
@@ -261,8 +262,9 @@ class StrategyPoint : public StrategySearch {
 /// The imagined point: a strategy costs its rough step.
 class ImaginingSearch final : public StrategyPoint {
  public:
-  ImaginingSearch(const Problem& problem, double reference)
-      : StrategyPoint(problem, 1, reference) {}
+  ImaginingSearch(const Problem& problem, std::span<const std::unique_ptr<Worker>> worker,
+                  double reference)
+      : StrategyPoint(problem, worker, reference) {}
 
   /// Stands at `start` and keeps it. `off` is what makes `fit` right there.
   void begin(Strategy start, const RoughFit& fit, double off) {
@@ -319,11 +321,19 @@ class ImaginingSearch final : public StrategyPoint {
   Place start_;
 };
 
+/// The workers of a search.
+struct Workers {
+  Workers(const Problem& problem, int threads) {
+    for (int i = 0; i < threads; ++i) all.push_back(std::make_unique<Worker>(problem));
+  }
+  std::vector<std::unique_ptr<Worker>> all;
+};
+
 /// The search proper: a strategy costs its simulated step.
-class SimulatingSearch final : public StrategyPoint {
+class SimulatingSearch final : private Workers, public StrategyPoint {
  public:
   SimulatingSearch(const Problem& problem, std::vector<Strategy> starts, int threads)
-      : StrategyPoint(problem, threads, 1), starts_(std::move(starts)) {
+      : Workers(problem, threads), StrategyPoint(problem, all, 1), starts_(std::move(starts)) {
     AGPCS_CHECK(!starts_.empty(), "a search without a start");
     reference_ = worker().evaluator.evaluate(starts_.front()).step_seconds;
     go_to_start(0);
@@ -377,7 +387,9 @@ class SimulatingSearch final : public StrategyPoint {
     walked_ = true;
     const std::size_t walkers = std::min(at(pool_.workers()), begun_.size());
     while (walkers_.size() < walkers) {
-      walkers_.push_back(std::make_unique<ImaginingSearch>(problem_, reference_));
+      const std::span<const std::unique_ptr<Worker>> workers(all);
+      walkers_.push_back(std::make_unique<ImaginingSearch>(
+          problem_, workers.subspan(walkers_.size(), 1), reference_));
     }
     pool_.run([&](int worker) {
       for (std::size_t i = at(worker); i < begun_.size(); i += at(pool_.workers())) {
@@ -424,7 +436,7 @@ class SimulatingSearch final : public StrategyPoint {
   RoughFit fit_;
   std::vector<Walk> begun_;
   bool walked_ = false;
-  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread
+  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread, with its worker
 };
 
 }  // namespace

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluate/step_folder.h"
+
+#include "planner/problem/hash.h"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+
+namespace agpcs {
+namespace {
+
+/// With fewer ranks, and where folding leaves more than one in so many, it does not pay.
+constexpr std::size_t kFewRanks = 12;
+constexpr int kLeast = 2;
+
+/// A color for sums, in which the colors of several are added up.
+std::uint64_t strong(std::uint64_t color, std::uint64_t salt) {
+  return mix(mix(salt, color), 0x94d049bb133111ebULL);
+}
+
+std::uint64_t bits_of(double number) { return std::bit_cast<std::uint64_t>(number); }
+
+/// The color at the beginning of what has these numbers.
+std::uint64_t color_of(std::initializer_list<std::uint64_t> numbers) {
+  std::uint64_t color = 0x243f6a8885a308d3ULL;
+  for (const std::uint64_t number : numbers) color = mix(color, number);
+  return color;
+}
+
+bool is_alone(const Exchange& exchange) {
+  return exchange.size() == 1 && exchange.front().flows.size() == 1;
+}
+
+}  // namespace
+
+void StepFolder::Numbers::clear(std::size_t most) {
+  const std::size_t size = std::bit_ceil(2 * most + 2);
+  colors_.resize(size);
+  numbers_.assign(size, -1);
+  size_ = 0;
+}
+
+int StepFolder::Numbers::of(std::uint64_t color) {
+  const std::size_t mask = numbers_.size() - 1;
+  std::size_t place = static_cast<std::size_t>(color >> 20) & mask;
+  while (numbers_[place] >= 0 && colors_[place] != color) place = (place + 1) & mask;
+  if (numbers_[place] < 0) {
+    colors_[place] = color;
+    numbers_[place] = size_++;
+  }
+  return numbers_[place];
+}
+
+StepFolder::StepFolder(const Cluster& cluster)
+    : cluster_(cluster),
+      link_color_(cluster.links.size()),
+      link_sum_(cluster.links.size()),
+      touched_(cluster.links.size()),
+      stands_(cluster.links.size()) {
+  for (const Device& device : cluster.devices) {
+    const auto& overlap = cluster.kinds[at(device.kind)].overlap;
+    if (overlap.compute_seconds_per_byte > 0 || overlap.communication_factor != 1) {
+      may_fold_ = false;
+    }
+  }
+}
+
+const FlatStep& StepFolder::fold(const FlatStep& step) {
+  folded_ = may_fold_ && step.ranks.size() >= kFewRanks && load(step);
+  if (!folded_) return step;
+  refine();
+  if (!folded_) return step;
+  build(step);
+  return step_;
+}
+
+bool StepFolder::load(const FlatStep& step) {
+  for (const LinkId link : links_) touched_[at(link)] = 0;
+  links_.clear();
+  nodes_.clear();
+  load_ranks(step);
+  if (!load_transfers(step)) return false;
+  load_sums(step);
+  for (const LinkId link : links_) {
+    link_color_[at(link)] = color_of({bits_of(cluster_.links[at(link)].bandwidth)});
+  }
+  return true;
+}
+
+void StepFolder::load_ranks(const FlatStep& step) {
+  times_color_.clear();
+  const std::size_t buckets = step.bucket_count();
+  for (std::size_t i = 0; i < step.times.size(); ++i) {
+    const FlatTimes& t = step.times[i];
+    std::uint64_t color =
+        color_of({bits_of(t.begin), bits_of(t.forward), bits_of(t.backward), bits_of(t.update),
+                  bits_of(t.smaller_forward), bits_of(t.smaller_backward)});
+    for (std::size_t b = 0; b < buckets; ++b) {
+      color = mix(color, bits_of(step.gradients[i * buckets + b]));
+    }
+    times_color_.push_back(color);
+  }
+  rank_color_.clear();
+  for (const FlatRank& rank : step.ranks) {
+    const int kind = cluster_.devices[at(rank.device)].kind;
+    rank_color_.push_back(color_of({at(rank.stage), at(kind), times_color_[at(rank.times)]}));
+  }
+  rank_sum_.resize(rank_color_.size());
+}
+
+bool StepFolder::load_transfers(const FlatStep& step) {
+  for (const FlatChannel& channel : step.channels) {
+    if (!is_alone(*channel.exchange)) return false;
+    const Phase& phase = channel.exchange->front();
+    const Flow& flow = phase.flows.front();
+    const std::int64_t bytes = channel.bytes == FlatChannel::kOf ? flow.bytes : channel.bytes;
+    nodes_.push_back({&flow, channel.from, channel.to,
+                      color_of({bits_of(phase.latency), at(bytes), bits_of(flow.stretch)})});
+    touch(flow);
+  }
+  step.for_each_sent([&](int end, int channel) {
+    std::uint64_t& color = nodes_[at(channel)].color;
+    color = mix(color, at(end));
+  });
+  return true;
+}
+
+/// Loads the flows of all-reduces. The report is none of them.
+void StepFolder::load_sums(const FlatStep& step) {
+  for (std::size_t bucket = 0; bucket < step.bucket_count(); ++bucket) {
+    std::uint64_t phases = 0;
+    for (const Phase& phase : *step.collectives[bucket]) {
+      ++phases;
+      for (const Flow& flow : phase.flows) {
+        nodes_.push_back(
+            {&flow, -1, -1, color_of({bucket, phases, at(flow.bytes), bits_of(flow.stretch)})});
+        touch(flow);
+      }
+    }
+  }
+}
+
+void StepFolder::touch(const Flow& flow) {
+  for (const LinkId link : flow.links) {
+    if (touched_[at(link)] == 0) links_.push_back(link);
+    touched_[at(link)] = 1;
+  }
+}
+
+/// Refines colors until no class falls apart.
+void StepFolder::refine() {
+  int classes = count();
+  while (true) {
+    color_links();
+    color_ranks();
+    color_flows();
+    const int now = count();
+    if (now == classes) break;
+    classes = now;
+  }
+  number_all();
+}
+
+void StepFolder::color_links() {
+  for (const LinkId link : links_) link_sum_[at(link)] = 0;
+  for (const Node& node : nodes_) {
+    const std::uint64_t own = strong(node.color, 1);
+    for (const LinkId link : node.flow->links) link_sum_[at(link)] += own;
+  }
+  for (const LinkId link : links_) {
+    link_color_[at(link)] = strong(link_sum_[at(link)], link_color_[at(link)]);
+    link_sum_[at(link)] = strong(link_color_[at(link)], 2);  // what `color_flows` adds up
+  }
+}
+
+void StepFolder::color_ranks() {
+  std::fill(rank_sum_.begin(), rank_sum_.end(), 0);
+  for (const Node& node : nodes_) {
+    if (node.from < 0) break;
+    rank_sum_[at(node.from)] += strong(node.color, 3);
+    rank_sum_[at(node.to)] += strong(node.color, 4);
+  }
+  for (std::size_t r = 0; r < rank_color_.size(); ++r) {
+    rank_color_[r] = strong(rank_sum_[r], rank_color_[r]);
+  }
+}
+
+void StepFolder::color_flows() {
+  for (Node& node : nodes_) {
+    std::uint64_t sum = 0;
+    for (const LinkId link : node.flow->links) sum += link_sum_[at(link)];
+    if (node.from >= 0) {
+      sum += strong(rank_color_[at(node.from)], 5) + strong(rank_color_[at(node.to)], 6);
+    }
+    node.color = strong(sum, node.color);
+  }
+}
+
+/// Returns the number of classes.
+int StepFolder::count() {
+  numbers_.clear(rank_color_.size() + nodes_.size() + links_.size());
+  for (const std::uint64_t color : rank_color_) numbers_.of(color);
+  for (const Node& node : nodes_) numbers_.of(node.color);
+  for (const LinkId link : links_) numbers_.of(link_color_[at(link)]);
+  return numbers_.size();
+}
+
+void StepFolder::number_all() {
+  numbers_.clear(links_.size());
+  for (const LinkId link : links_) {
+    const int before = numbers_.size();
+    stands_[at(link)] = numbers_.of(link_color_[at(link)]) == before ? 1 : 0;
+  }
+  class_of_node_.clear();
+  numbers_.clear(nodes_.size());
+  for (const Node& node : nodes_) class_of_node_.push_back(numbers_.of(node.color));
+  class_of_rank_.clear();
+  numbers_.clear(rank_color_.size());
+  for (const std::uint64_t color : rank_color_) class_of_rank_.push_back(numbers_.of(color));
+  folded_ = kLeast * numbers_.size() <= static_cast<int>(rank_color_.size());
+}
+
+void StepFolder::build(const FlatStep& step) {
+  step_.clear();
+  step_.micro_batches = step.micro_batches;
+  step_.smaller_from = step.smaller_from;
+  step_.times = step.times;
+  step_.gradients = step.gradients;
+  step_.stage_of_bucket = step.stage_of_bucket;
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);
+  }
+  const int stages = static_cast<int>(step.stage_first.size()) - 1;
+  for (int stage = 0; stage < stages; ++stage) {
+    step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
+      if (step_.ranks[at(rank)].stage == stage) step_.stage_members.push_back(rank);
+    }
+  }
+  step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+  build_flows(step);
+  class_of_node_.resize(step.channels.size());
+  step_.take_ends(step, class_of_node_);
+}
+
+/// Builds transfers and all-reduces. A flow that stands for its class crosses the links that stand
+/// for theirs, each as often as all flows of the class do.
+void StepFolder::build_flows(const FlatStep& step) {
+  const std::size_t transfers = step.channels.size();
+  exchanges_.resize(std::max(exchanges_.size(), transfers + step.bucket_count()));
+  flow_of_class_.assign(nodes_.size(), nullptr);
+  for (std::size_t c = 0; c < transfers; ++c) {
+    const int own = class_of_node_[c];
+    if (flow_of_class_[at(own)] != nullptr) continue;
+    const FlatChannel& channel = step.channels[c];
+    Exchange& exchange = exchanges_[c];
+    std::size_t node = c;
+    begin_exchange(*channel.exchange, node, exchange);
+    step_.channels.push_back({class_of_rank_[at(channel.from)], class_of_rank_[at(channel.to)],
+                              channel.bytes, &exchange});
+  }
+  std::size_t node = transfers;
+  for (std::size_t bucket = 0; bucket < step.bucket_count(); ++bucket) {
+    Exchange& exchange = exchanges_[transfers + bucket];
+    begin_exchange(*step.collectives[bucket], node, exchange);
+    step_.collectives.push_back(&exchange);
+  }
+  step_.collectives.push_back(step.collectives.back());  // the report
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    std::vector<LinkId>& links = flow_of_class_[at(class_of_node_[n])]->links;
+    for (const LinkId link : nodes_[n].flow->links) {
+      if (stands_[at(link)] != 0) links.push_back(link);
+    }
+  }
+}
+
+/// Begins the folded form of an exchange, whose nodes begin at `node`: one flow of each class,
+/// still without links. Flows that stay without links do not flow.
+void StepFolder::begin_exchange(const Exchange& exchange, std::size_t& node, Exchange& folded) {
+  folded.resize(exchange.size());
+  for (std::size_t p = 0; p < exchange.size(); ++p) {
+    const std::vector<Flow>& flows = exchange[p].flows;
+    folded[p].latency = exchange[p].latency;
+    folded[p].flows.resize(flows.size());
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      Flow& flow = folded[p].flows[i];
+      flow.links.clear();
+      flow.bytes = flows[i].bytes;
+      flow.stretch = flows[i].stretch;
+      Flow*& stands = flow_of_class_[at(class_of_node_[node++])];
+      if (stands == nullptr) stands = &flow;
+    }
+  }
+}
+
+}  // namespace agpcs
