@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a wheel of the Python package and the commands agpcs-compile, agpcs-plan and agpcs-allreduce, for every CPython from
-# 3.9 on. Everything but PyTorch is in it.
+# Makes a wheel of the Python package and the commands agpcs-compile, agpcs-plan, agpcs-allreduce and agpcs-cluster, for every
+# CPython from 3.9 on. Everything but PyTorch is in it.
 #
 #   tools/build_wheel.sh [FOLDER [BUILD]]   writes FOLDER/agpcs-*.whl (default: build/wheel) from the build folder BUILD
 #                                           (build/release, which is made if it is not there)
@@ -37,7 +37,7 @@ python=$tools/bin/python
 
 build=$(realpath -m --relative-to=. "${2:-build/release}")
 [ -n "${2-}" ] || [ -f "$build/CMakeCache.txt" ] || cmake --preset release -DAGPCS_BUILD_TESTS=OFF >/dev/null
-cmake --build "$build" --target agpcs_python agpcs-compile agpcs-plan agpcs-allreduce
+cmake --build "$build" --target agpcs_python agpcs-compile agpcs-plan agpcs-allreduce agpcs-cluster
 
 # The parts of the package, as they are in the wheel. Its metadata is that of pyproject.toml. (What git ignores is left out,
 # if it is not named.)

@@ -17,9 +17,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <iterator>
 #include <map>
+#include <thread>
 #include <utility>
 
 namespace agpcs {
@@ -82,9 +84,9 @@ std::string too_large(const DeviceOptions& options, const std::string& path, std
 
 class DeviceProfiler {
  public:
-  DeviceProfiler(const DeviceOptions& options, const Agree& agree,
+  DeviceProfiler(const DeviceOptions& options, const Meet& meet,
                  const std::function<void(const std::string&)>& progress)
-      : options_(options), agree_(agree), progress_(progress) {
+      : options_(options), meet_(meet), progress_(progress) {
     if (options_.samples.empty()) {
       counts_.assign(std::begin(kDefaultSamples), std::end(kDefaultSamples));
     } else {
@@ -93,19 +95,21 @@ class DeviceProfiler {
   }
 
   Status add(const std::string& path);
+  Status stay_busy();
   MeasuredDevice finish();
 
  private:
-  Status measure(const Model& model, const Plan& plan, bool fits);
-  Result<bool> time_for_more(Clock::time_point start, std::size_t next);
-  Status repeat(StepBench* bench);
+  Status measure(const Plan& plan);
+  Status repeat();
+  bool time_for_more(Clock::time_point start, std::size_t next) const;
   void keep(const Model& model, std::int64_t samples, const TimedSteps& times);
 
   const DeviceOptions& options_;
-  const Agree& agree_;
+  const Meet& meet_;
   const std::function<void(const std::string&)>& progress_;
   std::vector<std::int64_t> counts_;
-  double slowest_step_ = 0;  // the slowest of all devices, at the last number of samples
+  std::unique_ptr<const Model> model_;  // of `bench_`
+  std::unique_ptr<StepBench> bench_;    // for the last number of samples
   OperatorPool pool_;
   struct UpdateSum {
     MeasuredUpdate sum;
@@ -117,75 +121,81 @@ class DeviceProfiler {
 };
 
 Status DeviceProfiler::add(const std::string& path) {
-  AGPCS_TRY(const Model model, read_model(options_, path));
+  AGPCS_TRY(Model read, read_model(options_, path));
+  bench_ = nullptr;
+  model_ = std::make_unique<const Model>(std::move(read));
+  const Model& model = *model_;
   if (!model.warnings.empty()) measured_.warnings += model.warnings + "\n";
   std::vector<std::string>& names = measured_.profile.models;  // exports often share a name
   if (std::find(names.begin(), names.end(), model.name) == names.end()) names.push_back(model.name);
   const auto start = Clock::now();
   for (std::size_t i = 0; i < counts_.size(); ++i) {
-    if (i > 0 && options_.samples.empty()) {
-      AGPCS_TRY(const bool more, time_for_more(start, i));
-      if (!more) break;
-    }
+    if (i > 0 && options_.samples.empty() && !time_for_more(start, i)) break;
     AGPCS_TRY(const Plan plan, model.plan_for(counts_[i]));
     AGPCS_TRY(const auto peak, peak_memory(plan, model.graph()));
     const std::int64_t bytes = peak.front().total();
-    const bool fits = bytes <= options_.memory_bytes;
-    if (i == 0 && !fits) {
+    if (bytes > options_.memory_bytes) {
+      if (i > 0) break;
       return {StatusCode::kInfeasible, too_large(options_, path, counts_[i], bytes)};
     }
-    AGPCS_RETURN_IF_ERROR(measure(model, plan, fits));
-    AGPCS_TRY(const double any_fits, agree_(fits ? 1 : 0));
-    if (any_fits == 0) break;
+    AGPCS_RETURN_IF_ERROR(measure(plan));
   }
   return {};
 }
 
-// Decides whether the rest of the model's time suffices for counts_[next]; the decision is the same
-// on all devices. The first two numbers of samples are always measured, because others can only be
-// derived from two.
-Result<bool> DeviceProfiler::time_for_more(Clock::time_point start, std::size_t next) {
-  AGPCS_TRY(const double passed, agree_(seconds_since(start)));
-  const double left = options_.seconds / static_cast<double>(options_.models.size()) - passed;
+// Decides whether the rest of the model's time on this device suffices for counts_[next]. The first
+// two numbers of samples are always measured, because others can only be derived from two.
+bool DeviceProfiler::time_for_more(Clock::time_point start, std::size_t next) const {
+  const double left =
+      options_.seconds / static_cast<double>(options_.models.size()) - seconds_since(start);
   const double growth = static_cast<double>(counts_[next]) / static_cast<double>(counts_[next - 1]);
-  return next < 2 || (kLeastSteps + 1) * growth * slowest_step_ <= left;
+  return next < 2 || (kLeastSteps + 1) * growth * bench_->last_step() <= left;
 }
 
-// Measures one number of samples. A device where it does not fit waits while the others measure.
-Status DeviceProfiler::measure(const Model& model, const Plan& plan, bool fits) {
+// Measures one number of samples.
+Status DeviceProfiler::measure(const Plan& plan) {
   const std::int64_t samples = plan.training.batch;
-  progress_(fmt::format("{}: {} sample{}", model.name, samples, samples == 1 ? "" : "s"));
-  std::unique_ptr<StepBench> bench;
-  if (fits) {
-    AGPCS_TRY(bench, StepBench::make(model.graph(), plan, options_.threads, options_.device));
-    // The first step allocates memory, and its update differs from later ones.
-    AGPCS_RETURN_IF_ERROR(bench->step(true));
-  }
-  AGPCS_RETURN_IF_ERROR(repeat(bench.get()));
-  if (fits) keep(model, samples, bench->times());
+  progress_(fmt::format("{}: {} sample{}", model_->name, samples, samples == 1 ? "" : "s"));
+  bench_ = nullptr;  // its memory is needed
+  AGPCS_TRY(bench_, StepBench::make(model_->graph(), plan, options_.threads, options_.device));
+  // The first step allocates memory, and its update differs from later ones.
+  AGPCS_RETURN_IF_ERROR(bench_->step(true));
+  AGPCS_RETURN_IF_ERROR(repeat());
+  keep(*model_, samples, bench_->times());
   return {};
 }
 
-// Repeats steps. All devices start together, and none stops before the slowest one is done: a
-// device that measures alone would have the memory's bandwidth, the cores and the clock rate to
-// itself.
-Status DeviceProfiler::repeat(StepBench* bench) {
-  const auto step = [&](bool observed) { return bench->step(observed); };
-  if (bench != nullptr) AGPCS_RETURN_IF_ERROR(step(true));  // the first warm step
+Status DeviceProfiler::repeat() {
+  AGPCS_RETURN_IF_ERROR(bench_->step(true));  // the first warm step
   const double share = options_.seconds / static_cast<double>(options_.models.size()) /
                        static_cast<double>(counts_.size());
-  AGPCS_TRY(slowest_step_, agree_(bench != nullptr ? bench->last_step() : 0));
-  const double window = std::max(share, kLeastSteps * slowest_step_);
-  if (bench == nullptr) return {};
   // The cost of observing matters for short steps. Long steps are too few to leave any unobserved.
-  const bool alternate = bench->last_step() < 0.1;
-  bench->forget();
+  const bool alternate = bench_->last_step() < 0.1;
+  bench_->forget();
   const auto start = Clock::now();
-  for (int i = 0; i < kLeastSteps || seconds_since(start) < window; ++i) {
-    AGPCS_RETURN_IF_ERROR(step(true));
-    if (alternate) AGPCS_RETURN_IF_ERROR(step(false));
+  for (int i = 0; i < kLeastSteps || seconds_since(start) < share; ++i) {
+    AGPCS_RETURN_IF_ERROR(bench_->step(true));
+    if (alternate) AGPCS_RETURN_IF_ERROR(bench_->step(false));
   }
   return {};
+}
+
+// Trains on, uncounted, until all devices have measured: the others would have the memory's
+// bandwidth, the cores and the clock rate to themselves.
+Status DeviceProfiler::stay_busy() {
+  std::atomic<bool> all{false};
+  Status met;
+  std::thread waiting([&] {
+    met = meet_();
+    all = true;
+  });
+  Status trained;
+  while (!all && trained.ok()) {
+    trained = bench_->step(false);
+    bench_->forget();
+  }
+  waiting.join();
+  return trained.ok() ? met : trained;
 }
 
 void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedSteps& times) {
@@ -246,10 +256,12 @@ Result<Cluster> one_device(const std::string& kind) {
   return std::move(file.cluster);
 }
 
-Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree& agree,
+Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Meet& meet,
                                       const std::function<void(const std::string&)>& progress) {
-  DeviceProfiler profiler(options, agree, progress);
+  DeviceProfiler profiler(options, meet, progress);
+  AGPCS_RETURN_IF_ERROR(meet());
   for (const std::string& path : options.models) AGPCS_RETURN_IF_ERROR(profiler.add(path));
+  AGPCS_RETURN_IF_ERROR(profiler.stay_busy());
   return profiler.finish();
 }
 

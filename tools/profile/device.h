@@ -40,10 +40,9 @@ inline constexpr std::int64_t kDefaultSamples[] = {1, 2, 4, 8, 16, 32, 64, 128, 
 /// Steps observed for each number of samples, however long they take.
 inline constexpr int kLeastSteps = 4;
 
-/// Agrees on a number among devices that measure at the same time, so that the effects of what they
-/// share show. Each device gives a number and all get the largest. A device that measures alone
-/// gets its own.
-using Agree = std::function<Result<double>(double mine)>;
+/// Returns when every device that measures at the same time has called it. A device that measures
+/// alone meets nobody.
+using Meet = std::function<Status()>;
 
 /// The result for one number of samples of one model, for the report.
 struct ProfiledBatch {
@@ -58,10 +57,13 @@ struct MeasuredDevice {
   std::string warnings;  ///< warnings of reading the models, ready to print
 };
 
-/// Measures every model at every number of samples that fits. All devices measure for the same
-/// number of seconds at a time. The times of operators with the same signature are averaged.
-/// Errors: those of a model; kInfeasible if not even the smallest number of samples fits.
-Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Agree& agree,
+/// Measures every model at every number of samples that fits. Each device goes up to its own number
+/// of samples, as its time and memory allow. All devices begin together, and one that is done
+/// trains on until all are, so that the effects of what they share show. The times of operators
+/// with the same signature are averaged. Errors: those of a model; kInfeasible if not even the
+/// smallest number of samples fits; those of `meet`, which is called twice, the second time on a
+/// thread of its own.
+Result<MeasuredDevice> profile_device(const DeviceOptions& options, const Meet& meet,
                                       const std::function<void(const std::string&)>& progress);
 
 /// The computation of a device while communication is measured beside it.

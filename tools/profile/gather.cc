@@ -2,7 +2,6 @@
 #include "tools/profile/gather.h"
 
 #include "frontend/cluster/profile_file.h"
-#include "ir/base/significant_digits.h"
 #include "runtime/support/withdraw.h"
 #include "tools/profile/network/team.h"
 
@@ -67,18 +66,6 @@ Status exchange(Message& message, Transport& transport, std::chrono::millisecond
 }
 
 }  // namespace
-
-Result<double> largest_of(Bootstrap& bootstrap, const std::string& name, double mine,
-                          std::chrono::milliseconds limit) {
-  const auto key = [&](int rank) { return fmt::format("profile/{}/{}", name, rank); };
-  AGPCS_RETURN_IF_ERROR(bootstrap.set(key(bootstrap.rank()), fmt::format("{}", mine)));
-  double largest = mine;
-  for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    AGPCS_TRY(const std::string text, bootstrap.get(key(rank), limit));
-    largest = std::max(largest, leading_number(text));
-  }
-  return largest;
-}
 
 Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& transport,
                                           std::chrono::milliseconds limit) {

@@ -4,7 +4,6 @@
 
 #include "ir/cluster/profile.h"
 
-#include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
 #include <agpcs/transport.h>
 
@@ -13,11 +12,6 @@
 #include <vector>
 
 namespace agpcs {
-
-/// Returns the largest of the ranks' numbers on all ranks. All call it with the same `name`, which
-/// must be new for each call.
-Result<double> largest_of(Bootstrap& bootstrap, const std::string& name, double mine,
-                          std::chrono::milliseconds limit);
 
 /// Returns all ranks' devices on rank 0, by rank, and an empty list elsewhere. All ranks call it.
 Result<std::vector<DeviceProfile>> gather(const DeviceProfile& mine, Transport& transport,

@@ -35,6 +35,8 @@ using std::chrono::milliseconds;
 // Usable part of the free memory. The rest is for the allocator and LibTorch's own temporaries.
 constexpr double kUsableMemory = 0.8;
 
+constexpr std::chrono::hours kLongestMeasuring{24};
+
 std::string torch_device(const ProfileJob& job, const RankPlace& place) {
   return job.options.transport == TransportKind::kNccl ? fmt::format("cuda:{}", place.local_rank)
                                                        : "cpu";
@@ -145,12 +147,12 @@ Result<std::unique_ptr<Transport>> ProfileRank::join_transport() {
 
 Status ProfileRank::measure_operators() {
   int round = 0;
-  const Agree agree = [&](double mine) {
-    // A device that lacks memory waits while the others measure.
-    return largest_of(bootstrap_, fmt::format("agree {}", round++), mine,
-                      limit_ + milliseconds_of(job_.options.seconds));
+  const Meet meet = [&] {
+    // A device measures its first numbers of samples however long they take; dead ranks are found
+    // by their silence.
+    return bootstrap_.barrier(fmt::format("measuring {}", round++), kLongestMeasuring);
   };
-  AGPCS_TRY(measured_, profile_device(options_, agree, [&](const auto& what) { tell(what); }));
+  AGPCS_TRY(measured_, profile_device(options_, meet, [&](const auto& what) { tell(what); }));
   if (place_.rank == 0) {
     progress_.done();
     console_.err << job_.warnings << measured_.warnings;

@@ -85,6 +85,7 @@ class Wheel(unittest.TestCase):
         self.assertEqual(code, 0, errors)
         self.assertEqual(run(self.venv / "bin/agpcs-plan", "check", plan)[0], 0)
         self.assertEqual(run(self.venv / "bin/agpcs-allreduce", "--help")[0], 0)
+        self.assertEqual(run(self.venv / "bin/agpcs-cluster", "check", MIXED)[0], 0)
         made = "import agpcs, sys; sys.stdout.write(agpcs.plan(*sys.argv[1:]).text)"
         for python in (self.venv / "bin/python", *pythons()):
             code, said, errors = run(python, "-c", made, RESNET, MIXED, env={**os.environ, "PYTHONPATH": str(self.site)})

@@ -15,10 +15,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <ctime>
 #include <map>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <pthread.h>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace agpcs {
@@ -142,7 +149,7 @@ TEST(OperatorPool, HasTheMeanOfOperatorsWithOneSignature) {
   }
 }
 
-const Agree kAlone = [](double mine) -> Result<double> { return mine; };
+const Meet kAlone = [] { return Status(); };
 void nobody(const std::string&) {}
 
 DeviceOptions small_options() {
@@ -190,6 +197,67 @@ TEST(ProfileDevice, MeasuresTheSamplesThatFitAndNoMore) {
   ASSERT_TRUE(device.ok()) << device.status().message();
   ASSERT_EQ(device->steps.size(), 1U);
   EXPECT_EQ(device->steps[0].samples, 1);
+}
+
+/// A place where two devices meet, as often as they like.
+class MeetingPlace {
+ public:
+  Status meet() {
+    std::unique_lock lock(mutex_);
+    const int round = arrived_++ / 2;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return arrived_ / 2 > round; });
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+};
+
+TEST(ProfileDevice, GoesUpToItsOwnNumberOfSamplesBesideASlowerDevice) {
+  MeetingPlace place;
+  const Meet meet = [&] { return place.meet(); };
+  DeviceOptions fast = small_options(), slow = small_options();
+  fast.samples.clear();
+  slow.samples.clear();
+  fast.seconds = 1;
+  slow.seconds = 1e-6;  // no step is that short: as on a device whose steps are long
+  std::optional<Result<MeasuredDevice>> of_slow;
+  std::thread other([&] { of_slow = profile_device(slow, meet, nobody); });
+  const auto of_fast = profile_device(fast, meet, nobody);
+  other.join();
+  ASSERT_TRUE(of_fast.ok()) << of_fast.status().message();
+  ASSERT_TRUE(of_slow->ok()) << of_slow->status().message();
+  EXPECT_EQ((*of_slow)->steps.size(), 2U);
+  EXPECT_GT(of_fast->steps.size(), 2U);
+}
+
+double cpu_seconds(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+TEST(ProfileDevice, ComputesOnUntilTheOthersAreDone) {
+  clockid_t clock{};
+  ASSERT_EQ(pthread_getcpuclockid(pthread_self(), &clock), 0);
+  int met = 0;
+  double computed = 0;
+  const Meet meet = [&]() -> Status {
+    if (met++ == 0) return {};
+    const double before = cpu_seconds(clock);
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (computed < 0.1 && std::chrono::steady_clock::now() < late) {
+      std::this_thread::yield();
+      computed = cpu_seconds(clock) - before;
+    }
+    return {};
+  };
+  ASSERT_TRUE(profile_device(small_options(), meet, nobody).ok());
+  EXPECT_EQ(met, 2);
+  EXPECT_GE(computed, 0.1);
 }
 
 TEST(ProfileDevice, ModelsOfOneNameAreNamedOnce) {

@@ -21,3 +21,7 @@ def plan():
 
 def allreduce():
     _become("agpcs-allreduce")
+
+
+def cluster():
+    _become("agpcs-cluster")
