@@ -42,7 +42,7 @@ agpcs_room(cost_model/network ir/base ir/plan ir/cluster)
 agpcs_room(cost_model/flows ir/base ir/plan ir/cluster cost_model/network)
 agpcs_room(cost_model/kernel ir/base ir/plan ir/graph ir/cluster)
 agpcs_room(cost_model/step ir/* cost_model/network cost_model/flows cost_model/kernel)
-agpcs_room(cost_model/fit ir/base ir/cluster cost_model/network cost_model/step)
+agpcs_room(cost_model/fit ir/base ir/graph ir/cluster cost_model/network cost_model/kernel cost_model/step)
 agpcs_room(cost_model/explain ir/* cost_model/network cost_model/step)
 
 agpcs_room(planner/problem ir/* codegen cost_model/step)

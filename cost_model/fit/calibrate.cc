@@ -2,6 +2,7 @@
 #include "cost_model/fit/calibrate.h"
 
 #include "cost_model/fit/calibrate_parts.h"
+#include "cost_model/fit/corrections.h"
 #include "cost_model/fit/robust_fit.h"
 #include "cost_model/step/cost_table.h"
 #include "ir/base/check.h"
@@ -54,7 +55,7 @@ std::string_view name_of(Pass pass) { return pass == Pass::kForward ? "forward" 
 std::vector<Observation> observations_of(const DeviceProfile& device, Pass pass,
                                          const std::function<bool(OpClass)>& wanted) {
   std::vector<Observation> observations;
-  for (const MeasuredOperator& op : device.operators) {
+  for (const MeasuredOperator& op : device.operators.empty() ? device.probes : device.operators) {
     if (!wanted(op.op_class)) continue;
     for (const MeasuredOperator::Point& point : op.points) {
       const bool forward = pass == Pass::kForward;
@@ -192,6 +193,7 @@ Status calibrate_kind(const Cluster& cluster, DeviceKind& kind, FitLog& log) {
                     "needs\n  hint: profile a model on it",
                     profile.file, device->name, kind.name));
   }
+  kind.fit.corrections = fit_corrections(*device, kind);
   fit_updates(*device, kind.fit, profile.file, log);
   return {};
 }

@@ -36,7 +36,8 @@ struct Calibrated {
 /// Replaces the figures of every device kind, link and algorithm that refers to a profile by
 /// figures fitted to it:
 /// - seconds of operators by class (an overhead, seconds per FLOP and per byte, none of them
-///   negative; robust to outliers), and of updates;
+///   negative; robust to outliers), and of updates; those of a quick profile, by group
+///   (corrections.h);
 /// - alpha-beta of links;
 /// - overhead and stretch of all-reduce algorithms.
 /// Figures without a reference stay. Needs: entries that exist (the reader of cluster.yaml checks).

@@ -201,6 +201,8 @@ Result<CostTable::Kind> CostTable::kind_of(const DeviceKind& from, const Cluster
   if (from.profile.given()) {
     const Profile& profile = cluster.profiles[static_cast<std::size_t>(from.profile.profile)];
     AGPCS_RETURN_IF_ERROR(add_profile(from, profile, signatures, kind));
+    const bool measured_any = !profile.find_device(from.profile.entry)->operators.empty();
+    add_corrections(from, batch, signatures, measured_any, kind);
   } else if (!from.peak_flops.contains(precision_)) {
     return no_peak(from, precision_);
   } else {
@@ -236,6 +238,7 @@ Status CostTable::add_profile(const DeviceKind& from, const Profile& profile,
     kind.curve_of[index] = curve->second;
     covered = covered || has_work(op);
   }
+  kind.measured_curves = kind.curves.size();
   // A profile that names no models measured operators by themselves, for the fits.
   if (covered || device->models.empty()) return {};
   return not_covered(from, profile, *graph_);
@@ -432,8 +435,9 @@ Coverage CostTable::coverage(int kind, std::int64_t samples) const {
     total += s.forward + s.backward;
     ++coverage.operators;
     if (of.profiled && of.curve_of[index] >= 0) {
-      measured += s.forward + s.backward;
-      ++coverage.measured;
+      const bool corrected = static_cast<std::size_t>(of.curve_of[index]) >= of.measured_curves;
+      measured += corrected ? 0 : s.forward + s.backward;
+      ++(corrected ? coverage.fitted : coverage.measured);
       continue;
     }
     const PassFit& fit = of.classes[static_cast<std::size_t>(work_[index].op_class)].forward;

@@ -58,6 +58,11 @@ double default_efficiency(OpClass op_class, Precision precision = Precision::kFp
 /// for
 ///    the precision. Otherwise it takes what was fitted to all classes with the same bound.
 ///
+/// On a kind with a quick profile (`agpcs-profile --quick`), an operator that was not measured
+/// takes what was fitted to its group (cost_model/kernel/terms.h), at some numbers of samples, with
+/// straight lines between them; 2 and 3 are for operators of other groups. If the kind has measured
+/// operators as well, 2 comes first.
+///
 /// On a kind without a profile whose processors are known, in fp32: the kernel model
 /// (docs/design/kernel_model.md) for matrix products and convolutions, at some numbers of samples,
 /// with straight lines between them. Other operators take the roofline below with the model's
@@ -117,6 +122,7 @@ class CostTable {
     Roofline roofline;
     std::array<KindFit::Class, kOpClassCount> classes = {};
     std::vector<OperatorCurve> curves;
+    std::size_t measured_curves = 0;  // the first curves; the others are models
     std::vector<int> curve_of;  // by OpId; -1: the operator was neither measured nor modelled;
                                 // empty: no operator was
     double update_per_tensor = 0, update_per_element = 0;  // seconds
@@ -134,6 +140,11 @@ class CostTable {
                        const std::vector<std::string>& signatures) const;
   Status add_profile(const DeviceKind& from, const Profile& profile,
                      const std::vector<std::string>& signatures, Kind& kind) const;
+  /// On a kind with a quick profile: sets the curves of operators that were not measured and whose
+  /// class was not fitted to measured operators, for up to `batch` samples.
+  void add_corrections(const DeviceKind& from, std::int64_t batch,
+                       const std::vector<std::string>& signatures, bool measured_any,
+                       Kind& kind) const;
   /// Refuses operators whose times only a profile knows, where the kind's profile lacks them.
   Status check_measured(const DeviceKind& from, const Kind& kind) const;
   void add_update(const DeviceKind& from, Kind& kind) const;
@@ -142,7 +153,7 @@ class CostTable {
   void add_kernels(const DeviceKind& from, std::int64_t batch, Kind& kind) const;
   static void set_rates(const DeviceKind& from, const KernelDevice& device, Roofline& roofline);
   OperatorCurve modelled_curve(const DeviceKind& from, const KernelDevice& device, OpId op,
-                               std::int64_t last) const;
+                               std::int64_t batch) const;
   /// Returns nullptr for an operator that has no curve.
   static const OperatorCurve* curve(const Kind& kind, OpId op);
   OperatorCurve curve_of(const MeasuredOperator& measured, const Kind& kind, OpId op) const;

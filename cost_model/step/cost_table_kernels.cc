@@ -12,18 +12,6 @@
 namespace agpcs {
 namespace {
 
-constexpr std::int64_t kLeastLast = 64;  // samples, at the end of a curve
-
-/// Returns 1, 2, 3, 4, 6, 8, 12, 16, ... up to `last` or more.
-std::vector<std::int64_t> numbers_of_samples(std::int64_t last) {
-  std::vector<std::int64_t> numbers = {1};
-  for (std::int64_t power = 2; numbers.back() < last; power *= 2) {
-    numbers.push_back(power);
-    numbers.push_back(power + power / 2);
-  }
-  return numbers;
-}
-
 /// Lists what the seconds of an operator follow from, for one number of samples.
 void append(const OperatorKernels& kernels, std::vector<double>& key) {
   const Convolution& c = kernels.convolution;
@@ -65,9 +53,9 @@ void CostTable::set_rates(const DeviceKind& from, const KernelDevice& device, Ro
 }
 
 OperatorCurve CostTable::modelled_curve(const DeviceKind& from, const KernelDevice& device, OpId op,
-                                        std::int64_t last) const {
+                                        std::int64_t batch) const {
   std::vector<OperatorCurve::Point> points;
-  for (const std::int64_t samples : numbers_of_samples(last)) {
+  for (const std::int64_t samples : modelled_samples(batch)) {
     const std::optional<OperatorKernels> kernels = kernels_of(*graph_, op, samples, precision_);
     const auto seconds = [&](const OperatorKernels::Pass& pass) {
       return pass_seconds(device, kernel_parameters(), *kernels, pass, from.launch_overhead);
@@ -93,7 +81,7 @@ void CostTable::add_kernels(const DeviceKind& from, std::int64_t batch, Kind& ki
     const auto [found, added] = known.emplace(std::move(key), static_cast<int>(known.size()));
     kind.curve_of[static_cast<std::size_t>(op)] = found->second;
     if (!added) continue;
-    kind.curves.push_back(modelled_curve(from, *device, op, std::max(batch, kLeastLast)));
+    kind.curves.push_back(modelled_curve(from, *device, op, batch));
   }
 }
 

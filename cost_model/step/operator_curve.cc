@@ -47,6 +47,17 @@ void set_line(const std::vector<std::pair<double, double>>& ends, double least, 
 
 }  // namespace
 
+std::vector<std::int64_t> modelled_samples(std::int64_t batch) {
+  constexpr std::int64_t kLeastLast = 64;
+  const std::int64_t last = std::max(batch, kLeastLast);
+  std::vector<std::int64_t> numbers = {1};
+  for (std::int64_t power = 2; numbers.back() < last; power *= 2) {
+    numbers.push_back(power);
+    numbers.push_back(power + power / 2);
+  }
+  return numbers;
+}
+
 OperatorCurve::OperatorCurve(std::span<const Point> points) {
   AGPCS_CHECK(points.size() > 1 && points.front().samples > 0, "{} points", points.size());
   const Point& first = points.front();

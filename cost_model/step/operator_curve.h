@@ -22,6 +22,10 @@ struct OpFloor {
   OpSeconds fixed, per_sample;
 };
 
+/// Returns the numbers of samples at which a model's curve has points, for up to `batch` samples at
+/// a time: 1, 2, 3, 4, 6, 8, 12, 16, ... up to the batch or more, and to at least 64.
+std::vector<std::int64_t> modelled_samples(std::int64_t batch);
+
 /// Straight lines through measured points: exact at each point, linear between points. Beyond the
 /// last point, the line through the last two continues, but never falls. Before the first point,
 /// the line through the first two continues backwards, but not below proportion to the samples,

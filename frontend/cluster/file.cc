@@ -214,10 +214,12 @@ class ClusterReader {
   // Returns the best rate of the forward passes, in bytes/s.
   static double best_rate(const DeviceProfile& device) {
     double best = 0;
-    for (const MeasuredOperator& op : device.operators) {
-      for (const MeasuredOperator::Point& point : op.points) {
-        if (point.forward.seconds == 0) continue;
-        best = std::max(best, point.work.forward_bytes / point.forward.seconds);
+    for (const auto* list : {&device.operators, &device.probes}) {
+      for (const MeasuredOperator& op : *list) {
+        for (const MeasuredOperator::Point& point : op.points) {
+          if (point.forward.seconds == 0) continue;
+          best = std::max(best, point.work.forward_bytes / point.forward.seconds);
+        }
       }
     }
     return best;

@@ -111,6 +111,13 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
   std::vector<Given> candidates = defaults_;
   if (given) candidates = {*given};
   const std::string& entry = given && !given->entry.empty() ? given->entry : kind.name;
+  // Measured operators come before a quick profile.
+  std::stable_partition(candidates.begin(), candidates.end(), [&](const Given& each) {
+    if (each.index == -1) return true;
+    const Profile& profile = cluster_.profiles[static_cast<std::size_t>(each.index)];
+    const DeviceProfile* const device = profile.find_device(entry);
+    return device == nullptr || device->operators.empty();
+  });
   for (auto at = candidates.rbegin(); at != candidates.rend(); ++at) {
     if (at->index == -1) return nullptr;
     const Profile& profile = cluster_.profiles[static_cast<std::size_t>(at->index)];

@@ -172,7 +172,7 @@ class ProfileReader {
     device.name = entry.key;
     const YamlMap map(entry.value, fmt::format("device '{}'", entry.key),
                       {"hardware", "software", "precision", "models", "message_overhead", "overlap",
-                       "updates", "operators"},
+                       "updates", "operators", "probes"},
                       diagnostics_);
     if (!entry.value.IsMap()) return device;
     device.hardware = read_facts(map, "hardware");
@@ -186,11 +186,14 @@ class ProfileReader {
     if (const YAML::Node* overlap = map.find("overlap")) {
       device.overlap = read_overlap(*overlap, map.what());
     }
-    Seen updates, operators;
+    Seen updates, operators, probes;
     each(map, "updates",
          [&](const YAML::Node& node) { read_update(node, map.what(), updates, device.updates); });
     each(map, "operators", [&](const YAML::Node& node) {
       read_operator(node, map.what(), operators, device.operators);
+    });
+    each(map, "probes", [&](const YAML::Node& node) {
+      read_operator(node, fmt::format("the probes of {}", map.what()), probes, device.probes);
     });
     return device;
   }

@@ -88,6 +88,8 @@ void print_device(const DeviceProfile& device, std::string& text) {
   for (const MeasuredUpdate& update : device.updates) print_update(update, text);
   if (!device.operators.empty()) text += "    operators:\n";
   for (const MeasuredOperator& op : device.operators) print_operator(op, text);
+  if (!device.probes.empty()) text += "    probes:\n";
+  for (const MeasuredOperator& op : device.probes) print_operator(op, text);
 }
 
 void print_messages(const std::vector<MeasuredMessages>& points, std::string& text) {

@@ -40,12 +40,20 @@ struct UpdateFit {
   double per_tensor = 0, per_element = 0;
 };
 
+/// The fitted seconds of operators of one group (cost_model/kernel/terms.h): a coefficient for each
+/// term. A pass that was not measured has none.
+struct Correction {
+  std::string group;  ///< "product", "Conv 1x1", "Relu"
+  std::vector<double> forward, backward;
+};
+
 /// The fits of `calibrate` to the profile of a device kind.
 struct KindFit {
   struct Class {
     PassFit forward, backward;
   };
   std::array<Class, kOpClassCount> classes;  ///< by OpClass
+  std::vector<Correction> corrections;       ///< by group; of a quick profile
   std::vector<UpdateFit> updates;            ///< by optimizer; empty: no optimizer was measured
   double begin_per_element = 0;              ///< seconds
 };

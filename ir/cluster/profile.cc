@@ -101,6 +101,8 @@ void print_device(const DeviceProfile& device, std::string& text) {
     fmt::format_to(Out(text), " spread={}\n", u.begin.spread);
   }
   for (const MeasuredOperator& op : device.operators) print_operator(op, text);
+  if (!device.probes.empty()) text += "probes\n";
+  for (const MeasuredOperator& op : device.probes) print_operator(op, text);
 }
 
 // --- verify ------------------------------------------------------------------------------------
@@ -171,7 +173,10 @@ class ProfileVerifier {
     check_order(device.models, fmt::format("models of {}", what));
     check_order(device.operators, fmt::format("operators of {}", what));
     check_order(device.updates, fmt::format("updates of {}", what));
-    for (const MeasuredOperator& op : device.operators) check_operator(op, what);
+    check_order(device.probes, fmt::format("probes of {}", what));
+    for (const auto* list : {&device.operators, &device.probes}) {
+      for (const MeasuredOperator& op : *list) check_operator(op, what);
+    }
     for (const MeasuredUpdate& update : device.updates) {
       check_count(update.elements, "elements", fmt::format("{}: {}", what, describe(update)));
       check_count(update.tensors, "tensors", fmt::format("{}: {}", what, describe(update)));
@@ -285,7 +290,19 @@ class ProfileMerger {
     }
     merge_software(a.software, b.software);
     merge_lists(a.models, b.models, [](auto&, const auto&) {});
-    merge_lists(a.operators, b.operators, [&](MeasuredOperator& x, const MeasuredOperator& y) {
+    merge_operators(a.operators, b.operators, what);
+    merge_operators(a.probes, b.probes, what);
+    merge_lists(a.updates, b.updates, [](MeasuredUpdate& x, const MeasuredUpdate& y) {
+      x.update = merged(x.update, y.update);
+      x.begin = merged(x.begin, y.begin);
+    });
+    a.message_overhead = merged(a.message_overhead, b.message_overhead, 0);
+    merge(a.overlap, b.overlap);
+  }
+
+  void merge_operators(std::vector<MeasuredOperator>& a, const std::vector<MeasuredOperator>& b,
+                       const std::string& what) {
+    merge_lists(a, b, [&](MeasuredOperator& x, const MeasuredOperator& y) {
       if (x.op_class != y.op_class) {
         return differ(what + ": " + describe(x), "is of another class",
                       std::string(name_of(x.op_class)), std::string(name_of(y.op_class)));
@@ -295,12 +312,6 @@ class ProfileMerger {
         p.backward = merged(p.backward, q.backward);
       });
     });
-    merge_lists(a.updates, b.updates, [](MeasuredUpdate& x, const MeasuredUpdate& y) {
-      x.update = merged(x.update, y.update);
-      x.begin = merged(x.begin, y.begin);
-    });
-    a.message_overhead = merged(a.message_overhead, b.message_overhead, 0);
-    merge(a.overlap, b.overlap);
   }
 
   static void merge(MeasuredOverlap& a, const MeasuredOverlap& b) {
@@ -375,8 +386,10 @@ void seal_profile(Profile& profile) {
   for (DeviceProfile& device : profile.devices) {
     sort_by_key(device.models);
     sort_by_key(device.updates);
-    sort_by_key(device.operators);
-    for (MeasuredOperator& op : device.operators) sort_by_key(op.points);
+    for (auto* list : {&device.operators, &device.probes}) {
+      sort_by_key(*list);
+      for (MeasuredOperator& op : *list) sort_by_key(op.points);
+    }
   }
   sort_by_key(profile.paths);
   for (MeasuredPath& path : profile.paths) sort_by_key(path.points);

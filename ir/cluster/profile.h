@@ -62,8 +62,11 @@ struct DeviceProfile {
   Precision precision = Precision::kFp32;
   std::vector<std::string> models;          ///< names of the profiled models, sorted
   std::vector<MeasuredOperator> operators;  ///< by signature, each once
-  std::vector<MeasuredUpdate> updates;      ///< by optimizer, elements, tensors
-  double message_overhead = 0;              ///< seconds that the runtime adds to each message
+  /// Operators of the models of `agpcs-profile --quick`, by signature, each once: they stand for
+  /// operators like them, of any model. "Input(...)" is what loading a sample takes.
+  std::vector<MeasuredOperator> probes;
+  std::vector<MeasuredUpdate> updates;  ///< by optimizer, elements, tensors
+  double message_overhead = 0;          ///< seconds that the runtime adds to each message
   MeasuredOverlap overlap;
 };
 

@@ -4,7 +4,9 @@
 
 #include "ir/graph/graph.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace agpcs {
 
@@ -17,5 +19,11 @@ namespace agpcs {
 /// values; long ones show a digest of them. Names do not appear. Needs: a graph with its backward
 /// derived. Cost: O(the operator and its outputs' consumers).
 std::string op_signature(const Graph& graph, OpId op);
+
+/// Returns a graph whose operator 0 has this signature and thus its cost; absent for a text that is
+/// no signature, and for an operator of a fused attention. The values of constants, and attributes
+/// that are texts, are lost. Only what `op_cost` needs of the operator is there: the graph is not
+/// one that verifies. Cost: O(text).
+std::optional<Graph> graph_of_signature(std::string_view signature);
 
 }  // namespace agpcs

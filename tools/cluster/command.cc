@@ -6,6 +6,7 @@
 #include "ir/base/units.h"
 #include "tools/cluster/describe.h"
 #include "tools/cluster/gather.h"
+#include "tools/cluster/measure.h"
 #include "tools/cluster/nccl_topo.h"
 #include "tools/cluster/nvml.h"
 #include "tools/cluster/sysfs.h"
@@ -27,6 +28,7 @@ constexpr char kName[] = "agpcs-cluster";
 constexpr char kExamples[] =
     "  agpcs-cluster discover                                        this host\n"
     "  srun --ntasks-per-node 1 agpcs-cluster discover               the hosts of a job\n"
+    "  srun --ntasks-per-node 1 agpcs-cluster discover --measure     and what their links reach\n"
     "  agpcs-cluster discover --from-nccl-topo topo.xml -o -         from a file of NCCL\n"
     "  agpcs-cluster check cluster.yaml\n"
     "\n"
@@ -35,7 +37,8 @@ const std::vector<std::string> kCommands = {"discover", "check"};
 
 struct Arguments {
   std::string topology, output = "cluster.yaml", name = "cluster", file;
-  bool force = false;
+  bool force = false, measure = false;
+  double seconds = 10;
   int timeout = 60;
 };
 
@@ -115,8 +118,29 @@ Status write_description(const Arguments& a, const std::vector<FoundHost>& hosts
   return {};
 }
 
+/// Says which links of a host are not measured.
+void note_unmeasured(FoundHost& host) {
+  if (host.gpus.empty()) return;
+  host.notes.emplace_back(
+      "--measure does not measure links between GPUs, which take NCCL: agpcs-profile --transport "
+      "nccl does");
+}
+
+/// Measures what a host alone can show: messages between two of its processes, where CPUs compute.
+Status measure_alone(const MeasureOptions& options, FoundHost& host) {
+  note_unmeasured(host);
+  host.notes.emplace_back(
+      "--measure cannot measure the NIC of a host alone: start discover on all hosts by torchrun, "
+      "mpirun or srun");
+  return host.gpus.empty() ? measure_this_host(options, host) : Status();
+}
+
 Status discover(const Arguments& a, Console console) {
   if (!a.topology.empty()) {
+    if (a.measure) {
+      return {StatusCode::kUsage,
+              "--measure measures hosts, not a file: it takes no --from-nccl-topo"};
+    }
     AGPCS_TRY(const NcclTopology topology, read_nccl_topology(a.topology));
     if (!topology.warnings.empty()) console.err << topology.warnings << '\n';
     const std::string file = std::filesystem::path(a.topology).filename().string();
@@ -125,9 +149,21 @@ Status discover(const Arguments& a, Console console) {
   const Environment environment = process_environment();
   AGPCS_TRY(const std::optional<RankPlace> place, rank_place(environment));
   const auto find = [&] { return find_host(environment); };
-  if (!place || place->size == 1) return write_description(a, {find()}, "this host", console);
+  const MeasureOptions options = {a.seconds, std::chrono::seconds(a.timeout)};
+  if (!place || place->size == 1) {
+    FoundHost host = find();
+    if (a.measure) AGPCS_RETURN_IF_ERROR(measure_alone(options, host));
+    return write_description(a, {host}, "this host", console);
+  }
+  MeasureHosts measure;
+  if (a.measure) {
+    measure = [&](Bootstrap& bootstrap, std::vector<FoundHost>& hosts) {
+      for (FoundHost& host : hosts) note_unmeasured(host);
+      return measure_links(bootstrap, place->local_rank, options, hosts);
+    };
+  }
   AGPCS_TRY(const std::vector<FoundHost> hosts,
-            gather_hosts(*place, std::chrono::seconds(a.timeout), find));
+            gather_hosts(*place, std::chrono::seconds(a.timeout), find, measure));
   if (place->rank != 0) return {};
   return write_description(a, hosts, fmt::format("the hosts of {}", place->launcher), console);
 }
@@ -146,6 +182,10 @@ CLI::App* add_discover(CLI::App& app, Arguments& a) {
       "discover", "write cluster.yaml: of this host, or of all hosts under a launcher");
   command->add_option("--from-nccl-topo", a.topology,
                       "describe the server in a topology file of NCCL or RCCL instead");
+  command->add_flag("--measure", a.measure,
+                    "measure the links between hosts, and between processes of a host, over TCP");
+  command->add_option("--seconds", a.seconds, "how long to measure, about (default: 10)")
+      ->check(CLI::Range(0.1, 3600.0));
   command->add_option("-o,--output", a.output, "- is standard output (default: cluster.yaml)");
   command->add_flag("--force", a.force, "replace the output if it is there already");
   command->add_option("--name", a.name, "the cluster's name (default: cluster)");

@@ -86,6 +86,9 @@ const NetworkKind* network_like(const std::string& kind, double bandwidth, std::
   return nullptr;
 }
 
+constexpr double kLeastMicros = 0.5;          // of a latency: what check takes for possible
+constexpr double kDefaultPortLatency = 5e-6;  // of an interconnect that the file does not name
+
 class ClusterWriter {
  public:
   Description write(const std::vector<FoundHost>& hosts, const std::string& name,
@@ -173,7 +176,29 @@ class ClusterWriter {
     std::string text =
         fmt::format("  - name: {}\n    devices: {}\n", host.name, devices_text(host));
     if (!host.gpus.empty()) text += interconnect_text(host);
+    if (host.gpus.empty() && host.measured_within.bandwidth > 0) {
+      text += fmt::format("    interconnect: {}  # as measured between two processes of the host\n",
+                          measured_text("tcp", host.measured_within, 2));
+    }
     return text + nic_text(host, several);
+  }
+
+  /// `parts`: links on the way that share the latency.
+  static std::string measured_text(const std::string& kind, const MeasuredLink& link, int parts) {
+    return fmt::format("{{kind: {}, bandwidth: {:.3g}GB/s, latency: {:.3g}us}}", kind,
+                       link.bandwidth / 1e9, std::max(link.latency / parts * 1e6, kLeastMicros));
+  }
+
+  /// The NIC by what was measured. A message also passes the ports of both devices, whose latency
+  /// the file has or takes by default.
+  static std::string measured_nic_text(const FoundHost& host, const std::string& nominal) {
+    MeasuredLink nic = host.measured_nic;
+    const double port = host.gpus.empty() && host.measured_within.bandwidth > 0
+                            ? host.measured_within.latency / 2
+                            : kDefaultPortLatency;
+    nic.latency -= 2 * port;
+    return fmt::format("    nic: {}  # as measured over TCP; nominal: {}\n",
+                       measured_text("ethernet", nic, 2), nominal);
   }
 
   std::string devices_text(const FoundHost& host) {
@@ -321,6 +346,15 @@ class ClusterWriter {
                                                   infiniband ? "ib-"
                                                   : rdma     ? "roce-"
                                                              : "ethernet-");
+    const double reached = host.measured_nic.bandwidth;
+    if (reached > 0 && !infiniband && !rdma) return measured_nic_text(host, gigabits(sum));
+    if (reached > 0) {
+      warn(host.name,
+           fmt::format("TCP reaches {:.3g}GB/s over its NICs of {}; the file has the nominal "
+                       "bandwidth, because RDMA does not pass TCP",
+                       reached / 1e9, gigabits(sum)),
+           "agpcs-profile with the transport of the job measures what that reaches");
+    }
     if (count == 1 && named != nullptr) return fmt::format("    nic: {}\n", named->name);
     const std::string latency = named != nullptr ? latency_of(named->name) : "";
     return fmt::format("    nic: {{kind: {}, bandwidth: {}{}}}{}\n", kind, gigabits(sum), latency,
@@ -330,6 +364,7 @@ class ClusterWriter {
   }
 
   std::string silent_nic_text(const FoundHost& host, bool several) {
+    if (host.measured_nic.bandwidth > 0) return measured_nic_text(host, "not known");
     if (host.nics.empty() && !several) return "";
     const std::string what =
         host.nics.empty()

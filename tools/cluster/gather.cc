@@ -95,14 +95,15 @@ Result<FoundHost> parse_host(std::string_view text) {
 }
 
 Result<std::vector<FoundHost>> gather_hosts(const RankPlace& place, std::chrono::milliseconds limit,
-                                            const std::function<FoundHost()>& find) {
+                                            const std::function<FoundHost()>& find,
+                                            const MeasureHosts& measure) {
   BootstrapOptions options;
   options.rank = place.rank;
   options.size = place.size;
   options.address = place.address;
   options.port = place.port;
   options.token = place.token.empty() ? "one rank needs no secret" : place.token;
-  options.identity = "agpcs-cluster discover";
+  options.identity = measure ? "agpcs-cluster discover --measure" : "agpcs-cluster discover";
   options.agreed = {{"AGPCS version", std::string(version())}};
   options.name = fmt::format("rank {}", place.rank);
   options.join_limit = limit;
@@ -115,6 +116,12 @@ Result<std::vector<FoundHost>> gather_hosts(const RankPlace& place, std::chrono:
     if (text.empty()) continue;
     AGPCS_TRY(FoundHost host, parse_host(text));
     hosts.push_back(std::move(host));
+  }
+  if (measure) {
+    if (const Status measured = measure(*bootstrap, hosts); !measured.ok()) {
+      bootstrap->report(measured);
+      return measured;
+    }
   }
   AGPCS_RETURN_IF_ERROR(bootstrap->barrier("described", limit));
   return hosts;

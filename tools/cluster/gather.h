@@ -5,6 +5,7 @@
 #include "tools/cluster/hardware.h"
 #include "tools/run/processes/launch.h"
 
+#include <agpcs/bootstrap.h>
 #include <agpcs/status.h>
 
 #include <chrono>
@@ -23,7 +24,10 @@ Result<FoundHost> parse_host(std::string_view text);
 /// Meets the other ranks of the launcher's job, whose first rank on each host calls `find`. Rank 0
 /// gets the hosts in the order of their first ranks; the others get none. Errors: those of
 /// meeting, which name the ranks that are missing.
+/// Then every rank calls `measure`, if there is one, with what it got.
+using MeasureHosts = std::function<Status(Bootstrap& bootstrap, std::vector<FoundHost>& hosts)>;
 Result<std::vector<FoundHost>> gather_hosts(const RankPlace& place, std::chrono::milliseconds limit,
-                                            const std::function<FoundHost()>& find);
+                                            const std::function<FoundHost()>& find,
+                                            const MeasureHosts& measure = nullptr);
 
 }  // namespace agpcs

@@ -46,11 +46,19 @@ struct FoundCpus {
   std::int64_t memory = 0;  ///< bytes that are free
 };
 
+/// What messages over TCP reach.
+struct MeasuredLink {
+  double bandwidth = 0;  ///< bytes/s; 0: not measured
+  double latency = 0;    ///< seconds
+};
+
 struct FoundHost {
   std::string name;
   std::vector<FoundGpu> gpus;
   std::vector<FoundNic> nics;
   FoundCpus cpus;
+  MeasuredLink measured_nic;       ///< to other hosts, both NICs together
+  MeasuredLink measured_within;    ///< between two processes of the host
   std::vector<std::string> notes;  ///< what could not be read, for the user
 };
 

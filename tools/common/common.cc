@@ -331,6 +331,16 @@ void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::st
       ->allow_extra_args(false);
 }
 
+namespace {
+
+Result<TrainingModel> training_model_of(Imported imported, Loss& loss) {
+  AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));
+  AGPCS_TRY(Graph graph, derive_backward(std::move(with_loss)));
+  return TrainingModel{std::move(graph), std::move(imported.warnings)};
+}
+
+}  // namespace
+
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
                                           Loss& loss, bool read_weights) {
   ImportOptions options;
@@ -340,9 +350,15 @@ Result<TrainingModel> read_training_model(const std::string& path, const ModelCh
   options.inference_graph = true;
   options.read_weights = read_weights;
   AGPCS_TRY(Imported imported, import_onnx(path, options));
-  AGPCS_TRY(Graph with_loss, attach_loss(std::move(imported.graph), loss));
-  AGPCS_TRY(Graph graph, derive_backward(std::move(with_loss)));
-  return TrainingModel{std::move(graph), std::move(imported.warnings)};
+  return training_model_of(std::move(imported), loss);
+}
+
+Result<TrainingModel> parse_training_model(std::string_view text, const std::string& file,
+                                           Loss& loss) {
+  ImportOptions options;
+  options.inference_graph = true;
+  AGPCS_TRY(Imported imported, import_onnx_bytes(std::string(text), file, "", options));
+  return training_model_of(std::move(imported), loss);
 }
 
 Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,

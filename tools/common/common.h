@@ -110,6 +110,9 @@ void add_model_options(CLI::App& app, ModelChoices& choices, std::vector<std::st
 /// or was told to take it.
 Result<TrainingModel> read_training_model(const std::string& path, const ModelChoices& choices,
                                           Loss& loss, bool read_weights = false);
+/// Does so with a model from memory, in ONNX's text form. `file` is its name in messages.
+Result<TrainingModel> parse_training_model(std::string_view text, const std::string& file,
+                                           Loss& loss);
 /// Does so with the choices, the loss and the form of attention that `plan` was made with.
 Result<TrainingModel> read_planned_model(const std::string& path, const Plan& plan,
                                          bool read_weights = false);

@@ -36,11 +36,12 @@ Status show(const ProfileOptions& options, Console console) {
   console.out << profile_report(profile);
   if (options.files.size() == 1) {
     AGPCS_TRY(const Calibrated fitted, fit_devices(profile));
-    console.out << fits_report(fitted.fits);
+    console.out << expected_errors_report(profile, Cluster()) << fits_report(fitted.fits);
     return {};
   }
   AGPCS_TRY(ClusterFile file, read_cluster(options.files.back()));
   AGPCS_TRY(const Calibrated fitted, fit_profile(std::move(file.cluster), profile));
+  console.out << expected_errors_report(profile, fitted.cluster);
   console.out << fits_report(fitted.fits);
   return {};
 }

@@ -2,13 +2,17 @@
 #include "tools/profile/device.h"
 
 #include "codegen/lower.h"
+#include "cost_model/kernel/terms.h"
+#include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/file.h"
+#include "ir/base/check.h"
 #include "ir/base/units.h"
 #include "ir/strategy/memory.h"
 #include "planner/evaluate/group_gradients.h"
 #include "planner/problem/problem.h"
 #include "tools/common/common.h"
 #include "tools/profile/pool.h"
+#include "tools/profile/quick/quick.h"
 #include "tools/profile/step.h"
 #include "tools/run/processes/machine.h"
 
@@ -51,9 +55,18 @@ struct Model {
   }
 };
 
+Result<TrainingModel> read_quick_model(const std::string& file, Loss& loss) {
+  const auto* const model = std::find_if(std::begin(kQuickModels), std::end(kQuickModels),
+                                         [&](const QuickModel& m) { return m.file == file; });
+  AGPCS_CHECK(model != std::end(kQuickModels), "'{}' is no model of --quick", file);
+  return parse_training_model(model->text(), file, loss);
+}
+
 Result<Model> read_model(const DeviceOptions& options, const std::string& path) {
   Loss loss = options.loss;
-  AGPCS_TRY(TrainingModel read, read_training_model(path, options.choices, loss, true));
+  AGPCS_TRY(TrainingModel read, options.quick
+                                    ? read_quick_model(path, loss)
+                                    : read_training_model(path, options.choices, loss, true));
   AGPCS_TRY(Cluster cluster, one_device(options.kind));
   Model model;
   model.name = read.graph.called();
@@ -102,6 +115,7 @@ class DeviceProfiler {
   Status measure(const Plan& plan);
   Status repeat();
   bool time_for_more(Clock::time_point start, std::size_t next) const;
+  void keep_loading(const Graph& graph, std::int64_t samples, const Measured& time);
   void keep(const Model& model, std::int64_t samples, const TimedSteps& times);
 
   const DeviceOptions& options_;
@@ -127,7 +141,8 @@ Status DeviceProfiler::add(const std::string& path) {
   const Model& model = *model_;
   if (!model.warnings.empty()) measured_.warnings += model.warnings + "\n";
   std::vector<std::string>& names = measured_.profile.models;  // exports often share a name
-  if (std::find(names.begin(), names.end(), model.name) == names.end()) names.push_back(model.name);
+  const bool named = std::find(names.begin(), names.end(), model.name) != names.end();
+  if (!named && !options_.quick) names.push_back(model.name);
   const auto start = Clock::now();
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     if (i > 0 && options_.samples.empty() && !time_for_more(start, i)) break;
@@ -198,8 +213,16 @@ Status DeviceProfiler::stay_busy() {
   return trained.ok() ? met : trained;
 }
 
+// The first operator of the quick models is a view, which waits for the samples to be loaded.
+void DeviceProfiler::keep_loading(const Graph& graph, std::int64_t samples, const Measured& time) {
+  const std::string tensor = type_text(graph.tensor(graph.inputs.front()));
+  pool_.add(fmt::format("{0}({1}) -> {1}", kInputGroup, tensor), OpClass::kView, samples,
+            {0, 0, input_bytes(graph, samples), 0}, time, {});
+}
+
 void DeviceProfiler::keep(const Model& model, std::int64_t samples, const TimedSteps& times) {
   pool_.add(model.graph(), samples, Precision::kFp32, times.forward, times.backward);
+  if (options_.quick) keep_loading(model.graph(), samples, times.forward.front());
   measured_.steps.push_back(
       {model.name, samples, times.steps, times.step, times.stretch, times.observer});
   const auto tensors = static_cast<std::int64_t>(model.graph().parameters().size());
@@ -217,7 +240,7 @@ MeasuredDevice DeviceProfiler::finish() {
   DeviceProfile& profile = measured_.profile;
   profile.name = options_.kind;
   profile.hardware = hardware_of(options_.gpu, options_.threads);
-  profile.operators = pool_.operators();
+  (options_.quick ? profile.probes : profile.operators) = pool_.operators();
   for (const auto& [key, entry] : updates_) {
     profile.updates.push_back(entry.sum);
     profile.updates.back().update = rounded(mean_of(entry.sum.update, entry.count));
@@ -241,17 +264,18 @@ struct TrainingSteps final : Computation {
 }  // namespace
 
 Result<Cluster> one_device(const std::string& kind) {
+  const bool known = catalog().find_accelerator(kind) != nullptr;
   const std::string text = fmt::format(
       "name: alone\n"
       "device_kinds:\n"
-      "  {0}: {{memory: 1TB, memory_bandwidth: 1GB/s, peak: {{fp32: 1GFLOPS}}}}\n"
+      "  {0}: {{memory: 1TB{1}}}\n"
       "hosts:\n"
       "  - name: local\n"
       "    devices: {{kind: {0}, count: 1}}\n"
       "    interconnect: {{kind: tcp, bandwidth: 1GB/s, latency: 1us}}\n"
       "    nic: {{bandwidth: 1GB/s, latency: 1us}}\n"
       "network: {{topology: switch}}\n",
-      kind);
+      kind, known ? "" : ", memory_bandwidth: 1GB/s, peak: {fp32: 1GFLOPS}");
   AGPCS_TRY(ClusterFile file, parse_cluster(text, "one device"));
   return std::move(file.cluster);
 }

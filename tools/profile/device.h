@@ -19,15 +19,16 @@
 
 namespace agpcs {
 
-/// Returns a cluster of one device, "local/0", of a kind with the given name. Its figures do not
-/// matter.
+/// Returns a cluster of one device, "local/0", of a kind with the given name. It has the figures of
+/// the accelerator of that name, if there is one; else they do not matter.
 Result<Cluster> one_device(const std::string& kind);
 
 struct DeviceOptions {
   std::string kind;                 ///< name of the device's entry in the profile
   std::string device = "cpu";       ///< LibTorch's name of the device
   std::string gpu;                  ///< the GPU's name; empty: a CPU
-  std::vector<std::string> models;  ///< paths
+  std::vector<std::string> models;  ///< paths; with `quick` names of kQuickModels
+  bool quick = false;               ///< the profile has probes, no operators and no models
   ModelChoices choices;
   Loss loss;
   Optimizer optimizer;

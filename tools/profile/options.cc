@@ -17,6 +17,8 @@ namespace {
 constexpr const char* kExamples =
     "  agpcs-profile resnet50.onnx --kind cpu -o cpu.yaml\n"
     "      measure the operators of a model on this machine\n"
+    "  agpcs-profile --quick --kind cpu -o cpu.yaml\n"
+    "      measure what tells kinds of operators apart, in less than two minutes, for any model\n"
     "  agpcs-profile resnet50.onnx bert.onnx --cluster cluster.yaml --local\n"
     "      one process per device of the cluster on this machine, all at once, and their network\n"
     "  srun -n 8 agpcs-profile resnet50.onnx --cluster cluster.yaml\n"
@@ -119,7 +121,8 @@ Optimizer optimizer_of(const std::string& word) {
 Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
 
 Status check_kineto(const ProfileOptions& o, const CLI::App& app) {
-  if (o.merge || o.show) return usage("--from-kineto, --merge and --show are separate commands");
+  if (o.merge || o.show || o.quick)
+    return usage("--from-kineto, --merge, --quick and --show are separate commands");
   if (!o.cluster.empty() || o.local) {
     return usage(
         "a trace is of one device: --from-kineto takes no cluster\n"
@@ -143,10 +146,26 @@ Status check_kineto(const ProfileOptions& o, const CLI::App& app) {
                            fmt::join(of_measuring, ", ")));
 }
 
+Status check_quick(const ProfileOptions& o, const CLI::App& app) {
+  if (o.merge || o.show) return usage("--quick, --merge and --show are separate commands");
+  if (!o.files.empty()) {
+    return usage(
+        "--quick takes no model: its profile is for any\n"
+        "  hint: leave --quick out to measure each operator of a model");
+  }
+  for (const char* option : {"--dim", "--freeze", "--train", "--loss"}) {
+    if (app.count(option) > 0) {
+      return usage(fmt::format("--quick takes no {}, which is a model's", option));
+    }
+  }
+  return {};
+}
+
 Status check(const ProfileOptions& o, const CLI::App& app) {
   if (o.merge && o.show) return usage("--merge and --show are two commands");
   if (!o.kineto.empty()) return check_kineto(o, app);
-  if (o.files.empty()) return usage("files is required");
+  if (o.quick) AGPCS_RETURN_IF_ERROR(check_quick(o, app));
+  if (o.files.empty() && !o.quick) return usage("files is required");
   if (o.merge && o.files.size() < 2) return usage("--merge needs two or more profiles");
   if (o.show && o.files.size() > 2) {
     return usage("--show takes one profile, and the cluster file that its links belong to");
@@ -188,6 +207,9 @@ std::optional<int> parse_profile_options(const std::vector<std::string>& args, C
   app.add_option("files", options.files, "ONNX models; with --merge and --show profiles");
   app.add_option("-o,--output", options.output, "profile to write; - is standard output")
       ->capture_default_str();
+  app.add_flag(
+      "--quick", options.quick,
+      "measure a few dozen shapes instead of models: in less than two minutes, for any model");
   app.add_flag("--merge", options.merge, "put profiles together");
   app.add_flag("--show", options.show, "say what is in a profile");
   app.add_option(

@@ -21,7 +21,8 @@ inline constexpr char kProfileCommand[] = "agpcs-profile";
 struct ProfileOptions : JobOptions, ModelChoices {
   std::vector<std::string> files;  ///< models, or profiles with `merge` and `show`
   bool merge = false, show = false;
-  std::string kineto;         ///< a trace of torch.profiler to make a profile of; empty: none
+  bool quick = false;  ///< models of the program's own (quick/quick.h) in place of the user's
+  std::string kineto;  ///< a trace of torch.profiler to make a profile of; empty: none
   std::string kind, cluster;  ///< exactly one of the two, where something is measured here
   bool local = false;
   std::string output = "profile.yaml";

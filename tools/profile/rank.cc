@@ -9,6 +9,7 @@
 #include "tools/profile/fits.h"
 #include "tools/profile/gather.h"
 #include "tools/profile/network/network.h"
+#include "tools/profile/quick/quick.h"
 #include "tools/profile/report.h"
 #include "tools/profile/statistics.h"
 #include "tools/run/processes/machine.h"
@@ -46,7 +47,11 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
   const ProfileOptions& options = job.options;
   DeviceOptions device;
   device.device = torch_device(job, place);
+  device.quick = options.quick;
   device.models = options.files;
+  for (const QuickModel& model : kQuickModels) {
+    if (options.quick) device.models.emplace_back(model.file);
+  }
   device.choices = options;
   device.loss = job.loss;
   device.optimizer = job.optimizer;
@@ -68,10 +73,10 @@ Result<DeviceOptions> device_options(const ProfileJob& job, const RankPlace& pla
 // Returns what must be the same for all ranks.
 std::string identity_of(const ProfileJob& job) {
   const ProfileOptions& o = job.options;
-  std::string text =
-      fmt::format("agpcs-profile {}\n{}\n{}\n{} {} {}\n{} {}\n", version(),
-                  fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
-                  name_of(o.transport), name_of(job.loss.kind), optimizer_name(job.optimizer));
+  std::string text = fmt::format(
+      "agpcs-profile {}{}\n{}\n{}\n{} {} {}\n{} {}\n", version(), o.quick ? " --quick" : "",
+      fmt::join(o.files, "\n"), fmt::join(o.samples, ","), o.seconds, o.network_seconds,
+      name_of(o.transport), name_of(job.loss.kind), optimizer_name(job.optimizer));
   for (const auto& [name, value] : o.dims) text += fmt::format("{}={}\n", name, value);
   for (const std::string& name : o.freeze) text += fmt::format("freeze {}\n", name);
   for (const std::string& name : o.train) text += fmt::format("train {}\n", name);
@@ -193,7 +198,8 @@ Status ProfileRank::write(std::vector<DeviceProfile> devices) {
   const std::string& output = job_.options.output;
   AGPCS_RETURN_IF_ERROR(write_file(output, print_profile(profile), console_));
   std::ostream& report = output == "-" ? console_.err : console_.out;
-  report << steps_report(measured_.steps) << profile_report(profile);
+  report << steps_report(measured_.steps) << profile_report(profile)
+         << expected_errors_report(profile, job_.cluster);
   const auto fitted = fit_profile(job_.cluster, profile);  // only for the report
   report << (fitted.ok() ? fits_report(fitted->fits) : "\n" + fitted.status().message() + "\n");
   if (output != "-") report << fmt::format("\nwrote {}\n", output);
@@ -218,7 +224,7 @@ Result<ProfileJob> make_profile_job(const ProfileOptions& options) {
     AGPCS_TRY(ClusterFile file, read_cluster(options.cluster));
     if (!file.warnings.empty()) job.warnings = file.warnings + "\n";
     job.cluster = std::move(file.cluster);
-    job.loss = file.training.loss;
+    if (!options.quick) job.loss = file.training.loss;
     job.optimizer = file.training.optimizer;
   }
   if (options.loss) job.loss = *options.loss;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/profile/report.h"
 
+#include "cost_model/fit/corrections.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
 #include "ir/graph/op_table.h"
@@ -103,6 +104,9 @@ std::string device_report(const DeviceProfile& device) {
         "their rate\n",
         time(1e6 * overlap.compute_seconds_per_byte), percent(overlap.communication_factor));
   }
+  if (!device.probes.empty()) {
+    text += fmt::format("  {} shapes stand for operators like them\n", device.probes.size());
+  }
   if (device.operators.empty()) return text;
   return text + "\n" + classes_table(device) + "\n" + slowest_table(device);
 }
@@ -141,6 +145,29 @@ std::string profile_report(const Profile& profile) {
   for (const MeasuredCollective& collective : profile.collectives) {
     text += fmt::format("  {} over {}: {}\n", name_of(collective.algorithm),
                         fmt::join(collective.devices, ", "), messages(collective.points));
+  }
+  return text;
+}
+
+std::string expected_errors_report(const Profile& profile, const Cluster& cluster) {
+  std::string text;
+  for (const DeviceProfile& device : profile.devices) {
+    if (device.probes.empty()) continue;
+    const auto kind = std::find_if(cluster.kinds.begin(), cluster.kinds.end(),
+                                   [&](const DeviceKind& k) { return k.name == device.name; });
+    const ExpectedErrors errors =
+        expected_errors(device, kind != cluster.kinds.end() ? *kind : DeviceKind());
+    text += fmt::format("\n{:<44} {:>6}  {:>8}  {:>9}\n",
+                        shortened(fmt::format("expected errors on {}", device.name), 44), "shapes",
+                        "forward", "backward");
+    const auto median = [](double error) { return error < 0 ? "-" : percent(error); };
+    for (const ExpectedError& e : errors.groups) {
+      text += fmt::format("{:<44} {:>6}  {:>8}  {:>9}\n", shortened(e.group, 44), e.shapes,
+                          median(e.forward), median(e.backward));
+    }
+    text += fmt::format(
+        "an operator is expected to be off by {} of its time, all of them together by {:+.1f}%\n",
+        percent(errors.typical), 100 * errors.bias);
   }
   return text;
 }

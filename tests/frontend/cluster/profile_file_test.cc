@@ -73,6 +73,41 @@ TEST(ProfileFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(profile->file, "lab.yaml");
 }
 
+Profile with_probes() {
+  Profile profile = small_profile();
+  profile.devices[0].probes = profile.devices[0].operators;
+  seal_profile(profile);
+  return profile;
+}
+
+TEST(ProfileFile, ProbesOfAQuickProfileAreNoOperators) {
+  const Profile written = with_probes();
+  EXPECT_NE(written.digest, small_profile().digest);
+  const Result<Profile> profile = parse_profile(print_profile(written), "lab.yaml");
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  EXPECT_EQ(profile->devices[0].probes.size(), 2U);
+  EXPECT_EQ(profile->devices[0].operators.size(), 2U);
+  EXPECT_EQ(print_profile(*profile), print_profile(written));
+}
+
+TEST(ProfileFile, MergesAQuickProfileWithAnotherOfItsKind) {
+  Profile quick = with_probes();
+  quick.devices[0].operators.clear();
+  quick.devices[0].models.clear();
+  seal_profile(quick);
+  const Result<Profile> merged = merge_profiles(quick, small_profile());
+  ASSERT_TRUE(merged.ok()) << merged.status().message();
+  EXPECT_EQ(print_profile(*merged), print_profile(with_probes()));
+}
+
+TEST(BadProfileFile, NoProbeMayBeMeasuredTwice) {
+  std::string text = print_profile(with_probes());
+  const std::size_t at = text.find("    probes:\n") + 12;
+  text.insert(at, text.substr(at, text.find("      - operator: ", at + 1) - at));
+  EXPECT_THAT(parse_profile(text, "lab.yaml").status().message(),
+              HasSubstr("is twice in the probes of device 'cpu'"));
+}
+
 TEST(ProfileFile, MeasurementsWithoutADigestGetTheirs) {
   const Result<Profile> profile =
       seal_profile_text(with(kSmall, "digest: DIGEST\n", ""), "measurements");

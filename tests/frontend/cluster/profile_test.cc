@@ -66,11 +66,22 @@ Profile fast_profile() {
   return profile;
 }
 
-/// Files lab.yaml (small_profile), net.yaml and fast.yaml in folder "in/".
+/// A quick profile of the same device.
+Profile quick_profile() {
+  Profile profile = fast_profile();
+  profile.file = "quick.yaml";
+  profile.devices[0].probes = std::move(profile.devices[0].operators);
+  profile.devices[0].operators.clear();
+  seal_profile(profile);
+  return profile;
+}
+
+/// Files lab.yaml (small_profile), net.yaml, fast.yaml and quick.yaml in folder "in/".
 Result<Profile> read(const std::string& path) {
   const std::map<std::string, Profile> files = {{"in/lab.yaml", small_profile()},
                                                 {"in/net.yaml", network_profile()},
-                                                {"in/fast.yaml", fast_profile()}};
+                                                {"in/fast.yaml", fast_profile()},
+                                                {"in/quick.yaml", quick_profile()}};
   const auto found = files.find(path);
   if (found == files.end()) return invalid_input(path + ": error: cannot be opened");
   return found->second;
@@ -174,6 +185,15 @@ TEST(ClusterProfiles, OfSeveralFilesTheLastOneThatHasSomethingIsTaken) {
             "collectives: lab.yaml\n");
   EXPECT_THAT(references(with(kMeasured, "lab.yaml", "[fast.yaml, lab.yaml]")),
               StartsWith("kind cpu: lab.yaml#cpu\nlink a/0 out: lab.yaml"));
+}
+
+TEST(ClusterProfiles, AProfileComesBeforeAQuickOneInAnyOrder) {
+  for (const char* files : {"[lab.yaml, quick.yaml]", "[quick.yaml, lab.yaml]"}) {
+    EXPECT_THAT(references(with(kMeasured, "lab.yaml", files)),
+                StartsWith("kind cpu: lab.yaml#cpu\n"));
+  }
+  EXPECT_THAT(references(with(kMeasured, "lab.yaml", "[net.yaml, quick.yaml]")),
+              StartsWith("kind cpu: quick.yaml#cpu\n"));
 }
 
 TEST(ClusterProfiles, AKindsOwnProfileComesBeforeTheClusters) {

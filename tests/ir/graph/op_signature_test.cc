@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -160,6 +161,33 @@ TEST(OpSignature, EqualSignaturesHaveEqualCostsInResNet50AndBert) {
       EXPECT_EQ(it->second, cost) << it->first;
     }
     EXPECT_LT(costs.size(), graph.ops.size() / 2) << model;
+  }
+}
+
+TEST(GraphOfSignature, HasOperatorsOfTheSameCostAndSignatureButForConstants) {
+  for (const char* model : {"resnet50", "bert_base"}) {
+    const Graph graph = testing::training_graph_of(model);
+    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+      const std::string signature = op_signature(graph, op);
+      const std::optional<Graph> read = graph_of_signature(signature);
+      ASSERT_TRUE(read.has_value()) << signature;
+      EXPECT_EQ(class_of(read->op(0)), class_of(graph.op(op))) << signature;
+      if (signature.find("]=") != std::string::npos || signature.find('"') != std::string::npos) {
+        continue;  // values of constants and texts are lost
+      }
+      EXPECT_EQ(op_signature(*read, 0), signature);
+      EXPECT_EQ(costs_of(*read, 0), costs_of(graph, op)) << signature;
+    }
+  }
+}
+
+TEST(GraphOfSignature, IsAbsentForWhatIsNoSignature) {
+  for (const char* text :
+       {"", "Relu", "Relu(fp32[n]", "Relu(fp32[n]) -> ", "Relu(fp33[n]) -> fp32[n]",
+        "Relu(fp32[m]) -> fp32[n]", "Relu(#1) -> fp32[n]", "Relu(fp32[n]) -> fp32[n]+0",
+        "Relu(fp32[n]) -> fp32[n]+99999999", "Relu(fp32[n]x) -> fp32[n]", ") -> (",
+        "MatMul(fp32[n,4], fp32[4,4]) -> fp32[n,4] in a fused attention"}) {
+    EXPECT_FALSE(graph_of_signature(text).has_value()) << text;
   }
 }
 

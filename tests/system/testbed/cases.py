@@ -62,6 +62,7 @@ class Case:
     bucket_bytes: int | None = None
     all_reduce: str | None = None
     wire_type: str | None = None
+    quick: bool = False  # by what `agpcs-cluster discover` and `agpcs-profile --quick` find
 
     @property
     def name(self):
@@ -153,6 +154,14 @@ def wire_cases():
             for name in ("fp32", "fp16", "bf16"):
                 yield Case(cluster, model, name, layout(cluster, "abcd", equal=True), 1,
                            wire_type=None if name == "fp32" else name)
+
+
+def discover_cases():
+    """For each cluster and model: the plan by a profile of the models, and the one by `discover` and a quick profile."""
+    for cluster in (*TUNE, *GAINS):
+        for model in MODELS:
+            yield Case(cluster, model, "planned", None)
+            yield Case(cluster, model, "discovered", None, quick=True)
 
 
 def chosen(patterns, among=CASES):

@@ -85,6 +85,9 @@ def homes(cluster, cores):
     return [found[rank] for rank in range(len(shares))]
 
 
+TRAINING = "training: {precision: fp32, loss: softmax_cross_entropy, optimizer: sgd}\n"
+
+
 def _kind_line(cpu, memory_bytes):
     return (f"  {kind(cpu)}: {{memory: {memory_bytes}B, memory_bandwidth: {CORE_MEMORY_GB * cpu:g}GB/s, "
             f"peak: {{fp32: {CORE_GFLOPS * cpu:g}GFLOPS}}, launch_overhead: {LAUNCH_US / cpu:g}us}}\n")
@@ -109,4 +112,4 @@ def cluster_yaml(cluster, memory_bytes, profile=None):
     for machine in cluster.machines:
         text += _host_lines(machine.name, machine.cpu, machine.ranks, machine.mbit)
     text += "network: {topology: switch}\n"
-    return text + "training: {precision: fp32, loss: softmax_cross_entropy, optimizer: sgd}\n"
+    return text + TRAINING

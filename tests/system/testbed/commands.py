@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -59,9 +60,19 @@ class Commands:
             raise Failed(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
         return json.loads(done.stdout)
 
+    def discover(self, output, limit):
+        """Writes the cluster file that agpcs-cluster makes of the machines, with the names that they have here."""
+        command = [self.binaries / "agpcs-cluster", "discover", "--measure", "-o", output, "--force", "--name", self.cluster.name]
+        self.bed.set_speeds()
+        self._run(command, clusters.devices(self.cluster), "discover", limit, lambda line: None)
+        names = iter(machine.name for machine in self.cluster.machines)
+        text = re.sub(r"(?m)^  - name: .*$", lambda found: f"  - name: {next(names)}", output.read_text())
+        output.write_text(text + clusters.TRAINING)
+
     def profile(self, models, cluster_file, output, seconds, limit):
-        """Measures every device for about so many seconds, and the network between them for half of them."""
-        command = [self.binaries / "agpcs-profile", *models, "--cluster", cluster_file, "-o", output,
+        """Measures every device for about so many seconds, and the network between them for half of them; without models
+        by --quick."""
+        command = [self.binaries / "agpcs-profile", *(models or ["--quick"]), "--cluster", cluster_file, "-o", output,
                    "--threads", "1", "--seconds", seconds, "--network-seconds", seconds / 2]
         if self.bed is None:
             command.append("--local")

@@ -63,7 +63,7 @@ def orders(results):
 
 
 # What a plan is better than: equal shares; for all-reduces along a flow the ring; gradients that travel in fp32.
-BASELINES = {"by speed": "equal", "planned": "equal", "flow": "ring", "fp16": "fp32", "bf16": "fp32"}
+BASELINES = {"by speed": "equal", "planned": "equal", "discovered": "planned", "flow": "ring", "fp16": "fp32", "bf16": "fp32"}
 
 
 def gains(results):
@@ -126,6 +126,26 @@ def gains_markdown(results):
     near = sum(difference <= NEAR for difference, _ in off)
     return (_table(head, rows) + f"\nPredicted gains within {NEAR} points of measured ones: {near} of {len(off)}; "
             f"the farthest is {max(off)[0]:.1f} points off ({max(off)[1]}).\n")
+
+
+def discovered_markdown(results):
+    """The report of plans by `discover` and a quick profile: how much longer their steps are than those of plans by profiles of
+    the models, and how far off predictions are."""
+    by_name, rows, longer = {name(result): result for result in results}, [], []
+    for gain in gains(results):
+        quick, full = by_name[gain["case"]], by_name[gain["base"]]
+        longer.append(1 / gain["measured"] - 1)
+        noise = max(quick["repeat_difference"], full["repeat_difference"])
+        rows.append([quick["cluster"], quick["model"], *(f"{1e3 * result['measured_seconds']:.1f}" for result in (full, quick)),
+                     f"{longer[-1]:+.1%}", f"{full['error']:+.1%}", f"{quick['error']:+.1%}", f"{noise:.1%}"])
+    if not rows:
+        return "No pair of plans was measured.\n"
+    head = ["cluster", "model", "by profile, ms", "discovered, ms", "step longer by", "error by profile", "error discovered",
+            "repeats differ"]
+    return (_table(head, rows) + f"\nSteps of discovered plans are longer by {quantile(longer, 0.5):+.1%} in the median, "
+            f"{max(longer):+.1%} at most.\n\n" +
+            "".join(_errors_line(what, errors([result for result in results if result["plan"] == plan]))
+                    for what, plan in (("By profile", "planned"), ("Discovered", "discovered"))))
 
 
 def _errors_line(what, found):

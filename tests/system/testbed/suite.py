@@ -12,6 +12,7 @@ import machines
 from commands import Commands, step_count
 
 ROUNDS = 2  # every plan is replayed at least that often, in turns with the others, for a noise floor
+QUICK_SECONDS = 60.0  # of operators, by default; messages take half of it
 PROFILE_LIMIT, REPLAY_LIMIT = 900, 300  # seconds after which a command is ended
 
 
@@ -48,11 +49,13 @@ class Suite:
         folder.mkdir(parents=True, exist_ok=True)
         commands = Commands(self.binaries, folder, cluster, bed)
         try:
-            cluster_file = self._cluster_file(commands, cluster, folder, sorted({case.model for case in here}))
+            files = {quick: self._cluster_file(commands, cluster, folder, models, quick)
+                     for quick in sorted({case.quick for case in here})
+                     if (models := sorted({case.model for case in here if case.quick == quick}))}
         except machines.Failed as error:
             self._failed(cluster.name, error)
             return
-        plans = [(case, *made) for case in here if (made := self._plan(commands, case, cluster_file))]
+        plans = [(case, *made) for case in here if (made := self._plan(commands, case, files[case.quick]))]
         runs = {case: [] for case, *_ in plans}
         for _ in range(self.rounds):
             for case, plan, devices, predicted in plans:
@@ -61,8 +64,10 @@ class Suite:
             if len(runs[case]) == self.rounds:
                 self.results.append(compare.compared(case, predicted, runs[case]))
 
-    def _cluster_file(self, commands, cluster, folder, models):
+    def _cluster_file(self, commands, cluster, folder, models, quick):
         path, profile = folder / "cluster.yaml", folder / "profile.yaml"
+        if quick:
+            return self._discovered_file(commands, folder)
         path.write_text(clusters.cluster_yaml(cluster, memory_bytes()))
         if self.datasheet:
             return path
@@ -71,6 +76,15 @@ class Suite:
             used = [cases.MODELS[model] for model in models]
             commands.profile(used, path, profile, self.profile_seconds, PROFILE_LIMIT)
         path.write_text(clusters.cluster_yaml(cluster, memory_bytes(), profile.name))
+        return path
+
+    def _discovered_file(self, commands, folder):
+        path, profile = folder / "discovered.yaml", folder / "quick.yaml"
+        if not profile.exists():
+            say("  discover, and a quick profile")
+            commands.discover(path, REPLAY_LIMIT)
+            commands.profile([], path, profile, QUICK_SECONDS, PROFILE_LIMIT)
+            path.write_text(f"profile: {profile.name}\n{path.read_text()}")
         return path
 
     def _plan(self, commands, case, cluster_file):

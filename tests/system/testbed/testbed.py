@@ -6,6 +6,7 @@
     testbed.py gains [CASE...]    what planned strategies gain over equal shares, as predicted and as measured
     testbed.py flows [CASE...]    all-reduces by flow schedule against the ring, where links differ: the same
     testbed.py wires [CASE...]    gradients that travel in fp16 and bf16 against fp32, on slow links: the same
+    testbed.py discover [CASE...] plans by agpcs-cluster discover and a quick profile against plans by profiles: the same
     testbed.py drift [CHANGE...]  machines that change in mid-training: noticed, planned anew, and what that gains
     testbed.py verify [CLUSTER]   are the machines as fast as they should be?
     testbed.py up [CLUSTER]       sets machines up and keeps them until it is stopped
@@ -73,6 +74,8 @@ def parse(words):
     add_measuring(flows, seconds=4.0, rounds=3)
     wires = commands.add_parser("wires", help="gradients in fp16 and bf16 against fp32, on slow links: predicted and measured gain")
     add_measuring(wires, seconds=4.0, rounds=3)
+    discover = commands.add_parser("discover", help="plans by discover and --quick against plans by profiles of the models")
+    add_measuring(discover, seconds=4.0, rounds=3)
     drifts = commands.add_parser("drift", help="machines that change in mid-training, and back")
     drifts.add_argument("changes", nargs="*", metavar="CHANGE",
                         help=f"{', '.join(drift.CHANGES)}; all without")
@@ -146,12 +149,14 @@ def run(options, work):
                   [*runner.failures, *(f"{name} is off by more than noise can explain" for name in off)])
 
 
-PAIRS = {"gains": cases.gain_cases, "flows": cases.flow_cases, "wires": cases.wire_cases}
+PAIRS = {"gains": cases.gain_cases, "flows": cases.flow_cases, "wires": cases.wire_cases,
+         "discover": cases.discover_cases}
 
 
 def gains(options, work):
     runner = measured(options, work, cases.chosen(options.cases, list(PAIRS[options.command]())))
-    return report(compare.gains_markdown(runner.results), runner.failures)
+    text = compare.discovered_markdown if options.command == "discover" else compare.gains_markdown
+    return report(text(runner.results), runner.failures)
 
 
 def drifts(options, work):
@@ -195,7 +200,7 @@ def list_cases():
         print(f"{'judges' if case.judges else 'tunes '}  {case.name}")
     for command, pairs in PAIRS.items():
         for case in pairs():
-            print(f"{command:<6}  {case.name}")
+            print(f"{command:<8}  {case.name}")
     return 0
 
 

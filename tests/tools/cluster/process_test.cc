@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,6 +17,7 @@
 namespace agpcs {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 const std::string kCommand = std::string(AGPCS_BIN_DIR) + "/agpcs-cluster";
@@ -88,6 +90,32 @@ TEST_F(ClusterProcess, KeepsAFileThatIsThereUnlessForced) {
   EXPECT_EQ(contents(yaml_), text);
 }
 
+TEST_F(ClusterProcess, MeasuresBetweenProcessesOfAHostAloneAndSaysWhatItCannot) {
+  if (std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/kfd")) {
+    GTEST_SKIP() << "this machine has GPUs";
+  }
+  Process discover({kCommand, "discover", "--measure", "--seconds", "0.2", "-o", yaml_},
+                   {{"LD_LIBRARY_PATH", ""}});
+  EXPECT_EQ(discover.wait(std::chrono::minutes(1)), 0) << discover.errors();
+  EXPECT_THAT(discover.errors(), HasSubstr("--measure cannot measure the NIC of a host alone"));
+  EXPECT_THAT(contents(yaml_),
+              ContainsRegex("interconnect: \\{kind: tcp, bandwidth: [0-9.e+]*GB/s, "
+                            "latency: [0-9.e+]*us\\}  # as measured between"));
+  Process check({kCommand, "check", yaml_});
+  EXPECT_EQ(check.wait(), 0) << check.errors();
+}
+
+TEST_F(ClusterProcess, MeasuresNoGpusLinks) {
+  Process discover({kCommand, "discover", "--measure", "-o", "-"},
+                   {{"LD_LIBRARY_PATH", FAKE_NVML_FOLDER}});
+  EXPECT_EQ(discover.wait(), 0) << discover.errors();
+  EXPECT_THAT(discover.errors(), HasSubstr("--measure does not measure links between GPUs"));
+  EXPECT_THAT(discover.output(), HasSubstr("{kind: nvlink, bandwidth: 50GB/s"));
+  Process file({kCommand, "discover", "--measure", "--from-nccl-topo", kTopology});
+  EXPECT_EQ(file.wait(), 2);
+  EXPECT_THAT(file.errors(), HasSubstr("--measure measures hosts, not a file"));
+}
+
 TEST_F(ClusterProcess, ExitsWith1ForImplausibleAnd2ForUsage) {
   std::ofstream(yaml_) << "device_kinds:\n  T4: {memory: 128GiB}\n"
                           "hosts: [{name: a, devices: {kind: T4}}]\n";
@@ -104,14 +132,47 @@ TEST_F(ClusterProcess, ExitsWith1ForImplausibleAnd2ForUsage) {
   EXPECT_THAT(absent.errors(), HasSubstr("no-such.xml"));
 }
 
+/// Returns a port that is free, for rank 0 to take.
+std::string free_port() {
+  const Result<Fd> listening = listen_on(0, true);
+  EXPECT_TRUE(listening.ok());
+  return listening.ok() ? std::to_string(port_of(listening->get())) : "";
+}
+
 // Both ranks are on this machine; a launcher would have said that they are not.
-TEST_F(ClusterProcess, RanksOfALauncherMeetAndTheFirstWrites) {
-  std::string port;
-  {
-    const Result<Fd> listening = listen_on(0, true);  // then free again: rank 0 takes it
-    ASSERT_TRUE(listening.ok());
-    port = std::to_string(port_of(listening->get()));
+TEST_F(ClusterProcess, MeasuresTheLinksBetweenHosts) {
+  const std::vector<std::string> command = {kCommand, "discover", "--measure", "--seconds",
+                                            "0.2",    "-o",       yaml_};
+  const std::string port = free_port();
+  Process one(command, rank_of_two(1, port));
+  Process zero(command, rank_of_two(0, port));
+  EXPECT_EQ(zero.wait(std::chrono::minutes(1)), 0) << zero.errors();
+  EXPECT_EQ(one.wait(std::chrono::minutes(1)), 0) << one.errors();
+  const std::string text = contents(yaml_);
+  const std::size_t first = text.find("  # as measured over TCP; nominal: ");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_NE(text.find("  # as measured over TCP; nominal: ", first + 1), std::string::npos) << text;
+  Process check({kCommand, "check", yaml_});
+  EXPECT_EQ(check.wait(), 0) << check.errors();
+}
+
+TEST_F(ClusterProcess, MeasuringRefusesRanksThatAreNotHostByHost) {
+  const std::vector<std::string> command = {kCommand, "discover", "--measure", "-o", yaml_};
+  const std::string port = free_port();
+  Process::Variables second = rank_of_two(1, port);
+  for (auto& [name, value] : second) {
+    if (name == "LOCAL_RANK") value = "2";
   }
+  Process one(command, second);
+  Process zero(command, rank_of_two(0, port));
+  EXPECT_EQ(zero.wait(std::chrono::minutes(1)), 1);
+  EXPECT_EQ(one.wait(std::chrono::minutes(1)), 1);
+  EXPECT_THAT(zero.errors() + one.errors(),
+              HasSubstr("rank 1 is number 2 on its host, 1 is expected\n  hint: --measure needs"));
+}
+
+TEST_F(ClusterProcess, RanksOfALauncherMeetAndTheFirstWrites) {
+  const std::string port = free_port();
   Process one({kCommand, "discover", "-o", yaml_}, rank_of_two(1, port));
   Process zero({kCommand, "discover", "-o", yaml_}, rank_of_two(0, port));
   EXPECT_EQ(zero.wait(), 0) << zero.errors();

@@ -87,6 +87,35 @@ TEST_F(ProfileCommand, ADeviceAloneIsMeasuredMergedAndShown) {
   EXPECT_THAT(show.output(), HasSubstr("\nsgd momentum update on cpu-b "));
 }
 
+TEST_F(ProfileCommand, AQuickProfileHasProbesAndSaysWhatItIsWrongBy) {
+  Process process({kProfile, "--quick", "--kind", "cpu", "--samples", "1,2", "--seconds", "0.5",
+                   "-o", path("quick.yaml")});
+  ASSERT_EQ(process.wait(std::chrono::minutes(2)), 0) << process.errors();
+  EXPECT_THAT(process.output(), HasSubstr("\nexpected errors on cpu "));
+  EXPECT_THAT(process.output(), HasSubstr("\nproduct "));
+  EXPECT_THAT(process.output(), HasSubstr("an operator is expected to be off by "));
+  const auto profile = read_profile(path("quick.yaml"));
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
+  const DeviceProfile& device = profile->devices.front();
+  EXPECT_TRUE(device.models.empty());
+  EXPECT_TRUE(device.operators.empty());
+  EXPECT_EQ(device.updates.size(), 3U);
+  const auto loads = [](const MeasuredOperator& op) {
+    return op.signature.rfind("Input(", 0) == 0;
+  };
+  EXPECT_EQ(std::count_if(device.probes.begin(), device.probes.end(), loads), 3);
+  EXPECT_GT(device.probes.size(), 60U);
+}
+
+TEST_F(ProfileCommand, QuickRefusesWhatIsAModels) {
+  expect_refused({"--quick", kModel, "--kind", "cpu"}, 2,
+                 "agpcs-profile: error: --quick takes no model: its profile is for any\n  hint: ");
+  expect_refused({"--quick", "--kind", "cpu", "--loss", "mse"}, 2,
+                 "--quick takes no --loss, which is a model's");
+  expect_refused({"--quick", "--show", "p.yaml"}, 2,
+                 "--quick, --merge and --show are separate commands");
+}
+
 TEST_F(ProfileCommand, AllDevicesOfAClusterAreMeasuredWithTheirNetwork) {
   Process process({kProfile, kModel, "--cluster", kCluster, "--local", "--samples", "1,2",
                    "--seconds", "0.2", "--network-seconds", "1", "-o", path("p.yaml")});
@@ -228,7 +257,7 @@ TEST_F(ProfileCommand, WrongCommandLinesWithATraceAreRefused) {
     EXPECT_EQ(process.wait(), 2);
     EXPECT_THAT(process.errors(), StartsWith("agpcs-profile: error: " + text + "\n"));
   };
-  refused({"--show"}, "--from-kineto, --merge and --show are separate commands");
+  refused({"--show"}, "--from-kineto, --merge, --quick and --show are separate commands");
   refused({"--cluster", kCluster},
           "a trace is of one device: --from-kineto takes no cluster\n"
           "  hint: make a profile of each device's trace, and put them together by --merge");
