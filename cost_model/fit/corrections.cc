@@ -58,7 +58,8 @@ void add_probe(const MeasuredOperator& probe, std::size_t shape,
 }
 
 Sights sights_of(const DeviceProfile& device, const DeviceKind& kind) {
-  const std::optional<KernelDevice> kernels = kernel_device(kind, kernel_parameters());
+  const std::optional<KernelDevice> kernels =
+      kernel_device(kind, kernel_parameters(), Precision::kFp32);
   Sights sights;
   for (std::size_t i = 0; i < device.probes.size(); ++i) {
     add_probe(device.probes[i], i, kernels, sights);

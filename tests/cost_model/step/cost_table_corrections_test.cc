@@ -58,7 +58,7 @@ std::vector<double> coefficients_of(const std::string& group) {
 constexpr double kTwice = 2;  // what a backward pass takes / a forward pass
 
 DeviceProfile quick_device(const DeviceKind& kind = {}, double model_factor = 1) {
-  const auto device = kernel_device(kind, kernel_parameters());
+  const auto device = kernel_device(kind, kernel_parameters(), Precision::kFp32);
   const Graph graph = graph_of(kProbes);
   const auto nothing = [](OpClass, double, double) { return 0.0; };
   DeviceProfile profile =
@@ -125,8 +125,8 @@ TEST(CorrectedCostTable, CorrectsTheKernelModelOfAKindWithProcessors) {
   const Graph graph = graph_of(kModel);
   const CostTable table =
       table_of(graph, with_device(cluster, quick_device(cluster.kinds[0], 1.5)));
-  const auto kernels = kernels_of(graph, 0, 96);
-  const auto device = kernel_device(cluster.kinds[0], kernel_parameters());
+  const auto kernels = kernels_of(graph, 0, 96, Precision::kFp32);
+  const auto device = kernel_device(cluster.kinds[0], kernel_parameters(), Precision::kFp32);
   const double model =
       pass_seconds(*device, kernel_parameters(), *kernels, kernels->forward, /*launch=*/0);
   EXPECT_NEAR(table.seconds(0, 0, 96).forward, 7e-6 + 1.5 * model, 1e-9);
