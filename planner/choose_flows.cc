@@ -63,7 +63,8 @@ NetworkKey key_of(const Cluster& cluster, const ClusterTopology& network) {
     key.topology.insert(key.topology.end(), route.begin(), route.end());
   }
   for (const Link& link : links_of(cluster, network)) {
-    key.links.insert(key.links.end(), {link.bandwidth, link.latency});
+    key.links.insert(key.links.end(),
+                     {link.bandwidth, link.latency, static_cast<double>(link.protocols)});
   }
   return key;
 }

@@ -2,6 +2,7 @@
 #include "cost_model/flows/exchange.h"
 
 #include "cost_model/flows/time.h"
+#include "cost_model/network/protocols.h"
 #include "ir/base/at.h"
 
 #include <algorithm>
@@ -178,11 +179,12 @@ Exchange flow_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& de
   if (devices.size() < 2) return {};
   const FlowSchedule schedule = schedule_of(flow, cluster, devices);
   const CollectiveFit& fit = cluster.collectives[static_cast<std::size_t>(AllReduce::kRing)];
-  const FlowOverheads overheads = {fit.step_overhead, fit.stretch, flow.order, waits_of(flow)};
   Phase phase;
   phase.steps = static_cast<std::int64_t>(flow.steps.size());
   phase.flows.push_back(crossings(schedule, devices, message_bytes(schedule, bytes)));
   Flow& all = phase.flows.front();
+  const FlowOverheads overheads = {fit.step_overhead + message_overhead(cluster, all.links),
+                                   fit.stretch, flow.order, waits_of(flow)};
   note_shares(cluster, all);
   const double seconds = schedule_seconds(cluster.links, schedule, bytes, overheads);
   const double of_bytes =

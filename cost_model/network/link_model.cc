@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/network/link_model.h"
 
+#include "cost_model/network/protocols.h"
 #include "cost_model/network/tree_phase.h"
 #include "ir/base/check.h"
 
@@ -52,6 +53,11 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
   phase.latency = (phase.latency + fit.step_overhead) * static_cast<double>(phase.steps);
   note_shares(cluster, flow);
   phase.flows.push_back(std::move(flow));
+  if (const Flow& all = phase.flows.front(); have_protocols(cluster, all.links)) {
+    ProtocolChoice choice(cluster);
+    choice.add(all, ring_latency(hops_of(cluster, all)), phase.steps, fit.step_overhead);
+    choice.settle(phase);
+  }
   return phase;
 }
 
@@ -97,6 +103,14 @@ Phase chains(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& h
     note_shares(cluster, flow);
     phase.flows.push_back(std::move(flow));
   }
+  const auto known = [&](const Flow& flow) { return have_protocols(cluster, flow.links); };
+  if (!std::all_of(phase.flows.begin(), phase.flows.end(), known)) return phase;
+  ProtocolChoice choice(cluster);
+  for (const Flow& flow : phase.flows) {
+    choice.add(flow, chain_latency(hops_of(cluster, flow)),
+               static_cast<std::int64_t>(flow.senders.size()), fit.step_overhead);
+  }
+  choice.settle(phase);
   return phase;
 }
 
@@ -231,6 +245,13 @@ std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,
                                             std::span<const std::int64_t> bytes) {
   AGPCS_CHECK(algorithm != AllReduce::kFlow, "a flow without its schedule");
   if (devices.size() < 2) return std::vector<double>(bytes.size());
+  if (!cluster.protocols.empty()) {  // latency and stretch depend on the bytes
+    std::vector<double> seconds;
+    for (const std::int64_t some : bytes) {
+      seconds.push_back(lone_seconds(cluster, all_reduce(cluster, devices, algorithm, some)));
+    }
+    return seconds;
+  }
   const CollectiveFit& fit = fit_of(cluster, algorithm);
   if (algorithm == AllReduce::kTree) {
     TreeShape shape = tree_shape(cluster, devices, fit);
@@ -257,6 +278,13 @@ std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes) {
   if (devices.size() < 2) return {};
+  if (Phase phase = ring(cluster, devices, fit_of(cluster, AllReduce::kRing), bytes);
+      have_protocols(cluster, phase.flows.front().links)) {
+    const CollectiveFit& fit = fit_of(cluster, AllReduce::kTree);
+    Exchange tree = {tree_phase(cluster, devices, fit, bytes)};
+    Exchange around = {std::move(phase)};
+    return lone_seconds(cluster, tree) < lone_seconds(cluster, around) ? tree : around;
+  }
   Phase phase;
   Flow flow;
   flow.bytes = bytes;

@@ -66,11 +66,16 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 ///
 /// The measurements of the algorithm (`Cluster::collectives`) add an overhead to each step, and
 /// stretch the time that the bytes take, but not the bytes.
+///
+/// Where all links have protocols of NCCL (`Link::protocols`), latencies and stretch depend on the
+/// bytes: cost_model/network/protocols.h. A ring then has the latencies of its hops one after the
+/// other, and a tree those of NCCL's: a chain in each host, a tree between the hosts.
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                     AllReduce algorithm, std::int64_t bytes);
 
 /// Returns the exchange that sums a few bytes over `devices` along a binomial tree and back (Thakur
-/// et al., short vectors). Only latency counts, and the ring's overhead of a step.
+/// et al., short vectors). Only latency counts, and the ring's overhead of a step. On links with
+/// protocols it is the all-reduce by ring or tree, the faster one.
 Exchange small_all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                           std::int64_t bytes);
 /// Returns that exchange for the report of a step (`mean_report_bytes`); `devices` are those of all

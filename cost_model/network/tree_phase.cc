@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/network/tree_phase.h"
 
+#include "cost_model/network/protocols.h"
 #include "ir/plan/reduction_tree.h"
 
 #include <algorithm>
@@ -136,7 +137,19 @@ Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes) {
   TreeShape shape = tree_shape(cluster, devices, fit);
   set_tree_bytes(shape, fit, bytes);
-  return std::move(shape.phase);
+  Phase phase = std::move(shape.phase);
+  if (!have_protocols(cluster, phase.flows.front().links)) return phase;
+  Flow around;  // hops as of a ring
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    around.senders.push_back(devices[i]);
+    around.receivers.push_back(devices[(i + 1) % devices.size()]);
+  }
+  const TreeLatency tree = tree_latency(cluster, devices, hops_of(cluster, around));
+  phase.steps = tree.steps;
+  ProtocolChoice choice(cluster);
+  choice.add(phase.flows.front(), tree.latency, tree.steps, fit.step_overhead);
+  choice.settle(phase);
+  return phase;
 }
 
 }  // namespace agpcs

@@ -83,11 +83,7 @@ class NetworkReader {
     const std::string family = cluster_.topology;
     const YamlMap map(node, fmt::format("network '{}'", family), network_keys(family),
                       diagnostics_);
-    ClusterProfiles::LinkItem item = {cable_of(map), std::nullopt, map.what(), map.where()};
-    item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
-                              .value_or(map.find("bandwidth") == nullptr ? item.like.bandwidth : 1);
-    item.like.latency = map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative)
-                            .value_or(item.like.latency);
+    ClusterProfiles::LinkItem item = ClusterProfiles::read_figures(map, cable_of(map));
     if (!diagnostics_.ok()) return;  // the hosts or the keys have errors
     const std::optional<Topology> topology =
         read_generated_network(map, family, nodes_, diagnostics_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/cluster/profile.h"
 
+#include "frontend/cluster/catalog/catalog.h"
 #include "frontend/cluster/yaml.h"
 
 #include <fmt/format.h>
@@ -136,12 +137,19 @@ const DeviceProfile* ClusterProfiles::refer(const std::optional<Given>& given, D
   return nullptr;
 }
 
-ClusterProfiles::LinkItem ClusterProfiles::read_link(const YamlMap& map, const Link& like) {
+ClusterProfiles::LinkItem ClusterProfiles::read_figures(const YamlMap& map, const Link& like) {
   LinkItem item = {like, std::nullopt, map.what(), map.where()};
+  item.own_bandwidth = map.find("bandwidth") != nullptr;
+  item.own_latency = map.find("latency") != nullptr;
   item.like.bandwidth = map.quantity("bandwidth", QuantityKind::kBytesPerSecond, Sign::kPositive)
                             .value_or(map.find("bandwidth") == nullptr ? like.bandwidth : 1);
   item.like.latency =
       map.quantity("latency", QuantityKind::kSeconds, Sign::kNotNegative).value_or(like.latency);
+  return item;
+}
+
+ClusterProfiles::LinkItem ClusterProfiles::read_link(const YamlMap& map, const Link& like) {
+  LinkItem item = read_figures(map, like);
   if (const YAML::Node* profile = map.find("profile")) item.given = read(*profile);
   return item;
 }
@@ -152,12 +160,40 @@ LinkId ClusterProfiles::add_link(LinkItem& item, const std::string& name, const 
   link.name = name;
   link.latency = latency;
   refer(item, entry, link);
+  if (!link.profile.given()) take_costs(item, link);
   if (link.bandwidth == 0 && !item.failed) {
     lacks(item.what, item.where, "bandwidth", fmt::format("link '{}'", name));
     item.failed = true;
   }
   cluster_.links.push_back(std::move(link));
   return static_cast<LinkId>(cluster_.links.size()) - 1;
+}
+
+void ClusterProfiles::take_costs(const LinkItem& item, Link& link) {
+  const NetworkKind* const network = catalog().find_network(link.kind);
+  if (network == nullptr) return;
+  if (!item.own_bandwidth) link.bandwidth *= network->efficiency;
+  if (!item.own_latency && !network->protocols.empty()) {
+    link.protocols = protocols_of(network->protocols);
+  }
+}
+
+int ClusterProfiles::protocols_of(const std::string& name) {
+  const auto known = std::find_if(cluster_.protocols.begin(), cluster_.protocols.end(),
+                                  [&](const auto& one) { return one.name == name; });
+  const auto index = static_cast<int>(known - cluster_.protocols.begin());
+  if (known != cluster_.protocols.end()) return index;
+  const ProtocolKind& kind = *catalog().find_protocols(name);
+  const double message = kind.simple_latency;
+  NetworkProtocols protocols;
+  protocols.name = name;
+  protocols.of = {{{kind.launch + kind.ll_start, kind.ll_latency / message, kind.ll_rate},
+                   {kind.launch + kind.ll128_start, kind.ll128_latency / message, kind.ll128_rate},
+                   {kind.launch + kind.simple_start, 1, 1}}};
+  protocols.step = kind.step;
+  protocols.expected = kind.ll128_expected;
+  cluster_.protocols.push_back(std::move(protocols));
+  return index;
 }
 
 void ClusterProfiles::refer(LinkItem& item, const std::string& entry, Link& link) {

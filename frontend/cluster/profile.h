@@ -33,7 +33,8 @@ class ClusterProfiles {
     std::optional<Given> given = {};
     std::string what = {};
     SourceRange where = {};
-    bool failed = false;  ///< an error in the item has been reported
+    bool failed = false;                              ///< an error in the item has been reported
+    bool own_bandwidth = false, own_latency = false;  ///< the file gives them
   };
 
   /// Paths of profiles are relative to the folder of `cluster_file`. Each profile that is read is
@@ -51,6 +52,8 @@ class ClusterProfiles {
   Given read(const YAML::Node& node);
   /// Reads the keys `bandwidth`, `latency` (their defaults are in `like`) and `profile`.
   LinkItem read_link(const YamlMap& map, const Link& like);
+  /// Does the same without `profile`.
+  static LinkItem read_figures(const YamlMap& map, const Link& like);
 
   /// Returns the kind's device in the given profile, or in the defaults if none is given. Returns
   /// nullptr if no profile has it, and reports that if a profile was given. Sets the kind's
@@ -59,8 +62,10 @@ class ClusterProfiles {
 
   /// Adds a link like `item.like` with its own name and latency. If the item has a profile, the
   /// measurements are those of link `entry` in it. Otherwise they are those of the link's own name
-  /// in the network's profile or the defaults. Reports a link that has neither measurements nor a
-  /// bandwidth, once per item.
+  /// in the network's profile or the defaults. A link without measurements has what the catalog
+  /// knows of a network of its kind: the part of the nominal bandwidth that messages get, unless
+  /// the file gives the bandwidth, and the protocols, unless it gives the latency. Reports a link
+  /// that has neither measurements nor a bandwidth, once per item.
   LinkId add_link(LinkItem& item, const std::string& name, const std::string& entry,
                   double latency);
 
@@ -75,6 +80,8 @@ class ClusterProfiles {
   int load(const std::string& file, const SourceRange& where);
   void refer(LinkItem& item, const std::string& entry, Link& link);
   void refer(int profile, const std::string& entry, Link& link) const;
+  void take_costs(const LinkItem& item, Link& link);
+  int protocols_of(const std::string& name);
   void warn_of_unused(const Given& file);
 
   const ReadProfile& read_;

@@ -48,6 +48,22 @@ void print_link(const Cluster& cluster, const Link& link, std::string& text) {
   text += link.profile.given()
               ? print_ref(cluster, link.profile)
               : fmt::format("bandwidth={} latency={}", link.bandwidth, link.latency);
+  if (link.protocols >= 0) {
+    text += " protocols=" + cluster.protocols[static_cast<std::size_t>(link.protocols)].name;
+  }
+  text += '\n';
+}
+
+void print_protocols(const NetworkProtocols& protocols, std::string& text) {
+  fmt::format_to(Out(text), "protocols {} step={} expected={}", protocols.name, protocols.step,
+                 protocols.expected);
+  constexpr const char* kNames[] = {"ll", "ll128", "simple"};
+  for (std::size_t p = 0; p < protocols.of.size(); ++p) {
+    const NetworkProtocols::Figures& figures = protocols.of[p];
+    if (figures.rate == 0) continue;
+    fmt::format_to(Out(text), " {}={},{},{}", kNames[p], figures.start, figures.latency,
+                   figures.rate);
+  }
   text += '\n';
 }
 
@@ -119,6 +135,7 @@ std::string print_cluster(const Cluster& cluster) {
     fmt::format_to(Out(text), "device {} kind={}\n", cluster.device_name(id),
                    cluster.kind_of(id).name);
   }
+  for (const NetworkProtocols& protocols : cluster.protocols) print_protocols(protocols, text);
   for (const Link& link : cluster.links) print_link(cluster, link, text);
   print_collectives(cluster, text);
   const std::size_t hosts = cluster.hosts.size();
@@ -177,6 +194,11 @@ Status verify_links(const Cluster& cluster) {
     if (!(link.bandwidth > 0) || !(link.latency >= 0)) {
       return internal_error(fmt::format("cluster '{}': link '{}' has bandwidth {} and latency {}",
                                         cluster.name, link.name, link.bandwidth, link.latency));
+    }
+    if (link.protocols < -1 || link.protocols >= static_cast<int>(cluster.protocols.size())) {
+      return internal_error(fmt::format("cluster '{}': link '{}' has protocols {} of {}",
+                                        cluster.name, link.name, link.protocols,
+                                        cluster.protocols.size()));
     }
   }
   const std::size_t hosts = cluster.hosts.size();

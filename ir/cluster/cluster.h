@@ -102,6 +102,25 @@ struct Host {
   int device_count = 0;
 };
 
+/// How NCCL moves the bytes of a collective: in words of 8 bytes with a flag each, in lines of 128
+/// bytes with a flag each, or in plain chunks behind a barrier.
+enum class Protocol : std::uint8_t { kLL, kLL128, kSimple };
+inline constexpr int kProtocolCount = 3;
+
+/// The costs of NCCL's collectives on a kind of network (docs/reference/kinds.md#protocols).
+struct NetworkProtocols {
+  struct Figures {
+    double start = 0;    ///< seconds before the first message
+    double latency = 0;  ///< of a message, in latencies of the link
+    double rate = 0;     ///< in bandwidths of the link, at most 1; 0: NCCL does not use it here
+  };
+  std::string name;
+  std::array<Figures, kProtocolCount> of;  ///< by Protocol; `kSimple` has latency 1 and rate 1
+  double step = 0;                         ///< seconds added to each step of an algorithm
+  /// The rate of `kLL128` in Simple's that NCCL expects when it chooses; 0: it has no `kLL128`.
+  double expected = 0;
+};
+
 /// A directed link. All transfers whose routes contain it share its bandwidth.
 struct Link {
   std::string name;      ///< "volta/0 out", "volta nic out", "a -> b"
@@ -109,6 +128,7 @@ struct Link {
   double bandwidth = 0;  ///< bytes/s
   double latency = 0;    ///< seconds
   ProfileRef profile;
+  int protocols = -1;  ///< index into Cluster::protocols; -1: latency and bandwidth are all
 };
 
 /// The costs of an all-reduce algorithm beyond its messages.
@@ -125,6 +145,8 @@ struct Cluster {
   std::vector<Link> links;
   std::string
       topology;  ///< "switch", "links" or the specification it was generated from: "bcube:4,1"
+
+  std::vector<NetworkProtocols> protocols;  ///< those that links refer to, each once
 
   std::vector<Profile> profiles;   ///< the profiles that kinds, links and algorithms refer to
   ProfileRef collectives_profile;  ///< has no entry: it means all collectives of the profile

@@ -13,6 +13,18 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 const Link& link(const Cluster& cluster, LinkId id) { return cluster.links[at(id)]; }
 
+/// Returns the least latency that the link adds to a message, by any of its protocols.
+double least_latency(const Cluster& cluster, LinkId id) {
+  const Link& one = link(cluster, id);
+  double least = 1;
+  if (one.protocols >= 0) {
+    for (const NetworkProtocols::Figures& figures : cluster.protocols[at(one.protocols)].of) {
+      if (figures.rate > 0) least = std::min(least, figures.latency);
+    }
+  }
+  return least * one.latency;
+}
+
 const std::vector<LinkId>& route(const Cluster& cluster, std::size_t from, std::size_t to) {
   return cluster.host_routes[from * cluster.hosts.size() + to];
 }
@@ -41,7 +53,7 @@ double latency_between_hosts(const Cluster& cluster) {
       const std::vector<LinkId>& links = route(cluster, a, b);
       if (a == b || links.empty()) continue;
       double latency = 0;
-      for (const LinkId id : links) latency += link(cluster, id).latency;
+      for (const LinkId id : links) latency += least_latency(cluster, id);
       least = std::min(least, latency);
     }
   }
@@ -64,8 +76,8 @@ Wires wires_inside(const Cluster& cluster, const Host& host) {
   double in = kNever, out = kNever;
   for (DeviceId id = host.first_device; id < host.first_device + host.device_count; ++id) {
     const Device& device = cluster.devices[at(id)];
-    in = std::min(in, link(cluster, device.in).latency);
-    out = std::min(out, link(cluster, device.out).latency);
+    in = std::min(in, least_latency(cluster, device.in));
+    out = std::min(out, least_latency(cluster, device.out));
     const double factor =
         std::max(1.0, cluster.kinds[at(device.kind)].overlap.communication_factor);
     wires.bandwidth = std::max(

@@ -49,7 +49,8 @@ std::vector<int> alike_hosts(const Cluster& cluster) {
   std::iota(classes.begin(), classes.end(), 0);
   const std::vector<Nic> nics = nics_of(cluster);
   if (nics.size() < 2) return classes;
-  using Line = std::tuple<int, int, double, double>;  // kind, link, bandwidth, latency
+  // Kind, link, bandwidth, latency, protocols.
+  using Line = std::tuple<int, int, double, double, int>;
   std::map<std::vector<Line>, int> known;
   for (std::size_t host = 0; host < classes.size(); ++host) {
     std::vector<Line> own;
@@ -57,7 +58,7 @@ std::vector<int> alike_hosts(const Cluster& cluster) {
     const auto add = [&](int kind, LinkId id) {
       const int number = numbers.try_emplace(id, static_cast<int>(numbers.size())).first->second;
       const Link& link = cluster.links[at(id)];
-      own.emplace_back(kind, number, link.bandwidth, link.latency);
+      own.emplace_back(kind, number, link.bandwidth, link.latency, link.protocols);
     };
     add(-1, nics[host].out);
     add(-1, nics[host].in);

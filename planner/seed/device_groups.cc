@@ -203,7 +203,7 @@ double network_speed(const Cluster& cluster, int host) {
 }
 
 std::vector<int> host_classes(const Cluster& cluster) {
-  using Port = std::tuple<int, double, double>;  // kind, bandwidth, latency
+  using Port = std::tuple<int, double, double, int>;  // kind, bandwidth, latency, protocols
   using Class = std::pair<double, std::vector<Port>>;
   std::vector<Class> known;
   std::vector<int> classes;
@@ -212,7 +212,7 @@ std::vector<int> host_classes(const Cluster& cluster) {
     for (const DeviceId id : devices_of_host(cluster.hosts[static_cast<std::size_t>(host)])) {
       const Device& device = cluster.devices[static_cast<std::size_t>(id)];
       const Link& out = cluster.links[static_cast<std::size_t>(device.out)];
-      own.second.emplace_back(device.kind, out.bandwidth, out.latency);
+      own.second.emplace_back(device.kind, out.bandwidth, out.latency, out.protocols);
     }
     const auto found = std::find(known.begin(), known.end(), own);
     classes.push_back(static_cast<int>(found - known.begin()));

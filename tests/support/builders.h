@@ -251,6 +251,20 @@ class ClusterBuilder {
 ///     host a gpu 2 bandwidth=50e9 latency=3e-6 nic=3e9
 inline Cluster cluster_of(const std::string& text) { return ClusterBuilder().run(text); }
 
+/// Gives all links but those named in `without` protocols like NCCL's over NVLink.
+inline Cluster with_protocols(Cluster cluster, const std::string& without = "") {
+  NetworkProtocols protocols;
+  protocols.name = "nccl";
+  protocols.of = {{{10e-6, 0.15, 0.25}, {17e-6, 0.55, 0.65}, {15e-6, 1, 1}}};
+  protocols.step = 1e-6;
+  protocols.expected = 0.9;
+  cluster.protocols.push_back(protocols);
+  for (Link& link : cluster.links) {
+    if (without.empty() || link.name.find(without) == std::string::npos) link.protocols = 0;
+  }
+  return cluster;
+}
+
 /// Reads strategies: see `strategy_of`.
 class StrategyBuilder {
  public:

@@ -48,7 +48,8 @@ std::vector<std::string> accelerator_cells(const AcceleratorKind& a) {
 }
 
 std::vector<std::string> network_cells(const NetworkKind& network) {
-  return {network.name, network.kind, cell(network.bandwidth, 1e9), latency_cell(network)};
+  return {network.name, network.kind, cell(network.bandwidth, 1e9), cell(network.efficiency, 1),
+          latency_cell(network)};
 }
 
 const std::vector<TableColumn> kAcceleratorColumns = {{"accelerator", 14, true},
@@ -64,7 +65,7 @@ const std::vector<TableColumn> kAcceleratorColumns = {{"accelerator", 14, true},
                                                       {"W"},
                                                       {"process", 0, true}};
 const std::vector<TableColumn> kNetworkColumns = {
-    {"network", 14, true}, {"kind", 8, true}, {"GB/s"}, {"latency"}};
+    {"network", 14, true}, {"kind", 8, true}, {"GB/s"}, {"reached"}, {"latency"}};
 
 // Returns the lines of `text` without blanks at their ends.
 std::string without_trailing_blanks(std::string_view text) {
@@ -134,6 +135,8 @@ Json network_json(const NetworkKind& network) {
   Json json = {
       {"name", network.name}, {"kind", network.kind}, {"bytes_per_second", network.bandwidth}};
   if (network.latency >= 0) json["latency_seconds"] = network.latency;
+  json["efficiency"] = network.efficiency;
+  if (!network.protocols.empty()) json["protocols"] = network.protocols;
   add_sources(network, json);
   return json;
 }
@@ -179,7 +182,9 @@ std::string kinds_text(const ShownKinds& kinds) {
   if (!cells.empty()) {
     if (!text.empty()) text += '\n';
     text += table_text(kNetworkColumns, cells);
-    text += "GB/s: nominal, in each direction, of a device's port or of a NIC\n";
+    text +=
+        "GB/s: nominal, in each direction, of a device's port or of a NIC; reached: the part of it "
+        "that large messages get\n";
   }
   return without_trailing_blanks(text) + "\nwith the name of one: each figure with its source\n";
 }

@@ -42,10 +42,52 @@ constexpr char kIntroduction[] =
     "- **memory**: what the board has; drivers and error correction keep a part of it.\n"
     "- **l1_cache**: of one processor, with its shared memory where both are one. **l2_cache**, "
     "**l3_cache**: of the device.\n"
-    "- **bandwidth** of a network: nominal, in each direction, of one device's port or of one NIC. "
-    "Messages reach less;\n"
-    "  measure them with `agpcs-profile`, or give `bandwidth` yourself.\n"
-    "- **latency** of a network: of a small message, end to end.\n";
+    "- **bandwidth** of a network: nominal, in each direction, of one device's port or of one "
+    "NIC.\n"
+    "- **efficiency** of a network: the part of its bandwidth that large messages get. A network "
+    "without it is planned with\n"
+    "  all of its bandwidth, as no source is here. A `bandwidth` that the file gives is taken as "
+    "it "
+    "is.\n"
+    "- **latency** of a network: of a small message, end to end.\n"
+    "- **protocols** of a network: what NCCL's collectives cost on it, by size "
+    "([below](#protocols)). A `latency` that the\n"
+    "  file gives comes in their place, and so does a profile.\n";
+
+constexpr char kProtocols[] =
+    "\n## Protocols\n"
+    "\n"
+    "NCCL moves the bytes of a collective by one of three protocols. LL sends words of 8 bytes, "
+    "half of them flags; LL128\n"
+    "sends lines of 128 bytes, 8 of them a flag; Simple sends chunks, with a barrier after each. "
+    "By each, a collective\n"
+    "takes\n"
+    "\n"
+    "    launch + start + steps x step + latencies of the messages that follow one another + bytes "
+    "/ (rate x bandwidth)\n"
+    "\n"
+    "with the figures below, and the bandwidth that large messages get. Simple's rate is 1. A path "
+    "has the slowest figures of\n"
+    "its links, and a protocol that one of them lacks is not used. A ring has 2 (n - 1) steps.\n"
+    "\n"
+    "NCCL goes over from LL128 to Simple where it expects Simple to be faster. It expects that "
+    "LL128 has `ll128_expected` of\n"
+    "Simple's bandwidth; measured, it has `ll128_rate`. So NCCL stays with LL128 for too long, and "
+    "its times fall where it\n"
+    "goes over. Ours do not fall as bytes grow: a collective takes the least of LL, LL128, and "
+    "Simple, where Simple is priced\n"
+    "at no less than at the size at which NCCL goes over to it.\n"
+    "\n"
+    "`launch` and `step` are what curves of `nccl-tests` show beyond NCCL's own model. Most of "
+    "these curves launch all\n"
+    "devices of a host from one thread; with a process for each device they may be less.\n"
+    "[predictions.md](../results/predictions.md) has the curves and what the model makes of them.\n"
+    "\n"
+    "What has no source here is left out. TCP, xGMI and Gaudi have no protocols, nor has NVLink "
+    "SHARP, by which H100 and\n"
+    "B200 sum in the switch: there NCCL is faster than the ring. A message from one device to "
+    "another takes its latency and\n"
+    "the bandwidth that large messages get.\n";
 
 // Returns the figures in one line per source.
 template <typename Entry>
@@ -85,7 +127,15 @@ std::string kinds_page(const Catalog& catalog) {
   }
   text += "\n## Networks\n";
   for (const NetworkKind& network : catalog.networks) {
-    text += section_of(network, fmt::format("Kind {}", network.kind));
+    std::string what = fmt::format("Kind {}", network.kind);
+    if (!network.protocols.empty()) what += ", protocols " + network.protocols;
+    text += section_of(network, what);
+  }
+  text += kProtocols;
+  for (const ProtocolKind& protocols : catalog.protocols) {
+    text += fmt::format("\n### {}\n\n", protocols.name);
+    if (!protocols.note.empty()) text += protocols.note + ".\n\n";
+    text += by_source(protocols);
   }
   text += "\n## Sources\n\n";
   for (const CatalogSource& source : catalog.sources) {

@@ -45,30 +45,45 @@ struct AcceleratorKind {
   std::vector<std::string> links;     ///< names of networks
 };
 
+/// The costs of NCCL's collectives by the protocols LL, LL128 and Simple, on a kind of network.
+struct ProtocolKind {
+  std::string name, note;
+  std::vector<CatalogFigure> figures;
+  double ll_start = 0, ll128_start = 0, simple_start = 0;        ///< seconds of a collective
+  double ll_latency = 0, ll128_latency = 0, simple_latency = 0;  ///< seconds of a message
+  double ll_rate = 0, ll128_rate = 0;  ///< part of Simple's bandwidth; 0: it is not used
+  double ll128_expected = 0;           ///< the same, as NCCL expects it when it chooses
+  double launch = 0, step = 0;         ///< seconds beyond NCCL's model: of a collective, of a step
+};
+
 struct NetworkKind {
   std::string name, note;
-  std::string kind;  ///< its class: nvlink, xgmi, pcie, ib or ethernet
+  std::string kind;       ///< its class: nvlink, xgmi, pcie, ib or ethernet
+  std::string protocols;  ///< name of a ProtocolKind; empty: none
   std::vector<CatalogFigure> figures;
-  double bandwidth = 0;  ///< bytes/s in each direction, of a device's port or of a NIC
-  double latency = -1;   ///< seconds, end to end; negative: the catalog has none
+  double bandwidth = 0;   ///< bytes/s in each direction, of a device's port or of a NIC
+  double latency = -1;    ///< seconds, end to end; negative: the catalog has none
+  double efficiency = 1;  ///< the part of the bandwidth that large messages get
 };
 
 struct Catalog {
   std::vector<CatalogSource> sources;         ///< in the catalog's order
   std::vector<AcceleratorKind> accelerators;  ///< in the catalog's order
   std::vector<NetworkKind> networks;
+  std::vector<ProtocolKind> protocols;
 
   const AcceleratorKind* find_accelerator(std::string_view name) const;  ///< nullptr: unknown
   const NetworkKind* find_network(std::string_view name) const;
+  const ProtocolKind* find_protocols(std::string_view name) const;
   const CatalogSource* find_source(std::string_view name) const;
   std::vector<std::string> accelerator_names() const;
   std::vector<std::string> network_names() const;
 };
 
 /// Reads a catalog and checks it: units and ranges; that every figure stands below a source that is
-/// listed, and every source is used; repeated names and figures; that links are networks; and that
-/// a peak is what lanes, processors and clock give. It reports all errors at once. `file` is the
-/// name used in messages.
+/// listed, and every source is used; repeated names and figures; that links are networks, and their
+/// protocols protocols; and that a peak is what lanes, processors and clock give. It reports all
+/// errors at once. `file` is the name used in messages.
 Result<Catalog> parse_catalog(std::string_view text, const std::string& file);
 
 /// Returns the text of catalog.yaml.

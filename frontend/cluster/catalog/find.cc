@@ -48,6 +48,10 @@ const NetworkKind* Catalog::find_network(std::string_view name) const {
   return find_by_name(networks, name);
 }
 
+const ProtocolKind* Catalog::find_protocols(std::string_view name) const {
+  return find_by_name(protocols, name);
+}
+
 const CatalogSource* Catalog::find_source(std::string_view name) const {
   return find_by_name(sources, name);
 }

@@ -22,7 +22,7 @@ constexpr FileKind kCatalogFile = {"catalog", "frontend/cluster/catalog/catalog.
 template <typename Entry>
 struct NumberKey {
   const char* key;
-  QuantityKind quantity;
+  std::optional<QuantityKind> quantity;  // without: a number
   double least, most;
   double Entry::*value;
 };
@@ -42,6 +42,20 @@ constexpr NumberKey<AcceleratorKind> kAcceleratorNumbers[] = {
 constexpr NumberKey<NetworkKind> kNetworkNumbers[] = {
     {"bandwidth", QuantityKind::kBytesPerSecond, 1e8, 5e12, &NetworkKind::bandwidth},
     {"latency", QuantityKind::kSeconds, 1e-7, 1e-3, &NetworkKind::latency},
+    {"efficiency", std::nullopt, 0.3, 1, &NetworkKind::efficiency},
+};
+constexpr NumberKey<ProtocolKind> kProtocolNumbers[] = {
+    {"ll_start", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::ll_start},
+    {"ll128_start", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::ll128_start},
+    {"simple_start", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::simple_start},
+    {"ll_latency", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::ll_latency},
+    {"ll128_latency", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::ll128_latency},
+    {"simple_latency", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::simple_latency},
+    {"ll_rate", std::nullopt, 0.05, 1, &ProtocolKind::ll_rate},
+    {"ll128_rate", std::nullopt, 0.05, 1, &ProtocolKind::ll128_rate},
+    {"ll128_expected", std::nullopt, 0.05, 0.99, &ProtocolKind::ll128_expected},
+    {"launch", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::launch},
+    {"step", QuantityKind::kSeconds, 1e-7, 1e-4, &ProtocolKind::step},
 };
 constexpr double kLeastPeak = 1e12, kMostPeak = 1e16;
 constexpr std::int64_t kMostProcessors = 1024;
@@ -58,11 +72,15 @@ class CatalogReader {
   explicit CatalogReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
   void read(const YAML::Node& root) {
-    const YamlMap map(root, "catalog", {"sources", "architectures", "accelerators", "networks"},
+    const YamlMap map(root, "catalog",
+                      {"sources", "architectures", "accelerators", "networks", "protocols"},
                       diagnostics_);
     for_each(map, "sources", [&](const YamlMap::Entry& entry) { read_source(entry); });
     for_each(map, "architectures", [&](const YamlMap::Entry& entry) { read_architecture(entry); });
     for_each(map, "accelerators", [&](const YamlMap::Entry& entry) { read_accelerator(entry); });
+    if (map.find("protocols") != nullptr) {
+      for_each(map, "protocols", [&](const YamlMap::Entry& entry) { read_protocols(entry); });
+    }
     for_each(map, "networks", [&](const YamlMap::Entry& entry) { read_network(entry); });
     check_links();
     check_sources();
@@ -129,17 +147,35 @@ class CatalogReader {
 
   void read_network(const YamlMap::Entry& entry) {
     check_name(entry);
-    const YamlMap map = open(entry, fmt::format("network '{}'", entry.key), {"kind", "note"});
+    const YamlMap map =
+        open(entry, fmt::format("network '{}'", entry.key), {"kind", "protocols", "note"});
     NetworkKind network;
     network.name = entry.key;
     network.note = text_of(map, "note");
     map.require("kind");
     network.kind = map.choice("kind", "kind", "kinds", kNetworkKinds).value_or("");
-    read_figures(map, {"kind", "note"}, network);
+    std::vector<std::string> names;
+    for (const ProtocolKind& protocols : catalog.protocols) names.push_back(protocols.name);
+    network.protocols = map.choice("protocols", "protocols", "protocols", names).value_or("");
+    read_figures(map, {"kind", "protocols", "note"}, network);
     if (network.bandwidth == 0) {
       diagnostics_.error(range_of(entry.key_node), fmt::format("{} lacks 'bandwidth'", map.what()));
     }
     catalog.networks.push_back(std::move(network));
+  }
+
+  void read_protocols(const YamlMap::Entry& entry) {
+    const YamlMap map = open(entry, fmt::format("protocols '{}'", entry.key), {"note"});
+    ProtocolKind protocols;
+    protocols.name = entry.key;
+    protocols.note = text_of(map, "note");
+    read_figures(map, {"note"}, protocols);
+    for (const char* key :
+         {"ll_start", "simple_start", "ll_latency", "simple_latency", "ll_rate"}) {
+      if (has_figure(protocols.figures, key)) continue;
+      diagnostics_.error(range_of(entry.key_node), fmt::format("{} lacks '{}'", map.what(), key));
+    }
+    catalog.protocols.push_back(std::move(protocols));
   }
 
   // Opens an entry, whose keys are `own` and the names of sources.
@@ -185,7 +221,17 @@ class CatalogReader {
   }
 
   static std::vector<std::string> keys_of(const NetworkKind& /*entry*/) {
-    return {kNetworkNumbers[0].key, kNetworkNumbers[1].key};
+    return keys_in(std::span(kNetworkNumbers));
+  }
+  static std::vector<std::string> keys_of(const ProtocolKind& /*entry*/) {
+    return keys_in(std::span(kProtocolNumbers));
+  }
+
+  template <typename Entry, std::size_t kCount>
+  static std::vector<std::string> keys_in(std::span<const NumberKey<Entry>, kCount> numbers) {
+    std::vector<std::string> keys;
+    for (const NumberKey<Entry>& number : numbers) keys.emplace_back(number.key);
+    return keys;
   }
 
   // Notes a figure, and reports one that the entry has already.
@@ -223,6 +269,12 @@ class CatalogReader {
     add_figure(map, entry, figure.key_node, figure.key, describe_scalar(figure.value), source);
   }
 
+  void read_figure(const YamlMap& map, const YamlMap::Entry& figure, const std::string& source,
+                   ProtocolKind& entry) {
+    read_number(map, figure.key, std::span(kProtocolNumbers), entry);
+    add_figure(map, entry, figure.key_node, figure.key, describe_scalar(figure.value), source);
+  }
+
   static std::string describe_scalar(const YAML::Node& node) {
     return node.IsScalar() ? node.Scalar() : "";
   }
@@ -232,7 +284,9 @@ class CatalogReader {
                    std::span<const NumberKey<Entry>, kCount> numbers, Entry& entry) {
     for (const NumberKey<Entry>& number : numbers) {
       if (key != number.key) continue;
-      const std::optional<double> value = map.quantity(key, number.quantity, Sign::kPositive);
+      const std::optional<double> value = number.quantity
+                                              ? map.quantity(key, *number.quantity, Sign::kPositive)
+                                              : map.number(key, Sign::kPositive);
       if (!value) return;
       if (*value < number.least || *value > number.most) out_of_range(map, key, *map.find(key));
       entry.*number.value = *value;

@@ -10,6 +10,8 @@
 namespace agpcs {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr char kSmall[] = R"(sources:
   sheet: "Maker, G1 data sheet, 2020"
 architectures:
@@ -70,6 +72,37 @@ TEST(Catalog, ReadsAnAcceleratorWithItsArchitecture) {
   EXPECT_EQ(wire.latency, 3e-6);
   EXPECT_EQ(read->find_accelerator("g1"), nullptr);
   EXPECT_EQ(read->find_network("G1"), nullptr);
+}
+
+TEST(Catalog, ReadsANetworkWithItsProtocols) {
+  const Result<Catalog> read = parse_catalog(
+      small_with("networks:\n  wire:\n    kind: nvlink\n    sheet: {bandwidth: 150GB/s, ",
+                 "protocols:\n  nccl:\n    sheet: {ll_start: 3us, simple_start: 8us, ll_latency: "
+                 "1us, simple_latency: 4us, ll_rate: 0.25, step: 2us}\nnetworks:\n  wire:\n    "
+                 "kind: nvlink\n    protocols: nccl\n    sheet: {efficiency: 0.8, bandwidth: "
+                 "150GB/s, "),
+      "k.yaml");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->find_network("wire")->efficiency, 0.8);
+  const ProtocolKind& nccl = *read->find_protocols(read->find_network("wire")->protocols);
+  EXPECT_EQ(nccl.ll_start, 3e-6);
+  EXPECT_EQ(nccl.simple_latency, 4e-6);
+  EXPECT_EQ(nccl.ll_rate, 0.25);
+  EXPECT_EQ(nccl.step, 2e-6);
+  EXPECT_EQ(nccl.ll128_rate, 0);
+  EXPECT_EQ(read->find_protocols("wire"), nullptr);
+}
+
+TEST(Catalog, ProtocolsNeedWhatEveryCollectiveCosts) {
+  EXPECT_THAT(error_with("networks:\n",
+                         "protocols:\n  nccl:\n    sheet: {ll_start: 3us, "
+                         "simple_start: 8us, ll_latency: 1us, simple_latency: 4us}\n"
+                         "networks:\n"),
+              HasSubstr("error: protocols 'nccl' lacks 'll_rate'\n"));
+  EXPECT_THAT(error_with("kind: nvlink\n", "kind: nvlink\n    protocols: nccl\n"),
+              HasSubstr("error: unknown protocols 'nccl'\n"));
+  EXPECT_THAT(error_with("latency: 3us", "latency: 3us, efficiency: 1.1"),
+              HasSubstr("error: 'efficiency' of network 'wire' is not credible: '1.1'\n"));
 }
 
 TEST(Catalog, AFigureOfTheAcceleratorComesBeforeItsArchitectures) {

@@ -170,10 +170,11 @@ TEST(NamedKinds, OneThatNoHostHasCausesTheWarning) {
 
 TEST(NamedNetworks, GiveTheirFiguresByNameOrAsTheKind) {
   constexpr char kLinks[] =
-      "link 'a/0 out' kind=nvlink2 bandwidth=150000000000 latency=1.7e-06\n"
-      "link 'a/0 in' kind=nvlink2 bandwidth=150000000000 latency=1.7e-06\n"
-      "link 'a nic out' kind=ib-hdr bandwidth=25000000000 latency=4.8e-06\n"
-      "link 'a nic in' kind=ib-hdr bandwidth=25000000000 latency=4.8e-06\n";
+      "link 'a/0 out' kind=nvlink2 bandwidth=132000000000 latency=1.7e-06 "
+      "protocols=nccl-nvlink\n"
+      "link 'a/0 in' kind=nvlink2 bandwidth=132000000000 latency=1.7e-06 protocols=nccl-nvlink\n"
+      "link 'a nic out' kind=ib-hdr bandwidth=24000000000 latency=4.8e-06 protocols=nccl-net\n"
+      "link 'a nic in' kind=ib-hdr bandwidth=24000000000 latency=4.8e-06 protocols=nccl-net\n";
   EXPECT_EQ(
       lines_of("hosts: [{name: a, devices: {kind: T4}, interconnect: nvlink2, nic: ib-hdr}]\n",
                "link"),
@@ -184,14 +185,17 @@ TEST(NamedNetworks, GiveTheirFiguresByNameOrAsTheKind) {
             kLinks);
 }
 
+// A bandwidth of the file is what messages get; its latency is all that a message pays.
 TEST(NamedNetworks, KeysOfTheFileComeFirst) {
   EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4}, interconnect: {kind: pcie4x16, "
                      "bandwidth: 24GB/s}, nic: {kind: ib-hdr, latency: 2us}}]\n",
                      "link"),
-            "link 'a/0 out' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06\n"
-            "link 'a/0 in' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06\n"
-            "link 'a nic out' kind=ib-hdr bandwidth=25000000000 latency=1e-06\n"
-            "link 'a nic in' kind=ib-hdr bandwidth=25000000000 latency=1e-06\n");
+            "link 'a/0 out' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06 "
+            "protocols=nccl-pcie\n"
+            "link 'a/0 in' kind=pcie4x16 bandwidth=24000000000 latency=2.85e-06 "
+            "protocols=nccl-pcie\n"
+            "link 'a nic out' kind=ib-hdr bandwidth=24000000000 latency=1e-06\n"
+            "link 'a nic in' kind=ib-hdr bandwidth=24000000000 latency=1e-06\n");
 }
 
 // No source states the latency of TCP; the default of a NIC stays.
@@ -201,16 +205,36 @@ TEST(NamedNetworks, WithoutLatencyLeaveTheDefault) {
             "link 'a nic in' kind=ethernet-10g bandwidth=1250000000 latency=1e-05\n");
 }
 
+// The digest covers what protocols cost; networks without any leave the text as it was.
+TEST(NamedNetworks, PrintTheirProtocolsOnce) {
+  EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4, count: 2}, interconnect: pcie3x16}]\n",
+                     "protocols"),
+            "protocols nccl-pcie step=1.25e-06 expected=0 ll=1.06e-05,0.17543859649122806,0.25 "
+            "simple=1.5399999999999998e-05,1,1\n");
+  EXPECT_THAT(cluster_of(kTyped), Not(HasSubstr("protocols")));
+}
+
+TEST(NamedNetworks, HaveNoProtocolsWhereAProfileMeasured) {
+  const std::string hosts =
+      "hosts:\n"
+      "  - {name: a, devices: {kind: T4}, interconnect: nvlink2, nic: ib-hdr}\n"
+      "  - {name: b, devices: {kind: T4}, interconnect: nvlink2, nic: ib-hdr}\n";
+  EXPECT_THAT(lines_of(hosts, "link 'a/0 out'"), HasSubstr("protocols=nccl-nvlink"));
+  EXPECT_THAT(lines_of("profile: lab.yaml\n" + hosts, "link 'a/0 out'"),
+              Not(HasSubstr("protocols")));
+}
+
 TEST(NamedNetworks, JoinHosts) {
   const std::string hosts =
       "hosts: [{name: a, devices: {kind: T4}}, {name: b, devices: {kind: T4}}]\n";
-  EXPECT_EQ(lines_of(hosts + "network: {topology: links, links: [{from: a, to: b, kind: "
-                             "roce-100g}]}\n",
-                     "link 'a ->"),
-            "link 'a -> b' kind=roce-100g bandwidth=12500000000 latency=9.6e-06\n");
+  EXPECT_EQ(
+      lines_of(hosts + "network: {topology: links, links: [{from: a, to: b, kind: "
+                       "roce-100g}]}\n",
+               "link 'a ->"),
+      "link 'a -> b' kind=roce-100g bandwidth=12000000000 latency=9.6e-06 protocols=nccl-net\n");
   EXPECT_EQ(lines_of(hosts + "network: {topology: torus, a: 2, kind: ib-edr, latency: 3us}\n",
                      "link 'a ->"),
-            "link 'a -> b' kind=ib-edr bandwidth=12500000000 latency=3e-06\n");
+            "link 'a -> b' kind=ib-edr bandwidth=12000000000 latency=3e-06\n");
 }
 
 TEST(NamedNetworks, AnUnknownNameIsRefusedWithTheNearest) {

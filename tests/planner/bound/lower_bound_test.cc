@@ -90,8 +90,11 @@ TEST(LowerBound, NoRandomStrategyIsFaster) {
   for (int i = 0; i < 40; ++i) {
     const int batch = between(rng, 1, 6) * 4;
     const bool rounded = i % 4 == 3;
-    const auto problem = problem_of(random_graph(rng), random_cluster(rng, {.memory = 1e4}), batch,
-                                    {}, rounded ? std::optional(DType::kFp16) : std::nullopt);
+    Graph graph = random_graph(rng);
+    Cluster cluster = random_cluster(rng, {.memory = 1e4});
+    if (i % 5 == 4) cluster = testing::with_protocols(std::move(cluster));
+    const auto problem = problem_of(std::move(graph), std::move(cluster), batch, {},
+                                    rounded ? std::optional(DType::kFp16) : std::nullopt);
     const LowerBound bound = lower_bound(*problem);
     ASSERT_GT(bound.any.seconds, 0);
     Evaluator evaluator(*problem);

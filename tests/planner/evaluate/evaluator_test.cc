@@ -85,6 +85,9 @@ Cluster measured() {
   return cluster;
 }
 
+/// All links have protocols of NCCL but those of one host.
+Cluster with_known_protocols() { return testing::with_protocols(three_hosts(), "c/"); }
+
 struct Case {
   const char* name;
   Graph (*graph)();
@@ -108,6 +111,8 @@ constexpr Case kCases[] = {
     {"chain_of_a_prime", [] { return chain(12); }, three_hosts, 37, 300'000},
     {"branches_measured_of_a_prime", branches, measured, 61, 0},
     {"branches_of_a_prime", branches, [] { return fast_and_slow(); }, 47, 20'000},
+    {"branches_with_protocols", branches, with_known_protocols, 60, 40'000},
+    {"branches_with_protocols_scheduled_buckets", branches, with_known_protocols, 60, 0},
     {"branches_in_fp16", branches, three_hosts, 60, 20'000, DType::kFp16},
     {"branches_measured_scheduled_buckets_in_bf16", branches, measured, 36, 0, DType::kBf16},
 };
