@@ -34,7 +34,7 @@ struct PlanOptions {
   std::vector<Strategy> starts;
   std::optional<Layout> layout;      ///< if given: exactly this one, no seeders, no refiner
   const Refiner* refiner = nullptr;  ///< null: the best seed is the plan
-  std::int64_t budget = 0;           ///< evaluations of the refiner; 0: `default_budget`
+  std::int64_t budget = 0;           ///< evaluations of the one search; 0: `default_budget` each
   AllReduceChoice all_reduce = AllReduceChoice::kAuto;  ///< `choose_flows`, after the search
   bool bound = true;                               ///< bounds the step of any plan, beside the plan
   int threads = 1;                                 ///< do not change any byte of the result
@@ -68,7 +68,7 @@ struct Seeds {
 
 /// How a search went, beside what `MadeBy` says of it.
 struct Refinement {
-  std::int64_t budget = 0;              ///< evaluations
+  std::int64_t budget = 0;              ///< evaluations of all searches of the whole
   std::optional<double> start_seconds;  ///< step of the best seed, if that fits
   std::vector<EpisodeLog> log;
 };
@@ -98,10 +98,11 @@ std::optional<Seed> first_seed(const Problem& problem, Evaluator& evaluator,
 Result<Seeds> seed(const Problem& problem, Evaluator& evaluator, const PlanOptions& options,
                    const std::optional<Seed>& first);
 
-/// Begins with the best seed, and lets the refiner search from the best of them.
+/// Begins with the best seed, and lets the refiner search from the best of them: several times
+/// where the cluster is small, the budget is the default, and the first search gains much.
 /// Gives: a strategy whose step is never longer than the best seed's; the best seed itself where
 /// the options have no refiner, or a layout. The strategy has buckets if the search changed them.
-/// Cost: `budget` evaluations.
+/// Cost: `budget` evaluations a search, and those of parts (part_plans.h).
 Result<Decision> refine(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
                         const PlanOptions& options);
 

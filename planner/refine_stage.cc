@@ -6,8 +6,12 @@
 #include <agpcs/version.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -15,6 +19,10 @@ namespace {
 /// With more devices there is more to find, and nothing walks there in imagination (search.h):
 /// where operators are few beside them, the default budget is larger, up to kMostBudget.
 constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500;
+/// Searches of rough problems end at different places, up to 5% apart, so up to kSearches are made,
+/// unless the first one gains less than 1% over the best seed.
+constexpr int kFewDevices = 16, kSearches = 3;
+constexpr double kSettled = 0.99;
 
 /// Returns the best of all, and the best of the known ones if it is not among them. Plans of parts
 /// of the cluster are among them where they help.
@@ -35,25 +43,87 @@ std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evalua
   return starts;
 }
 
+/// Returns whether another search may find a much shorter step: this one left the best seed behind,
+/// so that seeds are no good guide here, and the cluster is small, so that searches are short.
+bool is_unsettled(const Problem& problem, const Score& found, const Score& seed) {
+  if (problem.cluster.device_count() > kFewDevices) return false;
+  return !seed.fits() || found.step_seconds < kSettled * seed.step_seconds;
+}
+
+/// Searches of one problem from the same starts, each with a budget of its own.
+class Searches {
+ public:
+  /// `start`: seconds of the first start, which is the best.
+  Searches(const Problem& problem, std::vector<Strategy> starts, double start,
+           const PlanOptions& options, Decision& decision)
+      : problem_(problem),
+        starts_(std::move(starts)),
+        start_(start),
+        options_(options),
+        decision_(decision),
+        each_(options.budget > 0 ? options.budget : default_budget(problem, starts_.front())) {}
+
+  /// Searches once, and again with other random numbers where that settles little and the budget is
+  /// the default.
+  void run(const Score& seed) {
+    const Rng rng = Rng(options_.seed).fork("refine");
+    once(rng);
+    if (options_.budget > 0 || !is_unsettled(problem_, best_, seed)) return;
+    for (int number = 1; number < kSearches && !decision_.made_by.interrupted; ++number) {
+      once(rng.fork(std::to_string(number)));
+    }
+  }
+
+ private:
+  void once(const Rng& rng) {
+    Refinement& all = decision_.refinement;
+    const std::int64_t before = decision_.made_by.evaluations;
+    all.budget += each_;
+    const double least = log_least();
+    SearchBudget budget(each_, options_.interrupted,
+                        [&](std::int64_t made, std::int64_t /*of*/, double best) {
+                          best = std::min(best, least);
+                          if (options_.search_progress && best < kBroken) {
+                            options_.search_progress(before + made, all.budget, best * start_);
+                          }
+                        });
+    const auto point = make_strategy_search(problem_, starts_, options_.threads);
+    options_.refiner->refine(*point, budget, rng);
+    if (before == 0 || is_better(point->score(), best_)) {
+      best_ = point->score();
+      decision_.strategy = point->strategy();
+    }
+    decision_.made_by.evaluations += budget.made();
+    decision_.made_by.interrupted |= budget.interrupted() && budget.made() < budget.of();
+    const auto first = static_cast<std::int64_t>(all.log.size());
+    for (EpisodeLog& episode : budget.take_log()) {
+      episode.episode += first;
+      episode.best_cost = std::min(episode.best_cost, least);
+      all.log.push_back(episode);
+    }
+  }
+
+  /// The least cost of the searches so far.
+  double log_least() const {
+    const std::vector<EpisodeLog>& log = decision_.refinement.log;
+    return log.empty() ? std::numeric_limits<double>::infinity() : log.back().best_cost;
+  }
+
+  const Problem& problem_;
+  const std::vector<Strategy> starts_;
+  const double start_;
+  const PlanOptions& options_;
+  Decision& decision_;
+  const std::int64_t each_;  // evaluations of a search
+  Score best_;
+};
+
 void search(const Problem& problem, Evaluator& evaluator, const Seeds& seeds,
             const PlanOptions& options, Decision& decision) {
   std::vector<Strategy> starts = starts_of_search(problem, evaluator, seeds, options);
-  const double reference = evaluator.evaluate(starts.front()).step_seconds;
-  decision.refinement.budget =
-      options.budget > 0 ? options.budget : default_budget(problem, starts.front());
-  SearchBudget budget(decision.refinement.budget, options.interrupted,
-                      [&](std::int64_t made, std::int64_t of, double best) {
-                        if (options.search_progress && best < kBroken) {
-                          options.search_progress(made, of, best * reference);
-                        }
-                      });
-  const auto point = make_strategy_search(problem, std::move(starts), options.threads);
-  options.refiner->refine(*point, budget, Rng(options.seed).fork("refine"));
-  decision.strategy = point->strategy();
+  const double start = evaluator.evaluate(starts.front()).step_seconds;
+  Searches(problem, std::move(starts), start, options, decision).run(seeds.pool.best().score);
   decision.made_by.refiner = options.refiner->name();
-  decision.made_by.evaluations = budget.made();
-  decision.made_by.interrupted |= budget.interrupted() && budget.made() < budget.of();
-  decision.refinement.log = budget.take_log();
   decision.as_it_is = false;
 }
 

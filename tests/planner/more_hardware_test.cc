@@ -3,13 +3,18 @@
 // more_hardware_bench plans hundreds of them.
 #include "tests/bench/planning/more_hardware.h"
 
+#include "planner/evaluate/evaluator.h"
+#include "planner/part_plans.h"
 #include "planner/plan_problem.h"
 #include "planner/refine/refiner.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -19,6 +24,8 @@ using bench::growing_problem;
 using bench::GrowingProblem;
 using bench::HandMade;
 using bench::problem_on;
+
+using bench::More;
 
 constexpr double kEqual = 1e-9;
 
@@ -54,6 +61,61 @@ TEST(MoreHardware, NoPipelineMadeByHandIsFasterThanThePlan) {
     EXPECT_LE(planned->best.estimate.step_seconds, made.seconds * (1 + kEqual))
         << growing.before.name;
   }
+}
+
+/// Parts are starts of the search, whatever that finds.
+TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
+  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
+  PlanOptions options;
+  options.refiner = refiner.get();
+  options.budget = 50;
+  int parts = 0;
+  for (int index = 0; index < 24; ++index) {
+    const GrowingProblem growing = growing_problem(index);
+    const auto problem = problem_on(growing.before, growing.after);
+    Evaluator evaluator(*problem);
+    const Result<Seeds> seeds = seed(*problem, evaluator, options, {});
+    ASSERT_TRUE(seeds.ok()) << growing.before.name;
+    if (!wants_part_plans(*problem, *seeds)) continue;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Strategy& strategy : part_plans(*problem, options)) {
+      const Score score = evaluator.evaluate(strategy);
+      EXPECT_TRUE(score.fits()) << growing.before.name;
+      least = std::min(least, score.step_seconds);
+      ++parts;
+    }
+    const Result<Planned> planned = plan_problem(*problem, options);
+    ASSERT_TRUE(planned.ok()) << growing.before.name;
+    EXPECT_LE(planned->best.estimate.step_seconds, least * (1 + kEqual)) << growing.before.name;
+  }
+  EXPECT_GE(parts, 10);
+}
+
+/// Where parts are planned, what is planned before is one of them after, with the same budget.
+TEST(MoreHardware, WherePartsArePlannedAHostMakesNoPlanOverOnePercentLonger) {
+  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
+  PlanOptions options;
+  options.refiner = refiner.get();
+  options.budget = 100;
+  int planned = 0;
+  for (int index = 0; index < 48; ++index) {
+    const GrowingProblem growing = growing_problem(index);
+    if (growing.more != More::kHost && growing.more != More::kKind) continue;
+    const auto before = problem_on(growing.before, growing.before.cluster);
+    const auto after = problem_on(growing.before, growing.after);
+    Evaluator evaluator(*after);
+    const Result<Seeds> seeds = seed(*after, evaluator, options, {});
+    ASSERT_TRUE(seeds.ok()) << growing.before.name;
+    if (!wants_part_plans(*after, *seeds)) continue;
+    const Result<Planned> old = plan_problem(*before, options);
+    if (!old.ok()) continue;
+    ++planned;
+    const Result<Planned> now = plan_problem(*after, options);
+    ASSERT_TRUE(now.ok()) << growing.before.name;
+    EXPECT_LE(now->best.estimate.step_seconds, 1.01 * old->best.estimate.step_seconds)
+        << growing.before.name;
+  }
+  EXPECT_GE(planned, 4);
 }
 
 }  // namespace
