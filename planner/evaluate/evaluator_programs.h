@@ -34,8 +34,8 @@ struct PipelinePrograms {
   std::size_t instructions = 0;
 };
 
-/// Looks up the programs of a pipeline by its shape, or makes them: for the engine or, in less time,
-/// for the memory model alone.
+/// Looks up the programs of a pipeline by its shape, or makes them: for the engine or, in less
+/// time, for the memory model alone.
 class ProgramTable {
  public:
   enum class Of : std::uint8_t { kStep, kMemory };

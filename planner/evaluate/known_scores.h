@@ -14,8 +14,8 @@
 
 namespace agpcs {
 
-/// Remembers scores by strategy; forgets all when they are many. Several threads may ask at a time.
-/// As a strategy has one score, it does not matter which thread asks first.
+/// Remembers scores by strategy. Several threads may ask for scores at a time. As a strategy has
+/// one score, it does not matter which thread asks first.
 class KnownScores {
  public:
   /// Returns the score of `strategy`, which is `evaluate()` if it is not known.
@@ -24,24 +24,38 @@ class KnownScores {
     const std::uint64_t hash = hash_of_strategy(strategy);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      const auto [begin, end] = known_.equal_range(hash);
-      for (auto it = begin; it != end; ++it) {
-        if (it->second.first == strategy) return it->second.second;
-      }
+      if (const Score* const known = look_up(hash, strategy)) return *known;
     }
     const Score score = evaluate();
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (remembered_ > kMostNumbers) {
-      known_.clear();
-      remembered_ = 0;
+    if (look_up(hash, strategy) == nullptr) {
+      known_.emplace(hash, std::pair(strategy, score));
+      remembered_ += size_of(strategy);
     }
-    known_.emplace(hash, std::pair(strategy, score));
-    remembered_ += size_of(strategy);
     return score;
+  }
+  bool has(const Strategy& strategy) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return look_up(hash_of_strategy(strategy), strategy) != nullptr;
+  }
+  /// Forgets all if they are many. Call it while no thread asks, so that what is known does not
+  /// depend on which is first.
+  void forget_if_many() {
+    if (remembered_ <= kMostNumbers) return;
+    known_.clear();
+    remembered_ = 0;
   }
 
  private:
   static constexpr std::size_t kMostNumbers = std::size_t{1} << 22;
+
+  const Score* look_up(std::uint64_t hash, const Strategy& strategy) const {
+    const auto [begin, end] = known_.equal_range(hash);
+    for (auto it = begin; it != end; ++it) {
+      if (it->second.first == strategy) return &it->second.second;
+    }
+    return nullptr;
+  }
 
   static std::uint64_t hash_of_strategy(const Strategy& strategy) {
     std::uint64_t hash =

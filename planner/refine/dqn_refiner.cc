@@ -13,6 +13,8 @@
 //   logarithms, so it is the same on every machine: draws one of a few listed moves, with
 //   preference for those that the network ranks high, and takes it even if the place is worse by
 //   less than a random part of the threshold. The threshold falls, and a climb ends the round.
+// The search ends before its budget when several walks in a row ended where it had been before, and
+// climbs from there found nothing: as walks begin at random starts, there is hardly anything else.
 // Only the end depends on the budget: a search with a larger budget begins like one with a smaller,
 // and ends no worse.
 #include "planner/refine/dqn.h"
@@ -38,6 +40,7 @@ constexpr double kLeast = 1e-9;       // a relative gain that counts
 constexpr std::size_t kDraw = 12;    // moves from which a step of threshold accepting draws one
 constexpr double kThreshold = 0.06;  // first threshold of a round, relative to the cost
 constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations of the climbs from starts
+constexpr int kWalksInVain = 8;  // so many in a row that find nothing new end the search
 
 class DqnSearch {
  public:
@@ -82,7 +85,7 @@ class DqnSearch {
       point_.go_back();
       (this->*round)(length);
       log();
-      if (budget_.made() == before || budget_.left() <= 0) return false;
+      if (budget_.made() == before || budget_.left() <= 0 || in_vain_ >= kWalksInVain) return false;
     }
     return true;
   }
@@ -157,13 +160,16 @@ class DqnSearch {
     const std::int64_t end = budget_.made() + length;
     int walks = 0;
     const auto go_on = [&] {
-      return walks < kWalksOfARound && budget_.left() > 0 && budget_.made() < end;
+      return walks < kWalksOfARound && in_vain_ < kWalksInVain && budget_.left() > 0 &&
+             budget_.made() < end;
     };
-    const auto at_end = [&] {
+    const auto at_end = [&](bool known) {
       ++walks;
       budget_.spend(1, std::min(best_, point_.outcome().cost));
       note();
+      const double before = best_;
       if (point_.outcome().cost <= kWorthAClimb * best_) climb_in_round(length, end);
+      in_vain_ = known && best_ == before ? in_vain_ + 1 : 0;
       if (point_.outcome().cost > best_) point_.go_back();
       return go_on();
     };
@@ -172,6 +178,7 @@ class DqnSearch {
       if (walked == WalkEnd::kNoMove) return;
       if (walked == WalkEnd::kNoFormula) break;
     }
+    if (in_vain_ >= kWalksInVain) return;
     if (budget_.left() > 0 && budget_.made() < end) local_search(end - budget_.made());
   }
 
@@ -225,6 +232,7 @@ class DqnSearch {
   double lambda_;
   double best_ = 0;
   std::int64_t episode_;
+  int in_vain_ = 0;  // number of the last walks that found nothing new
   std::vector<Features> features_;
   std::vector<double> values_;
   std::vector<Outcome> outcomes_;

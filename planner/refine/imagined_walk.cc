@@ -36,7 +36,7 @@ bool walk(SearchPoint& imagined, const SearchBudget& budget, Rng& rng) {
 }  // namespace
 
 WalkEnd walk_in_imagination(SearchPoint& point, const SearchBudget& budget, Rng& rng,
-                            const std::function<bool()>& at_end) {
+                            const std::function<bool(bool known)>& at_end) {
   std::vector<Rng> rngs;
   for (int i = 0; i < kWalksAtATime; ++i) {  // all of them, so that a larger budget begins alike
     if (rng.below(kFromHere) > 0) {
@@ -56,8 +56,8 @@ WalkEnd walk_in_imagination(SearchPoint& point, const SearchBudget& budget, Rng&
   for (int i = 0; i < kWalksAtATime && budget.left() > 0; ++i) {
     if (walked[static_cast<std::size_t>(i)] == 0) continue;
     end = WalkEnd::kReached;
-    point.go_to_end_of(i);
-    if (!at_end()) break;
+    const bool known = point.go_to_end_of(i);
+    if (!at_end(known)) break;
   }
   return end;
 }

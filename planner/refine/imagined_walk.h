@@ -41,8 +41,8 @@ enum class WalkEnd : std::uint8_t {
 /// the solution that was kept last. Threshold accepting is annealing without logarithms, so it is
 /// the same on every machine. Afterwards it calls `at_end` for one walk after the other, where
 /// `point` stands at its end, which is an evaluation that `at_end` spends, as long as that returns
-/// true.
+/// true. `known`: the end was evaluated before.
 WalkEnd walk_in_imagination(SearchPoint& point, const SearchBudget& budget, Rng& rng,
-                            const std::function<bool()>& at_end);
+                            const std::function<bool(bool known)>& at_end);
 
 }  // namespace agpcs

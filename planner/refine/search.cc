@@ -355,6 +355,7 @@ class SimulatingSearch final : private Workers, public StrategyPoint {
   }
 
   void evaluate(std::span<const Move> moves, std::span<Outcome> outcomes) override {
+    scores_.forget_if_many();
     std::map<int, Judged>& judged = known().judged;
     const std::vector<Move> others = moves_not_in(judged, moves);
     std::vector<Outcome> of_others(others.size());
@@ -401,9 +402,11 @@ class SimulatingSearch final : private Workers, public StrategyPoint {
     });
   }
 
-  void go_to_end_of(int walk) override {
+  bool go_to_end_of(int walk) override {
     AGPCS_CHECK(walked_, "went to the end of a walk that was never walked");
+    const bool known = scores_.has(begun_[at(walk)].strategy);
     stand_at(place_of(worker(), begun_[at(walk)].strategy));
+    return known;
   }
 
  private:

@@ -74,8 +74,9 @@ class SearchPoint {
   /// For an imagined point: it need not check the constraints of a solution that costs more than
   /// `most`, because that takes longer than the formula.
   virtual void look_at(double /*most*/) {}
-  /// Goes to where a walk ended, which is an evaluation. Needs: it was among the last ones.
-  virtual void go_to_end_of(int /*walk*/) {}
+  /// Goes to where a walk ended, which is an evaluation. Returns whether it was evaluated before.
+  /// Needs: the walk was among the last ones.
+  virtual bool go_to_end_of(int /*walk*/) { return false; }
 };
 
 }  // namespace agpcs

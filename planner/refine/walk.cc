@@ -69,7 +69,7 @@ void RefineWalk::climb_from_imagined(std::int64_t length, Rng& rng,
   const std::int64_t end = budget_.made() + length;
   int walks = 0;
   const auto go_on = [&] { return walks < kWalksOfARound && !done() && budget_.made() < end; };
-  const auto at_end = [&] {
+  const auto at_end = [&](bool /*known*/) {
     ++walks;
     cost_ = point_.outcome().cost;
     budget_.spend(1, std::min(best_, cost_));

@@ -76,22 +76,42 @@ class ChainPartitioner {
   /// stages.
   void find_successors(int stages) {
     successors_.assign(exits_.size() * width_, {});
+    if (stages > 0) find_live(stages);
     for (const auto& [exit, number] : exits_.all()) {
+      Successor* const after_it = &successors_[at(number) * width_];
       if (stages == 0) {
-        successors_[at(number) * width_ + at(problem_.pieces)].seconds = 0;
+        after_it[problem_.pieces].seconds = 0;
         continue;
       }
       auto entry = entries_.all().lower_bound({exit.first, std::numeric_limits<int>::min()});
       for (; entry != entries_.all().end() && entry->first.first == exit.first; ++entry) {
-        for (int piece = 1; piece < problem_.pieces; ++piece) {
+        const auto [first, end] = live_[at(entry->second)];
+        for (int piece = first; piece < end; ++piece) {
           const double after = best(stages, entry->second, piece).seconds;
-          Successor& successor = successors_[at(number) * width_ + at(piece)];
+          Successor& successor = after_it[piece];
           if (after >= successor.seconds) continue;
           const double cut = problem_.cut_seconds(piece, exit.second, entry->first.second);
           const double seconds = std::max(after, cut);
           if (seconds < successor.seconds) successor = {seconds, entry->second};
         }
       }
+    }
+  }
+
+  /// Finds, for each entry, the range of pieces from which `stages` stages are not too slow to
+  /// follow a stage.
+  void find_live(int stages) {
+    const double most = most_seconds(stages + 1);
+    const auto is_live = [&](int entry, int piece) {
+      const double seconds = best(stages, entry, piece).seconds;
+      return seconds <= most && seconds != kNever;
+    };
+    live_.assign(entries_.size(), {});
+    for (int entry = 0; entry < static_cast<int>(entries_.size()); ++entry) {
+      int first = 1, end = problem_.pieces;
+      while (first < end && !is_live(entry, first)) ++first;
+      while (first < end && !is_live(entry, end - 1)) --end;
+      live_[at(entry)] = {first, end};
     }
   }
 
@@ -157,6 +177,7 @@ class ChainPartitioner {
   std::vector<int> entry_of_, exit_of_;    // by group
   std::vector<std::vector<Best>> layers_;  // by number of stages less one: by entry, then piece
   std::vector<Successor> successors_;      // by exit, then piece
+  std::vector<std::pair<int, int>> live_;  // by entry: first piece and end
   double best_step_;
 };
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -179,9 +180,12 @@ LinearCosts::LinearCosts(const PieceSums& sums, const DeviceLattice& lattice)
     entries.insert(group.entry);
     exits.insert(group.exit);
   }
+  places_ = lattice.places.size();
+  links_.resize(places_ * places_);
   for (const int exit : exits) {
     for (const int entry : entries) {
-      links_[{exit, entry}] = link_between(lattice.places[at(exit)], lattice.places[at(entry)]);
+      links_[at(exit) * places_ + at(entry)] =
+          link_between(lattice.places[at(exit)], lattice.places[at(entry)]);
     }
   }
 }
@@ -268,7 +272,7 @@ bool LinearCosts::fits(int i, int j, const Members& group, double rate, int late
 }
 
 double LinearCosts::cut_seconds(int piece, int exit, int entry) const {
-  return links_.at({exit, entry}).at(sums_.cut_bytes(piece) * samples_);
+  return links_[at(exit) * places_ + at(entry)].at(sums_.cut_bytes(piece) * samples_);
 }
 
 double LinearCosts::least_before(int i, int state) const {

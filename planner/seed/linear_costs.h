@@ -6,8 +6,8 @@
 #include "planner/problem/problem.h"
 #include "planner/seed/device_lattice.h"
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -95,9 +95,10 @@ class LinearCosts {
 
   const PieceSums& sums_;
   const Problem& problem_;
-  std::vector<Members> groups_, before_;       // by group; by state
-  std::vector<Line> all_reduce_;               // by group
-  std::map<std::pair<int, int>, Line> links_;  // between places
+  std::vector<Members> groups_, before_;  // by group; by state
+  std::vector<Line> all_reduce_;          // by group
+  std::size_t places_ = 0;
+  std::vector<Line> links_;  // between places: from exit, then to entry
   double micro_batches_ = 1, samples_ = 1, part_of_memory_ = 1;
 };
 

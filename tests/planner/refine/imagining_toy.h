@@ -46,11 +46,14 @@ class ImaginingToy final : public ToySearch {
     walked_ = true;
     for (std::size_t i = 0; i < imagined_.size(); ++i) walk(*imagined_[i], static_cast<int>(i));
   }
-  void go_to_end_of(int walk) override {
+  bool go_to_end_of(int walk) override {
     go_to(imagined_[static_cast<std::size_t>(walk)]->solution());
     ++walks_;
+    return knows_ends;
   }
   int walks() const { return walks_; }
+
+  bool knows_ends = false;  ///< claims that all ends were evaluated before
 
  private:
   std::vector<std::unique_ptr<ToySearch>> imagined_;

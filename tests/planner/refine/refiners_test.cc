@@ -163,5 +163,16 @@ TEST(RefinerWithAGoodStart, BeginsWhereThePointStandsIfThatIsBetter) {
   EXPECT_LE(point.outcome().cost, before);
 }
 
+TEST(Refiner, DqnEndsBeforeItsBudgetWhenWalksFindNothingNew) {
+  for (const bool known : {false, true}) {
+    ImaginingToy point(many_jobs(), two_starts());
+    point.knows_ends = known;
+    SearchBudget budget(20000);
+    (*make_refiner("dqn"))->refine(point, budget, Rng(1));
+    EXPECT_EQ(budget.made() < budget.of(), known);
+    EXPECT_GE(point.walks(), 8);
+  }
+}
+
 }  // namespace
 }  // namespace agpcs
