@@ -48,8 +48,8 @@ std::vector<std::string> accelerator_cells(const AcceleratorKind& a) {
 }
 
 std::vector<std::string> network_cells(const NetworkKind& network) {
-  return {network.name, network.kind, cell(network.bandwidth, 1e9), cell(network.efficiency, 1),
-          latency_cell(network)};
+  return {network.name, network.kind, cell(network.bandwidth, 1e9),
+          network.efficiency < 1 ? cell(network.efficiency, 1) : "-", latency_cell(network)};
 }
 
 const std::vector<TableColumn> kAcceleratorColumns = {{"accelerator", 14, true},
@@ -96,6 +96,16 @@ std::string figures_text(const Catalog& catalog, const Entry& entry) {
   return text;
 }
 
+/// Returns the network with the figures of its protocols.
+NetworkKind with_protocols(const Catalog& catalog, NetworkKind network) {
+  if (network.protocols.empty()) return network;
+  for (CatalogFigure figure : catalog.find_protocols(network.protocols)->figures) {
+    figure.key = network.protocols + " " + figure.key;
+    network.figures.push_back(std::move(figure));
+  }
+  return network;
+}
+
 template <typename Entry>
 void add_sources(const Entry& entry, Json& json) {
   if (!entry.note.empty()) json["note"] = entry.note;
@@ -135,7 +145,7 @@ Json network_json(const NetworkKind& network) {
   Json json = {
       {"name", network.name}, {"kind", network.kind}, {"bytes_per_second", network.bandwidth}};
   if (network.latency >= 0) json["latency_seconds"] = network.latency;
-  json["efficiency"] = network.efficiency;
+  if (network.efficiency < 1) json["efficiency"] = network.efficiency;
   if (!network.protocols.empty()) json["protocols"] = network.protocols;
   add_sources(network, json);
   return json;
@@ -166,9 +176,11 @@ Result<ShownKinds> select_kinds(const Catalog& catalog, const std::string& name)
 
 std::string kinds_text(const ShownKinds& kinds) {
   if (kinds.accelerators.size() + kinds.networks.size() == 1) {
-    return without_trailing_blanks(kinds.networks.empty()
-                                       ? figures_text(kinds.catalog, *kinds.accelerators.front())
-                                       : figures_text(kinds.catalog, *kinds.networks.front()));
+    if (!kinds.accelerators.empty()) {
+      return without_trailing_blanks(figures_text(kinds.catalog, *kinds.accelerators.front()));
+    }
+    const NetworkKind network = with_protocols(kinds.catalog, *kinds.networks.front());
+    return without_trailing_blanks(figures_text(kinds.catalog, network));
   }
   std::string text;
   Cells cells;
@@ -183,8 +195,8 @@ std::string kinds_text(const ShownKinds& kinds) {
     if (!text.empty()) text += '\n';
     text += table_text(kNetworkColumns, cells);
     text +=
-        "GB/s: nominal, in each direction, of a device's port or of a NIC; reached: the part of it "
-        "that large messages get\n";
+        "GB/s: nominal, in each direction, of a device's port or of a NIC\n"
+        "reached: the part of it that large messages get\n";
   }
   return without_trailing_blanks(text) + "\nwith the name of one: each figure with its source\n";
 }

@@ -37,10 +37,14 @@ accelerators:
   G2:
     architecture: one
     sheet: {memory: 8GiB, memory_type: GDDR6, memory_bandwidth: 300GB/s, peak: {bf16: 432TFLOPS}}
+protocols:
+  fast:
+    sheet: {ll_start: 3us, simple_start: 8us, ll_latency: 1us, simple_latency: 4us, ll_rate: 0.25}
 networks:
   wire:
     kind: nvlink
-    sheet: {bandwidth: 150GB/s, latency: 3.4us}
+    protocols: fast
+    sheet: {bandwidth: 150GB/s, latency: 3.4us, efficiency: 0.8}
   air:
     kind: ethernet
     note: not measured
@@ -64,10 +68,11 @@ TEST_F(Kinds, AreTables) {
             "N7\n"
             "fp32 to bf16: TFLOPS, dense, accumulating in fp32\n"
             "\n"
-            "network         kind       GB/s  latency\n"
-            "wire            nvlink      150    3.4us\n"
-            "air             ethernet  0.125        -\n"
+            "network         kind       GB/s  reached  latency\n"
+            "wire            nvlink      150      0.8    3.4us\n"
+            "air             ethernet  0.125        -        -\n"
             "GB/s: nominal, in each direction, of a device's port or of a NIC\n"
+            "reached: the part of it that large messages get\n"
             "\n"
             "with the name of one: each figure with its source\n");
 }
@@ -93,9 +98,15 @@ TEST_F(Kinds, OneHasItsSources) {
             "  sheet\n"
             "    Maker, data sheet, 2020\n");
   EXPECT_EQ(kinds_text(select("wir")),
-            "figure     value    source\n"
-            "bandwidth  150GB/s  sheet\n"
-            "latency    3.4us    sheet\n"
+            "figure               value    source\n"
+            "bandwidth            150GB/s  sheet\n"
+            "latency              3.4us    sheet\n"
+            "efficiency           0.8      sheet\n"
+            "fast ll_start        3us      sheet\n"
+            "fast simple_start    8us      sheet\n"
+            "fast ll_latency      1us      sheet\n"
+            "fast simple_latency  4us      sheet\n"
+            "fast ll_rate         0.25     sheet\n"
             "\n"
             "sources\n"
             "  sheet\n"
@@ -185,7 +196,7 @@ TEST(KindsCommand, SelectsByAPartOfTheName) {
   for (std::string line; std::getline(lines, line);) names += line.substr(0, line.find(' ')) + "\n";
   EXPECT_EQ(names,
             "accelerator\nV100-PCIe-16GB\nV100-PCIe-32GB\nV100-SXM2-16GB\nV100-SXM2-32GB\nfp32\n\n"
-            "network\nnvswitch-v100\nGB/s:\n\nwith\n");
+            "network\nnvswitch-v100\nGB/s:\nreached:\n\nwith\n");
 }
 
 TEST(KindsCommand, ANameOfNothingIsRefusedWithTheNearest) {
