@@ -15,13 +15,17 @@
 namespace agpcs {
 namespace {
 
-constexpr std::size_t kFewestSights = 3;
+constexpr std::size_t kFewestSights = 3;  // of different sizes
+constexpr std::size_t kFewestShapes = 3;  // for a factor
+constexpr double kMostFactor = 2;
+constexpr int kTurns = 3;
 
 /// A pass of a probe for one number of samples.
 struct Sight {
   std::string group;
   OpClass op_class = OpClass::kElementwise;
-  std::size_t shape = 0;             // of the probe
+  std::size_t shape = 0;  // of the probe
+  std::int64_t samples = 0;
   std::vector<double> terms, rough;  // of its group, and those that all groups have
   double seconds = 0;
 };
@@ -48,7 +52,8 @@ void add_probe(const MeasuredOperator& probe, std::size_t shape,
     const auto keep = [&](std::vector<double>& of, double flops, double bytes, double seconds,
                           std::vector<Sight>& to) {
       if (of.empty() || seconds <= 0) return;
-      to.push_back({group, probe.op_class, shape, std::move(of), {1, flops, bytes}, seconds});
+      to.push_back(
+          {group, probe.op_class, shape, point.samples, std::move(of), {1, flops, bytes}, seconds});
     };
     keep(terms.forward, work.forward_flops, work.forward_bytes, point.forward.seconds,
          sights.forward);
@@ -67,23 +72,64 @@ Sights sights_of(const DeviceProfile& device, const DeviceKind& kind) {
   return sights;
 }
 
-/// Returns the coefficients that explain the sights that `wanted` holds for; none for too few.
+/// Returns the sights that `wanted` holds for.
 template <typename Wanted>
-std::vector<double> fit_sights(const std::vector<Sight>& sights, std::vector<double> Sight::*terms,
-                               const Wanted& wanted) {
-  std::vector<Observation> observations;
-  std::set<std::vector<double>> sizes;
+std::vector<const Sight*> chosen(const std::vector<Sight>& sights, const Wanted& wanted) {
+  std::vector<const Sight*> found;
   for (const Sight& sight : sights) {
-    if (!wanted(sight)) continue;
-    observations.push_back({sight.*terms, sight.seconds});
-    sizes.insert(sight.*terms);
+    if (wanted(sight)) found.push_back(&sight);
   }
-  if (sizes.size() < kFewestSights) return {};
-  return fit_robustly(observations).coefficients;
+  return found;
 }
 
-std::vector<double> fit_group(const std::vector<Sight>& sights, const std::string& group) {
-  return fit_sights(sights, &Sight::terms, [&](const Sight& s) { return s.group == group; });
+/// Sets factors by which sights of a number of samples differ from what their terms explain: the
+/// median over shapes, where there are enough of them.
+void set_factors(const std::vector<const Sight*>& sights, std::vector<double> Sight::*terms,
+                 CorrectionFit& fit) {
+  std::map<std::int64_t, std::vector<double>> ratios;
+  const CorrectionFit plain = {fit.coefficients, {}, {}};
+  for (const Sight* const sight : sights) {
+    const double explained = explained_seconds(sight->*terms, sight->samples, plain);
+    if (explained > 0) ratios[sight->samples].push_back(sight->seconds / explained);
+  }
+  fit.samples.clear();
+  fit.factors.clear();
+  for (auto& [samples, values] : ratios) {
+    if (values.size() < kFewestShapes) continue;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    fit.samples.push_back(samples);
+    fit.factors.push_back(std::clamp(*middle, 1 / kMostFactor, kMostFactor));
+  }
+}
+
+/// Returns the fit that explains the sights; without coefficients for too few. Coefficients and
+/// factors are fitted in turns.
+CorrectionFit fit_sights(const std::vector<const Sight*>& sights,
+                         std::vector<double> Sight::*terms) {
+  std::set<std::vector<double>> sizes;
+  for (const Sight* const sight : sights) sizes.insert(sight->*terms);
+  CorrectionFit fit;
+  if (sizes.size() < kFewestSights) return fit;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    CorrectionFit factor = fit;
+    factor.coefficients = {1};
+    std::vector<Observation> observations;
+    for (const Sight* const sight : sights) {
+      Observation seen{sight->*terms, sight->seconds};
+      const double by = explained_seconds({1}, sight->samples, factor);
+      for (double& term : seen.terms) term *= by;
+      observations.push_back(std::move(seen));
+    }
+    fit.coefficients = fit_robustly(observations).coefficients;
+    set_factors(sights, terms, fit);
+  }
+  return fit;
+}
+
+CorrectionFit fit_group(const std::vector<Sight>& sights, const std::string& group) {
+  return fit_sights(chosen(sights, [&](const Sight& s) { return s.group == group; }),
+                    &Sight::terms);
 }
 
 struct LeftOut {
@@ -101,18 +147,22 @@ std::vector<LeftOut> leave_out(const std::vector<Sight>& sights, const std::stri
     const auto own = std::find_if(sights.begin(), sights.end(),
                                   [&](const Sight& s) { return s.shape == shape; });
     const OpClass op_class = own->op_class;
-    const auto alike = fit_sights(sights, &Sight::terms, [&](const Sight& s) {
-      return s.group == group && s.shape != shape;
-    });
-    const auto others =
-        !alike.empty() ? alike : fit_sights(sights, &Sight::rough, [&](const Sight& s) {
-          return s.op_class == op_class && s.shape != shape;
-        });
-    if (others.empty()) continue;
+    const CorrectionFit alike = fit_sights(
+        chosen(sights, [&](const Sight& s) { return s.group == group && s.shape != shape; }),
+        &Sight::terms);
+    const bool of_group = !alike.coefficients.empty();
+    const CorrectionFit fit =
+        of_group ? alike
+                 : fit_sights(chosen(sights,
+                                     [&](const Sight& s) {
+                                       return s.op_class == op_class && s.shape != shape;
+                                     }),
+                              &Sight::rough);
+    if (fit.coefficients.empty()) continue;
     for (const Sight& sight : sights) {
       if (sight.shape != shape) continue;
-      all.push_back(
-          {explained_seconds(alike.empty() ? sight.rough : sight.terms, others), sight.seconds});
+      const std::vector<double>& terms = of_group ? sight.terms : sight.rough;
+      all.push_back({explained_seconds(terms, sight.samples, fit), sight.seconds});
     }
   }
   return all;
@@ -140,7 +190,7 @@ std::vector<Correction> fit_corrections(const DeviceProfile& device, const Devic
   for (const std::string& group : groups) {
     Correction correction{group, fit_group(sights.forward, group),
                           fit_group(sights.backward, group)};
-    if (correction.forward.empty()) continue;  // the group counts for its class alone
+    if (correction.forward.coefficients.empty()) continue;  // the group counts for its class alone
     corrections.push_back(std::move(correction));
   }
   return corrections;

@@ -5,6 +5,7 @@
 #include "ir/graph/op_table_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace agpcs {
@@ -57,6 +58,18 @@ OperatorTerms kernel_terms(const KernelDevice& device, const OperatorKernels& ke
   return terms;
 }
 
+double factor_at(const CorrectionFit& fit, std::int64_t samples) {
+  if (fit.samples.empty()) return 1;
+  const auto above = std::lower_bound(fit.samples.begin(), fit.samples.end(), samples);
+  if (above == fit.samples.begin()) return fit.factors.front();
+  if (above == fit.samples.end()) return fit.factors.back();
+  const auto high = static_cast<std::size_t>(above - fit.samples.begin()), low = high - 1;
+  const auto log_of = [](std::int64_t n) { return std::log(static_cast<double>(n)); };
+  const double part = (log_of(samples) - log_of(fit.samples[low])) /
+                      (log_of(fit.samples[high]) - log_of(fit.samples[low]));
+  return fit.factors[low] + part * (fit.factors[high] - fit.factors[low]);
+}
+
 }  // namespace
 
 std::string correction_group(const Graph& graph, OpId id) {
@@ -96,10 +109,12 @@ double input_bytes(const Graph& graph, std::int64_t samples) {
   return bytes;
 }
 
-double explained_seconds(const std::vector<double>& terms,
-                         const std::vector<double>& coefficients) {
-  const auto count = static_cast<std::ptrdiff_t>(std::min(terms.size(), coefficients.size()));
-  return std::inner_product(terms.begin(), terms.begin() + count, coefficients.begin(), 0.0);
+double explained_seconds(const std::vector<double>& terms, std::int64_t samples,
+                         const CorrectionFit& fit) {
+  const auto count = static_cast<std::ptrdiff_t>(std::min(terms.size(), fit.coefficients.size()));
+  const double seconds =
+      std::inner_product(terms.begin(), terms.begin() + count, fit.coefficients.begin(), 0.0);
+  return seconds * factor_at(fit, samples);
 }
 
 }  // namespace agpcs

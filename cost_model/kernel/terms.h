@@ -41,7 +41,9 @@ std::vector<double> input_terms(double bytes);
 /// Returns the bytes of a graph's inputs for `samples` samples.
 double input_bytes(const Graph& graph, std::int64_t samples);
 
-/// Returns terms x coefficients; the last terms count as 0 where there are fewer.
-double explained_seconds(const std::vector<double>& terms, const std::vector<double>& coefficients);
+/// Returns the seconds of `terms` at a number of samples. Between two numbers that have a factor,
+/// it goes straight with the logarithm of the number; beyond, it stays.
+double explained_seconds(const std::vector<double>& terms, std::int64_t samples,
+                         const CorrectionFit& fit);
 
 }  // namespace agpcs

@@ -38,14 +38,14 @@ void CostTable::add_corrections(const DeviceKind& from, std::int64_t batch,
       if (correction != nullptr) {
         const OperatorTerms terms =
             operator_terms(*graph_, op, samples, cost_at(op, samples), device);
-        seconds.forward = explained_seconds(terms.forward, correction->forward);
-        if (!correction->backward.empty()) {
-          seconds.backward = explained_seconds(terms.backward, correction->backward);
+        seconds.forward = explained_seconds(terms.forward, samples, correction->forward);
+        if (!correction->backward.coefficients.empty()) {
+          seconds.backward = explained_seconds(terms.backward, samples, correction->backward);
         }
       }
       if (loads(op)) {
         seconds.forward +=
-            explained_seconds(input_terms(input_bytes(*graph_, samples)), inputs->forward);
+            explained_seconds(input_terms(input_bytes(*graph_, samples)), samples, inputs->forward);
       }
       points.push_back({samples, seconds});
     }

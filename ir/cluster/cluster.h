@@ -40,11 +40,17 @@ struct UpdateFit {
   double per_tensor = 0, per_element = 0;
 };
 
-/// The fitted seconds of operators of one group (cost_model/kernel/terms.h): a coefficient for each
-/// term. A pass that was not measured has none.
+/// The fitted seconds of a pass of operators of one group (cost_model/kernel/terms.h): terms x
+/// coefficients, times a factor for the number of samples, because libraries choose other
+/// algorithms for other numbers.
+struct CorrectionFit {
+  std::vector<double> coefficients;   ///< by term; empty: the pass was not measured
+  std::vector<std::int64_t> samples;  ///< ascending
+  std::vector<double> factors;        ///< at these numbers of samples; none: 1
+};
 struct Correction {
   std::string group;  ///< "product", "Conv 1x1", "Relu"
-  std::vector<double> forward, backward;
+  CorrectionFit forward, backward;
 };
 
 /// The fits of `calibrate` to the profile of a device kind.

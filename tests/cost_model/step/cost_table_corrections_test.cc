@@ -74,8 +74,9 @@ DeviceProfile quick_device(const DeviceKind& kind = {}, double model_factor = 1)
       const bool modelled = device && group == "product";
       const std::vector<double> by =
           modelled ? std::vector<double>{7e-6, model_factor, 0} : coefficients_of(group);
-      point.forward.seconds = explained_seconds(terms.forward, by);
-      point.backward.seconds = kTwice * explained_seconds(terms.backward, by);
+      point.forward.seconds = explained_seconds(terms.forward, point.samples, {by, {}, {}});
+      point.backward.seconds =
+          kTwice * explained_seconds(terms.backward, point.samples, {by, {}, {}});
     }
   }
   return profile;
@@ -100,7 +101,8 @@ CostTable table_of(const Graph& graph, const Cluster& cluster) {
 double expected(const Graph& graph, OpId op, std::int64_t samples) {
   const OpCost work = op_cost(graph, op, samples, Precision::kFp32);
   const OperatorTerms terms = operator_terms(graph, op, samples, work, std::nullopt);
-  return explained_seconds(terms.forward, coefficients_of(correction_group(graph, op)));
+  return explained_seconds(terms.forward, samples,
+                           {coefficients_of(correction_group(graph, op)), {}, {}});
 }
 
 TEST(CorrectedCostTable, KnowsOperatorsOfAnyModelByTheirGroups) {
@@ -145,6 +147,31 @@ TEST(CorrectedCostTable, TheFirstOperatorWaitsForTheSamples) {
   EXPECT_NEAR(table.seconds(0, 0, 8).forward, expected(graph, 0, 8) + 1e-6 + 2e-9 * 8 * 40 * 4,
               1e-10);
   EXPECT_NEAR(table.seconds(0, 1, 8).forward, expected(graph, 1, 8), 1e-10);
+}
+
+TEST(CorrectedCostTable, KnowsNumbersOfSamplesThatTakeAnotherAlgorithm) {
+  DeviceProfile device = quick_device();
+  for (MeasuredOperator& probe : device.probes) {
+    if (probe.op_class != OpClass::kMatmul) continue;
+    for (MeasuredOperator::Point& point : probe.points) {
+      if (point.samples >= 16) point.forward.seconds /= 1.8;  // a faster library
+    }
+  }
+  const Graph graph = graph_of(kModel);
+  const CostTable table = table_of(graph, with_device(bare(), device));
+  for (const std::int64_t samples : {1, 8, 16, 32}) {
+    const double seconds = expected(graph, 0, samples) / (samples >= 16 ? 1.8 : 1);
+    EXPECT_NEAR(table.seconds(0, 0, samples).forward, seconds, 0.1 * seconds) << samples;
+  }
+}
+
+TEST(ExplainedSeconds, GoStraightBetweenFactorsAndStayBeyond) {
+  const CorrectionFit fit = {{2, 3}, {4, 16}, {1, 0.5}};
+  EXPECT_DOUBLE_EQ(explained_seconds({1, 10}, 1, fit), 32);
+  EXPECT_DOUBLE_EQ(explained_seconds({1, 10}, 4, fit), 32);
+  EXPECT_DOUBLE_EQ(explained_seconds({1, 10}, 8, fit), 24);
+  EXPECT_DOUBLE_EQ(explained_seconds({1, 10}, 99, fit), 16);
+  EXPECT_DOUBLE_EQ(explained_seconds({}, 4, fit), 0);
 }
 
 TEST(CorrectedCostTable, MeasuredOperatorsAndTheirFitsComeFirst) {
