@@ -49,7 +49,11 @@ class Sysfs : public ::testing::Test {
 
   const TempFolder temp_;
   const std::string root_ = temp_.path().string();
-  FoundHost host_{"a", {}, {}, {}, {}};
+  FoundHost host_ = [] {
+    FoundHost host;
+    host.name = "a";
+    return host;
+  }();
 };
 
 TEST(Nvml, DescribesTheGpusOfTheDriver) {
