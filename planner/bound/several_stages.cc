@@ -127,10 +127,10 @@ class SeveralStages {
   ///
   /// Let samples go from device e to device d of a later stage, and their gradients back. Then d
   /// waits for the first pass of e, and ends before the last pass of e begins. With m micro-batches
-  /// of equal size these two take at least 1 / m of what e computes. So d is idle for (T - idle time
-  /// of e) / m of the step T, and both idle times, priced, are at least the lesser of
-  /// price(d) T / m and price(e) T. If sizes are unequal, e may have no sample of the last
-  /// micro-batch, and nothing is said.
+  /// of equal size these two take at least 1 / m of what e computes. So d is idle for (T - idle
+  /// time of e) / m of the step T, and both idle times, priced, are at least the lesser of price(d)
+  /// T / m and price(e) T. If sizes are unequal, e may have no sample of the last micro-batch, and
+  /// nothing is said.
   ///
   /// If no samples meet so, a stage has none but operators beside the joined ones, and a device
   /// that computes no more than all samples of these (twice, as it may recompute) is idle

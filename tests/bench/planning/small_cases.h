@@ -13,7 +13,8 @@ namespace agpcs::bench {
 
 /// At most 10 blocks (chains, residual sums, branches; at most 5 trained tensors), 2 to 4 devices
 /// of 1 to 3 kinds on 1 to 3 hosts with slow or fast links, a batch of 4 to 16, memory that is
-/// ample or short. Same seed, same problem. A `batch` other than 0 takes the place of the problem's.
+/// ample or short. Same seed, same problem. A `batch` other than 0 takes the place of the
+/// problem's.
 std::unique_ptr<const Problem> small_problem(std::uint64_t seed, std::int64_t batch = 0);
 
 struct Optimum {
