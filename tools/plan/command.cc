@@ -140,7 +140,13 @@ Status show(const Arguments& a, Console console) {
 
 Status json(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
-  console.out << plan_json(plan);
+  if (a.model.empty()) {
+    console.out << plan_json(plan);
+    return {};
+  }
+  AGPCS_TRY(const TrainingModel model, read_planned_model(a.model, plan));
+  AGPCS_TRY(const std::string text, plan_json(plan, model.graph));
+  console.out << text;
   return {};
 }
 
@@ -415,6 +421,8 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   diff_app->add_flag("--decisions", a.decisions_only,
                      "exit with 0 when only expectations, or how the plan was made, differ");
   CLI::App* json_app = add_command(app, a, "json", "the plan as JSON on standard output");
+  json_app->add_option("--model", a.model,
+                       "the ONNX model it was made for: adds its operators, with their stages");
   CLI::App* trace_app =
       add_command(app, a, "trace", "Chrome trace of the simulated step, for Perfetto");
   add_problem(trace_app, a);

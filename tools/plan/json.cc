@@ -2,9 +2,11 @@
 #include "tools/common/json.h"
 
 #include "ir/plan/choices.h"
+#include "ir/strategy/memory.h"
 #include "tools/plan/views.h"
 
 #include <cstddef>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -141,9 +143,15 @@ Json expectation_json(const Expectation& e) {
   return {{"name", e.name}, {"value", e.value}, {"unit", e.unit}};
 }
 
-}  // namespace
+Json operator_json(const Graph& graph, const Op& op, const std::string& stage) {
+  Json outputs = Json::array();
+  for (const TensorId id : op.outputs) {
+    if (id != kNone) outputs.push_back(graph.tensor(id).name);
+  }
+  return {{"name", op.name}, {"type", op.type}, {"stage", stage}, {"outputs", outputs}};
+}
 
-std::string plan_json(const Plan& plan) {
+Json json_of(const Plan& plan) {
   const auto with_plan = [&plan](auto to_json) {
     return [&plan, to_json](const auto& element) { return to_json(plan, element); };
   };
@@ -158,6 +166,24 @@ std::string plan_json(const Plan& plan) {
   json["buckets"] = json_array(plan.buckets, with_plan(bucket_json));
   json["programs"] = json_array(plan.programs, with_plan(program_json));
   json["expect"] = json_array(plan.expect, expectation_json);
+  return json;
+}
+
+}  // namespace
+
+std::string plan_json(const Plan& plan) { return json_text(json_of(plan)); }
+
+Result<std::string> plan_json(const Plan& plan, const Graph& graph) {
+  AGPCS_TRY(const std::vector<std::vector<OpId>> of_stage, resolve_stages(plan, graph));
+  std::vector<std::size_t> stage_of(graph.ops.size());
+  for (std::size_t s = 0; s < of_stage.size(); ++s) {
+    for (const OpId op : of_stage[s]) stage_of[static_cast<std::size_t>(op)] = s;
+  }
+  Json json = json_of(plan), operators = Json::array();
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    operators.push_back(operator_json(graph, graph.ops[i], plan.stages[stage_of[i]].name));
+  }
+  json["operators"] = operators;
   return json_text(json);
 }
 

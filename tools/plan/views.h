@@ -2,7 +2,10 @@
 // The views of agpcs-plan: pure functions from plans to text.
 #pragma once
 
+#include "ir/graph/graph.h"
+
 #include <agpcs/plan.h>
+#include <agpcs/status.h>
 
 #include <string>
 
@@ -15,6 +18,9 @@ std::string show_plan(const Plan& plan);
 /// Returns the plan as JSON (docs/reference/plan_format.md, "JSON"), with everything that the text
 /// has.
 std::string plan_json(const Plan& plan);
+/// Does the same, with the operators of `graph` and their stages. Errors: those of
+/// `resolve_stages`.
+Result<std::string> plan_json(const Plan& plan, const Graph& graph);
 
 struct PlanDiff {
   std::string text;        ///< ready to print; states it if there is no difference

@@ -59,6 +59,17 @@ TRAINING = """\
         sampler.load_state_dict(state)
 
 
+    def pipelined(model: torch.nn.Module, loader: DataLoader[Batch]) -> dict[str, torch.Tensor]:
+        job = agpcs.torch.Job(model, "model.plan", torch.nn.functional.cross_entropy,
+                              lambda parameters: torch.optim.SGD(parameters, lr=0.1), [torch.zeros(4, 8), torch.zeros(4)],
+                              input_names=["image"])
+        for batch in loader:
+            print(job.stage, job.step(batch).item(), job.plan.batch)
+        state = job.state_dict()
+        job.load_state_dict(state)
+        return state
+
+
     def planned(model: torch.nn.Module) -> agpcs.Plan:
         file = io.BytesIO()
         agpcs.torch.export(model, (torch.zeros(4, 8),), file, input_names=["image"])
@@ -81,6 +92,7 @@ REVEALED = {
     "agpcs.load('a').estimates.utilization": "dict[str, float]",
     "automatic.equal_step_seconds": "float | None",
     "automatic.rank": "int | None",
+    "job.optimizer": "torch.optim.optimizer.Optimizer | None",
     "automatic.process_group": "torch._C._distributed_c10d.ProcessGroup | None",
     "sampler.loss_weight(0)": "float | torch._tensor.Tensor",
     "next(iter(sampler))": "list[int]",
@@ -110,7 +122,7 @@ class MyPy(unittest.TestCase):
 
     def test_results_have_types(self):
         script = ("import agpcs\nimport agpcs.torch\nimport torch\n"
-                  "def f(automatic: agpcs.torch.AutoPlan, sampler: agpcs.torch.PlanSampler) -> None:\n"
+                  "def f(automatic: agpcs.torch.AutoPlan, sampler: agpcs.torch.PlanSampler, job: agpcs.torch.Job) -> None:\n"
                   + "".join(f"    reveal_type({expression})\n" for expression in REVEALED))
         told = [re.search('Revealed type is "(.*)"$', line) for line in self.check(script)]
         types = [match and re.sub(r"\bbuiltins\.", "", match.group(1)) for match in told]

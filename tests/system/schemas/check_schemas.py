@@ -102,7 +102,7 @@ class Outputs:
         yield "agpcs_plan_json", words.name, parse(self.run("agpcs-plan", "json", words))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         for made in (plan, pipeline):
-            yield "agpcs_plan_json", made.name, parse(self.run("agpcs-plan", "json", made))
+            yield "agpcs_plan_json", made.name, parse(self.run("agpcs-plan", "json", made, "--model", MODEL))
             yield "agpcs_plan_explain", made.name, parse(
                 self.run("agpcs-plan", "explain", made, MODEL, CLUSTER, "--json"))
             yield "agpcs_plan_explain_operator", made.name, parse(

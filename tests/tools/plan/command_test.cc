@@ -320,6 +320,28 @@ TEST_F(PlanOfSamples, CheckKnowsTheClusterOfAPlanMadeFromMeasurements) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
+TEST_F(PlanOfSamples, JsonHasTheOperatorsOfTheModelWithTheirStages) {
+  const PlanSays outcome = run({"json", plan_, "--model", model_});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string alone = run({"json", plan_}).out;
+  EXPECT_EQ(alone.find("\"outputs\": ["), std::string::npos);
+  const std::string first = R"(  "operators": [
+    {
+      "name": "Conv_conv1",
+      "type": "Conv",
+      "stage": "s0",
+      "outputs": [
+        "conv1"
+      ]
+    },
+)";
+  EXPECT_NE(outcome.out.find(first), std::string::npos) << outcome.out;
+  const PlanSays other = run({"json", plan_, "--model", "samples/models/resnet50.onnx"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_EQ(other.out, "");
+  EXPECT_NE(other.err.find("the plan is for model 'small_cnn' (sha256:"), std::string::npos);
+}
+
 TEST_F(PlanOfSamples, CheckRefusesAnotherModel) {
   const PlanSays outcome =
       run({"check", plan_, "--model", "samples/models/resnet50.onnx", "--cluster", cluster_});

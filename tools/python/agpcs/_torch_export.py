@@ -98,6 +98,16 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
         from torch.utils import _pytree
         inputs, kwargs = _pytree.tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
     inputs, kwargs = _with_two_samples((inputs, kwargs))
+    program = converted(module, inputs, kwargs, input_names, output_names, options)
+    if not has_values or not weights:
+        return _write(_without_values(program), path)
+    if isinstance(path, (str, os.PathLike)):
+        return program.save(path, external_data=options.get("external_data", True))
+    return _write(program.model_proto.SerializeToString(), path)
+
+
+def converted(module, inputs, kwargs, input_names, output_names, options):
+    """Returns PyTorch's ONNXProgram of the module, with our notes."""
     settings = {"dynamo": True, "optimize": False, "verbose": False, **options}
     if input_names is not None:
         settings["input_names"] = list(input_names)
@@ -107,6 +117,7 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*while it is in training mode.*")
+            warnings.filterwarnings("ignore", message=".*The axis name: batch will not be used.*")
             program = torch.onnx.export(module, inputs, None, kwargs=kwargs, **settings)
     except ModuleNotFoundError as error:
         raise RuntimeError(f"agpcs.torch.export needs the package '{error.name}' with PyTorch {torch.__version__}: "
@@ -114,12 +125,41 @@ def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, 
     program.model.metadata_props.update(_notes(module))
     _mark_batch_statistics(program.model)
     _use_first_names(program.model, module)
-    if not has_values or not weights:
-        _drop_values(program.model)
-        return _write(program.model_proto.SerializeToString(), path)
-    if isinstance(path, (str, os.PathLike)):
-        return program.save(path, external_data=options.get("external_data", True))
-    return _write(program.model_proto.SerializeToString(), path)
+    return program
+
+
+def captured(module, inputs, input_names, output_names, options):
+    """Returns what torch.export makes of the module, its ONNXProgram, and the bytes of the file that `by_dynamo` would
+    write of that without values."""
+    inputs, _ = _with_two_samples((inputs, {}))
+    export, made = torch.export.export, []
+
+    def noting(*args, **kwargs):
+        made.append(export(*args, **kwargs))
+        return made[-1]
+
+    torch.export.export = noting  # which PyTorch's exporter calls, so that graph and file are of one program
+    try:
+        program = converted(module, inputs, {}, input_names, output_names, options)
+    finally:
+        torch.export.export = export
+    return made[-1], program, _without_values(program)
+
+
+def origins(program):
+    """Returns, by each value of an ONNXProgram, the names of the nodes of torch.export's graph that it was made of."""
+    leads = {node.name: tuple(source.name for source in node.meta.get("from_node", ()))
+             for node in program.exported_program.graph.nodes}
+    made = {}
+    for node in program.model.graph:
+        name = node.metadata_props.get(_FX_NODE, "").partition(" ")[0].lstrip("%")
+        made.update((output.name, leads.get(name, ())) for output in node.outputs)
+    return made
+
+
+def _without_values(program):
+    _drop_values(program.model)
+    return program.model_proto.SerializeToString()
 
 
 def _mark_batch_statistics(model):

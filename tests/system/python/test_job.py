@@ -1,0 +1,417 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.Job: plans of several stages on local ranks over Gloo train as one process does."""
+
+import functools
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+import warnings
+
+from cases import Bert, ResNet18, build, on_ranks
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import agpcs
+import agpcs.torch
+
+BATCH, STEPS = 10, 20
+TOLERANCE = 1e-4
+CLUSTER = """\
+device_kinds:
+  cpu: {peak: {fp32: 40 GFLOPS, bf16: 40 GFLOPS}, memory: 4 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
+hosts:
+  - name: a
+    devices: {kind: cpu, count: 2}
+    interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}
+    nic: {bandwidth: 10 Gbit/s, latency: 20 us}
+  - name: b
+    devices: {kind: cpu, count: 2}
+    interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}
+    nic: {bandwidth: 10 Gbit/s, latency: 20 us}
+network: {topology: switch}
+training: {batch: 10, optimizer: {kind: sgd, momentum: 0.9}}
+"""
+TWO, FOUR, TWO_BY_TWO = "a/0|b/0", "a/0|a/1|b/0|b/1", "a/0:3,a/1:1|b/0:1,b/1:3"
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(16, 16), nn.Tanh())), nn.Linear(16, 4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randn(count, 16, generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.position = nn.Embedding(20, 16), nn.Parameter(torch.randn(1, 6, 16))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True) for _ in range(4))
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, tokens):
+        x = self.table(tokens) + self.position
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x).mean(1))
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+class UNet(nn.Module):
+    """Skips over all stages, activations in place, and a scale that several stages read: a value without samples."""
+
+    def __init__(self):
+        super().__init__()
+        widths = (3, 8, 12, 16)
+        self.down = nn.ModuleList(self.block(a, b) for a, b in zip(widths, widths[1:]))
+        self.up = nn.ModuleList(self.block(a + b, b) for a, b in ((16, 12), (12, 8)))
+        self.last, self.scale = nn.Conv2d(8, 4, 1), nn.Parameter(torch.ones(1, 1, 1, 1) / 2)
+
+    @staticmethod
+    def block(inputs, outputs):
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, 1, 1), nn.ReLU(inplace=True))
+
+    def forward(self, x):
+        scale = torch.exp(self.scale)
+        a = self.down[0](x * scale)
+        b = self.down[1](nn.functional.max_pool2d(a, 2))
+        c = self.down[2](nn.functional.max_pool2d(b, 2))
+        b = self.up[0](torch.cat([nn.functional.interpolate(c, scale_factor=2.0), b], 1))
+        a = self.up[1](torch.cat([nn.functional.interpolate(b, scale_factor=2.0), a], 1))
+        return self.last(a * scale).mean((2, 3))
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randn(count, 3, 8, 8, generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+class OneBert(Bert):
+    @staticmethod
+    def samples(count, generator):
+        return tuple(Bert.samples(count, generator).values())
+
+
+class OneResNet(ResNet18):
+    def __init__(self):
+        super().__init__(width=8)
+
+    @staticmethod
+    def samples(count, generator):
+        return tuple(ResNet18.samples(count, generator).values())
+
+
+class InPlace(Mlp):
+    def forward(self, x):
+        x = self.layers[0](x)
+        x[:, :4].mul_(2)
+        return self.layers[1:](x)
+
+
+class Dropping(Mlp):
+    def forward(self, x):
+        return self.layers(nn.functional.dropout(x, 0.5))
+
+
+class Rows(Mlp):
+    """ONNX computes its linear layers in three operators each."""
+
+    def forward(self, x):
+        return self.layers(x.unsqueeze(1)).squeeze(1)
+
+
+def batches(kind, count=STEPS):
+    return [kind.samples(BATCH, torch.Generator().manual_seed(step)) for step in range(count)]
+
+
+@functools.lru_cache(maxsize=None)
+def exported(kind):
+    file = io.BytesIO()
+    agpcs.torch.export(build(kind), batches(kind, 1)[0][:-1], file)
+    return file.getvalue()
+
+
+@functools.lru_cache(maxsize=None)
+def plan_of(kind, layout, micro_batches=4, recompute="", **options):
+    """A plan; the stages in `recompute` compute their forward passes again."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = pathlib.Path(folder, "cluster.yaml")
+        cluster.write_text(CLUSTER)
+        plan = agpcs.plan(exported(kind), cluster, layout=layout, micro_batches=micro_batches, bound=False,
+                          bucket_bytes=4096, **options)
+    lines = [line.replace("recompute=no", "recompute=yes") if line.startswith(tuple(f"stage {name} " for name in recompute.split()))
+             else line for line in plan.text.splitlines()]
+    return agpcs.Plan("\n".join(lines) + "\n")
+
+
+def optimizer_of(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def job_of(kind, plan, **options):
+    return agpcs.torch.Job(build(kind), plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0], **options)
+
+
+def trained_by_job(rank, kind, plan):
+    """(losses, final state, names of the parameters that have values on this rank)."""
+    model = build(kind)
+    own = dict(model.named_parameters())
+    job = agpcs.torch.Job(model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0])
+    losses = [job.step(batch).item() for batch in batches(kind)]
+    live = [name for name, parameter in model.named_parameters() if not parameter.is_meta]
+    assert all(model.get_parameter(name) is own[name] for name in live), "a parameter is not the user's own object"
+    return losses, {name: tensor.numpy() for name, tensor in job.state_dict().items()}, live
+
+
+def trained_by_one_process(rank, kind, parts):
+    """`parts` are the rows whose losses are computed together: what a replica has of a micro-batch."""
+    model = build(kind)
+    optimizer, losses = optimizer_of(model.parameters()), []
+    for inputs, labels in ((batch[:-1], batch[-1]) for batch in batches(kind)):
+        optimizer.zero_grad()
+        losses.append(0)
+        for begin, end in parts:
+            loss = nn.functional.cross_entropy(model(*(x[begin:end] for x in inputs)), labels[begin:end]) * (end - begin) / BATCH
+            loss.backward()
+            losses[-1] += loss.item()
+        optimizer.step()
+    return losses, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+@functools.lru_cache(maxsize=None)
+def expected(kind, parts):
+    return on_ranks(trained_by_one_process, kind, parts, ranks=1)[0]
+
+
+def first_step(rank, kind, plans, batch=BATCH, change=None):
+    """Begins a job and makes a step; the tests look at errors and warnings."""
+    dist.barrier()  # all ranks are connected before one of them fails
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sample = batches(kind, 1)[0]
+        job = agpcs.torch.Job(build(kind), plans[rank], nn.functional.cross_entropy, optimizer_of, sample)
+        batch = kind.samples(batch, torch.Generator().manual_seed(1))
+        job.step(batch if change is None else change(batch))
+    return "ok", [str(warning.message) for warning in caught if "random" in str(warning.message)]
+
+
+def goes_on(rank, kind, plan, other):
+    """Losses of a job, and those of one that goes on from its state after two steps, by another plan."""
+    job = job_of(kind, plan)
+    first = [job.step(batch).item() for batch in batches(kind, 2)]
+    state = job.state_dict()
+    third = job.step(batches(kind, 3)[2]).item()
+    second = job_of(kind, other)
+    second.load_state_dict(state)
+    try:
+        second.load_state_dict({**state, "more": torch.zeros(1)})
+    except agpcs.PlanMismatch as error:
+        said = str(error)
+    return first, third, second.step(batches(kind, 3)[2]).item(), said
+
+
+NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Trains(unittest.TestCase):
+    """Losses of 20 steps and final parameters equal those of one process."""
+
+    def compare(self, kind, plan, parts=((0, BATCH),), states=True):
+        losses, state = expected(kind, parts)
+        self.assertGreater(max(losses) - min(losses), 0.05, "nothing was trained")
+        results = on_ranks(trained_by_job, kind, plan, ranks=plan.ranks)
+        for result in results:
+            self.assertNotIsInstance(result[0], str, result)
+            for a, b in zip(losses, result[0]):
+                self.assertLess(abs(a - b), TOLERANCE * abs(a), f"{losses}\n{result[0]}")
+            self.assertEqual((len(losses), list(state)), (len(result[0]), list(result[1])))
+            for name, tensor in state.items() if states else ():
+                scale = max(abs(tensor).max(), 1e-3)
+                self.assertLess(abs(tensor - result[1][name]).max() / scale, TOLERANCE, name)
+        return [live for *_, live in results]
+
+    def test_an_mlp_in_two_and_four_stages(self):
+        first, second = self.compare(Mlp, plan_of(Mlp, TWO))
+        self.assertTrue(first and second)
+        self.assertFalse(set(first) & set(second), "a parameter is on both ranks")
+        self.compare(Mlp, plan_of(Mlp, FOUR, 10))
+
+    def test_an_mlp_on_uneven_replicas(self):
+        self.compare(Mlp, plan_of(Mlp, TWO_BY_TWO, 1))
+        plan = plan_of(Mlp, TWO_BY_TWO)  # micro-batches of 3, 3, 2 and 2
+        self.assertEqual([stage.samples for stage in plan.stages], [(2, 1), (1, 2)])
+        self.assertEqual(plan.shares, (6, 4, 4, 6))
+        self.compare(Mlp, plan)
+
+    def test_a_transformer(self):
+        for layout, recompute in ((TWO, "s0 s1"), (FOUR, ""), (TWO_BY_TWO, "s1")):
+            with self.subTest(layout=layout):
+                self.compare(Transformer, plan_of(Transformer, layout, recompute=recompute))
+
+    def test_a_unet_whose_skips_pass_stages_by(self):
+        for layout, recompute in ((TWO, ""), (FOUR, "s0 s2"), (TWO_BY_TWO, "")):
+            with self.subTest(layout=layout):
+                plan = plan_of(UNet, layout, recompute=recompute)
+                self.assertTrue("from=s0 to=s3" in plan.text or layout != FOUR)
+                self.compare(UNet, plan)
+
+    def test_a_bert_whose_mask_goes_to_each_stage(self):
+        self.compare(OneBert, plan_of(OneBert, TWO_BY_TWO))
+
+    def test_gradients_that_travel_rounded(self):
+        self.assertLess(self.apart(Mlp, plan_of(Mlp, TWO_BY_TWO, wire_type="fp16")), 2e-3)
+
+    def apart(self, kind, plan):
+        losses, _ = expected(kind, ((0, BATCH),))
+        results = on_ranks(trained_by_job, kind, plan, ranks=plan.ranks)
+        apart = max(abs(a - b) for a, b in zip(losses, results[0][0]))
+        self.assertGreater(apart, 1e-7, "nothing was rounded")
+        return apart
+
+    def test_batch_norm_takes_each_micro_batch_by_itself_and_counts_recomputed_ones_once(self):
+        self.compare(OneResNet, plan_of(OneResNet, TWO, recompute="s0"), ((0, 3), (3, 6), (6, 8), (8, 10)))
+
+    def test_batch_norm_takes_each_replica_by_itself(self):
+        self.compare(OneResNet, plan_of(OneResNet, "a/0:1,a/1:1|b/0:1,b/1:1", 1), ((0, 5), (5, 10)), states=False)
+
+    def test_a_job_goes_on_from_the_state_of_another_plan(self):
+        for _, third, again, said in on_ranks(goes_on, Mlp, plan_of(Mlp, TWO), plan_of(Mlp, TWO, 2, recompute="s0")):
+            self.assertLess(abs(third - again), 0.3, "the state is of a trained module")
+            self.assertEqual(said, "the state is of another module: 'more' differs")
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Refuses(unittest.TestCase):
+    def refused(self, kind, *plans, **options):
+        """(type, text) of the error on each rank."""
+        results = on_ranks(functools.partial(first_step, **options), kind, plans, ranks=len(plans))
+        for result in results:
+            self.assertNotEqual(result[0], "ok", result)
+        return results
+
+    def assert_all(self, results, kind, text):
+        for result in results:
+            self.assertEqual(result, (kind, text))
+
+    def test_another_number_of_ranks(self):
+        plan = plan_of(Mlp, TWO)
+        self.assert_all(self.refused(Mlp, plan, plan, plan), "PlanMismatch",
+                        "the plan of model has 2 ranks, and the job has 3\n"
+                        "  hint: torchrun --nproc-per-node and --nnodes that make 2, or a plan for 3 devices")
+
+    def test_another_module_than_the_plans(self):
+        plan = plan_of(Mlp, TWO)
+        for kind, text in self.refused(Dropping, plan, plan):
+            self.assertEqual(kind, "PlanMismatch")
+            self.assertRegex(text, "^the plan is not for this module: .* this model is 'model' \\(sha256:[0-9a-f]{64}\\)")
+            self.assertTrue(text.endswith("give Job the same input_names, output_names and options"), text)
+
+    def test_ranks_that_have_other_plans(self):
+        first, second = self.refused(Mlp, plan_of(Mlp, TWO), plan_of(Mlp, TWO, 2))
+        text = "rank {} has another plan than this rank\n  hint: give every rank the same file"
+        self.assertEqual((first, second), (("PlanMismatch", text.format(1)), ("PlanMismatch", text.format(0))))
+
+    def test_a_rank_that_cannot_begin_is_named_on_the_others(self):
+        first, second = self.refused(Mlp, plan_of(Mlp, TWO), "nowhere.plan")
+        self.assertEqual(second[0], "FileNotFoundError")
+        self.assertEqual(first, ("Error", f"rank 1 cannot begin: FileNotFoundError: {second[1]}"))
+
+    def test_a_batch_of_another_size(self):
+        plan = plan_of(Mlp, TWO)
+        self.assert_all(self.refused(Mlp, plan, plan, batch=8), "PlanMismatch",
+                        "input 0 has 8 samples; the plan's batch has 10\n"
+                        "  hint: every rank gives the whole batch (drop_last=True)")
+
+    def test_inputs_of_another_form(self):
+        plan = plan_of(Mlp, TWO)
+        self.assert_all(self.refused(Mlp, plan, plan, change=lambda batch: (batch[0][:, :8], batch[1])), "PlanMismatch",
+                        "input 0 is a tensor of float32 and shape 10x8, and in sample_batch it was a tensor of float32 "
+                        "and shape s77x16")
+        self.assert_all(self.refused(Mlp, plan, plan, change=lambda batch: (batch[0], batch[1][:4])), "PlanMismatch",
+                        "the targets have a tensor of int64 and shape 4; the plan's batch has 10 samples\n"
+                        "  hint: every rank gives the whole batch (drop_last=True)")
+        self.assert_all(self.refused(Mlp, plan, plan, change=lambda batch: (batch[0], *batch)), "UsageError",
+                        "the batch has other inputs than sample_batch: 2 instead of 1")
+        self.assert_all(self.refused(Mlp, plan, plan, change=lambda batch: batch[0]), "UsageError",
+                        "a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
+                        "targets; this is a tensor of float32 and shape 10x16")
+
+    def test_a_cut_inside_a_node(self):
+        plan = plan_of(Rows, TWO)
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder, name) for name in ("model.onnx", "model.plan")]
+            files[0].write_bytes(exported(Rows))
+            plan.save(files[1])
+            said = subprocess.run([pathlib.Path(os.environ["AGPCS_BIN_DIR"], "agpcs-plan"), "json", files[1], "--model", files[0]],
+                                  check=True, capture_output=True).stdout
+        names = [operator["name"] for operator in json.loads(said)["operators"]]
+        cut = names.index("layers.4/linear_2")  # its addition, after the product
+        runs = iter((names[:cut], names[cut:]))
+
+        def run(_):
+            of_stage = next(runs)
+            return f"operators={len(of_stage)}\n  operators {of_stage[0]} .. {of_stage[-1]} count={len(of_stage)}\n"
+
+        plan = agpcs.Plan(re.sub(r"operators=.*\n(  operators .*\n)+", run, plan.text))
+        for kind, text in self.refused(Rows, plan, plan):
+            self.assertEqual(kind, "PlanMismatch")
+            self.assertRegex(text, r"^the plan cuts inside 'linear_2' \(linear.default\) in layers.4 .*: its operator "
+                                   r"'layers.4/Transpose_\d+' is in s0, 'layers.4/linear_2' in s1\n"
+                                   "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph; try another --layout$")
+
+    def test_a_change_in_place_of_a_part(self):
+        plan = plan_of(InPlace, TWO)
+        for kind, text in self.refused(InPlace, plan, plan):
+            self.assertEqual(kind, "UsageError")
+            self.assertRegex(text, "^'mul_' \\(mul_.Tensor\\) .*changes a tensor in place that has other names, which "
+                                   "agpcs.torch.Job does not follow\n  hint: write it without the change in place$")
+
+    def test_losses_and_precisions_that_it_does_not_know(self):
+        for options, text in (
+                ({"ignore_index": -100}, "the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples"),
+                ({"precision": "bf16"}, "the plan's precision is bf16; agpcs.torch.Job computes in fp32 or tf32")):
+            with self.subTest(options=options):
+                plan = plan_of(Mlp, TWO, **options)
+                self.assert_all(self.refused(Mlp, plan, plan), "UsageError", text)
+
+    def test_says_that_dropout_is_not_that_of_one_process(self):
+        plan = plan_of(Dropping, TWO)
+        for kind, said in on_ranks(first_step, Dropping, [plan, plan]):
+            self.assertEqual(kind, "ok", said)
+            self.assertEqual(len(said), 1)
+            self.assertRegex(said[0], "^'dropout' \\(dropout.default\\) .*draws random numbers: other ones than one process")
+
+
+class Older(unittest.TestCase):
+    @unittest.skipIf(NEWER, "PyTorch is 2.6 or newer")
+    def test_an_older_pytorch_is_refused(self):
+        with self.assertRaises(agpcs.Error) as raised:
+            agpcs.torch.Job(Mlp(), "model.plan", nn.functional.cross_entropy, optimizer_of, [])
+        self.assertEqual(str(raised.exception), "agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is "
+                                                f"{torch.__version__}")
+
+    @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+    def test_a_process_without_a_process_group_is_refused(self):
+        with self.assertRaises(agpcs.UsageError) as raised:
+            agpcs.torch.Job(Mlp(), "model.plan", nn.functional.cross_entropy, optimizer_of, [])
+        self.assertIn("agpcs.torch.Job needs torch.distributed", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

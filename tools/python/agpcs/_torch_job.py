@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a module by a plan of any number of stages: each rank computes its stage of the module's own graph."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import typing
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+
+from agpcs import _torch_export
+from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._plan import Path, Plan, load
+from agpcs._torch_groups import WIRE_TYPES
+from agpcs._torch_job_graph import Graph, batched, where
+from agpcs._torch_job_links import Cut, Links, Shares
+from agpcs._torch_job_split import split
+from agpcs._torch_job_step import Bucket, Player
+
+Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
+Parameters = list[tuple[str, torch.nn.Parameter]]
+
+
+class Job:
+    """Trains `model` by `plan`, a Plan or its path, on the ranks of the default process group.
+
+    Every rank makes a Job of the whole module, with the same arguments. Then it keeps the parameters of its stage, which
+    are the module's own objects; those of other stages become tensors on the device "meta" in `model`. Replicas of a stage
+    begin with the parameters of its first rank.
+
+    `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets; `outputs` is what the module returns.
+    `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
+        `job.optimizer`; None in a stage where nothing trains.
+    `sample_batch` is a batch as `step` takes it, of any number of samples.
+    `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
+
+    A step is that of one process over the plan's batch. What would make it another one is refused by name.
+    """
+
+    def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
+                 optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
+                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+                 **options: typing.Any) -> None:
+        if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
+            raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
+        if not dist.is_initialized():
+            raise UsageError("agpcs.torch.Job needs torch.distributed\n"
+                             "  hint: dist.init_process_group() before it, in a script that torchrun starts")
+        self._model, self._loss_fn = model, loss_fn
+        try:
+            self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
+            built = self._build(sample_batch, input_names, output_names, options)
+        except Exception as error:
+            _agree("", error)
+            raise
+        _agree(self.plan.text, None)
+        self._begin(optimizer_fn, *built)
+
+    def _build(self, sample_batch, input_names, output_names, options):
+        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
+        plan, model = self.plan, self._model
+        if dist.get_world_size() != plan.ranks:
+            raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {dist.get_world_size()}\n"
+                               f"  hint: torchrun --nproc-per-node and --nnodes that make {plan.ranks}, or a plan for "
+                               f"{dist.get_world_size()} devices")
+        for name, parameter in model.named_parameters():
+            if parameter.is_meta:
+                raise UsageError(f"the parameter '{name}' has no values on this rank\n"
+                                 "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
+        inputs, _ = _parted(sample_batch)
+        with _torch_export.training(model):
+            try:
+                program, converted, file = _torch_export.captured(model, inputs, input_names, output_names, options)
+            except Exception as error:
+                raise Error(f"PyTorch cannot export the module: {error}\n"
+                            "  hint: agpcs.torch.export shows the same error without a job") from error
+        data = _plan_for(plan, file)
+        _refuse(data)
+        graph = Graph(model, program)
+        stages = [stage["name"] for stage in data["stages"]]
+        graph.place(_torch_export.origins(converted), data["operators"], stages)
+        rank = dist.get_rank()
+        self.stage: str = next(stage.name for stage in plan.stages if rank in stage.ranks)  #: of this rank
+        parts = split(graph, stages, stages.index(self.stage))
+        _check_buckets(data, model, parts)
+        return data, graph, parts, _cuts(data, parts)
+
+    def _begin(self, optimizer_fn, data, graph, parts, cuts):
+        rank, shares = dist.get_rank(), Shares(data)
+        number = shares.stages.index(self.stage)
+        own = parts[number]
+        tensors = [*own.module.parameters(), *own.module.buffers()]
+        self._device = tensors[0].device if tensors else torch.device("cpu")
+        links = Links(rank, cuts, shares, self._device)
+        groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in shares.ranks]
+        if groups[number] is not None:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), shares.ranks[number][0], group=groups[number])
+        self._owners = {name: (shares.ranks[s][0]) for s, part in enumerate(parts)
+                        for name in (*part.parameters, *part.changed.values())}
+        self._release(set(own.parameters), {name for part in parts for name in part.parameters})
+        self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
+        self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
+        self._wanted = own.inputs
+        wire_type = WIRE_TYPES[data["training"].get("wire_type")]
+        buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters], groups[number], wire_type)
+                   for group in self.plan.groups if group.stage == self.stage]
+        trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
+        trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
+        self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        program = next(program for program in data["programs"] if program["stage"] == self.stage)
+        lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
+        self._player = Player(own, number, lines, data["stages"][number]["recompute"],
+                              [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
+                              self._loss if number == graph.loss_stage else None, self.optimizer, self.plan.batch)
+
+    def _release(self, kept, of_stages):
+        for path, part in self._model.named_modules():
+            for name, parameter in list(part._parameters.items()):
+                full = f"{path}.{name}" if path else name
+                if parameter is not None and full in of_stages - kept:
+                    empty = torch.empty_like(parameter, device="meta")
+                    part._parameters[name] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+
+    def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
+        """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
+
+        `batch` is a tuple or list: the module's inputs, in the order of its arguments, then the targets of `loss_fn`, a
+        tensor or a tree of tensors. All have the whole batch's samples in axis 0, the same on every rank; a rank computes
+        the rows that the plan gives it.
+        """
+        inputs, targets = _parted(batch)
+        flat = self._checked(inputs)
+        _check_targets(targets, self.plan.batch)
+        taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
+        return self._player.step(taken, targets)
+
+    def _checked(self, inputs):
+        from torch.utils import _pytree
+        flat, spec = _pytree.tree_flatten((inputs, {}))
+        if spec != self._spec:
+            raise UsageError(f"the batch has other inputs than sample_batch: {len(flat)} instead of {len(self._inputs)}")
+        for number, (given, (node, of_samples)) in enumerate(zip(flat, self._inputs)):
+            if node is None:
+                continue
+            known = node.meta["val"]
+            if of_samples and given.shape[:1] != (self.plan.batch,):
+                raise PlanMismatch(f"input {number} has {given.shape[0] if given.dim() else 'no'} samples; the plan's batch "
+                                   f"has {self.plan.batch}\n  hint: every rank gives the whole batch (drop_last=True)")
+            if given.dtype != known.dtype or given.shape[of_samples:] != tuple(known.shape[of_samples:]):
+                raise PlanMismatch(f"input {number} is {_described(given)}, and in sample_batch it was {_described(known)}")
+        return flat
+
+    def _loss(self, outputs, targets, begin, end):
+        from torch.utils import _pytree
+        part = _pytree.tree_map(lambda x: x[begin:end].to(self._device) if isinstance(x, torch.Tensor) else x, targets)
+        loss = self._loss_fn(_pytree.tree_unflatten(list(outputs), self._outputs), part)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise UsageError(f"loss_fn returned {_described(loss)}, not one number\n"
+                             "  hint: the mean loss over the samples that it gets")
+        return loss.reshape(())
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The state of the whole module, on every rank. All ranks call it."""
+        state = {}
+        for name, tensor in self._model.state_dict(keep_vars=True).items():
+            owner = self._owners.get(name)
+            tensor = tensor.detach()
+            if owner is not None:
+                tensor = torch.empty_like(tensor, device=self._device) if tensor.is_meta else tensor.clone()
+                dist.broadcast(tensor, owner)
+            state[name] = tensor
+        return state
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
+        own = self._model.state_dict(keep_vars=True)
+        wrong = sorted(set(own) ^ set(state)) or [name for name in own if own[name].shape != state[name].shape]
+        if wrong:
+            raise PlanMismatch(f"the state is of another module: '{wrong[0]}' differs"
+                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
+        with torch.no_grad():
+            for name, tensor in own.items():
+                if not tensor.is_meta:
+                    tensor.copy_(state[name])
+
+
+def _parted(batch):
+    """(inputs, targets) of a batch."""
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
+                         f"targets; this is {_described(batch)}")
+    return tuple(batch[:-1]), batch[-1]
+
+
+def _described(value):
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')} and shape {'x'.join(map(str, value.shape)) or 'scalar'}"
+    return f"a {type(value).__name__}"
+
+
+def _check_targets(targets, batch):
+    from torch.utils import _pytree
+    for leaf in _pytree.tree_leaves(targets):
+        if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (batch,):
+            raise PlanMismatch(f"the targets have {_described(leaf)}; the plan's batch has {batch} samples\n"
+                               "  hint: every rank gives the whole batch (drop_last=True)")
+
+
+def _plan_for(plan, file):
+    """The plan as JSON, with the operators of the model in `file`."""
+    try:
+        return json.loads(plan._command("json", [plan, "--model", file]))
+    except InvalidInput as error:
+        raise PlanMismatch(f"the plan is not for this module: {error}\n"
+                           "  hint: plan what agpcs.torch.export writes of this module, and give Job the same input_names, "
+                           "output_names and options") from None
+
+
+def _refuse(data):
+    """Refuses what plans may say and Job does not do."""
+    training = data["training"]
+    if training["loss"]["kind"] in ("model", "output"):
+        raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
+    if "ignore_index" in training["loss"]:
+        raise UsageError("the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples")
+    if training["precision"] not in ("fp32", "tf32"):
+        raise UsageError(f"the plan's precision is {training['precision']}; agpcs.torch.Job computes in fp32 or tf32")
+    for stage in data["stages"]:
+        if not stage["operators"]:
+            raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
+
+
+def _cuts(data, parts):
+    """What goes from stage to stage, by the plan's cuts."""
+    shares, names = Shares(data), [stage["name"] for stage in data["stages"]]
+    planned = {(names.index(cut["from"]), names.index(cut["to"])): cut["name"] for cut in data["cuts"]}
+    cuts = {}
+    for target, part in enumerate(parts):
+        for value in part.received:
+            cuts.setdefault((value.source, target), []).append(value)
+    for source, target in cuts:
+        if (source, target) not in planned:
+            raise PlanMismatch(f"stage {names[target]} reads '{cuts[source, target][0].name}' of stage {names[source]}, and "
+                               "the plan sends nothing there")
+    return [Cut(planned[ends], *ends, values, shares) for ends, values in sorted(cuts.items())]
+
+
+def _check_buckets(data, model, parts):
+    """Each stage's buckets have the gradients of exactly its parameters that train."""
+    for stage, part in zip(data["stages"], parts):
+        planned = {gradient["parameter"] for bucket in data["buckets"] if bucket["stage"] == stage["name"]
+                   for gradient in bucket["gradients"]}
+        trained = {name for name in part.parameters if model.get_parameter(name).requires_grad}
+        for names, said in ((planned - trained, "is in the plan, and does not train there"),
+                            (trained - planned, "trains there, and the plan has no gradient of it")):
+            if names:
+                raise PlanMismatch(f"parameter '{min(names)}' of stage {stage['name']} {said}")
+
+
+def _agree(text, error):
+    """Compares plans and outcomes over all ranks, so that none begins alone."""
+    said = (hashlib.sha256(text.encode()).hexdigest(), None if error is None else f"{type(error).__name__}: {error}")
+    every: list[typing.Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, said)
+    if error is not None:
+        return
+    for rank, (digest, message) in enumerate(every):
+        if message is not None:
+            raise Error(f"rank {rank} cannot begin: {message}")
+        if digest != said[0]:
+            raise PlanMismatch(f"rank {rank} has another plan than this rank\n  hint: give every rank the same file")

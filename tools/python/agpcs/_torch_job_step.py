@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step of agpcs.torch.Job on one rank: it plays the program that the plan has for the rank's stage, line by line.
+
+A line waits for what the plan says that it waits for (`after`), and computes or begins a message. Sends, receives and
+collectives are a stream each: what one of them waits for has come when all lines of the stream before it have ended, too.
+All-reduces begin during the last backward pass, when their gradients are there, in the plan's order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+
+from agpcs._torch_job_links import Works
+
+_STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradient": "recv", "all_reduce": "collective",
+            "report": "collective"}
+
+
+class Bucket:
+    """Gradients that the stage's ranks reduce together."""
+
+    def __init__(self, name, parameters, group, wire_type):
+        self.name, self.parameters, self._group, self._wire_type = name, parameters, group, wire_type
+        self._held, self._flat, self._work = [], None, None
+        self.missing = 0  #: gradients that the last backward pass has not made yet
+
+    def begin(self):
+        self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
+        if not self._held:
+            return
+        flat = torch.cat([parameter.grad.reshape(-1) for parameter in self._held])
+        self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
+        self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
+
+    def wait(self):
+        if self._work is None:
+            return
+        self._work.wait()
+        parts = self._flat.split([parameter.numel() for parameter in self._held])
+        for parameter, part in zip(self._held, parts):
+            parameter.grad.copy_(part.view_as(parameter))
+        self._held, self._flat, self._work = [], None, None
+
+
+class Player:
+    """Plays the program of a rank. Needs all ranks to call `step` alike."""
+
+    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, optimizer, batch):
+        self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
+        self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
+        self._replica = shares.ranks[number].index(rank)
+        self._loss_of, self._optimizer, self._batch = loss_of, optimizer, batch
+        self._buckets = {bucket.name: bucket for bucket in buckets}
+        # Of the program's all-reduces, in its order.
+        self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
+        self._last_backward = max((i for i, (word, _) in enumerate(program) if word.startswith("backward:")), default=-1)
+        self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
+        for bucket in buckets if self._order else ():
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
+
+    def step(self, inputs, targets):
+        """Makes a step of the whole batch. Returns its loss, the same on every rank."""
+        self._inputs, self._targets = inputs, targets
+        self._works = {"send": {}, "recv": {}, "collective": {}}  # by stream and word, those that nothing has waited for
+        self._received, self._gradients, self._sent = {}, {}, {}
+        self._losses, self._loss, self._begun, self._armed = {}, None, 0, False
+        for parameter in self._stage.module.parameters():
+            parameter.grad = None
+        for i, (word, after) in enumerate(self._program):
+            self._armed = i == self._last_backward and bool(self._order)
+            if self._armed:
+                for bucket in self._buckets.values():
+                    bucket.missing = len(bucket.parameters)
+            for other in after:
+                self._wait(other)
+            what, *of = word.split(":")
+            getattr(self, f"_{what}")(word, *of)
+        for stream in self._works.values():
+            for works in stream.values():
+                works.wait()
+        return self._loss
+
+    def _begin(self, word, works):
+        self._works[_STREAMS[word.partition(":")[0]]][word] = works
+
+    def _wait(self, word):
+        stream = self._works.get(_STREAMS.get(word.partition(":")[0]), ())
+        while word in stream:
+            stream.pop(next(iter(stream))).wait()
+
+    def _rows(self, k):
+        begin, end = self._shares.rows(self._number, k)[self._replica]
+        return begin + self._shares.begins[k], end + self._shares.begins[k]
+
+    def _forward(self, word, k):
+        k = int(k)
+        begin, end = self._rows(k)
+        inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
+        received = [self._take(value, k) for value in self._stage.received]
+        if self._recompute:
+            values, outputs = checkpoint(self._stage.module, end - begin, *inputs, *received, use_reentrant=False,
+                                         context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
+        else:
+            values, outputs = self._stage.module(end - begin, *inputs, *received)
+        self._sent[k] = dict(zip(self._stage.sent, values))
+        if self._loss_of is not None:
+            self._losses[k] = self._loss_of(outputs, self._targets, begin, end) * ((end - begin) / self._batch)
+            self._loss = self._losses[k].detach() + (0 if self._loss is None else self._loss)
+
+    def _take(self, value, k):
+        """A received value, ready to get a gradient."""
+        tensor = self._received[k][value]
+        return tensor.requires_grad_(value.gradient)
+
+    def _backward(self, word, k):
+        k = int(k)
+        roots, gradients = [], []
+        for value, tensor in self._sent.pop(k).items():
+            parts = self._gradients.pop((value, k), [])
+            if tensor.requires_grad and parts:
+                roots.append(tensor)
+                gradients.append(functools.reduce(torch.add, parts))
+        if k in self._losses:
+            roots.append(self._losses.pop(k))
+            gradients.append(None)
+        torch.autograd.backward(roots, gradients)
+        self._received[k] = {value: tensor for value, tensor in self._received.get(k, {}).items() if value.gradient}
+        for cut in self._cuts.values():
+            if cut.source == self._number and any(value.gradient for value in cut.values):
+                self._wait(f"send:{cut.name}:{k}")  # its gradients are here, so it has arrived
+        if self._armed:
+            self._armed = False
+            for name in self._order[self._begun:]:
+                self._buckets[name].begin()
+            self._begun = len(self._order)
+
+    def _ready(self, bucket):
+        if not self._armed:
+            return
+        bucket.missing -= 1
+        while self._begun < len(self._order) and self._buckets[self._order[self._begun]].missing == 0:
+            self._buckets[self._order[self._begun]].begin()
+            self._begun += 1
+
+    def _send(self, word, name, k):
+        if name in self._cuts:
+            cut, k = self._cuts[name], int(k)
+            self._begin(word, self._links.send(cut, k, [self._sent[k][value] for value in cut.values]))
+
+    def _recv(self, word, name, k):
+        if name in self._cuts:
+            cut, k = self._cuts[name], int(k)
+            works, tensors = self._links.receive(cut, k)
+            self._begin(word, works)
+            self._received.setdefault(k, {}).update(zip(cut.values, tensors))
+
+    def _send_gradient(self, word, name, k):
+        if name in self._cuts:
+            cut, k = self._cuts[name], int(k)
+            received = self._received[k]
+            gradients = [received.pop(value).grad if value.gradient else None for value in cut.values]
+            self._begin(word, self._links.send_gradients(cut, k, gradients))
+
+    def _recv_gradient(self, word, name, k):
+        if name in self._cuts:
+            cut, k = self._cuts[name], int(k)
+            works, parts = self._links.receive_gradients(cut, k)
+            self._begin(word, works)
+            for value, of_value in zip(cut.values, parts):
+                self._gradients.setdefault((value, k), []).extend(of_value)
+
+    def _all_reduce(self, word, name):
+        self._begin(word, self._buckets[name])  # it began with the last backward pass
+
+    def _update(self, word):
+        if self._optimizer is not None:
+            self._optimizer.step()
+
+    def _report(self, word):
+        total = torch.zeros((), device=self._links.device) if self._loss is None else self._loss.float()
+        works = Works()
+        works.add(dist.all_reduce(total, async_op=True), total)
+        self._begin(word, works)
+        self._loss = total
+
+
+@contextlib.contextmanager
+def _unchanged(buffers):
+    """Restores buffers that are changed within: a pass that is computed again counts once."""
+    kept = [buffer.clone() for buffer in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, kept):
+                buffer.copy_(value)
