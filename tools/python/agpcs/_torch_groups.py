@@ -74,7 +74,7 @@ class PlanState:
         if len(plan.stages) != 1:
             raise PlanMismatch(
                 f"the plan of {plan.model} has {len(plan.stages)} pipeline stages; DistributedDataParallel trains one\n"
-                "  hint: agpcs.plan(..., data_parallel=True), or agpcs-run for pipelines")
+                "  hint: agpcs.plan(..., data_parallel=True), or agpcs.torch.Job for pipelines")
         if wire_type not in WIRE_TYPES:
             raise UsageError(f"wire_type is {wire_type!r}; it is None, 'fp16' or 'bf16'")
         if unplanned not in ("error", "last"):
