@@ -205,7 +205,7 @@ class Plan(unittest.TestCase):
             import agpcs
             try:
                 print("begin", flush=True)
-                agpcs.plan({str(RESNET)!r}, {str(MIXED)!r}, budget=10**9)
+                agpcs.plan({str(RESNET)!r}, {str(MIXED)!r}, refiner="anneal", budget=10**9)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
         """)
