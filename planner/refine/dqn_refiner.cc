@@ -40,7 +40,8 @@ constexpr double kLeast = 1e-9;       // a relative gain that counts
 constexpr std::size_t kDraw = 12;    // moves from which a step of threshold accepting draws one
 constexpr double kThreshold = 0.06;  // first threshold of a round, relative to the cost
 constexpr std::int64_t kFirstClimb = 64, kOtherClimb = 8;  // evaluations of the climbs from starts
-constexpr int kWalksInVain = 8;  // so many in a row that find nothing new end the search
+constexpr int kWalksInVain = 8;  // so many in a row that find nothing new end the search,
+constexpr std::int64_t kLeastEvaluations = 400;  // but not before so many evaluations
 
 class DqnSearch {
  public:
@@ -77,6 +78,8 @@ class DqnSearch {
     point_.keep();
   }
 
+  bool is_in_vain() const { return all_known_ && budget_.made() >= kLeastEvaluations; }
+
   /// Runs a round of each sort. Returns false when the budget, or all moves, are used up.
   bool turn(std::int64_t length) {
     for (void (DqnSearch::*const round)(std::int64_t) :
@@ -85,7 +88,7 @@ class DqnSearch {
       point_.go_back();
       (this->*round)(length);
       log();
-      if (budget_.made() == before || budget_.left() <= 0 || in_vain_ >= kWalksInVain) return false;
+      if (budget_.made() == before || budget_.left() <= 0 || is_in_vain()) return false;
     }
     return true;
   }
@@ -160,8 +163,7 @@ class DqnSearch {
     const std::int64_t end = budget_.made() + length;
     int walks = 0;
     const auto go_on = [&] {
-      return walks < kWalksOfARound && in_vain_ < kWalksInVain && budget_.left() > 0 &&
-             budget_.made() < end;
+      return walks < kWalksOfARound && !is_in_vain() && budget_.left() > 0 && budget_.made() < end;
     };
     const auto at_end = [&](bool known) {
       ++walks;
@@ -170,6 +172,7 @@ class DqnSearch {
       const double before = best_;
       if (point_.outcome().cost <= kWorthAClimb * best_) climb_in_round(length, end);
       in_vain_ = known && best_ == before ? in_vain_ + 1 : 0;
+      all_known_ = in_vain_ >= kWalksInVain || (all_known_ && best_ == before);
       if (point_.outcome().cost > best_) point_.go_back();
       return go_on();
     };
@@ -178,7 +181,7 @@ class DqnSearch {
       if (walked == WalkEnd::kNoMove) return;
       if (walked == WalkEnd::kNoFormula) break;
     }
-    if (in_vain_ >= kWalksInVain) return;
+    if (is_in_vain()) return;
     if (budget_.left() > 0 && budget_.made() < end) local_search(end - budget_.made());
   }
 
@@ -232,7 +235,8 @@ class DqnSearch {
   double lambda_;
   double best_ = 0;
   std::int64_t episode_;
-  int in_vain_ = 0;  // number of the last walks that found nothing new
+  int in_vain_ = 0;         // number of the last walks that found nothing new
+  bool all_known_ = false;  // so many walks were in vain, and nothing better was found since
   std::vector<Features> features_;
   std::vector<double> values_;
   std::vector<Outcome> outcomes_;
