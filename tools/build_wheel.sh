@@ -63,7 +63,8 @@ libraries=$(ldd "$package"/*.so "$package"/bin/* | awk '$1 ~ /^lib/ && $3 ~ /^\/
 for library in $libraries; do
   name=$(basename "$library")
   compgen -G "$parts/unpacked/*/agpcs.libs/${name%%.so*}-*" >/dev/null || continue  # every system has it
-  owner=$({ dpkg-query -S "$(realpath "$library")" || true; } 2>/dev/null | cut -d : -f 1)
+  file=$(realpath "$library")  # below /usr; dpkg names it as its package does, which may be /lib
+  owner=$({ dpkg-query -S "$file" || dpkg-query -S "${file#/usr}" || true; } 2>/dev/null | cut -d : -f 1)
   cp "/usr/share/doc/${owner:?no package has $library}/copyright" "$licenses/$owner"
 done
 for owner in libcli11-dev libeigen3-dev libxxhash-dev nlohmann-json3-dev; do

@@ -81,8 +81,9 @@ class WaitFinder {
       use.before.swap(use.ends);
     }
     use.ends.emplace_back(route.from, route.to);
-    for (const auto& [from, to] : use.before) {
-      const auto knows = [&](int server) {
+    for (const auto& ends : use.before) {
+      const auto [from, to] = ends;
+      const auto knows = [&, from = from, to = to](int server) {
         return known(server, from) > use.round_before || known(server, to) > use.round_before;
       };
       if (knows(route.from) || knows(route.to)) continue;
