@@ -290,8 +290,8 @@ RoughModel::Messages RoughModel::pass_cuts(const Strategy& strategy,
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
     const auto [from, to, bytes] = *cut;
     const auto [first, later] = load_cut(strategy, from, to, bytes * samples, back);
-    const auto lengthen = [&, both = passes[at(from)].both](std::vector<double>& way, double own) {
-      way[at(from)] = std::max(way[at(from)], both + 2 * own + way[at(to)]);
+    const auto lengthen = [&, from = from, to = to](std::vector<double>& way, double own) {
+      way[at(from)] = std::max(way[at(from)], passes[at(from)].both + 2 * own + way[at(to)]);
     };
     lengthen(messages.way, first);
     lengthen(messages.later_way, later);

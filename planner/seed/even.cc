@@ -17,6 +17,7 @@
 #include "ir/base/at.h"
 #include "planner/evaluate/evaluator.h"
 #include "planner/problem/micro_batches.h"
+#include "planner/problem/shares.h"
 #include "planner/problem/stage_timers.h"
 #include "planner/seed/candidates.h"
 #include "planner/seed/even_row.h"
