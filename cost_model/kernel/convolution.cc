@@ -16,10 +16,15 @@ constexpr double kManyChannels = 64;   // of a group: with more, it is a convolu
 
 double pixels(const Convolution& c) { return c.images * c.height_out * c.width_out; }
 
-double tensor_bytes(const KernelDevice& device, const Convolution& c) {
+/// Returns the elements of the images that go in and come out, of all groups.
+double image_elements(const Convolution& c) {
   const double in = c.images * c.height_in * c.width_in * c.channels_in;
+  return c.groups * (in + pixels(c) * c.channels_out);
+}
+
+double tensor_bytes(const KernelDevice& device, const Convolution& c) {
   const double filters = c.channels_in * c.channels_out * c.kernel_height * c.kernel_width;
-  return device.element_bytes * c.groups * (in + pixels(c) * c.channels_out + filters);
+  return device.element_bytes * (image_elements(c) + c.groups * filters);
 }
 
 /// Returns the part of the products that read the zeros around an image: one pixel at each end of
@@ -82,9 +87,7 @@ double winograd(const KernelDevice& device, const KernelParameters& parameters,
 /// fp32 and tf32 keeps channels first, so input and output are read and written once more.
 double transposed(const KernelDevice& device, const Convolution& c) {
   if (device.element_bytes < 4) return 0;
-  const double in = c.images * c.height_in * c.width_in * c.channels_in;
-  const double turned = c.groups * (in + pixels(c) * c.channels_out);
-  return 2 * device.element_bytes * turned / device.bandwidth;
+  return 2 * device.element_bytes * image_elements(c) / device.bandwidth;
 }
 
 /// A convolution in groups of few channels is slow for what it moves.

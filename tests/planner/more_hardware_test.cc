@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -23,11 +24,28 @@ using bench::best_hand_made;
 using bench::growing_problem;
 using bench::GrowingProblem;
 using bench::HandMade;
+using bench::More;
 using bench::problem_on;
 
-using bench::More;
-
 constexpr double kEqual = 1e-9;
+
+/// The default refiner, with a small budget.
+struct Search {
+  explicit Search(std::int64_t budget) {
+    options.refiner = refiner.get();
+    options.budget = budget;
+  }
+  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
+  PlanOptions options;
+};
+
+/// Returns whether the planner plans parts of the problem's cluster, too.
+bool plans_parts(const Problem& problem, const PlanOptions& options) {
+  Evaluator evaluator(problem);
+  const Result<Seeds> seeds = seed(problem, evaluator, options, {});
+  EXPECT_TRUE(seeds.ok()) << seeds.status().message();
+  return seeds.ok() && wants_part_plans(problem, *seeds);
+}
 
 TEST(MoreHardware, NeverTurnsAPlanIntoARefusal) {
   int planned = 0, refused = 0;
@@ -47,15 +65,12 @@ TEST(MoreHardware, NeverTurnsAPlanIntoARefusal) {
 }
 
 TEST(MoreHardware, NoPipelineMadeByHandIsFasterThanThePlan) {
-  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
-  PlanOptions options;
-  options.refiner = refiner.get();
-  options.budget = 200;
+  const Search search(200);
   for (int index = 0; index < 24; ++index) {
     const GrowingProblem growing = growing_problem(index);
     const auto problem = problem_on(growing.before, growing.before.cluster);
     const HandMade made = best_hand_made(*problem);
-    const Result<Planned> planned = plan_problem(*problem, options);
+    const Result<Planned> planned = plan_problem(*problem, search.options);
     if (made.strategy.stages.empty()) continue;
     ASSERT_TRUE(planned.ok()) << growing.before.name << ": " << planned.status().message();
     EXPECT_LE(planned->best.estimate.step_seconds, made.seconds * (1 + kEqual))
@@ -65,26 +80,21 @@ TEST(MoreHardware, NoPipelineMadeByHandIsFasterThanThePlan) {
 
 /// Parts are starts of the search, whatever that finds.
 TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
-  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
-  PlanOptions options;
-  options.refiner = refiner.get();
-  options.budget = 50;
+  const Search search(50);
   int parts = 0;
   for (int index = 0; index < 24; ++index) {
     const GrowingProblem growing = growing_problem(index);
     const auto problem = problem_on(growing.before, growing.after);
+    if (!plans_parts(*problem, search.options)) continue;
     Evaluator evaluator(*problem);
-    const Result<Seeds> seeds = seed(*problem, evaluator, options, {});
-    ASSERT_TRUE(seeds.ok()) << growing.before.name;
-    if (!wants_part_plans(*problem, *seeds)) continue;
     double least = std::numeric_limits<double>::infinity();
-    for (const Strategy& strategy : part_plans(*problem, options)) {
+    for (const Strategy& strategy : part_plans(*problem, search.options)) {
       const Score score = evaluator.evaluate(strategy);
       EXPECT_TRUE(score.fits()) << growing.before.name;
       least = std::min(least, score.step_seconds);
       ++parts;
     }
-    const Result<Planned> planned = plan_problem(*problem, options);
+    const Result<Planned> planned = plan_problem(*problem, search.options);
     ASSERT_TRUE(planned.ok()) << growing.before.name;
     EXPECT_LE(planned->best.estimate.step_seconds, least * (1 + kEqual)) << growing.before.name;
   }
@@ -93,24 +103,18 @@ TEST(MoreHardware, NoPlanOfAPartOfTheClusterIsFasterThanThePlan) {
 
 /// Where parts are planned, what is planned before is one of them after, with the same budget.
 TEST(MoreHardware, WherePartsArePlannedAHostMakesNoPlanOverOnePercentLonger) {
-  const std::unique_ptr<Refiner> refiner = std::move(*make_refiner("dqn"));
-  PlanOptions options;
-  options.refiner = refiner.get();
-  options.budget = 100;
+  const Search search(100);
   int planned = 0;
   for (int index = 0; index < 48; ++index) {
     const GrowingProblem growing = growing_problem(index);
     if (growing.more != More::kHost && growing.more != More::kKind) continue;
     const auto before = problem_on(growing.before, growing.before.cluster);
     const auto after = problem_on(growing.before, growing.after);
-    Evaluator evaluator(*after);
-    const Result<Seeds> seeds = seed(*after, evaluator, options, {});
-    ASSERT_TRUE(seeds.ok()) << growing.before.name;
-    if (!wants_part_plans(*after, *seeds)) continue;
-    const Result<Planned> old = plan_problem(*before, options);
+    if (!plans_parts(*after, search.options)) continue;
+    const Result<Planned> old = plan_problem(*before, search.options);
     if (!old.ok()) continue;
     ++planned;
-    const Result<Planned> now = plan_problem(*after, options);
+    const Result<Planned> now = plan_problem(*after, search.options);
     ASSERT_TRUE(now.ok()) << growing.before.name;
     EXPECT_LE(now->best.estimate.step_seconds, 1.01 * old->best.estimate.step_seconds)
         << growing.before.name;
