@@ -106,6 +106,24 @@ if(AGPCS_FUZZ)  # a failed AGPCS_CHECK aborts, which a fuzzer records
   target_compile_definitions(agpcs_sanitizers INTERFACE AGPCS_FUZZ _GLIBCXX_ASSERTIONS)
 endif()
 
+# What makes an overflow harder to use: canaries on the stack, checked copies where code is optimized, indirect jumps that
+# land where they may, and tables of the loader that are read-only once a program runs (docs/design/reliability.md). The
+# sanitizers bring checks of their own, which _FORTIFY_SOURCE is in the way of.
+add_library(agpcs_hardening INTERFACE)
+if(NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
+  include(CheckCXXCompilerFlag)
+  foreach(flag -fstack-protector-strong -fcf-protection)
+    string(MAKE_C_IDENTIFIER "agpcs_has${flag}" has)
+    check_cxx_compiler_flag(${flag} ${has})
+    if(${has})
+      target_compile_options(agpcs_hardening INTERFACE ${flag})
+    endif()
+  endforeach()
+  target_compile_options(agpcs_hardening INTERFACE
+    $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
+  target_link_options(agpcs_hardening INTERFACE LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
+endif()
+
 # Sets `out` to the target of library `name`: agpcs_planner_seed for planner/seed.
 function(agpcs_target_of name out)
   string(REPLACE "/" "_" target "agpcs_${name}")
@@ -148,7 +166,8 @@ function(agpcs_target_defaults target)
   # A compiler that fuses a multiply and an add where the processor can would round costs, and so decide, otherwise there.
   target_compile_options(${target} PRIVATE -ffp-contract=off)
   target_link_libraries(${target} PRIVATE
-    $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> fmt::fmt ${arg_PRIVATE_DEPS})
+    $<BUILD_INTERFACE:agpcs_warnings> $<BUILD_INTERFACE:agpcs_sanitizers> $<BUILD_INTERFACE:agpcs_hardening>
+    fmt::fmt ${arg_PRIVATE_DEPS})
   foreach(dep IN LISTS arg_DEPS)
     agpcs_target_of(${dep} dep_target)
     target_link_libraries(${target} ${arg_VISIBILITY} ${dep_target})

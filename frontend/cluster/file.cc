@@ -27,6 +27,7 @@ constexpr std::size_t kMostHosts = 1024;
 // The default interconnect of a host's devices: PCIe 3.0 x16 with its measured figures.
 constexpr double kDefaultInterconnectBandwidth = 12e9;
 constexpr double kDefaultInterconnectLatency = 5e-6;
+constexpr std::int64_t kMostPorts = 64;  // of a host
 constexpr double kDefaultNicLatency = 20e-6;
 
 /// Reads the whole file. Errors go to `diagnostics`, and reading goes on.
@@ -383,7 +384,7 @@ class ClusterReader {
     Link port;
     port.kind = "ethernet";
     port.latency = kDefaultNicLatency;
-    LinkItem item = read_port(node, fmt::format("nic of {}", host), port);
+    LinkItem item = read_port(node, fmt::format("nic of {}", host), port, {"count"});
     const std::string& name = cluster.hosts.back().name;
     const bool stands_in = item.given && !item.given->entry.empty();
     const std::string entry = (stands_in ? item.given->entry : name) + " nic";
@@ -391,18 +392,23 @@ class ClusterReader {
     nics_.back().in = add_port(item, name + " nic", entry, "in");
   }
 
-  // Reads a name, or a map.
-  LinkItem read_port(const YAML::Node& node, const std::string& what, Link port) {
+  // Reads a name, or a map with `more` keys than those of every port. Of a `count` of ports, the
+  // host has the bandwidth of all.
+  LinkItem read_port(const YAML::Node& node, const std::string& what, Link port,
+                     const std::vector<std::string>& more = {}) {
     port.bandwidth = 0;
     if (node.IsScalar()) {
       const bool known = read_link_kind(node, port);
       return {port, std::nullopt, what, range_of(node), !known};
     }
-    const YamlMap map(node, what, {"kind", "bandwidth", "latency", "profile"}, diagnostics_);
+    std::vector<std::string> keys{"kind", "bandwidth", "latency", "profile"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const YamlMap map(node, what, keys, diagnostics_);
     if (!node.IsMap()) return {port, std::nullopt, what, map.where(), true};
     const YAML::Node* const kind = map.find("kind");
     const bool known = kind == nullptr || read_link_kind(*kind, port);
     LinkItem item = profiles_.read_link(map, port);
+    item.like.bandwidth *= static_cast<double>(map.integer("count", 1, kMostPorts).value_or(1));
     item.failed = !known;
     return item;
   }

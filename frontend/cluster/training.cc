@@ -115,17 +115,24 @@ class TrainingReader {
       o.kind =
           training.choice_of(kOptimizers, "optimizer", "optimizer", "optimizers").value_or(o.kind);
       o.learning_rate = entry_of(kOptimizers, o.kind).learning_rate;
+      o.weight_decay = entry_of(kOptimizers, o.kind).weight_decay;
       return o;
     }
-    const YamlMap map(node, "optimizer",
-                      {"kind", "learning_rate", "momentum", "weight_decay", "betas", "epsilon"},
-                      diagnostics_);
+    const YamlMap map(
+        node, "optimizer",
+        {"kind", "learning_rate", "momentum", "nesterov", "weight_decay", "betas", "epsilon"},
+        diagnostics_);
     o.kind = map.choice_of(kOptimizers, "kind", "optimizer", "optimizers").value_or(o.kind);
     const OptimizerEntry& entry = entry_of(kOptimizers, o.kind);
     reject_foreign_keys(map, entry);
     o.learning_rate = map.number("learning_rate", Sign::kPositive).value_or(entry.learning_rate);
     o.momentum = fraction(map, "momentum").value_or(o.momentum);
-    o.weight_decay = map.number("weight_decay", Sign::kNotNegative).value_or(o.weight_decay);
+    o.weight_decay = map.number("weight_decay", Sign::kNotNegative).value_or(entry.weight_decay);
+    o.nesterov = map.flag("nesterov").value_or(false);
+    if (o.nesterov && o.momentum == 0) {
+      diagnostics_.error(range_of(*map.find("nesterov")), "'nesterov' needs a momentum above 0",
+                         "as in {kind: sgd, momentum: 0.9, nesterov: true}");
+    }
     o.epsilon = map.number("epsilon", Sign::kPositive).value_or(o.epsilon);
     if (const YAML::Node* betas = map.find("betas")) read_betas(*betas, o);
     return o;

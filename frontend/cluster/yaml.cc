@@ -211,6 +211,16 @@ std::optional<double> YamlMap::number(std::string_view key, Sign sign) const {
   return value;
 }
 
+std::optional<bool> YamlMap::flag(std::string_view key) const {
+  const YAML::Node* const node = find(key);
+  if (node == nullptr) return std::nullopt;
+  const std::string text = node->IsScalar() ? node->Scalar() : "";
+  if (text == "true" || text == "false") return text == "true";
+  diagnostics_->error(agpcs::range_of(*node), fmt::format("'{}' of {} must be true or false, is {}",
+                                                          key, what_, describe(*node)));
+  return std::nullopt;
+}
+
 std::optional<std::int64_t> YamlMap::integer(std::string_view key, std::int64_t least,
                                              std::int64_t most) const {
   const YAML::Node* const node = find(key);

@@ -71,6 +71,7 @@ class YamlMap {
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least,
                                       std::int64_t most) const;
   std::optional<std::string> name(std::string_view key) const;
+  std::optional<bool> flag(std::string_view key) const;  ///< true or false
   /// Reads one of `choices`. Its messages: "unknown <noun> 'x'", "<plural>: ...".
   std::optional<std::string> choice(std::string_view key, std::string_view noun,
                                     std::string_view plural,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frontend/onnx/dense.h"
 
+#include "frontend/onnx/attributes.h"
 #include "frontend/onnx/tensor.h"
 
 #include <algorithm>
@@ -232,6 +233,29 @@ Dense int64_vector(std::vector<std::int64_t> values) {
   dense.known = true;
   dense.ints = std::move(values);
   return dense;
+}
+
+std::optional<Dense> constant_of(const onnx::NodeProto& node) {
+  Dense dense = int64_vector({});
+  if (const auto* ints = find_attribute(node, "value_ints"))
+    return int64_vector({ints->ints().begin(), ints->ints().end()});
+  if (const auto* i = find_attribute(node, "value_int")) {
+    dense.ints = {i->i()};
+    dense.dims.clear();
+    return dense;
+  }
+  dense.type = onnx::TensorProto::FLOAT;
+  if (const auto* floats = find_attribute(node, "value_floats")) {
+    dense.floats.assign(floats->floats().begin(), floats->floats().end());
+    dense.dims = {floats->floats_size()};
+    return dense;
+  }
+  if (const auto* f = find_attribute(node, "value_float")) {
+    dense.floats = {static_cast<double>(f->f())};
+    dense.dims.clear();
+    return dense;
+  }
+  return std::nullopt;
 }
 
 }  // namespace agpcs::frontend

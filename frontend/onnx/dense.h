@@ -69,6 +69,10 @@ bool is_floating_type(int type);
 /// if the tensor is larger, external, malformed, or of a type that is not evaluated.
 Dense dense_of(const onnx::TensorProto& tensor);
 
+/// Returns the value of a Constant node with numbers in its attributes, or nullopt if it has a
+/// tensor or anything else.
+std::optional<Dense> constant_of(const onnx::NodeProto& node);
+
 /// Returns the elements as bytes, as a graph's constant holds them.
 std::vector<std::byte> bytes_of(const Dense& dense, DType type);
 

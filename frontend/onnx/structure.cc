@@ -2,6 +2,7 @@
 // Checks names, order and operator sets of a model's main graph.
 #include "frontend/onnx/metadata.h"
 #include "frontend/onnx/model.h"
+#include "frontend/onnx/shapes/schema.h"
 
 #include <fmt/format.h>
 #include <onnx/defs/schema.h>
@@ -51,9 +52,7 @@ class StructureChecker {
     report_absent();
     if (!diag_.ok()) return diag_.status();
     mark_needed();
-    for (int i = 0; i < graph().node_size(); ++i) {
-      if (needed_[static_cast<std::size_t>(i)]) check_operator(i);
-    }
+    for (int i = 0; i < graph().node_size(); ++i) check_operator(i);
     sort();
     if (!diag_.ok()) return diag_.status();
     return std::move(model_);
@@ -69,15 +68,19 @@ class StructureChecker {
     }
     check_ir_version(proto);
     for (const auto& import : proto.opset_import()) take_opset(import);
-    const auto onnx_opset = model_.opsets.find("");
     if (proto.opset_import_size() == 0) {
       return diag_.error({}, "the model imports no operator set", "the file may be truncated");
     }
-    if (onnx_opset != model_.opsets.end() && onnx_opset->second > newest_opset()) {
-      diag_.error({},
-                  fmt::format("the model is in opset {}, the newest known here is {}",
-                              onnx_opset->second, newest_opset()),
-                  fmt::format("export it at opset {}", newest_opset()));
+    const auto newest =
+        onnx::OpSchemaRegistry::DomainToVersionRange::Instance().LastReleaseVersionMap();
+    for (const auto& [domain, version] : model_.opsets) {
+      const auto known = newest.find(domain);
+      if (known == newest.end() || version <= known->second) continue;
+      diag_.error(
+          {},
+          fmt::format("the model is in opset {}{}, the newest known here is {}", version,
+                      domain.empty() ? "" : fmt::format(" of domain '{}'", domain), known->second),
+          fmt::format("export it at opset {}", known->second));
     }
     if (graph().output_size() == 0) diag_.error({}, "the graph has no outputs");
   }
@@ -243,7 +246,11 @@ class StructureChecker {
       diag_.error_at(label_of(model_, index),
                      fmt::format("operator {} is in domain '{}', which the model does not import",
                                  type, domain.empty() ? "ai.onnx" : domain));
+      return;
     }
+    const std::vector<const Dense*> unknown(static_cast<std::size_t>(node.input_size()));
+    const Status form = check_schema(node, model_.opsets.at(domain), unknown);
+    if (!form.ok()) diag_.error_at(label_of(model_, index), form.message());
   }
 
   /// Sorts by Kahn's algorithm. A heap keeps the file's order among nodes that are ready.

@@ -70,24 +70,26 @@ inline constexpr std::array<OptimizerSetting, 1> kSgdSettings = {
     {{"momentum", &Optimizer::momentum}}};
 inline constexpr std::array<OptimizerSetting, 3> kAdamSettings = {
     {{"beta1", &Optimizer::beta1}, {"beta2", &Optimizer::beta2}, {"epsilon", &Optimizer::epsilon}}};
-inline constexpr std::array<std::string_view, 1> kSgdKeys = {"momentum"};
+inline constexpr std::array<std::string_view, 2> kSgdKeys = {"momentum", "nesterov"};
 inline constexpr std::array<std::string_view, 2> kAdamKeys = {"betas", "epsilon"};
 
 struct OptimizerEntry {
   OptimizerKind value;
   std::string_view name, help;
   double learning_rate;                         ///< the default
+  double weight_decay;                          ///< the default
   std::span<const OptimizerSetting> settings;   ///< in the order of plans
   std::span<const std::string_view> yaml_keys;  ///< the settings' keys in cluster.yaml
 };
-inline constexpr std::array<OptimizerEntry, 2> kOptimizers = {{
-    {OptimizerKind::kSgd, "sgd", "PyTorch's SGD", 0.01, kSgdSettings, kSgdKeys},
-    {OptimizerKind::kAdam, "adam", "PyTorch's Adam", 0.001, kAdamSettings, kAdamKeys},
+inline constexpr std::array<OptimizerEntry, 3> kOptimizers = {{
+    {OptimizerKind::kSgd, "sgd", "PyTorch's SGD", 0.01, 0, kSgdSettings, kSgdKeys},
+    {OptimizerKind::kAdam, "adam", "PyTorch's Adam", 0.001, 0, kAdamSettings, kAdamKeys},
+    {OptimizerKind::kAdamW, "adamw", "PyTorch's AdamW", 0.001, 0.01, kAdamSettings, kAdamKeys},
 }};
 static_assert(is_in_order(kOptimizers));
 static_assert(entry_of(kOptimizers, Optimizer().kind).learning_rate == Optimizer().learning_rate);
 
-/// Optimizers whose steps move the same bytes for each parameter.
+/// Optimizers whose steps move the same bytes for each parameter: AdamW's step is one of "adam".
 struct OptimizerVariant {
   OptimizerKind kind;
   std::string_view name;    ///< in profiles

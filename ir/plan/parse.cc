@@ -264,6 +264,7 @@ class PlanParser {
     const OptimizerEntry& entry = entry_of(kOptimizers, o.kind);
     std::vector<std::string> keys = {"learning-rate"};
     for (const OptimizerSetting& setting : entry.settings) keys.emplace_back(setting.name);
+    if (o.kind == OptimizerKind::kSgd) keys.emplace_back("nesterov");
     keys.emplace_back("weight-decay");
     PlanLineReader in(line, diagnostics_, keys);
     o.kind = choice(in, in.word("a kind of optimizer"), kOptimizers, "optimizer", "optimizers");
@@ -271,6 +272,7 @@ class PlanParser {
     for (const OptimizerSetting& setting : entry.settings) {
       o.*setting.value = in.number_value(std::string(setting.name));
     }
+    if (in.next_is("nesterov")) o.nesterov = in.yes_no_value("nesterov");
     o.weight_decay = in.number_value("weight-decay");
     in.finish();
   }

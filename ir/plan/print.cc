@@ -72,7 +72,7 @@ class PlanPrinter {
     for (const OptimizerSetting& setting : entry_of(kOptimizers, o.kind).settings) {
       add(" {}={}", setting.name, o.*setting.value);
     }
-    add(" weight-decay={}\n", o.weight_decay);
+    add("{} weight-decay={}\n", o.nesterov ? " nesterov=yes" : "", o.weight_decay);
   }
 
   void print_labels(const Loss& loss) {

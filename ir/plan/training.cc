@@ -13,7 +13,7 @@ std::string_view name_of(LossKind loss) { return entry_of(kLosses, loss).name; }
 std::string_view name_of(OptimizerKind optimizer) { return entry_of(kOptimizers, optimizer).name; }
 
 const OptimizerVariant& variant_of(const Optimizer& optimizer) {
-  if (optimizer.kind == OptimizerKind::kAdam) return kOptimizerVariants[2];
+  if (optimizer.kind != OptimizerKind::kSgd) return kOptimizerVariants[2];
   return kOptimizerVariants[optimizer.momentum != 0 ? 1 : 0];
 }
 

@@ -128,6 +128,9 @@ class StructureChecker {
     within("learning-rate", o.learning_rate, infinite);
     within("weight-decay", o.weight_decay, infinite);
     within("momentum", o.momentum, 1);
+    if (o.nesterov && !(o.kind == OptimizerKind::kSgd && o.momentum > 0)) {
+      fail("optimizer's nesterov needs sgd with a momentum above 0");
+    }
     within("beta1", o.beta1, 1);
     within("beta2", o.beta2, 1);
     if (!(o.epsilon > 0 && o.epsilon < infinite)) {

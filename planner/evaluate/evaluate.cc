@@ -57,8 +57,9 @@ std::string remedy(const Problem& problem, const MemoryFit& fit, bool divides) {
                           ? "more micro-batches (--micro-batches), a smaller batch"
                           : "a smaller batch");
   }
-  if (of_weights && problem.training.optimizer.kind == OptimizerKind::kAdam) {
-    help.emplace_back("optimizer sgd, which keeps less state than adam");
+  if (of_weights && problem.training.optimizer.kind != OptimizerKind::kSgd) {
+    help.push_back(fmt::format("optimizer sgd, which keeps less state than {}",
+                               name_of(problem.training.optimizer.kind)));
   }
   if (!half) help.emplace_back("precision fp16 or bf16");
   help.push_back(

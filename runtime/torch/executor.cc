@@ -137,6 +137,7 @@ class StageExecutor final : public TorchExecutor {
   Status count_labels(std::int64_t step);
   Result<Kept> run(int micro_batch, bool first_time);
   std::int64_t first_sample(int micro_batch, std::int64_t step) const;
+  Optimizer optimizer_at(std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
     if (computation == Opcode::kUpdate) return 2 * kept_.size();
     return static_cast<std::size_t>(micro_batch) +
@@ -263,10 +264,17 @@ std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) con
          share_of(micro_batch).offset;
 }
 
+// The plan's optimizer with the learning rate of a step.
+Optimizer StageExecutor::optimizer_at(std::int64_t step) const {
+  Optimizer optimizer = plan_.training.optimizer;
+  optimizer.learning_rate *= options_.schedule.factor(step);
+  return optimizer;
+}
+
 Status StageExecutor::begin_step(std::int64_t step) {
   return guarded("beginning a step", [&]() -> Status {
     step_ = step;
-    if (!recording_) parameters_.load_step(plan_.training.optimizer, step);
+    if (!recording_) parameters_.load_step(optimizer_at(step), step);
     loss_->clear();
     parameters_.zero_gradients();
     cuts_.begin_step();
@@ -370,7 +378,7 @@ Status StageExecutor::backward(int micro_batch, bool last, GradientListener& lis
 Status StageExecutor::update() {
   return guarded("the optimizer's step", [&]() -> Status {
     const Timed timed(times_.get(), slot(Opcode::kUpdate, 0));
-    parameters_.update(plan_.training.optimizer, step_);
+    parameters_.update(optimizer_at(step_), step_);
     return {};
   });
 }
@@ -417,7 +425,7 @@ Status StageExecutor::load_step(std::int64_t step) {
   return guarded(fmt::format("loading step {}", step), [&]() -> Status {
     step_ = step;
     if (times_) times_->replayed();
-    parameters_.load_step(plan_.training.optimizer, step);
+    parameters_.load_step(optimizer_at(step), step);
     AGPCS_RETURN_IF_ERROR(count_labels(step));
     return held_.load([&](std::size_t micro_batch, TensorId id, void* out) {
       return fill(id, static_cast<int>(micro_batch), step, out);

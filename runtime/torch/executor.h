@@ -6,6 +6,7 @@
 #include "ir/graph/graph.h"
 #include "runtime/support/recording.h"
 #include "runtime/torch/data.h"
+#include "runtime/torch/rate_schedule.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>
@@ -24,6 +25,7 @@ struct TorchOptions {
   std::string device = "cpu";        ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
   std::unique_ptr<DataSource> data;  ///< null: `make_synthetic_data(graph, seed)`
   bool fixed_batch = false;          ///< every step trains on the samples of step 0
+  RateSchedule schedule;             ///< of the learning rate; the plan's is the base
 };
 
 /// The time that an operator took in one pass.

@@ -2,10 +2,10 @@
 #include "runtime/torch/parameters.h"
 
 #include "ir/plan/choices.h"
-#include "runtime/torch/adam.h"
 #include "runtime/torch/init.h"
 #include "runtime/torch/progress.h"
 #include "runtime/torch/stage.h"
+#include "runtime/torch/update.h"
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -30,16 +30,6 @@ Result<at::Tensor> initial_value(const Graph& graph, TensorId id, std::uint64_t 
   const auto count = static_cast<std::size_t>(value.numel());
   initialize(graph, id, seed, {value.data_ptr<float>(), count});
   return value.to(computed_type(tensor.type));
-}
-
-void sgd(const Optimizer& o, const at::Tensor& value, at::Tensor gradient,
-         const at::Tensor& momentum) {
-  if (o.weight_decay != 0) gradient = gradient.add(value, o.weight_decay);
-  if (o.momentum != 0) {
-    momentum.mul_(o.momentum).add_(gradient);
-    gradient = momentum;
-  }
-  value.add_(gradient, -o.learning_rate);
 }
 
 constexpr std::int64_t kWord = sizeof(float);
@@ -75,9 +65,9 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
     values_.emplace(id, value.to(device).contiguous());
   }
   for (TensorId id : tensors) add_pieces(graph.tensor(id).name, id);
-  if (device.is_cuda() && plan.training.optimizer.kind == OptimizerKind::kAdam) {
-    host_numbers_ = host_memory({2}, at::kFloat, device);
-    numbers_ = at::zeros({2}, at::TensorOptions().dtype(at::kFloat).device(device));
+  if (device.is_cuda()) {
+    host_numbers_ = host_memory({kUpdateNumbers}, at::kFloat, device);
+    numbers_ = at::zeros({kUpdateNumbers}, at::TensorOptions().dtype(at::kFloat).device(device));
   }
   return {};
 }
@@ -187,22 +177,18 @@ void StageParameters::end_last_backward() {
 
 void StageParameters::load_step(const Optimizer& optimizer, std::int64_t step) {
   if (!numbers_.defined()) return;
-  adam_numbers(optimizer, static_cast<double>(step + 1), host_numbers_.data_ptr<float>());
+  update_numbers(optimizer, static_cast<double>(step + 1), host_numbers_.data_ptr<float>());
   numbers_.copy_(host_numbers_, /*non_blocking=*/true);
 }
 
 void StageParameters::update(const Optimizer& optimizer, std::int64_t step) {
   const at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
-    if (optimizer.kind == OptimizerKind::kAdam) {
-      const AdamTensors of{flat.value, flat.gradient, flat.first, flat.second};
-      if (numbers_.defined()) {
-        adam_by(optimizer, numbers_, of);
-      } else {
-        adam(optimizer, static_cast<double>(step + 1), of);
-      }
+    const UpdateTensors of{flat.value, flat.gradient, flat.first, flat.second};
+    if (numbers_.defined()) {
+      update_by(optimizer, numbers_, of);
     } else {
-      sgd(optimizer, flat.value, flat.gradient, flat.first);
+      agpcs::update(optimizer, static_cast<double>(step + 1), of);
     }
   }
 }

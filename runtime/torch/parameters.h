@@ -101,7 +101,7 @@ class StageParameters {
     std::int64_t offset = 0, elements = 0;
   };
   std::uint64_t seed_ = 0;
-  at::Tensor host_numbers_, numbers_;  // for Adam; undefined: the host passes the numbers
+  at::Tensor host_numbers_, numbers_;  // of an update; undefined: the host passes them
   std::vector<Flat> flats_;
   std::unordered_map<TensorId, at::Tensor> values_;
   std::unordered_map<TensorId, Place> places_;

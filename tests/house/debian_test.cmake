@@ -27,8 +27,8 @@ foreach(package agpcs libagpcs-dev python3-agpcs)
   endif()
 endforeach()
 
-run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_rpaths.py" --readelf "${READELF}"
-  --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
+run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}"
+  --hardened --not-in "${BUILD_DIR}" "${WORK_DIR}/root")
 
 set(usr "${WORK_DIR}/root/usr")
 set(model "${SOURCE_DIR}/samples/models/resnet50.onnx")

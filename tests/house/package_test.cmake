@@ -13,8 +13,10 @@ run("${CMAKE_COMMAND}" -G "${GENERATOR}" -S "${SOURCE_DIR}/samples" -B "${WORK_D
   -D "CMAKE_PREFIX_PATH=${WORK_DIR}/prefix" -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}"
   -D "CMAKE_BUILD_TYPE=${BUILD_TYPE}" -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF)
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
-run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_rpaths.py" --readelf "${READELF}"
+run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}"
   --not-in "${BUILD_DIR}" "${WORK_DIR}/prefix" "${WORK_DIR}/build")
+
+run("${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}" --hardened "${WORK_DIR}/prefix/bin")
 
 # Runs a sample on its plan and checks what it prints.
 function(expect_output sample expected)

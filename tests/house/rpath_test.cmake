@@ -35,7 +35,7 @@ endfunction()
 
 # Checks the binaries below `folder`; sets `rc` and `output`.
 function(check folder)
-  execute_process(COMMAND "${PYTHON}" "${SOURCE_DIR}/tests/house/check_rpaths.py" --readelf "${READELF}"
+  execute_process(COMMAND "${PYTHON}" "${SOURCE_DIR}/tests/house/check_binaries.py" --readelf "${READELF}"
       --skip "${folder}/CMakeFiles" ${ARGN} "${folder}"
     RESULT_VARIABLE rc OUTPUT_VARIABLE output)
   set(rc "${rc}" PARENT_SCOPE)
@@ -63,10 +63,10 @@ run("${CXX_COMPILER}" -shared -fPIC -o "${elsewhere}/libplanted.so" "${elsewhere
 
 build("")
 check("${WORK_DIR}/build")
-expect_output(0 "check_rpaths: 3 binaries, 3 with a search path of their own, 0 errors\n")
+expect_output(0 "check_binaries: 3 binaries, 3 with a search path of their own, 0 errors\n")
 run("${CMAKE_COMMAND}" --install "${WORK_DIR}/build" --prefix "${WORK_DIR}/prefix")
 check("${WORK_DIR}/prefix" --not-in "${WORK_DIR}/build" --not-in "${WORK_DIR}/project")
-expect_output(0 "check_rpaths: 2 binaries, 2 with a search path of their own, 0 errors\n")
+expect_output(0 "check_binaries: 2 binaries, 2 with a search path of their own, 0 errors\n")
 foreach(binary build/bin/command build/libplugin.so build/test prefix/bin/command prefix/lib/agpcs/libplugin.so)
   read_runpath("${WORK_DIR}/${binary}")
   if(NOT path STREQUAL elsewhere)
@@ -91,7 +91,7 @@ run("${WORK_DIR}/build/bin/command")
 build("set_target_properties(command PROPERTIES BUILD_WITH_INSTALL_RPATH OFF INSTALL_RPATH /opt)")
 check("${WORK_DIR}/build")
 string(CONCAT padded "${WORK_DIR}/build/bin/command: error: RUNPATH '${elsewhere}:::::' has an empty element, which is the "
-  "current folder\ncheck_rpaths: 3 binaries, 3 with a search path of their own, 1 errors\n")
+  "current folder\ncheck_binaries: 3 binaries, 3 with a search path of their own, 1 errors\n")
 expect_output(1 "${padded}")
 # A path into the build tree stays there when it is installed.
 build("set_target_properties(command PROPERTIES INSTALL_RPATH \"${WORK_DIR}/build/lib\")")
@@ -100,5 +100,5 @@ check("${WORK_DIR}/prefix" --not-in "${WORK_DIR}/build")
 set(found "${WORK_DIR}/build/lib:${elsewhere}")
 string(CONCAT stays "${WORK_DIR}/prefix/bin/command: error: RUNPATH '${found}' has the element '${WORK_DIR}/build/lib', which "
   "is in ${WORK_DIR}/build, not where it is installed\n"
-  "check_rpaths: 2 binaries, 2 with a search path of their own, 1 errors\n")
+  "check_binaries: 2 binaries, 2 with a search path of their own, 1 errors\n")
 expect_output(1 "${stays}")

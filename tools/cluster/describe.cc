@@ -355,7 +355,12 @@ class ClusterWriter {
                        reached / 1e9, gigabits(sum)),
            "agpcs-profile with the transport of the job measures what that reaches");
     }
-    if (count == 1 && named != nullptr) return fmt::format("    nic: {}\n", named->name);
+    const bool same = alike(sum, count * most);
+    if (named != nullptr && same) {
+      if (count == 1) return fmt::format("    nic: {}\n", named->name);
+      return fmt::format("    nic: {{kind: {}, count: {}}}  # one message has {} at most\n",
+                         named->name, count, gigabits(most));
+    }
     const std::string latency = named != nullptr ? latency_of(named->name) : "";
     return fmt::format("    nic: {{kind: {}, bandwidth: {}{}}}{}\n", kind, gigabits(sum), latency,
                        count == 1 ? ""

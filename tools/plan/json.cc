@@ -34,6 +34,7 @@ Json optimizer_json(const Optimizer& o) {
   for (const OptimizerSetting& setting : entry_of(kOptimizers, o.kind).settings) {
     json[std::string(setting.name)] = o.*setting.value;
   }
+  if (o.nesterov) json["nesterov"] = true;
   json["weight_decay"] = o.weight_decay;
   return json;
 }

@@ -50,7 +50,10 @@ std::string training_line(const Plan& plan) {
   if (!t.loss.next_token.empty()) text += fmt::format(", next token of {}", t.loss.next_token);
   text += fmt::format("; {} with learning rate {}", name_of(t.optimizer.kind),
                       t.optimizer.learning_rate);
-  if (t.optimizer.momentum != 0) text += fmt::format(", momentum {}", t.optimizer.momentum);
+  if (t.optimizer.momentum != 0) {
+    text += fmt::format(", {}momentum {}", t.optimizer.nesterov ? "Nesterov's " : "",
+                        t.optimizer.momentum);
+  }
   if (t.attention != AttentionForm::kSteps) text += "; attention is fused";
   if (t.wire_type) text += fmt::format("; gradients travel in {}", name_of(*t.wire_type));
   return text;

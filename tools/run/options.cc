@@ -6,6 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
+#include <string_view>
+
 namespace agpcs {
 namespace {
 
@@ -28,6 +32,46 @@ void add_trace_options(CLI::App& app, RunOptions& options) {
   app.add_option("--trace-cluster", options.trace_cluster,
                  "cluster file of the plan: the trace also has the step as it was planned")
       ->needs(trace);
+}
+
+void add_schedule_options(CLI::App& app, RateSchedule& schedule) {
+  constexpr RateShape kShapes[] = {RateShape::kConstant, RateShape::kLinear, RateShape::kCosine,
+                                   RateShape::kStep};
+  std::map<std::string, RateShape> shapes;
+  for (const RateShape shape : kShapes) shapes.emplace(name_of(shape), shape);
+  app.add_option("--schedule", schedule.shape,
+                 "of the learning rate, whose base is the plan's; constant: as it is; linear, "
+                 "cosine: down to --last-rate in the last of --steps; step: times --rate-decay "
+                 "every --rate-every steps")
+      ->transform(CLI::CheckedTransformer(shapes, CLI::ignore_case).description(""))
+      ->type_name("TEXT:{constant,linear,cosine,step}=constant");
+  app.add_option("--warmup", schedule.warmup, "steps at the start in which the rate rises")
+      ->check(at_least(0));
+  app.add_option("--last-rate", schedule.last,
+                 "linear, cosine: the last learning rate, as a part of the plan's (default: 0)")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--rate-every", schedule.every, "step: steps with one learning rate")
+      ->check(CLI::Validator(not_positive, "POSITIVE"));
+  app.add_option("--rate-decay", schedule.decay,
+                 "step: what each next rate is of the one before (default: 0.1)")
+      ->check(CLI::Range(0.0, 1.0));
+}
+
+/// Returns what is wrong with the schedule's options, or an empty text.
+std::string objection_to(const CLI::App& app, const RunOptions& options) {
+  const RateSchedule& schedule = options.schedule;
+  const bool falls = schedule.shape == RateShape::kLinear || schedule.shape == RateShape::kCosine;
+  const bool steps = schedule.shape == RateShape::kStep;
+  if (!falls && app.count("--last-rate") > 0)
+    return "--last-rate needs --schedule linear or cosine";
+  for (const char* option : {"--rate-every", "--rate-decay"}) {
+    if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
+  }
+  if (steps && app.count("--rate-every") == 0) return "--schedule step needs --rate-every";
+  if (schedule.warmup >= options.steps && schedule.warmup > 0) {
+    return fmt::format("--warmup takes {} steps, --steps is {}", schedule.warmup, options.steps);
+  }
+  return {};
 }
 
 void add_replan_options(CLI::App& app, RunOptions& options) {
@@ -74,6 +118,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
+  add_schedule_options(app, options.schedule);
   app.add_option("--check-replicas", options.check_replicas,
                  "every so many steps compare the parameters of replicas; default: at the start")
       ->check(positive);
@@ -106,12 +151,22 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->check(positive);
   app.add_option("--resume", options.resume,
                  "go on from this checkpoint, or from the newest one in this folder");
-  const auto code = parse_arguments(app, args, console);
+  auto code = parse_arguments(app, args, console);
+  if (!code) {
+    const std::string objection = objection_to(app, options);
+    if (!objection.empty()) {
+      code = usage_error(app.get_name(), objection, "see agpcs-run --help", console);
+    }
+  }
+  options.schedule.steps = options.steps;
   options.given = GivenOptions(app);
   options.seed_given = seed->count() > 0;
   options.agreed = {{"--transport", std::string(name_of(options.transport))},
                     {"--steps", std::to_string(options.steps)},
                     {"--seed", std::to_string(options.seed)},
+                    {"--schedule", fmt::format("{} {} {} {} {}", name_of(options.schedule.shape),
+                                               options.schedule.warmup, options.schedule.last,
+                                               options.schedule.every, options.schedule.decay)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
                     {"--check-replicas", std::to_string(options.check_replicas)},
                     {"--cuda-graph", options.cuda_graph},

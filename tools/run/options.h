@@ -2,6 +2,7 @@
 // The options of agpcs-run.
 #pragma once
 
+#include "runtime/torch/rate_schedule.h"
 #include "tools/common/common.h"
 #include "tools/run/processes/job.h"
 
@@ -23,6 +24,7 @@ struct RunOptions : JobOptions {
   std::string labels;             ///< FILE
   bool fixed_batch = false;
   bool allow_nan = false;
+  RateSchedule schedule;            ///< of the learning rate
   std::int64_t check_replicas = 0;  ///< steps between two checks; 0: only before the first step
   bool json = false;
   std::string save_parameters;  ///< folder; empty: do not save

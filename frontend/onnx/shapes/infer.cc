@@ -3,9 +3,9 @@
 
 #include "frontend/onnx/attributes.h"
 #include "frontend/onnx/model.h"
+#include "frontend/onnx/shapes/schema.h"
 
 #include <fmt/format.h>
-#include <onnx/checker.h>
 #include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
@@ -20,19 +20,6 @@ namespace {
 
 constexpr const char* kValueTypes =
     "save the model with the types of its values (value_info in the graph)";
-
-/// Returns ONNX's message in a form that can end a sentence of ours.
-std::string onnx_words(std::string text) {
-  for (const std::string_view noise : {"[ShapeInferenceError] ", "[TypeInferenceError] ",
-                                       "(op_type:", "Bad node spec for node. "}) {
-    if (text.compare(0, noise.size(), noise) == 0) text.erase(0, noise.size());
-  }
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
-  const bool word = text.size() > 1 && text[1] >= 'a' && text[1] <= 'z';
-  if (word && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] + 32);
-  return text;
-}
 
 /// Gives ONNX's inference functions one node's inputs and takes its outputs.
 class NodeContext : public onnx::InferenceContext {
@@ -80,14 +67,12 @@ class NodeContext : public onnx::InferenceContext {
       if (!type.has_tensor_type()) continue;
       out.type = type.tensor_type().elem_type();
       if (!type.tensor_type().has_shape()) continue;
-      out.dims.emplace();
+      out.partial.emplace();
       for (const auto& dim : type.tensor_type().shape().dim()) {
-        if (!dim.has_dim_value()) {
-          out.dims.reset();
-          break;
-        }
-        out.dims->push_back(dim.dim_value());
+        out.partial->push_back(dim.has_dim_value() ? dim.dim_value() : -1);
       }
+      const auto& dims = *out.partial;
+      if (std::find(dims.begin(), dims.end(), -1) == dims.end()) out.dims = dims;
     }
     return found;
   }
@@ -99,11 +84,6 @@ class NodeContext : public onnx::InferenceContext {
   mutable std::vector<std::optional<onnx::TensorProto>> data_;
   std::vector<onnx::TypeProto> outputs_;
 };
-
-std::string versioned(const onnx::NodeProto& node, int opset) {
-  const std::string domain = domain_of(node);
-  return fmt::format("{}{}{}-{}", domain, domain.empty() ? "" : ".", node.op_type(), opset);
-}
 
 /// Checks the inputs whose length is a rank. ONNX's rules make that many dims, even if the elements
 /// are not known.
@@ -148,20 +128,6 @@ Status check_windows(const onnx::NodeProto& node) {
   return {};
 }
 
-/// Checks that each attribute occurs once and has the one value that its type says. Tensors and
-/// graphs in attributes are checked where they are used.
-void check_attributes(const onnx::NodeProto& node) {
-  std::set<std::string_view> seen;
-  for (const onnx::AttributeProto& attribute : node.attribute()) {
-    if (!seen.insert(attribute.name()).second) {
-      throw std::invalid_argument(fmt::format("attribute '{}' is there twice", attribute.name()));
-    }
-    if (attribute.has_t() || attribute.has_g() || attribute.has_sparse_tensor()) continue;
-    onnx::checker::check_attribute(attribute, onnx::checker::CheckerContext(),
-                                   onnx::checker::LexicalScopeContext());
-  }
-}
-
 }  // namespace
 
 Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
@@ -183,13 +149,6 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
         fmt::format("{} is not an operator that ONNX's library knows", versioned(node, opset));
     rule.hint = kValueTypes;
     return rule;
-  }
-  try {
-    check_attributes(node);
-    rule.schema->Verify(node);
-  } catch (const std::exception& e) {
-    return invalid_input(
-        fmt::format("{} is malformed: {}", versioned(node, opset), onnx_words(e.what())));
   }
   if (!rule.schema->has_type_and_shape_inference_function() && !rule.schema->HasFunction() &&
       !rule.schema->HasContextDependentFunction()) {

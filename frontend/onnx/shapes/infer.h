@@ -34,6 +34,8 @@ Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
 struct InferredOutput {
   int type = onnx::TensorProto::UNDEFINED;
   std::optional<Dims> dims;
+  /// The same with -1 for each extent that the rule does not determine; nullopt: not even the rank.
+  std::optional<Dims> partial;
 };
 /// Infers the outputs at one probe by `rule`. If ONNX defines the operator by a function and has no
 /// other rule for it, the shapes come from the function's body.

@@ -3,11 +3,13 @@
 
 #include "frontend/onnx/attributes.h"
 #include "frontend/onnx/exported.h"
+#include "frontend/onnx/shapes/declared.h"
 #include "frontend/onnx/shapes/fold.h"
 #include "frontend/onnx/shapes/in_samples.h"
 #include "frontend/onnx/shapes/infer.h"
 #include "frontend/onnx/shapes/point.h"
 #include "frontend/onnx/shapes/rebind.h"
+#include "frontend/onnx/shapes/schema.h"
 #include "frontend/onnx/shapes/validate.h"
 #include "frontend/onnx/tensor.h"
 #include "frontend/onnx/words.h"
@@ -71,7 +73,9 @@ class Prober {
     for (const TensorProto& tensor : model_.graph().initializer())
       add_stored(tensor.name(), tensor);
     for (const int index : model_.order) {
-      if (!stopped_) visit(index);
+      if (stopped_) continue;
+      visit(index);
+      for (const std::string& output : model_.node(index).output()) check_declared(index, output);
     }
     if (diag_.ok() && bindings_.fixed_batch > 1) follow_outputs();
     if (!diag_.ok()) return diag_.status();
@@ -117,6 +121,8 @@ class Prober {
     if (!check_weights(index, node, inputs)) return;
     Fate& fate = result_.fates[static_cast<std::size_t>(index)];
     fate = Fate::kKept;
+    const Status form = check_schema(node, opset(node), at_probe(inputs, 0));
+    if (!form.ok()) return fail(index, form.message());
     if (domain_of(node).empty()) {
       if (const Status words = check_words(node); !words.ok()) return fail(index, words.message());
       if (node.op_type() == "Constant" && visit_constant(node)) {
@@ -141,6 +147,18 @@ class Prober {
     infer(index, node, inputs);
   }
 
+  void check_declared(int index, const std::string& output) {
+    const auto declared = declared_.find(output);
+    const Probed* value = result_.find(output);
+    if (declared == declared_.end() || value == nullptr) return;
+    const Contradiction found =
+        contradiction(declared->second->type(), *value, bindings_.fixed_batch == 0);
+    if (found.text.empty()) return;
+    const std::string what = fmt::format("its output '{}' is {}", output, found.text);
+    if (found.is_error) return fail(index, what);
+    diag_.warning_at(label_of(model_, index), what + ", which is not read");
+  }
+
   /// Checks that each trained tensor has elements.
   bool check_weights(int index, const NodeProto& node, const Inputs& inputs) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -160,24 +178,9 @@ class Prober {
       add_stored(node.output(0), value->t());
       return true;
     }
-    Dense dense = int64_vector({});
-    if (const auto* ints = find_attribute(node, "value_ints")) {
-      dense = int64_vector({ints->ints().begin(), ints->ints().end()});
-    } else if (const auto* i = find_attribute(node, "value_int")) {
-      dense.ints = {i->i()};
-      dense.dims.clear();
-    } else if (const auto* floats = find_attribute(node, "value_floats")) {
-      dense.type = TensorProto::FLOAT;
-      dense.floats.assign(floats->floats().begin(), floats->floats().end());
-      dense.dims = {floats->floats_size()};
-    } else if (const auto* f = find_attribute(node, "value_float")) {
-      dense.type = TensorProto::FLOAT;
-      dense.floats = {static_cast<double>(f->f())};
-      dense.dims.clear();
-    } else {
-      return false;  // strings or sparse: infer() reports it
-    }
-    result_.values[node.output(0)] = probed({std::move(dense)});
+    std::optional<Dense> dense = constant_of(node);
+    if (!dense) return false;  // strings or sparse: infer() reports it
+    result_.values[node.output(0)] = probed({std::move(*dense)});
     return true;
   }
 
@@ -270,7 +273,7 @@ class Prober {
     std::vector<std::vector<Dense>> outputs(static_cast<std::size_t>(node.output_size()));
     for (std::size_t p = 0; p < probes_of(inputs); ++p) {
       std::vector<Dense> folded = fold({node, opset(node), at_probe(inputs, p)});
-      if (folded.empty()) return false;
+      if (folded.empty() || check_fit({node, opset(node), at_probe(inputs, p), {}})) return false;
       for (std::size_t i = 0; i < folded.size(); ++i) outputs[i].push_back(std::move(folded[i]));
     }
     bool constant = !outputs.empty();
@@ -344,7 +347,13 @@ class Prober {
       if (out.type == TensorProto::UNDEFINED && type != nullptr) {
         out.type = type->tensor_type().elem_type();
       }
-      if (!out.dims && type != nullptr) out.dims = declared_dims(*type, inputs, p);
+      if (!out.dims && type != nullptr) {
+        out.dims = declared_dims(*type, inputs, p);
+        if (out.dims && out.partial && !agree(*out.partial, *out.dims)) {
+          return fail(index, fmt::format("its output '{}' is {}, the file declares {}", name,
+                                         dims_text(*out.partial), dims_text(*out.dims)));
+        }
+      }
       if (!out.dims || out.type == TensorProto::UNDEFINED) {
         if (model_.used.count(name) != 0) fail_without_shape(index, name, rule);
         return;
@@ -356,6 +365,12 @@ class Prober {
     Probed value = probed(std::move(at));
     if (!fit_shape(value) && follow(index, inputs)) return;
     if (check_extents(index, inputs, i, value)) result_.values[name] = std::move(value);
+  }
+
+  /// Tells whether dims are those of a rule, which has -1 for what it does not determine.
+  static bool agree(const Dims& rule, const Dims& dims) {
+    return std::equal(rule.begin(), rule.end(), dims.begin(), dims.end(),
+                      [](std::int64_t a, std::int64_t b) { return a < 0 || a == b; });
   }
 
   /// Returns the dims that the file declares for an output. Where the batch is fixed, an extent of

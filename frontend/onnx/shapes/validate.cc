@@ -85,6 +85,16 @@ Misfit check_layer_norm(const FitCase& c) {
   return c.input(0) == nullptr ? Misfit{} : check_broadcast(c, 1, 2, c.input(0)->dims);
 }
 
+/// ONNX gives the output the type of the data and that of the scale.
+Misfit check_rms_norm(const FitCase& c) {
+  if (c.input(0) == nullptr || c.input(1) == nullptr || c.input(0)->type == c.input(1)->type) {
+    return check_layer_norm(c);
+  }
+  return {fmt::format("the data is {}, the scale {}", onnx_type_name(c.input(0)->type),
+                      onnx_type_name(c.input(1)->type)),
+          ""};
+}
+
 /// Before version 7 there was one slope per channel.
 Misfit check_slopes(const FitCase& c) {
   if (c.input(0) == nullptr || c.opset < 7) return {};
@@ -113,34 +123,6 @@ Misfit check_slice(const FitCase& c) {
   const auto steps = c.opset >= 10 ? c.ints(4, "steps") : std::nullopt;
   if (!steps || std::find(steps->begin(), steps->end(), 0) == steps->end()) return {};
   return {fmt::format("steps is {}, a step of 0 leads nowhere", dims_text(*steps)), ""};
-}
-
-Misfit check_split(const FitCase& c) {
-  const auto parts = c.opset < 13 ? ints_of(c.node, "split") : c.ints(1, "split");
-  if (c.input(0) == nullptr || !parts) return {};
-  const Dims& x = c.input(0)->dims;
-  const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
-  if (axis < 0) return {};  // check_axes() reports it
-  const std::int64_t extent = x[static_cast<std::size_t>(axis)];
-  std::int64_t left = extent;  // -1: the list is too short
-  for (const std::int64_t part : *parts) left = part >= 0 && part <= left ? left - part : -1;
-  if (left == 0 && parts->size() == static_cast<std::size_t>(c.node.output_size())) return {};
-  return {fmt::format("the parts are {}, axis {} has {} and is split into {} outputs",
-                      dims_text(*parts), axis, extent, c.node.output_size()),
-          ""};
-}
-
-Misfit check_gather(const FitCase& c) {
-  if (c.input(0) == nullptr || c.input(1) == nullptr || !c.input(1)->known) return {};
-  const Dims& x = c.input(0)->dims;
-  const std::int64_t axis = normal_axis(int_of(c.node, "axis", 0), x.size());
-  if (axis < 0) return {};
-  const std::int64_t extent = x[static_cast<std::size_t>(axis)];
-  for (const std::int64_t index : c.input(1)->ints) {
-    if (index >= -extent && index < extent) continue;
-    return {fmt::format("it asks for index {} of axis {}, which has {}", index, axis, extent), ""};
-  }
-  return {};
 }
 
 /// Checks that blocks divide the channels (DepthToSpace) or the images (SpaceToDepth).
@@ -240,6 +222,8 @@ constexpr FitRule kRules[] = {
     {"Einsum", check_einsum},
     {"GRU", check_recurrent},
     {"Gather", check_gather},
+    {"GatherElements", check_elements},
+    {"GatherND", check_gather_nd},
     {"Gemm", check_gemm},
     {"GroupNormalization", check_group_norm},
     {"InstanceNormalization", check_instance_norm},
@@ -249,13 +233,18 @@ constexpr FitRule kRules[] = {
     {"LpNormalization", check_norm_power},
     {"LpPool", check_pool},
     {"MaxPool", check_pool},
+    {"NegativeLogLikelihoodLoss", check_labels},
     {"PRelu", check_slopes},
     {"Pad", check_pad},
-    {"RMSNormalization", check_layer_norm},
+    {"RMSNormalization", check_rms_norm},
     {"RNN", check_recurrent},
     {"Reshape", check_reshape},
+    {"Resize", check_resize},
     {"RotaryEmbedding", check_rotary},
+    {"ScatterElements", check_elements},
+    {"ScatterND", check_scatter},
     {"Slice", check_slice},
+    {"SoftmaxCrossEntropyLoss", check_labels},
     {"SpaceToDepth", check_blocks},
     {"Split", check_split},
     {"Transpose", check_transpose},

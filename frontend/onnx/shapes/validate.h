@@ -46,6 +46,13 @@ Misfit check_pool(const FitCase& c);
 Misfit check_recurrent(const FitCase& c);
 Misfit check_attention(const FitCase& c);
 Misfit check_rotary(const FitCase& c);
+Misfit check_split(const FitCase& c);
+Misfit check_gather(const FitCase& c);
+Misfit check_gather_nd(const FitCase& c);
+Misfit check_elements(const FitCase& c);
+Misfit check_scatter(const FitCase& c);
+Misfit check_labels(const FitCase& c);
+Misfit check_resize(const FitCase& c);
 
 /// Returns "[64,3,7,7]".
 std::string dims_text(const Dims& dims);

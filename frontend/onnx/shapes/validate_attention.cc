@@ -49,6 +49,23 @@ Misfit check_mask(const FitCase& c, const HeadDims& q, std::int64_t keys) {
           ""};
 }
 
+/// Checks that past keys and values have batch, heads and head size of the new ones, and one
+/// length.
+Misfit check_past(const FitCase& c, const HeadDims& k, const HeadDims& v) {
+  if (c.input(4) == nullptr) return {};
+  const Dims &keys = c.input(4)->dims, &values = c.input(5)->dims;
+  const std::int64_t length = keys.size() == 4 ? keys[2] : 0;
+  if (keys == Dims{k.batch, k.heads, length, k.size} &&
+      values == Dims{v.batch, v.heads, length, v.size}) {
+    return {};
+  }
+  return {fmt::format("past keys have {} and past values {}, the new ones have [{},{},n,{}] and "
+                      "[{},{},n,{}]",
+                      dims_text(keys), dims_text(values), k.batch, k.heads, k.size, v.batch,
+                      v.heads, v.size),
+          ""};
+}
+
 }  // namespace
 
 Misfit check_attention(const FitCase& c) {
@@ -74,8 +91,8 @@ Misfit check_attention(const FitCase& c) {
   if ((c.input(4) == nullptr) != (c.input(5) == nullptr)) {
     return {"past keys and past values go together", ""};
   }
-  const bool past = c.input(4) != nullptr && c.input(4)->dims.size() == 4;
-  return check_mask(c, q, k.length + (past ? c.input(4)->dims[2] : 0));
+  if (Misfit misfit = check_past(c, k, v)) return misfit;
+  return check_mask(c, q, k.length + (c.input(4) != nullptr ? c.input(4)->dims[2] : 0));
 }
 
 Misfit check_rotary(const FitCase& c) {
@@ -91,7 +108,12 @@ Misfit check_rotary(const FitCase& c) {
   for (std::size_t i = 1; i <= 2; ++i) {
     const Dims& table = c.input(i)->dims;
     const std::size_t rank = c.input(3) != nullptr ? 2 : 3;  // by position, or by sample too
-    if (table.size() == rank && table.back() == width / 2) continue;
+    if (table.size() == rank && table.back() == width / 2) {
+      if (rank == 2 || (table[0] == x.batch && table[1] == x.length)) continue;
+      return {fmt::format("'{}' has {}, {} samples of length {} take [{},{},{}]", c.name(i),
+                          dims_text(table), x.batch, x.length, x.batch, x.length, width / 2),
+              ""};
+    }
     return {fmt::format("'{}' has {}, turning {} elements takes {} axes with {} angles in the last",
                         c.name(i), dims_text(table), width, rank, width / 2),
             c.input(3) != nullptr ? "" : "without position ids each sample has its own angles"};

@@ -349,6 +349,23 @@ TEST(BadClusterFile, WrongShapesAreRefused) {
   EXPECT_THAT(error_of(std::string(4000, '[')), HasSubstr("error: bad YAML: "));
 }
 
+TEST(ClusterFile, HasTheDefaultsOfPyTorchForEachOptimizer) {
+  const auto optimizer = [](const std::string& text) {
+    const Result<ClusterFile> file =
+        parse_cluster(two_hosts_with("{batch: 64}", "{optimizer: " + text + "}"), "c.yaml");
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    return file->training.optimizer;
+  };
+  for (const Optimizer& adamw : {optimizer("adamw"), optimizer("{kind: adamw}")}) {
+    EXPECT_EQ(adamw.kind, OptimizerKind::kAdamW);
+    EXPECT_EQ(adamw.learning_rate, 0.001);
+    EXPECT_EQ(adamw.weight_decay, 0.01);
+  }
+  EXPECT_EQ(optimizer("adam").weight_decay, 0);
+  EXPECT_FALSE(optimizer("{momentum: 0.9}").nesterov);
+  EXPECT_TRUE(optimizer("{momentum: 0.9, nesterov: true}").nesterov);
+}
+
 TEST(BadClusterFile, TrainingFiguresAreChecked) {
   const auto with = [](const std::string& training) {
     return error_of(two_hosts_with("{batch: 64}", training));
@@ -363,6 +380,12 @@ TEST(BadClusterFile, TrainingFiguresAreChecked) {
               HasSubstr("optimizer 'adam' has no 'momentum'"));
   EXPECT_THAT(with("{optimizer: {momentum: 1}}"), HasSubstr("must be less than 1, is '1'"));
   EXPECT_THAT(with("{optimizer: {kind: adam, betas: [0.9]}}"), HasSubstr("must be two numbers"));
+  EXPECT_THAT(with("{optimizer: {kind: sgd, nesterov: true}}"),
+              HasSubstr("'nesterov' needs a momentum above 0"));
+  EXPECT_THAT(with("{optimizer: {momentum: 0.9, nesterov: 1}}"),
+              HasSubstr("must be true or false, is '1'"));
+  EXPECT_THAT(with("{optimizer: {kind: adamw, momentum: 0.9}}"),
+              HasSubstr("adamw takes betas and epsilon"));
   EXPECT_THAT(with("{optimizer: {learning_rate: fast}}"), HasSubstr("must be a number, is 'fast'"));
 }
 

@@ -299,7 +299,7 @@ TEST(ImportBatch, AFixedBatchIsReboundInInputsAndReshapeTargets) {
 
 // The batch of attention in time-major layout: it is joined with the heads, and split again.
 TEST(ImportBatch, AFixedBatchInAnInnerAxisIsFoundByTheElementsAroundIt) {
-  EXPECT_EQ(import_text(R"(m (float[2, 16, 32] x) => (float[2, 16, 32] y) {
+  EXPECT_EQ(import_text(R"(m (float[2, 16, 32] x) => (float[128, 8] y) {
       t = Transpose<perm = [1, 0, 2]>(x)
       joined = Constant<value = int64[3] {16, 8, 8}>()
       heads = Reshape(t, joined)

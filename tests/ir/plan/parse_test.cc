@@ -6,6 +6,7 @@
 
 #include <agpcs/plan.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -296,7 +297,25 @@ TEST(PlanText, AnUnknownPrecisionLossOrOptimizerIsShown) {
             "m.plan:7:11: error: unknown optimizer 'lamb'\n"
             "    optimizer lamb learning-rate=0.01 momentum=0.9 weight-decay=0\n"
             "              ^~~~\n"
-            "  hint: optimizers: sgd, adam");
+            "  hint: optimizers: sgd, adam, adamw");
+}
+
+TEST(PlanText, HasEachOptimizerWithItsSettings) {
+  const std::string sgd = "optimizer sgd learning-rate=0.01 momentum=0.9 weight-decay=0";
+  ASSERT_NE(std::string(kPlanText).find(sgd), std::string::npos);
+  for (const std::string line :
+       {"optimizer sgd learning-rate=0.01 momentum=0.9 nesterov=yes weight-decay=0",
+        "optimizer adam learning-rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 weight-decay=0",
+        "optimizer adamw learning-rate=0.001 beta1=0.9 beta2=0.999 epsilon=1e-08 "
+        "weight-decay=0.01"}) {
+    std::string text{kPlanText};
+    text.replace(text.find(sgd), sgd.size(), line);
+    const Result<Plan> plan = parse_plan(text, "m.plan");
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(print_plan(*plan), text);
+  }
+  EXPECT_THAT(message_with("momentum=0.9 weight-decay=0", "momentum=0 nesterov=yes weight-decay=0"),
+              ::testing::HasSubstr("optimizer's nesterov needs sgd with a momentum above 0"));
 }
 
 TEST(PlanText, AnotherSpellingOfTheSameIsRefused) {

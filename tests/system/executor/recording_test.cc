@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What of recorded steps needs no GPU: what is said to be in the way, the inputs that stay where
 // they are, and Adam by numbers from the device.
-#include "runtime/torch/adam.h"
 #include "runtime/torch/executor.h"
 #include "runtime/torch/graph.h"
+#include "runtime/torch/update.h"
 #include "tests/support/graph_text.h"
+#include "tests/system/executor/optimization.h"
 #include "tests/system/executor/stage_driver.h"
 
 #include <agpcs/plan.h>
@@ -101,24 +102,29 @@ TEST(Recording, ALoadedStepHasTheSamplesThatTheStepHas) {
   }
 }
 
-TEST(Recording, AdamByNumbersFromTheDeviceIsAdam) {
-  Optimizer optimizer;
-  optimizer.kind = OptimizerKind::kAdam;
+class UpdateByNumbers : public ::testing::TestWithParam<Optimization> {};
+
+TEST_P(UpdateByNumbers, FromTheDeviceIsTheUpdate) {
+  Optimizer optimizer = GetParam().optimizer;
   optimizer.weight_decay = 0.01;
   const auto fresh = [] {
-    return AdamTensors{at::linspace(-1, 1, 64), at::Tensor(), at::zeros({64}), at::zeros({64})};
+    return UpdateTensors{at::linspace(-1, 1, 64), at::Tensor(), at::zeros({64}), at::zeros({64})};
   };
-  AdamTensors host = fresh(), device = fresh();
-  at::Tensor numbers = at::zeros({2});
+  UpdateTensors host = fresh(), device = fresh();
+  at::Tensor numbers = at::zeros({kUpdateNumbers});
   for (int t = 1; t <= 20; ++t) {
+    optimizer.learning_rate = 0.01 / t;
     host.gradient = device.gradient = at::sin(at::linspace(0, 6, 64) * t);
-    adam(optimizer, t, host);
-    adam_numbers(optimizer, t, numbers.data_ptr<float>());
-    adam_by(optimizer, numbers, device);
+    update(optimizer, t, host);
+    update_numbers(optimizer, t, numbers.data_ptr<float>());
+    update_by(optimizer, numbers, device);
   }
   EXPECT_LT((host.value - device.value).abs().max().item<double>(), 1e-6);
   EXPECT_GT((host.value - fresh().value).abs().max().item<double>(), 1e-2);
 }
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, UpdateByNumbers, ::testing::ValuesIn(kOptimizations),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace agpcs

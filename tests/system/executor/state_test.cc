@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the LibTorch executor has learned, read and written from outside.
 #include "runtime/torch/executor.h"
+#include "tests/system/executor/optimization.h"
 #include "tests/system/executor/stage_driver.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,6 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -37,22 +37,6 @@ constexpr const char* kModel = R"(
     outputs y
     loss l
 )";
-
-struct Optimization {
-  const char* name;
-  Optimizer optimizer;
-};
-
-void PrintTo(const Optimization& of, std::ostream* out) { *out << of.name; }  // NOLINT
-
-Optimizer optimizer_of(OptimizerKind kind, double momentum) {
-  Optimizer optimizer;
-  optimizer.kind = kind;
-  optimizer.learning_rate = 0.01;
-  optimizer.momentum = momentum;
-  optimizer.weight_decay = 1e-3;
-  return optimizer;
-}
 
 StageDriver driver(const Graph& graph, const Optimizer& optimizer, std::uint64_t seed = 3) {
   Plan plan = testing::plan_of(graph, testing::one_device(),
@@ -145,12 +129,8 @@ TEST_P(TrainingGoesOn, InAnotherExecutorAsIfNothingHadHappened) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Optimizers, TrainingGoesOn,
-    ::testing::Values(Optimization{"sgd", optimizer_of(OptimizerKind::kSgd, 0)},
-                      Optimization{"momentum", optimizer_of(OptimizerKind::kSgd, 0.9)},
-                      Optimization{"adam", optimizer_of(OptimizerKind::kAdam, 0)}),
-    [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Optimizers, TrainingGoesOn, ::testing::ValuesIn(kOptimizations),
+                         [](const auto& param) { return param.param.name; });
 
 // No fp32 number is 2^53 + 1: it must go by its bytes.
 TEST(TorchState, IntegersSurviveExactly) {

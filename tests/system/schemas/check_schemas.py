@@ -100,6 +100,9 @@ class Outputs:
             self.run("agpcs-compile", LANGUAGE_MODEL, CLUSTER, "-o", words, "--json", "--refiner", "none",
                      "--next-token", "auto", "--ignore-index", "0", "--label-smoothing", "0.1", "--class-axis=-1"))
         yield "agpcs_plan_json", words.name, parse(self.run("agpcs-plan", "json", words))
+        nesterov = self.folder / "nesterov.plan"
+        nesterov.write_text(plan.read_text().replace("momentum=0.9 ", "momentum=0.9 nesterov=yes "))
+        yield "agpcs_plan_json", nesterov.name, parse(self.run("agpcs-plan", "json", nesterov))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         for made in (plan, pipeline):
             yield "agpcs_plan_json", made.name, parse(self.run("agpcs-plan", "json", made, "--model", MODEL))

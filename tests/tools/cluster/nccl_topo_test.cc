@@ -94,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
              "    devices: {kind: MI250, count: 16}\n"
              "    interconnect: {kind: xgmi, bandwidth: 350GB/s}  # Infinity Fabric, 350GB/s of "
              "each GPU\n"
-             "    nic: {kind: ib, bandwidth: 1600Gbit/s, latency: 9.6us}  # 8 NICs together; one "
-             "message has 200Gbit/s at most\n",
+             "    nic: {kind: ib-hdr, count: 8}  # one message has 200Gbit/s at most\n",
              2},
         Dump{"topo_3p_pcie",
              "  - name: host\n"
@@ -113,31 +112,27 @@ INSTANTIATE_TEST_SUITE_P(
              "  - name: host\n"
              "    devices: {kind: MI100, count: 16}\n"
              "    interconnect: pcie3x16  # nominal; messages reach about 0.8 of it\n"
-             "    nic: {kind: ib, bandwidth: 3200Gbit/s, latency: 9.6us}  # 16 NICs together; one "
-             "message has 200Gbit/s at most\n",
+             "    nic: {kind: ib-hdr, count: 16}  # one message has 200Gbit/s at most\n",
              1},
         Dump{"topo_8p1h",
              "  - name: host\n"
              "    devices: {kind: MI250, count: 8}\n"
              "    interconnect: {kind: xgmi, bandwidth: 300GB/s}  # Infinity Fabric, 300GB/s of "
              "each GPU\n"
-             "    nic: {kind: ib, bandwidth: 800Gbit/s, latency: 9.6us}  # 4 NICs together; one "
-             "message has 200Gbit/s at most\n",
+             "    nic: {kind: ib-hdr, count: 4}  # one message has 200Gbit/s at most\n",
              3},
         Dump{"topo_8p6l_4nic",
              "  - name: host\n"
              "    devices: {kind: MI100, count: 8}\n"
              "    interconnect: {kind: xgmi, bandwidth: 276GB/s}  # Infinity Fabric, 276GB/s of "
              "each GPU\n"
-             "    nic: {kind: ethernet, bandwidth: 800Gbit/s, latency: 9.6us}  # 4 NICs together; "
-             "one message has 200Gbit/s at most\n",
+             "    nic: {kind: roce-200g, count: 4}  # one message has 200Gbit/s at most\n",
              1},
         Dump{"topo_8p_940",
              "  - name: host\n"
              "    devices: {kind: MI300X, count: 8}\n"
              "    interconnect: xgmi-mi300x  # Infinity Fabric, 448GB/s of each GPU\n"
-             "    nic: {kind: ib, bandwidth: 3200Gbit/s, latency: 9.6us}  # 8 NICs together; one "
-             "message has 400Gbit/s at most\n",
+             "    nic: {kind: ib-ndr, count: 8}  # one message has 400Gbit/s at most\n",
              0},
         Dump{"topo_8p_rome_n4",
              "  - name: host\n"

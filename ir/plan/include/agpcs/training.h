@@ -28,16 +28,18 @@ std::string_view name_of(
 enum class AttentionForm : std::uint8_t { kSteps, kFused };
 std::string_view name_of(AttentionForm attention);  ///< "steps", "fused"
 
-/// `kSgd` is PyTorch's SGD with momentum, `kAdam` PyTorch's Adam.
-enum class OptimizerKind : std::uint8_t { kSgd, kAdam };
-std::string_view name_of(OptimizerKind optimizer);  ///< "sgd", "adam"
+/// `kSgd` is PyTorch's SGD with momentum, `kAdam` PyTorch's Adam, `kAdamW` PyTorch's AdamW.
+enum class OptimizerKind : std::uint8_t { kSgd, kAdam, kAdamW };
+std::string_view name_of(OptimizerKind optimizer);  ///< "sgd", "adam", "adamw"
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::kSgd;
   double learning_rate = 0.01;
-  double momentum = 0;                                ///< sgd
-  double weight_decay = 0;                            ///< sgd only
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam only
+  double momentum = 0;    ///< sgd
+  bool nesterov = false;  ///< sgd: the momentum is Nesterov's
+  /// sgd and adam: added to the gradient; adamw: what a step takes from a value, per rate.
+  double weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adam and adamw
 };
 
 /// The loss: a kind, and the model outputs it is attached to, with weights.

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on programs and libraries that load other libraries from the folder in which they are started.
+"""Fails on programs and libraries that load other libraries from the folder in which they are started, or that are not
+hardened.
 
-Reads what `readelf -d` says of every ELF program and shared library below some folders:
+Reads what `readelf` says of every ELF program and shared library below some folders:
   * no element of a RUNPATH or RPATH is empty, for that is the current folder, or relative, but for $ORIGIN;
   * no library is needed by a relative path;
-  * with --not-in FOLDER, for what is installed: no element lies in FOLDER, such as the build tree.
+  * with --not-in FOLDER, for what is installed: no element lies in FOLDER, such as the build tree;
+  * with --hardened: programs may be loaded anywhere (PIE), the loader's tables are read-only once it has run (RELRO, with
+    all symbols bound at the start), no segment can be written and executed, and code has canaries on its stack.
 """
 
 import argparse
@@ -71,6 +74,21 @@ def faults_of(entries, outside=()):
     return list(dict.fromkeys(faults))
 
 
+def faults_of_hardening(path, readelf):
+    """What a hardened binary has and this one has not. Code without arrays needs no canary, nor does it import one."""
+    done = subprocess.run([readelf, "--wide", "-hldr", "--dyn-syms", path], capture_output=True, text=True, check=True,
+                          env={**os.environ, "LC_ALL": "C"})
+    text = done.stdout
+    if re.search(r"Type:\s+EXEC", text):
+        yield "it is no position-independent program (-pie)"
+    if "GNU_RELRO" not in text or not re.search(r"BIND_NOW|Flags:.*\bNOW\b", text):
+        yield "the loader's tables stay writable (-z relro -z now)"
+    if re.search(r"GNU_STACK.*RWE", text):
+        yield "its stack can be executed (-z noexecstack)"
+    if "__stack_chk_fail" not in text:
+        yield "nothing in it has a canary on the stack (-fstack-protector-strong)"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trees", nargs="+", type=pathlib.Path, metavar="FOLDER")
@@ -79,6 +97,7 @@ def main():
                         help="leave out what is below this folder")
     parser.add_argument("--not-in", action="append", default=[], type=pathlib.Path, metavar="FOLDER",
                         help="no element may be in this folder")
+    parser.add_argument("--hardened", action="store_true", help="each is hardened, too")
     options = parser.parse_args()
     binaries, with_path, errors = 0, 0, 0
     for tree in options.trees:
@@ -86,10 +105,13 @@ def main():
             entries = entries_of(path, options.readelf)
             binaries += 1
             with_path += any(kind != "NEEDED" for kind, _ in entries)
-            for fault in faults_of(entries, options.not_in):
+            faults = faults_of(entries, options.not_in)
+            if options.hardened:
+                faults += faults_of_hardening(path, options.readelf)
+            for fault in faults:
                 errors += 1
                 print(f"{path}: error: {fault}")
-    print(f"check_rpaths: {binaries} binaries, {with_path} with a search path of their own, {errors} errors")
+    print(f"check_binaries: {binaries} binaries, {with_path} with a search path of their own, {errors} errors")
     return 1 if errors or not binaries else 0
 
 

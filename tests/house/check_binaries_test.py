@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of check_rpaths.py: libraries that are linked with right and wrong search paths.
+"""Tests of check_binaries.py: libraries that are linked with right and wrong search paths, and with and without hardening.
 
 $CXX and $READELF name the compiler and the readelf to use.
 """
@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 CXX = os.environ.get("CXX", "c++")
-SCRIPT = pathlib.Path(__file__).with_name("check_rpaths.py")
+SCRIPT = pathlib.Path(__file__).with_name("check_binaries.py")
 
 
 class CheckRpathsTest(unittest.TestCase):
@@ -39,7 +39,7 @@ class CheckRpathsTest(unittest.TestCase):
         self.link(*options)
         code, lines = self.check(*check)
         self.assertEqual(lines[:-1], [f"{self.folder}/lib.so: error: {fault}" for fault in faults])
-        self.assertRegex(lines[-1], rf"^check_rpaths: 1 binaries, . with a search path of their own, {len(faults)} errors$")
+        self.assertRegex(lines[-1], rf"^check_binaries: 1 binaries, . with a search path of their own, {len(faults)} errors$")
         self.assertEqual(code, 1)
 
     def assert_accepted(self, *options, check=()):
@@ -89,10 +89,25 @@ class CheckRpathsTest(unittest.TestCase):
         self.assertEqual(len(self.check()[1]), 3)
         code, lines = self.check("--skip", self.folder / "b")
         self.assertEqual(lines, [f"{self.folder}/a/lib.so: error: RUNPATH ':' has an empty element, which is the current "
-                                 "folder", "check_rpaths: 1 binaries, 1 with a search path of their own, 1 errors"])
+                                 "folder", "check_binaries: 1 binaries, 1 with a search path of their own, 1 errors"])
+
+    def test_refuses_what_is_not_hardened(self):
+        source = self.folder / "program.cc"
+        source.write_text('#include <cstdio>\nint main() { char line[64]; return fgets(line, 64, stdin) ? line[0] : 0; }\n')
+        hard = ["-O1", "-fPIE", "-pie", "-fstack-protector-strong", "-Wl,-z,relro,-z,now,-z,noexecstack"]
+        for options, fault in (
+                ([], None),
+                (["-no-pie"], "it is no position-independent program (-pie)"),
+                (["-Wl,-z,lazy"], "the loader's tables stay writable (-z relro -z now)"),
+                (["-Wl,-z,norelro"], "the loader's tables stay writable (-z relro -z now)"),
+                (["-Wl,-z,execstack"], "its stack can be executed (-z noexecstack)"),
+                (["-fno-stack-protector"], "nothing in it has a canary on the stack (-fstack-protector-strong)")):
+            subprocess.run([CXX, *hard, *options, source, "-o", self.folder / "program"], check=True)
+            lines = self.check("--hardened")[1]
+            self.assertEqual(lines[:-1], [f"{self.folder}/program: error: {fault}"] if fault else [], options)
 
     def test_refuses_a_folder_without_any(self):
-        self.assertEqual(self.check(), (1, ["check_rpaths: 0 binaries, 0 with a search path of their own, 0 errors"]))
+        self.assertEqual(self.check(), (1, ["check_binaries: 0 binaries, 0 with a search path of their own, 0 errors"]))
 
 
 if __name__ == "__main__":
