@@ -205,6 +205,20 @@ TEST(NamedNetworks, WithoutLatencyLeaveTheDefault) {
             "link 'a nic in' kind=ethernet-10g bandwidth=1250000000 latency=1e-05\n");
 }
 
+TEST(NamedNetworks, OfSeveralNicsHaveTheirBandwidthTogether) {
+  const std::string nic = "nic: {bandwidth: 10Gbit/s}";
+  EXPECT_EQ(lines_of(with(kNamed, nic, "nic: {kind: ib-hdr, count: 8}"), "link 'a nic out'"),
+            "link 'a nic out' kind=ib-hdr bandwidth=192000000000 latency=4.8e-06 "
+            "protocols=nccl-net\n");
+  EXPECT_EQ(
+      lines_of(with(kNamed, nic, "nic: {bandwidth: 10Gbit/s, count: 3}"), "link 'a nic out'"),
+      lines_of(with(kNamed, nic, "nic: {bandwidth: 30Gbit/s}"), "link 'a nic out'"));
+  EXPECT_THAT(cluster_of(with(kNamed, nic, "nic: {kind: ib-hdr, count: 0}")),
+              HasSubstr("'count' of nic of host 'a' is 0"));
+  EXPECT_THAT(cluster_of(with(kNamed, nic, "interconnect: {kind: pcie3x16, count: 2}")),
+              HasSubstr("unknown key 'count'"));
+}
+
 // The digest covers what protocols cost; networks without any leave the text as it was.
 TEST(NamedNetworks, PrintTheirProtocolsOnce) {
   EXPECT_EQ(lines_of("hosts: [{name: a, devices: {kind: T4, count: 2}, interconnect: pcie3x16}]\n",

@@ -3,6 +3,7 @@
 // of RCCL, with their licence beside them.
 #include "tools/cluster/nccl_topo.h"
 
+#include "frontend/cluster/file.h"
 #include "frontend/cluster/plausible.h"
 #include "tests/support/temp_folder.h"
 #include "tools/cluster/describe.h"
@@ -176,6 +177,42 @@ TEST(NcclTopology, OfNvlinksToSwitchesIsTheSwitchOfTheGpusKind) {
             "    devices: {kind: A100-SXM4-80GB, count: 2}\n"
             "    interconnect: nvswitch-a100  # NVLink through switches, 300GB/s of each GPU\n");
   EXPECT_EQ(description.warnings, "");
+}
+
+std::string infiniband(int count, const std::string& speed) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    const std::string number = std::to_string(i);
+    text += "<pci class=\"0x020700\"><nic><net name=\"mlx5_" + number + "\" dev=\"" + number + "\" speed=\"" + speed +
+            "\" gdr=\"1\"/></nic></pci>";
+  }
+  return text;
+}
+
+// Like a DGX A100: a switch of NVLinks, and an HDR NIC for each GPU.
+TEST(NcclTopology, OfHostsWithSeveralNicsHasNetworksWithNcclsProtocols) {
+  const std::string links = nvlink("0000:c4:00.0", 12, "0x068000");
+  std::string inside = infiniband(8, "200000");
+  for (int i = 0; i < 8; ++i) inside += gpu(i, "0x20b0", 80, links);
+  const Description description = describe(server(inside));
+  EXPECT_EQ(hosts_of(description),
+            "  - name: host\n"
+            "    devices: {kind: A100-SXM4-40GB, count: 8}\n"
+            "    interconnect: nvswitch-a100  # NVLink through switches, 300GB/s of each GPU\n"
+            "    nic: {kind: ib-hdr, count: 8}  # one message has 200Gbit/s at most\n");
+  const Result<ClusterFile> file = parse_cluster(description.text, "cluster.yaml");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(file->cluster.links.size(), 18u);
+  for (const Link& link : file->cluster.links) EXPECT_GE(link.protocols, 0) << link.name;
+  EXPECT_EQ(file->cluster.links.back().bandwidth, 8 * 24e9);
+}
+
+TEST(NcclTopology, OfNicsThatDifferIsTheirSum) {
+  const Description description =
+      describe(server(gpu(0, "0x1eb8", 75, "") + infiniband(2, "200000") + infiniband(1, "100000")));
+  EXPECT_THAT(hosts_of(description),
+              HasSubstr("    nic: {kind: ib, bandwidth: 500Gbit/s, latency: 9.6us}  # 3 NICs "
+                        "together; one message has 200Gbit/s at most\n"));
 }
 
 TEST(NcclTopology, OfNvlinksBetweenGpusIsTheirSum) {
