@@ -128,6 +128,17 @@ class Cases(unittest.TestCase):
             self.assertEqual(equal.layout.count(":1"), len(clusters.devices(equal.cluster)))
         self.assertEqual(len(cases.chosen(["mixed-4/cnn/*"], found)), 2)
 
+    def test_discovered_plans_are_measured_next_to_those_by_full_profiles(self):
+        found = list(cases.discover_cases())
+        self.assertEqual(len(found), 2 * len(cases.MODELS) * len(cases.TUNE + cases.GAINS))
+        for full, quick in zip(found[::2], found[1::2]):
+            self.assertEqual((full.plan, full.quick), ("planned", False))
+            self.assertEqual((quick.plan, quick.quick), ("discovered", True))
+            self.assertEqual((full.cluster, full.model, full.options()), (quick.cluster, quick.model, quick.options()))
+            self.assertIsNone(quick.layout)
+        self.assertEqual(len({case.name for case in found}), len(found))
+        self.assertEqual(len(cases.chosen(["thin-link-3/*", "mixed-4/*"], found)), 4 * len(cases.MODELS))
+
     def test_results_go_to_a_file_that_can_be_written(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(testbed.results_file(f"{folder}/a.json"), pathlib.Path(folder, "a.json"))
@@ -194,7 +205,20 @@ class Compare(unittest.TestCase):
         self.assertIn("within 5 points of measured ones: 1 of 2; the farthest is 15.0 points off (judge/cnn/planned).\n", text)
 
     def test_without_a_pair_there_is_no_gain(self):
-        self.assertEqual(compare.gains_markdown([result("equal", 1.0, 1.0)]), "No pair of plans was measured.\n")
+        for report in (compare.gains_markdown, compare.discovered_markdown):
+            self.assertEqual(report([result("equal", 1.0, 1.0)]), "No pair of plans was measured.\n")
+
+    def test_discovered_plans_are_longer_or_shorter_than_those_by_full_profiles(self):
+        text = compare.discovered_markdown([
+            result("planned", 1.0, 2.0), result("discovered", 2.0, 2.5),
+            result("planned", 1.0, 1.0, model="bert_2"), result("discovered", 0.9, 0.9, model="bert_2"),
+            result("discovered", 9.0, 1.0, model="squeezenet")])  # without a plan to compare with
+        self.assertIn("| judge | cnn | 2000.0 | 2500.0 | +25.0% | -50.0% | -20.0% | 0.0% |\n", text)
+        self.assertIn("| judge | bert_2 | 1000.0 | 900.0 | -10.0% | +0.0% | +0.0% | 0.0% |\n", text)
+        self.assertNotIn("| squeezenet |", text)
+        self.assertIn("longer by +7.5% in the median, +25.0% at most.\n", text)
+        self.assertIn("By profile, 2 cases: median error 25.0%, 90th percentile 45.0%, worst 50.0% (judge/cnn/planned).\n", text)
+        self.assertIn("Discovered, 3 cases: median error 20.0%,", text)
 
     def test_tuning_cases_do_not_judge(self):
         text = compare.markdown([result("x", 1.02, 1.0), result("y", 2.0, 1.0, judges=False)])
