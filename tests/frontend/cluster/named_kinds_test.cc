@@ -210,9 +210,8 @@ TEST(NamedNetworks, OfSeveralNicsHaveTheirBandwidthTogether) {
   EXPECT_EQ(lines_of(with(kNamed, nic, "nic: {kind: ib-hdr, count: 8}"), "link 'a nic out'"),
             "link 'a nic out' kind=ib-hdr bandwidth=192000000000 latency=4.8e-06 "
             "protocols=nccl-net\n");
-  EXPECT_EQ(
-      lines_of(with(kNamed, nic, "nic: {bandwidth: 10Gbit/s, count: 3}"), "link 'a nic out'"),
-      lines_of(with(kNamed, nic, "nic: {bandwidth: 30Gbit/s}"), "link 'a nic out'"));
+  EXPECT_EQ(lines_of(with(kNamed, nic, "nic: {bandwidth: 10Gbit/s, count: 3}"), "link 'a nic out'"),
+            lines_of(with(kNamed, nic, "nic: {bandwidth: 30Gbit/s}"), "link 'a nic out'"));
   EXPECT_THAT(cluster_of(with(kNamed, nic, "nic: {kind: ib-hdr, count: 0}")),
               HasSubstr("'count' of nic of host 'a' is 0"));
   EXPECT_THAT(cluster_of(with(kNamed, nic, "interconnect: {kind: pcie3x16, count: 2}")),

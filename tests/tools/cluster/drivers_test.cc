@@ -124,8 +124,9 @@ TEST_F(Sysfs, TakesRdmaPortsThatAreUp) {
     write(folder + "rate", "200 Gb/sec (4X HDR)\n");
   }
   add_nics(host_, root_);
-  EXPECT_THAT(described(host_),
-              HasSubstr("    nic: {kind: ib-hdr, count: 2}  # one message has 200Gbit/s at most\n"));
+  EXPECT_THAT(
+      described(host_),
+      HasSubstr("    nic: {kind: ib-hdr, count: 2}  # one message has 200Gbit/s at most\n"));
 }
 
 TEST_F(Sysfs, TakesTheFastestInterfaceWithADevice) {

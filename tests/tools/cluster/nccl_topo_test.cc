@@ -183,8 +183,8 @@ std::string infiniband(int count, const std::string& speed) {
   std::string text;
   for (int i = 0; i < count; ++i) {
     const std::string number = std::to_string(i);
-    text += "<pci class=\"0x020700\"><nic><net name=\"mlx5_" + number + "\" dev=\"" + number + "\" speed=\"" + speed +
-            "\" gdr=\"1\"/></nic></pci>";
+    text += "<pci class=\"0x020700\"><nic><net name=\"mlx5_" + number + "\" dev=\"" + number +
+            "\" speed=\"" + speed + "\" gdr=\"1\"/></nic></pci>";
   }
   return text;
 }
@@ -208,8 +208,8 @@ TEST(NcclTopology, OfHostsWithSeveralNicsHasNetworksWithNcclsProtocols) {
 }
 
 TEST(NcclTopology, OfNicsThatDifferIsTheirSum) {
-  const Description description =
-      describe(server(gpu(0, "0x1eb8", 75, "") + infiniband(2, "200000") + infiniband(1, "100000")));
+  const Description description = describe(
+      server(gpu(0, "0x1eb8", 75, "") + infiniband(2, "200000") + infiniband(1, "100000")));
   EXPECT_THAT(hosts_of(description),
               HasSubstr("    nic: {kind: ib, bandwidth: 500Gbit/s, latency: 9.6us}  # 3 NICs "
                         "together; one message has 200Gbit/s at most\n"));
