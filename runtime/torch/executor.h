@@ -4,9 +4,9 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "runtime/support/rate_schedule.h"
 #include "runtime/support/recording.h"
 #include "runtime/torch/data.h"
-#include "runtime/torch/rate_schedule.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>

@@ -2,7 +2,7 @@
 // The options of agpcs-run.
 #pragma once
 
-#include "runtime/torch/rate_schedule.h"
+#include "runtime/support/rate_schedule.h"
 #include "tools/common/common.h"
 #include "tools/run/processes/job.h"
 

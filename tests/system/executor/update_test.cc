@@ -2,7 +2,7 @@
 // Updates against LibTorch's own optimizers, with rates that change from step to step.
 #include "runtime/torch/update.h"
 
-#include "runtime/torch/rate_schedule.h"
+#include "runtime/support/rate_schedule.h"
 #include "tests/system/executor/optimization.h"
 
 #include <gtest/gtest.h>

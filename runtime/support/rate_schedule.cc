@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/rate_schedule.h"
+#include "runtime/support/rate_schedule.h"
 
 #include <algorithm>
 #include <cmath>
