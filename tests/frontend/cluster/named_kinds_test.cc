@@ -213,7 +213,7 @@ TEST(NamedNetworks, OfSeveralNicsHaveTheirBandwidthTogether) {
   EXPECT_EQ(lines_of(with(kNamed, nic, "nic: {bandwidth: 10Gbit/s, count: 3}"), "link 'a nic out'"),
             lines_of(with(kNamed, nic, "nic: {bandwidth: 30Gbit/s}"), "link 'a nic out'"));
   EXPECT_THAT(cluster_of(with(kNamed, nic, "nic: {kind: ib-hdr, count: 0}")),
-              HasSubstr("'count' of nic of host 'a' is 0"));
+              HasSubstr("'count' of nic of host 'a' must be a whole number from 1 to 64, is '0'"));
   EXPECT_THAT(cluster_of(with(kNamed, nic, "interconnect: {kind: pcie3x16, count: 2}")),
               HasSubstr("unknown key 'count'"));
 }
@@ -270,7 +270,7 @@ TEST(NamedNetworks, AnUnknownNameIsRefusedWithTheNearest) {
             "c.yaml:1:45: error: nic of host 'a' must be a map, is a list\n"
             "    hosts: [{name: a, devices: {kind: T4}, nic: [ib-hdr]}]\n"
             "                                                ^\n"
-            "  hint: keys: kind, bandwidth, latency, profile");
+            "  hint: keys: kind, bandwidth, latency, profile, count");
 }
 
 }  // namespace
