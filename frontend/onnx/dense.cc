@@ -237,8 +237,9 @@ Dense int64_vector(std::vector<std::int64_t> values) {
 
 std::optional<Dense> constant_of(const onnx::NodeProto& node) {
   Dense dense = int64_vector({});
-  if (const auto* ints = find_attribute(node, "value_ints"))
+  if (const auto* ints = find_attribute(node, "value_ints")) {
     return int64_vector({ints->ints().begin(), ints->ints().end()});
+  }
   if (const auto* i = find_attribute(node, "value_int")) {
     dense.ints = {i->i()};
     dense.dims.clear();

@@ -18,8 +18,6 @@
 
 namespace agpcs::frontend {
 
-/// Returns the newest opset of ai.onnx that ONNX's library knows.
-int newest_opset();
 /// Versions of the file format (`ir_version`): the newest that ONNX's library knows, and the
 /// greatest that is accepted as plausible.
 inline constexpr int kNewestIrVersion = onnx::IR_VERSION;

@@ -15,10 +15,6 @@
 
 namespace agpcs::frontend {
 
-int newest_opset() {
-  return onnx::OpSchemaRegistry::DomainToVersionRange::Instance().LastReleaseVersionMap().at("");
-}
-
 std::string domain_of(const onnx::NodeProto& node) {
   return node.domain() == "ai.onnx" ? "" : node.domain();
 }
@@ -248,8 +244,7 @@ class StructureChecker {
                                  type, domain.empty() ? "ai.onnx" : domain));
       return;
     }
-    const std::vector<const Dense*> unknown(static_cast<std::size_t>(node.input_size()));
-    const Status form = check_schema(node, model_.opsets.at(domain), unknown);
+    const Status form = check_form(node, model_.opsets.at(domain));
     if (!form.ok()) diag_.error_at(label_of(model_, index), form.message());
   }
 

@@ -6,7 +6,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 namespace agpcs::frontend {
 namespace {
@@ -21,6 +24,11 @@ bool extents_fit(const onnx::TensorShapeProto& shape, const Probed& value) {
 }
 
 }  // namespace
+
+bool agrees(const Dims& declared, const Dims& rule) {
+  return std::equal(rule.begin(), rule.end(), declared.begin(), declared.end(),
+                    [](std::int64_t a, std::int64_t b) { return a < 0 || a == b; });
+}
 
 Contradiction contradiction(const onnx::TypeProto& declared, const Probed& value, bool extents) {
   const auto& tensor = declared.tensor_type();

@@ -18,6 +18,9 @@ struct Contradiction {
   bool is_error = false;
 };
 
+/// Tells whether declared dims are those of a rule, which has -1 for what it does not determine.
+bool agrees(const Dims& declared, const Dims& rule);
+
 /// Compares `value` with `declared`. Extents that follow the batch, and those without a number in
 /// the file, are not compared; none are without `extents`: in a model with a fixed batch, values
 /// are declared as they were exported.

@@ -24,8 +24,8 @@ struct ShapeRule {
 };
 
 /// Looks up ONNX's rule for `node` under `opset` of its domain.
-/// Errors: attributes or input counts that the operator does not have (in ONNX's words), an extent
-/// of a window that is not positive.
+/// Needs: the node has the operator's form (`check_form`).
+/// Errors: an extent of a window that is not positive, more dims than are supported.
 Result<ShapeRule> find_shape_rule(const onnx::NodeProto& node, int opset,
                                   const std::vector<const Dense*>& inputs);
 

@@ -121,8 +121,8 @@ class Prober {
     if (!check_weights(index, node, inputs)) return;
     Fate& fate = result_.fates[static_cast<std::size_t>(index)];
     fate = Fate::kKept;
-    const Status form = check_schema(node, opset(node), at_probe(inputs, 0));
-    if (!form.ok()) return fail(index, form.message());
+    const Status types = check_types(node, opset(node), at_probe(inputs, 0));
+    if (!types.ok()) return fail(index, types.message());
     if (domain_of(node).empty()) {
       if (const Status words = check_words(node); !words.ok()) return fail(index, words.message());
       if (node.op_type() == "Constant" && visit_constant(node)) {
@@ -349,7 +349,7 @@ class Prober {
       }
       if (!out.dims && type != nullptr) {
         out.dims = declared_dims(*type, inputs, p);
-        if (out.dims && out.partial && !agree(*out.partial, *out.dims)) {
+        if (out.dims && out.partial && !agrees(*out.dims, *out.partial)) {
           return fail(index, fmt::format("its output '{}' is {}, the file declares {}", name,
                                          dims_text(*out.partial), dims_text(*out.dims)));
         }
@@ -365,12 +365,6 @@ class Prober {
     Probed value = probed(std::move(at));
     if (!fit_shape(value) && follow(index, inputs)) return;
     if (check_extents(index, inputs, i, value)) result_.values[name] = std::move(value);
-  }
-
-  /// Tells whether dims are those of a rule, which has -1 for what it does not determine.
-  static bool agree(const Dims& rule, const Dims& dims) {
-    return std::equal(rule.begin(), rule.end(), dims.begin(), dims.end(),
-                      [](std::int64_t a, std::int64_t b) { return a < 0 || a == b; });
   }
 
   /// Returns the dims that the file declares for an output. Where the batch is fixed, an extent of

@@ -133,12 +133,14 @@ std::string onnx_words(std::string text) {
   return text;
 }
 
-namespace {
-
-Status check_form(const OpSchema& schema, const onnx::NodeProto& node, int opset) {
+Status check_form(const onnx::NodeProto& node, int opset) {
+  const std::string domain = domain_of(node);
+  if (!is_of_onnx(domain)) return {};
+  const OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), opset, domain);
+  if (schema == nullptr || schema->deprecated()) return no_operator(node, opset);
   try {
     check_attributes(node);
-    schema.Verify(node);
+    schema->Verify(node);
   } catch (const std::exception& e) {
     return invalid_input(
         fmt::format("{} is malformed: {}", versioned(node, opset), onnx_words(e.what())));
@@ -146,15 +148,10 @@ Status check_form(const OpSchema& schema, const onnx::NodeProto& node, int opset
   return {};
 }
 
-}  // namespace
-
-Status check_schema(const onnx::NodeProto& node, int opset,
-                    const std::vector<const Dense*>& inputs) {
-  const std::string domain = domain_of(node);
-  if (!is_of_onnx(domain)) return {};
-  const OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), opset, domain);
-  if (schema == nullptr || schema->deprecated()) return no_operator(node, opset);
-  AGPCS_RETURN_IF_ERROR(check_form(*schema, node, opset));
+Status check_types(const onnx::NodeProto& node, int opset,
+                   const std::vector<const Dense*>& inputs) {
+  const OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), opset, domain_of(node));
+  if (schema == nullptr) return {};                          // ONNX does not define its domain
   std::map<std::string, std::pair<std::size_t, int>> bound;  // input and type, by ONNX's type name
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] == nullptr || inputs[i]->type == TensorProto::UNDEFINED) continue;

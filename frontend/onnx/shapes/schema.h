@@ -18,13 +18,15 @@ std::string versioned(const onnx::NodeProto& node, int opset);
 /// Returns ONNX's message in a form that can end a sentence of ours.
 std::string onnx_words(std::string text);
 
-/// Checks a node: `opset` has its operator, the node has the attributes and as many inputs and
-/// outputs as the operator, and its inputs have element types that it takes: each is one of those
-/// that ONNX lists, and they are equal where ONNX wants one type for several. bf16 may stand
-/// wherever fp32 may, because exporters write it for opsets that did not have it yet.
-/// Operators of domains that ONNX does not define are not checked.
+/// Checks that `opset` has the node's operator, and that the node has its attributes and as many
+/// inputs and outputs. Operators of domains that ONNX does not define are not checked.
+Status check_form(const onnx::NodeProto& node, int opset);
+
+/// Checks that the inputs have element types that the operator takes: each is one of those that
+/// ONNX lists, and they are equal where ONNX wants one type for several. bf16 may stand wherever
+/// fp32 may, because exporters write it for opsets that did not have it yet.
 /// `inputs`: nullptr where one is absent; those of type UNDEFINED are not checked.
-Status check_schema(const onnx::NodeProto& node, int opset,
-                    const std::vector<const Dense*>& inputs);
+/// Needs: `check_form` found nothing.
+Status check_types(const onnx::NodeProto& node, int opset, const std::vector<const Dense*>& inputs);
 
 }  // namespace agpcs::frontend
