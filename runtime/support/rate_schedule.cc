@@ -7,20 +7,6 @@
 
 namespace agpcs {
 
-std::string_view name_of(RateShape shape) {
-  switch (shape) {
-    case RateShape::kConstant:
-      return "constant";
-    case RateShape::kLinear:
-      return "linear";
-    case RateShape::kCosine:
-      return "cosine";
-    case RateShape::kStep:
-      return "step";
-  }
-  return "";
-}
-
 double RateSchedule::factor(std::int64_t step) const {
   if (step < warmup) return static_cast<double>(step + 1) / static_cast<double>(warmup + 1);
   const std::int64_t since = step - warmup;

@@ -2,13 +2,27 @@
 // RateSchedule: how the learning rate changes over the steps of a job.
 #pragma once
 
+#include "ir/base/named.h"
+
+#include <array>
 #include <cstdint>
 #include <string_view>
 
 namespace agpcs {
 
 enum class RateShape : std::uint8_t { kConstant, kLinear, kCosine, kStep };
-std::string_view name_of(RateShape shape);  ///< "constant", "linear", "cosine", "step"
+
+struct RateShapeEntry {
+  RateShape value;
+  std::string_view name, help;
+};
+inline constexpr std::array<RateShapeEntry, 4> kRateShapes = {{
+    {RateShape::kConstant, "constant", "the plan's"},
+    {RateShape::kLinear, "linear", "from the plan's in a line to --last-rate at --steps"},
+    {RateShape::kCosine, "cosine", "the same in half a wave"},
+    {RateShape::kStep, "step", "times --rate-decay every --rate-every steps"},
+}};
+static_assert(is_in_order(kRateShapes));
 
 /// What multiplies the plan's learning rate. It depends on a step's number alone, so that a job
 /// which goes on from a checkpoint goes on with its rates.

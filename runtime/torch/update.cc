@@ -6,9 +6,14 @@
 namespace agpcs {
 namespace {
 
+/// Tells whether weights decay by themselves, not by what is added to their gradient.
+bool decays_values(const Optimizer& o) {
+  return o.kind == OptimizerKind::kAdamW && o.weight_decay != 0;
+}
+
 at::Tensor decayed(const Optimizer& o, const UpdateTensors& of) {
-  const bool to_gradient = o.weight_decay != 0 && o.kind != OptimizerKind::kAdamW;
-  return to_gradient ? of.gradient.add(of.value, o.weight_decay) : of.gradient;
+  if (o.weight_decay == 0 || decays_values(o)) return of.gradient;
+  return of.gradient.add(of.value, o.weight_decay);
 }
 
 /// Returns what SGD takes from the values, per learning rate.
@@ -32,8 +37,7 @@ void update(const Optimizer& o, double t, const UpdateTensors& of) {
     of.value.add_(direction(o, of), -o.learning_rate);
     return;
   }
-  const bool decays = o.kind == OptimizerKind::kAdamW && o.weight_decay != 0;
-  if (decays) of.value.mul_(1 - o.learning_rate * o.weight_decay);
+  if (decays_values(o)) of.value.mul_(1 - o.learning_rate * o.weight_decay);
   add_to_moments(o, of);
   const double correction1 = 1 - std::pow(o.beta1, t);
   const double correction2 = 1 - std::pow(o.beta2, t);
@@ -54,7 +58,7 @@ void update_by(const Optimizer& o, const at::Tensor& numbers, const UpdateTensor
     of.value.addcmul_(direction(o, of), numbers[1]);
     return;
   }
-  if (o.kind == OptimizerKind::kAdamW && o.weight_decay != 0) of.value.mul_(numbers[2]);
+  if (decays_values(o)) of.value.mul_(numbers[2]);
   add_to_moments(o, of);
   const at::Tensor denominator = of.second.sqrt().div_(numbers[0]).add_(o.epsilon);
   of.value.addcdiv_(of.first.mul(numbers[1]), denominator);

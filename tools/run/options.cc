@@ -6,9 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <map>
 #include <string>
-#include <string_view>
 
 namespace agpcs {
 namespace {
@@ -35,16 +33,13 @@ void add_trace_options(CLI::App& app, RunOptions& options) {
 }
 
 void add_schedule_options(CLI::App& app, RateSchedule& schedule) {
-  constexpr RateShape kShapes[] = {RateShape::kConstant, RateShape::kLinear, RateShape::kCosine,
-                                   RateShape::kStep};
-  std::map<std::string, RateShape> shapes;
-  for (const RateShape shape : kShapes) shapes.emplace(name_of(shape), shape);
-  app.add_option("--schedule", schedule.shape,
-                 "of the learning rate, whose base is the plan's; constant: as it is; linear, "
-                 "cosine: down to --last-rate in the last of --steps; step: times --rate-decay "
-                 "every --rate-every steps")
-      ->transform(CLI::CheckedTransformer(shapes, CLI::ignore_case).description(""))
-      ->type_name("TEXT:{constant,linear,cosine,step}=constant");
+  const auto take = [&schedule](const std::string& name) {
+    schedule.shape = value_named(kRateShapes, name).value_or(schedule.shape);
+  };
+  app.add_option_function<std::string>("--schedule", take,
+                                       "course of the learning rate: " + help_of(kRateShapes))
+      ->default_str(std::string(entry_of(kRateShapes, schedule.shape).name))
+      ->check(CLI::IsMember(names_in(kRateShapes)));
   app.add_option("--warmup", schedule.warmup, "steps at the start in which the rate rises")
       ->check(at_least(0));
   app.add_option("--last-rate", schedule.last,
@@ -62,8 +57,9 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
   const RateSchedule& schedule = options.schedule;
   const bool falls = schedule.shape == RateShape::kLinear || schedule.shape == RateShape::kCosine;
   const bool steps = schedule.shape == RateShape::kStep;
-  if (!falls && app.count("--last-rate") > 0)
+  if (!falls && app.count("--last-rate") > 0) {
     return "--last-rate needs --schedule linear or cosine";
+  }
   for (const char* option : {"--rate-every", "--rate-decay"}) {
     if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
   }
@@ -152,11 +148,9 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--resume", options.resume,
                  "go on from this checkpoint, or from the newest one in this folder");
   auto code = parse_arguments(app, args, console);
-  if (!code) {
-    const std::string objection = objection_to(app, options);
-    if (!objection.empty()) {
-      code = usage_error(app.get_name(), objection, "see agpcs-run --help", console);
-    }
+  const std::string objection = code ? "" : objection_to(app, options);
+  if (!objection.empty()) {
+    code = usage_error(app.get_name(), objection, "see agpcs-run --help", console);
   }
   options.schedule.steps = options.steps;
   options.given = GivenOptions(app);
@@ -164,7 +158,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   options.agreed = {{"--transport", std::string(name_of(options.transport))},
                     {"--steps", std::to_string(options.steps)},
                     {"--seed", std::to_string(options.seed)},
-                    {"--schedule", fmt::format("{} {} {} {} {}", name_of(options.schedule.shape),
+                    {"--schedule", fmt::format("{} {} {} {} {}",
+                                               entry_of(kRateShapes, options.schedule.shape).name,
                                                options.schedule.warmup, options.schedule.last,
                                                options.schedule.every, options.schedule.decay)},
                     {"--fixed-batch", options.fixed_batch ? "yes" : "no"},

@@ -62,11 +62,7 @@ TEST_F(RunSchedule, AJobThatGoesOnHasTheRatesOfTheWhole) {
   const std::string saved = folder_ / "saved";
   const std::vector<std::string> schedule{"--schedule", "linear", "--warmup", "2"};
   std::vector<std::string> saving = schedule, resuming = schedule;
-  for (const std::string& word :
-       {std::string("--save"), saved, std::string("--save-every"), std::string("3"),
-        std::string("--keep-checkpoints"), std::string("9")}) {
-    saving.push_back(word);
-  }
+  saving.insert(saving.end(), {"--save", saved, "--save-every", "3", "--keep-checkpoints", "9"});
   resuming.insert(resuming.end(), {"--resume", saved + "/step-00000003"});
   const auto whole = losses(saving), rest = losses(resuming);
   ASSERT_GE(whole.size(), 6U);
