@@ -107,8 +107,8 @@ if(AGPCS_FUZZ)  # a failed AGPCS_CHECK aborts, which a fuzzer records
 endif()
 
 # What makes an overflow harder to use: canaries on the stack, checked copies where code is optimized, indirect jumps that
-# land where they may, and tables of the loader that are read-only once a program runs (docs/design/reliability.md). The
-# sanitizers bring checks of their own, which _FORTIFY_SOURCE is in the way of.
+# land where they may, and tables of the loader that are read-only once a program runs. The sanitizers bring checks
+# of their own, which _FORTIFY_SOURCE is in the way of.
 add_library(agpcs_hardening INTERFACE)
 if(NOT AGPCS_SANITIZE AND NOT AGPCS_FUZZ)
   include(CheckCXXCompilerFlag)
