@@ -270,6 +270,11 @@ def saving(job):
     return any(".tmp-" in path.name for path in job.save.glob(".*"))
 
 
+def trained(job):
+    """Whether the last step is done: what comes now finds a job that ends."""
+    return max(losses_of(job.output()), default=-1) == job.steps - 1
+
+
 def wait_for_moment(job, moment, draw):
     """Waits for the moment of the harm; False when the job was over before."""
     deadline = time.monotonic() + 120
@@ -278,7 +283,7 @@ def wait_for_moment(job, moment, draw):
         if len(job.ranks()) == job.size:
             if moment == "start":
                 time.sleep(draw.uniform(0, 1.5))
-                return job.running()
+                return job.running() and not trained(job)
             if moment == "move":
                 if said(job.output(), "proposed"):
                     time.sleep(draw.uniform(0, MOVE))
@@ -323,8 +328,7 @@ def check_end(job, harm, moment, begin):
         check(codes == [-signal.SIGKILL], f"ended with {codes}")
     elif promise == "stop":
         # Before training begins a signal ends a rank as it always did; after its last step there is nothing to stop.
-        trained = max(losses_of(job.output()), default=-1) == job.steps - 1
-        allowed = {130, *([-signal.SIGTERM, 1] if moment == "start" else []), *([0] if trained else [])}
+        allowed = {130, *([-signal.SIGTERM, 1] if moment == "start" else []), *([0] if trained(job) else [])}
         fine = all(code in allowed for code in codes)
         check(fine, f"ended with {codes}: {said}")
     else:
