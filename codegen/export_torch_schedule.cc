@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/export_torch_schedule.h"
 
+#include "ir/plan/lookup.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstddef>
 #include <vector>
@@ -46,11 +49,23 @@ Status check_cuts(const Plan& plan) {
   return {};
 }
 
+Status check_buckets(const Plan& plan) {
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.is_shared()) continue;
+    return invalid_input(
+        fmt::format("parameter '{}' is in stages s{}, and PyTorch's runtime does not sum its "
+                    "gradients over them\n  hint: plan another layout, or train by agpcs.torch.Job",
+                    bucket.members.front().parameter, fmt::join(stages_of(bucket), " and s")));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> torch_schedule_csv(const Plan& plan) {
   AGPCS_RETURN_IF_ERROR(check_stages(plan));
   AGPCS_RETURN_IF_ERROR(check_cuts(plan));
+  AGPCS_RETURN_IF_ERROR(check_buckets(plan));
   if (plan.smaller_from() < plan.micro_batches) {
     return invalid_input(
         fmt::format("a batch of {} in {} micro-batches makes some of them smaller, and PyTorch's "

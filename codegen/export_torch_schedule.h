@@ -14,7 +14,8 @@ namespace agpcs {
 /// line for each rank, with `2F0` for the forward pass of micro-batch 0 in stage 2, and `2B0` for
 /// its backward pass, in the order of the rank's program. PyTorch adds the transfers. Errors
 /// (kInvalidInput): a plan of one stage, a stage with several ranks, a tensor that skips a stage or
-/// has no samples, and micro-batches of unequal size, all of which its runtime does not know.
+/// has no samples, a parameter in several stages, and micro-batches of unequal size, all of which
+/// its runtime does not know.
 Result<std::string> torch_schedule_csv(const Plan& plan);
 
 }  // namespace agpcs

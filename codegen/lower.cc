@@ -75,6 +75,7 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   lowered.stage = bucket.stage;
   lowered.algorithm = bucket.algorithm;
   lowered.flow = bucket.flow;
+  lowered.shared_with = bucket.shared_with;
   if (bucket.parameters.empty()) {
     return internal_error(fmt::format("strategy: bucket {} is empty", index));
   }

@@ -174,9 +174,9 @@ class ProgramWriter {
 
   void write_end(const InstructionId& last_backward) {
     std::vector<InstructionId> reduced;
-    const bool alone = plan_.stages[static_cast<std::size_t>(stage_)].ranks.size() == 1;
-    for (int b = 0; b < static_cast<int>(plan_.buckets.size()) && !alone; ++b) {
-      if (plan_.buckets[static_cast<std::size_t>(b)].stage != stage_) continue;
+    for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
+      if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
       const InstructionId all_reduce = {Opcode::kAllReduce, b, -1};
       add(all_reduce, {{Opcode::kGradients, b, last_backward.micro_batch}});
       reduced = {all_reduce};  // the collective stream is in order, so the last one stands for all

@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <map>
@@ -157,8 +158,8 @@ class PathSorter {
       std::iota(all.begin(), all.end(), 0);
       add_exchange(model_.report, all, slowest);
     } else {
-      const int stage = plan_.buckets[at(id.object)].stage;
-      add_exchange(model_.all_reduces[at(id.object)], plan_.stages[at(stage)].ranks, slowest);
+      add_exchange(model_.all_reduces[at(id.object)], ranks_of(plan_, plan_.buckets[at(id.object)]),
+                   slowest);
     }
     return slowest;
   }

@@ -3,6 +3,7 @@
 
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 
 #include <algorithm>
@@ -115,7 +116,7 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
         }
         break;
       case Opcode::kAllReduce:
-        if (plan.stages[at(plan.buckets[at(id.object)].stage)].ranks.front() == event.rank) {
+        if (ranks_of(plan, plan.buckets[at(id.object)]).front() == event.rank) {
           loads.add(model.all_reduces[at(id.object)], event.start, event.end);
         }
         break;

@@ -2,6 +2,7 @@
 #include "cost_model/explain/step_waits.h"
 
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <array>
@@ -52,8 +53,7 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    add_collective({Opcode::kAllReduce, bucket, -1},
-                   plan.stages[at(plan.buckets[at(bucket)].stage)].ranks);
+    add_collective({Opcode::kAllReduce, bucket, -1}, ranks_of(plan, plan.buckets[at(bucket)]));
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);

@@ -167,17 +167,21 @@ void StepEngine::finish(int rank, int index) {
   state.running[stream] = -1;
   waits_of(rank)[index] = kDone;
   run_.seconds = std::max(run_.seconds, now_);
-  if (detail_.bytes) count_seconds(rank, instruction.id.opcode, now_ - state.start[stream]);
+  if (detail_.bytes) count_seconds(rank, instruction.id, now_ - state.start[stream]);
   if (detail_.timeline) {
     run_.timeline.push_back({rank, instruction.id, state.start[stream], now_});
   }
   for (int i = instruction.next; i < instruction.next_end; ++i) satisfy(rank, program.next[at(i)]);
 }
 
-void StepEngine::count_seconds(int rank, Opcode opcode, double seconds) {
+void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds) {
   RankRun& run = run_.ranks[at(rank)];
-  if (opcode == Opcode::kAllReduce) run.all_reduce_seconds += seconds;
-  if (opcode == Opcode::kSend || opcode == Opcode::kSendGradient) run.send_seconds += seconds;
+  const bool own = id.opcode == Opcode::kAllReduce &&
+                   step_->group_of_bucket[at(id.object)] == step_->ranks[at(rank)].stage;
+  if (own) run.all_reduce_seconds += seconds;
+  if (id.opcode == Opcode::kSend || id.opcode == Opcode::kSendGradient) {
+    run.send_seconds += seconds;
+  }
 }
 
 void StepEngine::compute(int rank, const PrecedenceGraph::Instruction& instruction, int index) {
@@ -325,8 +329,8 @@ void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instructi
   const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches + bucket;
   int members = static_cast<int>(ranks_.size());
   if (!report) {
-    const std::size_t stage = at(step_->stage_of_bucket[at(bucket)]);
-    members = step_->stage_first[stage + 1] - step_->stage_first[stage];
+    const std::size_t group = at(step_->group_of_bucket[at(bucket)]);
+    members = step_->group_first[group + 1] - step_->group_first[group];
   }
   if (++arrivals_[at(object)] == members) start_exchange(object);
 }
@@ -344,9 +348,9 @@ void StepEngine::for_each_participant(int object, F f) const {
       f(rank, StreamKind::kCollective);
     }
   } else {
-    const std::size_t stage = at(step_->stage_of_bucket[at(bucket)]);
-    for (int i = step_->stage_first[stage]; i < step_->stage_first[stage + 1]; ++i) {
-      f(step_->stage_members[at(i)], StreamKind::kCollective);
+    const std::size_t group = at(step_->group_of_bucket[at(bucket)]);
+    for (int i = step_->group_first[group]; i < step_->group_first[group + 1]; ++i) {
+      f(step_->group_members[at(i)], StreamKind::kCollective);
     }
   }
 }

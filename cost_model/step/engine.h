@@ -25,8 +25,8 @@ struct RankRun {
   double compute_seconds = 0;
   double exposed_communication = 0;
   std::int64_t bytes_sent = 0;
-  /// The time in all-reduces and in sends. Each counts from the moment when all its ranks are
-  /// ready. Only with `StepDetail::bytes`.
+  /// The time in all-reduces among the ranks of its stage alone, and in sends. Each counts from the
+  /// moment when all its ranks are ready. Only with `StepDetail::bytes`.
   double all_reduce_seconds = 0, send_seconds = 0;
 };
 
@@ -130,7 +130,7 @@ class StepEngine {
   void start_phase(int id);
   void start_flows(int id);
   void count_bytes(const Flow& flow, std::int64_t bytes);
-  void count_seconds(int rank, Opcode opcode, double seconds);
+  void count_seconds(int rank, const InstructionId& id, double seconds);
   void end_flow(const FlowEnd& end);
   void next_phase(int id);
   void end_exchange(int id);

@@ -2,6 +2,7 @@
 #include "cost_model/step/flat_step.h"
 
 #include "cost_model/step/model.h"
+#include "ir/plan/lookup.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -36,9 +37,9 @@ void FlatStep::clear() {
   gradients.clear();
   channels.clear();
   collectives.clear();
-  stage_of_bucket.clear();
-  stage_first.clear();
-  stage_members.clear();
+  group_of_bucket.clear();
+  group_first.clear();
+  group_members.clear();
   clear_ends();
 }
 
@@ -110,8 +111,8 @@ void FlatStep::add_end(int first, int replicas, bool sending) {
 
 namespace {
 
-void flatten_ranks(const Plan& plan, const StepModel& model,
-                   const std::vector<PrecedenceGraph>& programs, FlatStep& step) {
+void flatten_ranks(const StepModel& model, const std::vector<PrecedenceGraph>& programs,
+                   FlatStep& step) {
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     const StepRank& rank = model.ranks[r];
     step.ranks.push_back({&programs[static_cast<std::size_t>(rank.stage)], rank.stage,
@@ -122,11 +123,23 @@ void flatten_ranks(const Plan& plan, const StepModel& model,
     step.gradients.insert(step.gradients.end(), rank.times.gradients.begin(),
                           rank.times.gradients.end());
   }
-  for (const PlanStage& stage : plan.stages) {
-    step.stage_first.push_back(static_cast<int>(step.stage_members.size()));
-    step.stage_members.insert(step.stage_members.end(), stage.ranks.begin(), stage.ranks.end());
+}
+
+void flatten_groups(const Plan& plan, FlatStep& step) {
+  const auto add = [&](const std::vector<int>& ranks) {
+    step.group_members.insert(step.group_members.end(), ranks.begin(), ranks.end());
+    step.group_first.push_back(static_cast<int>(step.group_members.size()));
+  };
+  step.group_first.push_back(0);
+  for (const PlanStage& stage : plan.stages) add(stage.ranks);
+  int next = world_group(plan) + 1;  // group of the next set of stages that share a bucket
+  for (const PlanBucket& bucket : plan.buckets) {
+    const int group = group_of(plan, bucket);
+    step.group_of_bucket.push_back(bucket.is_shared() ? group - 1 : group);
+    if (group != next) continue;
+    add(ranks_of(plan, bucket));
+    ++next;
   }
-  step.stage_first.push_back(static_cast<int>(step.stage_members.size()));
 }
 
 }  // namespace
@@ -140,13 +153,13 @@ void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGra
   step.clear();
   step.micro_batches = static_cast<int>(plan.micro_batches);
   step.smaller_from = model.smaller_from;
-  flatten_ranks(plan, model, programs, step);
+  flatten_ranks(model, programs, step);
+  flatten_groups(plan, step);
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});
   }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     step.collectives.push_back(&model.all_reduces[b]);
-    step.stage_of_bucket.push_back(plan.buckets[b].stage);
   }
   step.collectives.push_back(&model.report);
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {

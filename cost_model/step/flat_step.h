@@ -69,11 +69,13 @@ struct FlatStep {
       gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
   std::vector<FlatChannel> channels;
   std::vector<const Exchange*> collectives;  ///< by bucket, then the report
-  std::vector<int> stage_of_bucket;
-  std::vector<int> stage_first;    ///< by stage, and one more: index in `stage_members`
-  std::vector<int> stage_members;  ///< ranks, by stage, ascending
+  /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
+  /// share buckets. The groups of the stages come first, in their order.
+  std::vector<int> group_of_bucket;
+  std::vector<int> group_first;    ///< by group, and one more: index in `group_members`
+  std::vector<int> group_members;  ///< ranks, by group, ascending
 
-  std::size_t bucket_count() const { return stage_of_bucket.size(); }
+  std::size_t bucket_count() const { return group_of_bucket.size(); }
   /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
     const std::size_t half = id.micro_batch < smaller_from ? 0 : end_base_.size() / 2;

@@ -3,7 +3,9 @@
 
 #include "cost_model/flows/exchange.h"
 #include "cost_model/step/times.h"
+#include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
 
@@ -167,16 +169,13 @@ Status add_ranks(const Plan& plan, const Cluster& cluster, StepModel& model) {
 }
 
 void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model) {
-  std::vector<std::vector<DeviceId>> devices(plan.stages.size());
   std::vector<DeviceId> all;
-  for (const StepRank& rank : model.ranks) {
-    devices[static_cast<std::size_t>(rank.stage)].push_back(rank.device);
-    all.push_back(rank.device);
-  }
+  for (const StepRank& rank : model.ranks) all.push_back(rank.device);
   std::map<std::pair<int, std::int64_t>, std::size_t> flows;  // first bucket by flow and bytes
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
-    const std::vector<DeviceId>& group = devices[static_cast<std::size_t>(bucket.stage)];
+    std::vector<DeviceId> group;
+    for (const int rank : ranks_of(plan, bucket)) group.push_back(all[at(rank)]);
     const std::int64_t bytes = travelling_bytes(plan.training, bucket);
     if (bucket.flow < 0) {
       model.all_reduces.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cost_model/step/times.h"
 
+#include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 
 #include <fmt/format.h>
@@ -31,19 +32,26 @@ ParameterIds parameter_ids(const Graph& graph) {
   return ids;
 }
 
-/// Returns the operator whose backward completes a bucket. Backward goes from the last operator to
-/// the first, so a parameter gets its last gradient at its first consumer, and a bucket at the
-/// first of these.
-Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const ParameterIds& ids) {
+/// Returns the operator of a stage whose backward completes a bucket there. Backward goes from the
+/// last operator to the first, so a parameter gets its last gradient at the first of the stage's
+/// operators that read it, and a bucket at the first of these. `ops`: the stage's, ascending.
+Result<OpId> first_consumer(const PlanBucket& bucket, const Graph& graph, const ParameterIds& ids,
+                            const std::vector<OpId>& ops) {
   OpId first = static_cast<OpId>(graph.ops.size());
   for (const BucketMember& member : bucket.members) {
     const auto id = ids.find(member.parameter);
-    if (id == ids.end() || graph.tensor(id->second).consumers.empty()) {
+    const auto of_stage = [&](OpId op) { return std::binary_search(ops.begin(), ops.end(), op); };
+    const std::vector<OpId>* const readers =
+        id == ids.end() ? nullptr : &graph.tensor(id->second).consumers;
+    const auto reader = readers == nullptr
+                            ? std::vector<OpId>::const_iterator()
+                            : std::find_if(readers->begin(), readers->end(), of_stage);
+    if (readers == nullptr || reader == readers->end()) {
       return invalid_input(
-          fmt::format("bucket {} has parameter '{}', which model '{}' does not use", bucket.name,
-                      member.parameter, graph.called()));
+          fmt::format("bucket {} has parameter '{}', which its stage of model '{}' does not use",
+                      bucket.name, member.parameter, graph.called()));
     }
-    first = std::min(first, graph.tensor(id->second).consumers.front());
+    first = std::min(first, *reader);
   }
   return first;
 }
@@ -55,11 +63,13 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
   const ParameterIds ids = parameter_ids(graph);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
-    StageWork& stage = work[static_cast<std::size_t>(bucket.stage)];
-    AGPCS_TRY(const OpId first, first_consumer(bucket, graph, ids));
-    stage.releases.emplace_back(static_cast<int>(b), first);
-    stage.elements += bucket.elements();
-    stage.tensors += static_cast<std::int64_t>(bucket.members.size());
+    for (const int s : stages_of(bucket)) {
+      StageWork& stage = work[static_cast<std::size_t>(s)];
+      AGPCS_TRY(const OpId first, first_consumer(bucket, graph, ids, stage.ops));
+      stage.releases.emplace_back(static_cast<int>(b), first);
+      stage.elements += bucket.elements();
+      stage.tensors += static_cast<std::int64_t>(bucket.members.size());
+    }
   }
   // Sorts releases in the order in which backward reaches them.
   for (StageWork& stage : work) {

@@ -197,6 +197,20 @@ int PlanLineReader::reference_value(const std::string& key, char letter) {
   return index;
 }
 
+std::vector<int> PlanLineReader::references_value(const std::string& key, char letter) {
+  const std::string_view text = value(key);
+  std::vector<int> indices;
+  for (std::size_t begin = 0; !failed_ && begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    indices.push_back(read_reference(text.substr(begin, end - begin), letter));
+    if (indices.back() < 0) {
+      fail(fmt::format("{} is '{}', not names such as {}1,{}2", key, text, letter, letter));
+    }
+    begin = end + 1;
+  }
+  return indices;
+}
+
 void PlanLineReader::finish() {
   if (failed_ || at_end()) return;
   const PlanToken* token = take("nothing");

@@ -56,6 +56,8 @@ class PlanLineReader {
   double number_value(const std::string& key);
   bool yes_no_value(const std::string& key);
   int reference_value(const std::string& key, char letter);
+  /// Reads "s1,s3" as {1, 3} for letter 's'.
+  std::vector<int> references_value(const std::string& key, char letter);
   /// Reports tokens that are left over.
   void finish();
 

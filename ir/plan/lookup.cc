@@ -36,6 +36,52 @@ double expected(const Plan& plan, std::string_view name) {
 
 int world_group(const Plan& plan) { return static_cast<int>(plan.stages.size()); }
 
+namespace {
+
+/// Returns the sets of stages that share buckets, in the order of the first bucket of each.
+std::vector<std::vector<int>> sharing_stages(const Plan& plan) {
+  std::vector<std::vector<int>> sets;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.is_shared()) continue;
+    std::vector<int> stages = stages_of(bucket);
+    if (std::find(sets.begin(), sets.end(), stages) == sets.end()) sets.push_back(stages);
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<int> stages_of(const PlanBucket& bucket) {
+  std::vector<int> stages = {bucket.stage};
+  stages.insert(stages.end(), bucket.shared_with.begin(), bucket.shared_with.end());
+  return stages;
+}
+
+int group_count(const Plan& plan) {
+  return world_group(plan) + 1 + static_cast<int>(sharing_stages(plan).size());
+}
+
+int group_of(const Plan& plan, const PlanBucket& bucket) {
+  if (!bucket.is_shared()) return bucket.stage;
+  const std::vector<std::vector<int>> sets = sharing_stages(plan);
+  const auto set = std::find(sets.begin(), sets.end(), stages_of(bucket));
+  return world_group(plan) + 1 + static_cast<int>(set - sets.begin());
+}
+
+std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket) {
+  std::vector<int> ranks;
+  for (const int stage : stages_of(bucket)) {
+    const std::vector<int>& own = plan.stages[static_cast<std::size_t>(stage)].ranks;
+    ranks.insert(ranks.end(), own.begin(), own.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+bool is_reduced(const Plan& plan, const PlanBucket& bucket) {
+  return bucket.is_shared() || plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() > 1;
+}
+
 std::string device_of_rank(const Plan& plan, int rank) {
   for (const PlanStage& stage : plan.stages) {
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {

@@ -21,6 +21,17 @@ std::string device_of_rank(const Plan& plan, int rank);
 std::vector<int> hosts_of_ranks(const Plan& plan);
 /// Returns the index of the group of all ranks; the group of stage i has index i.
 int world_group(const Plan& plan);
+/// Returns the number of groups: those of the stages, that of all ranks, and one for each set of
+/// stages that share a bucket.
+int group_count(const Plan& plan);
+/// Returns the stages of `bucket`, ascending.
+std::vector<int> stages_of(const PlanBucket& bucket);
+/// Returns the index of the group whose ranks sum `bucket`.
+int group_of(const Plan& plan, const PlanBucket& bucket);
+/// Returns the ranks of all stages of `bucket`, ascending.
+std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
+/// Returns whether several ranks hold `bucket`, so that it is summed over them.
+bool is_reduced(const Plan& plan, const PlanBucket& bucket);
 
 /// Returns the expectation of that name ("step", "send volta/1"), or null if the plan has no such
 /// expectation.

@@ -452,10 +452,12 @@ class PlanParser {
   }
 
   void parse_bucket(const PlanLine& line) {
-    PlanLineReader in(line, diagnostics_, {"stage", "algorithm", "type", "gradients", "elements"});
+    PlanLineReader in(line, diagnostics_,
+                      {"stage", "shared-with", "algorithm", "type", "gradients", "elements"});
     PlanBucket bucket;
     bucket.name = in.name("a bucket");
     bucket.stage = in.reference_value("stage", 's');
+    if (in.next_is("shared-with")) bucket.shared_with = in.references_value("shared-with", 's');
     read_algorithm(in, bucket);
     read_type(in, bucket.type);
     const std::int64_t gradients = in.integer_value("gradients");

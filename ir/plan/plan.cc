@@ -72,6 +72,10 @@ std::int64_t CutTensor::elements_per_row() const {
   return elements;
 }
 
+bool PlanBucket::is_of(int of_stage) const {
+  return stage == of_stage || std::binary_search(shared_with.begin(), shared_with.end(), of_stage);
+}
+
 std::int64_t PlanBucket::elements() const {
   std::int64_t sum = 0;
   for (const BucketMember& member : members) sum += member.elements;

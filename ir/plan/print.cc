@@ -123,9 +123,14 @@ class PlanPrinter {
   }
 
   void print_bucket(const PlanBucket& bucket) {
-    add("bucket {} stage={} algorithm={} type={} gradients={} elements={}\n", bucket.name,
-        stage_name(bucket.stage), algorithm_text(plan_, bucket), name_of(bucket.type),
-        bucket.members.size(), bucket.elements());
+    add("bucket {} stage={}", bucket.name, stage_name(bucket.stage));
+    const char* separator = " shared-with=";
+    for (const int stage : bucket.shared_with) {
+      add("{}{}", separator, stage_name(stage));
+      separator = ",";
+    }
+    add(" algorithm={} type={} gradients={} elements={}\n", algorithm_text(plan_, bucket),
+        name_of(bucket.type), bucket.members.size(), bucket.elements());
     for (const BucketMember& member : bucket.members) {
       add("  gradient {} elements={}\n", quoted(member.parameter), member.elements);
     }

@@ -4,6 +4,7 @@
 #include "ir/base/all_values.h"
 #include "ir/base/named.h"
 #include "ir/plan/choices.h"
+#include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -346,6 +347,27 @@ class StructureChecker {
          "a flow serves the buckets of its own stage");
   }
 
+  void check_shared(const PlanBucket& bucket) {
+    int before = bucket.stage;
+    for (const int stage : bucket.shared_with) {
+      if (!is_stage(stage) || plan_.stages[static_cast<std::size_t>(stage)].idle()) {
+        fail(fmt::format("bucket {} is shared with stage s{}, which has no operators", bucket.name,
+                         stage),
+             fmt::format("the plan has {} stages", plan_.stages.size()));
+      }
+      if (stage <= before) {
+        fail(fmt::format("bucket {}: stage s{} comes after stage s{}", bucket.name, stage, before),
+             "the stages that share a bucket ascend, from stage= on");
+      }
+      before = stage;
+    }
+    if (!bucket.is_shared() || bucket.flow < 0) return;
+    fail(fmt::format("bucket {} of stages s{} names a flow", bucket.name,
+                     fmt::join(stages_of(bucket), " and s")),
+         "a flow is among the ranks of one stage; stages that share a bucket sum it by ring, "
+         "hierarchical or tree");
+  }
+
   void check_bucket(std::size_t index) {
     const PlanBucket& bucket = plan_.buckets[index];
     check_name("bucket", 'b', index, bucket.name);
@@ -353,6 +375,7 @@ class StructureChecker {
       fail(fmt::format("bucket {} is of stage s{}, of {} stages", bucket.name, bucket.stage,
                        plan_.stages.size()));
     }
+    check_shared(bucket);
     if (!is_floating(bucket.type)) {
       fail(fmt::format("bucket {} holds gradients of {}", bucket.name, name_of(bucket.type)));
     }

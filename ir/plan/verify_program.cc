@@ -77,8 +77,10 @@ class ProgramChecker {
       for (const int c : out_) expect_transfer(c, k, Opcode::kSend, Opcode::kRecvGradient);
     }
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
-      if (plan_.buckets[static_cast<std::size_t>(b)].stage != program_.stage) continue;
-      if (stage_.ranks.size() > 1) expected_[{Opcode::kAllReduce, b, -1}] = false;
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
+      if (!bucket.is_of(program_.stage) || !is_reduced(plan_, bucket)) continue;
+      expected_[{Opcode::kAllReduce, b, -1}] = false;
+      reduces_ = true;
     }
     expected_[{Opcode::kUpdate, -1, -1}] = false;
   }
@@ -116,7 +118,8 @@ class ProgramChecker {
         text += fmt::format(", reduces b{}", instruction.object);
       }
     }
-    return text + (stage_.ranks.size() == 1 ? ", reduces nothing (it has one rank)" : "");
+    const bool alone = stage_.ranks.size() == 1 && !reduces_;
+    return text + (alone ? ", reduces nothing (it has one rank)" : "");
   }
 
   void find_missing() {
@@ -195,7 +198,7 @@ class ProgramChecker {
       if (instruction.id.opcode == Opcode::kBackward) last = instruction.id.micro_batch;
     }
     const bool ours = bucket >= 0 && bucket < static_cast<int>(plan_.buckets.size()) &&
-                      plan_.buckets[static_cast<std::size_t>(bucket)].stage == program_.stage;
+                      plan_.buckets[static_cast<std::size_t>(bucket)].is_of(program_.stage);
     return {Opcode::kGradients, ours ? bucket : -1, last};
   }
 
@@ -279,6 +282,7 @@ class ProgramChecker {
   int micro_batches_;
   PlanFaults& faults_;
   std::vector<int> in_, out_;                             // indices of cuts
+  bool reduces_ = false;                                  // it sums gradients with other ranks
   std::map<InstructionId, bool, ById> expected_;          // true: the program has it
   std::map<InstructionId, std::size_t, ById> position_;   // position in the program
   std::vector<Clock> start_, end_;                        // by position

@@ -3,8 +3,9 @@
 //
 // Ranks of a stage run one program, so one node stands for an instruction on all of them: a cycle
 // among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
-// all ends of `report`. That is rendezvous, the strictest way to carry them out. `issue` nodes
-// stand for a rank that walks through its program with one thread.
+// all ends of `report` and of the all-reduce of a bucket that stages share. That is rendezvous, the
+// strictest way to carry them out. `issue` nodes stand for a rank that walks through its program
+// with one thread.
 #include "ir/plan/verify.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ namespace {
 
 class ProgressChecker {
  public:
-  explicit ProgressChecker(const Plan& plan) {
+  explicit ProgressChecker(const Plan& plan) : plan_(plan) {
     for (const Program& program : plan.programs) add_program(program);
   }
 
@@ -58,14 +59,21 @@ class ProgressChecker {
   }
   void add_edge(std::size_t first, std::size_t then) { nodes_[first].next.push_back(then); }
 
-  /// Returns the node of an instruction: one for both ends of a transfer, one for all of a report.
+  /// Returns whether the programs of several stages have this all-reduce.
+  bool is_shared(const InstructionId& id) const {
+    return id.opcode == Opcode::kAllReduce &&
+           plan_.buckets[static_cast<std::size_t>(id.object)].is_shared();
+  }
+
+  /// Returns the node of an instruction: one for both ends of a transfer, one for all of a report
+  /// or of a shared bucket's all-reduce.
   std::size_t node_of(int stage, const InstructionId& id) {
     InstructionId key = id;
     int owner = stage;
     if (id.opcode == Opcode::kRecv) key.opcode = Opcode::kSend;
     if (id.opcode == Opcode::kRecvGradient) key.opcode = Opcode::kSendGradient;
     if (key.opcode == Opcode::kSend || key.opcode == Opcode::kSendGradient ||
-        key.opcode == Opcode::kReport) {
+        key.opcode == Opcode::kReport || is_shared(key)) {
       owner = -1;
     }
     const auto tuple = std::tuple(owner, key.opcode, key.object, key.micro_batch);
@@ -119,6 +127,7 @@ class ProgressChecker {
     return text + " waits for " + nodes_[at].name;
   }
 
+  const Plan& plan_;
   std::vector<Node> nodes_;
   std::map<std::tuple<int, Opcode, int, int>, std::size_t> ends_;
 };
@@ -128,8 +137,10 @@ class ProgressChecker {
 void check_progress(const Plan& plan, PlanFaults& faults) {
   const std::string cycle = ProgressChecker(plan).run();
   if (cycle.empty()) return;
-  faults.push_back({"the ranks would wait for each other forever: " + cycle,
-                    "receives and sends of both stages must come in one order"});
+  faults.push_back(
+      {"the ranks would wait for each other forever: " + cycle,
+       "receives and sends of both stages, and all-reduces that they share, must come in one "
+       "order"});
 }
 
 }  // namespace agpcs

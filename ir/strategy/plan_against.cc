@@ -12,6 +12,7 @@
 #include <agpcs/digest.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -59,7 +60,8 @@ Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
   const std::vector<bool> crosses = can_cross(graph);
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
     const Tensor& tensor = graph.tensors[id];
-    const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
+    const bool owned =
+        tensor.kind == TensorKind::kState;  // each operator of a parameter has a copy
     if (tensor.consumers.empty() || (!owned && tensor.producer == kNone)) continue;
     const OpId first = owned ? tensor.consumers.front() : tensor.producer;
     const int from = stage_of[static_cast<std::size_t>(first)];
@@ -67,7 +69,7 @@ Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
       const int to = stage_of[static_cast<std::size_t>(consumer)];
       if (owned ? to != from : to < from) {
         return fail("'{}' goes from stage s{} to stage s{}\n  hint: {}", tensor.name, from, to,
-                    owned ? "operators that share a parameter share a stage"
+                    owned ? "operators that share running statistics share a stage"
                           : "a tensor goes to the same or to a later stage");
       }
       if (to != from && !crosses[id]) {
@@ -82,7 +84,6 @@ Status check_edges(const Graph& graph, const std::vector<int>& stage_of) {
 }
 
 Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int>& stage_of) {
-  const std::vector<int> use = first_use_stage(graph, stage_of);
   std::map<std::string, TensorId> unplaced;
   for (const TensorId id : graph.parameters()) {
     if (graph.tensor(id).needs_gradient) unplaced[graph.tensor(id).name] = id;
@@ -95,12 +96,14 @@ Status check_buckets(const Plan& plan, const Graph& graph, const std::vector<int
       }
       const Tensor& parameter = graph.tensor(it->second);
       const std::int64_t elements = elements_at(parameter.shape, 1);
-      const int stage = use[static_cast<std::size_t>(it->second)];
+      const std::vector<int> readers = stages_reading(graph, stage_of, it->second);
+      const std::vector<int> stages = stages_of(bucket);
       const DType type = held_type(parameter.type, plan.training.precision);
-      if (elements != member.elements || stage != bucket.stage || type != bucket.type) {
+      if (elements != member.elements || readers != stages || type != bucket.type) {
         return fail("bucket {}: '{}' has {} elements of {} in s{}, the model has {} of {} in s{}",
                     bucket.name, member.parameter, member.elements, name_of(bucket.type),
-                    bucket.stage, elements, name_of(type), stage);
+                    fmt::join(stages, " and s"), elements, name_of(type),
+                    fmt::join(readers, " and s"));
       }
       unplaced.erase(it);
     }

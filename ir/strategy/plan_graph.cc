@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -57,12 +58,13 @@ std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<
   return runs;
 }
 
-std::vector<int> first_use_stage(const Graph& graph, const std::vector<int>& stage_of) {
-  std::vector<int> stages(graph.tensors.size(), kNone);
-  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
-    const std::vector<OpId>& consumers = graph.tensors[i].consumers;
-    if (!consumers.empty()) stages[i] = stage_of[static_cast<std::size_t>(consumers.front())];
+std::vector<int> stages_reading(const Graph& graph, const std::vector<int>& stage_of, TensorId id) {
+  std::vector<int> stages;
+  for (const OpId consumer : graph.tensor(id).consumers) {
+    stages.push_back(stage_of[static_cast<std::size_t>(consumer)]);
   }
+  std::sort(stages.begin(), stages.end());
+  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
   return stages;
 }
 

@@ -56,8 +56,7 @@ std::vector<Cut> cuts_between(const Graph& graph, const std::vector<int>& stage_
 std::vector<PlanStage::Run> runs_of_stage(const Graph& graph, const std::vector<int>& stage_of,
                                           int stage);
 
-/// Returns the stage of each tensor's first consumer, by TensorId; kNone for a tensor that no
-/// operator reads.
-std::vector<int> first_use_stage(const Graph& graph, const std::vector<int>& stage_of);
+/// Returns the stages whose operators read a tensor, ascending.
+std::vector<int> stages_reading(const Graph& graph, const std::vector<int>& stage_of, TensorId id);
 
 }  // namespace agpcs

@@ -5,6 +5,7 @@
 #include "ir/base/at.h"
 #include "ir/graph/op_table.h"
 #include "ir/plan/choices.h"
+#include "ir/plan/lookup.h"
 #include "ir/strategy/plan_graph.h"
 
 #include <algorithm>
@@ -331,10 +332,10 @@ StageParts parts_of_stage(const Plan& plan, const Graph& graph, int stage, std::
   const PlanStage& described = plan.stages[static_cast<std::size_t>(stage)];
   parts.recompute = described.recompute;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.stage != stage) continue;
+    if (!bucket.is_of(stage)) continue;
     parts.gradients += bucket.bytes();
     const bool rounded = travelling_type(bucket.type, plan.training.wire_type) != bucket.type;
-    if (rounded && described.ranks.size() > 1) {
+    if (rounded && is_reduced(plan, bucket)) {
       parts.gradients += travelling_bytes(plan.training, bucket);
     }
   }

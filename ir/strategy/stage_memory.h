@@ -39,8 +39,8 @@ struct StageParts {
     bool gradient = false;  ///< its gradient travels back
   };
   std::vector<Crossing> received, sent;
-  /// The bytes of its buckets. If gradients travel in another type and the stage has several ranks,
-  /// the buffers that travel are included.
+  /// The bytes of its buckets. If gradients travel in another type, the buffers that travel are
+  /// included, for buckets that several ranks hold.
   std::int64_t gradients = 0;
   std::int64_t micro_batches = 1;
   bool recompute = false;

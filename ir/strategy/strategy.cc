@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/strategy.h"
 
+#include "ir/strategy/plan_graph.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -100,7 +103,7 @@ class StrategyVerifier {
 
   Status check_tensor(TensorId id) const {
     const Tensor& t = graph_.tensor(id);
-    if (t.kind == TensorKind::kParameter || t.kind == TensorKind::kState) return check_owner(t);
+    if (t.kind == TensorKind::kState) return check_owner(t);
     if (t.producer == kNone) return {};
     for (const OpId consumer : t.consumers) {
       if (stage(consumer) < stage(t.producer)) {
@@ -118,8 +121,8 @@ class StrategyVerifier {
   Status check_owner(const Tensor& t) const {
     for (const OpId consumer : t.consumers) {
       if (stage(consumer) != stage(t.consumers.front())) {
-        return fail("parameter '{}' is used in stages {} and {}", t.name,
-                    stage(t.consumers.front()), stage(consumer));
+        return fail("state '{}' is used in stages {} and {}", t.name, stage(t.consumers.front()),
+                    stage(consumer));
       }
     }
     return {};
@@ -149,6 +152,7 @@ class StrategyVerifier {
                   bucket.flow, s_.flows.size());
     }
     if (!flow) return {};
+    if (!bucket.shared_with.empty()) return fail("bucket {} of several stages names a flow", index);
     const int stage = s_.flows[static_cast<std::size_t>(bucket.flow)].stage;
     if (stage == bucket.stage) return {};
     return fail("bucket {} of stage {} names a flow of stage {}", index, bucket.stage, stage);
@@ -161,9 +165,12 @@ class StrategyVerifier {
       AGPCS_RETURN_IF_ERROR(check_algorithm(i));
       for (const TensorId id : s_.buckets[i].parameters) {
         const Tensor& t = graph_.tensor(id);
-        if (t.consumers.empty() || stage(t.consumers.front()) != s_.buckets[i].stage) {
-          return fail("bucket {} of stage {} holds '{}' of another stage", i, s_.buckets[i].stage,
-                      t.name);
+        std::vector<int> stages = s_.buckets[i].shared_with;
+        stages.insert(stages.begin(), s_.buckets[i].stage);
+        const std::vector<int> readers = stages_reading(graph_, s_.stage_of, id);
+        if (readers != stages) {
+          return fail("bucket {} of stage {} holds '{}' of stage {}", i, fmt::join(stages, " and "),
+                      t.name, fmt::join(readers, " and "));
         }
         if (!placed.insert(id).second) return fail("'{}' is in two buckets", t.name);
       }
@@ -275,8 +282,11 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
     }
   }
   for (const Bucket& bucket : strategy.buckets) {
-    fmt::format_to(Out(text), "bucket stage={} algorithm={}", bucket.stage,
-                   name_of(bucket.algorithm));
+    fmt::format_to(Out(text), "bucket stage={}", bucket.stage);
+    if (!bucket.shared_with.empty()) {
+      fmt::format_to(Out(text), " shared-with={}", fmt::join(bucket.shared_with, ","));
+    }
+    fmt::format_to(Out(text), " algorithm={}", name_of(bucket.algorithm));
     text += bucket.flow < 0 ? ":" : fmt::format(":f{}:", bucket.flow);
     for (const TensorId id : bucket.parameters) text += " " + graph.tensor(id).name;
     text += '\n';

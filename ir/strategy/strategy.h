@@ -41,10 +41,11 @@ bool covers(const StageSpec& spec, std::int64_t batch, std::int64_t micro_batche
 
 /// Gradients that are reduced together, in the order in which they lie in the buffer.
 struct Bucket {
-  int stage = 0;
+  int stage = 0;  ///< the first of the stages that read its parameters
   AllReduce algorithm = AllReduce::kRing;
   std::vector<TensorId> parameters;
-  int flow = -1;  ///< index into Strategy::flows with AllReduce::kFlow, else -1
+  int flow = -1;                      ///< index into Strategy::flows with AllReduce::kFlow, else -1
+  std::vector<int> shared_with = {};  ///< the other stages that read its parameters, ascending
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
@@ -62,10 +63,11 @@ struct Strategy {
 /// - every operator is in a stage, edges never go back, no stage is empty;
 /// - devices exist and serve one stage each;
 /// - shares cover the micro-batches in every stage (`covers`);
-/// - operators that share a parameter share a stage;
+/// - operators that share running statistics share a stage;
 /// - tensors that cross stages may do so (`can_cross`);
-/// - if there are buckets, each parameter of a stage is in exactly one bucket of that stage;
-/// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used.
+/// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
+/// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
+///   of several stages has one.
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 

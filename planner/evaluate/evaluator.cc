@@ -58,7 +58,11 @@ class Evaluator::Impl {
       if (now.flow != nullptr) {
         bucket.flow = static_cast<int>(now.flow - strategy.flows.data());
       }
-      for (std::int64_t i = 0; i < now.tensors; ++i) {
+      if (now.shared != nullptr) {
+        bucket.parameters = now.shared->parameters;
+        bucket.shared_with.assign(now.shared->stages.begin() + 1, now.shared->stages.end());
+      }
+      for (std::int64_t i = 0; i < now.tensors && now.shared == nullptr; ++i) {
         bucket.parameters.push_back(info(now.stage).parameters[next[at(now.stage)]++].id);
       }
       buckets.push_back(std::move(bucket));
@@ -79,10 +83,11 @@ class Evaluator::Impl {
   struct BucketNow {
     std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
-    int stage = 0;
-    int first = 0;  // index in StageInfo::firsts for its last gradient
+    int stage = 0;  // the first of its stages
+    int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
     AllReduce algorithm = AllReduce::kRing;
-    const PlanFlow* flow = nullptr;  // if the algorithm is `kFlow`
+    const PlanFlow* flow = nullptr;            // if the algorithm is `kFlow`
+    const SharedParameters* shared = nullptr;  // if it has several stages
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
@@ -132,8 +137,7 @@ class Evaluator::Impl {
     shape_.micro_batches = strategy.micro_batches;
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
-    shape_.bucket_stage.clear();
-    for (const BucketNow& bucket : buckets_) shape_.bucket_stage.push_back(bucket.stage);
+    write_buckets();
     programs_ = &program_table_.find(shape_).programs;
     find_equals();
   }
@@ -147,6 +151,7 @@ class Evaluator::Impl {
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
+    shape_.sharers.clear();
     memory_ = &memory_table_.find(shape_).memory;
     find_equals();
   }
@@ -164,10 +169,59 @@ class Evaluator::Impl {
                             groups_.choose(group, bucket.bytes)});
       }
     }
+    for (const SharedParameters* const shared : stages_.shared(*partition_, bytes)) {
+      BucketNow& bucket = add_shared(*shared);
+      bucket.algorithm = groups_.choose(group_of(bucket), bucket.bytes);
+    }
+  }
+
+  BucketNow& add_shared(const SharedParameters& shared) {
+    BucketNow now;
+    now.bytes = shared.bytes;
+    now.elements = shared.elements;
+    now.tensors = static_cast<std::int64_t>(shared.parameters.size());
+    now.stage = shared.stages.front();
+    now.shared = &shared;
+    buckets_.push_back(now);
+    return buckets_.back();
+  }
+
+  /// Calls `f(stage, first)` for each stage of a bucket, with the index in its `firsts`.
+  template <typename F>
+  void for_each_stage(const BucketNow& bucket, F f) const {
+    if (bucket.shared == nullptr) return f(bucket.stage, bucket.first);
+    for (std::size_t i = 0; i < bucket.shared->stages.size(); ++i) {
+      f(bucket.shared->stages[i], bucket.shared->firsts[i]);
+    }
+  }
+
+  /// Returns the devices that sum a bucket.
+  GroupInfo& group_of(const BucketNow& bucket) {
+    if (bucket.shared == nullptr) return *group_of_stage_[at(bucket.stage)];
+    write_devices(*strategy_, bucket.shared->stages, sharing_);
+    return *groups_.find(sharing_, nullptr);
+  }
+
+  void write_buckets() {
+    shape_.bucket_stage.clear();
+    shape_.sharers.clear();
+    for (const BucketNow& bucket : buckets_) {
+      const auto index = static_cast<int>(shape_.bucket_stage.size());
+      shape_.bucket_stage.push_back(bucket.stage);
+      for_each_stage(bucket, [&](int stage, int) {
+        if (stage != bucket.stage) shape_.sharers.emplace_back(index, stage);
+      });
+    }
   }
 
   void read_buckets() {
     for (const Bucket& bucket : strategy_->buckets) {
+      if (!bucket.shared_with.empty()) {
+        const SharedParameters& shared =
+            stages_.shared_by(*partition_, bucket.stage, bucket.shared_with, bucket.parameters);
+        add_shared(shared).algorithm = bucket.algorithm;
+        continue;
+      }
       BucketNow now;
       now.stage = bucket.stage;
       now.algorithm = bucket.algorithm;
@@ -228,21 +282,31 @@ class Evaluator::Impl {
       step_.ranks.push_back(rank);
       used_.push_back(rank.device);
     }
-    for (int stage = 0; stage < stage_count(); ++stage) {
-      step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
-      for (const DeviceId device : spec(stage).devices) {
-        step_.stage_members.push_back(numbers_[at(device)]);
+    step_.group_first.push_back(0);
+    for (int stage = 0; stage < stage_count(); ++stage) add_group(spec(stage).devices);
+    for (const BucketNow& bucket : buckets_) {
+      int group = bucket.stage;
+      if (bucket.shared != nullptr) {
+        add_group(group_of(bucket).devices);
+        group = static_cast<int>(step_.group_first.size()) - 2;
       }
+      step_.group_of_bucket.push_back(group);
     }
-    step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+  }
+
+  void add_group(const std::vector<DeviceId>& devices) {
+    for (const DeviceId device : devices) step_.group_members.push_back(numbers_[at(device)]);
+    step_.group_first.push_back(static_cast<int>(step_.group_members.size()));
   }
 
   void add_times() {
     elements_.assign(at(stage_count()), 0);
     tensors_.assign(at(stage_count()), 0);
     for (const BucketNow& bucket : buckets_) {
-      elements_[at(bucket.stage)] += bucket.elements;
-      tensors_[at(bucket.stage)] += bucket.tensors;
+      for_each_stage(bucket, [&](int stage, int) {
+        elements_[at(stage)] += bucket.elements;
+        tensors_[at(stage)] += bucket.tensors;
+      });
     }
     for (const Equals& equal : equals_) {
       const StageSeconds& seconds = stages_.seconds(info(equal.stage), equal.kind, equal.samples,
@@ -257,8 +321,10 @@ class Evaluator::Impl {
            problem_.costs.update_seconds(equal.kind, elements, tensors_[at(equal.stage)]),
            smaller.forward, smaller.backward});
       for (const BucketNow& bucket : buckets_) {
-        const bool own = bucket.stage == equal.stage;
-        step_.gradients.push_back(own ? smaller.gradients[at(bucket.first)] : 0);
+        step_.gradients.push_back(0);
+        for_each_stage(bucket, [&](int stage, int first) {
+          if (stage == equal.stage) step_.gradients.back() = smaller.gradients[at(first)];
+        });
       }
     }
   }
@@ -309,13 +375,13 @@ class Evaluator::Impl {
   void add_collectives(F takes_time) {
     static const Exchange kNothing;
     for (const BucketNow& bucket : buckets_) {
-      GroupInfo& group = *group_of_stage_[at(bucket.stage)];
+      GroupInfo& group = group_of(bucket);
       const bool alone = group.devices.size() < 2;
+      const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);
       step_.collectives.push_back(
-          alone || !takes_time(bucket.stage) ? &kNothing
-          : bucket.flow != nullptr           ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
+          alone || !takes          ? &kNothing
+          : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
-      step_.stage_of_bucket.push_back(bucket.stage);
     }
     everybody_ = groups_.find(used_, everybody_);
     step_.collectives.push_back(groups_.report_of(*everybody_));
@@ -351,6 +417,7 @@ class Evaluator::Impl {
   std::vector<GroupInfo*> group_of_stage_;
   GroupInfo* everybody_ = nullptr;
   std::vector<BucketNow> buckets_;
+  std::vector<DeviceId> sharing_;  // devices of stages that share a bucket
   std::vector<Equals> equals_;     // by stage
   std::vector<int> equals_of_;     // by stage, then replica: index in equals_
   std::vector<std::size_t> odd_;   // by stage: its odd replica, past the last if none

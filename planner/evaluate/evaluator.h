@@ -36,8 +36,8 @@ class Evaluator {
   /// O(instructions of all ranks x log of those that run at a time).
   Score evaluate(const Strategy& strategy);
   /// Returns the seconds of the step if the all-reduces of `stage`, or of every stage
-  /// (kEveryStage), took no time: however they are made, the step hardly gets shorter. Same needs
-  /// and cost.
+  /// (kEveryStage), took no time: however they are made, the step hardly gets shorter. Those of
+  /// buckets that stages share take their time. Same needs and cost.
   double seconds_without_sums(const Strategy& strategy, int stage);
   static constexpr int kEveryStage = -1;
   /// Returns `evaluate(strategy).lacking` without running the step or grouping gradients.

@@ -32,6 +32,11 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(static_cast<int>(shape.bucket_stage.size()));
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
+  key.push_back(static_cast<int>(shape.sharers.size()));
+  for (const auto& [bucket, stage] : shape.sharers) {
+    key.push_back(bucket);
+    key.push_back(stage);
+  }
   for (const CutInfo& cut : *shape.cuts) {
     key.push_back(cut.from);
     key.push_back(cut.to);
@@ -62,6 +67,9 @@ Plan plan_of(const PipelineShape& shape) {
     PlanBucket bucket;
     bucket.stage = stage;
     plan.buckets.push_back(std::move(bucket));
+  }
+  for (const auto& [bucket, stage] : shape.sharers) {
+    plan.buckets[static_cast<std::size_t>(bucket)].shared_with.push_back(stage);
   }
   return plan;
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
@@ -23,7 +24,8 @@ struct PipelineShape {
   Schedule schedule = Schedule::k1F1B;
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;        ///< by stage: it has one replica, which reduces nothing
-  std::vector<int> bucket_stage;  ///< by bucket: its stage
+  std::vector<int> bucket_stage;  ///< by bucket: the first of its stages
+  std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
 };
 
 /// The programs of a pipeline, by stage, for the engine or for the memory model.
@@ -41,7 +43,8 @@ class ProgramTable {
   enum class Of : std::uint8_t { kStep, kMemory };
   explicit ProgramTable(Of of) : of_(of) {}
   /// Returns the programs of this shape. They stay valid until the next call. Memory may be that of
-  /// fewer micro-batches, with the same peaks. It does not depend on `alone` and `bucket_stage`.
+  /// fewer micro-batches, with the same peaks. It does not depend on `alone`, `bucket_stage` and
+  /// `sharers`.
   const PipelinePrograms& find(PipelineShape& shape);
   /// Makes the programs of exactly this shape.
   static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape, Of of);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -51,6 +52,16 @@ int StageInfo::index_of(OpId first) const {
   return static_cast<int>(found - firsts.begin());
 }
 
+void write_devices(const Strategy& strategy, const std::vector<int>& stages,
+                   std::vector<DeviceId>& devices) {
+  devices.clear();
+  for (const int stage : stages) {
+    const std::vector<DeviceId>& own = strategy.stages[at(stage)].devices;
+    devices.insert(devices.end(), own.begin(), own.end());
+  }
+  std::sort(devices.begin(), devices.end());
+}
+
 StageTable::StageTable(const Problem& problem)
     : problem_(problem),
       memory_model_(problem.graph, problem.training),
@@ -65,6 +76,7 @@ StageTable::StageTable(const Problem& problem)
     parameter.first = tensor.consumers.front();
     parameter.gradient = gradient_of(problem, id);
     parameter_of_[at(id)] = static_cast<int>(parameters_.size());
+    if (tensor.consumers.size() > 1) tied_.push_back(parameter_of_[at(id)]);
     parameters_.push_back(parameter);
     ++first_read_[at(parameter.first) + 1];
   }
@@ -173,16 +185,107 @@ StageInfo* StageTable::intern(StageParts parts) {
 /// Adds the parameters, the first completed gradient first, as `group_gradients` orders them.
 void StageTable::add_parameters(StageInfo& stage) const {
   const std::vector<OpId>& ops = stage.parts.ops;
+  add_shared(stage);
+  const auto is_shared = [&](const StageInfo::Parameter& parameter) {
+    return std::any_of(stage.shared.begin(), stage.shared.end(),
+                       [&](const auto& shared) { return shared.id == parameter.id; });
+  };
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
     const std::size_t first = first_read_[at(*op)], end = first_read_[at(*op) + 1];
     if (first == end) continue;
     stage.firsts.push_back(*op);
     for (std::size_t i = first; i < end; ++i) {
+      if (is_shared(parameters_[i])) continue;
       stage.parameters.push_back(parameters_[i]);
       stage.held_bytes += parameters_[i].gradient.held_bytes;
       stage.rounded_bytes += parameters_[i].gradient.rounded_bytes;
     }
   }
+  for (const StageInfo::Parameter& shared : stage.shared) stage.firsts.push_back(shared.first);
+  std::sort(stage.firsts.begin(), stage.firsts.end(), std::greater<>());
+  stage.firsts.erase(std::unique(stage.firsts.begin(), stage.firsts.end()), stage.firsts.end());
+}
+
+/// Adds the parameters that operators of this stage and of other stages read.
+void StageTable::add_shared(StageInfo& stage) const {
+  const std::vector<OpId>& ops = stage.parts.ops;
+  for (const int index : tied_) {
+    StageInfo::Parameter parameter = parameters_[at(index)];
+    const std::vector<OpId>& readers = problem_.graph.tensor(parameter.id).consumers;
+    const auto is_inside = [&](OpId op) { return std::binary_search(ops.begin(), ops.end(), op); };
+    const auto inside = std::find_if(readers.begin(), readers.end(), is_inside);
+    if (inside == readers.end() || std::all_of(readers.begin(), readers.end(), is_inside)) continue;
+    parameter.first = *inside;
+    stage.shared.push_back(parameter);
+    stage.held_bytes += parameter.gradient.held_bytes;
+    stage.shared_rounded_bytes += parameter.gradient.rounded_bytes;
+  }
+  std::stable_sort(stage.shared.begin(), stage.shared.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+}
+
+const SharedInfo::Buckets& StageTable::shared(const PartitionInfo& partition,
+                                              std::int64_t bucket_bytes) {
+  const auto [entry, added] = partition.shared->packed.try_emplace(bucket_bytes);
+  SharedInfo::Buckets& buckets = entry->second;
+  if (!added || tied_.empty()) return buckets;
+  // By stages and type, in the order in which the first of the stages completes their gradients.
+  std::map<std::pair<std::vector<int>, DType>, std::vector<TensorId>> sets;
+  for (std::size_t s = 0; s < partition.stages.size(); ++s) {
+    for (const StageInfo::Parameter& parameter : partition.stages[s]->shared) {
+      std::vector<int> stages = stages_reading(problem_.graph, partition.stage_of, parameter.id);
+      if (stages.front() != static_cast<int>(s)) continue;
+      sets[{std::move(stages), parameter.gradient.held}].push_back(parameter.id);
+    }
+  }
+  for (const auto& [key, parameters] : sets) {
+    const std::vector<int> others(key.first.begin() + 1, key.first.end());
+    std::vector<TensorId> next;
+    std::int64_t bytes = 0;
+    for (const TensorId id : parameters) {
+      const std::int64_t own = parameter(id).gradient.travelling_bytes;
+      if (bucket_bytes > 0 && !next.empty() && bytes + own > bucket_bytes) {
+        buckets.push_back(&shared_by(partition, key.first.front(), others, next));
+        next.clear();
+        bytes = 0;
+      }
+      next.push_back(id);
+      bytes += own;
+    }
+    buckets.push_back(&shared_by(partition, key.first.front(), others, next));
+  }
+  return buckets;
+}
+
+const SharedParameters& StageTable::shared_by(const PartitionInfo& partition, int stage,
+                                              const std::vector<int>& others,
+                                              const std::vector<TensorId>& parameters) {
+  for (const SharedParameters& known : partition.shared->known) {
+    if (known.parameters == parameters && known.stages.front() == stage &&
+        std::equal(known.stages.begin() + 1, known.stages.end(), others.begin(), others.end())) {
+      return known;
+    }
+  }
+  SharedParameters& result = partition.shared->known.emplace_back();
+  result.stages = {stage};
+  result.stages.insert(result.stages.end(), others.begin(), others.end());
+  result.parameters = parameters;
+  for (const TensorId id : parameters) {
+    result.bytes += parameter(id).gradient.travelling_bytes;
+    result.elements += parameter(id).gradient.elements;
+  }
+  for (const int s : result.stages) {
+    const StageInfo& info = *partition.stages[at(s)];
+    OpId first = std::numeric_limits<OpId>::max();
+    for (const StageInfo::Parameter& of_stage : info.shared) {
+      if (std::find(parameters.begin(), parameters.end(), of_stage.id) == parameters.end())
+        continue;
+      first = std::min(first, of_stage.first);
+    }
+    result.firsts.push_back(info.index_of(first));
+  }
+  remembered_ += sizeof(SharedParameters) + parameters.size() * sizeof(TensorId);
+  return result;
 }
 
 StageInfo::Group StageTable::group(const StageInfo& stage, std::size_t first,
@@ -294,7 +397,8 @@ const StageMemory& StageTable::memory(StageInfo& stage, const StageSpec& spec, s
   auto& known = stage.memory[several ? 1 : 0];
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
-  stage.parts.gradients = stage.held_bytes + (several ? stage.rounded_bytes : 0);
+  stage.parts.gradients =
+      stage.held_bytes + stage.shared_rounded_bytes + (several ? stage.rounded_bytes : 0);
   stage.parts.micro_batches = micro_batches;
   stage.parts.recompute = recompute;
   remembered_ += sizeof(StageMemory);

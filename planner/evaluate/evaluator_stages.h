@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -33,12 +34,14 @@ struct StageInfo {
   StageParts parts;  ///< all but gradients, micro_batches and recompute
   struct Parameter {
     TensorId id = kNone;
-    OpId first = kNone;  ///< its first consumer, whose backward completes its gradient
+    OpId first = kNone;  ///< the first operator that reads it; its backward completes the gradient
     GradientSize gradient;
   };
-  std::vector<Parameter> parameters;               ///< trained ones, as backward completes them
-  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< sums over all their gradients
-  std::vector<OpId> firsts;                        ///< their first consumers, descending, each once
+  std::vector<Parameter> parameters;  ///< trained ones of it alone, as backward completes them
+  std::vector<Parameter> shared;      ///< those that other stages read, too, in the same order
+  std::int64_t held_bytes = 0;        ///< of the gradients of both
+  std::int64_t rounded_bytes = 0, shared_rounded_bytes = 0;
+  std::vector<OpId> firsts;  ///< the first readers of both, descending, each once
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
     std::int64_t bytes = 0;  ///< bytes that travel
@@ -75,12 +78,33 @@ struct CutInfo {
   bool has_gradient() const { return back.rows || back.whole; }
 };
 
+/// Parameters that the same stages read, all of one type.
+struct SharedParameters {
+  std::vector<int> stages;  ///< ascending, at least two
+  std::vector<TensorId> parameters;
+  std::vector<int> firsts;  ///< by `stages`: index in `StageInfo::firsts`, as in `Group`
+  std::int64_t bytes = 0;   ///< bytes of gradients that travel
+  std::int64_t elements = 0;
+};
+
+/// What stages of a partition share, as far as someone asked.
+struct SharedInfo {
+  std::deque<SharedParameters> known;
+  using Buckets = std::vector<const SharedParameters*>;
+  std::map<std::int64_t, Buckets> packed;  ///< by the most bytes of a bucket
+};
+
 /// A partition of the graph into stages.
 struct PartitionInfo {
   std::vector<int> stage_of;
   std::vector<StageInfo*> stages;
   std::vector<CutInfo> cuts;  ///< by (from, to)
+  std::unique_ptr<SharedInfo> shared = std::make_unique<SharedInfo>();
 };
+
+/// Writes the devices of some stages of `strategy` to `devices`, ascending.
+void write_devices(const Strategy& strategy, const std::vector<int>& stages,
+                   std::vector<DeviceId>& devices);
 
 /// Looks up partitions and stages, or works them out. Refers to `problem`.
 class StageTable {
@@ -106,6 +130,15 @@ class StageTable {
   /// `lines`.
   const StageInfo::Groups& scheduled(StageInfo& stage, const StageSpec& spec,
                                      const std::vector<CostLine>& lines, std::uint64_t number);
+  /// Returns the buckets of the parameters that stages share, sorted by stages: one for each set of
+  /// stages and type, or with `bucket_bytes` > 0 several of at most so many bytes. They are
+  /// reduced after all others: their last gradients come when the first of the stages ends its last
+  /// backward pass.
+  const SharedInfo::Buckets& shared(const PartitionInfo& partition, std::int64_t bucket_bytes);
+  /// Returns what `parameters`, which `stage` and the stages `others` read, are to these stages.
+  const SharedParameters& shared_by(const PartitionInfo& partition, int stage,
+                                    const std::vector<int>& others,
+                                    const std::vector<TensorId>& parameters);
 
  private:
   /// A tensor that an operator makes and operators read.
@@ -124,6 +157,7 @@ class StageTable {
                                                 std::size_t stages);
   StageInfo* intern(StageParts parts);
   void add_parameters(StageInfo& stage) const;
+  void add_shared(StageInfo& stage) const;
   StageInfo::Group group(const StageInfo& stage, std::size_t first, std::size_t count) const;
   static StageSeconds make_seconds(const StageInfo& stage, const std::vector<OpSeconds>& times,
                                    bool recompute);
@@ -132,6 +166,7 @@ class StageTable {
   StageMemoryModel memory_model_;
   std::vector<StageInfo::Parameter> parameters_;  // all trained ones, by first use
   std::vector<int> parameter_of_;                 // by TensorId: index in `parameters_`, or -1
+  std::vector<int> tied_;                         // those that several operators read
   std::vector<std::size_t> first_read_;           // by OpId: where those that it reads first begin
   std::vector<Made> made_;                        // by producer
   std::vector<OpId> readers_;                     // of `made_`

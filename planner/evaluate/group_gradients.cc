@@ -53,6 +53,16 @@ Strategy group_gradients(const Problem& problem, Strategy strategy, std::int64_t
       strategy.buckets.push_back(std::move(bucket));
     }
   }
+  for (const SharedParameters* const shared : table.shared(partition, bucket_bytes)) {
+    Bucket bucket = {shared->stages.front(), AllReduce::kRing, shared->parameters};
+    bucket.shared_with.assign(shared->stages.begin() + 1, shared->stages.end());
+    if (shared->bytes > 0) {
+      std::vector<DeviceId> devices;
+      write_devices(strategy, shared->stages, devices);
+      bucket.algorithm = choose_algorithm(problem.cluster, devices, shared->bytes);
+    }
+    strategy.buckets.push_back(std::move(bucket));
+  }
   return strategy;
 }
 

@@ -227,21 +227,28 @@ void StepFolder::build(const FlatStep& step) {
   step_.smaller_from = step.smaller_from;
   step_.times = step.times;
   step_.gradients = step.gradients;
-  step_.stage_of_bucket = step.stage_of_bucket;
+  step_.group_of_bucket = step.group_of_bucket;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
     if (at(class_of_rank_[r]) == step_.ranks.size()) step_.ranks.push_back(step.ranks[r]);
   }
-  const int stages = static_cast<int>(step.stage_first.size()) - 1;
-  for (int stage = 0; stage < stages; ++stage) {
-    step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
-    for (int rank = 0; rank < static_cast<int>(step_.ranks.size()); ++rank) {
-      if (step_.ranks[at(rank)].stage == stage) step_.stage_members.push_back(rank);
-    }
-  }
-  step_.stage_first.push_back(static_cast<int>(step_.stage_members.size()));
+  build_groups(step);
   build_flows(step);
   class_of_node_.resize(step.channels.size());
   step_.take_ends(step, class_of_node_);
+}
+
+void StepFolder::build_groups(const FlatStep& step) {
+  step_.group_first.push_back(0);
+  for (std::size_t group = 0; group + 1 < step.group_first.size(); ++group) {
+    const auto begin = static_cast<std::ptrdiff_t>(step_.group_members.size());
+    for (int i = step.group_first[group]; i < step.group_first[group + 1]; ++i) {
+      step_.group_members.push_back(class_of_rank_[at(step.group_members[at(i)])]);
+    }
+    std::vector<int>& members = step_.group_members;
+    std::sort(members.begin() + begin, members.end());
+    members.erase(std::unique(members.begin() + begin, members.end()), members.end());
+    step_.group_first.push_back(static_cast<int>(members.size()));
+  }
 }
 
 /// Builds transfers and all-reduces. A flow that stands for its class crosses the links that stand

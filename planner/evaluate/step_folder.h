@@ -66,6 +66,7 @@ class StepFolder {
   int count();
   void number_all();
   void build(const FlatStep& step);
+  void build_groups(const FlatStep& step);
   void build_flows(const FlatStep& step);
   void begin_exchange(const Exchange& exchange, std::size_t& node, Exchange& folded);
 

@@ -52,7 +52,8 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
   std::map<std::string_view, TensorId> parameters;
   for (const TensorId id : graph.parameters()) parameters[graph.tensor(id).name] = id;
   for (const PlanBucket& bucket : plan.buckets) {
-    strategy.buckets.push_back({bucket.stage, bucket.algorithm, {}, bucket.flow});
+    strategy.buckets.push_back(
+        {bucket.stage, bucket.algorithm, {}, bucket.flow, bucket.shared_with});
     for (const BucketMember& member : bucket.members) {
       const auto found = parameters.find(member.parameter);
       if (found == parameters.end()) {

@@ -27,8 +27,8 @@ RankExpectation expectation_of(const Plan& plan, int rank);
 /// Returns log((measured + floor) / (expected + floor)), or 0 if nothing is expected or `measured`
 /// is not a time.
 double log_ratio(const RankExpectation& expectation, Quantity quantity, double measured);
-/// Returns the quantity that `opcode` counts for on a rank of a stage of `ranks` ranks;
-/// kQuantityCount: it counts for none.
-int quantity_of(Opcode opcode, std::size_t ranks);
+/// Returns the quantity that an instruction counts for; kQuantityCount: it counts for none, as the
+/// all-reduce of a bucket that stages share, most of which is a wait for the earliest stage.
+int quantity_of(const Plan& plan, const InstructionId& id);
 
 }  // namespace agpcs

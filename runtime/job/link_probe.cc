@@ -193,7 +193,9 @@ class TrafficCounter {
   explicit TrafficCounter(const Plan& plan) : plan_(plan) {}
 
   std::vector<LinkTraffic> run() {
-    for (const PlanStage& stage : plan_.stages) add_ring(stage, 0, 0);
+    for (const PlanStage& stage : plan_.stages) {
+      stage.idle() ? add_report(stage.ranks) : add_ring(stage.ranks, 0, 0);
+    }
     for (const PlanBucket& bucket : plan_.buckets) add_bucket(bucket);
     for (std::size_t c = 0; c < plan_.cuts.size(); ++c) add_cut(static_cast<int>(c));
     std::vector<LinkTraffic> found;
@@ -207,34 +209,34 @@ class TrafficCounter {
     traffic = {from, to, traffic.bytes + bytes, traffic.messages + messages};
   }
 
-  /// Adds the ring of a stage. Idle ranks are only in the report's ring.
-  void add_ring(const PlanStage& stage, double bytes, double messages) {
-    const std::size_t n = stage.ranks.size();
+  /// Adds what idle ranks have of the report's ring.
+  void add_report(const std::vector<int>& idle) {
     const int ranks = plan_.rank_count();
-    for (std::size_t i = 0; i < n; ++i) {
-      const int rank = stage.ranks[i];
-      if (stage.idle()) {
-        add(rank, (rank + 1) % ranks, 0, 0);
-        add((rank + ranks - 1) % ranks, rank, 0, 0);
-      } else if (n > 1) {
-        add(rank, stage.ranks[(i + 1) % n], bytes, messages);
-      }
+    for (const int rank : idle) {
+      add(rank, (rank + 1) % ranks, 0, 0);
+      add((rank + ranks - 1) % ranks, rank, 0, 0);
+    }
+  }
+
+  void add_ring(const std::vector<int>& ranks, double bytes, double messages) {
+    const std::size_t n = ranks.size();
+    for (std::size_t i = 0; i < n && n > 1; ++i) {
+      add(ranks[i], ranks[(i + 1) % n], bytes, messages);
     }
   }
 
   void add_bucket(const PlanBucket& bucket) {
-    const PlanStage& stage = plan_.stages[static_cast<std::size_t>(bucket.stage)];
-    const auto members = static_cast<double>(stage.ranks.size());
+    const std::vector<int> ranks = ranks_of(plan_, bucket);
+    const auto members = static_cast<double>(ranks.size());
     const auto bytes = static_cast<double>(travelling_bytes(plan_.training, bucket));
     if (bucket.flow < 0) {  // in a ring, every rank sends 2 (n - 1) parts of n
-      return add_ring(stage, 2 * (members - 1) / members * bytes, 2 * (members - 1));
+      return add_ring(ranks, 2 * (members - 1) / members * bytes, 2 * (members - 1));
     }
     const PlanFlow& flow = plan_.flows[static_cast<std::size_t>(bucket.flow)];
     for (const FlowStep& step : flow.steps) {
       for (const FlowMessage& message : step.messages) {
-        add(stage.ranks[static_cast<std::size_t>(message.from)],
-            stage.ranks[static_cast<std::size_t>(message.to)], bytes / members / flow.sub_chunks,
-            1);
+        add(ranks[static_cast<std::size_t>(message.from)],
+            ranks[static_cast<std::size_t>(message.to)], bytes / members / flow.sub_chunks, 1);
       }
     }
   }

@@ -25,7 +25,7 @@ constexpr std::int64_t kChunk = 1 << 18;  // elements
 std::set<std::string> parameters_of(const Plan& plan, int stage) {
   std::set<std::string> names;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.stage != stage) continue;
+    if (!bucket.is_of(stage)) continue;
     for (const BucketMember& member : bucket.members) names.insert(member.parameter);
   }
   return names;

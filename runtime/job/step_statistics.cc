@@ -59,14 +59,16 @@ double log_ratio(const RankExpectation& expectation, Quantity quantity, double m
   return std::log((measured + expectation.floor) / (seconds + expectation.floor));
 }
 
-int quantity_of(Opcode opcode, std::size_t ranks) {
-  switch (opcode) {
+int quantity_of(const Plan& plan, const InstructionId& id) {
+  switch (id.opcode) {
     case Opcode::kForward:
     case Opcode::kBackward:
     case Opcode::kUpdate:
       return static_cast<int>(Quantity::kCompute);
     case Opcode::kAllReduce:
-      return ranks > 1 ? static_cast<int>(Quantity::kAllReduce) : kQuantityCount;
+      return plan.buckets[static_cast<std::size_t>(id.object)].is_shared()
+                 ? kQuantityCount
+                 : static_cast<int>(Quantity::kAllReduce);
     case Opcode::kSend:
     case Opcode::kSendGradient:
       return static_cast<int>(Quantity::kSend);
@@ -82,7 +84,7 @@ StepStatistics::StepStatistics(const Plan& plan, int rank) {
   const auto stage = static_cast<std::size_t>(plan.stage_of_rank(rank));
   const std::vector<Instruction>& program = plan.programs[stage].instructions;
   for (std::size_t i = 0; i < program.size(); ++i) {
-    const int quantity = quantity_of(program[i].id.opcode, plan.stages[stage].ranks.size());
+    const int quantity = quantity_of(plan, program[i].id);
     if (quantity < kQuantityCount) parts_.push_back({i, static_cast<Quantity>(quantity)});
   }
 }

@@ -61,10 +61,9 @@ double seconds_since(std::int64_t begin) {
   return static_cast<double>(steady_nanoseconds() - begin) * 1e-9;
 }
 
-// Returns how many numbers a plan's groups and flows take, from 0 on. There is a group for each
-// stage and one for all ranks.
+// Returns how many numbers a plan's groups and flows take, from 0 on.
 int numbers_of(const Plan& plan) {
-  return std::max(world_group(plan) + 1, static_cast<int>(plan.flows.size()));
+  return std::max(group_count(plan), static_cast<int>(plan.flows.size()));
 }
 
 // A plan and all that replays it. Members are destroyed in reverse order.
@@ -479,7 +478,7 @@ Status PlanTrainer::move_to(Generation next, std::int64_t begin) {
   next.detector.emplace(next.plan, options_.drift);
   next.links.emplace(next.plan, now_->links->first());
   const std::unique_ptr<RenumberedGroups> left = std::move(now_->transport);
-  const int groups_left = world_group(now_->plan) + 1;
+  const int groups_left = group_count(now_->plan);
   now_ = nullptr;  // destroys the replayer before the executor
   now_ = std::make_unique<Generation>(std::move(next));
   // Closing waits for all ranks, but only as long as opening does, so all ranks must have their

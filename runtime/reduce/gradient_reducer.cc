@@ -148,9 +148,17 @@ std::optional<Coordination> coordination_named(std::string_view name) {
   return std::nullopt;
 }
 
-GradientSet gradients_of(const Plan& plan, int rank) {
+Result<GradientSet> gradients_of(const Plan& plan, int rank) {
   GradientSet set;
   const int stage = plan.stage_of_rank(rank);
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.is_shared() || !bucket.is_of(stage)) continue;
+    return invalid_input(fmt::format(
+        "bucket {} ('{}') is summed over the ranks of stages s{}, and a reducer sums "
+        "over those of one stage\n"
+        "  hint: a plan whose stages share no parameters, or agpcs-run",
+        bucket.name, bucket.members.front().parameter, fmt::join(stages_of(bucket), " and s")));
+  }
   set.ranks = plan.stages[static_cast<std::size_t>(stage)].ranks;
   set.host_of_rank = hosts_of_ranks(plan);
   const auto add = [&](int index) {

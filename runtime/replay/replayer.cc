@@ -468,13 +468,23 @@ void PlanReplayer::fail(const std::string& what, const Status& cause) {
   if (!records_) transport_.abort(failure_);
 }
 
-/// Opens the group of the rank's stage, and its flows.
+/// Opens the group of the rank's stage, its flows, and the groups of the buckets that the stage
+/// shares. All ranks open them in the order of their numbers.
 Status open_stage(const Plan& plan, int stage, Transport& transport) {
   const PlanStage& opened = plan.stages[static_cast<std::size_t>(stage)];
   AGPCS_RETURN_IF_ERROR(transport.open_group(stage, opened.ranks, hosts_of_ranks(plan)));
   for (std::size_t f = 0; f < plan.flows.size(); ++f) {
     if (plan.flows[f].stage != stage) continue;
     AGPCS_RETURN_IF_ERROR(transport.open_flow(static_cast<int>(f), stage, plan.flows[f]));
+  }
+  int opened_last = world_group(plan);
+  for (const PlanBucket& bucket : plan.buckets) {
+    const int group = group_of(plan, bucket);
+    if (group <= opened_last) continue;
+    opened_last = group;  // new sets of stages have ascending numbers
+    if (!bucket.is_of(stage)) continue;
+    AGPCS_RETURN_IF_ERROR(
+        transport.open_group(group, ranks_of(plan, bucket), hosts_of_ranks(plan)));
   }
   return {};
 }

@@ -93,9 +93,10 @@ class Resolver {
     if (is_transfer(id.opcode)) resolved.transfers = transfers_of(id);
     resolved.group = world_group(plan_);
     if (id.opcode == Opcode::kAllReduce) {
-      resolved.group = stage_;
-      resolved.algorithm = plan_.buckets[static_cast<std::size_t>(id.object)].algorithm;
-      resolved.flow = plan_.buckets[static_cast<std::size_t>(id.object)].flow;
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
+      resolved.group = group_of(plan_, bucket);
+      resolved.algorithm = bucket.algorithm;
+      resolved.flow = bucket.flow;
       resolved_.all_reduces[static_cast<std::size_t>(id.object)] = index;
     }
     resolved_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);

@@ -52,7 +52,7 @@ Status StageParameters::allocate(const Graph& graph, const Plan& plan, int stage
   std::unordered_map<std::string, TensorId> by_name;
   for (TensorId id : tensors) by_name.emplace(graph.tensor(id).name, id);
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-    if (plan.buckets[b].stage != stage) continue;
+    if (!plan.buckets[b].is_of(stage)) continue;
     AGPCS_RETURN_IF_ERROR(add_bucket(graph, plan.buckets[b], static_cast<int>(b), by_name, device));
     Flat& flat = flats_.back();
     const int state = variant_of(plan.training.optimizer).state_tensors;

@@ -5,6 +5,7 @@
 #include "ir/strategy/plan_against.h"
 #include "tests/codegen/test_models.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,6 +99,25 @@ TEST(Lower, GPipeRunsAllForwardsFirst) {
             "  send_gradient c0 mb=1 after=backward:1\n"
             "  update\n"
             "  report after=backward:1\n");
+}
+
+TEST(Lower, StagesReduceWhatTheyShareAfterTheirOwn) {
+  const Plan plan = plan_of(tied_model(), two_hosts(), std::string(kTiedStages), 16);
+  EXPECT_EQ(sections(plan, "bucket"),
+            "bucket b0 stage=s0 algorithm=ring type=fp32 gradients=1 elements=64\n"
+            "  gradient w elements=64\n"
+            "bucket b1 stage=s0 shared-with=s1 algorithm=ring type=fp32 gradients=1 elements=128\n"
+            "  gradient table elements=128\n");
+  const std::string end =
+      "  all_reduce b1 after=gradients:b1:1\n"
+      "  update after=all_reduce:b1\n"
+      "  report after=backward:1\n";
+  EXPECT_THAT(section(plan, "program s0"), ::testing::EndsWith("recv_gradient:c0:1\n" + end));
+  EXPECT_THAT(section(plan, "program s1"),
+              ::testing::EndsWith("send_gradient c0 mb=1 after=backward:1\n" + end));
+  const Result<Plan> read = parse_plan(print_plan(plan), "tied.plan");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(print_plan(*read), print_plan(plan));
 }
 
 TEST(Lower, ReplicasReduceTheirBucketsAsTheLastBackwardFillsThem) {

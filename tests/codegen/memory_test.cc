@@ -97,6 +97,23 @@ TEST(PeakMemory, GradientsThatTravelInAnotherTypeNeedRoomForIt) {
   for (const MemoryUse& use : ranks) EXPECT_EQ(use.gradients, 768 + 384);
 }
 
+TEST(PeakMemory, EachStageThatSharesAParameterHoldsItItsGradientAndItsState) {
+  const Graph graph = tied_model();
+  Plan plan = plan_of(graph, two_hosts(), kTiedStages, 16);
+  plan.training.optimizer.momentum = 0.9;
+  std::vector<MemoryUse> ranks = *peak_memory(plan, graph);
+  constexpr std::int64_t kTable = 16 * 8 * 4, kBetween = 8 * 8 * 4;
+  for (const std::int64_t MemoryUse::*part :
+       {&MemoryUse::parameters, &MemoryUse::gradients, &MemoryUse::optimizer}) {
+    EXPECT_EQ(ranks[0].*part, kTable + kBetween);
+    EXPECT_EQ(ranks[1].*part, kTable);
+  }
+  plan.training.wire_type = DType::kBf16;
+  ranks = *peak_memory(plan, graph);
+  EXPECT_EQ(ranks[0].gradients, kTable + kBetween + kTable / 2) << "what is alone does not travel";
+  EXPECT_EQ(ranks[1].gradients, kTable + kTable / 2);
+}
+
 TEST(PeakMemory, AnEarlyStageHoldsMoreMicroBatchesThanALateOne) {
   const Plan plan = plan_of(two_layers(), two_hosts(),
                             "micro-batches 4\nstage a/0=4 : h..a\nstage b/0=4 : *\n", 16);
@@ -258,6 +275,17 @@ TEST_F(AnotherProblem, CutsAreThoseOfTheModel) {
       "  the model needs s0 to s1: 'a0' fp32 samplesx16 gradient=yes 'a1' fp32 samplesx16 "
       "gradient=yes\n"
       "  hint: compile again");
+}
+
+TEST(VerifyPlanAgainst, ASharedBucketIsOfTheStagesThatReadItsParameters) {
+  const Graph graph = tied_model();
+  const Cluster cluster = two_hosts();
+  Plan plan = plan_of(graph, cluster, kTiedStages, 16);
+  EXPECT_EQ(verify_plan_against(plan, graph, cluster).message(), "");
+  std::swap(plan.buckets[0].members, plan.buckets[1].members);
+  EXPECT_EQ(verify_plan_against(plan, graph, cluster).message(),
+            "plan: error: bucket b0: 'table' has 128 elements of fp32 in s0, the model has 128 of "
+            "fp32 in s0 and s1");
 }
 
 TEST_F(AnotherProblem, BucketsHoldEveryGradientOfTheirStageWhole) {

@@ -33,6 +33,26 @@ inline Graph skip_model() {
   )");
 }
 
+/// A table of words that is the head, too, with a layer between.
+inline Graph tied_model() {
+  return graph_of(R"(
+      input ids int64[n]
+      input labels int64[n]
+      parameter table [16,8]
+      parameter w [8,8]
+      e = Gather(table, ids) [n,8]
+      h = MatMul(e, w) [n,8]
+      t = Transpose(table) [8,16]
+      y = MatMul(h, t) [n,16]
+      l = SoftmaxCrossEntropyLoss(y, labels) []
+      outputs y
+      loss l
+  )");
+}
+
+/// Two stages of it: the table is in both.
+inline constexpr const char* kTiedStages = "micro-batches 2\nstage a/0=8 : e..h\nstage b/0=8 : *\n";
+
 inline Cluster two_hosts() {
   return cluster_of(R"(
       kind fast memory=16e9 bandwidth=900e9 fp32=15e12

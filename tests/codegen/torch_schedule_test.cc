@@ -37,6 +37,12 @@ TEST(TorchSchedule, RefusesWhatPyTorchsRuntimeDoesNotKnow) {
               HasSubstr("tensor 'a0' goes from stage s0 to s2"));
   EXPECT_THAT(schedule_of("micro-batches 3\nstage a/0=6 : h0..a1\nstage b/0=6 : *\n"),
               HasSubstr("a batch of 16 in 3 micro-batches"));
+  EXPECT_EQ(torch_schedule_csv(testing::plan_of(testing::tied_model(), testing::two_hosts(),
+                                                testing::kTiedStages, 16))
+                .status()
+                .message(),
+            "parameter 'table' is in stages s0 and s1, and PyTorch's runtime does not sum its "
+            "gradients over them\n  hint: plan another layout, or train by agpcs.torch.Job");
 }
 
 }  // namespace

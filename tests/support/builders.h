@@ -6,6 +6,7 @@
 #include "ir/base/check.h"
 #include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
+#include "ir/strategy/plan_graph.h"
 #include "ir/strategy/strategy.h"
 #include "tests/support/plan_flows.h"
 
@@ -323,6 +324,10 @@ class StrategyBuilder {
   void add_bucket(const std::vector<std::string>& words) {
     Bucket bucket;
     bucket.stage = std::stoi(words[1]);
+    for (std::size_t plus = words[1].find('+'); plus != std::string::npos;
+         plus = words[1].find('+', plus + 1)) {
+      bucket.shared_with.push_back(std::stoi(words[1].substr(plus + 1)));
+    }
     if (words[2].rfind("flow:", 0) == 0) {
       bucket.algorithm = AllReduce::kFlow;
       bucket.flow = static_cast<int>(strategy_.flows.size());
@@ -347,15 +352,16 @@ class StrategyBuilder {
   }
 
   void add_default_buckets() {
-    for (int stage = 0; stage < static_cast<int>(strategy_.stages.size()); ++stage) {
-      Bucket bucket;
-      bucket.stage = stage;
-      for (const TensorId id : graph_.parameters()) {
-        const auto user = static_cast<std::size_t>(graph_.tensor(id).consumers.front());
-        if (strategy_.stage_of[user] == stage) bucket.parameters.push_back(id);
-      }
-      std::reverse(bucket.parameters.begin(), bucket.parameters.end());
-      if (!bucket.parameters.empty()) strategy_.buckets.push_back(bucket);
+    std::map<std::pair<bool, std::vector<int>>, std::vector<TensorId>> buckets;  // shared ones last
+    for (const TensorId id : graph_.parameters()) {
+      std::vector<int> stages = stages_reading(graph_, strategy_.stage_of, id);
+      buckets[{stages.size() > 1, std::move(stages)}].push_back(id);
+    }
+    for (auto& [key, parameters] : buckets) {
+      const std::vector<int>& stages = key.second;
+      std::reverse(parameters.begin(), parameters.end());
+      strategy_.buckets.push_back({stages.front(), AllReduce::kRing, std::move(parameters)});
+      strategy_.buckets.back().shared_with.assign(stages.begin() + 1, stages.end());
     }
   }
 
@@ -365,13 +371,15 @@ class StrategyBuilder {
 };
 
 /// A strategy for `graph` and `cluster`; operators by name, as ranges `a..b`, or `*`, as far as no
-/// stage before has them. Without `bucket` lines, one bucket a stage, in backward order:
+/// stage before has them. Without `bucket` lines, one bucket a stage, in backward order, then one
+/// for each set of stages that share parameters:
 ///
 ///     micro-batches 4 gpipe
 ///     stage a/0=3 a/1=1 recompute : h..y
 ///     stage b/0=4 : *
 ///     bucket 0 ring w
 ///     bucket 0 flow:star v
+///     bucket 0+1 ring shared
 inline Strategy strategy_of(const std::string& text, const Graph& graph, const Cluster& cluster) {
   return StrategyBuilder(graph, cluster).run(text);
 }

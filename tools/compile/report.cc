@@ -53,14 +53,14 @@ std::int64_t operators_of(const PlanStage& stage) {
 std::int64_t parameters_of(const Plan& plan, int stage) {
   std::int64_t count = 0;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.stage == stage) count += bucket.elements();
+    if (bucket.is_of(stage)) count += bucket.elements();
   }
   return count;
 }
 
 std::int64_t buckets_of(const Plan& plan, int stage) {
   return std::count_if(plan.buckets.begin(), plan.buckets.end(),
-                       [&](const PlanBucket& bucket) { return bucket.stage == stage; });
+                       [&](const PlanBucket& bucket) { return bucket.is_of(stage); });
 }
 
 /// Returns "25.6M", "109M", "512".

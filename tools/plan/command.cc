@@ -243,26 +243,20 @@ Status export_flow(const Arguments& a, const Plan& plan, Console console) {
   return write_file(a.exported, xml, console);
 }
 
-/// Returns the host of each rank of a stage.
-std::vector<int> members_on(const std::vector<int>& host_of_rank, const PlanStage& stage) {
+/// Returns the host of each of `ranks`.
+std::vector<int> members_on(const std::vector<int>& host_of_rank, const std::vector<int>& ranks) {
   std::vector<int> hosts;
-  for (const int rank : stage.ranks) hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
+  for (const int rank : ranks) hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
   return hosts;
 }
 
-/// Returns the schedule of the bucket called `name`.
-Result<PlanFlow> flow_of_bucket(const Plan& plan, const std::string& name) {
-  const std::vector<int> hosts = hosts_of_ranks(plan);
+/// Returns the reduced bucket called `name`.
+Result<const PlanBucket*> bucket_of(const Plan& plan, const std::string& name) {
   std::vector<std::string> names;
   for (const PlanBucket& bucket : plan.buckets) {
-    const PlanStage& stage = plan.stages[static_cast<std::size_t>(bucket.stage)];
-    if (stage.ranks.size() < 2) continue;
+    if (!is_reduced(plan, bucket)) continue;
+    if (bucket.name == name) return &bucket;
     names.push_back(bucket.name);
-    if (bucket.name != name) continue;
-    if (bucket.flow >= 0) return plan.flows[static_cast<std::size_t>(bucket.flow)];
-    PlanFlow flow = algorithm_flow(bucket.algorithm, members_on(hosts, stage));
-    flow.stage = bucket.stage;
-    return flow;
   }
   if (names.empty()) return invalid_input("the plan has no all-reduce to export");
   return invalid_input(fmt::format("the plan reduces no bucket '{}'\n  hint: {}", name,
@@ -282,16 +276,21 @@ void warn_of_size(const Plan& plan, const std::string& name, std::int64_t unit, 
 
 Status export_mscclpp(const Arguments& a, const Plan& plan, Console console) {
   PlanFlow flow;
+  std::vector<int> ranks;
   if (a.bucket.empty()) {
     AGPCS_TRY(const PlanFlow* const found, flow_of(plan, a.flow));
     flow = *found;
+    ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
   } else {
-    AGPCS_TRY(flow, flow_of_bucket(plan, a.bucket));
+    AGPCS_TRY(const PlanBucket* const bucket, bucket_of(plan, a.bucket));
+    ranks = ranks_of(plan, *bucket);
+    flow = bucket->flow >= 0
+               ? plan.flows[static_cast<std::size_t>(bucket->flow)]
+               : algorithm_flow(bucket->algorithm, members_on(hosts_of_ranks(plan), ranks));
   }
-  const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow.stage)];
-  AGPCS_TRY(const std::string json, mscclpp_json(flow, members_on(hosts_of_ranks(plan), stage)));
+  AGPCS_TRY(const std::string json, mscclpp_json(flow, members_on(hosts_of_ranks(plan), ranks)));
   warn_of_order(flow, "MSCCL++", console);
-  warn_of_size(plan, a.bucket, mscclpp_unit(flow, static_cast<int>(stage.ranks.size())), console);
+  warn_of_size(plan, a.bucket, mscclpp_unit(flow, static_cast<int>(ranks.size())), console);
   return write_file(a.exported, json, console);
 }
 
@@ -310,7 +309,7 @@ Status export_nccl_tuner(const Arguments& a, const Plan& plan, Console console) 
     if (bucket.algorithm != AllReduce::kFlow && bucket.algorithm != AllReduce::kHierarchical) {
       continue;
     }
-    if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() < 2) continue;
+    if (!is_reduced(plan, bucket)) continue;
     console.err << fmt::format(
         "agpcs-plan: warning: bucket {} has algorithm={}, which NCCL's tuner has no words for: it "
         "gets the faster of ring and tree\n",

@@ -122,12 +122,16 @@ Json bucket_json(const Plan& plan, const PlanBucket& bucket) {
   const auto member_json = [](const BucketMember& member) -> Json {
     return {{"parameter", member.parameter}, {"elements", member.elements}};
   };
-  return {{"name", bucket.name},
-          {"stage", stage_name(plan, bucket.stage)},
-          {"algorithm", algorithm_text(plan, bucket)},
-          {"type", name_of(bucket.type)},
-          {"elements", bucket.elements()},
-          {"gradients", json_array(bucket.members, member_json)}};
+  Json json = {{"name", bucket.name}, {"stage", stage_name(plan, bucket.stage)}};
+  if (bucket.is_shared()) {
+    json["shared_with"] =
+        json_array(bucket.shared_with, [&](int stage) { return stage_name(plan, stage); });
+  }
+  json["algorithm"] = algorithm_text(plan, bucket);
+  json["type"] = name_of(bucket.type);
+  json["elements"] = bucket.elements();
+  json["gradients"] = json_array(bucket.members, member_json);
+  return json;
 }
 
 Json program_json(const Plan& plan, const Program& program) {

@@ -2,6 +2,7 @@
 #include "tools/plan/nccl_tuner.h"
 
 #include "cost_model/network/link_model.h"
+#include "ir/plan/lookup.h"
 
 #include <fmt/format.h>
 
@@ -37,26 +38,25 @@ struct Range {
   AllReduce choice = AllReduce::kRing;
 };
 
-std::vector<DeviceId> devices_of(const PlanStage& stage, const Cluster& cluster) {
+std::vector<DeviceId> devices_of(const std::vector<int>& ranks, const Plan& plan,
+                                 const Cluster& cluster) {
+  const std::vector<std::string> names = devices_of_ranks(plan);
   std::vector<DeviceId> devices;
-  for (const std::string& name : stage.devices) devices.push_back(cluster.find_device(name));
+  for (const int rank : ranks) {
+    devices.push_back(cluster.find_device(names[static_cast<std::size_t>(rank)]));
+  }
   return devices;
 }
 
-std::vector<const PlanBucket*> buckets_of(const Plan& plan, std::size_t stage) {
-  std::vector<const PlanBucket*> found;
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.stage == static_cast<int>(stage)) found.push_back(&bucket);
-  }
-  return found;
-}
-
 std::map<Communicator, Reductions> reductions_of(const Plan& plan, const Cluster& cluster) {
+  std::map<int, std::vector<const PlanBucket*>> groups;
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (is_reduced(plan, bucket)) groups[group_of(plan, bucket)].push_back(&bucket);
+  }
   std::map<Communicator, Reductions> found;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const std::vector<DeviceId> devices = devices_of(plan.stages[s], cluster);
-    const std::vector<const PlanBucket*> buckets = buckets_of(plan, s);
-    if (devices.size() < 2 || buckets.empty()) continue;
+  for (const auto& [group, buckets] : groups) {
+    const std::vector<DeviceId> devices =
+        devices_of(ranks_of(plan, *buckets.front()), plan, cluster);
     std::set<int> hosts;
     for (const DeviceId device : devices) {
       hosts.insert(cluster.devices[static_cast<std::size_t>(device)].host);

@@ -131,7 +131,17 @@ std::string passes_text(const Program& program) {
   return text;
 }
 
-std::string bucket_text(const Plan& plan, const PlanBucket& bucket, bool alone) {
+/// Returns ", shared with s1" for the other stages of a bucket, as `stage` sees it.
+std::string sharers_text(const Plan& plan, const PlanBucket& bucket, int stage) {
+  std::vector<std::string> others;
+  for (const int other : stages_of(bucket)) {
+    if (other != stage) others.push_back(plan.stages[static_cast<std::size_t>(other)].name);
+  }
+  return others.empty() ? "" : fmt::format(", shared with {}", fmt::join(others, ", "));
+}
+
+std::string bucket_text(const Plan& plan, const PlanBucket& bucket, int stage) {
+  const bool alone = !is_reduced(plan, bucket);
   const DType travels = travelling_type(bucket.type, plan.training.wire_type);
   const bool rounded = !alone && travels != bucket.type;
   std::string text = fmt::format(
@@ -142,7 +152,7 @@ std::string bucket_text(const Plan& plan, const PlanBucket& bucket, bool alone) 
     text += fmt::format(" .. {} ({} gradients)", bucket.members.back().parameter,
                         bucket.members.size());
   }
-  return text + "\n";
+  return text + sharers_text(plan, bucket, stage) + "\n";
 }
 
 std::string flow_text(const PlanFlow& flow) {
@@ -227,9 +237,9 @@ std::string stage_text(const Plan& plan, int index) {
     if (flow.stage == index) flows += flow_text(flow);
   }
   for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.stage != index) continue;
+    if (!bucket.is_of(index)) continue;
     parameters += bucket.elements();
-    buckets += bucket_text(plan, bucket, stage.ranks.size() == 1);
+    buckets += bucket_text(plan, bucket, index);
   }
   std::string text =
       fmt::format("\nstage {}: {} from {} to {}, {}{}\n", stage.name, plural(operators, "operator"),

@@ -68,8 +68,8 @@ class RankSteps {
     return best;
   }
   /// Returns the medians of the quantities, then begin and end of each instruction of `step`.
-  std::vector<double> figures(std::int64_t step, std::size_t ranks_of_stage) const {
-    std::vector<double> figures = medians(ranks_of_stage);
+  std::vector<double> figures(std::int64_t step, const Plan& plan) const {
+    std::vector<double> figures = medians(plan);
     for (std::size_t i = 0; i < ids_.size(); ++i) {
       const InstructionTime& time = times_.row(step)[i];
       const bool ran = time.end != 0 && !kept_.empty();
@@ -86,7 +86,7 @@ class RankSteps {
     }
     return 0;
   }
-  std::vector<double> medians(std::size_t ranks_of_stage) const {
+  std::vector<double> medians(const Plan& plan) const {
     std::vector<double> result;
     for (int q = 0; q < kQuantityCount; ++q) {
       std::vector<double> seconds;
@@ -94,7 +94,7 @@ class RankSteps {
         double sum = 0;
         for (std::size_t i = 0; i < ids_.size(); ++i) {
           const InstructionTime& time = times_.row(step)[i];
-          if (quantity_of(ids_[i].opcode, ranks_of_stage) != q) continue;
+          if (quantity_of(plan, ids_[i]) != q) continue;
           sum += static_cast<double>(time.end - time.begin) * 1e-9;
         }
         seconds.push_back(sum);
@@ -116,10 +116,6 @@ Status move(Transport& transport, Stream stream, double* data, std::size_t count
                                                          : transport.recv(buffer, peer, kTraceTag));
   const Status moved = transport.wait(stream, ticket, limit);
   return moved.ok() ? moved : withdraw(transport, moved, limit);
-}
-
-const PlanStage& stage_of(const Plan& plan, int rank) {
-  return plan.stages[static_cast<std::size_t>(plan.stage_of_rank(rank))];
 }
 
 const std::vector<Instruction>& program_of(const Plan& plan, int rank) {
@@ -185,8 +181,7 @@ Result<MeasuredStep> gather_step(const Trainer& trainer, Transport& transport,
   MeasuredStep step;
   if (rank != 0) {
     AGPCS_RETURN_IF_ERROR(move(transport, Stream::kRecv, &chosen, 1, 0, limit));
-    std::vector<double> figures =
-        own.figures(static_cast<std::int64_t>(chosen), stage_of(plan, rank).ranks.size());
+    std::vector<double> figures = own.figures(static_cast<std::int64_t>(chosen), plan);
     AGPCS_RETURN_IF_ERROR(move(transport, Stream::kSend, figures.data(), figures.size(), 0, limit));
     return step;
   }
@@ -196,7 +191,7 @@ Result<MeasuredStep> gather_step(const Trainer& trainer, Transport& transport,
   for (int r = 0; r < transport.size(); ++r) {
     std::vector<double> figures;
     if (r == 0) {
-      figures = own.figures(step.step, stage_of(plan, 0).ranks.size());
+      figures = own.figures(step.step, plan);
     } else {
       figures.resize(kQuantityCount + 2 * program_of(plan, r).size());
       AGPCS_RETURN_IF_ERROR(move(transport, Stream::kSend, &chosen, 1, r, limit));

@@ -27,9 +27,10 @@ namespace agpcs {
 /// What a rank measures, in seconds a step. There are `kQuantityCount` (agpcs/plan.h) quantities.
 enum class Quantity : std::uint8_t {
   kCompute,    ///< the rank's computations: forward and backward passes, and the update
-  kAllReduce,  ///< all-reduces of its stage, from their turn to their end; the detector takes the
-               ///< least over the stage's ranks: that of the rank that came last and did not wait
-  kSend,       ///< messages that the rank sends, from their turn to their end
+  kAllReduce,  ///< all-reduces of its stage alone, from their turn to their end; the detector takes
+               ///< the least over the stage's ranks: that of the rank that came last and did not
+               ///< wait
+  kSend,  ///< messages that the rank sends, from their turn to their end
 };
 std::string_view name_of(Quantity quantity);
 

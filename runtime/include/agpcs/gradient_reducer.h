@@ -47,8 +47,10 @@ struct GradientSet {
 };
 
 /// Returns the gradients, buckets, order and algorithms of the stage of `rank`: what a replayer of
-/// the same plan reduces, in the order of the same program. Needs: a verified plan.
-GradientSet gradients_of(const Plan& plan, int rank);
+/// the same plan reduces, in the order of the same program. Needs: a verified plan. Error: the
+/// stage shares a bucket with another one, so that its gradients are not summed over its ranks
+/// alone.
+Result<GradientSet> gradients_of(const Plan& plan, int rank);
 
 /// How ranks agree on what to reduce next.
 enum class Coordination : std::uint8_t {
@@ -120,7 +122,7 @@ struct ReducerStats {
 /// `wait_all`; one thread at a time calls `wait_all`. While the reducer lives, nothing else may use
 /// the transport. With `kPlanned`, this holds only for its collective stream.
 ///
-///     auto reducer = GradientReducer::create(gradients_of(plan, rank), *transport, options);
+///     auto reducer = GradientReducer::create(*gradients_of(plan, rank), *transport, options);
 ///     each step, as gradients become ready:  (*reducer)->submit("conv1.weight", buffer);
 ///     before the optimizer's step:           (*reducer)->wait_all();
 ///

@@ -183,6 +183,35 @@ TEST(Simulator, BucketsWaitForEachOtherOnTheCollectiveStream) {
   EXPECT_EQ(event_of(estimate, 0, all_reduce_of(1)).start, first.end);
 }
 
+/// h3 = ((x w) v) w: both ends read w.
+Graph tied_chain() {
+  Graph graph = testing::graph_of(
+      "input h0 [n,64]\nparameter w [64,64]\nparameter v [64,64]\n"
+      "h1 = MatMul(h0, w) [n,64]\nh2 = MatMul(h1, v) [n,64]\nh3 = MatMul(h2, w) [n,64]\n"
+      "outputs h3\nloss h3\n");
+  graph.tensor(graph.find_tensor("h0")).needs_gradient = true;
+  return graph;
+}
+
+TEST(Simulator, StagesThatShareAParameterSumItsGradientOverTheRanksOfBoth) {
+  const std::string host = " unit 2 bandwidth=1e9 latency=3e-6\n";
+  const Step step(tied_chain(), kUnit + ("host a" + host),
+                  "micro-batches 2\nstage a/0=4 : h1..h2\nstage a/1=4 : *\n", 8);
+  ASSERT_EQ(step.plan.buckets.size(), 2U);
+  const Estimate estimate = step.simulate();
+  const TimelineEvent first = event_of(estimate, 0, all_reduce_of(1));
+  const TimelineEvent other = event_of(estimate, 1, all_reduce_of(1));
+  EXPECT_EQ(first.start, event_of(estimate, 0, backward(1)).end);
+  EXPECT_LT(event_of(estimate, 1, backward(1)).end, first.start);
+  EXPECT_EQ(other.start, first.start) << "it begins when the gradients of both stages are there";
+  EXPECT_NEAR(length(first), 2 * 6e-6 + 2 * 64 * 64 * 4 / 1e9 / 2, 1e-15);
+  EXPECT_EQ(event_of(estimate, 0, kUpdate).start, first.end);
+  EXPECT_EQ(event_of(estimate, 1, kUpdate).start, first.end);
+  EXPECT_NEAR(length(event_of(estimate, 1, kUpdate)), step.costs->update_seconds(0, 64 * 64, 1),
+              1e-18);
+  EXPECT_EQ(estimate.stages[1].all_reduce_seconds, 0) << "it has no all-reduce of its own";
+}
+
 TEST(Simulator, ACollectiveWaitsForItsSlowestMember) {
   const Step step(chain_of(2), kUnit + std::string("host a unit 2") + kInstant,
                   "stage a/0=6 a/1=2 : *\n", 8);

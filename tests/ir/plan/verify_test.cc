@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ir/plan/lookup.h"
 #include "tests/ir/plan/text.h"
 
 #include <agpcs/plan.h>
@@ -8,6 +9,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -238,7 +241,8 @@ TEST(VerifyPlan, AWaitCycleAcrossRanksIsSpelledOut) {
   EXPECT_EQ(plan.status().message(),
             "m.plan: error: the ranks would wait for each other forever: 'send c0 mb=1' waits for "
             "'send c0 mb=0', which waits for 'send c0 mb=1'\n"
-            "  hint: receives and sends of both stages must come in one order");
+            "  hint: receives and sends of both stages, and all-reduces that they share, must come "
+            "in one order");
 }
 
 TEST(VerifyPlan, AWaitCycleThroughComputationIsSpelledOut) {
@@ -304,6 +308,116 @@ TEST(VerifyPlan, ManyProblemsAreCounted) {
   const std::string message = verify_plan(plan).message();
   EXPECT_NE(message.find("plan: error: bucket b0: 'p19' has 0 elements"), std::string::npos);
   EXPECT_NE(message.find("plan: error: 10 more problems"), std::string::npos) << message;
+}
+
+/// The small plan; both stages read `table` as well, whose bucket they share. `line`: its bucket's.
+std::string shared_plan_text(const std::string& line =
+                                 "bucket b2 stage=s0 shared-with=s1 "
+                                 "algorithm=tree type=fp32") {
+  std::string text(kPlanText);
+  const auto insert = [&](std::string_view before, const std::string& lines) {
+    text.insert(text.find(before), lines);
+  };
+  insert("program s0\n", line + " gradients=1 elements=32\n  gradient table elements=32\n");
+  insert("  update after=all_reduce:b1\n", "  all_reduce b2 after=gradients:b2:1\n");
+  text.replace(text.find("update after=all_reduce:b1"), 26, "update after=all_reduce:b2");
+  insert("  update\n", "  all_reduce b2 after=gradients:b2:1\n");
+  text.replace(text.find("  update\n"), 9, "  update after=all_reduce:b2\n");
+  return text;
+}
+
+std::string message_of(const std::string& text) {
+  const Result<Plan> plan = parse_plan(text, "m.plan");
+  return plan.ok() ? "accepted" : plan.status().message();
+}
+
+TEST(SharedBuckets, AreSummedOverTheRanksOfAllTheirStages) {
+  const Result<Plan> plan = parse_plan(shared_plan_text(), "m.plan");
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(print_plan(*plan), shared_plan_text());
+  const PlanBucket& shared = plan->buckets[2];
+  EXPECT_EQ(stages_of(shared), (std::vector{0, 1}));
+  EXPECT_EQ(ranks_of(*plan, shared), (std::vector{0, 1, 2}));
+  EXPECT_EQ(ranks_of(*plan, plan->buckets[1]), (std::vector{0, 1}));
+  EXPECT_TRUE(is_reduced(*plan, shared));
+  EXPECT_FALSE(is_reduced(*plan, plan->buckets[0])) << "stage s1 has one rank";
+}
+
+TEST(SharedBuckets, HaveAGroupForEachSetOfStages) {
+  Plan plan = *parse_plan(shared_plan_text(), "m.plan");
+  plan.buckets.push_back(plan.buckets[2]);
+  EXPECT_EQ(group_of(plan, plan.buckets[0]), 1);
+  EXPECT_EQ(group_of(plan, plan.buckets[1]), 0);
+  EXPECT_EQ(group_of(plan, plan.buckets[2]), world_group(plan) + 1);
+  EXPECT_EQ(group_of(plan, plan.buckets[3]), world_group(plan) + 1);
+  EXPECT_EQ(group_count(plan), world_group(plan) + 2);
+  plan.buckets.push_back(plan.buckets[2]);
+  plan.buckets.back().shared_with = {1, 2};
+  EXPECT_EQ(group_of(plan, plan.buckets[4]), world_group(plan) + 2);
+  EXPECT_EQ(group_count(plan), world_group(plan) + 3);
+}
+
+TEST(SharedBuckets, NameOtherStagesThatHaveOperatorsInOrder) {
+  EXPECT_EQ(
+      message_of(shared_plan_text("bucket b2 stage=s0 shared-with=s0 algorithm=tree type=fp32")),
+      "m.plan: error: bucket b2: stage s0 comes after stage s0\n"
+      "  hint: the stages that share a bucket ascend, from stage= on");
+  EXPECT_EQ(
+      message_of(shared_plan_text("bucket b2 stage=s0 shared-with=s1,s2 algorithm=tree type=fp32")),
+      "m.plan: error: bucket b2 is shared with stage s2, which has no operators\n"
+      "  hint: the plan has 2 stages");
+  EXPECT_EQ(
+      message_of(shared_plan_text("bucket b2 stage=s0 shared-with=1 algorithm=tree type=fp32")),
+      "m.plan:21:20: error: shared-with is '1', not names such as s1,s2\n"
+      "    bucket b2 stage=s0 shared-with=1 algorithm=tree type=fp32 gradients=1 elements=32\n"
+      "                       ^~~~~~~~~~~~~");
+}
+
+TEST(SharedBuckets, HaveNoFlow) {
+  Plan plan = *parse_plan(shared_plan_text(), "m.plan");
+  PlanFlow flow;
+  flow.name = "f0";
+  flow.steps = {{false, {{0, 1, 1}, {1, 0, 0}}, {}}, {true, {{0, 1, 0}, {1, 0, 1}}, {}}};
+  plan.flows.push_back(flow);
+  plan.buckets[2].algorithm = AllReduce::kFlow;
+  plan.buckets[2].flow = 0;
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: bucket b2 of stages s0 and s1 names a flow\n"
+            "  hint: a flow is among the ranks of one stage; stages that share a bucket sum it by "
+            "ring, hierarchical or tree");
+}
+
+TEST(SharedBuckets, AreReducedByTheProgramsOfAllTheirStages) {
+  Plan plan = *parse_plan(shared_plan_text(), "m.plan");
+  std::vector<Instruction>& last = plan.programs[1].instructions;
+  ASSERT_EQ(name_of(last[8].id), "all_reduce:b2");
+  last.erase(last.begin() + 8);
+  last[8].after.clear();
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: program s1: 'all_reduce b2' is missing\n"
+            "  hint: stage s1 has 2 micro-batches, receives c0, reduces b2");
+}
+
+TEST(SharedBuckets, AreReducedInOneOrder) {
+  Plan plan = *parse_plan(shared_plan_text(), "m.plan");
+  plan.buckets.push_back(plan.buckets[2]);
+  plan.buckets[3].name = "b3";
+  plan.buckets[3].members = {{"other table", 8}};
+  for (Program& program : plan.programs) {
+    auto at = program.instructions.end() - 2;  // the update
+    at->after = {{Opcode::kAllReduce, 3, -1}};
+    program.instructions.insert(
+        at, Instruction{{Opcode::kAllReduce, 3, -1}, {{Opcode::kGradients, 3, 1}}});
+  }
+  EXPECT_EQ(verify_plan(plan).message(), "");
+  std::vector<Instruction>& last = plan.programs[1].instructions;
+  std::swap(last[8], last[9]);
+  last[10].after = {{Opcode::kAllReduce, 2, -1}};
+  EXPECT_EQ(verify_plan(plan).message(),
+            "plan: error: the ranks would wait for each other forever: 'all_reduce b3' waits for "
+            "'all_reduce b2', which waits for 'all_reduce b3'\n"
+            "  hint: receives and sends of both stages, and all-reduces that they share, must come "
+            "in one order");
 }
 
 TEST(Transfers, BatchedRowsMeetWhereSharesOverlapAndWholeTensorsHaveOneProducer) {

@@ -4,6 +4,7 @@
 #include "ir/graph/graph.h"
 #include "tests/support/builders.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -111,23 +112,48 @@ const Fault kFaults[] = {
     {"AParameterInNoBucket", [](Case& c) { c.strategy.buckets.pop_back(); },
      "strategy: 'w2' is in no bucket"},
     {"ABucketOfAnotherStage", [](Case& c) { c.strategy.buckets[0].stage = 1; },
-     "strategy: bucket 0 of stage 1 holds 'w1' of another stage"},
+     "strategy: bucket 0 of stage 1 holds 'w1' of stage 0"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Faults, VerifyStrategyRefuses, ::testing::ValuesIn(kFaults),
                          [](const auto& fault) { return fault.param.name; });
 
-TEST(VerifyStrategy, RefusesAParameterThatTwoStagesUse) {
+TEST(VerifyStrategy, AParameterThatTwoStagesReadIsInABucketOfBoth) {
   const Graph graph = testing::graph_of(R"(
 input x [n,8]
 parameter w [8,8]
+parameter v [8,8]
 h = MatMul(x, w) [n,8]
-y = MatMul(h, w) [n,8]
+r = MatMul(h, v) [n,8]
+y = MatMul(r, w) [n,8]
 )");
   const Cluster cluster = testing::cluster_of(kTwoHosts);
-  Strategy strategy = testing::strategy_of("stage a/0=4 : h\nstage a/1=4 : y\n", graph, cluster);
+  Strategy strategy = testing::strategy_of("stage a/0=4 : h..r\nstage a/1=4 : y\n", graph, cluster);
+  ASSERT_EQ(strategy.buckets.size(), 2U);
+  EXPECT_EQ(strategy.buckets[1].shared_with, std::vector{1});
+  EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(), "");
+  EXPECT_THAT(print_strategy(strategy, graph, cluster),
+              ::testing::HasSubstr("bucket stage=0 shared-with=1 algorithm=ring: w\n"));
+  strategy.buckets[1].shared_with.clear();
   EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(),
-            "strategy: parameter 'w' is used in stages 0 and 1");
+            "strategy: bucket 1 of stage 0 holds 'w' of stage 0 and 1");
+  strategy.buckets[0].shared_with = {1};
+  EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(),
+            "strategy: bucket 0 of stage 0 and 1 holds 'v' of stage 0");
+}
+
+TEST(VerifyStrategy, RefusesRunningStatisticsThatTwoStagesUse) {
+  const Graph graph = testing::graph_of(R"(
+input x [n,8]
+state m [8]
+h = Add(x, m) [n,8]
+y = Add(h, m) [n,8]
+)");
+  const Cluster cluster = testing::cluster_of(kTwoHosts);
+  const Strategy strategy =
+      testing::strategy_of("stage a/0=4 : h\nstage a/1=4 : y\n", graph, cluster);
+  EXPECT_EQ(verify_strategy(strategy, graph, cluster, 4).message(),
+            "strategy: state 'm' is used in stages 0 and 1");
 }
 
 TEST(VerifyStrategy, RefusesACutThroughATensorWhoseSamplesAreMixed) {

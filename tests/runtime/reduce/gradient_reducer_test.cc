@@ -436,7 +436,7 @@ TEST(PlannedReducer, TakesGroupsOrderAndAlgorithmsFromAPlan) {
   for (const AllReduce algorithm : {AllReduce::kTree, AllReduce::kFlow}) {
     const Plan plan = make_plan({{{2, 1, 4, 1}}, {}, 1, Schedule::k1F1B, algorithm});
     loopback_world().run(4, [&](Transport& transport) {
-      const GradientSet declared = gradients_of(plan, transport.rank());
+      const GradientSet declared = *gradients_of(plan, transport.rank());
       ASSERT_EQ(declared.groups.size(), plan.buckets.size());
       auto reducer = reducer_of(declared, transport, options_of({}));
       std::vector<std::vector<double>> values;
@@ -457,7 +457,7 @@ TEST(PlannedReducer, TheReplicasOfAStageReduceAmongThemselves) {
   loopback_world().run(4, [&](Transport& transport) {
     ReducerOptions options = options_of({});
     options.group = plan.stage_of_rank(transport.rank());
-    const GradientSet declared = gradients_of(plan, transport.rank());
+    const GradientSet declared = *gradients_of(plan, transport.rank());
     auto reducer = reducer_of(declared, transport, options);
     for (std::size_t g = 0; g < declared.gradients.size(); ++g) {
       const auto place = reducer->place_of(static_cast<int>(g));

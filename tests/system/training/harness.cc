@@ -5,6 +5,7 @@
 #include "frontend/onnx/import_onnx.h"
 #include "ir/base/check.h"
 #include "ir/graph/training_graph.h"
+#include "ir/strategy/plan_graph.h"
 #include "runtime/torch/npy.h"
 #include "tests/support/builders.h"
 
@@ -61,8 +62,8 @@ void add_buckets(const Graph& graph, Strategy& strategy) {
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     std::vector<TensorId> parameters;
     for (TensorId id : graph.parameters()) {
-      const auto user = static_cast<std::size_t>(graph.tensor(id).consumers.front());
-      if (strategy.stage_of[user] == static_cast<int>(s)) parameters.push_back(id);
+      const std::vector<int> stages = stages_reading(graph, strategy.stage_of, id);
+      if (stages == std::vector{static_cast<int>(s)}) parameters.push_back(id);
     }
     std::reverse(parameters.begin(), parameters.end());
     const auto half = parameters.begin() + static_cast<std::ptrdiff_t>(parameters.size() / 2);
@@ -71,6 +72,12 @@ void add_buckets(const Graph& graph, Strategy& strategy) {
       if (first != last)
         strategy.buckets.push_back({static_cast<int>(s), AllReduce::kRing, {first, last}});
     }
+  }
+  for (TensorId id : graph.parameters()) {
+    const std::vector<int> stages = stages_reading(graph, strategy.stage_of, id);
+    if (stages.size() < 2) continue;
+    strategy.buckets.push_back({stages.front(), AllReduce::kTree, {id}});
+    strategy.buckets.back().shared_with.assign(stages.begin() + 1, stages.end());
   }
 }
 

@@ -31,7 +31,7 @@ Graph training_graph(const std::string& path, Loss& loss);
 void set_dropout(Graph& graph, double ratio);
 
 /// A plan of `shares.size()` stages cut into runs of about equal operator counts, each of the given
-/// replicas' shares, with two buckets a stage.
+/// replicas' shares, with two buckets a stage, and one for each parameter that stages share.
 Plan plan_with(const Graph& graph, const Training& training,
                const std::vector<std::vector<std::int64_t>>& shares, std::int64_t micro_batches,
                bool recompute = false);

@@ -198,8 +198,27 @@ class Heads(nn.Module):
             0.3 * functional.cross_entropy(color, batch["labels_color"])
 
 
+class Tied(nn.Module):
+    """A language model whose table of words is its head, too, so that both ends of a pipeline read it."""
+
+    LENGTH, WORDS = 12, 30
+    INPUTS, OUTPUTS = ["ids"], ["logits"]
+    samples, loss = Words.samples, staticmethod(Words.loss)
+
+    def __init__(self):
+        super().__init__()
+        self.word, self.norm = nn.Embedding(self.WORDS, 16), nn.LayerNorm(16)
+        self.first, self.second, self.third = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, ids):
+        x = self.word(ids)
+        for layer in (self.first, self.second, self.third):
+            x = x + torch.tanh(layer(x))
+        return functional.linear(self.norm(x), self.word.weight)
+
+
 MODELS = {"words": Words, "tagger": Tagger, "pixels": Pixels, "regression": Regression, "binary": Binary, "own": Own,
-          "heads": Heads}
+          "heads": Heads, "tied": Tied}
 
 
 def export(folder):

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -28,7 +29,7 @@ using Shares = std::vector<std::vector<std::int64_t>>;
 Loss loss_of(const std::string& model) {
   Loss loss;
   loss.by_shape = true;
-  if (model == "words") {
+  if (model == "words" || model == "tied") {
     loss.next_token = "auto";
     loss.ignore_index = 0;
   }
@@ -63,6 +64,10 @@ class LossByPlan : public ::testing::TestWithParam<std::string> {
     Training training = testing::training_of(kBatch);
     training.loss = loss;
     const Plan plan = testing::plan_with(graph, training, shares, micro_batches);
+    const bool shares_weights =
+        std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                    [](const PlanBucket& bucket) { return bucket.is_shared(); });
+    EXPECT_EQ(shares_weights, GetParam() == "tied" && shares.size() > 1);
     return testing::train(graph, plan, kSteps, [&] {
       std::vector<std::pair<std::string, std::string>> files;
       for (const TensorId id : graph.inputs) {
@@ -82,7 +87,9 @@ TEST_P(LossByPlan, EqualsPlainPyTorchForAnyPartition) {
   Loss loss = loss_of(GetParam());
   const Graph graph = testing::training_graph(model(), loss);
   const std::vector<std::pair<Shares, std::int64_t>> partitions = {
-      {{{8}}, 1}, {{{2}}, 4}, {{{1, 3}}, 2}, {{{7, 1}}, 1}, {{{4}, {4}}, 2}, {{{1, 3}, {3, 1}}, 2}};
+      {{{8}}, 1},        {{{2}}, 4},      {{{1, 3}}, 2},
+      {{{7, 1}}, 1},     {{{4}, {4}}, 2}, {{{1, 3}, {3, 1}}, 2},
+      {{{4}, {1, 3}}, 2}};
   for (const auto& [shares, micro_batches] : partitions) {
     SCOPED_TRACE(fmt::format("{} stages, {} micro-batches, first stage of {}", shares.size(),
                              micro_batches, shares.front().size()));
@@ -97,7 +104,7 @@ TEST_P(LossByPlan, EqualsPlainPyTorchForAnyPartition) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LossByPlan,
                          ::testing::Values("words", "tagger", "pixels", "regression", "binary",
-                                           "own", "heads"),
+                                           "own", "heads", "tied"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

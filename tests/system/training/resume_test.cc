@@ -86,6 +86,13 @@ struct Job {
 class Resume : public ::testing::Test {
  protected:
   void SetUp() override { std::ofstream(folder_ / "bn.onnxtxt") << kBatchNorm; }
+  Graph graph_of(const std::string& model) {
+    loss_ = testing::training_of(kBatch).loss;
+    if (model != "tied") return testing::training_graph(path_of(model));
+    loss_ = {};
+    loss_.by_shape = true;
+    return testing::training_graph(path_of(model), loss_);
+  }
   std::string path_of(const std::string& model) const {
     return model == "bn" ? (folder_ / "bn.onnxtxt").string()
                          : "tests/system/training/models/" + model + ".onnx";
@@ -94,6 +101,7 @@ class Resume : public ::testing::Test {
   Plan plan_of(const Graph& graph, const std::string& optimizer, const Shares& shares,
                std::int64_t micro_batches, std::int64_t batch = kBatch) {
     Training training = testing::training_of(batch);
+    training.loss = loss_;
     if (optimizer == "adam") {
       training.optimizer = {};
       training.optimizer.kind = OptimizerKind::kAdam;
@@ -172,6 +180,7 @@ class Resume : public ::testing::Test {
     for (const Status& said : job.said) ASSERT_TRUE(said.ok()) << said.message();
   }
 
+  Loss loss_;  // that of the last `graph_of`
   const TempFolder temp_;
   fs::path folder_ = temp_.path();
   std::mutex mutex_;
@@ -203,7 +212,7 @@ class ResumeUnder : public Resume, public ::testing::WithParamInterface<Case> {}
 
 TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
   const Case& c = GetParam();
-  const Graph graph = testing::training_graph(path_of(c.model));
+  const Graph graph = graph_of(c.model);
   const std::string checkpoints = folder_ / "checkpoints";
   Job whole{
       plan_of(graph, c.optimizer, c.before, c.micro_batches_before), 0, 6, "", "", {}, {}, {}, {}};
@@ -231,7 +240,7 @@ TEST_P(ResumeUnder, SixStepsAreThreeAndThree) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* optimizer : {"sgd", "momentum", "adam"}) {
-    for (const char* model : {"conv", "bert", "bn"}) {
+    for (const char* model : {"conv", "bert", "bn", "tied"}) {
       const auto add = [&](const char* how, Shares before, Shares after, std::int64_t mb_before,
                            std::int64_t mb_after) {
         all.push_back({fmt::format("{}_{}_{}", model, optimizer, how), model, optimizer,
@@ -242,6 +251,13 @@ std::vector<Case> cases() {
       // trains otherwise, with or without a checkpoint.
       if (std::string(model) == "bn") {
         add("two_stages_to_one", {{4}, {4}}, {{4}}, 2, 2);
+        continue;
+      }
+      // Two stages hold the table of words; the checkpoint has it once.
+      if (std::string(model) == "tied") {
+        add("two_stages_to_one", {{4}, {4}}, {{4}}, 2, 2);
+        add("one_stage_to_two", {{3, 1}}, {{4}, {1, 3}}, 2, 2);
+        add("three_ranks_to_four", {{3, 1}, {4}}, {{2, 2}, {1, 3}}, 2, 2);
         continue;
       }
       add("one_rank_to_three", {{4}}, {{3, 1}, {4}}, 2, 2);
@@ -256,15 +272,17 @@ INSTANTIATE_TEST_SUITE_P(Plans, ResumeUnder, ::testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
 
 TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
-  for (const char* model : {"conv", "bert", "bn"}) {
-    const Graph graph = testing::training_graph(path_of(model));
+  for (const char* model : {"conv", "bert", "bn", "tied"}) {
+    const Graph graph = graph_of(model);
     const std::string checkpoints = folder_ / (std::string("of-") + model);
     Job job{plan_of(graph, "momentum", {{3, 1}, {4}}, 2), 0, 2, "", checkpoints, {}, {}, {}, {}};
     run(graph, model, job);
     const auto found = find_checkpoint(checkpoints);
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ(found->checkpoint.step, 2);
-    const Graph saved = testing::training_graph(found->folder + "/" + kModelFile);
+    Loss loss;
+    loss.by_shape = std::string(model) == "tied";
+    const Graph saved = testing::training_graph(found->folder + "/" + kModelFile, loss);
     EXPECT_EQ(print_graph(saved), print_graph(graph)) << model;
     for (const auto& [key, values] : job.learned) {
       if (key.second != "value") continue;
@@ -276,7 +294,7 @@ TEST_F(Resume, TheSavedModelIsTheTrainedOneAndIsImportedAgain) {
 }
 
 TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
-  const Graph graph = testing::training_graph(path_of("conv"));
+  const Graph graph = graph_of("conv");
   const std::string checkpoints = folder_ / "checkpoints";
   Job job{plan_of(graph, "sgd", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}, {}};
   run(graph, "conv", job);
@@ -293,7 +311,7 @@ TEST_F(Resume, ADamagedFileEndsItOnAllRanksWithItsName) {
 }
 
 TEST_F(Resume, AnotherOptimizerModelBatchOrSeedIsRefused) {
-  const Graph graph = testing::training_graph(path_of("conv"));
+  const Graph graph = graph_of("conv");
   const std::string checkpoints = folder_ / "checkpoints";
   Job job{plan_of(graph, "momentum", {{2, 2}}, 2), 0, 1, "", checkpoints, {}, {}, {}, {}};
   run(graph, "conv", job);

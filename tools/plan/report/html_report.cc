@@ -2,10 +2,12 @@
 #include "tools/plan/report/html_report.h"
 
 #include "ir/base/units.h"
+#include "ir/plan/lookup.h"
 #include "tools/common/template.h"
 #include "tools/plan/report/report_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,7 +118,7 @@ Json stage_rows(const ReportInput& input) {
     std::int64_t operators = 0, parameters = 0;
     for (const PlanStage::Run& run : stage.operators) operators += run.count;
     for (const PlanBucket& bucket : plan.buckets) {
-      if (bucket.stage == static_cast<int>(s)) parameters += bucket.elements();
+      if (bucket.is_of(static_cast<int>(s))) parameters += bucket.elements();
     }
     const auto [least, most] = std::minmax_element(stage.samples.begin(), stage.samples.end());
     rows.push_back({{"name", stage.name},
@@ -135,17 +137,17 @@ Json stage_rows(const ReportInput& input) {
   return rows;
 }
 
-/// Buckets of one stage that are reduced in the same way.
+/// Buckets of the same stages that are reduced in the same way.
 struct BucketSum {
   std::int64_t count = 0, bytes = 0, least = 0, most = 0;
 };
 
 /// Returns the rows of the table of buckets; null if no gradients are reduced.
 Json bucket_rows(const Plan& plan) {
-  std::map<std::tuple<int, AllReduce, std::string>, BucketSum> sums;
+  std::map<std::tuple<std::vector<int>, AllReduce, std::string>, BucketSum> sums;
   for (const PlanBucket& bucket : plan.buckets) {
-    if (plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() == 1) continue;
-    BucketSum& sum = sums[{bucket.stage, bucket.algorithm, algorithm_text(plan, bucket)}];
+    if (!is_reduced(plan, bucket)) continue;
+    BucketSum& sum = sums[{stages_of(bucket), bucket.algorithm, algorithm_text(plan, bucket)}];
     const std::int64_t bytes = travelling_bytes(plan.training, bucket);
     sum.least = sum.count == 0 ? bytes : std::min(sum.least, bytes);
     sum.most = std::max(sum.most, bytes);
@@ -155,7 +157,7 @@ Json bucket_rows(const Plan& plan) {
   if (sums.empty()) return {};
   Json rows = Json::array();
   for (const auto& [key, sum] : sums) {
-    rows.push_back({{"stage", plan.stages[static_cast<std::size_t>(std::get<int>(key))].name},
+    rows.push_back({{"stage", fmt::format("s{}", fmt::join(std::get<0>(key), ", s"))},
                     {"algorithm", std::get<std::string>(key)},
                     {"count", sum.count},
                     {"bytes", byte_figure(sum.bytes)},

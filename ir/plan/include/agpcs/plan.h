@@ -148,14 +148,19 @@ struct BucketMember {
   std::int64_t elements = 0;
 };
 
-/// Gradients of one stage that are reduced together, in one flat buffer in member order.
+/// Gradients that are reduced together, in one flat buffer in member order. Most are of one stage.
+/// A parameter whose users are in several stages is held by all of them; its gradient is summed
+/// over the ranks of all, in a bucket that they share.
 struct PlanBucket {
-  std::string name;  ///< "b0", ...
-  int stage = 0;
-  AllReduce algorithm = AllReduce::kRing;  ///< meaningless when the stage has one rank
+  std::string name;                        ///< "b0", ...
+  int stage = 0;                           ///< the first of its stages
+  AllReduce algorithm = AllReduce::kRing;  ///< meaningless if one rank holds it
   DType type = DType::kFp32;
   std::vector<BucketMember> members;
-  int flow = -1;  ///< index into Plan::flows with `kFlow`, else -1
+  int flow = -1;                 ///< index into Plan::flows with `kFlow`, else -1
+  std::vector<int> shared_with;  ///< its other stages, ascending, all after `stage`
+  bool is_shared() const { return !shared_with.empty(); }
+  bool is_of(int of_stage) const;
   std::int64_t elements() const;
   std::int64_t bytes() const;  ///< bytes in memory, in `type`
 };
@@ -171,7 +176,7 @@ enum class Opcode : std::uint8_t {
   kRecv,          ///< activations of cut `object` from the producers
   kSendGradient,  ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
-  kAllReduce,  ///< sums bucket `object` over the stage's ranks
+  kAllReduce,  ///< sums bucket `object` over the ranks of its stages
   kUpdate,     ///< optimizer step on all parameters of the stage
   kReport,     ///< sums the loss over all ranks of the plan
   kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
@@ -284,8 +289,8 @@ std::string algorithm_text(const Plan& plan, const PlanBucket& bucket);
 /// Returns the names that `expect` has, in its order:
 /// - step and throughput;
 /// - forward and backward of each stage (its slowest replica, one micro-batch);
-/// - all-reduce of each stage with several ranks (all of a step, each counted from when its last
-///   member is ready);
+/// - all-reduce of each stage with several ranks (those of a step among its own ranks alone, each
+///   counted from when its last member is ready);
 /// - for each rank's device: utilization (fraction of the step spent computing), send (all messages
 ///   of a step, each counted from when both ends are ready; only for ranks that send), peak-memory
 ///   and bytes-sent.
