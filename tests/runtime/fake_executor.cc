@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/runtime/fake_executor.h"
 
+#include "ir/plan/lookup.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +50,7 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
     }
   }
   for (const PlanBucket& bucket : plan.buckets) {
-    const auto size = bucket.stage == stage_ ? static_cast<std::size_t>(bucket.elements()) : 0;
+    const auto size = bucket.is_of(stage_) ? static_cast<std::size_t>(bucket.elements()) : 0;
     buckets_.emplace_back(size, 0.0);
     parameters_.emplace_back(size, 0.0);
   }
@@ -318,11 +320,13 @@ FakeOutcome fake_reference(const Plan& plan, int steps) {
       const SampleTrace trace = trace_sample(plan, sample, step);
       outcome.loss += trace.value.back();
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        const auto s = static_cast<std::size_t>(plan.buckets[b].stage);
-        auto& parameters = outcome.parameters[b];
-        for (std::size_t i = 0; i < parameters.size(); ++i) {
-          parameters[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
-                           whole_gradient(plan, static_cast<int>(s), trace);
+        for (const int stage : stages_of(plan.buckets[b])) {
+          const auto s = static_cast<std::size_t>(stage);
+          auto& parameters = outcome.parameters[b];
+          for (std::size_t i = 0; i < parameters.size(); ++i) {
+            parameters[i] += static_cast<double>(i + 1) * (trace.value[s] + 3 * trace.gradient[s]) +
+                             whole_gradient(plan, stage, trace);
+          }
         }
       }
     }

@@ -2,6 +2,7 @@
 #include "tests/runtime/plans.h"
 
 #include "ir/base/check.h"
+#include "ir/plan/lookup.h"
 #include "tests/support/plan_flows.h"
 
 #include <agpcs/digest.h>
@@ -89,8 +90,8 @@ class ProgramBuilder {
   void end(int last) {
     std::vector<InstructionId> reduced;
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
-      if (plan_.buckets[static_cast<std::size_t>(b)].stage != stage_) continue;
-      if (plan_.stages[static_cast<std::size_t>(stage_)].ranks.size() == 1) continue;
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
+      if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
       add({Opcode::kAllReduce, b, -1}, {{Opcode::kGradients, b, last}});
       reduced = {{Opcode::kAllReduce, b, -1}};
     }
@@ -141,6 +142,17 @@ void add_buckets(Plan& plan, const TestPlan& spec) {
       added.stage = stage;
       plan.flows.push_back(std::move(added));
     }
+  }
+  for (const std::vector<int>& stages : spec.shared) {
+    const std::size_t index = plan.buckets.size();
+    const bool flow = spec.algorithm == AllReduce::kFlow;
+    plan.buckets.push_back({fmt::format("b{}", index),
+                            stages.front(),
+                            flow ? AllReduce::kRing : spec.algorithm,
+                            spec.wire_type ? DType::kFp32 : DType::kFp64,
+                            {{fmt::format("shared{}", index), 5}},
+                            -1,
+                            {stages.begin() + 1, stages.end()}});
   }
 }
 

@@ -32,9 +32,11 @@ struct TestPlan {
   /// That many samples of the last micro-batches are missing: each stage's last replica of two
   /// samples or more takes one less in as many.
   std::int64_t smaller = 0;
+  /// Sets of stages, ascending, each of which has one more bucket, of 5 elements. They come last.
+  std::vector<std::vector<int>> shared = {};
 };
 
-/// A verified plan in fp64 with two buckets a stage.
+/// A verified plan in fp64 with two buckets a stage, and those that stages share.
 Plan make_plan(const TestPlan& spec);
 
 }  // namespace agpcs

@@ -144,7 +144,7 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
     const auto& executor = static_cast<const FakeExecutor&>(trainer.executor());
     const int stage = trainer.plan().stage_of_rank(rank);
     for (std::size_t b = 0; b < trainer.plan().buckets.size(); ++b) {
-      if (trainer.plan().buckets[b].stage != stage) continue;
+      if (!trainer.plan().buckets[b].is_of(stage)) continue;
       EXPECT_EQ(executor.parameters()[b], expected.parameters[b]) << "rank " << rank << ", " << b;
     }
   }
@@ -192,6 +192,23 @@ TEST_P(TrainerOver, MovesToAPlanWithOtherSharesAndStagesOfRanks) {
 TEST_P(TrainerOver, MovesToAPlanThatLeavesARankIdle) {
   ScriptedReplanner replanner(make_plan({{{4}, {3, 1}, {0}}, {{0, 1, {"a"}}}, 3}));
   const Outcome outcome = train(two_by_two(), kSteps, &replanner);
+  EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
+}
+
+// The new plan's groups of what stages share have numbers of their own.
+TEST_P(TrainerOver, MovesBetweenPlansWhoseStagesShareABucket) {
+  Plan plan = make_plan({.shares = {{3, 1}, {1, 3}},
+                         .cuts = {{0, 1, {"a"}}},
+                         .micro_batches = 3,
+                         .shared = {{0, 1}, {0, 1}}});
+  for (Expectation& line : plan.expect) {
+    if (line.name == "utilization host0/0") line.value = 0.01;
+  }
+  ScriptedReplanner replanner(make_plan({.shares = {{4}, {1, 2, 1}},
+                                         .cuts = {{0, 1, {"a"}}},
+                                         .micro_batches = 3,
+                                         .shared = {{0, 1}, {0, 1}}}));
+  const Outcome outcome = train(plan, kSteps, &replanner);
   EXPECT_TRUE(has(outcome, Kind::kSwitched)) << why_kept(outcome);
 }
 

@@ -48,7 +48,7 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
       }
       const int stage = plan.stage_of_rank(transport.rank());
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-        if (plan.buckets[b].stage != stage) continue;
+        if (!plan.buckets[b].is_of(stage)) continue;
         EXPECT_EQ(executor.parameters()[b], expected.parameters[b])
             << "rank " << transport.rank() << ", bucket " << b;
       }
@@ -111,6 +111,26 @@ TEST_P(ReplayerOver, MicroBatchesOfTwoSizes) {  // batches of 29, 23 and 25 samp
 
 TEST_P(ReplayerOver, OneReplicaFeedsThreeAndBack) {
   expect_equal_to_one_process({{{6}, {1, 3, 2}, {4, 2}}, {{0, 1, {"a"}}, {1, 2, {"b"}}}, 3});
+}
+
+TEST_P(ReplayerOver, StagesThatShareABucketSumItOverTheRanksOfAll) {
+  expect_equal_to_one_process(
+      {.shares = {{4}, {4}}, .cuts = {{0, 1, {"a"}}}, .micro_batches = 4, .shared = {{0, 1}}});
+  for (const AllReduce algorithm : {AllReduce::kRing, AllReduce::kTree, AllReduce::kHierarchical}) {
+    expect_equal_to_one_process({.shares = {{3, 1}, {1, 3}},
+                                 .cuts = {{0, 1, {"a"}}},
+                                 .micro_batches = 3,
+                                 .algorithm = algorithm,
+                                 .shared = {{0, 1}}});
+  }
+}
+
+TEST_P(ReplayerOver, SetsOfStagesThatShareBucketsOverlap) {
+  expect_equal_to_one_process({.shares = {{2, 2}, {4}, {1, 3}},
+                               .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}},
+                               .micro_batches = 4,
+                               .algorithm = AllReduce::kFlow,
+                               .shared = {{0, 2}, {0, 1, 2}, {1, 2}, {0, 2}}});
 }
 
 TEST_P(ReplayerOver, IdleRanksHearOfTheLoss) {
