@@ -91,7 +91,7 @@ class FlowChooser {
       KnownSchedules& known = schedules(stage, any);
       std::vector<Offer> offers;
       for (std::size_t b = 0; b < grouped_.buckets.size(); ++b) {
-        if (grouped_.buckets[b].stage == stage) offer(b, known, any, offers);
+        if (is_of(grouped_.buckets[b], stage)) offer(b, known, any, offers);
       }
       if (offers.empty()) continue;
       std::vector<PlanFlow> flows = known.flows;
@@ -106,11 +106,16 @@ class FlowChooser {
     return options_.interrupted != nullptr && options_.interrupted->load();
   }
 
+  /// Returns whether the stage alone sums the bucket: a flow is among the ranks of one stage.
+  static bool is_of(const Bucket& bucket, int stage) {
+    return bucket.stage == stage && bucket.shared_with.empty();
+  }
+
   bool has_buckets(int stage) const {
     const std::size_t devices = grouped_.stages[at(stage)].devices.size();
     return devices >= kLeastFlowDevices && devices <= kMostFlowDevices &&
            std::any_of(grouped_.buckets.begin(), grouped_.buckets.end(),
-                       [&](const Bucket& bucket) { return bucket.stage == stage; });
+                       [&](const Bucket& bucket) { return is_of(bucket, stage); });
   }
 
   bool any_has_buckets() const {
@@ -173,7 +178,7 @@ class FlowChooser {
     std::set<std::int64_t> tried;
     for (const Bucket& bucket : grouped_.buckets) {
       const std::int64_t bytes = bytes_of(bucket);
-      if (bucket.stage != stage || !tried.insert(bytes).second) continue;
+      if (!is_of(bucket, stage) || !tried.insert(bytes).second) continue;
       const double least = fastest(stage, bytes, known).second;
       if (known.at_best * least < (1 - kGain) * alone(bucket, bytes)) return true;
     }

@@ -150,8 +150,9 @@ class PlanChanges {
     return {};
   }
 
+  /// Returns whether several devices of one stage sum the bucket.
   bool is_reduced(const Bucket& bucket) const {
-    return now_.stages[at(bucket.stage)].devices.size() > 1;
+    return now_.stages[at(bucket.stage)].devices.size() > 1 && bucket.shared_with.empty();
   }
 
   Status change_algorithms() {

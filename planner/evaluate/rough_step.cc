@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "planner/evaluate/evaluator_stages.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
@@ -23,6 +24,21 @@ constexpr std::size_t kMostGroupedDevices = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
 /// About how many pieces of a stage's gradients may be summed in buckets of their own.
 constexpr double kPieces = 10;
+
+void add(const GradientSize& gradient, GradientSum& sum) {
+  sum.bytes += gradient.travelling_bytes;
+  sum.held_bytes += gradient.held_bytes;
+  sum.rounded_bytes += gradient.rounded_bytes;
+  sum.elements += gradient.elements;
+  ++sum.tensors;
+}
+
+/// Adds to the figures of `sum` that take time `factor` times those of `other`.
+void add(const GradientSum& other, int factor, GradientSum& sum) {
+  sum.bytes += factor * other.bytes;
+  sum.elements += factor * other.elements;
+  sum.tensors += factor * other.tensors;
+}
 
 }  // namespace
 
@@ -75,6 +91,16 @@ RoughModel::RoughModel(const Problem& problem)
         static_cast<double>(element_bytes(tensor.type, problem.training.precision));
   }
   for (const auto& [ends, bytes] : nets) nets_.push_back({ends.first, ends.second, bytes});
+  for (const TensorId id : problem.graph.parameters()) {
+    const Tensor& tensor = problem.graph.tensor(id);
+    if (!tensor.needs_gradient) continue;
+    std::set<int> readers;
+    for (const OpId consumer : tensor.consumers) readers.insert(blocks.block_of[at(consumer)]);
+    if (readers.size() < 2) continue;
+    tied_.push_back(
+        {{readers.begin(), readers.end()}, blocks.block_of[at(tensor.consumers.front())], {}});
+    add(gradient_of(problem, id), tied_.back().gradients);
+  }
   stage_of_block_.resize(blocks.blocks.size());
   const int kind = problem.cluster.devices.front().kind;
   for (const Block& block : blocks.blocks) {
@@ -237,22 +263,71 @@ double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& 
   return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
 }
 
+bool RoughModel::is_shared(const Tied& tied) const {
+  return std::any_of(tied.blocks.begin(), tied.blocks.end(), [&](int block) {
+    return stage_of_block_[at(block)] != stage_of_block_[at(tied.first)];
+  });
+}
+
+/// Takes the gradients that stages share out of those of the blocks. Returns them by these stages.
+std::map<std::vector<int>, GradientSum> RoughModel::take_shared() {
+  std::map<std::vector<int>, GradientSum> shared;
+  for (const Tied& tied : tied_) {
+    if (!is_shared(tied)) continue;
+    std::set<int> stages;
+    for (const int block : tied.blocks) stages.insert(stage_of_block_[at(block)]);
+    add(tied.gradients, 1, shared[{stages.begin(), stages.end()}]);
+    add(tied.gradients, -1, gradients_[at(tied.first)]);
+  }
+  return shared;
+}
+
+void RoughModel::give_back_shared() {
+  for (const Tied& tied : tied_) {
+    if (is_shared(tied)) add(tied.gradients, 1, gradients_[at(tied.first)]);
+  }
+}
+
+double RoughModel::most_update(const std::vector<DeviceId>& devices,
+                               const GradientSum& gradients) const {
+  double most = 0;
+  for (const DeviceId device : devices) {
+    const int kind = problem_.cluster.devices[at(device)].kind;
+    most =
+        std::max(most, problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors));
+  }
+  return most;
+}
+
+/// Returns when what stages share is summed and updated, if the sums begin at `begin`.
+double RoughModel::reduce_shared(const Strategy& strategy,
+                                 const std::map<std::vector<int>, GradientSum>& shared,
+                                 double begin) {
+  double update = 0;
+  for (const auto& [stages, gradients] : shared) {
+    std::vector<DeviceId> devices;
+    write_devices(strategy, stages, devices);
+    const auto bytes = static_cast<double>(gradients.bytes);
+    const double own = reduce_line(devices).at(bytes);
+    begin += own;
+    update += most_update(devices, gradients);
+    load_ring(devices, bytes, own);
+  }
+  return begin + update;
+}
+
 void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, RoughStep& rough) {
+  const std::map<std::vector<int>, GradientSum> shared = take_shared();
   const std::vector<Reduction>& all = reductions(strategy, passes);
+  give_back_shared();
   const double report = report_seconds(strategy);
   const double held_up_there = held_up(strategy, passes, way, rough);
-  double hidden = 0;
+  double hidden = 0, last = 0, updates = 0;
   for (std::size_t s = 0; s < all.size(); ++s) {
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
-    const GradientSum& gradients = all[s].gradients;
-    const auto bytes = static_cast<double>(gradients.bytes);
-    double update = 0;
-    for (const DeviceId device : devices) {
-      const int kind = problem_.cluster.devices[at(device)].kind;
-      update = std::max(update,
-                        problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors));
-    }
+    const auto bytes = static_cast<double>(all[s].gradients.bytes);
+    const double update = most_update(devices, all[s].gradients);
     const double own = all[s].line.at(bytes);
     const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
     const double early = (rough.longest_way - way[s]) * 2 / 3 +
@@ -260,7 +335,13 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& pas
     rough.reduces = std::max(rough.reduces, own);
     rough.late = std::max(rough.late, after + std::max(update, report) - early);
     hidden = std::max(hidden, own - after + early);
+    last = std::max(last, after - early);
+    updates = std::max(updates, update);
     load_ring(devices, bytes, own);
+  }
+  if (!shared.empty()) {
+    const double end = reduce_shared(strategy, shared, last) + updates;
+    rough.late = std::max(rough.late, end);
   }
   rough.late = std::max(rough.late, cut_.empty() - hidden + report);
 }
@@ -459,13 +540,8 @@ std::vector<GradientSum> gradients_of_blocks(const Problem& problem) {
   for (const TensorId id : problem.graph.parameters()) {
     const Tensor& parameter = problem.graph.tensor(id);
     if (!parameter.needs_gradient) continue;
-    const GradientSize gradient = gradient_of(problem, id);
-    GradientSum& sum = sums[at(problem.blocks.block_of[at(parameter.consumers.front())])];
-    sum.bytes += gradient.travelling_bytes;
-    sum.held_bytes += gradient.held_bytes;
-    sum.rounded_bytes += gradient.rounded_bytes;
-    sum.elements += gradient.elements;
-    ++sum.tensors;
+    add(gradient_of(problem, id),
+        sums[at(problem.blocks.block_of[at(parameter.consumers.front())])]);
   }
   return sums;
 }

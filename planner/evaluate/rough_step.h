@@ -54,7 +54,8 @@ class RoughModel {
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
   ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
   ///   stage ends before the first one by the backward part, two thirds, of the way between. The
-  ///   loss is summed over all devices together with the last gradients.
+  ///   loss is summed over all devices together with the last gradients. Gradients of parameters
+  ///   that stages share are summed after those of each stage alone.
   /// The strategy's buckets change nothing. `timers`: by stage, for its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
   RoughStep step(const Strategy& strategy, const std::vector<StageTimer*>& timers);
@@ -94,6 +95,13 @@ class RoughModel {
     double of_blocks = 0;  // sum of `backward_of_` over its blocks
     std::vector<Piece> pieces;
   };
+  /// The parameters that the same blocks read, several of them. Stages that share them sum their
+  /// gradients after all else.
+  struct Tied {
+    std::vector<int> blocks;
+    int first = 0;  // the block whose gradients `gradients_` counts them among
+    GradientSum gradients;
+  };
   /// The tensors of one block that the same other blocks read.
   struct Net {
     int from = 0;
@@ -127,6 +135,12 @@ class RoughModel {
               const std::vector<double>& way, RoughStep& rough);
   static double held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, const RoughStep& rough);
+  std::map<std::vector<int>, GradientSum> take_shared();
+  void give_back_shared();
+  bool is_shared(const Tied& tied) const;
+  double reduce_shared(const Strategy& strategy,
+                       const std::map<std::vector<int>, GradientSum>& shared, double begin);
+  double most_update(const std::vector<DeviceId>& devices, const GradientSum& gradients) const;
   void load_ring(const std::vector<DeviceId>& devices, double bytes, double seconds);
   const std::vector<CutSum>& cuts_of(const Strategy& strategy);
   Seconds load_cut(const Strategy& strategy, int from, int to, double bytes, Lanes& back);
@@ -142,6 +156,7 @@ class RoughModel {
   std::vector<OpId> first_op_;          // by block
   std::vector<int> stage_of_block_;     // for the current strategy
   std::vector<Net> nets_;
+  std::vector<Tied> tied_;
   Lanes cut_, forward_, backward_;  // empty between steps
   // Buffers of one step, kept for their memory.
   std::vector<Reduction> reductions_;

@@ -115,8 +115,7 @@ void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
   const std::vector<bool> crosses = can_cross(graph);
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
     const Tensor& tensor = graph.tensors[id];
-    const bool owned = tensor.kind == TensorKind::kParameter || tensor.kind == TensorKind::kState;
-    if (owned) {
+    if (tensor.kind == TensorKind::kState) {
       for (const OpId consumer : tensor.consumers) sets.join(tensor.consumers.front(), consumer);
     } else if (tensor.producer != kNone && !crosses[id]) {
       for (const OpId consumer : tensor.consumers) sets.join(tensor.producer, consumer);

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,20 +30,25 @@ using testing::problem_of;
 using testing::random_strategy;
 
 /// Layers of random widths; some read an earlier layer of their width, too, the first of width 256
-/// a gate that has no gradient.
-Graph random_graph(Rng& rng) {
+/// a gate that has no gradient. `tied`: layers of equal widths have one matrix.
+Graph random_graph(Rng& rng, bool tied = false) {
   const int widths[] = {32, 256, 1024};
   const auto width_of = [](int width) { return std::to_string(width); };
   std::string text = "input x [n,256]\ninput mask [n,256]\ninput labels int64[n]\n";
   bool gated = false;
+  std::map<std::pair<int, int>, std::string> weights;  // by widths
   std::vector<std::pair<std::string, int>> made = {{"x", 256}};
   const int layers = between(rng, 2, 7);
   for (int i = 0; i < layers; ++i) {
     const auto [last, from] = made.back();
     const int to = widths[rng.below(3)];
     const std::string n = std::to_string(i);
-    text += "parameter w" + n + " [" + width_of(from) + "," + width_of(to) + "]\n";
-    text += "h" + n + " = MatMul(" + last + ", w" + n + ") [n," + width_of(to) + "]\n";
+    std::string& weight = weights[{from, to}];
+    if (!tied || weight.empty()) {
+      weight = "w" + n;
+      text += "parameter " + weight + " [" + width_of(from) + "," + width_of(to) + "]\n";
+    }
+    text += "h" + n + " = MatMul(" + last + ", " + weight + ") [n," + width_of(to) + "]\n";
     std::string other = "h" + n;
     for (const auto& [name, width] : made) {
       if (name != "x" && width == to && rng.below(2) == 0) other = name;
@@ -90,7 +96,7 @@ TEST(LowerBound, NoRandomStrategyIsFaster) {
   for (int i = 0; i < 40; ++i) {
     const int batch = between(rng, 1, 6) * 4;
     const bool rounded = i % 4 == 3;
-    Graph graph = random_graph(rng);
+    Graph graph = random_graph(rng, i % 3 == 1);
     Cluster cluster = random_cluster(rng, {.memory = 1e4});
     if (i % 5 == 4) cluster = testing::with_protocols(std::move(cluster));
     const auto problem = problem_of(std::move(graph), std::move(cluster), batch, {},

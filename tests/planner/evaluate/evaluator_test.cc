@@ -67,6 +67,25 @@ Graph branches() {
                   "\nloss l\n");
 }
 
+/// A table of words that is the head, too, and a matrix in every other layer.
+Graph tied() {
+  std::string text =
+      "input ids int64[n,4]\ninput labels int64[n]\nparameter table [50,64]\n"
+      "parameter often [64,64]\n"
+      "e = Gather(table, ids) [n,4,64]\nh0 = Flatten(e) [n,256]\nparameter into [256,64]\n"
+      "g0 = MatMul(h0, into) [n,64]\n";
+  for (int i = 1; i <= 8; ++i) {
+    const std::string n = std::to_string(i), last = "g" + std::to_string(i - 1);
+    const std::string own = i % 2 == 0 ? "often" : "w" + n;
+    if (i % 2 != 0) text += "parameter w" + n + " [64,64]\n";
+    text += "h" + n + " = MatMul(" + last + ", " + own + ") [n,64]\n";
+    text += "g" + n + " = Relu(h" + n + ") [n,64]\n";
+  }
+  return graph_of(text +
+                  "t = Transpose(table) [64,50]\nlogits = MatMul(g8, t) [n,50]\n"
+                  "l = SoftmaxCrossEntropyLoss(logits, labels) []\noutputs logits\nloss l\n");
+}
+
 Cluster three_hosts() {
   return cluster_of(
       "kind fast memory=16e9 bandwidth=900e9 fp32=15e12 fp16=100e12\n"
@@ -113,6 +132,9 @@ constexpr Case kCases[] = {
     {"branches_of_a_prime", branches, [] { return fast_and_slow(); }, 47, 20'000},
     {"branches_with_protocols", branches, with_known_protocols, 60, 40'000},
     {"branches_with_protocols_scheduled_buckets", branches, with_known_protocols, 60, 0},
+    {"tied", tied, three_hosts, 60, 25'000'000},
+    {"tied_in_small_buckets", tied, three_hosts, 37, 5'000},
+    {"tied_measured_scheduled_buckets_in_fp16", tied, measured, 36, 0, DType::kFp16},
     {"branches_in_fp16", branches, three_hosts, 60, 20'000, DType::kFp16},
     {"branches_measured_scheduled_buckets_in_bf16", branches, measured, 36, 0, DType::kBf16},
 };
@@ -173,7 +195,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
     for (Bucket& bucket : strategy.buckets) {
       const auto members =
           static_cast<int>(strategy.stages[static_cast<std::size_t>(bucket.stage)].devices.size());
-      if (members < 2 || rng.below(2) == 0) continue;
+      if (members < 2 || !bucket.shared_with.empty() || rng.below(2) == 0) continue;
       bucket.algorithm = AllReduce::kFlow;
       bucket.flow = static_cast<int>(strategy.flows.size());
       strategy.flows.push_back(testing::random_flow(members, 2, Rng(rng.below(3))));

@@ -22,7 +22,9 @@ std::string buckets_of(const Problem& problem, const std::string& strategy,
             "");
   std::string text;
   for (const Bucket& bucket : s.buckets) {
-    text += std::to_string(bucket.stage) + " " + std::string(name_of(bucket.algorithm)) + ":";
+    text += std::to_string(bucket.stage);
+    for (const int other : bucket.shared_with) text += "+" + std::to_string(other);
+    text += " " + std::string(name_of(bucket.algorithm)) + ":";
     for (const TensorId id : bucket.parameters) text += " " + problem.graph.tensor(id).name;
     text += '\n';
   }
@@ -55,6 +57,42 @@ TEST(GroupGradients, AStageHasItsOwnBuckets) {
   const auto problem = problem_of(chain(4, 64), fast_and_slow(), 8);
   EXPECT_EQ(buckets_of(*problem, "stage a/0=8 : h0..a1\nstage b/0=8 : *\n", 1'000'000'000),
             "0 ring: w1 w0\n1 ring: w3 w2\n");
+}
+
+/// Both ends of four layers read `table` and `bias`, all of three stages `often`.
+const char* const kTied =
+    "input x [n,64]\nparameter table [64,64]\nparameter bias [64,64]\nparameter often [64,64]\n"
+    "parameter w [64,64]\n"
+    "a = MatMul(x, table) [n,64]\nb = MatMul(a, bias) [n,64]\nc = MatMul(b, often) [n,64]\n"
+    "d = MatMul(c, w) [n,64]\ne = MatMul(d, often) [n,64]\nf = MatMul(e, bias) [n,64]\n"
+    "g = MatMul(f, often) [n,64]\nh = MatMul(g, table) [n,64]\nl = ReduceMean(h) []\n"
+    "outputs h\nloss l\n";
+
+TEST(GroupGradients, WhatStagesShareComesLastByTheStagesThatReadIt) {
+  const auto problem = problem_of(graph_of(kTied), fast_and_slow(), 8);
+  const std::string strategy = "stage a/0=8 : a..c\nstage a/1=8 : d..e\nstage b/0=8 : *\n";
+  for (const std::int64_t bytes : {std::int64_t{0}, 2 * kLayer}) {
+    EXPECT_EQ(buckets_of(*problem, strategy, bytes),
+              "1 ring: w\n0+1+2 tree: often\n0+2 ring: bias table\n");
+  }
+  EXPECT_EQ(buckets_of(*problem, strategy, kLayer),
+            "1 ring: w\n0+1+2 tree: often\n0+2 ring: bias\n0+2 ring: table\n");
+}
+
+TEST(GroupGradients, TheAlgorithmOfWhatStagesShareIsThatOfAllTheirDevices) {
+  const Cluster cluster =
+      cluster_of("kind gpu memory=16e9 bandwidth=900e9 fp32=15e12\nhost a gpu 4 latency=1e-3\n");
+  const auto problem = problem_of(graph_of(kTied), cluster, 8);
+  const std::vector<DeviceId> all = {0, 1, 2, 3};
+  ASSERT_NE(choose_algorithm(cluster, all, kLayer), AllReduce::kRing);
+  const std::string algorithm(name_of(choose_algorithm(cluster, all, kLayer)));
+  const std::string strategy = "stage a/0=4 a/1=4 : a..e\nstage a/2=4 a/3=4 : *\n";
+  EXPECT_EQ(buckets_of(*problem, strategy, 1'000'000'000),
+            "0 ring: w\n0+1 " + algorithm + ": often bias table\n");
+  Strategy s = strategy_of(strategy, problem->graph, problem->cluster);
+  s.buckets.clear();
+  Evaluator evaluator(*problem);
+  EXPECT_EQ(evaluator.grouped(s), group_gradients(*problem, s, problem->options.bucket_bytes));
 }
 
 TEST(GroupGradients, AParameterIsReadyWhenItsFirstUserHasRunBackward) {

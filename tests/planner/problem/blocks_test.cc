@@ -72,7 +72,18 @@ TEST(Blocks, AMeanOverSamplesStaysWithWhatReadsIt) {
             "h\ny\naux main l\n");
 }
 
-TEST(Blocks, UsersOfOneParameterStayTogetherWithAllBetween) {
+TEST(Blocks, UsersOfOneStateStayTogetherWithAllBetween) {
+  EXPECT_EQ(blocks_of("input x [n,8]\n"
+                      "state m [8]\n"
+                      "parameter v [8,8]\n"
+                      "a = Add(x, m) [n,8]\n"
+                      "b = MatMul(a, v) [n,8]\n"
+                      "c = Add(b, m) [n,8]\n"
+                      "d = Relu(c) [n,8]\n"),
+            "a b c\nd\n");
+}
+
+TEST(Blocks, UsersOfOneParameterMayPart) {
   EXPECT_EQ(blocks_of("input x [n,8]\n"
                       "parameter w [8,8]\n"
                       "parameter v [8,8]\n"
@@ -80,17 +91,17 @@ TEST(Blocks, UsersOfOneParameterStayTogetherWithAllBetween) {
                       "b = MatMul(a, v) [n,8]\n"
                       "c = MatMul(b, w) [n,8]\n"
                       "d = Relu(c) [n,8]\n"),
-            "a b c\nd\n");
+            "a\nb\nc\nd\n");
 }
 
 TEST(Blocks, AreNumberedInTopologicalOrder) {
-  // x's users share a parameter, so that the block {a, c} comes after b although a comes first.
+  // a and c share a state, so that the block {a, c} comes after b although a comes first.
   const Graph graph = graph_of(
       "input x [n,8]\n"
-      "parameter w [8,8]\n"
-      "a = MatMul(x, w) [n,8]\n"
+      "state m [8]\n"
+      "a = Add(x, m) [n,8]\n"
       "b = Relu(x) [n,8]\n"
-      "c = MatMul(b, w) [n,8]\n");
+      "c = Add(b, m) [n,8]\n");
   const BlockGraph blocks = make_blocks(graph, 1, Precision::kFp32, {1000000});
   EXPECT_EQ(members(blocks, graph), "b\na c\n");
   EXPECT_EQ(blocks.block_of, (std::vector<int>{1, 0, 1}));
