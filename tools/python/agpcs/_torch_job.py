@@ -18,6 +18,7 @@ from agpcs._torch_groups import WIRE_TYPES
 from agpcs._torch_job_graph import Graph, batched, where
 from agpcs._torch_job_links import Cut, Links, Shares
 from agpcs._torch_job_split import split
+from agpcs._torch_job_state import ModuleState
 from agpcs._torch_job_step import Bucket, Player
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
@@ -99,9 +100,10 @@ class Job:
         if groups[number] is not None:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), shares.ranks[number][0], group=groups[number])
-        self._owners = {name: (shares.ranks[s][0]) for s, part in enumerate(parts)
-                        for name in (*part.parameters, *part.changed.values())}
-        self._release(set(own.parameters), {name for part in parts for name in part.parameters})
+        owners = {name: shares.ranks[s][0] for s, part in enumerate(parts)
+                  for name in (*part.parameters, *part.changed.values())}
+        self._state = ModuleState(self._model, owners, self._device)
+        self._state.release({name for part in parts for name in part.parameters} - set(own.parameters))
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         self._wanted = own.inputs
@@ -116,14 +118,6 @@ class Job:
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
                               self._loss if number == graph.loss_stage else None, self.optimizer, self.plan.batch)
-
-    def _release(self, kept, of_stages):
-        for path, part in self._model.named_modules():
-            for name, parameter in list(part._parameters.items()):
-                full = f"{path}.{name}" if path else name
-                if parameter is not None and full in of_stages - kept:
-                    empty = torch.empty_like(parameter, device="meta")
-                    part._parameters[name] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -164,28 +158,12 @@ class Job:
         return loss.reshape(())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The state of the whole module, on every rank. All ranks call it."""
-        state = {}
-        for name, tensor in self._model.state_dict(keep_vars=True).items():
-            owner = self._owners.get(name)
-            tensor = tensor.detach()
-            if owner is not None:
-                tensor = torch.empty_like(tensor, device=self._device) if tensor.is_meta else tensor.clone()
-                dist.broadcast(tensor, owner)
-            state[name] = tensor
-        return state
+        """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
+        return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
-        own = self._model.state_dict(keep_vars=True)
-        wrong = sorted(set(own) ^ set(state)) or [name for name in own if own[name].shape != state[name].shape]
-        if wrong:
-            raise PlanMismatch(f"the state is of another module: '{wrong[0]}' differs"
-                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
-        with torch.no_grad():
-            for name, tensor in own.items():
-                if not tensor.is_meta:
-                    tensor.copy_(state[name])
+        self._state.load(state)
 
 
 def _parted(batch):
