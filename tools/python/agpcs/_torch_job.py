@@ -13,13 +13,15 @@ import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._job.graph import Graph, batched, where
+from agpcs._job.links import Cut, Links, Shares
+from agpcs._job.split import split
+from agpcs._job.state import ModuleState
+from agpcs._job.step import Bucket, Player
+from agpcs._job.together import together
+from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
-from agpcs._torch_job_graph import Graph, batched, where
-from agpcs._torch_job_links import Cut, Links, Shares
-from agpcs._torch_job_split import split
-from agpcs._torch_job_state import ModuleState
-from agpcs._torch_job_step import Bucket, Player
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
 Parameters = list[tuple[str, torch.nn.Parameter]]
@@ -36,6 +38,8 @@ class Job:
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
         `job.optimizer`; None in a stage where nothing trains.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
+    `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
+        does. `job.grad_norm` is that of the last step, before it was clipped.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -43,25 +47,23 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
-                 **options: typing.Any) -> None:
+                 max_norm: float | None = None, norm_type: float = 2.0, input_names: Sequence[str] | None = None,
+                 output_names: Sequence[str] = ("logits",), **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
             raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
         if not dist.is_initialized():
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        try:
-            self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
-            built = self._build(sample_batch, input_names, output_names, options)
-        except Exception as error:
-            _agree("", error)
-            raise
-        _agree(self.plan.text, None)
-        self._begin(optimizer_fn, *built)
+        asked = {"max_norm": max_norm, "norm_type": norm_type}
+        built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+        _check_alike(self.plan.text, asked)
+        self._begin(optimizer_fn, asked, *built)
 
-    def _build(self, sample_batch, input_names, output_names, options):
+    def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
+        check_clipping(asked["max_norm"], asked["norm_type"])
+        self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         if dist.get_world_size() != plan.ranks:
             raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {dist.get_world_size()}\n"
@@ -89,7 +91,7 @@ class Job:
         _check_buckets(data, model, parts)
         return data, graph, parts, _cuts(data, parts)
 
-    def _begin(self, optimizer_fn, data, graph, parts, cuts):
+    def _begin(self, optimizer_fn, asked, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
         number = shares.stages.index(self.stage)
         own = parts[number]
@@ -113,11 +115,13 @@ class Job:
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
+                              asked["max_norm"], asked["norm_type"], self._device)
         program = next(program for program in data["programs"] if program["stage"] == self.stage)
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self.optimizer, self.plan.batch)
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch)
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -131,6 +135,11 @@ class Job:
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
         return self._player.step(taken, targets)
+
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """The norm of the last step's gradients over all stages, before they were clipped; None without `max_norm`."""
+        return self._update.norm
 
     def _checked(self, inputs):
         from torch.utils import _pytree
@@ -239,15 +248,14 @@ def _check_buckets(data, model, parts):
                 raise PlanMismatch(f"parameter '{min(names)}' of stage {stage['name']} {said}")
 
 
-def _agree(text, error):
-    """Compares plans and outcomes over all ranks, so that none begins alone."""
-    said = (hashlib.sha256(text.encode()).hexdigest(), None if error is None else f"{type(error).__name__}: {error}")
+def _check_alike(text, asked):
+    """Compares plans and options over all ranks, so that none begins alone."""
+    own = (hashlib.sha256(text.encode()).hexdigest(), {name: repr(value) for name, value in asked.items()})
     every: list[typing.Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, said)
-    if error is not None:
-        return
-    for rank, (digest, message) in enumerate(every):
-        if message is not None:
-            raise Error(f"rank {rank} cannot begin: {message}")
-        if digest != said[0]:
+    dist.all_gather_object(every, own)
+    for rank, (digest, options) in enumerate(every):
+        if digest != own[0]:
             raise PlanMismatch(f"rank {rank} has another plan than this rank\n  hint: give every rank the same file")
+        for name, value in own[1].items():
+            if options[name] != value:
+                raise PlanMismatch(f"{name} is {options[name]} on rank {rank}, and {value} on this rank")
