@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,7 @@ import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Links, Shares
 from agpcs._job.split import split
@@ -117,6 +119,7 @@ class Job:
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
         self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
                               asked["max_norm"], asked["norm_type"], self._device)
+        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, None)
         program = next(program for program in data["programs"] if program["stage"] == self.stage)
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
@@ -173,6 +176,20 @@ class Job:
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
         self._state.load(state)
+
+    def save(self, path: Path, *, extra: typing.Any = None) -> None:
+        """Writes a checkpoint by torch.distributed.checkpoint into the folder `path`, which all ranks see: the module's
+        and the optimizers' states by the module's names. All ranks call it.
+
+        The folder has its name only once the checkpoint is whole. One that was there before stays until then.
+        `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
+        """
+        self._checkpoints.save(os.fspath(path), extra)
+
+    def load(self, path: Path) -> typing.Any:
+        """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
+        Returns the `extra` of `save`."""
+        return self._checkpoints.load(os.fspath(path))
 
 
 def _parted(batch):

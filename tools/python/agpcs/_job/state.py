@@ -50,18 +50,34 @@ class ModuleState:
         dist.broadcast(tensor, owner)
         return tensor
 
+    def is_owned(self, name):
+        """Whether this rank is the one whose tensor of this name counts."""
+        return self._owners.get(self._first.get(name, name), 0) == dist.get_rank()
+
+    def owned(self):
+        """What of the state this rank owns, by all names. Over all ranks, each name is there once."""
+        return {name: tensor.detach() for name, tensor in self._tensors() if self.is_owned(name)}
+
+    def held(self):
+        """The tensors that have values on this rank, by their first names."""
+        return {name: tensor.detach() for name, tensor in self._tensors()
+                if not tensor.is_meta and self._first[name] == name}
+
+    def check(self, shapes, what="state"):
+        """Refuses the names and shapes of another module."""
+        own = {name: tensor.shape for name, tensor in self._tensors()}
+        wrong = sorted(set(own) ^ set(shapes)) or [name for name in own if own[name] != shapes[name]]
+        if wrong:
+            raise PlanMismatch(f"the {what} is of another module: '{wrong[0]}' differs"
+                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
+
     def load(self, state):
         """Takes what this rank has of a state by name. Changes nothing if the state is of another module."""
-        own = dict(self._tensors())
-        wrong = sorted(set(own) ^ set(state)) or [name for name in own if own[name].shape != state[name].shape]
-        if wrong:
-            raise PlanMismatch(f"the state is of another module: '{wrong[0]}' differs"
-                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
+        self.check({name: tensor.shape for name, tensor in state.items()})
         for name, first in self._first.items():
             if state[name] is not state[first] and not torch.allclose(state[name], state[first], 0, 0, equal_nan=True):
                 raise PlanMismatch(f"'{first}' and '{name}' are one tensor of the module, and two different ones of the "
                                    "state\n  hint: a state of a module in which they are tied")
         with torch.no_grad():
-            for name, tensor in own.items():
-                if not tensor.is_meta and self._first[name] == name:
-                    tensor.copy_(state[name])
+            for name, tensor in self.held().items():
+                tensor.copy_(state[name])
