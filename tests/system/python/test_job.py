@@ -135,6 +135,15 @@ class Rows(Mlp):
         return self.layers(x.unsqueeze(1)).squeeze(1)
 
 
+class Tied(Mlp):
+    """Two layers with one weight, and a layer with two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers[2].weight = self.layers[0].weight
+        self.head = self.layers[10]
+
+
 def batches(kind, count=STEPS):
     return [kind.samples(BATCH, torch.Generator().manual_seed(step)) for step in range(count)]
 
@@ -225,6 +234,21 @@ def goes_on(rank, kind, plan, other):
     return first, third, second.step(batches(kind, 3)[2]).item(), said
 
 
+def loads_tied(rank, plan):
+    """The module's names and ties on this rank, and what a job says of a state whose tied names differ."""
+    job = job_of(Tied, plan)
+    job.step(batches(Tied, 1)[0])
+    state = {name: tensor.clone() for name, tensor in job.state_dict().items()}
+    job.load_state_dict(state)
+    same = all(torch.equal(tensor, state[name]) for name, tensor in job.state_dict().items())
+    try:
+        job.load_state_dict({**state, "layers.2.weight": state["layers.2.weight"] + 1, "layers.0.bias": torch.zeros(16)})
+    except agpcs.PlanMismatch as error:
+        said = str(error)
+    kept = torch.equal(job.state_dict()["layers.0.bias"], state["layers.0.bias"])
+    return list(state), same, kept, said
+
+
 NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
@@ -294,6 +318,14 @@ class Trains(unittest.TestCase):
         for _, third, again, said in on_ranks(goes_on, Mlp, plan_of(Mlp, TWO), plan_of(Mlp, TWO, 2, recompute="s0")):
             self.assertLess(abs(third - again), 1e-5, "the loss of a step is that before its update")
             self.assertEqual(said, "the state is of another module: 'more' differs")
+
+    def test_tied_parameters_have_all_their_names(self):
+        self.compare(Tied, plan_of(Tied, TWO))
+        for names, same, kept, said in on_ranks(loads_tied, plan_of(Tied, TWO)):
+            self.assertEqual(names, list(Tied().state_dict()))
+            self.assertTrue(same and kept)
+            self.assertEqual(said, "'layers.0.weight' and 'layers.2.weight' are one tensor of the module, and two different "
+                                   "ones of the state\n  hint: a state of a module in which they are tied")
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,12 +14,16 @@ import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._job.checkpoint import Checkpoints
+from agpcs._job.graph import Graph, batched, where
+from agpcs._job.links import Cut, Links, Shares
+from agpcs._job.split import split
+from agpcs._job.state import ModuleState
+from agpcs._job.step import Bucket, Player
+from agpcs._job.together import together
+from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
-from agpcs._torch_job_graph import Graph, batched, where
-from agpcs._torch_job_links import Cut, Links, Shares
-from agpcs._torch_job_split import split
-from agpcs._torch_job_step import Bucket, Player
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
 Parameters = list[tuple[str, torch.nn.Parameter]]
@@ -35,6 +40,8 @@ class Job:
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
         `job.optimizer`; None in a stage where nothing trains.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
+    `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
+        does. `job.grad_norm` is that of the last step, before it was clipped.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -42,25 +49,23 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
-                 **options: typing.Any) -> None:
+                 max_norm: float | None = None, norm_type: float = 2.0, input_names: Sequence[str] | None = None,
+                 output_names: Sequence[str] = ("logits",), **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
             raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
         if not dist.is_initialized():
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        try:
-            self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
-            built = self._build(sample_batch, input_names, output_names, options)
-        except Exception as error:
-            _agree("", error)
-            raise
-        _agree(self.plan.text, None)
-        self._begin(optimizer_fn, *built)
+        asked = {"max_norm": max_norm, "norm_type": norm_type}
+        built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+        _check_alike(self.plan.text, asked)
+        self._begin(optimizer_fn, asked, *built)
 
-    def _build(self, sample_batch, input_names, output_names, options):
+    def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
+        check_clipping(asked["max_norm"], asked["norm_type"])
+        self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         if dist.get_world_size() != plan.ranks:
             raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {dist.get_world_size()}\n"
@@ -88,7 +93,7 @@ class Job:
         _check_buckets(data, model, parts)
         return data, graph, parts, _cuts(data, parts)
 
-    def _begin(self, optimizer_fn, data, graph, parts, cuts):
+    def _begin(self, optimizer_fn, asked, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
         number = shares.stages.index(self.stage)
         own = parts[number]
@@ -99,9 +104,10 @@ class Job:
         if groups[number] is not None:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), shares.ranks[number][0], group=groups[number])
-        self._owners = {name: (shares.ranks[s][0]) for s, part in enumerate(parts)
-                        for name in (*part.parameters, *part.changed.values())}
-        self._release(set(own.parameters), {name for part in parts for name in part.parameters})
+        owners = {name: shares.ranks[s][0] for s, part in enumerate(parts)
+                  for name in (*part.parameters, *part.changed.values())}
+        self._state = ModuleState(self._model, owners, self._device)
+        self._state.release({name for part in parts for name in part.parameters} - set(own.parameters))
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         self._wanted = own.inputs
@@ -111,19 +117,14 @@ class Job:
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
+                              asked["max_norm"], asked["norm_type"], self._device)
+        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, None)
         program = next(program for program in data["programs"] if program["stage"] == self.stage)
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self.optimizer, self.plan.batch)
-
-    def _release(self, kept, of_stages):
-        for path, part in self._model.named_modules():
-            for name, parameter in list(part._parameters.items()):
-                full = f"{path}.{name}" if path else name
-                if parameter is not None and full in of_stages - kept:
-                    empty = torch.empty_like(parameter, device="meta")
-                    part._parameters[name] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch)
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -137,6 +138,11 @@ class Job:
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
         return self._player.step(taken, targets)
+
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """The norm of the last step's gradients over all stages, before they were clipped; None without `max_norm`."""
+        return self._update.norm
 
     def _checked(self, inputs):
         from torch.utils import _pytree
@@ -164,28 +170,26 @@ class Job:
         return loss.reshape(())
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The state of the whole module, on every rank. All ranks call it."""
-        state = {}
-        for name, tensor in self._model.state_dict(keep_vars=True).items():
-            owner = self._owners.get(name)
-            tensor = tensor.detach()
-            if owner is not None:
-                tensor = torch.empty_like(tensor, device=self._device) if tensor.is_meta else tensor.clone()
-                dist.broadcast(tensor, owner)
-            state[name] = tensor
-        return state
+        """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
+        return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
-        own = self._model.state_dict(keep_vars=True)
-        wrong = sorted(set(own) ^ set(state)) or [name for name in own if own[name].shape != state[name].shape]
-        if wrong:
-            raise PlanMismatch(f"the state is of another module: '{wrong[0]}' differs"
-                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
-        with torch.no_grad():
-            for name, tensor in own.items():
-                if not tensor.is_meta:
-                    tensor.copy_(state[name])
+        self._state.load(state)
+
+    def save(self, path: Path, *, extra: typing.Any = None) -> None:
+        """Writes a checkpoint by torch.distributed.checkpoint into the folder `path`, which all ranks see: the module's
+        and the optimizers' states by the module's names. All ranks call it.
+
+        The folder has its name only once the checkpoint is whole. One that was there before stays until then.
+        `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
+        """
+        self._checkpoints.save(os.fspath(path), extra)
+
+    def load(self, path: Path) -> typing.Any:
+        """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
+        Returns the `extra` of `save`."""
+        return self._checkpoints.load(os.fspath(path))
 
 
 def _parted(batch):
@@ -261,15 +265,14 @@ def _check_buckets(data, model, parts):
                 raise PlanMismatch(f"parameter '{min(names)}' of stage {stage['name']} {said}")
 
 
-def _agree(text, error):
-    """Compares plans and outcomes over all ranks, so that none begins alone."""
-    said = (hashlib.sha256(text.encode()).hexdigest(), None if error is None else f"{type(error).__name__}: {error}")
+def _check_alike(text, asked):
+    """Compares plans and options over all ranks, so that none begins alone."""
+    own = (hashlib.sha256(text.encode()).hexdigest(), {name: repr(value) for name, value in asked.items()})
     every: list[typing.Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, said)
-    if error is not None:
-        return
-    for rank, (digest, message) in enumerate(every):
-        if message is not None:
-            raise Error(f"rank {rank} cannot begin: {message}")
-        if digest != said[0]:
+    dist.all_gather_object(every, own)
+    for rank, (digest, options) in enumerate(every):
+        if digest != own[0]:
             raise PlanMismatch(f"rank {rank} has another plan than this rank\n  hint: give every rank the same file")
+        for name, value in own[1].items():
+            if options[name] != value:
+                raise PlanMismatch(f"{name} is {options[name]} on rank {rank}, and {value} on this rank")

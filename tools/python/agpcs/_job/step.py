@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
 
-from agpcs._torch_job_links import Works
+from agpcs._job.links import Works
 
 _STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradient": "recv", "all_reduce": "collective",
             "report": "collective"}
@@ -50,11 +50,11 @@ class Bucket:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, optimizer, batch):
+    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch):
         self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
         self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
         self._replica = shares.ranks[number].index(rank)
-        self._loss_of, self._optimizer, self._batch = loss_of, optimizer, batch
+        self._loss_of, self._updating, self._batch = loss_of, update, batch
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
         self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
@@ -179,8 +179,7 @@ class Player:
         self._begin(word, self._buckets[name])  # it began with the last backward pass
 
     def _update(self, word):
-        if self._optimizer is not None:
-            self._optimizer.step()
+        self._updating.step()
 
     def _report(self, word):
         total = torch.zeros((), device=self._links.device) if self._loss is None else self._loss.float()

@@ -9,7 +9,7 @@ import typing
 import torch
 
 from agpcs._errors import PlanMismatch, UsageError
-from agpcs._torch_job_graph import extent, extents, is_number, where
+from agpcs._job.graph import extent, extents, is_number, where
 
 
 class Value(typing.NamedTuple):

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of agpcs.torch.Job, by torch.distributed.checkpoint: each rank writes what it owns, and reads its stage.
+
+The keys are those of PyTorch's pipelines (get_state_dict with flatten_optimizer_state_dict): `model`, and `optim` with the
+optimizers' states and settings by parameter. So another plan reads them, and a script without AGPCS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+
+import torch
+import torch.distributed as dist
+
+from agpcs._errors import Error, PlanMismatch, UsageError
+from agpcs._job.together import together
+
+_OWN_FILES = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp")
+_NOT_SETTINGS = ("params", "param_names")
+
+
+class Checkpoints:
+    """`state` is the ModuleState, `optimizer` that of this rank or None, `trained` its (name, parameter)."""
+
+    def __init__(self, state, optimizer, trained, scaler):
+        self._state, self._optimizer, self._scaler = state, optimizer, scaler
+        self._names = {id(parameter): name for name, parameter in trained}
+        self._trained = {name for name, _ in trained}
+        self._prefixes = tuple(f"{what}.{name}." for what in ("state", "param_groups") for name in self._trained)
+
+    def save(self, path, extra):
+        """Writes a checkpoint: the folder has the name `path` once it is whole."""
+        partial = f"{path}.partial"
+        written = together("save", lambda: _written(extra))
+        together("save", lambda: _cleared(path, partial) if dist.get_rank() == 0 else None)
+        content = {"model": self._state.owned(), **self._of_optimizer()}
+        if dist.get_rank() == 0:
+            content.update({"extra": written}, **({} if self._scaler is None else {"scaler": self._scaler.state_dict()}))
+        from torch.distributed import checkpoint
+        with _named("write", partial):
+            checkpoint.save(content, storage_writer=checkpoint.FileSystemWriter(partial))
+        together("save", lambda: _put(partial, path) if dist.get_rank() == 0 else None)
+
+    def load(self, path):
+        """Takes a checkpoint. Returns what `save` was given as `extra`."""
+        folder, paths, wanted = together("load", lambda: self._wanted(path))
+        kinds = {key: value for key, value in wanted.items() if paths[key][0] == "optimizers"}
+        found = _loaded(folder, kinds, paths)
+        together("load", lambda: self._check_kinds(found.get("optimizers", {})))
+        found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, paths)
+        together("load", lambda: self._take(found))
+        return _read(found["extra"]) if "extra" in found else None
+
+    def _of_optimizer(self):
+        if self._optimizer is None:
+            return {"optim": {}, "optimizers": {}}
+        packed, names = self._optimizer.state_dict(), self._in_order()
+        flat, kinds = {}, {}
+        for group in packed["param_groups"]:
+            for i in group["params"]:
+                if not self._state.is_owned(names[i]):
+                    continue
+                kinds[names[i]] = type(self._optimizer).__name__
+                flat.update((f"state.{names[i]}.{key}", value) for key, value in packed["state"].get(i, {}).items())
+                flat.update((f"param_groups.{names[i]}.{key}", value) for key, value in group.items()
+                            if key not in _NOT_SETTINGS)
+        return {"optim": flat, "optimizers": kinds}
+
+    def _in_order(self):
+        """The names of the optimizer's parameters, as its state numbers them."""
+        return [self._names[id(parameter)] for group in self._optimizer.param_groups for parameter in group["params"]]
+
+    def _wanted(self, path):
+        """(folder, the path of each key in the state, what is read by key: tensors to read into, None for other values)."""
+        from torch.distributed.checkpoint import FileSystemReader
+        from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+        folder = _folder_of(path)
+        metadata = FileSystemReader(folder).read_metadata()
+        stored, paths = metadata.state_dict_metadata, metadata.planner_data or {}
+        self._state.check({path[1]: stored[key].size for key, path in paths.items() if path[0] == "model"}, "checkpoint")
+        wanted = {f"model.{name}": tensor for name, tensor in self._state.held().items()}
+        for key, path in paths.items():
+            if self._takes(path):
+                of = stored[key]
+                tensor = isinstance(of, TensorStorageMetadata)
+                wanted[key] = torch.empty(of.size, dtype=of.properties.dtype) if tensor else None
+        return folder, paths, wanted
+
+    def _takes(self, path):
+        """Whether this rank reads what lies at `path` in the state, beside the module's tensors."""
+        if path[0] == "optim":
+            return path[1].startswith(self._prefixes)
+        return path[0] == "extra" or path[0] == "scaler" and self._scaler is not None or (
+            path[0] == "optimizers" and path[1] in self._trained)
+
+    def _check_kinds(self, kinds):
+        own = type(self._optimizer).__name__
+        for name, kind in kinds.items():
+            if kind != own:
+                raise PlanMismatch(f"the checkpoint has the state of {kind} for '{name}', and the job's optimizer is {own}")
+
+    def _take(self, found):
+        if self._scaler is not None and "scaler" in found:
+            self._scaler.load_state_dict(found["scaler"])
+        if self._optimizer is None:
+            return
+        packed, names, values = self._optimizer.state_dict(), self._in_order(), found.get("optim", {})
+        packed["state"] = {}
+        for group in packed["param_groups"]:
+            of_each = [_below(values, f"param_groups.{names[i]}.") for i in group["params"]]
+            for i, settings in zip(group["params"], of_each):
+                if not settings:
+                    raise PlanMismatch(f"the checkpoint has nothing of the optimizer for '{names[i]}'")
+                if repr(settings) != repr(of_each[0]):
+                    raise PlanMismatch(f"'{names[group['params'][0]]}' and '{names[i]}' are in one group of the optimizer, and "
+                                       f"the checkpoint has {of_each[0]} and {settings} for them")
+                packed["state"][i] = _below(values, f"state.{names[i]}.")
+            group.update(of_each[0])
+        packed["state"] = {i: state for i, state in packed["state"].items() if state}
+        self._optimizer.load_state_dict(packed)
+
+
+def _loaded(folder, wanted, paths):
+    """The values of `wanted`, nested as they were saved. Tensors are read in place."""
+    from torch.distributed import checkpoint
+    planner = checkpoint.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    with _named("read", folder):
+        checkpoint.load(wanted, storage_reader=checkpoint.FileSystemReader(folder), planner=planner)
+    return _nested((paths[key], value) for key, value in wanted.items())
+
+
+def _below(values, prefix):
+    return {key[len(prefix):]: value for key, value in values.items() if key.startswith(prefix)}
+
+
+def _nested(items):
+    """The state of (path, value): DCP takes lists and tuples apart."""
+    tree = {}
+    for path, value in items:
+        place = tree
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = value
+
+    def joined(part):
+        if not isinstance(part, dict):
+            return part
+        part = {key: joined(value) for key, value in part.items()}
+        return tuple(part[i] for i in range(len(part))) if part and all(isinstance(key, int) for key in part) else part
+
+    return joined(tree)
+
+
+def _written(extra):
+    file = io.BytesIO()
+    torch.save(extra, file)
+    written = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+    try:
+        _read(written)
+    except Exception as error:
+        raise UsageError(f"extra has what no checkpoint takes: {error}\n"
+                         "  hint: numbers, texts, tensors, and lists and dicts of them") from error
+    return written
+
+
+def _read(written):
+    return torch.load(io.BytesIO(written.numpy().tobytes()), weights_only=True)
+
+
+def _folder_of(path):
+    """The folder of the checkpoint at `path`; the one before, if the job ended while it was replaced."""
+    for folder in (path, f"{path}.replaced"):
+        if os.path.exists(os.path.join(folder, ".metadata")):
+            return folder
+    raise FileNotFoundError(f"'{path}' is no checkpoint: it has no '.metadata', which is written last")
+
+
+def _cleared(path, partial):
+    """Makes room for the files of a checkpoint, and refuses to replace what is none."""
+    for folder in (path, partial, f"{path}.replaced"):
+        others = [name for name in os.listdir(folder) if not _OWN_FILES.fullmatch(name)] if os.path.isdir(folder) else []
+        if others or os.path.exists(folder) and not os.path.isdir(folder):
+            raise UsageError(f"'{folder}' is in the way: it is no checkpoint" + (f", it has '{others[0]}'" if others else ""))
+    if os.path.exists(partial):
+        shutil.rmtree(partial)
+    os.makedirs(partial)
+
+
+def _put(partial, path):
+    """Gives the whole checkpoint its name. At every moment there is a whole one, at `path` or as `path`.replaced."""
+    replaced = f"{path}.replaced"
+    _sync(partial)
+    if os.path.exists(path):
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.rename(path, replaced)
+    os.rename(partial, path)
+    _sync(os.path.dirname(os.path.abspath(path)))
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _sync(folder):
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _named(what, folder):
+    """Tells of a failure in DCP by rank and cause."""
+    from torch.distributed.checkpoint import CheckpointException
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
+        raise Error(f"rank {rank} cannot {what} the checkpoint '{folder}': {type(cause).__name__}: {cause}") from error

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of the whole module of agpcs.torch.Job, whose tensors lie on the ranks of their stages.
+
+A tied tensor has several names in the module. The first of them, as named_parameters() has it, stands for all.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from agpcs._errors import PlanMismatch
+
+
+class ModuleState:
+    """`owners` has the rank whose tensor counts, by name; a tensor without one is the same on every rank. It is made
+    while the module has all its values."""
+
+    def __init__(self, module, owners, device):
+        self._module, self._device = module, device
+        first = {}
+        self._first = {name: first.setdefault(id(tensor), name) for name, tensor in self._tensors()}
+        self._owners = {self._first.get(name, name): rank for name, rank in owners.items()}
+
+    def _tensors(self):
+        return self._module.state_dict(keep_vars=True).items()
+
+    def release(self, names):
+        """Drops the values of parameters that other ranks have: they become tensors on the device "meta", tied as before."""
+        released = {id(parameter): parameter for parameter in map(self._module.get_parameter, names)}
+        empty = {key: torch.nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
+                 for key, parameter in released.items()}
+        for part in self._module.modules():
+            for name, parameter in list(part._parameters.items()):
+                if id(parameter) in empty:
+                    part._parameters[name] = empty[id(parameter)]
+
+    def whole(self):
+        """The state by name, on every rank; names of one tied tensor have the same one. All ranks call it."""
+        state = {}
+        for name, tensor in self._tensors():
+            first = self._first[name]
+            state[name] = state[first] if first in state else self._shared(tensor.detach(), self._owners.get(name))
+        return state
+
+    def _shared(self, tensor, owner):
+        if owner is None:
+            return tensor
+        tensor = torch.empty_like(tensor, device=self._device) if tensor.is_meta else tensor.clone()
+        dist.broadcast(tensor, owner)
+        return tensor
+
+    def is_owned(self, name):
+        """Whether this rank is the one whose tensor of this name counts."""
+        return self._owners.get(self._first.get(name, name), 0) == dist.get_rank()
+
+    def owned(self):
+        """What of the state this rank owns, by all names. Over all ranks, each name is there once."""
+        return {name: tensor.detach() for name, tensor in self._tensors() if self.is_owned(name)}
+
+    def held(self):
+        """The tensors that have values on this rank, by their first names."""
+        return {name: tensor.detach() for name, tensor in self._tensors()
+                if not tensor.is_meta and self._first[name] == name}
+
+    def check(self, shapes, what="state"):
+        """Refuses the names and shapes of another module."""
+        own = {name: tensor.shape for name, tensor in self._tensors()}
+        wrong = sorted(set(own) ^ set(shapes)) or [name for name in own if own[name] != shapes[name]]
+        if wrong:
+            raise PlanMismatch(f"the {what} is of another module: '{wrong[0]}' differs"
+                               + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
+
+    def load(self, state):
+        """Takes what this rank has of a state by name. Changes nothing if the state is of another module."""
+        self.check({name: tensor.shape for name, tensor in state.items()})
+        for name, first in self._first.items():
+            if state[name] is not state[first] and not torch.allclose(state[name], state[first], 0, 0, equal_nan=True):
+                raise PlanMismatch(f"'{first}' and '{name}' are one tensor of the module, and two different ones of the "
+                                   "state\n  hint: a state of a module in which they are tied")
+        with torch.no_grad():
+            for name, tensor in self.held().items():
+                tensor.copy_(state[name])

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The update of agpcs.torch.Job: clipping by the norm over all stages, on which all ranks agree."""
+
+from __future__ import annotations
+
+import numbers
+
+import torch
+import torch.distributed as dist
+
+from agpcs._errors import UsageError
+
+
+class Update:
+    """An optimizer's step with what comes before it, in torch's order. Needs all ranks to make one and to call `step` alike.
+
+    `optimizer` is that of this rank's parameters, or None. Of the parameters, this rank counts those in `counted`: over
+    all ranks, each is counted once.
+    """
+
+    def __init__(self, optimizer, counted, max_norm, norm_type, device):
+        self._optimizer, self._counted, self._device = optimizer, counted, device
+        self._max_norm, self._norm_type = max_norm, norm_type
+        self._group = None if max_norm is None else dist.new_group()
+        self.norm = None  #: of the last step's gradients, before they were clipped
+
+    def step(self):
+        if self._max_norm is not None:
+            self._clip()
+        if self._optimizer is not None:
+            self._optimizer.step()
+
+    def _clip(self):
+        own = torch.nn.utils.get_total_norm(_gradients(self._counted), self._norm_type)
+        self.norm = torch.linalg.vector_norm(self._of_all(own), self._norm_type)
+        if self._optimizer is not None:
+            torch.nn.utils.clip_grads_with_norm_(_parameters(self._optimizer), self._max_norm, self.norm)
+
+    def _of_all(self, number):
+        """A number of each rank, by rank."""
+        number = number.to(self._device, torch.float32).reshape(1)
+        every = [torch.empty_like(number) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, number, group=self._group)
+        return torch.cat(every)
+
+
+def check_clipping(max_norm, norm_type):
+    for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+        known = isinstance(value, numbers.Real) and not isinstance(value, bool) and value > 0
+        if not known and not (name == "max_norm" and value is None):
+            raise UsageError(f"{name} is {value!r}\n  hint: it is a number above 0, as torch.nn.utils.clip_grad_norm_ takes it")
+
+
+def _parameters(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _gradients(parameters):
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
