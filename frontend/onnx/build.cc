@@ -256,7 +256,10 @@ class GraphBuilder {
     op.domain = domain_of(node);
     op.version = model_.opsets.at(op.domain);
     const std::string first = node.output_size() > 0 ? node.output(0) : "";
-    op.name = op_names_.unique(name_of_op(node, first));
+    const NodeOrigin origin = origin_of(node);
+    op.name = op_names_.unique(node.name().empty() ? fmt::format("{}_{}", op.type, first)
+                                                   : name_of(node, origin));
+    op.origin = origin.node;
     for (int i = 0; i < node.input_size(); ++i) op.inputs.push_back(read_input(index, i));
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (std::optional<Attribute> value = attribute_of(attribute)) {
@@ -283,18 +286,6 @@ class GraphBuilder {
     const int type = value->t().data_type();
     if (type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::INT64) return;
     op.attributes["dtype"] = std::int64_t{type};
-  }
-
-  /// Returns a node's name, behind the module that computes it where the file says that:
-  /// "layers.3.attn/linear_5".
-  static std::string name_of_op(const NodeProto& node, const std::string& first_output) {
-    if (node.name().empty()) return fmt::format("{}_{}", node.op_type(), first_output);
-    const NodeOrigin origin = origin_of(node);
-    if (!origin.known) return node.name();
-    constexpr std::string_view kPrefix = "node_";  // PyTorch's
-    std::string name = node.name();
-    if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-    return origin.module.empty() ? name : origin.module + "/" + name;
   }
 
   /// Returns what a node reads as its input `i`: the tensor of the file, or what follows the batch

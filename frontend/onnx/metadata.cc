@@ -80,7 +80,16 @@ NodeOrigin origin_of(const onnx::NodeProto& node) {
   }
   origin.source = source_in(find_note(notes, "pkg.torch.onnx.stack_trace"));
   origin.rule = std::string(find_note(notes, "pkg.onnxscript.rewriter.rule_name"));
+  origin.node = std::string(find_note(notes, "agpcs.node"));
   return origin;
+}
+
+std::string name_of(const onnx::NodeProto& node, const NodeOrigin& origin) {
+  if (!origin.known) return node.name();
+  constexpr std::string_view kPrefix = "node_";  // PyTorch's
+  std::string name = node.name();
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  return origin.module.empty() ? name : origin.module + "/" + name;
 }
 
 }  // namespace agpcs::frontend

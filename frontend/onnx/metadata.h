@@ -31,10 +31,16 @@ struct NodeOrigin {
   std::string name;    ///< its name in the module: "linear_3"
   std::string source;  ///< the user's line: "model.py:33"
   std::string rule;    ///< the rewriting that made it: "FuseBatchNormIntoConv"
+  std::string node;    ///< the node of torch.export's graph that it is a part of: "layer_norm_1"
   bool known = false;  ///< `module` and `name` were noted
 };
 
-/// Reads the notes of PyTorch's exporter (torch.onnx of PyTorch 2.5 and newer) and of onnxscript.
+/// Reads the notes of PyTorch's exporter (torch.onnx of PyTorch 2.5 and newer), of onnxscript and
+/// of agpcs.torch.export.
 NodeOrigin origin_of(const onnx::NodeProto& node);
+
+/// Returns the name of a node that has one, behind the module that computes it where the file says
+/// that: "layers.3.attn/linear_5".
+std::string name_of(const onnx::NodeProto& node, const NodeOrigin& origin);
 
 }  // namespace agpcs::frontend

@@ -91,6 +91,9 @@ struct Op {
   std::vector<TensorId> outputs;  ///< kNone: an optional output that is absent
   std::map<std::string, Attribute> attributes;
   int fused = kNone;  ///< index in `Graph::fused` of the attention that it is a part of
+  /// The node of PyTorch's graph that it is a part of, as the file notes it; "" = not noted. No
+  /// digest covers it.
+  std::string origin;
 
   std::int64_t int_attribute(std::string_view name, std::int64_t otherwise) const;
   double float_attribute(std::string_view name, double otherwise) const;

@@ -17,6 +17,7 @@
 #include <map>
 #include <queue>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace agpcs {
@@ -111,6 +112,11 @@ class CycleJoiner {
 void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
   for (const FusedAttention& fused : graph.fused) {
     for (const OpId op : fused.ops) sets.join(fused.ops.front(), op);
+  }
+  std::map<std::string_view, OpId> first_of;  // by origin
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const std::string& origin = graph.op(id).origin;
+    if (!origin.empty()) sets.join(first_of.emplace(origin, id).first->second, id);
   }
   const std::vector<bool> crosses = can_cross(graph);
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {

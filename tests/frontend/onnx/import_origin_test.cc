@@ -265,6 +265,22 @@ TEST(ImportOrigin, ModulesAndSourceLinesAreNamed) {
             "take 'x' fp32[n,2], 'w' fp32[3,2]: incompatible dimensions for matrix multiplication");
 }
 
+TEST(ImportOrigin, OperatorsKnowTheNodesOfPytorchsGraphAndTheTextOfTheGraphDoesNot) {
+  onnx::ModelProto proto = onnx_proto(
+      "m (float[n, 2] x) => (float[n, 2] y) <float[2, 2] w = {1, 2, 3, 4}, float[2] b = {1, 2}> "
+      "{ t = Transpose(w) a = MatMul(x, t) h = Add(a, b) y = Relu(h) }");
+  const std::string without = import_proto(proto);
+  for (int i = 0; i < 3; ++i) {
+    note(*proto.mutable_graph()->mutable_node(i), kNodeNotes, "agpcs.node", "linear_3");
+  }
+  const auto graph = imported(proto);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  std::string origins;
+  for (const Op& op : graph->graph.ops) origins += op.name + ": " + op.origin + "\n";
+  EXPECT_EQ(origins, "Transpose_t: linear_3\nMatMul_a: linear_3\nAdd_h: linear_3\nRelu_y: \n");
+  EXPECT_EQ(print_graph(graph->graph), without);
+}
+
 TEST(ImportOrigin, AFileWithoutItsInitializersSaysSoOnce) {
   onnx::ModelProto proto = signed_model();
   proto.mutable_graph()->mutable_initializer()->DeleteSubrange(0, 3);

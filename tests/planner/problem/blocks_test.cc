@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace agpcs::testing {
 namespace {
@@ -81,6 +82,24 @@ TEST(Blocks, UsersOfOneStateStayTogetherWithAllBetween) {
                       "c = Add(b, m) [n,8]\n"
                       "d = Relu(c) [n,8]\n"),
             "a b c\nd\n");
+}
+
+TEST(Blocks, OperatorsOfOneOriginStayTogetherWithAllBetween) {
+  Graph graph = graph_of(
+      "input x [n,8]\n"
+      "a = Relu(x) [n,8]\n"
+      "b = Relu(a) [n,8]\n"
+      "c = Relu(b) [n,8]\n"
+      "d = Relu(c) [n,8]\n"
+      "e = Relu(d) [n,8]\n");
+  const auto blocks = [&] {
+    return members(make_blocks(graph, 1, Precision::kFp32, {1000000}), graph);
+  };
+  EXPECT_EQ(blocks(), "a\nb\nc\nd\ne\n");
+  for (const auto& [op, origin] : {std::pair{0, "norm"}, {2, "norm"}, {3, "norm_1"}, {4, "add"}}) {
+    graph.op(op).origin = origin;
+  }
+  EXPECT_EQ(blocks(), "a b c\nd\ne\n");
 }
 
 TEST(Blocks, UsersOfOneParameterMayPart) {

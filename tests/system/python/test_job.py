@@ -156,16 +156,27 @@ def exported(kind):
 
 
 @functools.lru_cache(maxsize=None)
-def plan_of(kind, layout, micro_batches=4, recompute="", **options):
-    """A plan; the stages in `recompute` compute their forward passes again."""
+def plan_of(kind, layout, micro_batches=4, recompute="", cluster=CLUSTER, model=None, **options):
+    """A plan, of what is exported if there is no `model`; the stages in `recompute` compute their forward passes again."""
     with tempfile.TemporaryDirectory() as folder:
-        cluster = pathlib.Path(folder, "cluster.yaml")
-        cluster.write_text(CLUSTER)
-        plan = agpcs.plan(exported(kind), cluster, layout=layout, micro_batches=micro_batches, bound=False,
+        file = pathlib.Path(folder, "cluster.yaml")
+        file.write_text(cluster)
+        plan = agpcs.plan(model or exported(kind), file, layout=layout, micro_batches=micro_batches, bound=False,
                           bucket_bytes=4096, **options)
     lines = [line.replace("recompute=no", "recompute=yes") if line.startswith(tuple(f"stage {name} " for name in recompute.split()))
              else line for line in plan.text.splitlines()]
     return agpcs.Plan("\n".join(lines) + "\n")
+
+
+def operators_of(plan, model):
+    """The operators of an ONNX file with their stages, as `agpcs-plan json` has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [pathlib.Path(folder, name) for name in ("model.onnx", "model.plan")]
+        files[0].write_bytes(model)
+        plan.save(files[1])
+        said = subprocess.run([pathlib.Path(os.environ["AGPCS_BIN_DIR"], "agpcs-plan"), "json", files[1], "--model", files[0]],
+                              check=True, capture_output=True).stdout
+    return json.loads(said)["operators"]
 
 
 def optimizer_of(parameters):
@@ -253,9 +264,7 @@ NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
-class Trains(unittest.TestCase):
-    """Losses of 20 steps and final parameters equal those of one process."""
-
+class Compares(unittest.TestCase):
     def compare(self, kind, plan, parts=((0, BATCH),), states=True):
         losses, state = expected(kind, parts)
         self.assertGreater(max(losses) - min(losses), 0.05, "nothing was trained")
@@ -269,6 +278,10 @@ class Trains(unittest.TestCase):
                 scale = max(abs(tensor).max(), 1e-3)
                 self.assertLess(abs(tensor - result[1][name]).max() / scale, TOLERANCE, name)
         return [live for *_, live in results]
+
+
+class Trains(Compares):
+    """Losses of 20 steps and final parameters equal those of one process."""
 
     def test_an_mlp_in_two_and_four_stages(self):
         first, second = self.compare(Mlp, plan_of(Mlp, TWO))
@@ -386,13 +399,7 @@ class Refuses(unittest.TestCase):
 
     def test_a_cut_inside_a_node(self):
         plan = plan_of(Rows, TWO)
-        with tempfile.TemporaryDirectory() as folder:
-            files = [pathlib.Path(folder, name) for name in ("model.onnx", "model.plan")]
-            files[0].write_bytes(exported(Rows))
-            plan.save(files[1])
-            said = subprocess.run([pathlib.Path(os.environ["AGPCS_BIN_DIR"], "agpcs-plan"), "json", files[1], "--model", files[0]],
-                                  check=True, capture_output=True).stdout
-        names = [operator["name"] for operator in json.loads(said)["operators"]]
+        names = [operator["name"] for operator in operators_of(plan, exported(Rows))]
         cut = names.index("layers.4/linear_2")  # its addition, after the product
         runs = iter((names[:cut], names[cut:]))
 
@@ -405,7 +412,8 @@ class Refuses(unittest.TestCase):
             self.assertEqual(kind, "PlanMismatch")
             self.assertRegex(text, r"^the plan cuts inside 'linear_2' \(linear.default\) in layers.4 .*: its operator "
                                    r"'layers.4/Transpose_\d+' is in s0, 'layers.4/linear_2' in s1\n"
-                                   "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph; try another --layout$")
+                                   "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph, as do plans of "
+                                   "what agpcs.torch.export writes; plan that$")
 
     def test_a_change_in_place_of_a_part(self):
         plan = plan_of(InPlace, TWO)

@@ -15,6 +15,8 @@ from agpcs._errors import UsageError
 _NO_VALUES = "weights.absent"
 # The note of PyTorch's newer exporter that tells from which call a node was made.
 _FX_NODE = "pkg.torch.onnx.fx_node"
+# Our note of the node of torch.export's graph that an ONNX node is a part of. No cut of a plan divides such a node.
+_NODE = "agpcs.node"
 
 
 @contextlib.contextmanager
@@ -124,6 +126,7 @@ def converted(module, inputs, kwargs, input_names, output_names, options):
                            f"pip install onnxscript") from error
     program.model.metadata_props.update(_notes(module))
     _mark_batch_statistics(program.model)
+    _note_nodes(program)
     _use_first_names(program.model, module)
     return program
 
@@ -147,19 +150,26 @@ def captured(module, inputs, input_names, output_names, options):
 
 
 def origins(program):
-    """Returns, by each value of an ONNXProgram, the names of the nodes of torch.export's graph that it was made of."""
-    leads = {node.name: tuple(source.name for source in node.meta.get("from_node", ()))
-             for node in program.exported_program.graph.nodes}
-    made = {}
-    for node in program.model.graph:
-        name = node.metadata_props.get(_FX_NODE, "").partition(" ")[0].lstrip("%")
-        made.update((output.name, leads.get(name, ())) for output in node.outputs)
-    return made
+    """Returns, by each value of an ONNXProgram, the name of the node of torch.export's graph that computes it."""
+    return {output.name: node.metadata_props[_NODE] for node in program.model.graph if _NODE in node.metadata_props
+            for output in node.outputs}
 
 
 def _without_values(program):
     _drop_values(program.model)
     return program.model_proto.SerializeToString()
+
+
+def _note_nodes(program):
+    """Notes of each ONNX node which node of torch.export's graph it is a part of. PyTorch's own note names the node of
+    the decomposed graph. If, Loop and Scan get no note, so that plans may cut between their iterations."""
+    import onnx_ir
+    sources = {node.name: node.meta.get("from_node") for node in program.exported_program.graph.nodes}
+    for node in program.model.graph:
+        made_of = sources.get(node.metadata_props.get(_FX_NODE, "").partition(" ")[0].lstrip("%"))
+        has_graph = any(attribute.type == onnx_ir.AttributeType.GRAPH for attribute in node.attributes.values())
+        if made_of and not has_graph:
+            node.metadata_props[_NODE] = made_of[-1].name
 
 
 def _mark_batch_statistics(model):

@@ -225,8 +225,7 @@ class Graph:
     def _placed(self, origins, operators, stages):
         """The stage of each node that has operators, by name. Operators of the loss come last, and are of no node."""
         names = {node.name for node in self.nodes}
-        found = [[name for output in op["outputs"] for name in origins.get(output, ()) if name in names]
-                 for op in operators]
+        found = [{origins[output] for output in op["outputs"] if origins.get(output) in names} for op in operators]
         known = [i for i, of_node in enumerate(found) if of_node]
         if not known:
             raise PlanMismatch("no operator of the plan leads back to a node of the module's graph")
@@ -241,7 +240,8 @@ class Graph:
                     raise PlanMismatch(
                         f"the plan cuts inside {where(node)}: its operator '{by[name]}' is in {stages[placed[name]]}, "
                         f"'{op['name']}' in {op['stage']}\n"
-                        "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph; try another --layout")
+                        "  hint: agpcs.torch.Job cuts between the nodes of torch.export's graph, as do plans of what "
+                        "agpcs.torch.export writes; plan that")
                 by.setdefault(name, op["name"])
         loss = {op["stage"] for op in operators[known[-1] + 1:]}
         if loss != {stages[-1]}:
