@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.export and agpcs.torch.Job: no plan cuts inside a node of torch.export's graph."""
+
+import unittest
+
+from cases import build
+from test_job import FOUR, Compares, batches, exported, operators_of, plan_of
+
+import torch
+from torch import nn
+
+CLUSTER = """\
+device_kinds:
+  cpu: {peak: {fp32: 40 GFLOPS}, memory: 4 GiB, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
+hosts:
+  - {name: a, devices: {kind: cpu, count: 8}}
+training: {batch: 10}
+"""
+LAYOUTS = {count: "|".join(f"a/{i}" for i in range(count)) for count in (2, 4, 8)}
+
+
+class Layers(nn.Module):
+    """ONNX computes most of its nodes in several operators: a recurrent network of two layers in 50."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
+        self.layers, self.groups = nn.RNN(16, 16, 2, batch_first=True), nn.GroupNorm(4, 16)
+        self.next, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        x = self.layers(self.norm(self.first(x)))[0]
+        heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+        x = nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True).transpose(1, 2).flatten(2)
+        return self.head(torch.tanh(self.next(self.groups(x.transpose(1, 2)).transpose(1, 2))).mean(1))
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randn(count, 4, 16, generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+def read(model):
+    """(an ONNX model, the node that it notes for each value)."""
+    import onnx
+    proto = onnx.load_model_from_string(model)
+    return proto, {value: note.value for node in proto.graph.node for note in node.metadata_props
+                   if note.key == "agpcs.node" for value in node.output}
+
+
+def divided(plan, model, noted):
+    """The nodes whose operators are in several stages."""
+    stages = {}
+    for operator in operators_of(plan, model):
+        for node in {noted[value] for value in operator["outputs"] if value in noted}:
+            stages.setdefault(node, set()).add(operator["stage"])
+    return {node for node, of_node in stages.items() if len(of_node) > 1}
+
+
+class Nodes(Compares):
+    def test_the_file_notes_the_nodes_of_the_graph(self):
+        names = {node.name for node in torch.export.export(build(Layers), batches(Layers, 1)[0][:-1]).graph.nodes}
+        _, noted = read(exported(Layers))
+        operators = [node for node in noted.values() if node == "rnn_tanh"]
+        self.assertGreater(len(operators), 50)
+        self.assertLessEqual({"linear", "layer_norm", "rnn_tanh", "scaled_dot_product_attention", "group_norm"}, set(noted.values()))
+        self.assertLessEqual(set(noted.values()), names)
+
+    def test_no_cut_divides_a_node(self):
+        proto, noted = read(exported(Layers))
+        for node in proto.graph.node:
+            del node.metadata_props[:]
+        without_notes, cut = proto.SerializeToString(), set()
+        for count, layout in LAYOUTS.items():
+            with self.subTest(stages=count):
+                plan = plan_of(Layers, layout, cluster=CLUSTER)
+                self.assertEqual(len(plan.stages), count)
+                self.assertEqual(divided(plan, exported(Layers), noted), set())
+                cut |= divided(plan_of(Layers, layout, cluster=CLUSTER, model=without_notes), without_notes, noted)
+        self.assertIn("rnn_tanh", cut, "the notes changed nothing")
+
+    def test_a_job_trains_by_such_a_plan(self):
+        self.compare(Layers, plan_of(Layers, FOUR))
+
+
+if __name__ == "__main__":
+    unittest.main()
