@@ -157,7 +157,7 @@ def exported(kind):
 
 @functools.lru_cache(maxsize=None)
 def plan_of(kind, layout, micro_batches=4, recompute="", cluster=CLUSTER, model=None, **options):
-    """A plan, of what is exported if there is no `model`; the stages in `recompute` compute their forward passes again."""
+    """A plan, of the exported module without `model`; the stages in `recompute` compute their forward passes again."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "cluster.yaml")
         file.write_text(cluster)
