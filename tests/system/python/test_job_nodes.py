@@ -3,12 +3,15 @@
 """agpcs.torch.export and agpcs.torch.Job: no plan cuts inside a node of torch.export's graph."""
 
 import unittest
+import warnings
 
 from cases import build
 from test_job import FOUR, Compares, batches, exported, operators_of, plan_of
 
 import torch
 from torch import nn
+
+from agpcs._job.graph import Graph
 
 CLUSTER = """\
 device_kinds:
@@ -78,6 +81,17 @@ class Nodes(Compares):
                 self.assertEqual(divided(plan, exported(Layers), noted), set())
                 cut |= divided(plan_of(Layers, layout, cluster=CLUSTER, model=without_notes), without_notes, noted)
         self.assertIn("rnn_tanh", cut, "the notes changed nothing")
+
+    def test_only_dropout_makes_a_recurrent_network_random(self):
+        for dropout in (0.0, 0.5):
+            module = build(Layers)
+            module.layers.dropout = dropout
+            program = torch.export.export(module, batches(Layers, 1)[0][:-1])
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                Graph(module, program)
+            said = [str(warning.message).partition(" (")[0] for warning in caught if "random numbers" in str(warning.message)]
+            self.assertEqual(said, ["'rnn_tanh'"] if dropout else [])
 
     def test_a_job_trains_by_such_a_plan(self):
         self.compare(Layers, plan_of(Layers, FOUR))

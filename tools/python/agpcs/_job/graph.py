@@ -88,7 +88,8 @@ def _argument(node, name):
 def _is_random(node):
     if _schema(node) is None:
         return False
-    probability = _argument(node, "dropout_p" if _argument(node, "dropout_p") is not None else "p")
+    asked = (_argument(node, name) for name in ("dropout_p", "p", "dropout"))  # the last is a recurrent network's
+    probability = next((p for p in asked if p is not None), None)
     if _schema(node).name == "aten::dropout":
         return bool(probability) and bool(_argument(node, "train"))
     return torch.Tag.nondeterministic_seeded in node.target.tags and probability != 0
