@@ -211,7 +211,7 @@ Result<Buffer> FakeExecutor::bucket(int bucket) {
 std::vector<StateItem> FakeExecutor::state() const {
   std::vector<StateItem> items;
   for (const PlanBucket& bucket : plan_.buckets) {
-    if (bucket.stage != stage_) continue;
+    if (!bucket.is_of(stage_)) continue;
     for (const BucketMember& member : bucket.members) {
       items.push_back({member.parameter, "value", 2 * member.elements});
     }
@@ -226,7 +226,7 @@ Result<const char*> FakeExecutor::bytes_of(const StateItem& item, std::int64_t f
     std::size_t offset = 0;
     for (const BucketMember& member : bucket.members) {
       const bool fits = first >= 0 && first + count <= 2 * member.elements;
-      if (bucket.stage == stage_ && member.parameter == item.tensor && fits) {
+      if (bucket.is_of(stage_) && member.parameter == item.tensor && fits) {
         const auto* begin = reinterpret_cast<const char*>(parameters_[b].data() + offset);
         return begin + static_cast<std::size_t>(first) * sizeof(float);
       }

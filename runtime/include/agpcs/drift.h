@@ -30,7 +30,7 @@ enum class Quantity : std::uint8_t {
   kAllReduce,  ///< all-reduces of its stage alone, from their turn to their end; the detector takes
                ///< the least over the stage's ranks: that of the rank that came last and did not
                ///< wait
-  kSend,  ///< messages that the rank sends, from their turn to their end
+  kSend,       ///< messages that the rank sends, from their turn to their end
 };
 std::string_view name_of(Quantity quantity);
 

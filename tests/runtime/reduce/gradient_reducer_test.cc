@@ -472,5 +472,15 @@ TEST(PlannedReducer, TheReplicasOfAStageReduceAmongThemselves) {
   });
 }
 
+TEST(PlannedReducer, APlanWhoseStagesShareABucketIsRefusedByItsName) {
+  const Plan plan = make_plan(
+      {.shares = {{4}, {4}, {4}}, .cuts = {{0, 1, {"a"}}, {1, 2, {"b"}}}, .shared = {{0, 2}}});
+  EXPECT_EQ(gradients_of(plan, 2).status().message(),
+            "bucket b6 ('shared6') is summed over the ranks of stages s0 and s2, and a reducer "
+            "sums over those of one stage\n"
+            "  hint: a plan whose stages share no parameters, or agpcs-run");
+  EXPECT_TRUE(gradients_of(plan, 1).ok()) << "stage s1 shares nothing";
+}
+
 }  // namespace
 }  // namespace agpcs

@@ -73,6 +73,23 @@ class Transformer(nn.Module):
         return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 4, (count,), generator=generator)
 
 
+class Tied(nn.Module):
+    """Its head is its table of words: both ends read it, under two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 16), nn.Linear(16, 20, bias=False)
+        self.layers = nn.Sequential(*(part for _ in range(3) for part in (nn.Linear(16, 16), nn.Tanh())))
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.table(tokens).mean(1)))
+
+    @staticmethod
+    def samples(count, generator):
+        return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 20, (count,), generator=generator)
+
+
 class UNet(nn.Module):
     """Skips over all stages, activations in place, and a scale that several stages read: a value without samples."""
 
@@ -300,6 +317,17 @@ class Trains(Compares):
         for layout, recompute in ((TWO, "s0 s1"), (FOUR, ""), (TWO_BY_TWO, "s1")):
             with self.subTest(layout=layout):
                 self.compare(Transformer, plan_of(Transformer, layout, recompute=recompute))
+
+    def test_a_table_that_is_the_head_too(self):
+        for layout, recompute in ((TWO, ""), (FOUR, ""), (TWO_BY_TWO, "s1")):
+            with self.subTest(layout=layout):
+                plan = plan_of(Tied, layout, recompute=recompute)
+                last = f"s{len(plan.stages) - 1}"
+                shared, = (group for group in plan.groups if group.shared_with)
+                self.assertEqual((shared.parameters, shared.stage, shared.shared_with), (("table.weight",), "s0", (last,)))
+                self.assertEqual(shared.ranks, tuple(sorted(plan.stages[0].ranks + plan.stages[-1].ranks)))
+                lives = self.compare(Tied, plan)
+                self.assertEqual([rank for rank, live in enumerate(lives) if "table.weight" in live], list(shared.ranks))
 
     def test_a_unet_whose_skips_pass_stages_by(self):
         for layout, recompute in ((TWO, ""), (FOUR, "s0 s2"), (TWO_BY_TWO, "")):

@@ -46,6 +46,7 @@ class Group:
     elements: tuple[int, ...]  #: number of elements of each parameter
     type: str
     algorithm: str
+    shared_with: tuple[str, ...] = ()  #: other stages that read the parameters; `ranks` are those of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,11 +301,15 @@ def _groups(data, stages):
             what, _, bucket = instruction["instruction"].partition(":")
             if what == "all_reduce":
                 order[bucket] = len(order)
-    buckets = sorted(data["buckets"], key=lambda bucket: order.get(bucket["name"], len(order)))
-    return tuple(
-        Group(bucket["name"], bucket["stage"], by_name[bucket["stage"]].ranks,
-              tuple(g["parameter"] for g in bucket["gradients"]), tuple(g["elements"] for g in bucket["gradients"]),
-              bucket["type"], bucket["algorithm"]) for bucket in buckets)
+    groups = []
+    for bucket in sorted(data["buckets"], key=lambda bucket: order.get(bucket["name"], len(order))):
+        shared_with = tuple(bucket.get("shared_with", ()))
+        ranks = sorted(rank for name in (bucket["stage"], *shared_with) for rank in by_name[name].ranks)
+        groups.append(Group(bucket["name"], bucket["stage"], tuple(ranks),
+                            tuple(g["parameter"] for g in bucket["gradients"]),
+                            tuple(g["elements"] for g in bucket["gradients"]), bucket["type"], bucket["algorithm"],
+                            shared_with))
+    return tuple(groups)
 
 
 def _estimates(expect):

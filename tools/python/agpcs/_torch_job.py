@@ -34,7 +34,7 @@ class Job:
 
     Every rank makes a Job of the whole module, with the same arguments. Then it keeps the parameters of its stage, which
     are the module's own objects; those of other stages become tensors on the device "meta" in `model`. Replicas of a stage
-    begin with the parameters of its first rank.
+    begin with the parameters of its first rank, and stages that share a parameter with that of the first of them.
 
     `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets; `outputs` is what the module returns.
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
@@ -104,6 +104,12 @@ class Job:
         if groups[number] is not None:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), shares.ranks[number][0], group=groups[number])
+        own_groups = [group for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
+        sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(g.ranks for g in self.plan.groups if g.shared_with)}
+        for group in own_groups:
+            for name in group.parameters if group.shared_with else ():
+                first = shares.ranks[shares.stages.index(group.stage)][0]
+                dist.broadcast(self._model.get_parameter(name).detach(), first, group=sums[group.ranks])
         owners = {name: shares.ranks[s][0] for s, part in enumerate(parts)
                   for name in (*part.parameters, *part.changed.values())}
         self._state = ModuleState(self._model, owners, self._device)
@@ -112,8 +118,8 @@ class Job:
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         self._wanted = own.inputs
         wire_type = WIRE_TYPES[data["training"].get("wire_type")]
-        buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters], groups[number], wire_type)
-                   for group in self.plan.groups if group.stage == self.stage]
+        buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters],
+                          sums.get(group.ranks, groups[number]), wire_type) for group in own_groups]
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
@@ -256,8 +262,8 @@ def _cuts(data, parts):
 def _check_buckets(data, model, parts):
     """Each stage's buckets have the gradients of exactly its parameters that train."""
     for stage, part in zip(data["stages"], parts):
-        planned = {gradient["parameter"] for bucket in data["buckets"] if bucket["stage"] == stage["name"]
-                   for gradient in bucket["gradients"]}
+        planned = {gradient["parameter"] for bucket in data["buckets"]
+                   if stage["name"] in (bucket["stage"], *bucket.get("shared_with", ())) for gradient in bucket["gradients"]}
         trained = {name for name in part.parameters if model.get_parameter(name).requires_grad}
         for names, said in ((planned - trained, "is in the plan, and does not train there"),
                             (trained - planned, "trains there, and the plan has no gradient of it")):

@@ -157,8 +157,8 @@ struct PlanBucket {
   AllReduce algorithm = AllReduce::kRing;  ///< meaningless if one rank holds it
   DType type = DType::kFp32;
   std::vector<BucketMember> members;
-  int flow = -1;                 ///< index into Plan::flows with `kFlow`, else -1
-  std::vector<int> shared_with;  ///< its other stages, ascending, all after `stage`
+  int flow = -1;                      ///< index into Plan::flows with `kFlow`, else -1
+  std::vector<int> shared_with = {};  ///< its other stages, ascending, all after `stage`
   bool is_shared() const { return !shared_with.empty(); }
   bool is_of(int of_stage) const;
   std::int64_t elements() const;

@@ -75,7 +75,7 @@ def _linear(node):
 
 
 def _check_owners(graph, parts, stages):
-    """Each parameter, and each buffer that changes, is of one stage."""
+    """Each buffer that changes, and each parameter that does not train, is of one stage. What trains may be in several."""
     changed = {node.name for node in graph.changed}
     owner = {}
     for s, (needed, _) in enumerate(parts):
@@ -85,10 +85,11 @@ def _check_owners(graph, parts, stages):
             name = graph.parameters.get(node.name)
             if name is None and node.name in changed:
                 name = graph.buffers[node.name]
-            if name is not None and owner.setdefault(name, s) != s:
+            trains = node.name in graph.parameters and graph.module.get_parameter(name).requires_grad
+            if name is not None and not trains and owner.setdefault(name, s) != s:
                 first, second = sorted((owner[name], s))
                 raise UsageError(f"'{name}' is used in stages {stages[first]} and {stages[second]}; agpcs.torch.Job keeps "
-                                 "a parameter, or a buffer that changes, in one stage\n"
+                                 "a parameter that does not train, or a buffer that changes, in one stage\n"
                                  "  hint: a plan whose cuts leave its uses together (--layout)")
 
 
