@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,6 +43,10 @@ class Job:
     `sample_batch` is a batch as `step` takes it, of any number of samples.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
+    `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
+        default it is the plan's precision, unless all parameters that train have half precision themselves.
+    `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
+        It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -49,18 +54,21 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 max_norm: float | None = None, norm_type: float = 2.0, input_names: Sequence[str] | None = None,
-                 output_names: Sequence[str] = ("logits",), **options: typing.Any) -> None:
+                 max_norm: float | None = None, norm_type: float = 2.0,
+                 autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
+                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+                 **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
             raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
         if not dist.is_initialized():
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        asked = {"max_norm": max_norm, "norm_type": norm_type}
+        asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
+                 "scaler": None if scaler is None else scaler.state_dict()}
         built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
-        self._begin(optimizer_fn, asked, *built)
+        self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
@@ -85,6 +93,10 @@ class Job:
         data = _plan_for(plan, file)
         _refuse(data)
         graph = Graph(model, program)
+        self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
+        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        if self._type is not None:
+            graph.take_types(self._autocast())
         stages = [stage["name"] for stage in data["stages"]]
         graph.place(_torch_export.origins(converted), data["operators"], stages)
         rank = dist.get_rank()
@@ -93,12 +105,11 @@ class Job:
         _check_buckets(data, model, parts)
         return data, graph, parts, _cuts(data, parts)
 
-    def _begin(self, optimizer_fn, asked, data, graph, parts, cuts):
+    def _begin(self, optimizer_fn, asked, scaler, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
         number = shares.stages.index(self.stage)
         own = parts[number]
         tensors = [*own.module.parameters(), *own.module.buffers()]
-        self._device = tensors[0].device if tensors else torch.device("cpu")
         links = Links(rank, cuts, shares, self._device)
         groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in shares.ranks]
         if groups[number] is not None:
@@ -111,20 +122,23 @@ class Job:
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         self._wanted = own.inputs
-        wire_type = WIRE_TYPES[data["training"].get("wire_type")]
+        wire_type = WIRE_TYPES.get(data["training"].get("wire_type", data["training"]["precision"]))
         buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters], groups[number], wire_type)
                    for group in self.plan.groups if group.stage == self.stage]
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        if scaler is None and self._type is torch.float16:
+            scaler = torch.amp.GradScaler(self._device.type)
+        scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
-                              asked["max_norm"], asked["norm_type"], self._device)
-        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, None)
+                              asked["max_norm"], asked["norm_type"], scaler, self._device)
+        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, scaler)
         program = next(program for program in data["programs"] if program["stage"] == self.stage)
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch)
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch, self._autocast)
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -143,6 +157,16 @@ class Job:
     def grad_norm(self) -> torch.Tensor | None:
         """The norm of the last step's gradients over all stages, before they were clipped; None without `max_norm`."""
         return self._update.norm
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """What scales the loss; None: nothing does."""
+        return self._update.scaler
+
+    def _autocast(self):
+        if self._type is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._type)
 
     def _checked(self, inputs):
         from torch.utils import _pytree
@@ -231,11 +255,19 @@ def _refuse(data):
         raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
     if "ignore_index" in training["loss"]:
         raise UsageError("the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples")
-    if training["precision"] not in ("fp32", "tf32"):
-        raise UsageError(f"the plan's precision is {training['precision']}; agpcs.torch.Job computes in fp32 or tf32")
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
+
+
+def _autocast_of(asked, precision, model):
+    """The type of torch.autocast, or None."""
+    if asked is None:
+        half = all(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters() if p.requires_grad)
+        asked = None if half or precision not in WIRE_TYPES else precision
+    if asked is not False and asked not in WIRE_TYPES:
+        raise UsageError(f"autocast is {asked!r}; it is 'bf16', 'fp16' or False")
+    return None if asked is False else WIRE_TYPES[asked]
 
 
 def _cuts(data, parts):
