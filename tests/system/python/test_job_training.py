@@ -175,6 +175,22 @@ def scale_of_checkpoint(rank, plan, path):
     return job.scaler.state_dict(), begun, other.scaler.state_dict()
 
 
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Compiles(Compares):
+    def test_stages_with_recomputation_and_micro_batches_of_unlike_size(self):
+        plan = plan_of(Mlp, TWO, recompute="s0")
+        losses, _, _, state = on_ranks(by_one_process, Mlp, rows_of(plan), math.inf, ranks=1)[0]
+        self.assert_alike(on_ranks(compiled, Mlp, plan, {"compile": {"backend": "aot_eager"}}), losses, state)
+
+
+def compiled(rank, kind, plan, options):
+    """As `by_job`, where something was compiled."""
+    from torch._dynamo.utils import counters
+    result = by_job(rank, kind, plan, options)
+    assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    return result
+
+
 def other_norms(rank, plan):
     return by_job(rank, Mlp, plan, {"max_norm": rank + 1})
 

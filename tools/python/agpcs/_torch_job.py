@@ -47,6 +47,7 @@ class Job:
         default it is the plan's precision, unless all parameters that train have half precision themselves.
     `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
         It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
+    `compile` compiles each stage by torch.compile: True, or a dict of its arguments.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -56,6 +57,7 @@ class Job:
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
+                 compile: bool | Mapping[str, typing.Any] = False,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
@@ -65,7 +67,8 @@ class Job:
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
         asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
-                 "scaler": None if scaler is None else scaler.state_dict()}
+                 "scaler": None if scaler is None else scaler.state_dict(),
+                 "compile": None if compile is False else dict({} if compile is True else compile)}
         built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
         self._begin(optimizer_fn, asked, scaler, *built)
@@ -83,27 +86,16 @@ class Job:
             if parameter.is_meta:
                 raise UsageError(f"the parameter '{name}' has no values on this rank\n"
                                  "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
-        inputs, _ = _parted(sample_batch)
-        with _torch_export.training(model):
-            try:
-                program, converted, file = _torch_export.captured(model, inputs, input_names, output_names, options)
-            except Exception as error:
-                raise Error(f"PyTorch cannot export the module: {error}\n"
-                            "  hint: agpcs.torch.export shows the same error without a job") from error
-        data = _plan_for(plan, file)
-        _refuse(data)
-        graph = Graph(model, program)
-        self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
+        program, converted, file = exported(model, sample_batch, input_names, output_names, options)
         self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        data, graph = placed(plan, model, program, converted, file)
+        self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
         stages = [stage["name"] for stage in data["stages"]]
-        graph.place(_torch_export.origins(converted), data["operators"], stages)
         rank = dist.get_rank()
         self.stage: str = next(stage.name for stage in plan.stages if rank in stage.ranks)  #: of this rank
-        parts = split(graph, stages, stages.index(self.stage))
-        _check_buckets(data, model, parts)
-        return data, graph, parts, _cuts(data, parts)
+        return data, graph, *parted(data, model, graph, stages.index(self.stage))
 
     def _begin(self, optimizer_fn, asked, scaler, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
@@ -138,7 +130,7 @@ class Job:
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch, self._autocast)
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch, self._autocast, asked["compile"])
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -147,7 +139,7 @@ class Job:
         tensor or a tree of tensors. All have the whole batch's samples in axis 0, the same on every rank; a rank computes
         the rows that the plan gives it.
         """
-        inputs, targets = _parted(batch)
+        inputs, targets = _inputs_and_targets(batch)
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
@@ -216,8 +208,34 @@ class Job:
         return self._checkpoints.load(os.fspath(path))
 
 
-def _parted(batch):
-    """(inputs, targets) of a batch."""
+def exported(model, sample_batch, input_names, output_names, options):
+    """What torch.export makes of a module, its ONNXProgram, and the file of that without values."""
+    inputs, _ = _inputs_and_targets(sample_batch)
+    with _torch_export.training(model):
+        try:
+            return _torch_export.captured(model, inputs, input_names, output_names, options)
+        except Exception as error:
+            raise Error(f"PyTorch cannot export the module: {error}\n"
+                        "  hint: agpcs.torch.export shows the same error without a job") from error
+
+
+def placed(plan, model, program, converted, file):
+    """The plan as JSON, and the module's graph with the plan's stages."""
+    data = _plan_for(plan, file)
+    _refuse(data)
+    graph = Graph(model, program)
+    graph.place(_torch_export.origins(converted), data["operators"], [stage["name"] for stage in data["stages"]])
+    return data, graph
+
+
+def parted(data, model, graph, own=None):
+    """The Stages of a placed graph, of which `own` gets its module, and the Cuts between them."""
+    parts = split(graph, [stage["name"] for stage in data["stages"]], own)
+    _check_buckets(data, model, parts)
+    return parts, _cuts(data, parts)
+
+
+def _inputs_and_targets(batch):
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
                          f"targets; this is {_described(batch)}")

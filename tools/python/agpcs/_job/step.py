@@ -51,11 +51,12 @@ class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
     def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch,
-                 autocast):
+                 autocast, compiled):
         self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
         self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
         self._replica = shares.ranks[number].index(rank)
         self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, batch, autocast
+        self._forward_of = stage.module if compiled is None else torch.compile(stage.module, **compiled)
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
         self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
@@ -115,8 +116,8 @@ class Player:
 
     def _computed(self, *arguments):
         if not self._recompute:
-            return self._stage.module(*arguments)
-        return checkpoint(self._stage.module, *arguments, use_reentrant=False,
+            return self._forward_of(*arguments)
+        return checkpoint(self._forward_of, *arguments, use_reentrant=False,
                           context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
 
     def _take(self, value, k):
