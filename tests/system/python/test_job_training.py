@@ -17,6 +17,19 @@ STEPS = 6
 ALIKE = "a/0:3,a/1:1|b/0:3,b/1:1"  # so that the replicas of both stages compute the same rows
 
 
+class Half(Mlp):
+    """Of bf16 itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.bfloat16()
+
+    @staticmethod
+    def samples(count, generator):
+        x, labels = Mlp.samples(count, generator)
+        return x.bfloat16(), labels
+
+
 def rows_of(plan):
     """The rows of which the ranks of the last stage take the loss at a time."""
     rows, begin = [], 0
@@ -40,7 +53,7 @@ def by_job(rank, kind, plan, options, steps=STEPS):
         losses.append(job.step(batch).item())
         norms.append(None if job.grad_norm is None else job.grad_norm.item())
         scales.append(None if job.scaler is None else job.scaler.get_scale())
-    return losses, norms, scales, {name: tensor.numpy() for name, tensor in job.state_dict().items()}
+    return losses, norms, scales, {name: tensor.float().numpy() for name, tensor in job.state_dict().items()}
 
 
 def by_one_process(rank, kind, rows, max_norm, norm_type=2.0, autocast=None, scaler=None, steps=STEPS):
@@ -53,14 +66,14 @@ def by_one_process(rank, kind, rows, max_norm, norm_type=2.0, autocast=None, sca
         for begin, end in rows:
             with torch.autocast("cpu", autocast, enabled=autocast is not None):
                 loss = nn.functional.cross_entropy(model(*(x[begin:end] for x in inputs)), labels[begin:end])
-            scaler.scale(loss * (end - begin) / BATCH).backward()
+            scaler.scale(loss.float() * ((end - begin) / BATCH)).backward()
             losses[-1] += loss.item() * (end - begin) / BATCH
         scaler.unscale_(optimizer)
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type).item())
         scaler.step(optimizer)
         scaler.update()
         scales.append(scaler.get_scale())
-    return losses, norms, scales, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    return losses, norms, scales, {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
 
 
 class Compares(unittest.TestCase):
@@ -131,6 +144,11 @@ class MixedPrecision(Compares):
         self.compare(Transformer, plan_of(Transformer, TWO, recompute="s1"), {"autocast": "bf16", "max_norm": 0.3}, torch.bfloat16)
         self.compare(Mlp, plan_of(Mlp, FOUR, precision="bf16"), {"max_norm": 0.3}, torch.bfloat16)
 
+    def test_a_module_of_bf16_needs_none(self):
+        plan = plan_of(Half, TWO, precision="bf16")
+        losses, _, _, state = on_ranks(by_one_process, Half, rows_of(plan), math.inf, ranks=1)[0]
+        self.assert_alike(on_ranks(by_job, Half, plan, {}), losses, state)
+
     def test_fp16_leaves_out_a_step_on_all_ranks_and_unscales_before_it_clips(self):
         scales = self.compare(Transformer, plan_of(Transformer, ALIKE, 2),
                               lambda: {"autocast": torch.float16, "max_norm": 0.3, **large_scale()}, torch.float16, large_scale)
@@ -148,9 +166,12 @@ class MixedPrecision(Compares):
                 self.assertEqual(before["scale"], 2.0 ** 21, "no gradient was infinite")
                 self.assertEqual((other["scale"], after), (2.0 ** 16, before))
 
-    def test_refuses_a_type_that_it_does_not_know(self):
+    def test_refuses_options_that_it_does_not_know(self):
         for result in on_ranks(by_job, Mlp, plan_of(Mlp, TWO), {"autocast": "fp8"}):
             self.assertEqual(result, ("UsageError", "autocast is 'fp8'; it is 'bf16', 'fp16' or False"))
+        for result in on_ranks(by_job, Mlp, plan_of(Mlp, TWO), {"compile": "inductor"}):
+            self.assertEqual(result, ("UsageError", "compile is 'inductor'\n  hint: it is True, or a dict of arguments of "
+                                                    "torch.compile"))
 
 
 def infinite_on_one_rank(rank, plan):

@@ -68,7 +68,7 @@ class Job:
         self._model, self._loss_fn = model, loss_fn
         asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
-                 "compile": None if compile is False else dict({} if compile is True else compile)}
+                 "compile": compile}
         built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
         self._begin(optimizer_fn, asked, scaler, *built)
@@ -76,6 +76,8 @@ class Job:
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
         check_clipping(asked["max_norm"], asked["norm_type"])
+        if not isinstance(asked["compile"], (bool, Mapping)):
+            raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         if dist.get_world_size() != plan.ranks:
@@ -120,9 +122,7 @@ class Job:
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
-        if scaler is None and self._type is torch.float16:
-            scaler = torch.amp.GradScaler(self._device.type)
-        scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        scaler = self._scaler_of(scaler)
         self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
                               asked["max_norm"], asked["norm_type"], scaler, self._device)
         self._checkpoints = Checkpoints(self._state, self.optimizer, trained, scaler)
@@ -130,7 +130,14 @@ class Job:
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch, self._autocast, asked["compile"])
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch,
+                              self._autocast, asked["compile"])
+
+    def _scaler_of(self, given):
+        """The scaler of the loss, or None."""
+        if given is None:
+            return torch.amp.GradScaler(self._device.type) if self._type is torch.float16 else None
+        return given if given.is_enabled() else None
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -200,12 +207,12 @@ class Job:
         The folder has its name only once the checkpoint is whole. One that was there before stays until then.
         `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
         """
-        self._checkpoints.save(os.fspath(path), extra)
+        self._checkpoints.save(os.path.abspath(path), extra)
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
         Returns the `extra` of `save`."""
-        return self._checkpoints.load(os.fspath(path))
+        return self._checkpoints.load(os.path.abspath(path))
 
 
 def exported(model, sample_batch, input_names, output_names, options):

@@ -56,7 +56,8 @@ class Player:
         self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
         self._replica = shares.ranks[number].index(rank)
         self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, batch, autocast
-        self._forward_of = stage.module if compiled is None else torch.compile(stage.module, **compiled)
+        self._forward_of = stage.module if compiled is False else torch.compile(
+            stage.module, **({} if compiled is True else compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
         self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
@@ -110,7 +111,7 @@ class Player:
             loss = None if self._loss_of is None else self._loss_of(outputs, self._targets, begin, end)
         self._sent[k] = dict(zip(self._stage.sent, values))
         if loss is not None:
-            loss = loss * ((end - begin) / self._batch)
+            loss = loss.to(torch.promote_types(loss.dtype, torch.float32)) * ((end - begin) / self._batch)
             self._losses[k] = self._updating.scaled(loss)
             self._loss = loss.detach() + (0 if self._loss is None else self._loss)
 
