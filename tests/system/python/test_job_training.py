@@ -2,17 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job: clipping, mixed precision, schedules and compiled stages, beside one process that does the same."""
 
-import functools
 import math
+import os
+import tempfile
 import unittest
 
 from cases import build, on_ranks
-from test_job import BATCH, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, Transformer, batches, job_of, optimizer_of, plan_of
+from test_job import BATCH, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, Transformer, batches, job_of, optimizer_of, plan_of
 
 import torch
 from torch import nn
 
 STEPS = 6
+ALIKE = "a/0:3,a/1:1|b/0:3,b/1:1"  # so that the replicas of both stages compute the same rows
+
+
+class Half(Mlp):
+    """Of bf16 itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.bfloat16()
+
+    @staticmethod
+    def samples(count, generator):
+        x, labels = Mlp.samples(count, generator)
+        return x.bfloat16(), labels
 
 
 def rows_of(plan):
@@ -31,28 +46,34 @@ def rows_of(plan):
 
 
 def by_job(rank, kind, plan, options, steps=STEPS):
-    """(losses, norms, final state) of a job."""
-    job = job_of(kind, plan, **options)
-    losses, norms = [], []
+    """(losses, norms, scales, final state) of a job; `options` may be a function that returns them."""
+    job = job_of(kind, plan, **(options() if callable(options) else options))
+    losses, norms, scales = [], [], []
     for batch in batches(kind, steps):
         losses.append(job.step(batch).item())
         norms.append(None if job.grad_norm is None else job.grad_norm.item())
-    return losses, norms, {name: tensor.numpy() for name, tensor in job.state_dict().items()}
+        scales.append(None if job.scaler is None else job.scaler.get_scale())
+    return losses, norms, scales, {name: tensor.float().numpy() for name, tensor in job.state_dict().items()}
 
 
-def by_one_process(rank, kind, rows, max_norm, norm_type, steps=STEPS):
+def by_one_process(rank, kind, rows, max_norm, norm_type=2.0, autocast=None, scaler=None, steps=STEPS):
     model = build(kind)
-    optimizer, losses, norms = optimizer_of(model.parameters()), [], []
+    optimizer, losses, norms, scales = optimizer_of(model.parameters()), [], [], []
+    scaler = torch.amp.GradScaler("cpu", enabled=False) if scaler is None else scaler()["scaler"]
     for *inputs, labels in batches(kind, steps):
         optimizer.zero_grad()
         losses.append(0)
         for begin, end in rows:
-            loss = nn.functional.cross_entropy(model(*(x[begin:end] for x in inputs)), labels[begin:end])
-            (loss * (end - begin) / BATCH).backward()
+            with torch.autocast("cpu", autocast, enabled=autocast is not None):
+                loss = nn.functional.cross_entropy(model(*(x[begin:end] for x in inputs)), labels[begin:end])
+            scaler.scale(loss.float() * ((end - begin) / BATCH)).backward()
             losses[-1] += loss.item() * (end - begin) / BATCH
+        scaler.unscale_(optimizer)
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type).item())
-        optimizer.step()
-    return losses, norms, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return losses, norms, scales, {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
 
 
 class Compares(unittest.TestCase):
@@ -77,10 +98,10 @@ class Compares(unittest.TestCase):
 class Clips(Compares):
     def compare(self, kind, layout, max_norm, norm_type=2.0):
         plan = plan_of(kind, layout)
-        (losses, norms, state), = on_ranks(by_one_process, kind, ((0, BATCH),), max_norm, norm_type, ranks=1)
+        (losses, norms, _, state), = on_ranks(by_one_process, kind, ((0, BATCH),), max_norm, norm_type, ranks=1)
         results = on_ranks(by_job, kind, plan, {"max_norm": max_norm, "norm_type": norm_type}, ranks=plan.ranks)
         self.assert_alike(results, losses, state)
-        for _, found, _ in results:
+        for _, found, _, _ in results:
             self.assert_near(found, norms)
             self.assertEqual(found, results[0][1], "the ranks have other norms")
         return norms
@@ -102,6 +123,93 @@ class Clips(Compares):
         first, second = on_ranks(other_norms, plan)
         self.assertEqual(first, ("PlanMismatch", "max_norm is 2 on rank 1, and 1 on this rank"))
         self.assertEqual(second, ("PlanMismatch", "max_norm is 1 on rank 0, and 2 on this rank"))
+
+
+def large_scale():
+    return {"scaler": torch.amp.GradScaler("cpu", init_scale=2.0 ** 22, growth_interval=2)}
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class MixedPrecision(Compares):
+    def compare(self, kind, plan, options, autocast, scaler=None, max_norm=0.3):
+        losses, norms, scales, state = on_ranks(by_one_process, kind, rows_of(plan), max_norm, 2.0, autocast, scaler, ranks=1)[0]
+        results = on_ranks(by_job, kind, plan, options, ranks=plan.ranks)
+        self.assert_alike(results, losses, state)
+        for _, found, of_job, _ in results:
+            self.assert_near([x for x in found if math.isfinite(x)], [x for x in norms if math.isfinite(x)])
+            self.assertEqual(of_job, [None] * STEPS if scaler is None else scales)
+        return scales
+
+    def test_bf16_of_the_job_and_of_the_plan(self):
+        self.compare(Transformer, plan_of(Transformer, TWO, recompute="s1"), {"autocast": "bf16", "max_norm": 0.3}, torch.bfloat16)
+        self.compare(Mlp, plan_of(Mlp, FOUR, precision="bf16"), {"max_norm": 0.3}, torch.bfloat16)
+
+    def test_a_module_of_bf16_needs_none(self):
+        plan = plan_of(Half, TWO, precision="bf16")
+        losses, _, _, state = on_ranks(by_one_process, Half, rows_of(plan), math.inf, ranks=1)[0]
+        self.assert_alike(on_ranks(by_job, Half, plan, {}), losses, state)
+
+    def test_fp16_leaves_out_a_step_on_all_ranks_and_unscales_before_it_clips(self):
+        scales = self.compare(Transformer, plan_of(Transformer, ALIKE, 2),
+                              lambda: {"autocast": torch.float16, "max_norm": 0.3, **large_scale()}, torch.float16, large_scale)
+        self.assertLess(scales[0], 2.0 ** 22, "no gradient was infinite")
+        self.assertGreater(scales[-1], min(scales), "the scale never grew")
+
+    def test_all_ranks_leave_out_a_step_in_which_one_has_an_infinite_gradient(self):
+        for same, state, scale in on_ranks(infinite_on_one_rank, plan_of(Mlp, TWO)):
+            self.assertEqual((same, state, scale), (True, 0, 1.0))
+
+    def test_the_scale_goes_on_from_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "checkpoint")
+            for before, other, after in on_ranks(scale_of_checkpoint, plan_of(Mlp, TWO), path):
+                self.assertEqual(before["scale"], 2.0 ** 21, "no gradient was infinite")
+                self.assertEqual((other["scale"], after), (2.0 ** 16, before))
+
+    def test_refuses_options_that_it_does_not_know(self):
+        for result in on_ranks(by_job, Mlp, plan_of(Mlp, TWO), {"autocast": "fp8"}):
+            self.assertEqual(result, ("UsageError", "autocast is 'fp8'; it is 'bf16', 'fp16' or False"))
+        for result in on_ranks(by_job, Mlp, plan_of(Mlp, TWO), {"compile": "inductor"}):
+            self.assertEqual(result, ("UsageError", "compile is 'inductor'\n  hint: it is True, or a dict of arguments of "
+                                                    "torch.compile"))
+
+
+def infinite_on_one_rank(rank, plan):
+    """(whether the parameters stayed, how many have an optimizer's state, the scale) after a step."""
+    job = job_of(Mlp, plan, scaler=torch.amp.GradScaler("cpu", init_scale=2.0))
+    before = {name: tensor.clone() for name, tensor in job.state_dict().items()}
+    if rank == 0:
+        job.optimizer.param_groups[0]["params"][0].register_hook(lambda gradient: gradient * math.inf)
+    job.step(batches(Mlp, 1)[0])
+    same = all(torch.equal(tensor, before[name]) for name, tensor in job.state_dict().items())
+    return same, len(job.optimizer.state), job.scaler.get_scale()
+
+
+def scale_of_checkpoint(rank, plan, path):
+    """States of a job's scaler, of a new job's, and of that one when it has read the checkpoint."""
+    job = job_of(Mlp, plan, autocast="fp16", **large_scale())
+    job.step(batches(Mlp, 1)[0])
+    job.save(path)
+    other = job_of(Mlp, plan, autocast="fp16")
+    begun = other.scaler.state_dict()
+    other.load(path)
+    return job.scaler.state_dict(), begun, other.scaler.state_dict()
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Compiles(Compares):
+    def test_stages_with_recomputation_and_micro_batches_of_unlike_size(self):
+        plan = plan_of(Mlp, TWO, recompute="s0")
+        losses, _, _, state = on_ranks(by_one_process, Mlp, rows_of(plan), math.inf, ranks=1)[0]
+        self.assert_alike(on_ranks(compiled, Mlp, plan, {"compile": {"backend": "aot_eager"}}), losses, state)
+
+
+def compiled(rank, kind, plan, options):
+    """As `by_job`, where something was compiled."""
+    from torch._dynamo.utils import counters
+    result = by_job(rank, kind, plan, options)
+    assert counters["stats"]["unique_graphs"] > 0, "nothing was compiled"
+    return result
 
 
 def other_norms(rank, plan):

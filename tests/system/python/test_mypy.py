@@ -60,11 +60,16 @@ TRAINING = """\
 
 
     def pipelined(model: torch.nn.Module, loader: DataLoader[Batch]) -> dict[str, torch.Tensor]:
-        job = agpcs.torch.Job(model, "model.plan", torch.nn.functional.cross_entropy,
+        plan = agpcs.torch.plan(model, [torch.zeros(4, 8), torch.zeros(4)], cluster="cluster.yaml", batch=64, seed=1)
+        print(plan, plan.modules[0][0], plan.bound)
+        job = agpcs.torch.Job(model, plan, torch.nn.functional.cross_entropy,
                               lambda parameters: torch.optim.SGD(parameters, lr=0.1), [torch.zeros(4, 8), torch.zeros(4)],
-                              input_names=["image"])
+                              input_names=["image"], max_norm=1.0, autocast="fp16", scaler=torch.amp.GradScaler("cpu"),
+                              compile={"dynamic": True})
         for batch in loader:
             print(job.stage, job.step(batch).item(), job.plan.batch)
+        job.save("checkpoint", extra={"step": 1})
+        print(job.load("checkpoint")["step"], job.grad_norm, job.scaler)
         state = job.state_dict()
         job.load_state_dict(state)
         return state

@@ -80,6 +80,18 @@ def _with_two_samples(examples):
     return _pytree.tree_map(repeat, examples)
 
 
+def _examples(module, examples):
+    """Example inputs as PyTorch's exporter takes them: without values if the module has none, and of two samples at least."""
+    from torch.utils import _pytree
+    examples = _with_two_samples(examples)
+    fake = next((tensor.data.fake_mode for tensor in module.parameters() if hasattr(tensor.data, "fake_mode")), None)
+    if fake is not None:
+        return _pytree.tree_map(lambda x: fake.from_tensor(x) if isinstance(x, torch.Tensor) else x, examples)
+    if any(tensor.is_meta for tensor in module.parameters()):
+        return _pytree.tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, examples)
+    return examples
+
+
 def _dynamic_shapes(module, inputs, kwargs):
     """Returns the argument of torch.onnx.export that makes axis 0 of each input the batch."""
     from torch.utils import _pytree
@@ -96,10 +108,7 @@ def _dynamic_shapes(module, inputs, kwargs):
 def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, options):
     """Exports by torch.onnx.export(..., dynamo=True, optimize=False)."""
     has_values = _has_values(module)
-    if any(tensor.is_meta for tensor in module.parameters()):
-        from torch.utils import _pytree
-        inputs, kwargs = _pytree.tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
-    inputs, kwargs = _with_two_samples((inputs, kwargs))
+    inputs, kwargs = _examples(module, (inputs, kwargs))
     program = converted(module, inputs, kwargs, input_names, output_names, options)
     if not has_values or not weights:
         return _write(_without_values(program), path)
@@ -134,7 +143,7 @@ def converted(module, inputs, kwargs, input_names, output_names, options):
 def captured(module, inputs, input_names, output_names, options):
     """Returns what torch.export makes of the module, its ONNXProgram, and the bytes of the file that `by_dynamo` would
     write of that without values."""
-    inputs, _ = _with_two_samples((inputs, {}))
+    inputs, _ = _examples(module, (inputs, {}))
     export, made = torch.export.export, []
 
     def noting(*args, **kwargs):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,6 +43,11 @@ class Job:
     `sample_batch` is a batch as `step` takes it, of any number of samples.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
+    `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
+        default it is the plan's precision, unless all parameters that train have half precision themselves.
+    `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
+        It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
+    `compile` compiles each stage by torch.compile: True, or a dict of its arguments.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -49,22 +55,29 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 max_norm: float | None = None, norm_type: float = 2.0, input_names: Sequence[str] | None = None,
-                 output_names: Sequence[str] = ("logits",), **options: typing.Any) -> None:
+                 max_norm: float | None = None, norm_type: float = 2.0,
+                 autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
+                 compile: bool | Mapping[str, typing.Any] = False,
+                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+                 **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
             raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
         if not dist.is_initialized():
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        asked = {"max_norm": max_norm, "norm_type": norm_type}
+        asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
+                 "scaler": None if scaler is None else scaler.state_dict(),
+                 "compile": compile}
         built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
-        self._begin(optimizer_fn, asked, *built)
+        self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
         check_clipping(asked["max_norm"], asked["norm_type"])
+        if not isinstance(asked["compile"], (bool, Mapping)):
+            raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         if dist.get_world_size() != plan.ranks:
@@ -75,30 +88,22 @@ class Job:
             if parameter.is_meta:
                 raise UsageError(f"the parameter '{name}' has no values on this rank\n"
                                  "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
-        inputs, _ = _parted(sample_batch)
-        with _torch_export.training(model):
-            try:
-                program, converted, file = _torch_export.captured(model, inputs, input_names, output_names, options)
-            except Exception as error:
-                raise Error(f"PyTorch cannot export the module: {error}\n"
-                            "  hint: agpcs.torch.export shows the same error without a job") from error
-        data = _plan_for(plan, file)
-        _refuse(data)
-        graph = Graph(model, program)
+        program, converted, file = exported(model, sample_batch, input_names, output_names, options)
+        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        data, graph = placed(plan, model, program, converted, file)
+        self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
+        if self._type is not None:
+            graph.take_types(self._autocast())
         stages = [stage["name"] for stage in data["stages"]]
-        graph.place(_torch_export.origins(converted), data["operators"], stages)
         rank = dist.get_rank()
         self.stage: str = next(stage.name for stage in plan.stages if rank in stage.ranks)  #: of this rank
-        parts = split(graph, stages, stages.index(self.stage))
-        _check_buckets(data, model, parts)
-        return data, graph, parts, _cuts(data, parts)
+        return data, graph, *parted(data, model, graph, stages.index(self.stage))
 
-    def _begin(self, optimizer_fn, asked, data, graph, parts, cuts):
+    def _begin(self, optimizer_fn, asked, scaler, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
         number = shares.stages.index(self.stage)
         own = parts[number]
         tensors = [*own.module.parameters(), *own.module.buffers()]
-        self._device = tensors[0].device if tensors else torch.device("cpu")
         links = Links(rank, cuts, shares, self._device)
         groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in shares.ranks]
         if groups[number] is not None:
@@ -117,20 +122,28 @@ class Job:
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         self._wanted = own.inputs
-        wire_type = WIRE_TYPES[data["training"].get("wire_type")]
+        wire_type = WIRE_TYPES.get(data["training"].get("wire_type", data["training"]["precision"]))
         buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters],
                           sums.get(group.ranks, groups[number]), wire_type) for group in own_groups]
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        scaler = self._scaler_of(scaler)
         self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
-                              asked["max_norm"], asked["norm_type"], self._device)
-        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, None)
+                              asked["max_norm"], asked["norm_type"], scaler, self._device)
+        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, scaler)
         program = next(program for program in data["programs"] if program["stage"] == self.stage)
         lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
         self._player = Player(own, number, lines, data["stages"][number]["recompute"],
                               [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch)
+                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch,
+                              self._autocast, asked["compile"])
+
+    def _scaler_of(self, given):
+        """The scaler of the loss, or None."""
+        if given is None:
+            return torch.amp.GradScaler(self._device.type) if self._type is torch.float16 else None
+        return given if given.is_enabled() else None
 
     def step(self, batch: Sequence[typing.Any]) -> torch.Tensor:
         """Makes a step by the plan: gradients and the optimizer's update. Returns the loss of the whole batch.
@@ -139,7 +152,7 @@ class Job:
         tensor or a tree of tensors. All have the whole batch's samples in axis 0, the same on every rank; a rank computes
         the rows that the plan gives it.
         """
-        inputs, targets = _parted(batch)
+        inputs, targets = _inputs_and_targets(batch)
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
@@ -149,6 +162,16 @@ class Job:
     def grad_norm(self) -> torch.Tensor | None:
         """The norm of the last step's gradients over all stages, before they were clipped; None without `max_norm`."""
         return self._update.norm
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """What scales the loss; None: nothing does."""
+        return self._update.scaler
+
+    def _autocast(self):
+        if self._type is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._type)
 
     def _checked(self, inputs):
         from torch.utils import _pytree
@@ -190,16 +213,42 @@ class Job:
         The folder has its name only once the checkpoint is whole. One that was there before stays until then.
         `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
         """
-        self._checkpoints.save(os.fspath(path), extra)
+        self._checkpoints.save(os.path.abspath(path), extra)
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
         Returns the `extra` of `save`."""
-        return self._checkpoints.load(os.fspath(path))
+        return self._checkpoints.load(os.path.abspath(path))
 
 
-def _parted(batch):
-    """(inputs, targets) of a batch."""
+def exported(model, sample_batch, input_names, output_names, options):
+    """What torch.export makes of a module, its ONNXProgram, and the file of that without values."""
+    inputs, _ = _inputs_and_targets(sample_batch)
+    with _torch_export.training(model):
+        try:
+            return _torch_export.captured(model, inputs, input_names, output_names, options)
+        except Exception as error:
+            raise Error(f"PyTorch cannot export the module: {error}\n"
+                        "  hint: agpcs.torch.export shows the same error without a job") from error
+
+
+def placed(plan, model, program, converted, file):
+    """The plan as JSON, and the module's graph with the plan's stages."""
+    data = _plan_for(plan, file)
+    _refuse(data)
+    graph = Graph(model, program)
+    graph.place(_torch_export.origins(converted), data["operators"], [stage["name"] for stage in data["stages"]])
+    return data, graph
+
+
+def parted(data, model, graph, own=None):
+    """The Stages of a placed graph, of which `own` gets its module, and the Cuts between them."""
+    parts = split(graph, [stage["name"] for stage in data["stages"]], own)
+    _check_buckets(data, model, parts)
+    return parts, _cuts(data, parts)
+
+
+def _inputs_and_targets(batch):
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
                          f"targets; this is {_described(batch)}")
@@ -237,11 +286,19 @@ def _refuse(data):
         raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
     if "ignore_index" in training["loss"]:
         raise UsageError("the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples")
-    if training["precision"] not in ("fp32", "tf32"):
-        raise UsageError(f"the plan's precision is {training['precision']}; agpcs.torch.Job computes in fp32 or tf32")
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")
+
+
+def _autocast_of(asked, precision, model):
+    """The type of torch.autocast, or None."""
+    if asked is None:
+        half = all(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters() if p.requires_grad)
+        asked = None if half or precision not in WIRE_TYPES else precision
+    if asked is not False and asked not in WIRE_TYPES:
+        raise UsageError(f"autocast is {asked!r}; it is 'bf16', 'fp16' or False")
+    return None if asked is False else WIRE_TYPES[asked]
 
 
 def _cuts(data, parts):

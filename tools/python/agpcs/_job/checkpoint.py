@@ -47,11 +47,11 @@ class Checkpoints:
 
     def load(self, path):
         """Takes a checkpoint. Returns what `save` was given as `extra`."""
-        folder, paths, wanted = together("load", lambda: self._wanted(path))
-        kinds = {key: value for key, value in wanted.items() if paths[key][0] == "optimizers"}
-        found = _loaded(folder, kinds, paths)
+        folder, places, wanted = together("load", lambda: self._wanted(path))
+        kinds = {key: value for key, value in wanted.items() if places[key][0] == "optimizers"}
+        found = _loaded(folder, kinds, places)
         together("load", lambda: self._check_kinds(found.get("optimizers", {})))
-        found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, paths)
+        found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, places)
         together("load", lambda: self._take(found))
         return _read(found["extra"]) if "extra" in found else None
 
@@ -75,27 +75,27 @@ class Checkpoints:
         return [self._names[id(parameter)] for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def _wanted(self, path):
-        """(folder, the path of each key in the state, what is read by key: tensors to read into, None for other values)."""
+        """(folder, the place of each key in the state, what is read by key: tensors to read into, None for other values)."""
         from torch.distributed.checkpoint import FileSystemReader
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
         folder = _folder_of(path)
         metadata = FileSystemReader(folder).read_metadata()
-        stored, paths = metadata.state_dict_metadata, metadata.planner_data or {}
-        self._state.check({path[1]: stored[key].size for key, path in paths.items() if path[0] == "model"}, "checkpoint")
+        stored, places = metadata.state_dict_metadata, metadata.planner_data or {}
+        self._state.check({place[1]: stored[key].size for key, place in places.items() if place[0] == "model"}, "checkpoint")
         wanted = {f"model.{name}": tensor for name, tensor in self._state.held().items()}
-        for key, path in paths.items():
-            if self._takes(path):
+        for key, place in places.items():
+            if self._takes(place):
                 of = stored[key]
                 tensor = isinstance(of, TensorStorageMetadata)
                 wanted[key] = torch.empty(of.size, dtype=of.properties.dtype) if tensor else None
-        return folder, paths, wanted
+        return folder, places, wanted
 
-    def _takes(self, path):
-        """Whether this rank reads what lies at `path` in the state, beside the module's tensors."""
-        if path[0] == "optim":
-            return path[1].startswith(self._prefixes)
-        return path[0] == "extra" or path[0] == "scaler" and self._scaler is not None or (
-            path[0] == "optimizers" and path[1] in self._trained)
+    def _takes(self, place):
+        """Whether this rank reads what lies at `place` in the state, beside the module's tensors."""
+        what, *below = place
+        return (what == "extra" or what == "scaler" and self._scaler is not None
+                or what == "optim" and below[0].startswith(self._prefixes)
+                or what == "optimizers" and below[0] in self._trained)
 
     def _check_kinds(self, kinds):
         own = type(self._optimizer).__name__
@@ -124,13 +124,13 @@ class Checkpoints:
         self._optimizer.load_state_dict(packed)
 
 
-def _loaded(folder, wanted, paths):
+def _loaded(folder, wanted, places):
     """The values of `wanted`, nested as they were saved. Tensors are read in place."""
     from torch.distributed import checkpoint
     planner = checkpoint.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with _named("read", folder):
         checkpoint.load(wanted, storage_reader=checkpoint.FileSystemReader(folder), planner=planner)
-    return _nested((paths[key], value) for key, value in wanted.items())
+    return _nested((places[key], value) for key, value in wanted.items())
 
 
 def _below(values, prefix):

@@ -140,6 +140,7 @@ class Graph:
         for node in self.nodes:
             if not is_number(node) and any(source in self.of_samples for source in node.all_input_nodes):
                 self.of_samples.add(node)
+        self.types = {}  # of tensors, where they are other ones than in the graph
         self.stage = {}  # by node; None: free
         self.loss_stage = 0
 
@@ -197,6 +198,24 @@ class Graph:
             if trains and any(isinstance(t, torch.Tensor) and t.dtype.is_floating_point for t in tensors):
                 found.add(node)
         return found
+
+    def take_types(self, autocast):
+        """Sets the types that the nodes' tensors have within `autocast`, a context: the graph was made without it."""
+        types = self.types
+
+        class Typed(torch.fx.Interpreter):
+            def run_node(self, node):
+                if _schema(node) is not None and _schema(node).name in _CHECKS:
+                    return None  # types may be checked
+                value = super().run_node(node)
+                if isinstance(value, torch.Tensor):
+                    types[node] = value.dtype
+                return value
+
+        examples = [node.meta["val"] for node in self.nodes if node.op == "placeholder"]
+        mode = next(value.fake_mode for value in examples if isinstance(value, torch.Tensor))
+        with mode, torch.no_grad(), autocast:
+            Typed(self.program.graph_module).run(*examples)
 
     def place(self, origins, operators, stages):
         """Sets the stage of each node. `operators` are the plan's, `stages` the names of stages, in order."""

@@ -103,8 +103,8 @@ def _value(graph, node):
     if any(per_sample for _, per_sample in rest) or not batched and node in graph.of_samples:
         shape = "x".join(str(size) for size in value.shape)
         raise UsageError(f"{where(node)} of shape {shape} goes from one stage to another, and its axis 0 is not the samples")
-    return Value(node.name, graph.stage[node], batched, tuple(fixed for fixed, _ in rest), value.dtype,
-                 node in graph.differentiable)
+    return Value(node.name, graph.stage[node], batched, tuple(fixed for fixed, _ in rest),
+                 graph.types.get(node, value.dtype), node in graph.differentiable)
 
 
 def _stage(graph, s, needed, received, sent, build):

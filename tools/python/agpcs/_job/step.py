@@ -50,11 +50,14 @@ class Bucket:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch):
+    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch,
+                 autocast, compiled):
         self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
         self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
         self._replica = shares.ranks[number].index(rank)
-        self._loss_of, self._updating, self._batch = loss_of, update, batch
+        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, batch, autocast
+        self._forward_of = stage.module if compiled is False else torch.compile(
+            stage.module, **({} if compiled is True else compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
         self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
@@ -103,15 +106,20 @@ class Player:
         begin, end = self._rows(k)
         inputs = [tensor[begin:end] if batched else tensor for tensor, batched in self._inputs]
         received = [self._take(value, k) for value in self._stage.received]
-        if self._recompute:
-            values, outputs = checkpoint(self._stage.module, end - begin, *inputs, *received, use_reentrant=False,
-                                         context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
-        else:
-            values, outputs = self._stage.module(end - begin, *inputs, *received)
+        with self._autocast():
+            values, outputs = self._computed(end - begin, *inputs, *received)
+            loss = None if self._loss_of is None else self._loss_of(outputs, self._targets, begin, end)
         self._sent[k] = dict(zip(self._stage.sent, values))
-        if self._loss_of is not None:
-            self._losses[k] = self._loss_of(outputs, self._targets, begin, end) * ((end - begin) / self._batch)
-            self._loss = self._losses[k].detach() + (0 if self._loss is None else self._loss)
+        if loss is not None:
+            loss = loss.to(torch.promote_types(loss.dtype, torch.float32)) * ((end - begin) / self._batch)
+            self._losses[k] = self._updating.scaled(loss)
+            self._loss = loss.detach() + (0 if self._loss is None else self._loss)
+
+    def _computed(self, *arguments):
+        if not self._recompute:
+            return self._forward_of(*arguments)
+        return checkpoint(self._forward_of, *arguments, use_reentrant=False,
+                          context_fn=lambda: (contextlib.nullcontext(), _unchanged(self._buffers)))
 
     def _take(self, value, k):
         """A received value, ready to get a gradient."""

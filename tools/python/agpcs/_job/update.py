@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update of agpcs.torch.Job: clipping by the norm over all stages, on which all ranks agree."""
+"""The update of agpcs.torch.Job: what all ranks agree on before their optimizers' steps. Gradients that were scaled are
+unscaled, gradients that are not finite on any rank make all ranks leave the step out, and clipping is by the norm over
+all stages."""
 
 from __future__ import annotations
 
@@ -18,17 +20,39 @@ class Update:
     all ranks, each is counted once.
     """
 
-    def __init__(self, optimizer, counted, max_norm, norm_type, device):
+    def __init__(self, optimizer, counted, max_norm, norm_type, scaler, device):
         self._optimizer, self._counted, self._device = optimizer, counted, device
         self._max_norm, self._norm_type = max_norm, norm_type
-        self._group = None if max_norm is None else dist.new_group()
+        self.scaler = scaler  #: a torch.amp.GradScaler, the same on every rank; None: losses are not scaled
+        self._group = None if max_norm is None and scaler is None else dist.new_group()
+        # Its gradient is what all ranks found, so that the scaler of a rank without an optimizer hears of it, too.
+        self._witness = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], lr=0)
         self.norm = None  #: of the last step's gradients, before they were clipped
 
+    def scaled(self, loss):
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
     def step(self):
+        finite = self.scaler is None or self._unscaled()
         if self._max_norm is not None:
             self._clip()
-        if self._optimizer is not None:
+        if finite and self._optimizer is not None:
             self._optimizer.step()
+        if self.scaler is not None:
+            self.scaler.update()
+
+    def _unscaled(self):
+        """Unscales gradients. Returns whether those of all ranks are finite."""
+        self.scaled(torch.zeros(1, device=self._device))  # a scaler has its scale from the first loss on
+        largest = torch.zeros((), device=self._device)
+        if self._optimizer is not None:
+            self.scaler.unscale_(self._optimizer)
+            largest = torch.nn.utils.get_total_norm(_gradients(_parameters(self._optimizer)), torch.inf)
+        finite = bool(self._of_all(largest).isfinite().all())
+        witness, = _parameters(self._witness)
+        witness.grad = torch.full_like(witness, 0 if finite else torch.inf)
+        self.scaler.unscale_(self._witness)
+        return finite
 
     def _clip(self):
         own = torch.nn.utils.get_total_norm(_gradients(self._counted), self._norm_type)

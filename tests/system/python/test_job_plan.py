@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.plan: from a module to a plan that agpcs.torch.Job runs, and what it says of it."""
+
+import pathlib
+import tempfile
+import unittest
+
+from cases import build, on_ranks
+from test_job import CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, Transformer, batches, job_of, plan_of
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
+
+import agpcs
+import agpcs.torch
+
+
+def losses_of(rank, kind, plan):
+    job = job_of(kind, plan)
+    return [job.step(batch).item() for batch in batches(kind, 2)]
+
+
+def by_one_process(rank, kind):
+    model, losses = build(kind), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for *inputs, labels in batches(kind, 2):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(*inputs), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Plans(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.cluster = pathlib.Path(folder.name, "cluster.yaml")
+        self.cluster.write_text(CLUSTER)
+
+    def planned(self, kind, layout=None, model=None, **options):
+        if layout is not None:
+            options = {"layout": layout, "micro_batches": 4, "bound": False, **options}
+        return agpcs.torch.plan(build(kind) if model is None else model, batches(kind, 1)[0], cluster=self.cluster, **options)
+
+    def test_for_a_job_that_trains_as_one_process(self):
+        plan = self.planned(Mlp)
+        losses, = on_ranks(by_one_process, Mlp, ranks=1)
+        for found in on_ranks(losses_of, Mlp, plan, ranks=plan.ranks):
+            for a, b in zip(found, losses):
+                self.assertLess(abs(a - b), 1e-4 * b, (found, losses))
+
+    def test_is_that_of_the_exported_file(self):
+        self.assertEqual(self.planned(Transformer, TWO_BY_TWO, bucket_bytes=4096).text, plan_of(Transformer, TWO_BY_TWO).text)
+        self.assertEqual(self.planned(Transformer, TWO_BY_TWO, batch=20).batch, 20)
+
+    def test_says_which_modules_lie_where(self):
+        two, four = self.planned(Transformer, TWO_BY_TWO), self.planned(Mlp, FOUR)
+        self.assertEqual(two.modules, (("table", "layers.0-1"), ("layers.2-3", "norm", "head")))
+        self.assertRegex(str(two), r"^batch 10 in 4 micro-batches, a step takes [0-9.]+ ms\n"
+                                   r"stage s0: table, layers.0-1 on a/0-1, samples 2, 1\n"
+                                   r"stage s1: layers.2-3, norm, head on b/0-1, samples 1, 2$")
+        names = [name for modules in four.modules for name in modules]
+        self.assertTrue(all(name.startswith("layers.") for name in names), names)
+        one = self.planned(Mlp, "a/0")
+        self.assertEqual(one.modules, (("layers",),))
+
+    def test_of_a_module_without_values(self):
+        with FakeTensorMode():
+            model = Transformer()
+        self.assertEqual(self.planned(Transformer, TWO, model=model).text, self.planned(Transformer, TWO).text)
+        with torch.device("meta"):
+            model = Transformer()
+        with self.assertRaises(agpcs.UsageError) as raised:
+            self.planned(Transformer, TWO, model=model)
+        self.assertEqual(str(raised.exception), "the parameter 'position' is on the device 'meta', for which PyTorch exports "
+                                                "other operators\n  hint: make the module within "
+                                                "torch._subclasses.FakeTensorMode() instead")
+
+    def test_refuses_what_no_job_runs(self):
+        with self.assertRaises(agpcs.UsageError) as raised:
+            self.planned(Mlp, TWO, ignore_index=-100)
+        self.assertIn("counts labels", str(raised.exception))
+        with self.assertRaises(agpcs.UsageError) as raised:
+            agpcs.torch.plan(build(Mlp), batches(Mlp, 1)[0][0], cluster=self.cluster)
+        self.assertIn("a batch is a tuple or list", str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

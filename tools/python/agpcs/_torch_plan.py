@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans a module for agpcs.torch.Job, and says by the module's names what each stage has."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import typing
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from agpcs._errors import UsageError
+from agpcs._plan import Path, Plan, plan as make_plan
+from agpcs._torch_autoplan import duration
+from agpcs._torch_job import exported, parted, placed
+
+
+class ModulePlan(Plan):
+    """A plan of a module. Its text (`str(plan)`) says which modules each stage has, and on which devices."""
+
+    def __init__(self, made: Plan, modules: Sequence[Sequence[str]]) -> None:
+        super().__init__(made.text, made_from=made._made_from, bound=made.bound)
+        #: by stage: the modules that lie in it as a whole, siblings with numbers as "layers.0-13"; and the operators of a
+        #: stage without such a module
+        self.modules: tuple[tuple[str, ...], ...] = tuple(tuple(_runs(names)) for names in modules)
+
+    def __str__(self) -> str:
+        estimates = self.estimates
+        lines = [f"batch {self.batch} in {self.micro_batches} micro-batches, a step takes {duration(estimates.step_seconds)}"]
+        for stage, modules in zip(self.stages, self.modules):
+            devices = ", ".join(_runs(stage.devices))
+            samples = ", ".join(map(str, stage.samples))
+            lines.append(f"stage {stage.name}: {', '.join(modules)} on {devices}, samples {samples}")
+        return "\n".join(lines)
+
+
+def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster: Path, batch: int | None = None,
+         input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+         export_options: Mapping[str, typing.Any] | None = None, **options: typing.Any) -> ModulePlan:
+    """Plans the training of `model` on `cluster`, a file, for agpcs.torch.Job; returns a ModulePlan.
+
+    `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
+    without values, and may have none: it was made within FakeTensorMode.
+    `batch` is the number of samples of a step. `options` are those of agpcs.plan.
+    `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones.
+
+    Raises PlanMismatch or UsageError, as Job does, if Job does not run the plan.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta and not hasattr(parameter.data, "fake_mode"):
+            raise UsageError(f"the parameter '{name}' is on the device 'meta', for which PyTorch exports other operators\n"
+                             "  hint: make the module within torch._subclasses.FakeTensorMode() instead")
+    program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
+    made = make_plan(file, cluster, batch=batch, **options)
+    data, graph = placed(made, model, program, converted, file)
+    parted(data, model, graph)
+    return ModulePlan(made, _modules_of(model, data))
+
+
+def _modules_of(model, data):
+    """By stage, the names of its modules: as large ones as lie in the stage as a whole, in the order of the operators."""
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    stages, found = {}, [{} for _ in data["stages"]]
+    numbers = {stage["name"]: number for number, stage in enumerate(data["stages"])}
+    for operator in data["operators"]:
+        for module in _around(operator["name"], known):
+            stages.setdefault(module, set()).add(numbers[operator["stage"]])
+    for operator in data["operators"]:
+        whole = [module for module in _around(operator["name"], known) if len(stages[module]) == 1]
+        if whole:
+            found[numbers[operator["stage"]]].setdefault(whole[0])
+    return [names or [operator["name"] for operator in data["operators"] if operator["stage"] == name]
+            for names, name in zip(found, numbers)]
+
+
+def _around(operator, known):
+    """The modules around an operator, the outermost first, without the whole module."""
+    parts = operator.rpartition("/")[0].split(".")
+    return [name for name in (".".join(parts[:i]) for i in range(1, len(parts) + 1)) if name and name in known]
+
+
+def _runs(names):
+    """Joins neighbours that count on: "a/0", "a/1", "b" are "a/0-1", "b"."""
+    parts = [re.fullmatch(r"(.*?[./])?(\d+)", name) for name in names]
+    keys = [(part[1], int(part[2]) - i) if part else (name, None) for i, (name, part) in enumerate(zip(names, parts))]
+    for (_, number), run in itertools.groupby(zip(keys, names), key=lambda item: item[0]):
+        run = [name for _, name in run]
+        yield run[0] if number is None or len(run) == 1 else f"{run[0]}-{re.split('[./]', run[-1])[-1]}"
