@@ -17,10 +17,11 @@ namespace agpcs {
 namespace {
 
 /// With more devices there is more to find, and nothing walks there in imagination (search.h):
-/// where operators are few beside them, the default budget is larger, up to kMostBudget.
-constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500;
-/// Searches of rough problems end at different places, up to 5% apart, so up to kSearches are made,
-/// unless the first one gains less than 1% over the best seed.
+/// where operators are few beside them, the default budget is larger, up to kMostBudget. Elsewhere
+/// it is up to kManyBudget there, as the first hundred evaluations find little.
+constexpr std::int64_t kManyDevices = 256, kMostBudget = 1500, kManyBudget = 400;
+/// Searches of rough problems end at different places, up to 10% apart, so up to kSearches are
+/// made, unless the first one ends without a pipeline and gains less than 1% over the best seed.
 constexpr int kFewDevices = 16, kSearches = 3;
 constexpr double kSettled = 0.99;
 
@@ -43,11 +44,14 @@ std::vector<Strategy> starts_of_search(const Problem& problem, Evaluator& evalua
   return starts;
 }
 
-/// Returns whether another search may find a much shorter step: this one left the best seed behind,
-/// so that seeds are no good guide here, and the cluster is small, so that searches are short.
-bool is_unsettled(const Problem& problem, const Score& found, const Score& seed) {
+/// Returns whether another search may find a much shorter step: this one ended with a pipeline, of
+/// which there are many, or left the best seed behind, so that seeds are no good guide here; and
+/// the cluster is small, so that searches are short.
+bool is_unsettled(const Problem& problem, const Strategy& strategy, const Score& found,
+                  const Score& seed) {
   if (problem.cluster.device_count() > kFewDevices) return false;
-  return !seed.fits() || found.step_seconds < kSettled * seed.step_seconds;
+  return strategy.stages.size() > 1 || !seed.fits() ||
+         found.step_seconds < kSettled * seed.step_seconds;
 }
 
 /// Searches of one problem from the same starts, each with a budget of its own.
@@ -68,7 +72,7 @@ class Searches {
   void run(const Score& seed) {
     const Rng rng = Rng(options_.seed).fork("refine");
     once(rng);
-    if (options_.budget > 0 || !is_unsettled(problem_, best_, seed)) return;
+    if (options_.budget > 0 || !is_unsettled(problem_, decision_.strategy, best_, seed)) return;
     for (int number = 1; number < kSearches && !decision_.made_by.interrupted; ++number) {
       once(rng.fork(std::to_string(number)));
     }
@@ -159,7 +163,9 @@ std::int64_t default_budget(const Problem& problem, const Strategy& start) {
   const std::int64_t many = problem.cluster.device_count();
   if (many <= kManyDevices) return usual;
   const auto operators = static_cast<std::int64_t>(problem.graph.ops.size());
-  return std::clamp(usual * many / (3 * operators), usual, std::min(4 * usual, kMostBudget));
+  const std::int64_t few_operators =
+      std::clamp(usual * many / (3 * operators), usual, std::min(4 * usual, kMostBudget));
+  return std::max(few_operators, std::min(21'000'000 / work, kManyBudget));
 }
 
 }  // namespace agpcs
