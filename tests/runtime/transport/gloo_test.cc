@@ -3,6 +3,7 @@
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/gloo_error.h"
 #include "tests/support/ipv6.h"
+#include "tests/support/job_token.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/gloo.h>
@@ -88,6 +89,7 @@ class Overheard final : public Bootstrap {
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
   std::string local_address() const override { return real_.local_address(); }
+  std::string key_for(const std::string& purpose) const override { return real_.key_for(purpose); }
   Status set(const std::string& key, const std::string& value) override {
     heard_(value);
     return real_.set(key, value);
@@ -131,7 +133,7 @@ void run_two(const std::string& address, const std::function<void(Bootstrap&)>& 
       options.address = address;
       options.port = port;
       options.listen_fd = rank == 0 ? listen_fd : -1;
-      options.token = "secret";
+      options.token = kJobToken;
       auto bootstrap = Bootstrap::join(options);
       ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
       body(**bootstrap);

@@ -182,7 +182,7 @@ TEST_P(WireTypeOver, SumsAreAsExactAsStatedAndTheSameOnAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WireTypeOver,
-                         testing::Combine(testing::Values(loopback_world(), gloo_world()),
+                         testing::Combine(testing::Values(loopback_world(), tcp_world(), gloo_world()),
                                           testing::ValuesIn(ways())),
                          [](const auto& of) {
                            return std::get<0>(of.param).name + "_" + std::get<1>(of.param).name;
