@@ -123,7 +123,8 @@ Status TcpPeer::recv(TcpTransfer& transfer) {
 void TcpPeer::withdraw(TcpTransfer& transfer) {
   bool half = false;
   {
-    const std::lock_guard lock(in_mutex_);
+    std::unique_lock lock(in_mutex_);
+    read_changed_.wait(lock, [&] { return arriving_ != &transfer || !reading_; });
     const std::lock_guard out_lock(out_mutex_);
     if (transfer.finished()) return;
     std::erase(awaited_, &transfer);
@@ -135,10 +136,12 @@ void TcpPeer::withdraw(TcpTransfer& transfer) {
 }
 
 void TcpPeer::fail(const Status& why) {
-  const std::lock_guard lock(in_mutex_);
+  std::unique_lock lock(in_mutex_);
+  read_changed_.wait(lock, [this] { return !reading_; });
   const std::lock_guard out_lock(out_mutex_);
   if (!over_.ok()) return;
   over_ = why;
+  failed_ = true;
   const auto end = [&](std::deque<TcpTransfer*>& transfers) {
     for (TcpTransfer* transfer : transfers) transfer->finish(why);
     transfers.clear();
@@ -246,17 +249,10 @@ bool TcpPeer::read() {
   Status why;
   bool wished = false;
   {
-    const std::lock_guard lock(in_mutex_);
+    std::unique_lock lock(in_mutex_);
     for (std::size_t total = 0; total < kMostAtOnce && why.ok();) {
-      std::array<iovec, 2> parts;
-      int count = 0;
-      if (arriving_ != nullptr) {
-        parts[0] = {arriving_->data + arrived_, arriving_->bytes - arrived_};
-        ++count;
-      }
-      parts[static_cast<std::size_t>(count++)] = {staged_.data() + staged_bytes_,
-                                                  staged_.size() - staged_bytes_};
-      const auto got = readv(fd_.get(), parts.data(), count);
+      const auto got = read_unlocked(lock);
+      if (failed_) return false;  // what was read may be the rest of a message that has ended
       if (got > 0) {
         total += static_cast<std::size_t>(got);
         why = take(static_cast<std::size_t>(got));
@@ -272,6 +268,28 @@ bool TcpPeer::read() {
   }
   if (!why.ok()) fail(why);
   return wished ? write() && why.ok() : why.ok();
+}
+
+// Reads to the message that arrives and to `staged_`, and returns what readv says. Meanwhile others
+// may post; who would end the message that arrives waits.
+ssize_t TcpPeer::read_unlocked(std::unique_lock<std::mutex>& lock) {
+  std::array<iovec, 2> parts;
+  int count = 0;
+  if (arriving_ != nullptr) {
+    parts[0] = {arriving_->data + arrived_, arriving_->bytes - arrived_};
+    ++count;
+  }
+  parts[static_cast<std::size_t>(count++)] = {staged_.data() + staged_bytes_,
+                                              staged_.size() - staged_bytes_};
+  reading_ = true;
+  lock.unlock();
+  const auto got = readv(fd_.get(), parts.data(), count);
+  const int error = errno;
+  lock.lock();
+  reading_ = false;
+  read_changed_.notify_all();
+  errno = error;
+  return got;
 }
 
 // Takes `bytes` bytes that were read: to the message that arrives, if there is one, then to

@@ -21,6 +21,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <sys/uio.h>
 #include <vector>
 
@@ -99,6 +100,7 @@ class TcpPeer {
   void want_room(bool wanted);
   void start(TcpTransfer& transfer);
 
+  ssize_t read_unlocked(std::unique_lock<std::mutex>& lock);
   // All of these with `in_mutex_`. A Status is why the connection is over.
   Status take(std::size_t bytes);
   std::size_t arrive(std::size_t bytes);
@@ -119,6 +121,9 @@ class TcpPeer {
   std::size_t arrived_ = 0;   // bytes of it
   std::vector<char> staged_;  // frames and small messages; empty while a large one arrives
   std::size_t staged_bytes_ = 0;
+  bool reading_ = false;  // to `arriving_` and `staged_`, without the mutex
+  std::condition_variable read_changed_;
+  bool failed_ = false;
   bool wished_ = false;  // a wish let a message go
 
   std::mutex out_mutex_;
