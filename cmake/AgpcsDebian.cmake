@@ -31,7 +31,7 @@ function(agpcs_debian_packages)
     set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
     set(CPACK_COMPONENT_DEV_DESCRIPTION "Offline planning compiler for training graphs: the runtime to link with")
     # Static libraries: nothing tells what they link.
-    set(dev_depends libfmt-dev)
+    set(dev_depends libfmt-dev libssl-dev)
     if("runtime_gloo" IN_LIST installed)
       list(APPEND dev_depends libgloo-dev)
     endif()

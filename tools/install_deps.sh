@@ -11,7 +11,7 @@ set -euo pipefail
 packages=(
   cmake ninja-build ccache g++
   libfmt-dev libxxhash-dev libyaml-cpp-dev libcli11-dev libeigen3-dev libmetis-dev nlohmann-json3-dev
-  libpugixml-dev
+  libpugixml-dev libssl-dev
   libprotobuf-dev protobuf-compiler python3 python3-venv  # what ONNX is built with
   libtorch-dev libgloo-dev
   libopenblas0-openmp  # what LibTorch multiplies by; without it that is the reference BLAS, 25 times as slow

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's connection to the bootstrap service; rank 0 also runs the service.
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/server.h"
 #include "runtime/bootstrap/socket.h"
 
@@ -30,15 +31,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFarewellLimit{3000};
 
-bool readable_before(int fd, Clock::time_point deadline) {
-  while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    pollfd waiting{fd, POLLIN, 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::max<long long>(left, 0)));
-    if (ready >= 0 || errno != EINTR) return ready > 0;  // else a signal interrupted it
-  }
-}
-
 class BootstrapClient final : public Bootstrap {
  public:
   explicit BootstrapClient(BootstrapOptions options) : options_(std::move(options)) {}
@@ -49,6 +41,9 @@ class BootstrapClient final : public Bootstrap {
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
   std::string local_address() const override { return local_address_of(fd_.get()); }
+  std::string key_for(const std::string& purpose) const override {
+    return derived_key(options_.token, purpose);
+  }
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, milliseconds limit) override;
   Status barrier(const std::string& name, milliseconds limit) override;
@@ -63,6 +58,7 @@ class BootstrapClient final : public Bootstrap {
   Status serve();
   Status connect();
   Result<bool> say_hello(Clock::time_point deadline);
+  Result<bool> prove_token(Clock::time_point deadline);
   Status wait_until_ready();
   Status no_answer(milliseconds limit) const;
   void read_loop();
@@ -108,7 +104,8 @@ BootstrapClient::~BootstrapClient() {
 }
 
 Status BootstrapClient::start() {
-  if (options_.token.empty()) return invalid_input("the job has no token");
+  const std::string weakness = weakness_of(options_.token);
+  if (!weakness.empty()) return invalid_input("the job token " + weakness);
   if (options_.rank < 0 || options_.rank >= options_.size) {
     return invalid_input(
         fmt::format("rank {} is not within 0 and {}", options_.rank, options_.size - 1));
@@ -149,7 +146,8 @@ Status BootstrapClient::connect() {
   return {};
 }
 
-// Says hello. Returns false if the connection ended before the service said anything.
+// Proves the token and says hello. Returns false if the connection ended before the service said
+// anything.
 Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   const bool own = options_.rank == 0 && options_.local_only;
   auto connected = connect_to(own ? "127.0.0.1" : options_.address, port_, deadline);
@@ -159,21 +157,44 @@ Result<bool> BootstrapClient::say_hello(Clock::time_point deadline) {
   }
   fd_ = std::move(*connected);
   set_non_blocking(fd_.get());
-  const Frame hello{FrameKind::kHello,
-                    {kBootstrapMagic, options_.token, std::to_string(options_.rank),
-                     std::to_string(options_.size), options_.identity, options_.name, options_.host,
-                     agreed_text(options_.agreed)}};
+  const Frame hello{
+      FrameKind::kHello,
+      {kBootstrapMagic, std::to_string(options_.rank), std::to_string(options_.size),
+       options_.identity, options_.name, options_.host, agreed_text(options_.agreed)}};
   if (encode(hello).size() > kMaxHelloBytes) {
     return invalid_input(
-        fmt::format("token, name, host and what ranks agree on have {} bytes, at "
-                    "most {} are allowed",
+        fmt::format("name, host and what ranks agree on have {} bytes, at most {} are allowed",
                     encode(hello).size(), kMaxHelloBytes));
   }
-  if (!send_frame(hello).ok()) return false;
-  // The socket may listen before rank 0 itself runs.
+  AGPCS_TRY(const bool proved, prove_token(deadline));
+  if (!proved || !send_frame(hello).ok()) return false;
   if (!readable_before(fd_.get(), deadline)) return no_answer(options_.join_limit);
   char byte = 0;
   return recv(fd_.get(), &byte, 1, MSG_PEEK) == 1;
+}
+
+// Returns false if the connection ended before the service had decided.
+Result<bool> BootstrapClient::prove_token(Clock::time_point deadline) {
+  AGPCS_TRY(const ProofEnd end,
+            prove(fd_.get(), bootstrap_terms(options_.token), options_.rank, deadline));
+  switch (end) {
+    case ProofEnd::kProved:
+      return true;
+    case ProofEnd::kClosed:
+      return false;
+    case ProofEnd::kLate:  // the socket may listen before rank 0 itself runs
+      return no_answer(options_.join_limit);
+    case ProofEnd::kRefused:
+      return invalid_input(
+          "rank 0 refused this rank: the job token is wrong: every rank needs the same "
+          "AGPCS_JOB_TOKEN");
+    case ProofEnd::kImpostor:
+      break;
+  }
+  return Status(StatusCode::kUnavailable,
+                fmt::format("{} does not prove that it knows the job token: it is not rank 0 of "
+                            "this job",
+                            endpoint(options_.address, port_)));
 }
 
 Status BootstrapClient::wait_until_ready() {

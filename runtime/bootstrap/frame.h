@@ -15,7 +15,7 @@
 namespace agpcs {
 
 enum class FrameKind : std::uint8_t {
-  kHello = 1,  ///< rank -> service: magic, token, rank, size, identity, name, host, agreed
+  kHello = 1,  ///< rank -> service: magic, rank, size, identity, name, host, agreed
   kSet,        ///< rank -> service: key, value
   kGet,        ///< rank -> service: key; answered by kValue, perhaps much later
   kPing,       ///< both ways
@@ -29,10 +29,11 @@ enum class FrameKind : std::uint8_t {
 };
 inline constexpr FrameKind kLastFrameKind = FrameKind::kFailed;
 
-/// Name and version of the protocol. In every version a hello begins with magic and token.
+/// Name and version of the protocol, whose frames come after the proof of the token (proof.h). In
+/// every version a hello begins with magic and rank.
 inline constexpr char kBootstrapProtocol[] = "agpcs-bootstrap-";
-inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-2";
-inline constexpr std::size_t kHelloFields = 8;  ///< no frame has more
+inline constexpr char kBootstrapMagic[] = "agpcs-bootstrap-3";
+inline constexpr std::size_t kHelloFields = 7;  ///< no frame has more
 inline constexpr std::size_t kMaxKeyBytes = 256;
 inline constexpr std::size_t kMaxValueBytes = 65536;
 /// Largest body from a rank that is not admitted yet, and from an admitted one.

@@ -18,21 +18,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHelloLimit{5000};
-constexpr std::size_t kMaxStrangers = 64;  // connections that have not said hello
 constexpr std::size_t kMaxStoreBytes = std::size_t{64} << 20;   // all keys and values together
 constexpr std::size_t kMaxQueuedBytes = std::size_t{16} << 20;  // unsent bytes to one rank
 constexpr std::size_t kMaxWanted = 4096;                        // keys that a rank waits for
-
-// Compares in the same time for right and wrong guesses of one length, so that a guess
-// reveals nothing.
-bool same_secret(const std::string& guess, const std::string& secret) {
-  auto difference = static_cast<unsigned>(guess.size() != secret.size());
-  for (std::size_t i = 0; i < guess.size(); ++i) {
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(guess[i]) ^
-                                        static_cast<unsigned char>(secret[i % secret.size()]));
-  }
-  return difference == 0;
-}
 
 int number_of(const std::string& text) {
   int value = -1;
@@ -43,7 +31,7 @@ int number_of(const std::string& text) {
 }  // namespace
 
 BootstrapServer::BootstrapServer(Fd listening, const BootstrapOptions& options)
-    : listening_(std::move(listening)),
+    : gate_(std::move(listening), bootstrap_terms(options.token), options.on_refused),
       options_(options),
       join_deadline_(Clock::now() + options.join_limit),
       members_(static_cast<std::size_t>(options.size)) {}
@@ -52,7 +40,6 @@ BootstrapServer::~BootstrapServer() { stop(std::chrono::milliseconds(0)); }
 
 Status BootstrapServer::start() {
   AGPCS_RETURN_IF_ERROR(make_pipe(wake_read_, wake_write_));
-  set_non_blocking(listening_.get());
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -82,42 +69,32 @@ bool BootstrapServer::finished() const {
 }
 
 void BootstrapServer::poll_once() {
-  std::vector<pollfd> fds{{wake_read_.get(), POLLIN, 0}, {listening_.get(), POLLIN, 0}};
+  std::vector<pollfd> fds{{wake_read_.get(), POLLIN, 0}};
   for (const Peer& peer : peers_) {
     const short events = static_cast<short>(POLLIN | (peer.out.empty() ? 0 : POLLOUT));
     fds.push_back({peer.fd.get(), events, 0});
   }
-  const std::size_t known = peers_.size();
-  if (poll(fds.data(), fds.size(), static_cast<int>(kTick.count())) <= 0) return;
+  const std::size_t gate = fds.size();
+  gate_.watch(fds);
+  if (poll(fds.data(), fds.size(), static_cast<int>(kTick.count())) < 0) return;
   if (fds[0].revents != 0) {
     char drained[16];
     [[maybe_unused]] const auto count = read(wake_read_.get(), drained, sizeof drained);
   }
   auto peer = peers_.begin();
-  for (std::size_t i = 0; i < known; ++i, ++peer) {
-    const short events = fds[i + 2].revents;
+  for (std::size_t i = 1; i < gate; ++i, ++peer) {
+    const short events = fds[i].revents;
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*peer);
     if (peer->fd.get() >= 0 && !peer->out.empty()) write_to(*peer);
   }
-  if (fds[1].revents != 0) accept_peer();
+  for (Gate::Guest& guest : gate_.turn(&fds[gate])) take_guest(std::move(guest));
 }
 
-void BootstrapServer::accept_peer() {
-  Fd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd.get() < 0) return;
-  make_room_for_a_stranger();
+void BootstrapServer::take_guest(Gate::Guest guest) {
   Peer& peer = peers_.emplace_back();
-  peer.fd = std::move(fd);
+  peer.fd = std::move(guest.fd);
+  peer.proved = guest.rank;
   peer.since = peer.heard = Clock::now();
-}
-
-// Makes room for a new connection. A rank says hello at once, so of too many connections that have
-// not said it, the oldest is the least likely to be a rank's.
-void BootstrapServer::make_room_for_a_stranger() {
-  const auto open_stranger = [](const Peer& peer) { return peer.rank < 0 && peer.fd.get() >= 0; };
-  const auto strangers = std::count_if(peers_.begin(), peers_.end(), open_stranger);
-  if (static_cast<std::size_t>(strangers) < kMaxStrangers) return;
-  std::find_if(peers_.begin(), peers_.end(), open_stranger)->fd.reset();
 }
 
 void BootstrapServer::read_from(Peer& peer) {
@@ -174,16 +151,12 @@ void BootstrapServer::drop(Peer& peer) {
 
 void BootstrapServer::handle_hello(Peer& peer, const Frame& frame) {
   const auto& fields = frame.fields;
-  if (fields.size() < 2 || fields[0].rfind(kBootstrapProtocol, 0) != 0 ||
+  const int rank = fields.size() > 1 ? number_of(fields[1]) : -1;
+  if (rank != peer.proved || fields[0].rfind(kBootstrapProtocol, 0) != 0 ||
       (fields[0] == kBootstrapMagic && fields.size() != kHelloFields)) {
     return drop(peer);
   }
-  if (!same_secret(fields[1], options_.token)) {
-    ++wrong_tokens_;
-    return refuse(peer, "the job token is wrong: every rank needs the same AGPCS_JOB_TOKEN");
-  }
   if (!failure_.empty()) return refuse(peer, failure_, FrameKind::kFailed);
-  const int rank = fields.size() > 2 ? number_of(fields[2]) : -1;
   const std::string reason = objection(rank, frame);
   if (!reason.empty()) {
     refuse(peer, reason);
@@ -198,8 +171,8 @@ void BootstrapServer::handle_hello(Peer& peer, const Frame& frame) {
 
 void BootstrapServer::admit(Peer& peer, int rank, const Frame& hello) {
   Member& member = members_[static_cast<std::size_t>(rank)];
-  member.name = hello.fields[5];
-  member.host = hello.fields[6];
+  member.name = hello.fields[4];
+  member.host = hello.fields[5];
   member.joined = true;
   peer.rank = rank;
   queue(peer, {FrameKind::kWelcome, {describe(0, options_.name, options_.host)}});
@@ -214,19 +187,19 @@ std::string BootstrapServer::objection(int rank, const Frame& hello) const {
         "AGPCS version",
         rank, fields[0], kBootstrapMagic);
   }
-  const std::string& size = fields[3];
-  const std::string who = describe(rank, fields[5], fields[6]);
+  const std::string& size = fields[2];
+  const std::string who = describe(rank, fields[4], fields[5]);
   if (size != std::to_string(options_.size)) {
     return fmt::format("{} expects {} ranks, rank 0 expects {}", who, size, options_.size);
   }
   if (rank < 0 || rank >= options_.size) {
     return fmt::format("{} is not within 0 and {}", who, options_.size - 1);
   }
-  if (fields[4] != options_.identity) {
-    return fmt::format("{} has another plan than rank 0: {} against {}", who, fields[4],
+  if (fields[3] != options_.identity) {
+    return fmt::format("{} has another plan than rank 0: {} against {}", who, fields[3],
                        options_.identity);
   }
-  const std::string difference = agreed_difference(fields[7], agreed_text(options_.agreed));
+  const std::string difference = agreed_difference(fields[6], agreed_text(options_.agreed));
   return difference.empty() ? difference : fmt::format("{} {}", who, difference);
 }
 
@@ -337,11 +310,11 @@ void BootstrapServer::check_clocks() {
     std::string message =
         fmt::format("{} {} of {} did not join within {} ms", missing.size() == 1 ? "rank" : "ranks",
                     fmt::join(missing, ","), options_.size, options_.join_limit.count());
-    if (wrong_tokens_ > 0) {
+    if (const std::int64_t wrong = gate_.wrong_proofs(); wrong > 0) {
       message += fmt::format(
           "\n  hint: {} connection{} with a wrong job token {} refused: every "
           "rank needs the same AGPCS_JOB_TOKEN",
-          wrong_tokens_, wrong_tokens_ == 1 ? "" : "s", wrong_tokens_ == 1 ? "was" : "were");
+          wrong, wrong == 1 ? "" : "s", wrong == 1 ? "was" : "were");
     }
     fail(message);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/gate.h"
 #include "runtime/bootstrap/socket.h"
 
 #include <agpcs/bootstrap.h>
@@ -20,6 +21,9 @@
 
 namespace agpcs {
 
+/// What the service and its clients know before they connect, but for the token.
+inline ProofTerms bootstrap_terms(const std::string& token) { return {token, "bootstrap", 0}; }
+
 class BootstrapServer {
  public:
   /// Serves on `listening` until `stop`. It uses size, token, identity and limits from `options`.
@@ -36,7 +40,8 @@ class BootstrapServer {
     Fd fd;
     FrameReader in;
     std::string out;       // not sent yet
-    int rank = -1;         // -1: not admitted
+    int proved = -1;       // the rank that it has proved to be
+    int rank = -1;         // the same once it is admitted; -1 before
     bool closing = false;  // the connection ends once `out` is sent
     Clock::time_point since, heard;
     std::set<std::string> wanted;
@@ -50,12 +55,12 @@ class BootstrapServer {
   void run();
   bool finished() const;
   void poll_once();
-  void accept_peer();
+  void take_guest(Gate::Guest guest);
   void read_from(Peer& peer);
   void write_to(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
   void handle_hello(Peer& peer, const Frame& frame);
-  /// Returns why a rank that knows the token cannot join, or an empty string if it can.
+  /// Returns why rank `rank`, which knows the token, cannot join, or an empty string if it can.
   std::string objection(int rank, const Frame& hello) const;
   void admit(Peer& peer, int rank, const Frame& hello);
   void handle_set(Peer& peer, const Frame& frame);
@@ -81,14 +86,13 @@ class BootstrapServer {
   void fail(const std::string& message);
   void broadcast(const Frame& frame);
   static void queue(Peer& peer, const Frame& frame);
-  void make_room_for_a_stranger();
   std::string describe(int rank) const;
   static std::string describe(int rank, const std::string& name, const std::string& host);
 
-  Fd listening_, wake_read_, wake_write_;
+  Gate gate_;
+  Fd wake_read_, wake_write_;
   BootstrapOptions options_;
   Clock::time_point join_deadline_;
-  std::int64_t wrong_tokens_ = 0;
   std::list<Peer> peers_;
   std::vector<Member> members_;
   int joined_ = 0;

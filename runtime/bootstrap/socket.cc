@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -22,12 +23,6 @@ namespace agpcs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Calls strerror_r with a buffer of its own, because ranks may be threads.
-std::string error_text(int error) {
-  char buffer[128];
-  return strerror_r(error, buffer, sizeof buffer);
-}
 
 struct AddressFree {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -103,6 +98,8 @@ int try_connect(const addrinfo& to, Clock::time_point deadline, Fd& connected) {
   return 0;
 }
 
+constexpr int kBacklog = 256;  // connections that the system keeps until they are taken
+
 // Returns 0, or the errno of the failure. An IPv6 socket takes IPv4 connections, too.
 int try_listen(int family, int port, bool local_only, Fd& listening) {
   Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -122,12 +119,30 @@ int try_listen(int family, int port, bool local_only, Fd& listening) {
     address.ipv4.sin_addr.s_addr = htonl(local_only ? INADDR_LOOPBACK : INADDR_ANY);
   }
   const socklen_t length = family == AF_INET6 ? sizeof address.ipv6 : sizeof address.ipv4;
-  if (bind(fd.get(), &address.any, length) != 0 || listen(fd.get(), 256) != 0) return errno;
+  if (bind(fd.get(), &address.any, length) != 0 || listen(fd.get(), kBacklog) != 0) return errno;
   listening = std::move(fd);
   return 0;
 }
 
+// Returns an address as people write it: IPv4 without the prefix that it has on an IPv6 socket.
+std::string text_of(const sockaddr& address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(&address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "an unknown address";
+  }
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view whole = text;
+  const bool mapped =
+      whole.substr(0, kMapped.size()) == kMapped && whole.find('.') != std::string_view::npos;
+  return std::string(mapped ? whole.substr(kMapped.size()) : whole);
+}
+
 }  // namespace
+
+std::string error_text(int error) {
+  char buffer[128];
+  return strerror_r(error, buffer, sizeof buffer);
+}
 
 Result<int> family_of(const std::string& address) {
   AGPCS_TRY(const AddressList list, resolve(address, 0));
@@ -148,6 +163,28 @@ Result<Fd> listen_on(int port, bool local_only) {
   if (error == 0) return fd;
   return Status(StatusCode::kUnavailable,
                 fmt::format("cannot listen on port {}: {}", port, error_text(error)));
+}
+
+Result<Fd> listen_at(const std::string& address) {
+  AGPCS_TRY(const AddressList list, resolve(address, 0));
+  const addrinfo& to = *ipv4_first(*list).front();
+  Fd fd(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() >= 0) send_words_promptly(fd.get());
+  if (fd.get() < 0 || bind(fd.get(), to.ai_addr, to.ai_addrlen) != 0 ||
+      listen(fd.get(), kBacklog) != 0) {
+    return Status(StatusCode::kUnavailable,
+                  fmt::format("cannot listen at {}: {}", address, error_text(errno)));
+  }
+  return fd;
+}
+
+Caller accept_from(int listening) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  auto* from = reinterpret_cast<sockaddr*>(&address);
+  Fd fd(accept4(listening, from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd.get() < 0) return {};
+  return {std::move(fd), text_of(*from, length)};
 }
 
 int port_of(int fd) {
@@ -191,6 +228,15 @@ std::string local_address_of(int fd) {
 }
 
 void set_non_blocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+bool readable_before(int fd, Clock::time_point deadline) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{fd, POLLIN, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::clamp<long long>(left, 0, 1 << 30)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;  // else a signal interrupted it
+  }
+}
 
 void read_available(Fd& fd, std::string& text) {
   char buffer[4096];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions on TCP sockets that the bootstrap needs.
+// The functions on TCP sockets that the bootstrap and the TCP transport need.
 #pragma once
 
 #include "ir/base/fd.h"
@@ -11,8 +11,19 @@
 
 namespace agpcs {
 
+/// Returns what strerror says. Ranks may be threads, so each call has a buffer of its own.
+std::string error_text(int error);
 /// Listens on `port` (0: any) of 127.0.0.1 or of all addresses, IPv4 and IPv6.
 Result<Fd> listen_on(int port, bool local_only);
+/// Listens on any port of `address`, an IP address or a name of this machine.
+Result<Fd> listen_at(const std::string& address);
+/// A connection that came in, which does not block, and the IP address that it came from.
+struct Caller {
+  Fd fd;
+  std::string address;
+};
+/// Takes the next connection. Without one, `fd` is -1 and errno says why.
+Caller accept_from(int listening);
 /// Returns the port of a listening socket.
 int port_of(int fd);
 /// Connects; tries again until `deadline` while there is no answer. If a name has several
@@ -27,6 +38,8 @@ std::string endpoint(const std::string& address, int port);
 /// Returns the IP address of this end of a connection.
 std::string local_address_of(int fd);
 void set_non_blocking(int fd);
+/// Waits until `fd` can be read. Returns false if that was not before `deadline`.
+bool readable_before(int fd, std::chrono::steady_clock::time_point deadline);
 /// Appends to `text` what can be read from `fd`, which must not block, and closes `fd` at its end.
 void read_available(Fd& fd, std::string& text);
 /// Makes a pipe, whose ends serve to wake a thread in poll.

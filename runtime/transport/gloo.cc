@@ -2,10 +2,9 @@
 // The Gloo wire: unbound buffers over a full mesh of TCP pairs. No exception of Gloo leaves this
 // file.
 #include "runtime/bootstrap/socket.h"
-#include "runtime/transport/checked_wire.h"
+#include "runtime/transport/bootstrapped.h"
 #include "runtime/transport/gloo_error.h"
 #include "runtime/transport/wire.h"
-#include "runtime/transport/wire_transport.h"
 
 #include <agpcs/gloo.h>
 
@@ -44,10 +43,6 @@ std::string cause_of(const std::exception& error) {
   static const bool swapped = swaps_ports();
   return gloo_cause(error.what(), swapped);
 }
-
-// A lost connection is often only a consequence: the peer left because a third rank failed. Waiting
-// a short time for the notice of that failure yields the better error.
-constexpr milliseconds kNoticeLimit{1000};
 
 class GlooWire;
 
@@ -107,7 +102,7 @@ class GlooWire final : public Wire {
   Status lost(int peer, const std::exception& error) const {
     const Status reason = cancelled();
     if (!reason.ok()) return reason;
-    const Status failure = bootstrap_.wait_for_failure(kNoticeLimit);
+    const Status failure = reason_of_loss(bootstrap_);
     if (!failure.ok()) return failure;
     return lost_peer(peer, cause_of(error));
   }
@@ -217,9 +212,7 @@ std::shared_ptr<gloo::Context> connect_mesh(Bootstrap& bootstrap, const std::str
                                             milliseconds limit) {
   const auto family = family_of(address);  // Gloo does not check its own look-up
   if (!family.ok()) throw std::runtime_error(family.status().message());
-  if (address.find('%') != std::string::npos) {  // its network card has another number elsewhere
-    throw std::runtime_error("it is a link-local address, which holds on one network card only");
-  }
+  if (const std::string why = unreachable(address); !why.empty()) throw std::runtime_error(why);
   gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   attributes.ai_family = *family;
@@ -238,13 +231,7 @@ Result<std::unique_ptr<Transport>> connect_gloo(Bootstrap& bootstrap, const Gloo
   try {
     std::unique_ptr<Wire> wire = std::make_unique<GlooWire>(
         bootstrap, connect_mesh(bootstrap, address, options.connect_limit));
-    if (options.check_messages) wire = make_checked_wire(std::move(wire));
-    auto transport =
-        std::make_unique<WireTransport>(std::move(wire), bootstrap.rank(), bootstrap.size(),
-                                        [&bootstrap] { bootstrap.on_failure(nullptr); });
-    bootstrap.on_failure(
-        [raw = transport.get()](const Status& failure) { raw->abort_quietly(failure); });
-    return std::unique_ptr<Transport>(std::move(transport));
+    return bootstrapped_transport(std::move(wire), bootstrap, options.check_messages);
   } catch (const std::exception& error) {
     const Status failure = bootstrap.failure();
     if (!failure.ok()) return failure;

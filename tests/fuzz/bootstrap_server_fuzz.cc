@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bootstrap's service between strangers and ranks that misbehave, over real sockets: whatever
-// they send, it answers in whole frames, closes what they closed, and, while none of them knew the
-// token, still admits the job's own rank.
+// they send, it answers those who have proved the token in whole frames, closes what they closed,
+// and, while none of them knew the token, still admits the job's own rank.
 //
 // An input is a list of actions: a byte (low 2 bits: which connection; then 3 bits: what it does;
 // see `Action`), a byte of length, and that many bytes of content.
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/server.h"
 #include "runtime/bootstrap/socket.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,20 +24,21 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-constexpr int kConnections = 4;
+constexpr std::size_t kConnections = 4;
 constexpr int kRanks = 3;
 constexpr int kPatience = 5000;  // milliseconds
-constexpr std::string_view kToken = "secret";
+constexpr std::string_view kToken = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
 
 enum Action : unsigned {
   kRaw,         // the content as it is
-  kHello,       // a rank's hello: right but for its number, the content's first byte less '0'
-  kWrongHello,  // a hello whose fields are the content, cut at commas
+  kHello,       // a proof and a rank's hello: right but for its number, the first byte less '0'
+  kWrongHello,  // a hello without a proof, or a second one: its fields are cut at commas
   kSet,         // key and value, cut at a comma
   kGet,
   kFail,
@@ -66,7 +68,7 @@ BootstrapOptions options_of_job() {
 Frame hello_of(int rank) {
   const BootstrapOptions job = options_of_job();
   return {FrameKind::kHello,
-          {kBootstrapMagic, job.token, std::to_string(rank), std::to_string(kRanks), job.identity,
+          {kBootstrapMagic, std::to_string(rank), std::to_string(kRanks), job.identity,
            "host/" + std::to_string(rank), "", ""}};
 }
 
@@ -134,6 +136,12 @@ class Client {
     }
   }
   void finish() { shutdown(fd_.get(), SHUT_WR); }
+  /// Proves the token as `rank`, if nothing has been said yet. Afterwards it hears frames.
+  bool prove_as(int rank) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+    const auto end = prove(fd_.get(), bootstrap_terms(std::string(kToken)), rank, deadline);
+    return end.ok() && *end == ProofEnd::kProved;
+  }
 
   /// The next frame; nothing once the service has closed.
   std::optional<Frame> hear() {
@@ -148,9 +156,23 @@ class Client {
       reader_.append(buffer, static_cast<std::size_t>(count));
     }
   }
-  void hear_the_end() {
-    while (hear()) {
+  /// Who has not proved the token hears a nonce and a verdict at most.
+  void hear_the_end(bool known) {
+    if (known) {
+      while (hear()) {
+      }
+      return;
     }
+    std::size_t heard = 0;
+    char buffer[4096];
+    while (true) {
+      fuzz::require(wait_for_bytes(), "the service closes those who close");
+      const auto count = recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      heard += static_cast<std::size_t>(count);
+    }
+    fuzz::require(heard <= kNonceBytes + kVerdictBytes, "strangers hear nothing of the job");
   }
 
  private:
@@ -174,6 +196,7 @@ void run(std::string_view script) {
   fuzz::require(server.start().ok(), "the service starts");
 
   std::array<std::optional<Client>, kConnections> clients;
+  std::array<bool, kConnections> said{}, known{};
   bool strangers_only = true;
   while (script.size() >= 2) {
     const auto head = static_cast<unsigned char>(script[0]);
@@ -183,15 +206,19 @@ void run(std::string_view script) {
     std::optional<Client>& client = clients[head % kConnections];
     if (!client) client.emplace(listener.connect_one());
     const auto action = static_cast<Action>((head >> 2) & 7);
-    const std::string bytes = bytes_of(action, content);
-    // A token may also come in pieces, so that any part of it counts.
-    strangers_only = strangers_only && bytes.find("sec") == std::string::npos &&
-                     bytes.find("ret") == std::string::npos;
-    client->say(bytes);
+    const bool first = !std::exchange(said[head % kConnections], true);
+    if (action == kHello && first) {
+      fuzz::require(client->prove_as(content.empty() ? 0 : content[0] - '0'),
+                    "the service lets those in who prove the token");
+      known[head % kConnections] = true;
+      strangers_only = false;
+    }
+    client->say(bytes_of(action, content));
     if (action == kClose) client->finish();
   }
   if (strangers_only) {
     Client rank(listener.connect_one());
+    fuzz::require(rank.prove_as(1), "strangers keep nobody out");
     rank.say(encode(hello_of(1)));
     const auto answer = rank.hear();
     fuzz::require(answer && answer->kind == FrameKind::kWelcome, "strangers keep nobody out");
@@ -200,8 +227,8 @@ void run(std::string_view script) {
   for (std::optional<Client>& client : clients) {
     if (client) client->finish();
   }
-  for (std::optional<Client>& client : clients) {
-    if (client) client->hear_the_end();
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    if (clients[i]) clients[i]->hear_the_end(known[i]);
   }
   server.stop(std::chrono::milliseconds(kPatience));
 }

@@ -30,6 +30,7 @@ THIRD_PARTIES = {
     "ATen/": {"planner/learn", "runtime/torch"},
     "c10/": {"planner/learn", "runtime/torch"},
     "xxhash.h": {"runtime/support"},
+    "openssl/": {"runtime/bootstrap"},
     "gloo/": {"runtime/transport"},
     "nccl.h": {"runtime/nccl"},
     "cuda": {"runtime/nccl"},

@@ -2,9 +2,11 @@
 #include "tests/runtime/world.h"
 
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/loopback.h>
+#include <agpcs/tcp.h>
 #ifdef AGPCS_TEST_GLOO
 #include <agpcs/gloo.h>
 #endif
@@ -41,7 +43,6 @@ void on_threads(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-#if defined(AGPCS_TEST_GLOO) || defined(AGPCS_TEST_NCCL)
 using Connect = std::function<Result<std::unique_ptr<Transport>>(Bootstrap&)>;
 
 void run_bootstrapped(int ranks, const Connect& connect,
@@ -58,7 +59,7 @@ void run_bootstrapped(int ranks, const Connect& connect,
     options.port = port;
     options.listen_fd = rank == 0 ? listen_fd : -1;
     options.local_only = true;
-    options.token = "secret";
+    options.token = kJobToken;
     options.name = "test/" + std::to_string(rank);
     auto bootstrap = Bootstrap::join(options);
     ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
@@ -69,7 +70,6 @@ void run_bootstrapped(int ranks, const Connect& connect,
     transport->reset();
   });
 }
-#endif
 
 }  // namespace
 
@@ -77,7 +77,7 @@ std::vector<WorldKind> worlds() {
 #ifdef AGPCS_TEST_EMULATED_GPU
   return {nccl_world()};
 #else
-  return {loopback_world(), gloo_world(), nccl_world()};
+  return {loopback_world(), tcp_world(), gloo_world(), nccl_world()};
 #endif
 }
 
@@ -85,6 +85,13 @@ WorldKind loopback_world() {
   return {"loopback", no_obstacle, [](int ranks, const std::function<void(Transport&)>& body) {
             LoopbackHub hub(ranks);
             on_threads(ranks, [&](int rank) { body(*hub.join(rank)); });
+          }};
+}
+
+WorldKind tcp_world() {
+  return {"tcp", no_obstacle, [](int ranks, const std::function<void(Transport&)>& body) {
+            run_bootstrapped(
+                ranks, [](Bootstrap& bootstrap) { return connect_tcp(bootstrap); }, body);
           }};
 }
 

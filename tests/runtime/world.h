@@ -33,6 +33,7 @@ inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.nam
 /// All that this binary tests.
 std::vector<WorldKind> worlds();
 WorldKind loopback_world();
+WorldKind tcp_world();
 WorldKind gloo_world();
 WorldKind nccl_world();
 

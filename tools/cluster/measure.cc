@@ -3,19 +3,17 @@
 
 #include "frontend/cluster/file.h"
 #include "ir/base/check.h"
+#include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "tools/profile/fits.h"
 #include "tools/profile/network/network.h"
 
-#ifdef AGPCS_CLUSTER_GLOO
-#include <agpcs/gloo.h>
-#endif
+#include <agpcs/tcp.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,18 +23,6 @@ namespace agpcs {
 namespace {
 
 constexpr std::int64_t kLargest = std::int64_t{16} << 20;  // bytes of a message
-
-Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap) {
-#ifdef AGPCS_CLUSTER_GLOO
-  std::signal(SIGPIPE, SIG_IGN);  // a closed connection is then an error, not a death
-  return connect_gloo(bootstrap);
-#else
-  return Status(
-      StatusCode::kUnavailable,
-      "--measure needs Gloo, and this program was built without it\n"
-      "  hint: agpcs-profile measures links as well; without either, give the bandwidths");
-#endif
-}
 
 /// Returns the ranks of each host, of which every rank says its number there.
 Result<std::vector<int>> ranks_of_hosts(Bootstrap& bootstrap, int local_rank,
@@ -130,7 +116,7 @@ Status take_figures(const Cluster& cluster, NetworkMeasurements measured,
 
 Status measure(Bootstrap& bootstrap, const std::vector<int>& ranks, const MeasureOptions& options,
                std::vector<FoundHost>& hosts) {
-  AGPCS_TRY(const std::unique_ptr<Transport> transport, connect(bootstrap));
+  AGPCS_TRY(const std::unique_ptr<Transport> transport, connect_tcp(bootstrap));
   AGPCS_TRY(const Cluster cluster, cluster_of(ranks));
   NetworkOptions network;
   network.seconds = options.seconds;
@@ -156,6 +142,7 @@ Status measure_links(Bootstrap& bootstrap, int local_rank, const MeasureOptions&
 Status measure_this_host(const MeasureOptions& options, FoundHost& host) {
   AGPCS_TRY(Fd listening, listen_on(0, /*local_only=*/true));
   const int port = port_of(listening.get());
+  AGPCS_TRY(const std::string token, random_token());
   std::vector<FoundHost> hosts = {host};
   const auto run = [&](int rank, int listen_fd) -> Status {
     BootstrapOptions join;
@@ -164,7 +151,7 @@ Status measure_this_host(const MeasureOptions& options, FoundHost& host) {
     join.port = port;
     join.listen_fd = listen_fd;
     join.local_only = true;
-    join.token = "both ends are in this process";
+    join.token = token;
     join.identity = "agpcs-cluster discover --measure";
     join.name = fmt::format("end {}", rank);
     join.join_limit = options.limit;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the links of hosts for `agpcs-cluster discover --measure`, by what measures networks for
-// agpcs-profile (docs/reference/measuring.md), over Gloo's TCP.
+// agpcs-profile (docs/reference/measuring.md), over TCP.
 #pragma once
 
 #include "tools/cluster/hardware.h"
@@ -21,8 +21,8 @@ struct MeasureOptions {
 /// Measures messages between all ranks of a job. `local_rank` is this rank's number on its host;
 /// the ranks of a host must follow one another. All ranks call it; the first rank of the job gets
 /// what was measured in its `hosts`, in order: of each NIC by messages between hosts, and of each
-/// host by messages between its ranks, where it has several. Errors: this program has no Gloo,
-/// ranks are in another order, or a measurement fails.
+/// host by messages between its ranks, where it has several. Errors: ranks
+/// are in another order, or a measurement fails.
 Status measure_links(Bootstrap& bootstrap, int local_rank, const MeasureOptions& options,
                      std::vector<FoundHost>& hosts);
 

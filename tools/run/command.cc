@@ -38,7 +38,7 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   if (options.transport == TransportKind::kLoopback && options.elastic) {
     return finish({StatusCode::kUsage,
                    "--elastic needs ranks that are processes\n"
-                   "  hint: --transport gloo, or nccl"},
+                   "  hint: --transport tcp, or nccl"},
                   "agpcs-run", console);
   }
   if (options.transport == TransportKind::kLoopback) {

@@ -120,7 +120,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->check(positive);
   add_job_options(app, options);
   app.add_flag("--check-messages", options.check_messages,
-               "gloo: a checksum on every message, beyond TCP's own");
+               "tcp, gloo: a checksum on every message, beyond TCP's own");
   app.add_option("--cuda-graph", options.cuda_graph,
                  "nccl: auto replays steps as CUDA graphs where all ranks can; off never does")
       ->capture_default_str()

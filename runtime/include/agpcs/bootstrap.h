@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bootstrap: the ranks of a job find each other through it, and hear of failures through it.
 //
-// Rank 0 serves a small key-value store over TCP to ranks that know the job's token. The transports
-// exchange their addresses over it. The connections stay open as long as the job: when a rank dies,
-// stalls or reports an error, all others learn it at once.
+// Rank 0 serves a small key-value store over TCP to ranks that prove that they know the job's
+// token. It proves the same to them, and nobody sends the token. The transports exchange their
+// addresses over the store. The connections stay open as long as the job: when a rank dies, stalls
+// or reports an error, all others learn it at once.
 #pragma once
 
 #include <agpcs/status.h>
@@ -25,7 +26,7 @@ struct BootstrapOptions {
   int port = 0;                       ///< port of rank 0's service; 0 needs `listen_fd` (rank 0)
   int listen_fd = -1;       ///< rank 0: a socket that listens already; the bootstrap takes it over
   bool local_only = false;  ///< rank 0 listens on 127.0.0.1 alone
-  std::string token;        ///< the job's secret: not empty, the same on every rank
+  std::string token;        ///< the job's secret, of 128 random bits; the same on every rank
   std::string identity;     ///< the plan's digest, on which all ranks must agree
   /// Further (what, value) pairs on which all ranks must agree, in this order: {"AGPCS version",
   /// "0.2.0"}.
@@ -37,6 +38,9 @@ struct BootstrapOptions {
   /// Once all ranks have joined, the loss of a rank other than rank 0 does not end the job; it is
   /// an event on which the others can act. All ranks set the same value.
   bool outlives_ranks = false;
+  /// Gets a line when rank 0 has refused a connection that did not prove the token: one for each
+  /// address, ten a minute at most, and the number in the end. Called on a thread of the service.
+  std::function<void(const std::string&)> on_refused;
 };
 
 /// Something that happened in a job with `outlives_ranks`.
@@ -62,6 +66,10 @@ class Bootstrap {
   virtual int size() const = 0;
   /// Returns the address by which this rank reaches rank 0, so that others may reach it there, too.
   virtual std::string local_address() const = 0;
+
+  /// Returns a key that only ranks of this job can make, for connections of their own: it follows
+  /// from the token and from `purpose`.
+  virtual std::string key_for(const std::string& purpose) const = 0;
 
   /// Sets `key` to `value`: any bytes, at most 64 KiB. Each key is set once.
   virtual Status set(const std::string& key, const std::string& value) = 0;

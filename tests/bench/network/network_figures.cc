@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `measure_network` finds between processes of this machine over Gloo.
+// What `measure_network` finds between processes of this machine over TCP.
 // network_figures RANKS [SECONDS [LARGEST-BYTES [OVERLAP-SECONDS]]]: tables on stdout.
 #include "runtime/bootstrap/socket.h"
 #include "tests/support/builders.h"
+#include "tests/support/job_token.h"
 #include "tools/profile/network/network.h"
 
 #include <agpcs/bootstrap.h>
-#include <agpcs/gloo.h>
+#include <agpcs/tcp.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -70,7 +71,7 @@ void print_figures(const NetworkMeasurements& measured) {
 
 Result<NetworkMeasurements> measure(const BootstrapOptions& place, NetworkOptions options) {
   AGPCS_TRY(const auto bootstrap, Bootstrap::join(place));
-  AGPCS_TRY(const auto transport, connect_gloo(*bootstrap));
+  AGPCS_TRY(const auto transport, connect_tcp(*bootstrap));
   Product product;
   if (options.overlap_seconds > 0) options.compute = [&] { return product.run(); };
   AGPCS_TRY(NetworkMeasurements measured,
@@ -101,7 +102,7 @@ int run_all(int ranks, const NetworkOptions& options) {
   place.size = ranks;
   place.port = port_of(listening->get());
   place.local_only = true;
-  place.token = "figures";
+  place.token = kJobToken;
   const int listen_fd = listening->release();
   int failed = 0;
   for (place.rank = 1; place.rank < ranks; ++place.rank) {

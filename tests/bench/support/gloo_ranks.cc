@@ -2,8 +2,10 @@
 #include "tests/bench/support/gloo_ranks.h"
 
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 
 #include <agpcs/gloo.h>
+#include <agpcs/tcp.h>
 
 #include <fmt/format.h>
 #include <gloo/allreduce.h>
@@ -51,14 +53,17 @@ GlooRank::GlooRank(int rank, const GlooMeeting& meeting, int listen_fd)
   options.port = meeting.port;
   options.listen_fd = listen_fd;
   options.local_only = true;
-  options.token = "bench";
+  options.token = kJobToken;
   options.name = fmt::format("bench/{}", rank);
   auto bootstrap = Bootstrap::join(options);
   check(bootstrap.status());
   bootstrap_ = std::move(*bootstrap);
-  auto transport = connect_gloo(*bootstrap_);
+  auto transport = connect_tcp(*bootstrap_);
   check(transport.status());
   transport_ = std::move(*transport);
+  auto over_gloo = connect_gloo(*bootstrap_);
+  check(over_gloo.status());
+  over_gloo_ = std::move(*over_gloo);
   gloo::transport::tcp::attr attributes;
   attributes.hostname = "127.0.0.1";
   auto device = gloo::transport::tcp::CreateDevice(attributes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks between processes of this machine, each a rank: our transport over Gloo and, beside
-// it, Gloo as it comes.
+// Benchmarks between processes of this machine, each a rank: our transport over TCP and, beside it,
+// the same over Gloo, and Gloo as it comes.
 #pragma once
 
 #include <agpcs/bootstrap.h>
@@ -35,6 +35,7 @@ class GlooRank {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   Transport& transport() { return *transport_; }
+  Transport& over_gloo() { return *over_gloo_; }
   /// Gloo's own ring, in place.
   void gloo_ring(std::vector<float>& values);
   /// The slowest rank's; also a barrier, over Gloo.
@@ -43,7 +44,7 @@ class GlooRank {
  private:
   const int rank_, ranks_;
   std::unique_ptr<Bootstrap> bootstrap_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> transport_, over_gloo_;
   std::shared_ptr<gloo::Context> context_;
 };
 

@@ -72,7 +72,7 @@ TEST(Bootstrap, AValueHasABound) {
 TEST(Bootstrap, AWrongTokenIsRefusedAndHarmsNobody) {
   Job job(2);
   BootstrapOptions stranger = job.options_of(1);
-  stranger.token = "guess!";
+  stranger.token = kWrongToken;
   std::latch refused(1);
   std::thread outsider([&] {
     const auto joined = Bootstrap::join(stranger);
@@ -128,7 +128,7 @@ TEST(Bootstrap, ARankWhoseServiceIsNotThereSaysWhereItLooked) {
   BootstrapOptions options;
   options.rank = 1;
   options.size = 2;
-  options.token = "secret";
+  options.token = kJobToken;
   options.join_limit = milliseconds(120);
   {
     const Fd closed_again = *listen_on(0, true);
@@ -158,7 +158,7 @@ TEST(Bootstrap, AnAddressOfIpv6StandsInBracketsBesideAPort) {
   BootstrapOptions options;
   options.rank = 1;
   options.size = 2;
-  options.token = "secret";
+  options.token = kJobToken;
   options.join_limit = milliseconds(0);
   options.address = "::1";
   options.port = 1;
@@ -174,7 +174,7 @@ TEST(Bootstrap, AnAddressOfIpv6StandsInBracketsBesideAPort) {
 TEST(Bootstrap, APortThatIsTakenIsNamed) {
   const Fd taken = *listen_on(0, true);
   BootstrapOptions options;
-  options.token = "secret";
+  options.token = kJobToken;
   options.local_only = true;
   options.port = port_of(taken.get());
   EXPECT_EQ(Bootstrap::join(options).status().message(),
@@ -218,8 +218,9 @@ TEST(Bootstrap, AListenerThatComesLateHearsAtOnceAndADetachedOneNever) {
 
 TEST(Bootstrap, ARankWhoseConnectionIsLostIsNamed) {
   Job job(2);
-  Fd other = half_rank(job.options_of(1));
+  std::future<Fd> half = half_rank(job.options_of(1));
   const auto joined = Bootstrap::join(job.options_of(0));
+  Fd other = half.get();
   ASSERT_JOINED(joined);
   EXPECT_TRUE((*joined)->failure().ok());
   other.reset();
@@ -230,10 +231,11 @@ TEST(Bootstrap, ARankWhoseConnectionIsLostIsNamed) {
 // What rank 0 hears of a job whose rank 1 says hello and no more.
 std::string failure_of_half_a_job(milliseconds stall_limit) {
   Job job(2);
-  const Fd other = half_rank(job.options_of(1));
+  std::future<Fd> half = half_rank(job.options_of(1));
   BootstrapOptions options = job.options_of(0);
   options.stall_limit = stall_limit;
   const auto joined = Bootstrap::join(options);
+  const Fd other = half.get();
   return joined.ok() ? (*joined)->wait_for_failure(kLong).message() : joined.status().message();
 }
 
@@ -253,7 +255,7 @@ TEST(Bootstrap, AServiceThatNeverAnswersIsWaitedForAsLongAsRanksMayJoin) {
   options.rank = 1;
   options.size = 2;
   options.port = port_of(silent.get());
-  options.token = "secret";
+  options.token = kJobToken;
   options.join_limit = milliseconds(300);
   options.stall_limit = milliseconds(50);
   EXPECT_EQ(
@@ -312,10 +314,11 @@ TEST(Bootstrap, ARankThatAnExceptionEndsIsLost) {
 // A job of three that outlives ranks: 0 and 1 as Bootstrap, 2 as a bare connection.
 struct OutlivingJob {
   explicit OutlivingJob(milliseconds stall_limit = kLong) : job(3) {
-    rank_2 = half_rank(job.options_of(2));
+    std::future<Fd> half = half_rank(job.options_of(2));
     std::thread other([&] { rank_1 = join(1, stall_limit); });
     rank_0 = join(0, stall_limit);
     other.join();
+    rank_2 = half.get();
   }
   Job::Joined join(int rank, milliseconds stall_limit) {
     BootstrapOptions options = job.options_of(rank);

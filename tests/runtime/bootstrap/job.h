@@ -3,7 +3,10 @@
 #pragma once
 
 #include "runtime/bootstrap/frame.h"
+#include "runtime/bootstrap/proof.h"
+#include "runtime/bootstrap/server.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 
 #include <agpcs/bootstrap.h>
 
@@ -11,6 +14,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <sys/socket.h>
@@ -35,7 +39,7 @@ class Job {
     options.port = port_;
     options.listen_fd = rank == 0 ? listening_.release() : -1;
     options.local_only = true;
-    options.token = "secret";
+    options.token = kJobToken;
     options.identity = "sha256:1";
     options.name = "host/" + std::to_string(rank);
     return options;
@@ -62,12 +66,11 @@ class Job {
 
 #define ASSERT_JOINED(joined) ASSERT_TRUE((joined).ok()) << (joined).status().message()
 
-/// What a rank with these options says first.
+/// What a rank with these options says first, once it has proved the token.
 inline Frame hello_of(const BootstrapOptions& options) {
-  return {
-      FrameKind::kHello,
-      {kBootstrapMagic, options.token, std::to_string(options.rank), std::to_string(options.size),
-       options.identity, options.name, options.host, agreed_text(options.agreed)}};
+  return {FrameKind::kHello,
+          {kBootstrapMagic, std::to_string(options.rank), std::to_string(options.size),
+           options.identity, options.name, options.host, agreed_text(options.agreed)}};
 }
 
 inline void say(const Fd& fd, const std::string& bytes) {
@@ -79,12 +82,21 @@ inline Fd connect_here(int port) {
                      std::chrono::steady_clock::now() + std::chrono::seconds(60));
 }
 
-// A rank that does no more than say hello: its connection is a plain socket.
-inline Fd half_rank(const BootstrapOptions& options) {
+/// A connection that has proved the token of `options` and then says `hello`.
+inline Fd half_rank_that_says(const BootstrapOptions& options, const Frame& hello) {
   Fd fd = connect_here(options.port);
-  const std::string hello = encode(hello_of(options));
-  say(fd, hello);
+  const auto end = prove(fd.get(), bootstrap_terms(options.token), options.rank,
+                         std::chrono::steady_clock::now() + std::chrono::seconds(60));
+  EXPECT_TRUE(end.ok() && *end == ProofEnd::kProved);
+  say(fd, encode(hello));
   return fd;
+}
+
+/// A rank that does no more than say hello: its connection is a plain socket. It waits for rank 0,
+/// so it is there once that has joined.
+inline std::future<Fd> half_rank(const BootstrapOptions& options) {
+  return std::async(std::launch::async,
+                    [options] { return half_rank_that_says(options, hello_of(options)); });
 }
 
 }  // namespace agpcs

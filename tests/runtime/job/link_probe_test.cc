@@ -93,7 +93,8 @@ class ProbeOver : public testing::TestWithParam<WorldKind> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ProbeOver, testing::Values(loopback_world(), gloo_world()),
+INSTANTIATE_TEST_SUITE_P(All, ProbeOver,
+                         testing::Values(loopback_world(), tcp_world(), gloo_world()),
                          [](const auto& world) { return world.param.name; });
 
 TEST_P(ProbeOver, EveryRankHasEveryRatherExactFigure) {

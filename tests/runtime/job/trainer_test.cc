@@ -163,7 +163,8 @@ class TrainerOver : public ::testing::TestWithParam<WorldKind> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, TrainerOver, ::testing::Values(loopback_world(), gloo_world()),
+INSTANTIATE_TEST_SUITE_P(All, TrainerOver,
+                         ::testing::Values(loopback_world(), tcp_world(), gloo_world()),
                          [](const auto& world) { return world.param.name; });
 
 Plan two_by_two(AllReduce algorithm = AllReduce::kRing) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the NCCL transport says where it cannot run.
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/nccl.h>
@@ -23,7 +24,7 @@ std::unique_ptr<Bootstrap> alone() {
   options.port = port_of(listening->get());
   options.listen_fd = listening->release();
   options.local_only = true;
-  options.token = "secret";
+  options.token = kJobToken;
   auto bootstrap = Bootstrap::join(options);
   EXPECT_TRUE(bootstrap.ok()) << bootstrap.status().message();
   return std::move(*bootstrap);

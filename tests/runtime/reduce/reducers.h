@@ -163,7 +163,7 @@ class ReducerOver : public ::testing::TestWithParam<Setting> {
 
 inline std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const WorldKind& world : {loopback_world(), gloo_world()}) {
+  for (const WorldKind& world : {loopback_world(), tcp_world(), gloo_world()}) {
     for (const How& way : kWays) all.push_back({world, way});
   }
   return all;

@@ -56,7 +56,8 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ReplayerOver, testing::Values(loopback_world(), gloo_world()),
+INSTANTIATE_TEST_SUITE_P(All, ReplayerOver,
+                         testing::Values(loopback_world(), tcp_world(), gloo_world()),
                          [](const auto& world) { return world.param.name; });
 
 TEST_P(ReplayerOver, OneRankAlone) { expect_equal_to_one_process({{{4}}, {}, 2}); }

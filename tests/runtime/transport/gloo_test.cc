@@ -2,6 +2,7 @@
 // What is Gloo's alone: strangers at its listeners, its messages, IPv6.
 #include "runtime/bootstrap/socket.h"
 #include "runtime/transport/gloo_error.h"
+#include "tests/runtime/transport/overheard.h"
 #include "tests/support/ipv6.h"
 
 #include <agpcs/bootstrap.h>
@@ -30,11 +31,8 @@
 namespace agpcs {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using testing::EndsWith;
-
-constexpr milliseconds kLong{60000};
 
 const std::string kStranger =
     "something that is no rank of this job, such as a scan of ports, connected in its place: "
@@ -79,72 +77,6 @@ TEST(GlooErrors, OthersAreOfAddresses) {
   EXPECT_EQ(lost_peer(2, "Read timeout").message(), "rank 2 went away: Read timeout");
 }
 
-/// A bootstrap that forwards to another one, so that a test can see what ranks tell each other.
-class Overheard final : public Bootstrap {
- public:
-  Overheard(Bootstrap& real, std::function<void(const std::string& value)> heard,
-            std::function<void(const std::string& key)> before_get)
-      : real_(real), heard_(std::move(heard)), before_get_(std::move(before_get)) {}
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  std::string local_address() const override { return real_.local_address(); }
-  Status set(const std::string& key, const std::string& value) override {
-    heard_(value);
-    return real_.set(key, value);
-  }
-  Result<std::string> get(const std::string& key, milliseconds limit) override {
-    before_get_(key);
-    return real_.get(key, limit);
-  }
-  Status barrier(const std::string& name, milliseconds limit) override {
-    return real_.barrier(name, limit);
-  }
-  Result<BootstrapEvent> event(std::int64_t number, milliseconds limit) override {
-    return real_.event(number, limit);
-  }
-  Status say(const std::string& text) override { return real_.say(text); }
-  void report(const Status& failure) override { real_.report(failure); }
-  Status failure() const override { return real_.failure(); }
-  Status wait_for_failure(milliseconds /*limit*/) override { return real_.failure(); }
-  void on_failure(std::function<void(const Status&)> listener) override {
-    real_.on_failure(std::move(listener));
-  }
-
- private:
-  Bootstrap& real_;
-  std::function<void(const std::string&)> heard_;
-  std::function<void(const std::string&)> before_get_;
-};
-
-/// Two ranks that are threads, at `address`.
-void run_two(const std::string& address, const std::function<void(Bootstrap&)>& body) {
-  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that peers have closed
-  auto listening = listen_on(0, false);
-  ASSERT_TRUE(listening.ok()) << listening.status().message();
-  const int port = port_of(listening->get()), listen_fd = listening->release();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      BootstrapOptions options;
-      options.rank = rank;
-      options.size = 2;
-      options.address = address;
-      options.port = port;
-      options.listen_fd = rank == 0 ? listen_fd : -1;
-      options.token = "secret";
-      auto bootstrap = Bootstrap::join(options);
-      ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().message();
-      body(**bootstrap);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-Status receive(Transport& transport, int peer, int* value) {
-  const auto ticket = transport.recv({value, sizeof *value, DType::kInt32, false}, peer, 0);
-  return ticket.ok() ? transport.wait(Stream::kRecv, *ticket, kLong) : ticket.status();
-}
-
 /// The port in an address as Gloo's ranks exchange it; 0 where `value` is something else that they
 /// exchange.
 int port_in(const std::string& value) {
@@ -157,7 +89,7 @@ int port_in(const std::string& value) {
 
 /// A connection to `port`, whose listener has taken it: it takes one, and closes.
 Fd take_place_at(int port) {
-  const auto deadline = steady_clock::now() + kLong;
+  const auto deadline = steady_clock::now() + kLongWait;
   Fd stranger = *connect_to("127.0.0.1", port, deadline);
   const std::string closed =
       "cannot connect to 127.0.0.1:" + std::to_string(port) + ": Connection refused";
@@ -191,6 +123,7 @@ class Strangers {
 };
 
 TEST(GlooStrangers, AreNamedAsWhatMayHaveTakenARanksPlace) {
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that peers have closed
   Strangers strangers;
   std::atomic<int> refused = 0, lost = 0;
   std::barrier done(2);
@@ -198,7 +131,7 @@ TEST(GlooStrangers, AreNamedAsWhatMayHaveTakenARanksPlace) {
     const int rank = real.rank(), other = 1 - rank;
     Overheard bootstrap(
         real,
-        [&](const std::string& value) {
+        [&](const std::string& /*key*/, const std::string& value) {
           if (const int port = port_in(value); port != 0) strangers.come(rank, port);
         },
         [&](const std::string& key) {
@@ -217,7 +150,7 @@ TEST(GlooStrangers, AreNamedAsWhatMayHaveTakenARanksPlace) {
       strangers.leave(rank);
       int value = 0;
       EXPECT_THAT(
-          receive(**transport, other, &value).message(),
+          receive_int(**transport, other, &value).message(),
           EndsWith("rank " + std::to_string(other) +
                    " went away: Connection closed by peer 127.0.0.1:" + port +
                    "\n  hint: if rank " + std::to_string(other) + " still runs, " + kStranger));
@@ -235,17 +168,7 @@ TEST(GlooIpv6, RanksExchangeMessages) {
     EXPECT_EQ(bootstrap.local_address(), "::1");
     auto transport = connect_gloo(bootstrap);
     ASSERT_TRUE(transport.ok()) << transport.status().message();
-    int value = 10 + bootstrap.rank();
-    const Buffer buffer = {&value, sizeof value, DType::kInt32, false};
-    const int other = 1 - bootstrap.rank();
-    if (bootstrap.rank() == 0) {
-      const auto sent = (*transport)->send(buffer, other, 0);
-      ASSERT_TRUE(sent.ok()) << sent.status().message();
-      EXPECT_EQ((*transport)->wait(Stream::kSend, *sent, kLong).message(), "");
-    } else {
-      EXPECT_EQ(receive(**transport, other, &value).message(), "");
-      EXPECT_EQ(value, 10);
-    }
+    exchange_numbers(**transport);
   });
 }
 

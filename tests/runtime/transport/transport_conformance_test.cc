@@ -267,7 +267,7 @@ TEST_P(TransportConformance, AbortWakesEveryWaiterWithItsReason) {
     opened.arrive_and_wait();
     // Ranks 1 and 2 wait for each other, and take no part in what rank 0 does.
     if (transport.rank() != 0) return stay_until_failure(transport, 3 - transport.rank());
-    std::vector<int> a(4), b(4), c(4);
+    std::vector<int> a(1 << 16), b(4), c(4);  // a: so much that it only leaves when it is awaited
     const auto sent = transport.send(buffer_of(a, DType::kInt32), 1, 1);
     const auto received = transport.recv(buffer_of(b, DType::kInt32), 1, 1);
     const auto reduced = transport.all_reduce(buffer_of(c, DType::kInt32), 0, AllReduce::kRing);

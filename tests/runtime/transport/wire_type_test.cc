@@ -181,12 +181,11 @@ TEST_P(WireTypeOver, SumsAreAsExactAsStatedAndTheSameOnAllRanks) {
   EXPECT_GT(largest, 0.1);  // the bound is not idle
 }
 
-INSTANTIATE_TEST_SUITE_P(All, WireTypeOver,
-                         testing::Combine(testing::Values(loopback_world(), gloo_world()),
-                                          testing::ValuesIn(ways())),
-                         [](const auto& of) {
-                           return std::get<0>(of.param).name + "_" + std::get<1>(of.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, WireTypeOver,
+    testing::Combine(testing::Values(loopback_world(), tcp_world(), gloo_world()),
+                     testing::ValuesIn(ways())),
+    [](const auto& of) { return std::get<0>(of.param).name + "_" + std::get<1>(of.param).name; });
 
 Plan two_ranks(DType wire) {
   TestPlan spec = {{{1, 1}}, {}};

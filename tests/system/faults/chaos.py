@@ -17,6 +17,7 @@ import argparse
 import collections
 import concurrent.futures
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
@@ -77,6 +78,10 @@ def check(condition, what):
 def environment(trial, extra=None):
     variables = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return {**variables, MARK: trial, **(extra or {})}
+
+
+def token_of(trial):
+    return hashlib.sha256(trial.encode()).hexdigest()[:32]
 
 
 def processes_of(trial):
@@ -187,7 +192,7 @@ class Job:
     def start(self, command, rank):
         extra = {} if rank is None else {
             "RANK": str(rank), "WORLD_SIZE": str(self.size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(self.size),
-            "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": str(self.port), "AGPCS_JOB_TOKEN": self.trial}
+            "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": str(self.port), "AGPCS_JOB_TOKEN": token_of(self.trial)}
         name = "job" if rank is None else f"rank{rank}"
         with open(self.folder / f"{name}.out", "wb") as out, open(self.folder / f"{name}.err", "wb") as err:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,

@@ -24,7 +24,7 @@ import tempfile
 import time
 
 from chaos import (MODEL, Failure, check, check_nothing_is_left, compile_plan, environment, keeps, kill_all, losses_of,
-                   wait_until)
+                   token_of, wait_until)
 
 
 
@@ -140,7 +140,7 @@ class Job:
 
     def start(self, command, rank):
         extra = {"RANK": str(rank), "WORLD_SIZE": str(SIZE), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                 "MASTER_ADDR": f"{SUBNET}.1", "AGPCS_PORT": "29500", "AGPCS_JOB_TOKEN": self.trial}
+                 "MASTER_ADDR": f"{SUBNET}.1", "AGPCS_PORT": "29500", "AGPCS_JOB_TOKEN": token_of(self.trial)}
         with open(self.folder / f"{rank}.out", "wb") as out, open(self.folder / f"{rank}.err", "wb") as err:
             return subprocess.Popen(["ip", "netns", "exec", Network.space(rank), *command], stdin=subprocess.DEVNULL,
                                     stdout=out, stderr=err, env=environment(self.trial, extra))

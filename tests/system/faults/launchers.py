@@ -21,8 +21,8 @@ import sys
 import tempfile
 import time
 
-from chaos import (MODEL, Failure, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all, losses_of,
-                   processes_of, wait_until)
+from chaos import (MODEL, Failure, check, children_of, cluster_of_cores, compile_plan, environment, keeps, kill_all,
+                   losses_of, processes_of, token_of, wait_until)
 
 RANKS = 3
 SLURM = """ClusterName=launchers
@@ -223,7 +223,7 @@ class Job:
         self.save = self.folder / "checkpoints"
         plan = shutil.copy(work.plan, self.folder)  # plans without lost ranks are written beside it
         port = str(free_ports(1)[0])
-        extra = {"AGPCS_JOB_TOKEN": self.trial, "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": port}
+        extra = {"AGPCS_JOB_TOKEN": token_of(self.trial), "MASTER_ADDR": "127.0.0.1", "AGPCS_PORT": port}
         command = [*launcher.command(self, with_losses), work.run, plan, MODEL, "--json", "--threads", "1", "--steps", steps,
                    "--save", self.save, "--save-every", "20", *(launcher.options(self, work) if with_losses else [])]
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:

@@ -2,6 +2,7 @@
 // agpcs-cluster as a user runs it: alone, and as ranks of a launcher.
 #include "tests/tools/process.h"
 
+#include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 
 #include <gmock/gmock.h>
@@ -36,9 +37,10 @@ class ClusterProcess : public ::testing::Test {
 
 /// Returns the variables of rank `rank` of two, each the first on its host.
 Process::Variables rank_of_two(int rank, const std::string& port) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},     {"LOCAL_RANK", "0"},
-          {"LOCAL_WORLD_SIZE", "1"},      {"AGPCS_PORT", port},    {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", port},          {"AGPCS_JOB_TOKEN", "x"}};
+  return {
+      {"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},           {"LOCAL_RANK", "0"},
+      {"LOCAL_WORLD_SIZE", "1"},      {"AGPCS_PORT", port},          {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", port},          {"AGPCS_JOB_TOKEN", kJobToken}};
 }
 
 TEST_F(ClusterProcess, DescribesTheCpusWhereThereIsNoGpuAndChecksThem) {

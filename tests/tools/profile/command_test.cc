@@ -2,6 +2,7 @@
 // agpcs-profile as its users start it.
 #include "frontend/cluster/profile_file.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
@@ -289,7 +290,7 @@ TEST_F(ProfileCommand, TheWrongNumberOfRanksIsRefused) {
                    {"LOCAL_RANK", "0"},
                    {"MASTER_ADDR", "127.0.0.1"},
                    {"MASTER_PORT", std::to_string(port)},
-                   {"AGPCS_JOB_TOKEN", "secret"}});
+                   {"AGPCS_JOB_TOKEN", kJobToken}});
   EXPECT_EQ(process.wait(), 1);
   EXPECT_EQ(process.errors(),
             "agpcs-profile: error: the cluster has 2 devices, but torchrun started 3 ranks\n"

@@ -96,11 +96,7 @@ TEST(MeasureNetwork, HasEveryPairEveryGroupAndEverySizeTheSameOnAllRanks) {
   expect_structure(loopback_world(), kTwoByTwo, 9);
 }
 
-TEST(MeasureNetwork, WorksOverGloo) {
-  const WorldKind gloo = gloo_world();
-  if (!gloo.obstacle().empty()) GTEST_SKIP() << gloo.obstacle();
-  expect_structure(gloo, kTwo, 1);
-}
+TEST(MeasureNetwork, WorksOverTcp) { expect_structure(tcp_world(), kTwo, 1); }
 
 TEST(MeasureNetwork, NamesTheLinksOnTheWay) {
   const auto all = measure(loopback_world(), testing::cluster_of(kThree));

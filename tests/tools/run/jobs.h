@@ -5,6 +5,7 @@
 
 #include "ir/base/fd.h"
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/process.h"
 
@@ -36,7 +37,7 @@ class RunJobs : public testing::Test {
   }
 
   static Process::Variables rank_of(int rank, int size, int port,
-                                    const std::string& token = "secret") {
+                                    const std::string& token = kJobToken) {
     return {{"RANK", std::to_string(rank)},
             {"WORLD_SIZE", std::to_string(size)},
             {"LOCAL_RANK", std::to_string(rank)},

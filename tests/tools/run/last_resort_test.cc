@@ -2,6 +2,7 @@
 #include "tools/run/processes/last_resort.h"
 
 #include "runtime/bootstrap/socket.h"
+#include "tests/support/job_token.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ std::unique_ptr<Bootstrap> job_of_one() {
   BootstrapOptions options;
   options.listen_fd = listen_on(0, true)->release();
   options.local_only = true;
-  options.token = "secret";
+  options.token = kJobToken;
   auto joined = Bootstrap::join(options);
   EXPECT_TRUE(joined.ok()) << joined.status().message();
   return std::move(joined).value();

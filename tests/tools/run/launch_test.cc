@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/processes/launch.h"
 
+#include "tests/support/job_token.h"
 #include "tests/support/temp_folder.h"
 #include "tools/run/keeper/elastic.h"
 #include "tools/run/processes/memory_kills.h"
@@ -48,7 +49,7 @@ Variables torchrun() {
           {"LOCAL_WORLD_SIZE", "2"},
           {"MASTER_ADDR", "node0"},
           {"MASTER_PORT", "29501"},
-          {"AGPCS_JOB_TOKEN", "x"}};
+          {"AGPCS_JOB_TOKEN", kJobToken}};
 }
 
 TEST(RankPlace, IsNoneWithoutALauncher) { EXPECT_EQ(text({{"HOME", "/"}}), "none"); }
@@ -70,7 +71,7 @@ TEST(RankPlace, ReadsOpenMpi) {
                       {"OMPI_COMM_WORLD_SIZE", "4"},
                       {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                      {"AGPCS_JOB_TOKEN", "x"}};
+                      {"AGPCS_JOB_TOKEN", kJobToken}};
   EXPECT_EQ(text(variables), "Open MPI: rank 3 of 4, local 3 of 4, 127.0.0.1:29500");
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   EXPECT_THAT(text(variables), HasSubstr("MASTER_ADDR is not set\n  hint: "));
@@ -84,7 +85,7 @@ TEST(RankPlace, ReadsSlurm) {
                   {"SLURM_LOCALID", "1"},
                   {"SLURM_JOB_ID", "20007"},
                   {"SLURM_STEP_NODELIST", "volta[03-04],ampere1"},
-                  {"AGPCS_JOB_TOKEN", "x"}}),
+                  {"AGPCS_JOB_TOKEN", kJobToken}}),
             "Slurm: rank 5 of 8, local 1 of 1, volta03:20007");
 }
 
@@ -114,6 +115,12 @@ TEST(RankPlace, DemandsATokenOfMoreThanOneRank) {
   variables.erase("AGPCS_JOB_TOKEN");
   EXPECT_THAT(text(variables), HasSubstr("AGPCS_JOB_TOKEN is not set"));
   EXPECT_EQ(place_in(variables).status().code(), StatusCode::kUsage);
+  variables["AGPCS_JOB_TOKEN"] = "0123456789";
+  EXPECT_EQ(text(variables),
+            "AGPCS_JOB_TOKEN has 10 hexadecimal digits, at least 32 are needed: it must be of 128 "
+            "random bits\n  hint: export AGPCS_JOB_TOKEN=$(openssl rand -hex 16)");
+  EXPECT_EQ(place_in(variables).status().code(), StatusCode::kUsage);
+  variables.erase("AGPCS_JOB_TOKEN");
   variables["RANK"] = "0";
   variables["WORLD_SIZE"] = "1";
   EXPECT_EQ(text(variables), "torchrun: rank 0 of 1, local 1 of 2, node0:29501");

@@ -32,7 +32,7 @@ TEST_F(RunProcesses, TrainsAndSumsUpAndLeavesNobodyBehind) {
   const std::vector<pid_t> ranks = process.children();
   EXPECT_EQ(process.wait(), 0) << process.errors();
   EXPECT_THAT(process.output(), HasSubstr("small_cnn: batch 32 in 1 micro-batch, 2 ranks over "
-                                          "gloo\n  s0 on local/0, local/1 (16:16)\n"));
+                                          "tcp\n  s0 on local/0, local/1 (16:16)\n"));
   EXPECT_THAT(process.output(), HasSubstr("\n6 steps, median "));
   EXPECT_EQ(process.errors(), "");
   for (const pid_t pid : ranks) EXPECT_TRUE(wait_until_gone(pid, seconds(0)));
@@ -53,7 +53,7 @@ TEST_F(RunProcesses, GradientsMayTravelInFewerBytes) {
   }
   Process process(local({"--steps", "1", "--json"}));
   EXPECT_EQ(process.wait(), 0) << process.errors();
-  EXPECT_THAT(process.output(), HasSubstr("\"wire_type\": \"bf16\", \"transport\": \"gloo\""));
+  EXPECT_THAT(process.output(), HasSubstr("\"wire_type\": \"bf16\", \"transport\": \"tcp\""));
 }
 
 TEST_F(RunProcesses, ARankThatIsKilledEndsTheOthersAndIsNamed) {
@@ -134,7 +134,7 @@ TEST_F(RunProcesses, AnInterruptStopsLoopback) {
 }
 
 TEST_F(RunProcesses, SignalsThatTheyWereStartedToIgnoreDoNothing) {
-  for (const char* transport : {"gloo", "loopback"}) {
+  for (const char* transport : {"tcp", "gloo", "loopback"}) {
     Process process(ignoring("HUP INT", endless({"--transport", transport})));
     ASSERT_TRUE(process.wait_for_output("\"step\": 3,")) << process.errors();
     std::vector<pid_t> all = process.children();
@@ -289,9 +289,9 @@ TEST_F(RunProcesses, GlooAndLoopbackTrainToTheSameBytes) {
       EXPECT_EQ(process.wait(), 0) << process.errors();
       return to;
     };
-    const std::filesystem::path gloo = save("gloo"), loopback = save("loopback");
+    const std::filesystem::path tcp = save("tcp"), loopback = save("loopback");
     int files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(gloo)) {
+    for (const auto& entry : std::filesystem::directory_iterator(tcp)) {
       ++files;
       EXPECT_EQ(text_of(entry.path()), text_of(loopback / entry.path().filename()))
           << seeder << ": " << entry.path();
@@ -313,13 +313,14 @@ TEST_F(RunProcesses, ALauncherStartsTheRanks) {
 TEST_F(RunProcesses, ARankWithAWrongTokenIsRefused) {
   const int port = free_port();
   const std::vector<std::string> argv{kRun, plan_, kModel, "--steps", "3", "--timeout", "4"};
-  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port, "guess"));
+  Process first(argv, rank_of(0, 2, port)), second(argv, rank_of(1, 2, port, kWrongToken));
   EXPECT_EQ(second.wait(), 1);
   EXPECT_EQ(second.errors(),
             "agpcs-run: error: rank 0 refused this rank: the job token is wrong: every rank needs "
             "the same AGPCS_JOB_TOKEN\n");
   EXPECT_EQ(first.wait(), 1);
   EXPECT_EQ(first.errors(),
+            "warning: refused a connection from 127.0.0.1: its job token is wrong\n"
             "agpcs-run: error: rank 1 of 2 did not join within 4000 ms\n"
             "  hint: 1 connection with a wrong job token was refused: every rank needs the same "
             "AGPCS_JOB_TOKEN\n");

@@ -9,6 +9,8 @@ A step sends nothing.
 import contextlib
 import errno
 import fcntl
+import hashlib
+import hmac
 import json
 import multiprocessing.util
 import os
@@ -34,6 +36,7 @@ NAMED_SECONDS = 5.0  # an error of the group waits so long for the name of the r
 LEAVE_SECONDS = 8.0  # a process that waits for a rank that is gone ends after so long, if nothing else ends it
 CONNECT_SECONDS = 3.0  # of each of rank 0's addresses
 MOST_BYTES = 1 << 16  # of a message
+MOST_STRANGERS = 128  # connections that have not shown that they know the token
 OF_GROUPS = re.compile("gloo|nccl|connection|timed out", re.IGNORECASE)  # what errors of process groups say
 
 HINT = ("\n  hint: what it printed last, or the kernel's log on its host (out of memory?), says why; torchrun "
@@ -230,6 +233,7 @@ class _Line:
     def __init__(self, connection):
         self.socket, self._bytes, self._lock = connection, b"", threading.Lock()
         self.rank = None  # of the other end, once it is known
+        self.nonces = None  # on rank 0, until then: both ends'
         connection.settimeout(CONNECT_SECONDS)
         for level, option, value in ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
                                      (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -250,6 +254,15 @@ class _Line:
         if not came or len(self._bytes) > MOST_BYTES:
             raise ConnectionResetError
         return [json.loads(line) for line in lines]
+
+
+def _proof(token, end, rank, nonces):
+    """Returns what shows that one end of rank `rank`'s connection knows the token, on this connection alone."""
+    return hmac.new(token.encode(), json.dumps([end, rank, *nonces]).encode(), hashlib.sha256).hexdigest()
+
+
+def _same(proof, expected):
+    return hmac.compare_digest(str(proof).encode(), expected.encode())
 
 
 def _end_of(error):
@@ -287,9 +300,13 @@ def _call(hub, rank):
             line = _Line(socket.create_connection((address, hub["port"]), timeout=CONNECT_SECONDS))
         except OSError:
             continue
-        with contextlib.suppress(OSError, ValueError):  # another program listens there
-            line.send(hub["token"], rank)
-            if line.receive() == [[hub["token"]]]:
+        with contextlib.suppress(OSError, ValueError, TypeError):  # another program listens there
+            nonce = secrets.token_hex(16)
+            line.send(nonce)
+            [[other]] = line.receive()
+            line.send(rank, _proof(hub["token"], "rank", rank, [nonce, other]))
+            [[proof]] = line.receive()
+            if _same(proof, _proof(hub["token"], "rank 0", rank, [nonce, other])):
                 return line
         line.socket.close()
     return None
@@ -301,6 +318,7 @@ class _Hub:
     def __init__(self, keeper, listener):
         self._keeper, self._token, self._listener = keeper, listener.facts["token"], listener.socket
         self._lines, self._heard, self._asked = {}, {}, set()  # by rank: its line, when it was heard; who was asked
+        self._strangers = []  # lines that have not shown that they know the token, the oldest first
         woken, self._waker = socket.socketpair()
         keeper._sockets += [self._listener, woken, self._waker]
         self._selector = selectors.DefaultSelector()
@@ -340,18 +358,22 @@ class _Hub:
             line = _Line(self._listener.accept()[0])
             self._keeper._sockets.append(line.socket)
             self._selector.register(line.socket, selectors.EVENT_READ, lambda: self._hear(line))
+            self._strangers.append(line)
+            if len(self._strangers) > MOST_STRANGERS:  # a rank introduces itself at once
+                self._forget(self._strangers[0])
 
     def _hear(self, line):
         try:
             for message in line.receive():
                 if line.rank is None:
-                    self._introduce(line, *message)
-                elif message[0] in ("ended", "gone"):
+                    if self._introduce(line, *message):
+                        self._heard[line.rank] = time.monotonic()
+                    continue
+                if message[0] in ("ended", "gone"):
                     self._forget(line)
                     self._has_ended(line.rank, *message)
                     return
-                else:
-                    self._keeper.answers(line.rank, tells=True)
+                self._keeper.answers(line.rank, tells=True)
                 self._heard[line.rank] = time.monotonic()
                 self._asked.discard(line.rank)
         except (OSError, ValueError, TypeError) as error:
@@ -359,14 +381,25 @@ class _Hub:
             if line.rank is not None:
                 self._is_gone(line.rank, _end_of(error))
 
-    def _introduce(self, line, token, rank):
-        if token != self._token:
+    def _introduce(self, line, *words):
+        """Takes a nonce and gives one, then takes a rank and its proof and gives one. Returns whether that is done."""
+        if line.nonces is None:
+            [nonce] = words
+            line.nonces = [str(nonce), secrets.token_hex(16)]
+            line.send(line.nonces[1])
+            return False
+        rank, proof = words
+        if not _same(proof, _proof(self._token, "rank", rank, line.nonces)):
             raise ValueError("a stranger")
+        line.send(_proof(self._token, "rank 0", rank, line.nonces))
         line.rank, self._lines[rank] = rank, line
-        line.send(self._token)
+        self._strangers.remove(line)
         if len(self._lines) == self._keeper._ranks - 1:
             self._selector.unregister(self._listener)
             self._listener.close()
+            for stranger in list(self._strangers):
+                self._forget(stranger)
+        return True
 
     def _has_ended(self, rank, kind, what):
         if kind == "gone":  # it ends because of another one
@@ -379,9 +412,13 @@ class _Hub:
             self._keeper.has_left(rank)
 
     def _forget(self, line):
+        if line.socket.fileno() < 0:  # already forgotten, by a select that also told of what it said
+            return
         self._selector.unregister(line.socket)
         line.socket.close()
         self._lines.pop(line.rank, None)
+        if line in self._strangers:
+            self._strangers.remove(line)
 
     def _ask(self):
         for rank, line in self._lines.items():

@@ -11,6 +11,7 @@
 #ifdef AGPCS_RUN_NCCL
 #include <agpcs/nccl.h>
 #endif
+#include <agpcs/tcp.h>
 #include <agpcs/version.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <limits>
 #include <unistd.h>
 
@@ -30,8 +32,9 @@ struct TransportEntry {
   std::string_view name, help;
   bool threads;  // ranks are threads of one process
 };
-constexpr std::array<TransportEntry, 3> kTransports = {{
-    {TransportKind::kGloo, "gloo", "processes over TCP", false},
+constexpr std::array<TransportEntry, 4> kTransports = {{
+    {TransportKind::kTcp, "tcp", "processes over TCP, closed to strangers", false},
+    {TransportKind::kGloo, "gloo", "processes over Gloo's TCP, which admits strangers", false},
     {TransportKind::kLoopback, "loopback", "threads of this process", true},
     {TransportKind::kNccl, "nccl", "GPUs", false},
 }};
@@ -57,6 +60,9 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif
 }
+
+// Threads of the job call it.
+void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", line); }
 
 }  // namespace
 
@@ -91,6 +97,7 @@ BootstrapOptions bootstrap_options(const JobOptions& options, const RankPlace& p
   bootstrap.name = device;
   if (!place.local()) bootstrap.host = host_beside(device);
   bootstrap.stall_limit = milliseconds_of(options.stall_limit);
+  bootstrap.on_refused = warn;
   bootstrap.join_limit = std::min(bootstrap.join_limit, milliseconds_of(options.timeout));
   return bootstrap;
 }
@@ -140,10 +147,16 @@ Status join_job(const JobOptions& options, const RankPlace& place, const std::st
   return status;
 }
 
-Result<std::unique_ptr<Transport>> connect([[maybe_unused]] Bootstrap& bootstrap,
-                                           const JobOptions& options,
+Result<std::unique_ptr<Transport>> connect(Bootstrap& bootstrap, const JobOptions& options,
                                            [[maybe_unused]] const RankPlace& place,
                                            [[maybe_unused]] void* compute_stream) {
+  if (options.transport == TransportKind::kTcp) {
+    TcpOptions tcp;
+    tcp.address = options.address;
+    tcp.check_messages = options.check_messages;
+    tcp.on_refused = warn;
+    return connect_tcp(bootstrap, tcp);
+  }
 #ifdef AGPCS_RUN_GLOO
   if (options.transport == TransportKind::kGloo) {
     GlooOptions gloo;

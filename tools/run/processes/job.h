@@ -25,11 +25,11 @@ class App;
 
 namespace agpcs {
 
-enum class TransportKind : std::uint8_t { kGloo, kLoopback, kNccl };
-std::string_view name_of(TransportKind transport);  ///< "gloo", "loopback", "nccl"
+enum class TransportKind : std::uint8_t { kTcp, kGloo, kLoopback, kNccl };
+std::string_view name_of(TransportKind transport);  ///< "tcp", "gloo", "loopback", "nccl"
 
 struct JobOptions {
-  TransportKind transport = TransportKind::kGloo;
+  TransportKind transport = TransportKind::kTcp;
   double timeout = 300;    ///< seconds
   double stall_limit = 6;  ///< seconds
   std::string address;  ///< address by which the others reach this rank; empty: found automatically

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/processes/launch.h"
 
+#include "runtime/bootstrap/proof.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -121,6 +123,11 @@ Result<std::optional<RankPlace>> rank_place(const Environment& environment) {
           "AGPCS_JOB_TOKEN is not set: only ranks that know it are admitted to the job\n"
           "  hint: export AGPCS_JOB_TOKEN=$(openssl rand -hex 16) before the launcher starts the "
           "ranks");
+    }
+    const std::string weakness = place.token.empty() ? "" : weakness_of(place.token);
+    if (!weakness.empty()) {
+      return usage("AGPCS_JOB_TOKEN " + weakness +
+                   "\n  hint: export AGPCS_JOB_TOKEN=$(openssl rand -hex 16)");
     }
     return std::optional<RankPlace>(std::move(place));
   }

@@ -34,7 +34,7 @@ struct RankPlace {
 /// Rank 0's address: MASTER_ADDR, else what the launcher gives.
 /// Port: AGPCS_PORT, else MASTER_PORT (plus one if torchrun's agent holds that port), else one made
 /// from Slurm's job number, else 29500.
-/// Token: AGPCS_JOB_TOKEN.
+/// Token: AGPCS_JOB_TOKEN, which must be of 128 random bits.
 /// A rank with a starter also gets AGPCS_REPORT_FD, AGPCS_LISTEN_FD and AGPCS_LAUNCHER.
 /// Returns nullopt if the variables of no launcher are set. Errors: kUsage names the variable that
 /// is missing or wrong, and its value.

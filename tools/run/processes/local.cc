@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/run/processes/local.h"
 
+#include "runtime/bootstrap/proof.h"
 #include "runtime/bootstrap/socket.h"
 #include "tools/run/processes/rank_process.h"
 
@@ -11,7 +12,6 @@
 #include <deque>
 #include <filesystem>
 #include <poll.h>
-#include <sys/random.h>
 #include <system_error>
 #include <utility>
 
@@ -19,16 +19,6 @@ namespace agpcs {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-Result<std::string> random_token() {
-  unsigned char bytes[16];
-  if (getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
-    return Status(StatusCode::kUnavailable, "the system gives no random bytes for the job token");
-  }
-  std::string token;
-  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
-  return token;
-}
 
 class LocalRanks {
  public:

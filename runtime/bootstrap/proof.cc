@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// All cryptography is OpenSSL's, and all of it is here.
+#include "runtime/bootstrap/proof.h"
+
+#include "ir/base/check.h"
+#include "runtime/bootstrap/socket.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <cerrno>
+#include <sys/socket.h>
+
+namespace agpcs {
+namespace {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+constexpr std::size_t kTokenBits = 128;
+constexpr std::size_t kHexDigits = kTokenBits / 4;
+constexpr std::size_t kBase64Digits = (kTokenBits + 5) / 6;
+
+void append_number(std::string& out, int value) {
+  for (int i = 0; i < 4; ++i) {
+    out.push_back(static_cast<char>((static_cast<unsigned>(value) >> (8 * i)) & 0xff));
+  }
+}
+
+// Sends a message that is smaller than any socket's buffer.
+bool say(int fd, std::string_view bytes) {
+  const auto count = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return count == static_cast<ssize_t>(bytes.size());
+}
+
+// Reads `bytes` bytes. Returns kProved once they are there, or how it ended.
+ProofEnd hear(int fd, std::size_t bytes, Deadline deadline, std::string& heard) {
+  heard.assign(bytes, '\0');
+  for (std::size_t at = 0; at < bytes;) {
+    const auto count = recv(fd, heard.data() + at, bytes - at, 0);
+    if (count > 0) {
+      at += static_cast<std::size_t>(count);
+    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+      return ProofEnd::kClosed;
+    } else if (!readable_before(fd, deadline)) {
+      return ProofEnd::kLate;
+    }
+  }
+  return ProofEnd::kProved;
+}
+
+std::string hmac(const std::string& key, std::string_view text) {
+  std::string code(kProofBytes, '\0');
+  unsigned length = 0;
+  const unsigned char* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                   reinterpret_cast<unsigned char*>(code.data()), &length);
+  AGPCS_CHECK(made != nullptr && length == kProofBytes, "OpenSSL made an HMAC of {} bytes", length);
+  return code;
+}
+
+}  // namespace
+
+Result<std::string> random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) == 1) {
+    return bytes;
+  }
+  return Status(StatusCode::kUnavailable, "the system gives no random bytes");
+}
+
+Result<std::string> random_token() {
+  AGPCS_TRY(const std::string bytes, random_bytes(kTokenBits / 8));
+  std::string token;
+  for (const char byte : bytes) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return token;
+}
+
+std::string weakness_of(const std::string& token) {
+  const bool hex = token.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+  const std::size_t least = hex ? kHexDigits : kBase64Digits;
+  if (token.size() >= least) return {};
+  return fmt::format("has {} {}, at least {} are needed: it must be of {} random bits",
+                     token.size(), hex ? "hexadecimal digits" : "characters", least, kTokenBits);
+}
+
+std::string derived_key(const std::string& token, std::string_view purpose) {
+  return hmac(token, "agpcs-key-1\n" + std::string(purpose));
+}
+
+std::string proof_of(const ProofTerms& terms, bool of_connector, int connector,
+                     std::string_view connector_nonce, std::string_view listener_nonce) {
+  std::string text(kProofMagic);  // everything but the job, which comes last, has a fixed length
+  text += of_connector ? 'c' : 'l';
+  append_number(text, connector);
+  append_number(text, terms.listener);
+  text += connector_nonce;
+  text += listener_nonce;
+  text += terms.job;
+  return hmac(terms.token, text);
+}
+
+bool same_proof(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string claim_of(const ProofTerms& terms, int connector, std::string_view connector_nonce,
+                     std::string_view listener_nonce) {
+  std::string claim;
+  append_number(claim, connector);
+  return claim + proof_of(terms, true, connector, connector_nonce, listener_nonce);
+}
+
+Result<ProofEnd> prove(int fd, const ProofTerms& terms, int connector, Deadline deadline) {
+  AGPCS_TRY(const std::string ours, random_bytes(kNonceBytes));
+  std::string theirs, verdict;
+  if (!say(fd, std::string(kProofMagic) + ours)) return ProofEnd::kClosed;
+  ProofEnd end = hear(fd, kNonceBytes, deadline, theirs);
+  if (end != ProofEnd::kProved) return end;
+  if (!say(fd, claim_of(terms, connector, ours, theirs))) return ProofEnd::kClosed;
+  end = hear(fd, kVerdictBytes, deadline, verdict);
+  if (end != ProofEnd::kProved) return end;
+  if (verdict[0] == kVerdictNo) return ProofEnd::kRefused;
+  const std::string expected = proof_of(terms, false, connector, ours, theirs);
+  const bool known = same_proof(std::string_view(verdict).substr(1), expected);
+  return known ? ProofEnd::kProved : ProofEnd::kImpostor;
+}
+
+}  // namespace agpcs

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is the TCP transport's alone: strangers at its listeners, messages of both kinds, addresses.
+#include "runtime/bootstrap/gate.h"
+#include "runtime/bootstrap/proof.h"
+#include "runtime/bootstrap/socket.h"
+#include "runtime/transport/tcp_peer.h"
+#include "tests/runtime/transport/overheard.h"
+#include "tests/support/ipv6.h"
+
+#include <agpcs/tcp.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <barrier>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+using std::chrono::steady_clock;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+void tell(const Fd& fd, const std::string& bytes) {
+  [[maybe_unused]] const auto sent = send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+/// Reads up to `bytes` bytes, and no more than come within `limit`.
+std::string hear(const Fd& fd, std::size_t bytes, std::chrono::milliseconds limit = kLongWait) {
+  std::string heard;
+  char byte = 0;
+  while (heard.size() < bytes && readable_before(fd.get(), steady_clock::now() + limit) &&
+         recv(fd.get(), &byte, 1, 0) == 1) {
+    heard.push_back(byte);
+  }
+  return heard;
+}
+
+/// The strangers that come to a rank's listener before the other rank does, and what they heard.
+class Crowd {
+ public:
+  explicit Crowd(int port) : port_(port) {}
+
+  void come() {
+    for (int i = 0; i < 10; ++i) {
+      scan();
+      say_garbage(i);
+      prove_with_a_guess();
+      replay();
+      hold();
+    }
+  }
+  /// A flood, until the crowd leaves.
+  void flood() {
+    flood_ = std::thread([this] {
+      while (!over_) {
+        const auto fd = connect_to("127.0.0.1", port_, steady_clock::now());
+        if (fd.ok()) tell(*fd, std::string(kProofMagic));
+      }
+    });
+  }
+  /// Ends the flood, and returns all that the strangers heard.
+  std::string leave() {
+    over_ = true;
+    if (flood_.joinable()) flood_.join();
+    for (const Fd& fd : held_) heard_ += hear(fd, 4096, std::chrono::milliseconds(0));
+    return heard_;
+  }
+  /// How many connections were made, but for the flood.
+  static constexpr std::size_t kCame = 50;
+
+ private:
+  Fd connect() const { return *connect_to("127.0.0.1", port_, steady_clock::now() + kLongWait); }
+  void scan() { connect().reset(); }
+  void say_garbage(int seed) {
+    const Fd fd = connect();
+    tell(fd, seed % 2 == 0 ? "GET / HTTP/1.1\r\n\r\n" : *random_bytes(1000));
+    heard_ += hear(fd, 4096);
+  }
+  void prove_with_a_guess() {
+    const Fd fd = connect();
+    const auto end = prove(fd.get(), {kWrongToken, "tcp/", 0}, 1, steady_clock::now() + kLongWait);
+    EXPECT_TRUE(end.ok() && *end == ProofEnd::kRefused);
+  }
+  // Says again what it said to an earlier challenge.
+  void replay() {
+    const Fd fd = connect();
+    tell(fd, std::string(kProofMagic) + std::string(kNonceBytes, 'n'));
+    const std::string nonce = hear(fd, kNonceBytes);
+    EXPECT_EQ(nonce.size(), kNonceBytes);
+    if (overheard_.empty()) {
+      overheard_ = claim_of({kJobToken, "tcp/", 0}, 1, std::string(kNonceBytes, 'n'), nonce);
+    }
+    tell(fd, overheard_);
+    EXPECT_EQ(hear(fd, 4096), kVerdictNo + std::string(kProofBytes, '\0'));
+  }
+  void hold() { held_.push_back(connect()); }
+
+  const int port_;
+  std::string heard_, overheard_;
+  std::vector<Fd> held_;
+  std::atomic<bool> over_{false};
+  std::thread flood_;
+};
+
+/// Runs two ranks whose listeners strangers meet first, and returns what the ranks said of them.
+std::vector<std::string> run_among_strangers(const std::function<void(Transport&)>& body) {
+  std::array<std::promise<int>, 2> ports;
+  std::mutex mutex;
+  std::vector<std::string> said;
+  run_two("127.0.0.1", [&](Bootstrap& real) {
+    std::optional<Crowd> crowd;
+    Overheard bootstrap(
+        real,
+        [&](const std::string& key, const std::string& value) {  // the listener is open
+          if (key != "tcp/" + std::to_string(real.rank()) || real.rank() != 0) return;
+          int port = 0;
+          std::from_chars(value.data(), value.data() + value.size(), port);
+          ports[0].set_value(port);
+        },
+        [&](const std::string& key) {
+          if (key != "tcp/0") return;  // rank 1 is about to connect
+          crowd.emplace(ports[0].get_future().get());
+          crowd->come();
+          crowd->flood();
+        });
+    TcpOptions options;
+    options.on_refused = [&](const std::string& line) {
+      const std::lock_guard lock(mutex);
+      said.push_back(line);
+    };
+    auto transport = connect_tcp(bootstrap, options);
+    EXPECT_TRUE(transport.ok()) << transport.status().message();
+    if (crowd) {
+      EXPECT_EQ(crowd->leave(), "") << "strangers heard something";
+    }
+    if (transport.ok()) body(**transport);
+  });
+  return said;
+}
+
+TEST(TcpStrangers, ComeFirstAndKeepNoRankOut) {
+  const auto said = run_among_strangers(exchange_numbers);
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_THAT(said[0], testing::StartsWith("refused a connection from 127.0.0.1: it "));
+  EXPECT_THAT(said[1], testing::ContainsRegex("^refused [0-9]+ connections that did not prove the "
+                                              "job token, from 1 address$"));
+  EXPECT_GE(std::stoul(said[1].substr(8)), Crowd::kCame - 10);  // those that hold may not count yet
+}
+
+TEST(TcpStrangers, FindNoListenerOnceRanksAreConnected) {
+  std::atomic<int> port{0};
+  std::barrier connected(2);
+  run_two("127.0.0.1", [&](Bootstrap& real) {
+    Overheard bootstrap(
+        real,
+        [&](const std::string& key, const std::string& value) {
+          int number = 0;
+          std::from_chars(value.data(), value.data() + value.size(), number);
+          if (key == "tcp/0") port = number;
+        },
+        [](const std::string& /*key*/) {});
+    auto transport = connect_tcp(bootstrap);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    connected.arrive_and_wait();
+    EXPECT_THAT(connect_to("127.0.0.1", port, steady_clock::now()).status().message(),
+                EndsWith("Connection refused"));
+    exchange_numbers(**transport);
+  });
+}
+
+TEST(TcpStrangers, AListenerThatIsNoRankIsNamed) {
+  Gate stranger(*listen_on(0, true), {kWrongToken, "tcp/", 0}, {});
+  std::vector<pollfd> fds;
+  stranger.watch(fds);
+  const std::string place = std::to_string(port_of(fds[0].fd));
+  std::atomic<bool> over{false};
+  std::thread serving([&] {
+    while (!over) {
+      fds.clear();
+      stranger.watch(fds);
+      poll(fds.data(), fds.size(), 10);
+      stranger.turn(fds.data());
+    }
+  });
+  run_two("127.0.0.1", [&](Bootstrap& real) {
+    if (real.rank() == 0) {  // as if it had told of another's port
+      EXPECT_TRUE(real.set("tcp/job", "job").ok());
+      EXPECT_TRUE(real.set("tcp/0", place + " 127.0.0.1").ok());
+      EXPECT_TRUE(real.barrier("end", kLongWait).ok());
+      return;
+    }
+    EXPECT_EQ(
+        connect_tcp(real).status().message(),
+        "rank 1 at 127.0.0.1 cannot connect with the other ranks: rank 0 at 127.0.0.1:" + place +
+            ": what listens there does not know the job token: it is no rank of this job\n"
+            "  hint: every rank must be reachable by the address it gives out; choose another "
+            "with --address");
+    EXPECT_TRUE(real.barrier("end", kLongWait).ok());
+  });
+  over = true;
+  serving.join();
+}
+
+TEST(TcpConnect, ARankThatDoesNotComeIsNamed) {
+  run_two("127.0.0.1", [](Bootstrap& bootstrap) {
+    if (bootstrap.rank() == 0) {
+      TcpOptions options;
+      options.connect_limit = std::chrono::milliseconds(100);
+      EXPECT_THAT(
+          connect_tcp(bootstrap, options).status().message(),
+          testing::ContainsRegex("^rank 0 at 127.0.0.1 cannot connect with the other ranks: "
+                                 "rank 1 did not connect to 127.0.0.1:[0-9]+ within 100 ms"));
+    }
+    EXPECT_TRUE(bootstrap.barrier("end", kLongWait).ok());
+  });
+}
+
+TEST(TcpConnect, AddressesThatOthersCannotUseAreRefused) {
+  for (const auto& [address, why] :
+       {std::pair<std::string, std::string>{
+            "fe80::1%lo", "it is a link-local address, which holds on one network card only"},
+        {"192.0.2.1", "cannot listen at 192.0.2.1: Cannot assign requested address"}}) {
+    run_two("127.0.0.1", [&](Bootstrap& bootstrap) {
+      TcpOptions options;
+      options.address = address;
+      EXPECT_EQ(connect_tcp(bootstrap, options).status().message(),
+                "rank " + std::to_string(bootstrap.rank()) + " at " + address +
+                    " cannot connect with the other ranks: " + why +
+                    "\n  hint: every rank must be reachable by the address it gives out; choose "
+                    "another with --address");
+    });
+  }
+}
+
+TEST(TcpIpv6, RanksExchangeMessages) {
+  if (const std::string why = no_ipv6(); !why.empty()) GTEST_SKIP() << why;
+  run_two("::1", [](Bootstrap& bootstrap) {
+    auto transport = connect_tcp(bootstrap);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    exchange_numbers(**transport);
+  });
+}
+
+void run_connected(const std::function<void(Transport&)>& body) {
+  run_two("127.0.0.1", [&](Bootstrap& bootstrap) {
+    auto transport = connect_tcp(bootstrap);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    body(**transport);
+  });
+}
+
+Buffer bytes_of(std::vector<std::uint8_t>& bytes) {
+  return {bytes.data(), bytes.size(), DType::kUint8, false};
+}
+
+// Small messages come unasked, large ones do not: of one tag, both have an order of their own.
+TEST(TcpMessages, OfBothKindsAndOneTagMeetTheirReceives) {
+  const std::vector<std::size_t> sizes = {1, 100'000, 8192, 8193, 0, 3'000'000, 7, 20'000};
+  run_connected([&](Transport& transport) {
+    const int other = 1 - transport.rank();
+    std::vector<std::vector<std::uint8_t>> buffers;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto value = static_cast<std::uint8_t>(transport.rank() == 0 ? i + 1 : 0);
+      buffers.emplace_back(sizes[i], value);
+    }
+    Ticket last = 0;
+    for (auto& buffer : buffers) {
+      const auto ticket = transport.rank() == 0 ? transport.send(bytes_of(buffer), other, 5)
+                                                : transport.recv(bytes_of(buffer), other, 5);
+      ASSERT_TRUE(ticket.ok()) << ticket.status().message();
+      last = *ticket;
+    }
+    const Stream stream = transport.rank() == 0 ? Stream::kSend : Stream::kRecv;
+    EXPECT_EQ(transport.wait(stream, last, kLongWait).message(), "");
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::vector<std::uint8_t> expected(sizes[i], static_cast<std::uint8_t>(i + 1));
+      EXPECT_TRUE(buffers[i] == expected) << sizes[i] << " bytes";
+    }
+  });
+}
+
+/// Both ends of a connection, which the test reads from itself.
+struct PeersInTest {
+  PeersInTest() {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    a.emplace(Fd(ends[0]), "a", epoll.get());
+    b.emplace(Fd(ends[1]), "b", epoll.get());
+    EXPECT_TRUE(a->watch().ok() && b->watch().ok());
+  }
+  const Fd epoll{epoll_create1(EPOLL_CLOEXEC)};
+  std::optional<TcpPeer> a, b;
+};
+
+TEST(TcpMessages, SmallOnesOutliveTheirSender) {
+  PeersInTest peers;
+  std::string sent = "farewell", received(sent.size(), ' ');
+  TcpTransfer leaving(sent.data(), sent.size(), 5), arriving(received.data(), received.size(), 5);
+  EXPECT_TRUE(peers.a->send(leaving).ok());
+  EXPECT_TRUE(leaving.finished());
+  peers.a.reset();
+  while (peers.b->read()) {
+  }
+  EXPECT_TRUE(peers.b->recv(arriving).ok());
+  EXPECT_TRUE(arriving.finished());
+  EXPECT_EQ(received, sent);
+  TcpTransfer another(received.data(), received.size(), 5);
+  EXPECT_EQ(peers.b->recv(another).message(), "its connection at b was closed");
+}
+
+TEST(TcpMessages, WithdrawnOnesLeaveTheirMemoryAlone) {
+  PeersInTest peers;
+  std::string sent(100'000, 's'), received(sent.size(), ' ');
+  TcpTransfer leaving(sent.data(), sent.size(), 5);
+  {
+    TcpTransfer arriving(received.data(), received.size(), 5);
+    EXPECT_TRUE(peers.b->recv(arriving).ok());
+    peers.b->withdraw(arriving);
+  }
+  EXPECT_TRUE(peers.a->send(leaving).ok());
+  EXPECT_TRUE(peers.a->read());  // hears that it is wanted, and sends
+  while (peers.b->read()) {
+  }
+  EXPECT_EQ(received, std::string(sent.size(), ' '));
+  TcpTransfer another(received.data(), received.size(), 6);
+  EXPECT_EQ(peers.b->recv(another).message(), "a message of 100000 bytes came that nobody awaits");
+  peers.a->withdraw(leaving);
+}
+
+TEST(TcpMessages, WhatIsAskedForGoesBeforeMessagesThatWait) {
+  PeersInTest peers;
+  std::string large(10'000'000, 'l'), other(20'000, 'o'), got(20'000, ' ');
+  TcpTransfer first(large.data(), large.size(), 1), second(large.data(), large.size(), 2);
+  std::string to(large.size(), ' ');
+  TcpTransfer first_in(to.data(), to.size(), 1), second_in(to.data(), to.size(), 2);
+  TcpTransfer wanted(got.data(), got.size(), 3), answer(other.data(), other.size(), 3);
+  EXPECT_TRUE(peers.b->send(answer).ok());
+  EXPECT_TRUE(peers.b->recv(first_in).ok() && peers.b->recv(second_in).ok());
+  EXPECT_TRUE(peers.a->send(first).ok() && peers.a->send(second).ok());
+  EXPECT_TRUE(peers.a->read());
+  EXPECT_TRUE(peers.a->recv(wanted).ok());  // both messages wait for room
+  while (!wanted.finished()) {
+    ASSERT_TRUE(peers.b->read() && peers.b->write());
+    ASSERT_TRUE(peers.a->read() && peers.a->write());
+  }
+  EXPECT_EQ(got, other);
+  EXPECT_TRUE(first_in.finished());
+  EXPECT_FALSE(second_in.finished());
+  peers.a->fail({StatusCode::kCancelled, "the end"});
+  peers.b->fail({StatusCode::kCancelled, "the end"});
+  EXPECT_TRUE(second.finished() && second_in.finished());
+}
+
+TEST(TcpMessages, OfAnotherLengthThanAwaitedAreAnError) {
+  for (const auto& [sent, awaited] :
+       {std::pair<std::size_t, std::size_t>{100, 99}, {100'000, 99'999}, {100'000, 20'000}}) {
+    run_connected([&, s = sent, a = awaited](Transport& transport) {
+      std::vector<std::uint8_t> bytes(transport.rank() == 0 ? s : a);
+      if (transport.rank() == 0) {
+        const auto ticket = transport.send(bytes_of(bytes), 1, 5);
+        if (!ticket.ok()) return;
+        [[maybe_unused]] const Status status = transport.wait(Stream::kSend, *ticket, kLongWait);
+        int value = 0;
+        EXPECT_NE(receive_int(transport, 1, &value).message(), "");
+        return;
+      }
+      const auto ticket = transport.recv(bytes_of(bytes), 0, 5);
+      const Status status =
+          ticket.ok() ? transport.wait(Stream::kRecv, *ticket, kLongWait) : ticket.status();
+      EXPECT_THAT(status.message(), testing::AnyOf(HasSubstr("was sent where one of"),
+                                                   HasSubstr("rank 0 went away")));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace agpcs
