@@ -2,6 +2,7 @@
 #include "tools/run/options.h"
 
 #include "tools/common/option_checks.h"
+#include "tools/run/safetensors.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -100,8 +101,9 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->capture_default_str()
       ->check(positive);
   const CLI::Option* seed =
-      app.add_option("--seed", options.seed,
-                     "of missing weights, synthetic data and dropout; with --resume its own")
+      app.add_option(
+             "--seed", options.seed,
+             "of missing weights, synthetic data and dropout; with --resume its own")
           ->capture_default_str()
           ->check(at_least(0));
   app.add_option("--threads", options.threads,
@@ -127,7 +129,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->check(CLI::IsMember({"auto", "off"}));
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
-                 "write the trained parameters to this folder, a .npy file each");
+                 "write the trained parameters to this folder, a .npy file each, or to one file "
+                 "whose name ends in .safetensors");
   add_trace_options(app, options);
   add_replan_options(app, options);
   CLI::Option* elastic =
@@ -155,18 +158,20 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   options.schedule.steps = options.steps;
   options.given = GivenOptions(app);
   options.seed_given = seed->count() > 0;
-  options.agreed = {{"--transport", std::string(name_of(options.transport))},
-                    {"--steps", std::to_string(options.steps)},
-                    {"--seed", std::to_string(options.seed)},
-                    {"--schedule", fmt::format("{} {} {} {} {}",
-                                               entry_of(kRateShapes, options.schedule.shape).name,
-                                               options.schedule.warmup, options.schedule.last,
-                                               options.schedule.every, options.schedule.decay)},
-                    {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
-                    {"--check-replicas", std::to_string(options.check_replicas)},
-                    {"--cuda-graph", options.cuda_graph},
-                    {"--check-messages", options.check_messages ? "yes" : "no"},
-                    {"--trace", options.trace.empty() ? "no" : "yes"}};
+  options.agreed = {
+      {"--transport", std::string(name_of(options.transport))},
+      {"--steps", std::to_string(options.steps)},
+      {"--seed", std::to_string(options.seed)},
+      {"--schedule",
+       fmt::format("{} {} {} {} {}", entry_of(kRateShapes, options.schedule.shape).name,
+                   options.schedule.warmup, options.schedule.last, options.schedule.every,
+                   options.schedule.decay)},
+      {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
+      {"--check-replicas", std::to_string(options.check_replicas)},
+      {"--cuda-graph", options.cuda_graph},
+      {"--check-messages", options.check_messages ? "yes" : "no"},
+      {"--save-parameters", is_safetensors(options.save_parameters) ? "one file" : "no file"},
+      {"--trace", options.trace.empty() ? "no" : "yes"}};
   return code;
 }
 

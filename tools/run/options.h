@@ -27,7 +27,7 @@ struct RunOptions : JobOptions {
   RateSchedule schedule;            ///< of the learning rate
   std::int64_t check_replicas = 0;  ///< steps between two checks; 0: only before the first step
   bool json = false;
-  std::string save_parameters;  ///< folder; empty: do not save
+  std::string save_parameters;  ///< folder, or .safetensors file; empty: do not save
   bool elastic = false;
   std::string cuda_graph = "auto";  ///< or "off"
   std::string trace;                ///< file; empty: none

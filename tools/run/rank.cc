@@ -14,6 +14,7 @@
 #include "tools/run/processes/slow_products.h"
 #include "tools/run/replan.h"
 #include "tools/run/report.h"
+#include "tools/run/safetensors.h"
 #include "tools/run/save.h"
 #include "tools/run/start.h"
 #include "tools/run/trace.h"
@@ -169,6 +170,16 @@ class Checkpoints {
   std::unique_ptr<CheckpointSaver> saver_;
 };
 
+// Writes what --save-parameters asks for.
+Status save_learned(const RunOptions& options, const Graph& graph, const Plan& plan,
+                    std::int64_t step, const TorchExecutor& executor, Transport& transport) {
+  const std::string& to = options.save_parameters;
+  if (to.empty()) return {};
+  if (!is_safetensors(to)) return save_parameters(graph, plan, transport.rank(), executor, to);
+  return save_safetensors(to, graph, plan, step, executor, transport,
+                          milliseconds_of(options.timeout));
+}
+
 // Trains over a connected transport.
 Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
              const TrainingStart& start, const Seat& seat, Transport& transport, StopRequest& stop,
@@ -190,6 +201,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   std::optional<Cluster> trace_cluster;
   if (reports) {
     AGPCS_TRY(trace_cluster, prepare_trace(plan, options));
+    if (is_safetensors(options.save_parameters)) {
+      AGPCS_RETURN_IF_ERROR(check_safetensors(options.save_parameters));
+    }
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
     trainer_options.replanner = replanner.get();
     trainer_options.switching.horizon_seconds = options.replan_horizon;
@@ -239,11 +253,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   const Status kept = checkpoints.save(*trainer, transport, true);
   if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
-  if (!options.save_parameters.empty()) {
-    const Status saved =
-        save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
-    if (!saved.ok()) return of_rank(saved);
-  }
+  const Status saved =
+      save_learned(options, graph, trainer->plan(), trainer->next_step(), executor(), transport);
+  if (!saved.ok()) return of_rank(saved);
   if (options.trace.empty()) return {};
   return write_trace(*trainer, graph, trace_cluster ? &*trace_cluster : nullptr, options, transport,
                      console);
