@@ -290,7 +290,8 @@ class SyntheticData : public DataSource {
 
 class NpyData : public DataSource {
  public:
-  NpyData(const Graph& graph, std::uint64_t seed) : graph_(graph), rest_(graph, seed) {}
+  NpyData(const Graph& graph, std::uint64_t seed, SampleOrder order)
+      : graph_(graph), rest_(graph, seed), order_(std::move(order)) {}
 
   Status add(const std::string& input, const std::string& path) {
     AGPCS_TRY(const TensorId id, find_input(input));
@@ -324,8 +325,9 @@ class NpyData : public DataSource {
     if (!depends_on_batch(graph_.tensor(input).shape)) return file.read_rows(0, file.rows(), out);
     auto* bytes = static_cast<std::byte*>(out);
     while (count > 0) {
-      const std::int64_t row = first % file.rows();
-      const std::int64_t run = std::min(count, file.rows() - row);
+      const std::int64_t row = order_.row(first, file.rows());
+      const std::int64_t run =
+          order_.is_shuffled() ? 1 : std::min(count, file.rows() - row);  // rows of one read
       AGPCS_RETURN_IF_ERROR(file.read_rows(row, run, bytes));
       AGPCS_RETURN_IF_ERROR(check_labels(input, file, row, run, bytes));
       bytes += static_cast<std::size_t>(run) * file.row_bytes();
@@ -418,6 +420,7 @@ class NpyData : public DataSource {
 
   const Graph& graph_;
   SyntheticData rest_;
+  SampleOrder order_;
   std::map<TensorId, NpyFile> files_;
 };
 
@@ -429,8 +432,8 @@ std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_
 
 Result<std::unique_ptr<DataSource>> open_npy_data(
     const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
-    std::uint64_t seed) {
-  auto data = std::make_unique<NpyData>(graph, seed);
+    std::uint64_t seed, SampleOrder order) {
+  auto data = std::make_unique<NpyData>(graph, seed, std::move(order));
   for (const auto& [input, path] : files) AGPCS_RETURN_IF_ERROR(data->add(input, path));
   return std::unique_ptr<DataSource>(std::move(data));
 }

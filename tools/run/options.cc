@@ -53,7 +53,7 @@ void add_schedule_options(CLI::App& app, RateSchedule& schedule) {
       ->check(CLI::Range(0.0, 1.0));
 }
 
-/// Returns what is wrong with the schedule's options, or an empty text.
+/// Returns what is wrong with options beside others, or an empty text.
 std::string objection_to(const CLI::App& app, const RunOptions& options) {
   const RateSchedule& schedule = options.schedule;
   const bool falls = schedule.shape == RateShape::kLinear || schedule.shape == RateShape::kCosine;
@@ -65,6 +65,9 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
     if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
   }
   if (steps && app.count("--rate-every") == 0) return "--schedule step needs --rate-every";
+  if (options.shuffle && options.data.empty() && options.labels.empty()) {
+    return "--shuffle needs --data: synthetic samples have no epochs";
+  }
   if (schedule.warmup >= options.steps && schedule.warmup > 0) {
     return fmt::format("--warmup takes {} steps, --steps is {}", schedule.warmup, options.steps);
   }
@@ -103,7 +106,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   const CLI::Option* seed =
       app.add_option(
              "--seed", options.seed,
-             "of missing weights, synthetic data and dropout; with --resume its own")
+             "of missing weights, synthetic data, dropout and --shuffle; with --resume its own")
           ->capture_default_str()
           ->check(at_least(0));
   app.add_option("--threads", options.threads,
@@ -113,6 +116,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--data", options.data,
                  ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
+  app.add_flag("--shuffle", options.shuffle,
+               "take the samples of --data in a new order in each epoch, by --seed");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
@@ -166,6 +171,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
        fmt::format("{} {} {} {} {}", entry_of(kRateShapes, options.schedule.shape).name,
                    options.schedule.warmup, options.schedule.last, options.schedule.every,
                    options.schedule.decay)},
+      {"--shuffle", options.shuffle ? "yes" : "no"},
       {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
       {"--check-replicas", std::to_string(options.check_replicas)},
       {"--cuda-graph", options.cuda_graph},

@@ -22,6 +22,7 @@ struct RunOptions : JobOptions {
   int threads = 0;                ///< per rank; 0: this machine's cores divided among its ranks
   std::vector<std::string> data;  ///< FILE or INPUT=FILE
   std::string labels;             ///< FILE
+  bool shuffle = false;
   bool fixed_batch = false;
   bool allow_nan = false;
   RateSchedule schedule;            ///< of the learning rate

@@ -88,7 +88,8 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   torch.schedule = options.schedule;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   torch.threads = options.threads > 0 ? options.threads : std::max(1, cores / seat.local_size);
-  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed));
+  const SampleOrder order = options.shuffle ? SampleOrder::shuffled(seed) : SampleOrder();
+  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed, order));
   return make_torch_executor(graph, std::move(torch));
 }
 
