@@ -294,28 +294,10 @@ class NpyData : public DataSource {
       : graph_(graph), rest_(graph, seed), order_(std::move(order)) {}
 
   Status add(const std::string& input, const std::string& path) {
+    if (input.empty()) return add_archive(path);
     AGPCS_TRY(const TensorId id, find_input(input));
     AGPCS_TRY(NpyFile file, NpyFile::open(path));
-    const Tensor& tensor = graph_.tensor(id);
-    std::vector<std::int64_t> expected = dims_at(tensor.shape, 1);
-    std::vector<std::int64_t> found = file.shape();
-    const bool batched = depends_on_batch(tensor.shape);
-    const bool ranks_agree = found.size() == expected.size() && !found.empty();
-    if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
-    if (file.type() != tensor.type) {
-      return invalid_input(
-          fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype", path,
-                      name_of(file.type()), input, name_of(tensor.type)));
-    }
-    if (found != expected || (batched && file.shape()[0] == 0)) {
-      return invalid_input(
-          fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", path,
-                      fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
-                      fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
-    }
-    if (batched) AGPCS_RETURN_IF_ERROR(check_pairing(id, path, file.rows()));
-    files_.insert_or_assign(id, std::move(file));
-    return {};
+    return add(id, std::move(file));
   }
 
   Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
@@ -338,6 +320,43 @@ class NpyData : public DataSource {
   }
 
  private:
+  Status add(TensorId id, NpyFile file) {
+    const Tensor& tensor = graph_.tensor(id);
+    std::vector<std::int64_t> expected = dims_at(tensor.shape, 1);
+    std::vector<std::int64_t> found = file.shape();
+    const bool batched = depends_on_batch(tensor.shape);
+    const bool ranks_agree = found.size() == expected.size() && !found.empty();
+    if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
+    if (file.type() != tensor.type) {
+      return invalid_input(
+          fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype",
+                      file.path(), name_of(file.type()), tensor.name, name_of(tensor.type)));
+    }
+    if (found != expected || (batched && file.shape()[0] == 0)) {
+      return invalid_input(
+          fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", file.path(),
+                      fmt::join(file.shape(), ", "), tensor.name, batched ? "samples, " : "",
+                      fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
+    }
+    if (batched) AGPCS_RETURN_IF_ERROR(check_pairing(id, file.path(), file.rows()));
+    files_.insert_or_assign(id, std::move(file));
+    return {};
+  }
+
+  /// Feeds each array of an archive to the input of its name.
+  Status add_archive(const std::string& path) {
+    AGPCS_TRY(const InputFile archive, InputFile::open(path, ".npz file"));
+    AGPCS_TRY(const std::vector<StoredFile> parts, stored_files(archive));
+    for (const StoredFile& part : parts) {
+      const std::string name = part.name.substr(0, part.name.rfind(".npy"));
+      const Result<TensorId> id = find_input(name);
+      if (!id.ok()) return Status(id.status().code(), path + ": " + id.status().message());
+      AGPCS_TRY(NpyFile file, NpyFile::open_in(path, part));
+      AGPCS_RETURN_IF_ERROR(add(*id, std::move(file)));
+    }
+    return {};
+  }
+
   Result<TensorId> find_input(const std::string& name) const {
     std::vector<std::string> names;
     for (TensorId id : graph_.inputs) {

@@ -33,7 +33,8 @@ class DataSource {
 /// sample's class; if they have several, low labels are likelier.
 std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_t seed);
 
-/// Opens .npy files, given as (input name, path), whose axis 0 is the sample; after the last
+/// Opens .npy files, given as (input name, path), and .npz archives, given as ("", path), whose
+/// arrays have the names of inputs. Axis 0 of an array is the sample; after the last
 /// sample, the next epoch begins. In each epoch `order` says which row is which sample. Inputs
 /// without a file are synthetic. `graph` must outlive the source. Errors: there is no such input
 /// (did you mean) or file, or the element type or shape is wrong (names both). `fill` refuses a

@@ -113,8 +113,10 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(CLI::Range(1, 1024));
   add_transport_option(app, options.transport, /*threads=*/true);
-  app.add_option("--data", options.data,
-                 ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
+  app.add_option(
+      "--data", options.data,
+      ".npy FILE for the model's first input, or INPUT=FILE, or .npz FILE for the inputs of "
+      "its arrays' names; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
   app.add_flag("--shuffle", options.shuffle,
                "take the samples of --data in a new order in each epoch, by --seed");

@@ -48,14 +48,22 @@ struct Seat {
   std::string device = "cpu";
 };
 
-// Returns the files for the model's inputs, by input name.
+// Tells whether a file has arrays for several inputs, by its name.
+bool is_archive(std::string_view path) {
+  constexpr std::string_view kEnding = ".npz";
+  return path.size() > kEnding.size() && path.substr(path.size() - kEnding.size()) == kEnding;
+}
+
+// Returns the files for the model's inputs, by input name; archives have none.
 Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph& graph,
                                                                      const Plan& plan,
                                                                      const RunOptions& options) {
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& text : options.data) {
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos) {
+    if (equals == std::string::npos && is_archive(text)) {
+      files.emplace_back("", text);
+    } else if (equals == std::string::npos) {
       files.emplace_back(graph.tensor(graph.inputs.front()).name, text);
     } else {
       files.emplace_back(text.substr(0, equals), text.substr(equals + 1));

@@ -59,8 +59,7 @@ class Safetensors(unittest.TestCase):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 agpcs.torch.export(module, (x,), str(folder / "net.onnx"), input_names=["x"])
-            numpy.save(folder / "x.npy", x.numpy())
-            numpy.save(folder / "y.npy", y.numpy())
+            numpy.savez(folder / "train.npz", x=x.numpy(), labels=y.numpy())
             # One rank, because batch normalization normalizes by a rank's samples.
             run(BIN / "agpcs-compile", folder / "net.onnx", CLUSTER, "-q", "--batch", BATCH, "--refiner", "none",
                 "--layout", "local/0", "-o", folder / "net.plan")
@@ -68,7 +67,7 @@ class Safetensors(unittest.TestCase):
             lines = []
             for steps in (STEPS, STEPS + 1):
                 lines = run(BIN / "agpcs-run", folder / "net.plan", folder / "net.onnx", "--transport", "loopback",
-                            "--data", folder / "x.npy", "--labels", folder / "y.npy", "--json", "--steps", steps,
+                            "--data", folder / "train.npz", "--json", "--steps", steps,
                             *(["--save-parameters", file] if steps == STEPS else [])).splitlines()
             state = load_file(file)
         steps = [event for event in map(json.loads, lines) if event["event"] == "step"]
