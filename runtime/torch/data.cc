@@ -290,31 +290,14 @@ class SyntheticData : public DataSource {
 
 class NpyData : public DataSource {
  public:
-  NpyData(const Graph& graph, std::uint64_t seed) : graph_(graph), rest_(graph, seed) {}
+  NpyData(const Graph& graph, std::uint64_t seed, SampleOrder order)
+      : graph_(graph), rest_(graph, seed), order_(std::move(order)) {}
 
   Status add(const std::string& input, const std::string& path) {
+    if (input.empty()) return add_archive(path);
     AGPCS_TRY(const TensorId id, find_input(input));
     AGPCS_TRY(NpyFile file, NpyFile::open(path));
-    const Tensor& tensor = graph_.tensor(id);
-    std::vector<std::int64_t> expected = dims_at(tensor.shape, 1);
-    std::vector<std::int64_t> found = file.shape();
-    const bool batched = depends_on_batch(tensor.shape);
-    const bool ranks_agree = found.size() == expected.size() && !found.empty();
-    if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
-    if (file.type() != tensor.type) {
-      return invalid_input(
-          fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype", path,
-                      name_of(file.type()), input, name_of(tensor.type)));
-    }
-    if (found != expected || (batched && file.shape()[0] == 0)) {
-      return invalid_input(
-          fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", path,
-                      fmt::join(file.shape(), ", "), input, batched ? "samples, " : "",
-                      fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
-    }
-    if (batched) AGPCS_RETURN_IF_ERROR(check_pairing(id, path, file.rows()));
-    files_.insert_or_assign(id, std::move(file));
-    return {};
+    return add(id, std::move(file));
   }
 
   Status fill(TensorId input, std::int64_t first, std::int64_t count, void* out) override {
@@ -324,8 +307,9 @@ class NpyData : public DataSource {
     if (!depends_on_batch(graph_.tensor(input).shape)) return file.read_rows(0, file.rows(), out);
     auto* bytes = static_cast<std::byte*>(out);
     while (count > 0) {
-      const std::int64_t row = first % file.rows();
-      const std::int64_t run = std::min(count, file.rows() - row);
+      const std::int64_t row = order_.row(first, file.rows());
+      const std::int64_t run =
+          order_.is_shuffled() ? 1 : std::min(count, file.rows() - row);  // rows of one read
       AGPCS_RETURN_IF_ERROR(file.read_rows(row, run, bytes));
       AGPCS_RETURN_IF_ERROR(check_labels(input, file, row, run, bytes));
       bytes += static_cast<std::size_t>(run) * file.row_bytes();
@@ -336,6 +320,43 @@ class NpyData : public DataSource {
   }
 
  private:
+  Status add(TensorId id, NpyFile file) {
+    const Tensor& tensor = graph_.tensor(id);
+    std::vector<std::int64_t> expected = dims_at(tensor.shape, 1);
+    std::vector<std::int64_t> found = file.shape();
+    const bool batched = depends_on_batch(tensor.shape);
+    const bool ranks_agree = found.size() == expected.size() && !found.empty();
+    if (batched && ranks_agree) expected[0] = found[0] = std::max<std::int64_t>(found[0], 1);
+    if (file.type() != tensor.type) {
+      return invalid_input(
+          fmt::format("{}: holds {}, input '{}' is {}\n  hint: save it with numpy's astype",
+                      file.path(), name_of(file.type()), tensor.name, name_of(tensor.type)));
+    }
+    if (found != expected || (batched && file.shape()[0] == 0)) {
+      return invalid_input(
+          fmt::format("{}: has shape [{}], input '{}' needs [{}{}]", file.path(),
+                      fmt::join(file.shape(), ", "), tensor.name, batched ? "samples, " : "",
+                      fmt::join(expected.begin() + (batched ? 1 : 0), expected.end(), ", ")));
+    }
+    if (batched) AGPCS_RETURN_IF_ERROR(check_pairing(id, file.path(), file.rows()));
+    files_.insert_or_assign(id, std::move(file));
+    return {};
+  }
+
+  /// Feeds each array of an archive to the input of its name.
+  Status add_archive(const std::string& path) {
+    AGPCS_TRY(const InputFile archive, InputFile::open(path, ".npz file"));
+    AGPCS_TRY(const std::vector<StoredFile> parts, stored_files(archive));
+    for (const StoredFile& part : parts) {
+      const std::string name = part.name.substr(0, part.name.rfind(".npy"));
+      const Result<TensorId> id = find_input(name);
+      if (!id.ok()) return Status(id.status().code(), path + ": " + id.status().message());
+      AGPCS_TRY(NpyFile file, NpyFile::open_in(path, part));
+      AGPCS_RETURN_IF_ERROR(add(*id, std::move(file)));
+    }
+    return {};
+  }
+
   Result<TensorId> find_input(const std::string& name) const {
     std::vector<std::string> names;
     for (TensorId id : graph_.inputs) {
@@ -418,6 +439,7 @@ class NpyData : public DataSource {
 
   const Graph& graph_;
   SyntheticData rest_;
+  SampleOrder order_;
   std::map<TensorId, NpyFile> files_;
 };
 
@@ -429,8 +451,8 @@ std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_
 
 Result<std::unique_ptr<DataSource>> open_npy_data(
     const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
-    std::uint64_t seed) {
-  auto data = std::make_unique<NpyData>(graph, seed);
+    std::uint64_t seed, SampleOrder order) {
+  auto data = std::make_unique<NpyData>(graph, seed, std::move(order));
   for (const auto& [input, path] : files) AGPCS_RETURN_IF_ERROR(data->add(input, path));
   return std::unique_ptr<DataSource>(std::move(data));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/graph/graph.h"
+#include "runtime/support/sample_order.h"
 
 #include <agpcs/status.h>
 
@@ -32,14 +33,15 @@ class DataSource {
 /// sample's class; if they have several, low labels are likelier.
 std::unique_ptr<DataSource> make_synthetic_data(const Graph& graph, std::uint64_t seed);
 
-/// Opens .npy files, given as (input name, path), whose axis 0 is the sample; after the last
-/// sample, reading starts again at the first. Inputs without a file are synthetic. `graph` must
-/// outlive the source. Errors: there is no such input (did you mean) or file, or the element type
-/// or shape is wrong (names both). `fill` refuses a label that is not a class of its loss nor left
-/// out by it, and a target of a binary cross entropy that is not from 0 to 1 (names file, row,
-/// place and value).
+/// Opens .npy files, given as (input name, path), and .npz archives, given as ("", path), whose
+/// arrays have the names of inputs. Axis 0 of an array is the sample; after the last
+/// sample, the next epoch begins. In each epoch `order` says which row is which sample. Inputs
+/// without a file are synthetic. `graph` must outlive the source. Errors: there is no such input
+/// (did you mean) or file, or the element type or shape is wrong (names both). `fill` refuses a
+/// label that is not a class of its loss nor left out by it, and a target of a binary cross entropy
+/// that is not from 0 to 1 (names file, row, place and value).
 Result<std::unique_ptr<DataSource>> open_npy_data(
     const Graph& graph, const std::vector<std::pair<std::string, std::string>>& files,
-    std::uint64_t seed);
+    std::uint64_t seed, SampleOrder order = {});
 
 }  // namespace agpcs

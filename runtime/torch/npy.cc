@@ -59,18 +59,33 @@ std::optional<std::vector<std::int64_t>> parse_tuple(std::string_view text) {
 
 Result<NpyFile> NpyFile::open(const std::string& path) {
   AGPCS_TRY(InputFile opened, InputFile::open(path, ".npy file"));
-  NpyFile file(std::move(opened));
-  const std::int64_t size = file.file_.size();
+  const std::int64_t size = opened.size();
+  NpyFile file(path, std::move(opened), 0, size);
+  AGPCS_RETURN_IF_ERROR(file.read_header());
+  return file;
+}
+
+Result<NpyFile> NpyFile::open_in(const std::string& path, const StoredFile& part) {
+  AGPCS_TRY(InputFile opened, InputFile::open(path, ".npz file"));
+  NpyFile file(path + "/" + part.name, std::move(opened), part.offset, part.bytes);
+  AGPCS_RETURN_IF_ERROR(file.read_header());
+  return file;
+}
+
+Status NpyFile::read_header() {
   std::array<char, 12> start{};
   AGPCS_RETURN_IF_ERROR(
-      file.file_.read(0, start.data(), std::min(static_cast<std::size_t>(size), start.size())));
-  if (size < 10 || std::memcmp(start.data(), "\x93NUMPY", 6) != 0) {
+      file_.read(begin_, start.data(), std::min(static_cast<std::size_t>(bytes_), start.size())));
+  if (bytes_ < 10 || std::memcmp(start.data(), "\x93NUMPY", 6) != 0) {
+    const bool archive = bytes_ >= 2 && start[0] == 'P' && start[1] == 'K';
     return invalid_input(
-        fmt::format("{}: not a .npy file\n  hint: write it with numpy.save", path));
+        fmt::format("{}: not a .npy file\n  hint: {}", path(),
+                    archive ? "--data FILE.npz feeds the inputs that its arrays are named by"
+                            : "write it with numpy.save"));
   }
   const int version = start[6];
   if (version < 1 || version > 3) {
-    return invalid_input(fmt::format("{}: .npy version {}, expected 1 to 3", path, version));
+    return invalid_input(fmt::format("{}: .npy version {}, expected 1 to 3", path(), version));
   }
   const auto byte = [&start](std::size_t i) {
     return static_cast<std::size_t>(static_cast<unsigned char>(start[i]));
@@ -79,16 +94,15 @@ Result<NpyFile> NpyFile::open(const std::string& path) {
   std::size_t length = byte(8) | byte(9) << 8;
   if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
   if (length > (std::size_t{1} << 20))
-    return invalid_input(fmt::format("{}: header of {} bytes", path, length));
-  file.data_offset_ = static_cast<std::size_t>(before) + length;
-  if (file.data_offset_ > static_cast<std::size_t>(size)) {
-    return invalid_input(fmt::format("{}: ends within its header", path));
+    return invalid_input(fmt::format("{}: header of {} bytes", path(), length));
+  data_offset_ = static_cast<std::size_t>(before) + length;
+  if (data_offset_ > static_cast<std::size_t>(bytes_)) {
+    return invalid_input(fmt::format("{}: ends within its header", path()));
   }
   std::string header(length, '\0');
-  AGPCS_RETURN_IF_ERROR(file.file_.read(before, header.data(), length));
-  AGPCS_RETURN_IF_ERROR(file.parse_header(header));
-  AGPCS_RETURN_IF_ERROR(file.check_size());
-  return file;
+  AGPCS_RETURN_IF_ERROR(file_.read(begin_ + before, header.data(), length));
+  AGPCS_RETURN_IF_ERROR(parse_header(header));
+  return check_size();
 }
 
 Status NpyFile::parse_header(const std::string& header) {
@@ -129,7 +143,7 @@ Status NpyFile::check_size() {
   if (__builtin_mul_overflow(row, static_cast<std::size_t>(rows()), &needed)) {
     return invalid_input(fmt::format("{}: shape is too large", path()));
   }
-  const std::size_t held = static_cast<std::size_t>(file_.size()) - data_offset_;
+  const std::size_t held = static_cast<std::size_t>(bytes_) - data_offset_;
   if (held >= needed) return {};
   return invalid_input(
       fmt::format("{}: holds {} bytes of values, its shape needs {}\n  hint: the file is truncated",
@@ -138,7 +152,7 @@ Status NpyFile::check_size() {
 
 Status NpyFile::read_rows(std::int64_t first, std::int64_t count, void* out) const {
   const std::size_t offset = data_offset_ + static_cast<std::size_t>(first) * row_bytes_;
-  return file_.read(static_cast<std::int64_t>(offset), out,
+  return file_.read(begin_ + static_cast<std::int64_t>(offset), out,
                     static_cast<std::size_t>(count) * row_bytes_);
 }
 

@@ -5,6 +5,7 @@
 #include "ir/base/diagnostics.h"
 #include "ir/graph/fused_attention.h"
 #include "ir/graph/training_graph.h"
+#include "tools/common/new_file.h"
 
 #include <agpcs/version.h>
 
@@ -24,7 +25,6 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
-#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -248,15 +248,13 @@ std::error_code write_into(const std::string& path, std::string_view text) {
   return file < 0 ? last_error() : write_and_close(file, text);
 }
 
-// Creates a file beside the old one and renames it. Its name is random, so that nobody can put
-// something of theirs there first.
+// Creates a file beside the old one and renames it.
 std::error_code replace_file(const std::string& path, std::string_view text) {
   std::error_code error;
   std::string written;
   do {
-    std::uint32_t number = 0;
-    if (getrandom(&number, sizeof number, 0) < 0) return last_error();
-    written = fmt::format("{}.{:08x}.tmp", path, number);
+    written = temporary_beside(path);
+    if (written.empty()) return last_error();
     error = write_new_file(written, text);
   } while (error == std::errc::file_exists);
   if (error || std::rename(written.c_str(), path.c_str()) == 0) return error;

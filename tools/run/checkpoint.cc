@@ -3,7 +3,7 @@
 
 #include "ir/base/read_file.h"
 #include "runtime/job/state_moves.h"
-#include "runtime/support/half.h"
+#include "tools/run/gathering.h"
 
 #include <agpcs/digest.h>
 #include <agpcs/version.h>
@@ -23,24 +23,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "elements are written as they lie");
 
 constexpr std::int64_t kWord = sizeof(float);
-constexpr const char* kValue = "value";
 
 using Key = std::pair<std::string, std::string>;  // tensor, slot
 Key key_of(const StateItem& item) { return {item.tensor, item.slot}; }
-
-// Moves each item once, from its first holder to rank 0.
-Result<std::vector<StateMove>> gathering(const StateOwners& owners) {
-  std::map<Key, StateMove> moves;
-  for (std::size_t rank = 0; rank < owners.size(); ++rank) {
-    for (const StateItem& item : owners[rank]) {
-      moves.emplace(key_of(item), StateMove{item, static_cast<int>(rank), 0});
-    }
-  }
-  if (moves.empty()) return internal_error("the executor has no state that could be saved");
-  std::vector<StateMove> sorted;
-  for (auto& [key, move] : moves) sorted.push_back(std::move(move));
-  return sorted;
-}
 
 // The places that an item is written to.
 struct Target {
@@ -102,12 +87,12 @@ class CheckpointFiles {
     for (const StateMove& move : moves) {
       const StateItem& item = move.item;
       Target target;
-      if (item.slot == kValue) {
+      if (item.slot == kValueSlot) {
         const auto found = tensors.find(item.tensor);
         if (found == tensors.end()) return not_in_model(item.tensor);
         target.tensor = found->second;
         tensors.erase(found);
-        AGPCS_TRY(target.converted, converts(item, *target.tensor));
+        AGPCS_TRY(target.converted, converts(item, found->second->type, found->second->bytes));
       }
       const bool in_model = target.tensor != nullptr && !target.converted;
       if (!in_model) {
@@ -127,30 +112,8 @@ class CheckpointFiles {
     return internal_error(fmt::format("a rank has '{}', which the model does not need", tensor));
   }
 
-  // Tells whether an item's fp32 values must be converted to the tensor's type. An item holds fp32
-  // values, or the tensor's bytes as words of four bytes.
-  static Result<bool> converts(const StateItem& item, const SavedTensor& tensor) {
-    const auto size = static_cast<std::int64_t>(size_of(tensor.type));
-    const bool half = tensor.type == DType::kFp16 || tensor.type == DType::kBf16;
-    if (!half && item.elements == (tensor.bytes + kWord - 1) / kWord) return false;
-    const bool real = half || tensor.type == DType::kFp64;
-    if (real && item.elements == tensor.bytes / size) return true;
-    return internal_error(fmt::format("'{}' has {} elements, which are not the {} bytes of {}",
-                                      item.tensor, item.elements, tensor.bytes,
-                                      name_of(tensor.type)));
-  }
-
   Status write_converted(DType type, std::int64_t count, const float* words) {
-    const std::size_t size = size_of(type);
-    converted_.resize(static_cast<std::size_t>(count) * size);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      const double wide = words[i];
-      const std::uint16_t half = type == DType::kFp16   ? fp16_of(words[i])
-                                 : type == DType::kBf16 ? bf16_of(words[i])
-                                                        : 0;
-      std::memcpy(converted_.data() + i * size,
-                  size == sizeof wide ? static_cast<const void*>(&wide) : &half, size);
-    }
+    convert(type, words, count, converted_);
     return data_->write(converted_.data(), converted_.size());
   }
 

@@ -7,6 +7,7 @@
 #include "tools/run/processes/launch.h"
 #include "tools/run/processes/local.h"
 #include "tools/run/rank.h"
+#include "tools/run/safetensors.h"
 #include "tools/run/save.h"
 
 #include <csignal>
@@ -31,7 +32,7 @@ int run_job_command(const std::vector<std::string>& args, Console console) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is then a write error, not a death
   const auto plan = read_plan(options.plan);
   if (!plan.ok()) return finish(plan.status(), "agpcs-run", console);
-  if (!options.save_parameters.empty()) {
+  if (!options.save_parameters.empty() && !is_safetensors(options.save_parameters)) {
     const Status made = make_save_folder(options.save_parameters);
     if (!made.ok()) return finish(made, "agpcs-run", console);
   }

@@ -2,6 +2,7 @@
 #include "tools/run/options.h"
 
 #include "tools/common/option_checks.h"
+#include "tools/run/safetensors.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -52,7 +53,7 @@ void add_schedule_options(CLI::App& app, RateSchedule& schedule) {
       ->check(CLI::Range(0.0, 1.0));
 }
 
-/// Returns what is wrong with the schedule's options, or an empty text.
+/// Returns what is wrong with options beside others, or an empty text.
 std::string objection_to(const CLI::App& app, const RunOptions& options) {
   const RateSchedule& schedule = options.schedule;
   const bool falls = schedule.shape == RateShape::kLinear || schedule.shape == RateShape::kCosine;
@@ -64,6 +65,9 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
     if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
   }
   if (steps && app.count("--rate-every") == 0) return "--schedule step needs --rate-every";
+  if (options.shuffle && options.data.empty() && options.labels.empty()) {
+    return "--shuffle needs --data: synthetic samples have no epochs";
+  }
   if (schedule.warmup >= options.steps && schedule.warmup > 0) {
     return fmt::format("--warmup takes {} steps, --steps is {}", schedule.warmup, options.steps);
   }
@@ -100,17 +104,22 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->capture_default_str()
       ->check(positive);
   const CLI::Option* seed =
-      app.add_option("--seed", options.seed,
-                     "of missing weights, synthetic data and dropout; with --resume its own")
+      app.add_option(
+             "--seed", options.seed,
+             "of missing weights, synthetic data, dropout and --shuffle; with --resume its own")
           ->capture_default_str()
           ->check(at_least(0));
   app.add_option("--threads", options.threads,
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(CLI::Range(1, 1024));
   add_transport_option(app, options.transport, /*threads=*/true);
-  app.add_option("--data", options.data,
-                 ".npy FILE for the model's first input, or INPUT=FILE; may be repeated");
+  app.add_option(
+      "--data", options.data,
+      ".npy FILE for the model's first input, or INPUT=FILE, or .npz FILE for the inputs of "
+      "its arrays' names; may be repeated");
   app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
+  app.add_flag("--shuffle", options.shuffle,
+               "take the samples of --data in a new order in each epoch, by --seed");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
@@ -127,7 +136,8 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->check(CLI::IsMember({"auto", "off"}));
   app.add_flag("--json", options.json, "print one JSON object a line");
   app.add_option("--save-parameters", options.save_parameters,
-                 "write the trained parameters to this folder, a .npy file each");
+                 "write the trained parameters to this folder, a .npy file each, or to one file "
+                 "whose name ends in .safetensors");
   add_trace_options(app, options);
   add_replan_options(app, options);
   CLI::Option* elastic =
@@ -155,18 +165,21 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   options.schedule.steps = options.steps;
   options.given = GivenOptions(app);
   options.seed_given = seed->count() > 0;
-  options.agreed = {{"--transport", std::string(name_of(options.transport))},
-                    {"--steps", std::to_string(options.steps)},
-                    {"--seed", std::to_string(options.seed)},
-                    {"--schedule", fmt::format("{} {} {} {} {}",
-                                               entry_of(kRateShapes, options.schedule.shape).name,
-                                               options.schedule.warmup, options.schedule.last,
-                                               options.schedule.every, options.schedule.decay)},
-                    {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
-                    {"--check-replicas", std::to_string(options.check_replicas)},
-                    {"--cuda-graph", options.cuda_graph},
-                    {"--check-messages", options.check_messages ? "yes" : "no"},
-                    {"--trace", options.trace.empty() ? "no" : "yes"}};
+  options.agreed = {
+      {"--transport", std::string(name_of(options.transport))},
+      {"--steps", std::to_string(options.steps)},
+      {"--seed", std::to_string(options.seed)},
+      {"--schedule",
+       fmt::format("{} {} {} {} {}", entry_of(kRateShapes, options.schedule.shape).name,
+                   options.schedule.warmup, options.schedule.last, options.schedule.every,
+                   options.schedule.decay)},
+      {"--shuffle", options.shuffle ? "yes" : "no"},
+      {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
+      {"--check-replicas", std::to_string(options.check_replicas)},
+      {"--cuda-graph", options.cuda_graph},
+      {"--check-messages", options.check_messages ? "yes" : "no"},
+      {"--save-parameters", is_safetensors(options.save_parameters) ? "one file" : "no file"},
+      {"--trace", options.trace.empty() ? "no" : "yes"}};
   return code;
 }
 

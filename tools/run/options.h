@@ -22,12 +22,13 @@ struct RunOptions : JobOptions {
   int threads = 0;                ///< per rank; 0: this machine's cores divided among its ranks
   std::vector<std::string> data;  ///< FILE or INPUT=FILE
   std::string labels;             ///< FILE
+  bool shuffle = false;
   bool fixed_batch = false;
   bool allow_nan = false;
   RateSchedule schedule;            ///< of the learning rate
   std::int64_t check_replicas = 0;  ///< steps between two checks; 0: only before the first step
   bool json = false;
-  std::string save_parameters;  ///< folder; empty: do not save
+  std::string save_parameters;  ///< folder, or .safetensors file; empty: do not save
   bool elastic = false;
   std::string cuda_graph = "auto";  ///< or "off"
   std::string trace;                ///< file; empty: none

@@ -14,6 +14,7 @@
 #include "tools/run/processes/slow_products.h"
 #include "tools/run/replan.h"
 #include "tools/run/report.h"
+#include "tools/run/safetensors.h"
 #include "tools/run/save.h"
 #include "tools/run/start.h"
 #include "tools/run/trace.h"
@@ -47,14 +48,22 @@ struct Seat {
   std::string device = "cpu";
 };
 
-// Returns the files for the model's inputs, by input name.
+// Tells whether a file has arrays for several inputs, by its name.
+bool is_archive(std::string_view path) {
+  constexpr std::string_view kEnding = ".npz";
+  return path.size() > kEnding.size() && path.substr(path.size() - kEnding.size()) == kEnding;
+}
+
+// Returns the files for the model's inputs, by input name; archives have none.
 Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph& graph,
                                                                      const Plan& plan,
                                                                      const RunOptions& options) {
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& text : options.data) {
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos) {
+    if (equals == std::string::npos && is_archive(text)) {
+      files.emplace_back("", text);
+    } else if (equals == std::string::npos) {
       files.emplace_back(graph.tensor(graph.inputs.front()).name, text);
     } else {
       files.emplace_back(text.substr(0, equals), text.substr(equals + 1));
@@ -87,7 +96,8 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   torch.schedule = options.schedule;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   torch.threads = options.threads > 0 ? options.threads : std::max(1, cores / seat.local_size);
-  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed));
+  const SampleOrder order = options.shuffle ? SampleOrder::shuffled(seed) : SampleOrder();
+  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed, order));
   return make_torch_executor(graph, std::move(torch));
 }
 
@@ -169,6 +179,16 @@ class Checkpoints {
   std::unique_ptr<CheckpointSaver> saver_;
 };
 
+// Writes what --save-parameters asks for.
+Status save_learned(const RunOptions& options, const Graph& graph, const Plan& plan,
+                    std::int64_t step, const TorchExecutor& executor, Transport& transport) {
+  const std::string& to = options.save_parameters;
+  if (to.empty()) return {};
+  if (!is_safetensors(to)) return save_parameters(graph, plan, transport.rank(), executor, to);
+  return save_safetensors(to, graph, plan, step, executor, transport,
+                          milliseconds_of(options.timeout));
+}
+
 // Trains over a connected transport.
 Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
              const TrainingStart& start, const Seat& seat, Transport& transport, StopRequest& stop,
@@ -190,6 +210,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   std::optional<Cluster> trace_cluster;
   if (reports) {
     AGPCS_TRY(trace_cluster, prepare_trace(plan, options));
+    if (is_safetensors(options.save_parameters)) {
+      AGPCS_RETURN_IF_ERROR(check_safetensors(options.save_parameters));
+    }
     AGPCS_TRY(replanner, replanner_for(plan, options, console));
     trainer_options.replanner = replanner.get();
     trainer_options.switching.horizon_seconds = options.replan_horizon;
@@ -239,11 +262,9 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   const Status kept = checkpoints.save(*trainer, transport, true);
   if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
-  if (!options.save_parameters.empty()) {
-    const Status saved =
-        save_parameters(graph, trainer->plan(), seat.rank, executor(), options.save_parameters);
-    if (!saved.ok()) return of_rank(saved);
-  }
+  const Status saved =
+      save_learned(options, graph, trainer->plan(), trainer->next_step(), executor(), transport);
+  if (!saved.ok()) return of_rank(saved);
   if (options.trace.empty()) return {};
   return write_trace(*trainer, graph, trace_cluster ? &*trace_cluster : nullptr, options, transport,
                      console);

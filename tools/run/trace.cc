@@ -7,6 +7,7 @@
 #include "runtime/support/message_tags.h"
 #include "runtime/support/withdraw.h"
 #include "tools/common/calibrated_cluster.h"
+#include "tools/common/new_file.h"
 
 #include <agpcs/digest.h>
 #include <agpcs/drift.h>
@@ -15,13 +16,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
-#include <filesystem>
 #include <ostream>
-#include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -148,26 +144,6 @@ void start_at_zero(std::vector<TimelineEvent>& timeline) {
 Result<Estimate> planned_step(const Plan& plan, const Graph& graph, const Cluster& cluster) {
   AGPCS_TRY(const CostTable costs, CostTable::make(graph, cluster, plan.training));
   return simulate(plan, graph, cluster, costs, {.timeline = true});
-}
-
-// Checks that a file can be written, as far as possible without writing. `write_file` creates a
-// file beside it, or writes directly to what is not a regular file.
-Status check_can_be_written(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (path == "-") return {};
-  std::error_code none;
-  const fs::file_status there = fs::status(path, none);
-  const fs::path folder = fs::path(path).parent_path() / ".";
-  int error = 0;
-  if (fs::is_directory(there)) {
-    error = EISDIR;
-  } else if (fs::exists(there) && !fs::is_regular_file(there)) {
-    if (access(path.c_str(), W_OK) != 0) error = errno;
-  } else if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    error = errno;
-  }
-  if (error == 0) return {};
-  return invalid_input(fmt::format("{}: error: cannot be written: {}", path, std::strerror(error)));
 }
 
 }  // namespace

@@ -123,6 +123,38 @@ TEST_F(NpyTest, FeedsAnInputAndStartsAgainAfterTheLastSample) {
   EXPECT_EQ(read<float>(**data, graph, "x", 0, 2, 3), read<float>(*synthetic, graph, "x", 0, 2, 3));
 }
 
+constexpr const char* kPlain = R"(
+    input x [n,1]
+    parameter w [1,2]
+    y = MatMul(x, w) [n,2]
+    outputs y
+)";
+
+TEST_F(NpyTest, GivesEachEpochAnOrderOfItsOwn) {
+  const Graph graph = testing::graph_of(kPlain);
+  std::vector<float> rows(50);
+  std::iota(rows.begin(), rows.end(), 0.0F);
+  const std::string path =
+      write("{'descr': '<f4', 'fortran_order': False, 'shape': (50, 1), }", bytes(rows));
+  auto data = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(7));
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  const auto first = read<float>(**data, graph, "x", 0, 50, 1);
+  const auto second = read<float>(**data, graph, "x", 50, 50, 1);
+  EXPECT_THAT(first, ::testing::UnorderedElementsAreArray(rows));
+  EXPECT_THAT(second, ::testing::UnorderedElementsAreArray(rows));
+  EXPECT_NE(first, rows);
+  EXPECT_NE(first, second);
+  // A sample has its row whoever asks for it, and whatever was asked for before.
+  auto other = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(7));
+  EXPECT_THAT(read<float>(**other, graph, "x", 48, 4, 1),
+              ElementsAre(first[48], first[49], second[0], second[1]));
+  EXPECT_EQ(read<float>(**other, graph, "x", 150, 1, 1),
+            read<float>(**data, graph, "x", 150, 1, 1));
+  EXPECT_THAT(read<float>(**other, graph, "x", 0, 2, 1), ElementsAre(first[0], first[1]));
+  auto another = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(8));
+  EXPECT_NE(read<float>(**another, graph, "x", 0, 50, 1), first);
+}
+
 TEST_F(NpyTest, ReadsVersionTwo) {
   const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }",
                                  bytes<float>({1.5f, -2}), 2);

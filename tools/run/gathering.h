@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks have learned on its way to a file of rank 0: the moves, and the values in the types
+// that files have.
+#pragma once
+
+#include "runtime/job/state_moves.h"
+
+#include <agpcs/executor.h>
+#include <agpcs/status.h>
+#include <agpcs/types.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace agpcs {
+
+/// The slot of a tensor's own values, beside those of what the optimizer remembers.
+inline constexpr const char* kValueSlot = "value";
+
+/// Returns the moves of all items to rank 0: each one once, from its first holder, by tensor and
+/// slot.
+Result<std::vector<StateMove>> gathering(const StateOwners& owners);
+
+/// Tells whether the values of `item`, a tensor of `type` with `bytes` bytes, must be converted
+/// from fp32. Otherwise they are the tensor's bytes, as words of four bytes.
+Result<bool> converts(const StateItem& item, DType type, std::int64_t bytes);
+
+/// Replaces `out` by `count` fp32 values converted to `type`: fp16, bf16 or fp64.
+void convert(DType type, const float* values, std::int64_t count, std::vector<char>& out);
+
+}  // namespace agpcs
