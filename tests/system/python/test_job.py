@@ -73,7 +73,7 @@ class Transformer(nn.Module):
         return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 4, (count,), generator=generator)
 
 
-class Tied(nn.Module):
+class TiedHead(nn.Module):
     """Its head is its table of words: both ends read it, under two names."""
 
     def __init__(self):
@@ -321,12 +321,12 @@ class Trains(Compares):
     def test_a_table_that_is_the_head_too(self):
         for layout, recompute in ((TWO, ""), (FOUR, ""), (TWO_BY_TWO, "s1")):
             with self.subTest(layout=layout):
-                plan = plan_of(Tied, layout, recompute=recompute)
+                plan = plan_of(TiedHead, layout, recompute=recompute)
                 last = f"s{len(plan.stages) - 1}"
                 shared, = (group for group in plan.groups if group.shared_with)
                 self.assertEqual((shared.parameters, shared.stage, shared.shared_with), (("table.weight",), "s0", (last,)))
                 self.assertEqual(shared.ranks, tuple(sorted(plan.stages[0].ranks + plan.stages[-1].ranks)))
-                lives = self.compare(Tied, plan)
+                lives = self.compare(TiedHead, plan)
                 self.assertEqual([rank for rank, live in enumerate(lives) if "table.weight" in live], list(shared.ranks))
 
     def test_a_unet_whose_skips_pass_stages_by(self):

@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from cases import LIMIT, build, on_ranks
-from test_job import FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, Transformer, batches, plan_of
+from test_job import FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, plan_of
 
 import torch
 import torch.distributed as dist
@@ -191,6 +191,7 @@ class Checkpoint(unittest.TestCase):
 
     def test_of_uneven_replicas_is_read_by_two_stages_with_tied_parameters(self):
         self.check_goes_on(Tied, TWO_BY_TWO, TWO)
+        self.check_goes_on(TiedHead, TWO, TWO_BY_TWO)  # two stages hold its table
 
     def test_is_there_whole_or_not_at_all(self):
         for said, left, extra, same, again in on_ranks(fails_to_save, plan_of(Mlp, TWO), self.path):

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from cases import build, on_ranks
-from test_job import BATCH, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, Transformer, batches, job_of, optimizer_of, plan_of
+from test_job import BATCH, FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, job_of, optimizer_of, plan_of
 
 import torch
 from torch import nn
@@ -109,6 +109,7 @@ class Clips(Compares):
     def test_by_the_norm_over_all_stages_and_counts_replicas_and_tied_parameters_once(self):
         self.assertGreater(min(self.compare(Transformer, TWO_BY_TWO, 0.3)), 0.3, "nothing was clipped")
         self.assertGreater(min(self.compare(Tied, TWO, 0.1)), 0.1, "nothing was clipped")
+        self.assertGreater(min(self.compare(TiedHead, TWO, 0.1)), 0.1, "nothing was clipped")  # both stages hold its table
 
     def test_by_the_largest_gradient_and_leaves_small_ones_alone(self):
         norms = self.compare(Mlp, TWO_BY_TWO, 0.05, math.inf)
