@@ -108,7 +108,7 @@ class FlowChooser {
 
   /// Returns whether the stage alone sums the bucket: a flow is among the ranks of one stage.
   static bool is_of(const Bucket& bucket, int stage) {
-    return bucket.stage == stage && bucket.shared_with.empty();
+    return bucket.stage == stage && !bucket.is_shared();
   }
 
   bool has_buckets(int stage) const {

@@ -152,7 +152,7 @@ class PlanChanges {
 
   /// Returns whether several devices of one stage sum the bucket.
   bool is_reduced(const Bucket& bucket) const {
-    return now_.stages[at(bucket.stage)].devices.size() > 1 && bucket.shared_with.empty();
+    return now_.stages[at(bucket.stage)].devices.size() > 1 && !bucket.is_shared();
   }
 
   Status change_algorithms() {

@@ -106,6 +106,8 @@ class LinkLoads {
 LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& model,
                      const Estimate& estimate) {
   LinkLoads loads(cluster.links.size());
+  std::vector<int> first_rank;  // by bucket
+  for (const PlanBucket& bucket : plan.buckets) first_rank.push_back(ranks_of(plan, bucket)[0]);
   for (const TimelineEvent& event : estimate.timeline) {
     const InstructionId& id = event.instruction;
     switch (id.opcode) {
@@ -116,7 +118,7 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
         }
         break;
       case Opcode::kAllReduce:
-        if (ranks_of(plan, plan.buckets[at(id.object)]).front() == event.rank) {
+        if (first_rank[at(id.object)] == event.rank) {
           loads.add(model.all_reduces[at(id.object)], event.start, event.end);
         }
         break;

@@ -152,7 +152,7 @@ class StrategyVerifier {
                   bucket.flow, s_.flows.size());
     }
     if (!flow) return {};
-    if (!bucket.shared_with.empty()) return fail("bucket {} of several stages names a flow", index);
+    if (bucket.is_shared()) return fail("bucket {} of several stages names a flow", index);
     const int stage = s_.flows[static_cast<std::size_t>(bucket.flow)].stage;
     if (stage == bucket.stage) return {};
     return fail("bucket {} of stage {} names a flow of stage {}", index, bucket.stage, stage);
@@ -283,7 +283,7 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
   }
   for (const Bucket& bucket : strategy.buckets) {
     fmt::format_to(Out(text), "bucket stage={}", bucket.stage);
-    if (!bucket.shared_with.empty()) {
+    if (bucket.is_shared()) {
       fmt::format_to(Out(text), " shared-with={}", fmt::join(bucket.shared_with, ","));
     }
     fmt::format_to(Out(text), " algorithm={}", name_of(bucket.algorithm));

@@ -46,6 +46,7 @@ struct Bucket {
   std::vector<TensorId> parameters;
   int flow = -1;                      ///< index into Strategy::flows with AllReduce::kFlow, else -1
   std::vector<int> shared_with = {};  ///< the other stages that read its parameters, ascending
+  bool is_shared() const { return !shared_with.empty(); }
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 

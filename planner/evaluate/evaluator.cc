@@ -88,6 +88,7 @@ class Evaluator::Impl {
     AllReduce algorithm = AllReduce::kRing;
     const PlanFlow* flow = nullptr;            // if the algorithm is `kFlow`
     const SharedParameters* shared = nullptr;  // if it has several stages
+    GroupInfo* sharing = nullptr;              // their devices
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
@@ -182,6 +183,8 @@ class Evaluator::Impl {
     now.tensors = static_cast<std::int64_t>(shared.parameters.size());
     now.stage = shared.stages.front();
     now.shared = &shared;
+    write_devices(*strategy_, shared.stages, sharing_);
+    now.sharing = groups_.find(sharing_, nullptr);
     buckets_.push_back(now);
     return buckets_.back();
   }
@@ -197,9 +200,7 @@ class Evaluator::Impl {
 
   /// Returns the devices that sum a bucket.
   GroupInfo& group_of(const BucketNow& bucket) {
-    if (bucket.shared == nullptr) return *group_of_stage_[at(bucket.stage)];
-    write_devices(*strategy_, bucket.shared->stages, sharing_);
-    return *groups_.find(sharing_, nullptr);
+    return bucket.shared == nullptr ? *group_of_stage_[at(bucket.stage)] : *bucket.sharing;
   }
 
   void write_buckets() {
@@ -216,7 +217,7 @@ class Evaluator::Impl {
 
   void read_buckets() {
     for (const Bucket& bucket : strategy_->buckets) {
-      if (!bucket.shared_with.empty()) {
+      if (bucket.is_shared()) {
         const SharedParameters& shared =
             stages_.shared_by(*partition_, bucket.stage, bucket.shared_with, bucket.parameters);
         add_shared(shared).algorithm = bucket.algorithm;

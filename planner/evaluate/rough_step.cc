@@ -3,7 +3,6 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
-#include "planner/evaluate/evaluator_stages.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
@@ -31,13 +30,6 @@ void add(const GradientSize& gradient, GradientSum& sum) {
   sum.rounded_bytes += gradient.rounded_bytes;
   sum.elements += gradient.elements;
   ++sum.tensors;
-}
-
-/// Adds to the figures of `sum` that take time `factor` times those of `other`.
-void add(const GradientSum& other, int factor, GradientSum& sum) {
-  sum.bytes += factor * other.bytes;
-  sum.elements += factor * other.elements;
-  sum.tensors += factor * other.tensors;
 }
 
 }  // namespace
@@ -261,59 +253,6 @@ double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& 
   const auto others = static_cast<double>(std::min<std::int64_t>(
       strategy.micro_batches - 1, static_cast<std::int64_t>(passes.size() - b) - 1));
   return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
-}
-
-bool RoughModel::is_shared(const Tied& tied) const {
-  return std::any_of(tied.blocks.begin(), tied.blocks.end(), [&](int block) {
-    return stage_of_block_[at(block)] != stage_of_block_[at(tied.first)];
-  });
-}
-
-/// Takes the gradients that stages share out of those of the blocks. Returns them by these stages.
-std::map<std::vector<int>, GradientSum> RoughModel::take_shared() {
-  std::map<std::vector<int>, GradientSum> shared;
-  for (const Tied& tied : tied_) {
-    if (!is_shared(tied)) continue;
-    std::set<int> stages;
-    for (const int block : tied.blocks) stages.insert(stage_of_block_[at(block)]);
-    add(tied.gradients, 1, shared[{stages.begin(), stages.end()}]);
-    add(tied.gradients, -1, gradients_[at(tied.first)]);
-  }
-  return shared;
-}
-
-void RoughModel::give_back_shared() {
-  for (const Tied& tied : tied_) {
-    if (is_shared(tied)) add(tied.gradients, 1, gradients_[at(tied.first)]);
-  }
-}
-
-double RoughModel::most_update(const std::vector<DeviceId>& devices,
-                               const GradientSum& gradients) const {
-  double most = 0;
-  for (const DeviceId device : devices) {
-    const int kind = problem_.cluster.devices[at(device)].kind;
-    most =
-        std::max(most, problem_.costs.update_seconds(kind, gradients.elements, gradients.tensors));
-  }
-  return most;
-}
-
-/// Returns when what stages share is summed and updated, if the sums begin at `begin`.
-double RoughModel::reduce_shared(const Strategy& strategy,
-                                 const std::map<std::vector<int>, GradientSum>& shared,
-                                 double begin) {
-  double update = 0;
-  for (const auto& [stages, gradients] : shared) {
-    std::vector<DeviceId> devices;
-    write_devices(strategy, stages, devices);
-    const auto bytes = static_cast<double>(gradients.bytes);
-    const double own = reduce_line(devices).at(bytes);
-    begin += own;
-    update += most_update(devices, gradients);
-    load_ring(devices, bytes, own);
-  }
-  return begin + update;
 }
 
 void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& passes,

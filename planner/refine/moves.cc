@@ -457,7 +457,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& grouped, const S
   Strategy changed = grouped;
   for (std::size_t i = 0; i < changed.buckets.size(); ++i) {
     Bucket& bucket = changed.buckets[i];
-    const bool of_stage = bucket.stage == move.stage && bucket.shared_with.empty();
+    const bool of_stage = bucket.stage == move.stage && !bucket.is_shared();
     const bool meant = move.bucket == kAllBuckets ? of_stage : move.bucket == static_cast<int>(i);
     if (meant) bucket.algorithm = move.algorithm;
   }

@@ -300,7 +300,7 @@ class MoveLister {
     std::vector<std::multiset<AllReduce>> used(at(stages_));  // algorithms by stage
     for (int b = 0; b < static_cast<int>(grouped_.buckets.size()); ++b) {
       const Bucket& bucket = grouped_.buckets[at(b)];
-      if (s_.stages[at(bucket.stage)].devices.size() < 2 || !bucket.shared_with.empty()) continue;
+      if (s_.stages[at(bucket.stage)].devices.size() < 2 || bucket.is_shared()) continue;
       used[at(bucket.stage)].insert(bucket.algorithm);
       int& previous = before[at(bucket.stage)];
       if (previous >= 0) {

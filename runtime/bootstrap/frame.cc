@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap/frame.h"
 
+#include "ir/base/little_endian.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +16,11 @@ namespace {
 constexpr std::size_t kLengthBytes = 4;
 
 void append_length(std::string& out, std::size_t value) {
-  for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>((value >> (8 * i)) & 0xff));
+  append_little_endian(out, value, kLengthBytes);
 }
 
 std::size_t read_length(std::string_view bytes) {
-  std::size_t value = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    value |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return value;
+  return little_endian(bytes.substr(0, kLengthBytes));
 }
 
 std::optional<Frame> decode(std::string_view body) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bootstrap/gate.h"
 
+#include "ir/base/little_endian.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,18 +13,6 @@
 #include <utility>
 
 namespace agpcs {
-namespace {
-
-int number_at(std::string_view bytes) {
-  unsigned value = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    value |= static_cast<unsigned>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return static_cast<int>(value);
-}
-
-}  // namespace
-
 Gate::Gate(Fd listening, ProofTerms terms, std::function<void(const std::string&)> on_refused)
     : listening_(std::move(listening)), terms_(std::move(terms)), refusals_(std::move(on_refused)) {
   set_non_blocking(listening_.get());
@@ -80,7 +70,7 @@ void Gate::greet(Stranger& stranger) {
 }
 
 void Gate::judge(Stranger& stranger, std::vector<Guest>& guests) {
-  const int rank = number_at(stranger.in);
+  const auto rank = static_cast<int>(little_endian(std::string_view(stranger.in).substr(0, 4)));
   const std::string claim = claim_of(terms_, rank, stranger.their_nonce, stranger.our_nonce);
   const bool knows = same_proof(stranger.in, claim);
   const std::string verdict =

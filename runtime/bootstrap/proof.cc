@@ -3,6 +3,7 @@
 #include "runtime/bootstrap/proof.h"
 
 #include "ir/base/check.h"
+#include "ir/base/little_endian.h"
 #include "runtime/bootstrap/socket.h"
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <openssl/rand.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <sys/socket.h>
 
 namespace agpcs {
@@ -24,9 +26,7 @@ constexpr std::size_t kHexDigits = kTokenBits / 4;
 constexpr std::size_t kBase64Digits = (kTokenBits + 5) / 6;
 
 void append_number(std::string& out, int value) {
-  for (int i = 0; i < 4; ++i) {
-    out.push_back(static_cast<char>((static_cast<unsigned>(value) >> (8 * i)) & 0xff));
-  }
+  append_little_endian(out, static_cast<std::uint64_t>(value), 4);
 }
 
 // Sends a message that is smaller than any socket's buffer.

@@ -4,6 +4,8 @@
 // follows its header.
 #include "runtime/support/stored_zip.h"
 
+#include "ir/base/little_endian.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,11 +20,7 @@ constexpr std::uint64_t kMostDirectory = std::uint64_t{64} << 20;
 
 // Returns the little-endian number of `bytes` bytes at `at`, which lies in `text`.
 std::uint64_t number(std::string_view text, std::size_t at, std::size_t bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = bytes; i > 0; --i) {
-    value = value << 8 | static_cast<unsigned char>(text[at + i - 1]);
-  }
-  return value;
+  return little_endian(text.substr(at, bytes));
 }
 
 struct Directory {

@@ -94,10 +94,6 @@ void add_options(CLI::App& app, Arguments& a) {
 
 Status usage(std::string message) { return {StatusCode::kUsage, std::move(message)}; }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() > end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 Status check_usage(const Arguments& a) {
   if (a.topology.empty() && a.check.empty()) {
     return usage(
@@ -117,7 +113,7 @@ Status check_usage(const Arguments& a) {
   if (!a.check.empty() && !a.method.empty()) {
     return usage("--check makes no schedule, so --method means nothing");
   }
-  if (!a.picture.empty() && !ends_with(a.picture, ".svg") && !ends_with(a.picture, ".html")) {
+  if (!a.picture.empty() && !has_ending(a.picture, ".svg") && !has_ending(a.picture, ".html")) {
     return usage(
         fmt::format("--picture '{}' is neither .svg nor .html\n  hint: the name says which of them "
                     "is drawn",
@@ -183,7 +179,8 @@ Status write_files(const Session& session, const AllreduceInput& input, const Ro
       "{} rounds (no schedule has fewer than {}), {} sub-chunk{} a chunk, by {}", schedule.rounds(),
       bound.rounds, schedule.sub_chunks, schedule.sub_chunks == 1 ? "" : "s", result.method);
   return write_file(
-      a.picture, allreduce_picture(input.topology, schedule, heading, ends_with(a.picture, ".svg")),
+      a.picture,
+      allreduce_picture(input.topology, schedule, heading, has_ending(a.picture, ".svg")),
       session.console);
 }
 

@@ -19,10 +19,6 @@ namespace {
 constexpr double kMostBytes = 1e15;
 constexpr int kMostDevices = 4'096;  // in a cluster
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() > end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 Result<AllreduceInput> read_cluster_input(const std::string& path, const LinkFigures& figures) {
   if (figures.bandwidth || figures.latency) {
     return Status(StatusCode::kUsage,
@@ -71,7 +67,7 @@ Result<double> parse_option(const std::string& option, const std::string& text,
 }  // namespace
 
 bool names_cluster_file(std::string_view text) {
-  return ends_with(text, ".yaml") || ends_with(text, ".yml") ||
+  return has_ending(text, ".yaml") || has_ending(text, ".yml") ||
          text.find('/') != std::string_view::npos;
 }
 

@@ -265,6 +265,10 @@ std::error_code replace_file(const std::string& path, std::string_view text) {
 
 }  // namespace
 
+bool has_ending(std::string_view path, std::string_view ending) {
+  return path.size() > ending.size() && path.ends_with(ending);
+}
+
 std::error_code write_new_file(const std::string& path, std::string_view text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return last_error();

@@ -82,6 +82,9 @@ Result<std::string> read_input(const std::string& path, const InputKind& kind);
 /// Creates a new file, either completely or not at all. If something has that name, even a symbolic
 /// link to nowhere, it stays as it is and the error is std::errc::file_exists.
 std::error_code write_new_file(const std::string& path, std::string_view text);
+/// Returns whether the name of a file has the ending `ending`, such as ".svg", and something before
+/// it.
+bool has_ending(std::string_view path, std::string_view ending);
 /// Replaces a file as a whole: readers see either the old or the new one. "-" is `console.out`. A
 /// path that is not a regular file, such as /dev/null, is written to directly. A symbolic link to
 /// an existing path is followed; one to nowhere is replaced.

@@ -48,12 +48,6 @@ struct Seat {
   std::string device = "cpu";
 };
 
-// Tells whether a file has arrays for several inputs, by its name.
-bool is_archive(std::string_view path) {
-  constexpr std::string_view kEnding = ".npz";
-  return path.size() > kEnding.size() && path.substr(path.size() - kEnding.size()) == kEnding;
-}
-
 // Returns the files for the model's inputs, by input name; archives have none.
 Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph& graph,
                                                                      const Plan& plan,
@@ -61,7 +55,7 @@ Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& text : options.data) {
     const std::size_t equals = text.find('=');
-    if (equals == std::string::npos && is_archive(text)) {
+    if (equals == std::string::npos && has_ending(text, ".npz")) {
       files.emplace_back("", text);
     } else if (equals == std::string::npos) {
       files.emplace_back(graph.tensor(graph.inputs.front()).name, text);

@@ -2,6 +2,7 @@
 #include "tools/run/safetensors.h"
 
 #include "runtime/job/checkpoint_folder.h"
+#include "tools/common/common.h"
 #include "tools/common/json.h"
 #include "tools/common/new_file.h"
 #include "tools/run/gathering.h"
@@ -28,8 +29,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "elements are written as they lie");
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kEnding = ".safetensors";
 
 std::string_view safetensors_name(DType type) {
   switch (type) {
@@ -225,9 +224,7 @@ Status save(const std::string& path, const Graph& graph, const Plan& plan, std::
 
 }  // namespace
 
-bool is_safetensors(std::string_view path) {
-  return path.size() > kEnding.size() && path.substr(path.size() - kEnding.size()) == kEnding;
-}
+bool is_safetensors(std::string_view path) { return has_ending(path, ".safetensors"); }
 
 Status check_safetensors(const std::string& path) {
   std::error_code none;  // ignored: opening the path reports the error

@@ -195,7 +195,7 @@ TEST_P(EvaluatorOf, SaysToTheBitWhatTheSimulatorSaysOfFlows) {
     for (Bucket& bucket : strategy.buckets) {
       const auto members =
           static_cast<int>(strategy.stages[static_cast<std::size_t>(bucket.stage)].devices.size());
-      if (members < 2 || !bucket.shared_with.empty() || rng.below(2) == 0) continue;
+      if (members < 2 || bucket.is_shared() || rng.below(2) == 0) continue;
       bucket.algorithm = AllReduce::kFlow;
       bucket.flow = static_cast<int>(strategy.flows.size());
       strategy.flows.push_back(testing::random_flow(members, 2, Rng(rng.below(3))));
