@@ -260,6 +260,7 @@ class GraphBuilder {
     op.name = op_names_.unique(node.name().empty() ? fmt::format("{}_{}", op.type, first)
                                                    : name_of(node, origin));
     op.origin = origin.node;
+    op.modules = origin.modules;
     for (int i = 0; i < node.input_size(); ++i) op.inputs.push_back(read_input(index, i));
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (std::optional<Attribute> value = attribute_of(attribute)) {

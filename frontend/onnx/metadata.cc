@@ -77,6 +77,8 @@ NodeOrigin origin_of(const onnx::NodeProto& node) {
     origin.known = true;
     origin.module = scopes[scopes.size() - 2];
     origin.name = scopes.back();
+    // What belongs to no module has a scope of the exporter's own in place of the model's, "".
+    if (scopes.front().empty()) origin.modules.assign(scopes.begin() + 1, scopes.end() - 1);
   }
   origin.source = source_in(find_note(notes, "pkg.torch.onnx.stack_trace"));
   origin.rule = std::string(find_note(notes, "pkg.onnxscript.rewriter.rule_name"));

@@ -28,9 +28,10 @@ std::vector<std::string> python_list(std::string_view text);
 /// Where a node comes from, as far as its exporter noted it.
 struct NodeOrigin {
   std::string module;  ///< the module that computes it: "layers.3.attn"; "" is the model itself
-  std::string name;    ///< its name in the module: "linear_3"
-  std::string source;  ///< the user's line: "model.py:33"
-  std::string rule;    ///< the rewriting that made it: "FuseBatchNormIntoConv"
+  std::vector<std::string> modules;  ///< those that call it, outermost first, without the model
+  std::string name;                  ///< its name in the module: "linear_3"
+  std::string source;                ///< the user's line: "model.py:33"
+  std::string rule;                  ///< the rewriting that made it: "FuseBatchNormIntoConv"
   std::string node;    ///< the node of torch.export's graph that it is a part of: "layer_norm_1"
   bool known = false;  ///< `module` and `name` were noted
 };

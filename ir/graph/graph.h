@@ -94,6 +94,9 @@ struct Op {
   /// The node of PyTorch's graph that it is a part of, as the file notes it; "" = not noted. No
   /// digest covers it.
   std::string origin;
+  /// The modules that call it, as the file notes them: those within the model, outermost first
+  /// ("layers.3", "layers.3.attn"). No digest covers them.
+  std::vector<std::string> modules;
 
   std::int64_t int_attribute(std::string_view name, std::int64_t otherwise) const;
   double float_attribute(std::string_view name, double otherwise) const;

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/plan/command.h"
 
-#include "codegen/algorithm_flow.h"
-#include "codegen/export_msccl.h"
-#include "codegen/export_mscclpp.h"
-#include "codegen/export_torch_schedule.h"
 #include "cost_model/step/simulator.h"
 #include "ir/base/diagnostics.h"
 #include "ir/base/units.h"
@@ -17,15 +13,14 @@
 #include "tools/common/measured_step.h"
 #include "tools/plan/explain.h"
 #include "tools/plan/explain_operator.h"
+#include "tools/plan/export.h"
 #include "tools/plan/kinds.h"
-#include "tools/plan/nccl_tuner.h"
 #include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
 #include "tools/plan/views.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -51,6 +46,8 @@ constexpr char kExamples[] =
     "  agpcs-plan export resnet50.plan --format msccl --flow f0 -o f0.xml\n"
     "  agpcs-plan export resnet50.plan --format mscclpp --bucket b0 -o b0.json\n"
     "  agpcs-plan export bert.plan --format torch-schedule -o bert.csv\n"
+    "  agpcs-plan export llama.plan --format torchtitan --model llama.onnx -o llama.toml\n"
+    "  agpcs-plan export llama.plan --format megatron-layout --model llama.onnx\n"
     "  agpcs-plan export resnet50.plan --format nccl-tuner --cluster cluster.yaml -o "
     "nccl_tuner.conf\n"
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
@@ -63,7 +60,6 @@ constexpr char kExamples[] =
 
 const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
                                             "trace", "report", "export",  "drift", "kinds"};
-const std::vector<std::string> kFormats = {"msccl", "mscclpp", "nccl-tuner", "torch-schedule"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -71,11 +67,11 @@ bool is_unknown_command(const std::string& word) {
 }
 
 struct Arguments {
-  std::string plan, other, model, cluster, search_log,
-      output = "trace.json", page = "report.html", format, flow, bucket, exported = "-", op, kind;
+  std::string plan, other, model, cluster, search_log, output = "trace.json", page = "report.html",
+                                                       op, kind;
   bool decisions_only = false, json = false, markdown = false;
   std::size_t top = 10;
-  int channels = -1;
+  ExportOptions exports;
 };
 
 /// Model and cluster of a plan, after it has been verified against them.
@@ -206,135 +202,9 @@ Status report(const Arguments& a, Console console) {
   return write_file(a.page, html_report(input), console);
 }
 
-/// Returns the flow called `name`, or the only one.
-Result<const PlanFlow*> flow_of(const Plan& plan, const std::string& name) {
-  if (plan.flows.empty()) {
-    return invalid_input(
-        "the plan has no flow to export\n"
-        "  hint: its all-reduces are NCCL's own; agpcs-compile --all-reduce auto makes flows where "
-        "they are faster");
-  }
-  std::vector<std::string> names;
-  for (const PlanFlow& flow : plan.flows) {
-    if (flow.name == name || (name.empty() && plan.flows.size() == 1)) return &flow;
-    names.push_back(flow.name);
-  }
-  if (name.empty()) {
-    return invalid_input(fmt::format("the plan has {} flows, an export has one\n  hint: --flow {}",
-                                     plan.flows.size(), fmt::join(names, ", --flow ")));
-  }
-  return invalid_input(fmt::format("the plan has no flow '{}'\n  hint: {}", name,
-                                   did_you_mean(name, names, "flows")));
-}
-
-void warn_of_order(const PlanFlow& flow, std::string_view reader, Console console) {
-  if (flow.order == FlowOrder::kReceivers) return;
-  console.err << fmt::format(
-      "agpcs-plan: warning: flow {} has order={}, which {} has no words for: there messages leave "
-      "as soon as they can\n",
-      flow.name, name_of(flow.order), reader);
-}
-
-Status export_flow(const Arguments& a, const Plan& plan, Console console) {
-  AGPCS_TRY(const PlanFlow* const flow, flow_of(plan, a.flow));
-  const PlanStage& stage = plan.stages[static_cast<std::size_t>(flow->stage)];
-  AGPCS_TRY(const std::string xml, msccl_xml(*flow, static_cast<int>(stage.ranks.size())));
-  warn_of_order(*flow, "MSCCL", console);
-  return write_file(a.exported, xml, console);
-}
-
-/// Returns the host of each of `ranks`.
-std::vector<int> members_on(const std::vector<int>& host_of_rank, const std::vector<int>& ranks) {
-  std::vector<int> hosts;
-  for (const int rank : ranks) hosts.push_back(host_of_rank[static_cast<std::size_t>(rank)]);
-  return hosts;
-}
-
-/// Returns the reduced bucket called `name`.
-Result<const PlanBucket*> bucket_of(const Plan& plan, const std::string& name) {
-  std::vector<std::string> names;
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (!is_reduced(plan, bucket)) continue;
-    if (bucket.name == name) return &bucket;
-    names.push_back(bucket.name);
-  }
-  if (names.empty()) return invalid_input("the plan has no all-reduce to export");
-  return invalid_input(fmt::format("the plan reduces no bucket '{}'\n  hint: {}", name,
-                                   did_you_mean(name, names, "buckets")));
-}
-
-void warn_of_size(const Plan& plan, const std::string& name, std::int64_t unit, Console console) {
-  for (const PlanBucket& bucket : plan.buckets) {
-    const std::int64_t bytes = travelling_bytes(plan.training, bucket);
-    if (bucket.name != name || bytes % unit == 0) continue;
-    console.err << fmt::format(
-        "agpcs-plan: warning: bucket {} has {} bytes, this all-reduce takes multiples of {} bytes\n"
-        "  hint: pad the buffer to {} bytes\n",
-        name, bytes, unit, (bytes + unit - 1) / unit * unit);
-  }
-}
-
-Status export_mscclpp(const Arguments& a, const Plan& plan, Console console) {
-  PlanFlow flow;
-  std::vector<int> ranks;
-  if (a.bucket.empty()) {
-    AGPCS_TRY(const PlanFlow* const found, flow_of(plan, a.flow));
-    flow = *found;
-    ranks = plan.stages[static_cast<std::size_t>(flow.stage)].ranks;
-  } else {
-    AGPCS_TRY(const PlanBucket* const bucket, bucket_of(plan, a.bucket));
-    ranks = ranks_of(plan, *bucket);
-    flow = bucket->flow >= 0
-               ? plan.flows[static_cast<std::size_t>(bucket->flow)]
-               : algorithm_flow(bucket->algorithm, members_on(hosts_of_ranks(plan), ranks));
-  }
-  AGPCS_TRY(const std::string json, mscclpp_json(flow, members_on(hosts_of_ranks(plan), ranks)));
-  warn_of_order(flow, "MSCCL++", console);
-  warn_of_size(plan, a.bucket, mscclpp_unit(flow, static_cast<int>(ranks.size())), console);
-  return write_file(a.exported, json, console);
-}
-
-Status export_nccl_tuner(const Arguments& a, const Plan& plan, Console console) {
-  if (a.cluster.empty()) {
-    return invalid_input(
-        "--format nccl-tuner needs the cluster, whose links decide between ring and tree\n"
-        "  hint: --cluster cluster.yaml");
-  }
-  AGPCS_TRY(const CalibratedCluster calibrated,
-            read_calibrated_cluster(a.cluster, [&] { return plan.training.precision; }));
-  if (!calibrated.file.warnings.empty()) console.err << calibrated.file.warnings << '\n';
-  AGPCS_RETURN_IF_ERROR(verify_plan_cluster(plan, calibrated.file.cluster));
-  AGPCS_TRY(const std::string csv, nccl_tuner_csv(plan, calibrated.file.cluster, a.channels));
-  for (const PlanBucket& bucket : plan.buckets) {
-    if (bucket.algorithm != AllReduce::kFlow && bucket.algorithm != AllReduce::kHierarchical) {
-      continue;
-    }
-    if (!is_reduced(plan, bucket)) continue;
-    console.err << fmt::format(
-        "agpcs-plan: warning: bucket {} has algorithm={}, which NCCL's tuner has no words for: it "
-        "gets the faster of ring and tree\n",
-        bucket.name, algorithm_text(plan, bucket));
-  }
-  return write_file(a.exported, csv, console);
-}
-
-Status export_torch_schedule(const Arguments& a, const Plan& plan, Console console) {
-  AGPCS_TRY(const std::string csv, torch_schedule_csv(plan));
-  for (const PlanStage& stage : plan.stages) {
-    if (!stage.recompute) continue;
-    console.err << "agpcs-plan: warning: stages recompute in the plan, which a schedule does not "
-                   "say\n  hint: wrap these stages' layers in torch.utils.checkpoint\n";
-    break;
-  }
-  return write_file(a.exported, csv, console);
-}
-
 Status export_plan(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
-  if (a.format == "nccl-tuner") return export_nccl_tuner(a, plan, console);
-  if (a.format == "mscclpp") return export_mscclpp(a, plan, console);
-  if (a.format == "torch-schedule") return export_torch_schedule(a, plan, console);
-  return export_flow(a, plan, console);
+  return export_plan(a.exports, plan, console);
 }
 
 Status explain(const Arguments& a, Console console) {
@@ -443,27 +313,30 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   drift_app->add_flag("--json", a.json, "everything, as JSON");
 
   CLI::App* export_app = add_command(
-      app, a, "export",
-      "a flow, the choice of ring or tree, or the schedule of a pipeline, for other programs");
+      app, a, "export", "a flow, the choice of ring or tree, or a pipeline, for other programs");
   export_app
-      ->add_option("--format", a.format,
+      ->add_option("--format", a.exports.format,
                    "msccl: an algorithm for MSCCL, as XML; mscclpp: an execution plan of MSCCL++, "
                    "as JSON; nccl-tuner: ring or tree by size, "
                    "for NCCL's example tuner plugin; torch-schedule: the order of a pipeline's "
-                   "passes, for PyTorch's pipeline runtime")
+                   "passes, for PyTorch's pipeline runtime; torchtitan: its modules of each stage "
+                   "and the schedule; megatron-layout: its layers of each stage")
       ->required()
-      ->check(CLI::IsMember(kFormats));
-  CLI::Option* flow = export_app->add_option("--flow", a.flow,
+      ->check(CLI::IsMember(export_formats()));
+  CLI::Option* flow = export_app->add_option("--flow", a.exports.flow,
                                              "msccl, mscclpp: which flow (default: the only one)");
   export_app
-      ->add_option("--bucket", a.bucket, "mscclpp: the all-reduce of this bucket, flow or not")
+      ->add_option("--bucket", a.exports.bucket,
+                   "mscclpp: the all-reduce of this bucket, flow or not")
       ->excludes(flow);
-  export_app->add_option("--cluster", a.cluster, "nccl-tuner: the cluster file");
+  export_app->add_option("--cluster", a.exports.cluster, "nccl-tuner: the cluster file");
+  export_app->add_option("--model", a.exports.model,
+                         "torchtitan, megatron-layout: the ONNX model it was made for");
   export_app
-      ->add_option("--channels", a.channels,
+      ->add_option("--channels", a.exports.channels,
                    "nccl-tuner: channels of an all-reduce (default: -1, NCCL's choice)")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()));
-  export_app->add_option("-o,--output", a.exported, "- is standard output, the default");
+  export_app->add_option("-o,--output", a.exports.output, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);
 

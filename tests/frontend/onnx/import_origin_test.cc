@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace agpcs {
 namespace {
@@ -279,6 +280,21 @@ TEST(ImportOrigin, OperatorsKnowTheNodesOfPytorchsGraphAndTheTextOfTheGraphDoesN
   for (const Op& op : graph->graph.ops) origins += op.name + ": " + op.origin + "\n";
   EXPECT_EQ(origins, "Transpose_t: linear_3\nMatMul_a: linear_3\nAdd_h: linear_3\nRelu_y: \n");
   EXPECT_EQ(print_graph(graph->graph), without);
+}
+
+TEST(ImportOrigin, OperatorsKnowTheModulesThatCallThem) {
+  onnx::ModelProto proto = onnx_proto(
+      "m (float[n, 2] x) => (float[n, 2] y) { a = Relu(x) b = Relu(a) c = Relu(b) y = Relu(c) }");
+  onnx::GraphProto& nodes = *proto.mutable_graph();
+  note_scopes(*nodes.mutable_node(0), "['', 'layers.3', 'layers.3.attn', 'relu']", "");
+  note_scopes(*nodes.mutable_node(1), "['', 'relu_1']", "");
+  note_scopes(*nodes.mutable_node(2), "['_empty_nn_module_stack_from_metadata_hook', 'r']", "");
+  const auto graph = imported(proto);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  std::vector<std::vector<std::string>> modules;
+  for (const Op& op : graph->graph.ops) modules.push_back(op.modules);
+  EXPECT_EQ(modules,
+            (std::vector<std::vector<std::string>>{{"layers.3", "layers.3.attn"}, {}, {}, {}}));
 }
 
 TEST(ImportOrigin, AFileWithoutItsInitializersSaysSoOnce) {

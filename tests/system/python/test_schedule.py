@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`agpcs-plan export --format torch-schedule`: PyTorch's pipeline runtime trains by a plan's schedule what one process
-trains."""
+"""`agpcs-plan export` of pipelines: PyTorch's runtime trains by a plan's schedule, with the modules of torchtitan's
+settings, what one process trains."""
 
 import os
 import pathlib
 import subprocess
 import tempfile
+import tomllib
 import unittest
 
 import cases  # skips without PyTorch
@@ -52,51 +53,73 @@ def batch():
     return tuple(Chain.samples(BATCH, torch.Generator().manual_seed(3)).values())
 
 
-def schedule_of(folder, **options):
+def planned(folder, **options):
+    """Writes the model and a plan of a layer a stage into `folder`."""
+    pathlib.Path(folder, "chain.onnx").write_bytes(cases.exported(Chain))
     cluster = pathlib.Path(folder) / "cluster.yaml"
     cluster.write_text(CLUSTER)
     plan = agpcs.plan(cases.exported(Chain), cluster, layout="|".join(f"local/{r}" for r in range(STAGES)), batch=BATCH,
                       **options)
-    path = pathlib.Path(folder) / "chain.plan"
-    plan.save(path)
-    return subprocess.run([TOOL, "export", path, "--format", "torch-schedule"], capture_output=True, text=True, check=False)
+    plan.save(pathlib.Path(folder, "chain.plan"))
 
 
-def pipelined(rank, path, micro_batches):
-    """The loss and the gradients of one step by the schedule in `path`, of this rank's layer."""
-    module = cases.build(Chain).layers[rank]
+def export(folder, *options):
+    return subprocess.run([TOOL, "export", "chain.plan", *options], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def pipelined(rank, path, micro_batches, parts):
+    """The loss and the gradients of one step by the schedule in `path`, of this rank's modules, and the order of its
+    passes."""
+    whole, passes = cases.build(Chain), []
+    module = nn.Sequential(*[whole.get_submodule(name) for name in parts[rank]])
     stage = PipelineStage(module, rank, STAGES, torch.device("cpu"))
+    for kind, method in (("F", "forward_one_chunk"), ("B", "backward_one_chunk")):
+        def noted(chunk, *arguments, kind=kind, play=getattr(stage, method), **options):
+            passes.append(f"{rank}{kind}{chunk}")
+            return play(chunk, *arguments, **options)
+        setattr(stage, method, noted)
     runtime = _PipelineScheduleRuntime([stage], micro_batches, loss_fn=nn.functional.cross_entropy)
     runtime._load_csv(path, format="compute_only")
     x, labels = batch()
     losses = []
     runtime.step(*([x] if rank == 0 else []), target=labels if rank == STAGES - 1 else None, losses=losses)
-    return [each.item() for each in losses], [value.grad.tolist() for value in module.parameters()]
+    return [each.item() for each in losses], [value.grad.tolist() for value in module.parameters()], passes
 
 
 @unittest.skipUnless(PipelineStage, f"PyTorch {torch.__version__} has no torch.distributed.pipelining")
 class Schedule(unittest.TestCase):
     def test_trains_what_one_process_trains(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = schedule_of(folder, micro_batches=4)
+            planned(folder, micro_batches=4)
+            done = export(folder, "--format", "torchtitan", "--model", "chain.onnx", "-o", "chain.toml")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(len(done.stdout.splitlines()), STAGES)
-            self.assertIn("0F3", done.stdout)
-            path = pathlib.Path(folder) / "schedule.csv"
-            path.write_text(done.stdout)
-            ranks = cases.on_ranks(pipelined, str(path), 4, ranks=STAGES)
+            settings = tomllib.loads(pathlib.Path(folder, "chain.toml").read_text())["parallelism"]
+            parts = settings["module_fqns_per_model_part"]
+            self.assertEqual(parts, [[f"layers.{rank}"] for rank in range(STAGES)])
+            path = pathlib.Path(folder, settings["pipeline_parallel_schedule_csv"])
+            lines = path.read_text().splitlines()
+            self.assertEqual(export(folder, "--format", "torch-schedule").stdout.splitlines(), lines)
+            ranks = cases.on_ranks(pipelined, str(path), 4, parts, ranks=STAGES)
             module = cases.build(Chain)
             x, labels = batch()
             loss = nn.functional.cross_entropy(module(x), labels)
             loss.backward()
             self.assertAlmostEqual(sum(ranks[-1][0]) / 4, loss.item(), places=5)
-            for layer, (_, gradients) in zip(module.layers, ranks):
+            for layer, line, (_, gradients, passes) in zip(module.layers, lines, ranks):
+                self.assertEqual(passes, line.split(","))
                 for value, gradient in zip(layer.parameters(), gradients):
                     torch.testing.assert_close(torch.tensor(gradient), value.grad, rtol=1e-4, atol=1e-6)
 
+    def test_layout_of_megatron(self):
+        with tempfile.TemporaryDirectory() as folder:
+            planned(folder, micro_batches=4)
+            done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
+            self.assertEqual((done.stdout, done.stderr), ("Et|t|t|tL\n", ""))
+
     def test_refuses_unequal_micro_batches(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = schedule_of(folder, micro_batches=3)
+            planned(folder, micro_batches=3)
+            done = export(folder, "--format", "torch-schedule")
             self.assertEqual(done.returncode, 1)
             self.assertIn("a batch of 16 in 3 micro-batches", done.stderr)
 
