@@ -2,43 +2,24 @@
 #include "codegen/export_megatron_layout.h"
 
 #include "codegen/module_stages.h"
+#include "ir/graph/modules.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace agpcs {
 namespace {
 
-/// An element of a list of modules: "layers.3" is number 3 of "layers".
-struct Element {
-  std::string_view list;
-  int number = 0;
-};
-
-std::optional<Element> element_of(std::string_view module) {
-  const std::size_t dot = module.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  Element element{module.substr(0, dot)};
-  const auto [end, error] =
-      std::from_chars(module.data() + dot + 1, module.data() + module.size(), element.number);
-  if (error != std::errc() || end != module.data() + module.size()) return std::nullopt;
-  return element;
-}
-
-/// Returns the outermost element that an operator is of.
-std::optional<Element> layer_of(const Op& op) {
-  for (const std::string& module : op.modules) {
-    if (const std::optional<Element> element = element_of(module)) return element;
-  }
-  return std::nullopt;
+/// Returns the outermost element of a list that an operator is of.
+std::optional<ListElement> layer_of(const Op& op) {
+  const std::optional<std::size_t> index = outermost_element(op);
+  return index ? list_element(op.modules[*index]) : std::nullopt;
 }
 
 class LayoutOfPlan {
@@ -64,7 +45,7 @@ class LayoutOfPlan {
  private:
   Status add(const StagedOp& staged) {
     const Op& op = graph_.op(staged.op);
-    const std::optional<Element> layer = layer_of(op);
+    const std::optional<ListElement> layer = layer_of(op);
     const bool behind = layer || reads_layers(op);
     behind_[static_cast<std::size_t>(staged.op)] = behind;
     if (!staged.reads_samples) return {};
@@ -83,7 +64,7 @@ class LayoutOfPlan {
     });
   }
 
-  Status add_layer(const StagedOp& staged, const Element& layer) {
+  Status add_layer(const StagedOp& staged, const ListElement& layer) {
     if (list_.empty()) list_ = layer.list;
     if (layer.list != list_) {
       return invalid_input(

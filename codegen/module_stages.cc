@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/module_stages.h"
 
+#include "ir/graph/modules.h"
 #include "ir/strategy/memory.h"
 
 #include <fmt/format.h>
@@ -62,13 +63,7 @@ Result<std::vector<StagedOp>> staged_ops(const Plan& plan, const Graph& graph,
   AGPCS_RETURN_IF_ERROR(check_pipeline(plan, reader));
   AGPCS_RETURN_IF_ERROR(check_ranks(plan, reader));
   AGPCS_TRY(const auto stages, resolve_stages(plan, graph));
-  const bool named = std::any_of(graph.ops.begin(), graph.ops.end(),
-                                 [](const Op& op) { return !op.modules.empty(); });
-  if (!named) {
-    return invalid_input(
-        "the model's file does not say which module computes an operator\n"
-        "  hint: export it by agpcs.torch.export, or by torch.onnx.export(..., dynamo=True)");
-  }
+  AGPCS_RETURN_IF_ERROR(check_modules(graph));
   const std::vector<bool> needed = computes_outputs(graph), samples = reads_samples(graph);
   std::vector<StagedOp> ops;
   for (std::size_t s = 0; s < stages.size(); ++s) {

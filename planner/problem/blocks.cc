@@ -4,6 +4,7 @@
 #include "ir/base/at.h"
 #include "ir/base/check.h"
 #include "ir/base/disjoint_sets.h"
+#include "ir/graph/modules.h"
 #include "ir/graph/op_table.h"
 #include "ir/strategy/strategy.h"
 #include "planner/problem/join_neighbours.h"
@@ -109,15 +110,21 @@ class CycleJoiner {
   int counter_ = 0;
 };
 
+template <typename Name>
+void join_of_one_name(const Graph& graph, const Name& name_of, OpSets& sets) {
+  std::map<std::string_view, OpId> first_of;
+  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
+    const std::string_view name = name_of(id);
+    if (!name.empty()) sets.join(first_of.emplace(name, id).first->second, id);
+  }
+}
+
 void join_what_must_stay_together(const Graph& graph, OpSets& sets) {
   for (const FusedAttention& fused : graph.fused) {
     for (const OpId op : fused.ops) sets.join(fused.ops.front(), op);
   }
-  std::map<std::string_view, OpId> first_of;  // by origin
-  for (OpId id = 0; id < static_cast<OpId>(graph.ops.size()); ++id) {
-    const std::string& origin = graph.op(id).origin;
-    if (!origin.empty()) sets.join(first_of.emplace(origin, id).first->second, id);
-  }
+  join_of_one_name(
+      graph, [&](OpId id) { return std::string_view(graph.op(id).origin); }, sets);
   const std::vector<bool> crosses = can_cross(graph);
   for (std::size_t id = 0; id < graph.tensors.size(); ++id) {
     const Tensor& tensor = graph.tensors[id];
@@ -315,6 +322,11 @@ BlockGraph make_blocks(const Graph& graph, std::int64_t samples, Precision preci
                        const BlockOptions& options) {
   OpSets sets(graph.ops.size());
   join_what_must_stay_together(graph, sets);
+  if (!options.cut_modules) {
+    const std::vector<std::string_view> modules = whole_modules(graph);
+    join_of_one_name(
+        graph, [&](OpId id) { return modules[at(id)]; }, sets);
+  }
   join_views(graph, sets);
   CycleJoiner(successors_of_sets(graph, sets), sets).run();
   const BlockMaker maker(graph, samples, precision);

@@ -44,15 +44,17 @@ struct BlockOptions {
   /// `make_blocks`) are light. Two neighbours are light when together they stay within the bound on
   /// FLOPs above and within the same fraction of the bytes of parameters.
   int most_blocks = 1000;
+  bool cut_modules = true;  ///< cuts may divide modules; if not, those of `whole_modules` are whole
 };
 
 /// Coarsens operators to blocks. It joins what must stay together: both ends of a tensor that
 /// cannot cross stages (`can_cross`), all users of a state, all operators of one origin
-/// (`Op::origin`), and then every cycle that remains. Users of a parameter may part, for several
-/// stages may hold it. It also joins what is not worth separating: a view (reshape, ...) with its
-/// producer, and neighbours on a chain whose joint weight is small (`BlockOptions`), provided that
-/// a cut next to the pair costs no more than the cut that goes away. So no cut worth making is
-/// lost. FLOPs and bytes are those for `samples` samples under `precision`.
+/// (`Op::origin`), all of one module where cuts divide none, and then every cycle that remains.
+/// Users of a parameter may part, for several stages may hold it. It also joins what is not worth
+/// separating: a view (reshape, ...) with its producer, and neighbours on a chain whose joint
+/// weight is small (`BlockOptions`), provided that a cut next to the pair costs no more than the
+/// cut that goes away. So no cut worth making is lost. FLOPs and bytes are those for `samples`
+/// samples under `precision`.
 ///
 /// If there are still many blocks (`BlockOptions::most_blocks`), it joins neighbours anywhere,
 /// those with the most bytes between them first. The topological order is divided into windows that

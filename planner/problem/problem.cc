@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/problem/problem.h"
 
+#include "ir/graph/modules.h"
 #include "ir/strategy/plan_graph.h"
 
 #include <fmt/format.h>
@@ -49,6 +50,7 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
     return invalid_input(fmt::format("{} micro-batches, at most {} can be planned for",
                                      options.micro_batches, kMostMicroBatches));
   }
+  if (!options.cut_modules) AGPCS_RETURN_IF_ERROR(check_modules(graph));
   std::unique_ptr<Problem> problem(new Problem);
   problem->graph = std::move(graph);
   problem->cluster = std::move(cluster);
@@ -60,6 +62,7 @@ Result<std::unique_ptr<const Problem>> Problem::make(Graph graph, Cluster cluste
       std::max<std::int64_t>(1, problem->training.batch / problem->cluster.device_count());
   BlockOptions blocks;
   blocks.most_blocks = options.most_blocks;
+  blocks.cut_modules = options.cut_modules;
   problem->blocks = make_blocks(problem->graph, samples, problem->training.precision, blocks);
   return std::unique_ptr<const Problem>(std::move(problem));
 }

@@ -30,6 +30,7 @@ struct ProblemOptions {
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
   Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
+  bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
 };
 
 /// A model, a cluster and a training, with what every seeder needs of them. A problem is made in
@@ -37,8 +38,9 @@ struct ProblemOptions {
 struct Problem {
   /// Needs: `graph` is a training graph (loss attached, backward derived). Errors: there is no
   /// batch, or one of more than kMostSamples; the number of micro-batches is more than that of
-  /// samples or than kMostMicroBatches; a device kind has no peak for the precision. kUsage: the
-  /// training has a wire type, but no gradient is fp32. Cost: O(operators + edges).
+  /// samples or than kMostMicroBatches; no module may be cut and no operator knows its module; a
+  /// device kind has no peak for the precision. kUsage: the training has a wire type, but no
+  /// gradient is fp32. Cost: O(operators + edges).
   static Result<std::unique_ptr<const Problem>> make(Graph graph, Cluster cluster,
                                                      Training training,
                                                      const ProblemOptions& options = {});

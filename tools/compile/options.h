@@ -15,6 +15,9 @@ namespace agpcs {
 /// Returns the words of --all-reduce: auto, and the names of the algorithms.
 std::vector<std::string> all_reduce_words();
 
+/// Returns the words of --cut-at: between which parts of the model stages may be cut.
+std::vector<std::string> cut_words();
+
 /// Checks that `word` is one of `choices`. Error: kUsage, with the nearest word as a hint.
 Status check_word(const std::string& word, std::string_view noun, std::string_view plural,
                   const std::vector<std::string>& choices);

@@ -40,6 +40,7 @@ struct CompileOptions : ModelChoices {
   std::int64_t episodes = 0;  ///< episodes that `dqn` is trained first on this problem
   DqnOptions dqn;
   std::string all_reduce = "auto";
+  std::string cut_at = "operators";  ///< of `cut_words`; for `ProblemOptions::cut_modules`
 };
 
 /// Runs the pipeline (planner/pipeline.h) on files. Needs: `check_compile_options`. Warnings go to

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace agpcs::testing {
 namespace {
@@ -100,6 +101,33 @@ TEST(Blocks, OperatorsOfOneOriginStayTogetherWithAllBetween) {
     graph.op(op).origin = origin;
   }
   EXPECT_EQ(blocks(), "a b c\nd\ne\n");
+}
+
+TEST(Blocks, ModulesStayWholeWhereCutsDivideNone) {
+  Graph graph = graph_of(
+      "input x [n,8]\n"
+      "a = Relu(x) [n,8]\n"
+      "b = Relu(a) [n,8]\n"
+      "c = Relu(b) [n,8]\n"
+      "d = Relu(c) [n,8]\n"
+      "e = Relu(d) [n,8]\n"
+      "f = Relu(e) [n,8]\n"
+      "g = Relu(f) [n,8]\n");
+  const std::vector<std::vector<std::string>> modules = {
+      {"decoder", "decoder.embed"},
+      {"decoder", "decoder.layers.0", "decoder.layers.0.attn"},
+      {"decoder", "decoder.layers.0"},
+      {"decoder"},
+      {"decoder", "decoder.layers.1"},
+      {"decoder", "decoder.layers.1", "decoder.layers.1.experts.0"},
+      {"head", "head.norm"}};
+  for (OpId op = 0; op < 7; ++op) graph.op(op).modules = modules[static_cast<std::size_t>(op)];
+  BlockOptions options{1000000};
+  EXPECT_EQ(members(make_blocks(graph, 1, Precision::kFp32, options), graph),
+            "a\nb\nc\nd\ne\nf\ng\n");
+  options.cut_modules = false;
+  EXPECT_EQ(members(make_blocks(graph, 1, Precision::kFp32, options), graph),
+            "a\nb c\nd\ne f\ng\n");
 }
 
 TEST(Blocks, UsersOfOneParameterMayPart) {

@@ -49,17 +49,25 @@ class Chain(nn.Module):
         return {"x": torch.randn(count, 12, generator=generator), "labels": torch.randint(0, 12, (count,), generator=generator)}
 
 
+class Unequal(Chain):
+    """Three layers. Halves of the work end within the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(12, 12), *[nn.Linear(12, 12) for _ in range(more)])
+                                     for more in (0, 2, 0)])
+
+
 def batch():
     return tuple(Chain.samples(BATCH, torch.Generator().manual_seed(3)).values())
 
 
-def planned(folder, **options):
-    """Writes the model and a plan of a layer a stage into `folder`."""
-    pathlib.Path(folder, "chain.onnx").write_bytes(cases.exported(Chain))
+def planned(folder, kind=Chain, layout="|".join(f"local/{rank}" for rank in range(STAGES)), **options):
+    """Writes the model and a plan, of a layer a stage unless `layout` is another one, into `folder`."""
+    pathlib.Path(folder, "chain.onnx").write_bytes(cases.exported(kind))
     cluster = pathlib.Path(folder) / "cluster.yaml"
     cluster.write_text(CLUSTER)
-    plan = agpcs.plan(cases.exported(Chain), cluster, layout="|".join(f"local/{r}" for r in range(STAGES)), batch=BATCH,
-                      **options)
+    plan = agpcs.plan(cases.exported(kind), cluster, layout=layout, batch=BATCH, **options)
     plan.save(pathlib.Path(folder, "chain.plan"))
 
 
@@ -115,6 +123,20 @@ class Schedule(unittest.TestCase):
             planned(folder, micro_batches=4)
             done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
             self.assertEqual((done.stdout, done.stderr), ("Et|t|t|tL\n", ""))
+
+    def test_cuts_at_modules(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"kind": Unequal, "layout": "local/0|local/1", "micro_batches": 4}
+            planned(folder, **options)
+            done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("of layer 'layers.1' is in stage s1, and its others are in s0", done.stderr)
+            planned(folder, **options, cut_at="modules")
+            done = export(folder, "--format", "megatron-layout", "--model", "chain.onnx")
+            self.assertEqual((done.stdout, done.stderr), ("Et*2|tL\n", ""))
+            done = export(folder, "--format", "torchtitan", "--model", "chain.onnx", "-o", "chain.toml")
+            settings = tomllib.loads(pathlib.Path(folder, "chain.toml").read_text())["parallelism"]
+            self.assertEqual(settings["module_fqns_per_model_part"], [["layers.0", "layers.1"], ["layers.2"]], done.stderr)
 
     def test_refuses_unequal_micro_batches(self):
         with tempfile.TemporaryDirectory() as folder:

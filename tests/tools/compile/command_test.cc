@@ -157,6 +157,20 @@ TEST_F(CompileCommand, RefusesAnEmptyLayout) {
             "  hint: give it a value; is it a variable of the shell that is not set?\n");
 }
 
+TEST_F(CompileCommand, CutsAtModulesWhereTheFileSaysThem) {
+  Process unknown(command({"--cut-at", "layers"}));
+  EXPECT_EQ(unknown.wait(), 2);
+  EXPECT_EQ(unknown.errors(),
+            "agpcs-compile: error: unknown place of cuts 'layers'\n"
+            "  hint: the places of cuts are operators, modules\n");
+  Process process(command({"--cut-at", "modules"}));
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_THAT(process.errors(),
+              HasSubstr("error: the model's file does not say which module computes an operator\n"
+                        "  hint: export it by agpcs.torch.export, or by "
+                        "torch.onnx.export(..., dynamo=True)\n"));
+}
+
 TEST_F(CompileCommand, HelpNamesEveryRefinerAndSettingOfTheDqn) {
   Process process({AGPCS_BIN_DIR "/agpcs-compile", "--help"});
   EXPECT_EQ(process.wait(), 0);

@@ -200,13 +200,15 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
          label_smoothing: float = 0, class_axis: int | None = None, next_token: bool | None = None,
          slower: Mapping[str, float] | None = None, seed: int = 0, data_parallel: bool = False,
          seeders: Iterable[str] | None = None, layout: str | None = None, refiner: str | None = None,
-         policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", threads: int | None = None,
-         micro_batches: int | None = None, bucket_bytes: int | None = None, bound: bool = True) -> Plan:
+         policy: Path | None = None, budget: int | None = None, all_reduce: str = "auto", cut_at: str = "operators",
+         threads: int | None = None, micro_batches: int | None = None, bucket_bytes: int | None = None,
+         bound: bool = True) -> Plan:
     """Plans `model` (path, or the bytes of an .onnx file) for the cluster file `cluster`; returns a Plan.
 
     The options are those of agpcs-compile (docs/reference/agpcs_compile.md); None stands for its default. `dims` and
     `loss_outputs` map names to values and weights; `seeders`, `freeze` and `train` are lists of names.
     `slower` maps devices to factors: {"b/0": 2} plans as if that device took twice as long to compute.
+    `cut_at="modules"` leaves each layer of a list, and each module outside of one, whole in a stage.
     `data_parallel` asks for one stage on the fastest devices with the fastest shares, as `agpcs.torch` needs it.
     `bound=False` leaves out the proof of how far the plan is from the best possible (`Plan.bound`), as `--no-bound`.
 
@@ -224,7 +226,7 @@ def plan(model: Model, cluster: Path, *, batch: int | None = None, dims: Mapping
         "cluster": os.fspath(cluster), "dims": sorted(_pairs("dims", dims)), "freeze": _names("freeze", freeze),
         "train": _names("train", train), "inference_graph": bool(inference_graph),
         "slower": sorted(_pairs("slower", slower)), "seed": _checked("seed", seed, least=0), "refiner": refiner or "dqn",
-        "all_reduce": all_reduce, "bound": bool(bound), "threads": len(os.sched_getaffinity(0))}
+        "all_reduce": all_reduce, "cut_at": cut_at, "bound": bool(bound), "threads": len(os.sched_getaffinity(0))}
     model_bytes = None
     if isinstance(model, (bytes, bytearray, memoryview)):
         options["model"], model_bytes = "model.onnx", bytes(model)
