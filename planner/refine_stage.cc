@@ -65,6 +65,7 @@ class Searches {
         start_(start),
         options_(options),
         decision_(decision),
+        tools_(problem, options.threads),
         each_(options.budget > 0 ? options.budget : default_budget(problem, starts_.front())) {}
 
   /// Searches once, and again with other random numbers where that settles little and the budget is
@@ -91,7 +92,7 @@ class Searches {
                             options_.search_progress(before + made, all.budget, best * start_);
                           }
                         });
-    const auto point = make_strategy_search(problem_, starts_, options_.threads);
+    const auto point = make_strategy_search(tools_, starts_);
     options_.refiner->refine(*point, budget, rng);
     if (before == 0 || is_better(point->score(), best_)) {
       best_ = point->score();
@@ -118,6 +119,7 @@ class Searches {
   const double start_;
   const PlanOptions& options_;
   Decision& decision_;
+  SearchTools tools_;
   const std::int64_t each_;  // evaluations of a search
   Score best_;
 };

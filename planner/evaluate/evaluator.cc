@@ -74,7 +74,7 @@ class Evaluator::Impl {
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              bool recompute) {
     load_memory(strategy);
-    const StageMemory& memory =
+    const StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
     return (*memory_)[at(stage)].peak_bytes(memory);
   }
@@ -392,8 +392,8 @@ class Evaluator::Impl {
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const Equals& equal : equals_) {
       const StageSpec& of = spec(equal.stage);
-      const StageMemory& memory = stages_.memory(info(equal.stage), of, equal.samples,
-                                                 strategy_->micro_batches, of.recompute);
+      const StageMemory memory = stages_.memory(info(equal.stage), of, equal.samples,
+                                                strategy_->micro_batches, of.recompute);
       const std::int64_t peak = (*memory_)[at(equal.stage)].peak_bytes(memory);
       most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }

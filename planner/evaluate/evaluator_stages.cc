@@ -390,19 +390,19 @@ StageSeconds StageTable::make_seconds(const StageInfo& stage, const std::vector<
   return seconds;
 }
 
-const StageMemory& StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                                      std::int64_t micro_batches, bool recompute) {
-  const bool several = spec.devices.size() > 1;
-  const std::uint64_t key = key_of(samples, micro_batches, recompute);
-  auto& known = stage.memory[several ? 1 : 0];
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
-  stage.parts.gradients =
-      stage.held_bytes + stage.shared_rounded_bytes + (several ? stage.rounded_bytes : 0);
-  stage.parts.micro_batches = micro_batches;
-  stage.parts.recompute = recompute;
-  remembered_ += sizeof(StageMemory);
-  return known.emplace(key, memory_model_.of(stage.parts, samples)).first->second;
+StageMemory StageTable::memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
+                               std::int64_t micro_batches, bool recompute) {
+  const auto [known, added] = stage.memory.try_emplace(key_of(samples, 0, recompute));
+  if (added) {
+    stage.parts.recompute = recompute;
+    known->second = memory_model_.of(stage.parts, samples);
+    remembered_ += sizeof(StageMemory);
+  }
+  StageMemory memory = known->second;
+  memory.inputs *= micro_batches;
+  memory.gradients = stage.held_bytes + stage.shared_rounded_bytes +
+                     (spec.devices.size() > 1 ? stage.rounded_bytes : 0);
+  return memory;
 }
 
 }  // namespace agpcs

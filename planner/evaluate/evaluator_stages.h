@@ -9,7 +9,6 @@
 #include "planner/problem/problem.h"
 #include "planner/problem/stage_timer.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -54,9 +53,8 @@ struct StageInfo {
   std::map<std::pair<std::uint64_t, std::uint64_t>, Groups> scheduled;
 
   std::unordered_map<std::uint64_t, StageSeconds> seconds;  ///< by kind, samples, recompute
-  /// By samples, micro-batches and recompute. [0]: of a stage of one device, [1]: of one of
-  /// several.
-  std::array<std::unordered_map<std::uint64_t, StageMemory>, 2> memory;
+  /// By samples and recompute, with one micro-batch and without gradients.
+  std::unordered_map<std::uint64_t, StageMemory> memory;
 
   /// Returns the index of `first` in `firsts`. Needs: it is there.
   int index_of(OpId first) const;
@@ -119,8 +117,8 @@ class StageTable {
   }
   const StageSeconds& seconds(StageInfo& stage, int kind, std::int64_t samples, bool recompute);
   /// Returns the memory of a replica of `spec` that has `samples` samples of each micro-batch.
-  const StageMemory& memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
-                            std::int64_t micro_batches, bool recompute);
+  StageMemory memory(StageInfo& stage, const StageSpec& spec, std::int64_t samples,
+                     std::int64_t micro_batches, bool recompute);
 
   /// Packs gradients into buckets of at most `bucket_bytes`, the first completed gradient first. A
   /// larger gradient has a bucket of its own, and gradients of different types do not share one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// KnownScores: what a search evaluated before, wherever it stood then.
+// KnownScores: what searches of one problem evaluated before, wherever they stood then.
 #pragma once
 
 #include "ir/strategy/strategy.h"
@@ -18,41 +18,63 @@ namespace agpcs {
 /// one score, it does not matter which thread asks first.
 class KnownScores {
  public:
+  /// Begins a search that does not know yet what the searches before it evaluated (`has`), although
+  /// it need not evaluate that again. Call it while no thread asks.
+  void begin_search() {
+    if (remembered_ > kMostNumbers) known_.clear();
+    if (known_.empty()) remembered_ = 0;
+    of_search_ = 0;
+    ++search_;
+  }
   /// Returns the score of `strategy`, which is `evaluate()` if it is not known.
   template <typename F>
   Score find(const Strategy& strategy, F evaluate) {
     const std::uint64_t hash = hash_of_strategy(strategy);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (const Score* const known = look_up(hash, strategy)) return *known;
+      if (Known* const known = look_up(hash, strategy)) return note(*known).score;
     }
     const Score score = evaluate();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (look_up(hash, strategy) == nullptr) {
-      known_.emplace(hash, std::pair(strategy, score));
       remembered_ += size_of(strategy);
+      note(known_.emplace(hash, Known{strategy, score})->second);
     }
     return score;
   }
+  /// Returns whether this search asked for the score of `strategy`.
   bool has(const Strategy& strategy) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return look_up(hash_of_strategy(strategy), strategy) != nullptr;
+    const Known* const known = look_up(hash_of_strategy(strategy), strategy);
+    return known != nullptr && known->search == search_;
   }
-  /// Forgets all if they are many. Call it while no thread asks, so that what is known does not
-  /// depend on which is first.
+  /// Forgets all if this search asked for many. Call it while no thread asks, so that what is known
+  /// does not depend on which is first.
   void forget_if_many() {
-    if (remembered_ <= kMostNumbers) return;
+    if (of_search_ <= kMostNumbers) return;
     known_.clear();
-    remembered_ = 0;
+    remembered_ = of_search_ = 0;
   }
 
  private:
   static constexpr std::size_t kMostNumbers = std::size_t{1} << 22;
 
-  const Score* look_up(std::uint64_t hash, const Strategy& strategy) const {
+  struct Known {
+    Strategy strategy;
+    Score score;
+    int search = -1;  // the last that asked for it
+  };
+
+  /// Notes that this search asked for the score.
+  const Known& note(Known& known) {
+    if (std::exchange(known.search, search_) != search_) of_search_ += size_of(known.strategy);
+    return known;
+  }
+
+  Known* look_up(std::uint64_t hash, const Strategy& strategy) {
     const auto [begin, end] = known_.equal_range(hash);
     for (auto it = begin; it != end; ++it) {
-      if (it->second.first == strategy) return &it->second.second;
+      if (it->second.strategy == strategy) return &it->second;
     }
     return nullptr;
   }
@@ -87,8 +109,10 @@ class KnownScores {
   }
 
   std::mutex mutex_;
-  std::unordered_multimap<std::uint64_t, std::pair<Strategy, Score>> known_;
+  std::unordered_multimap<std::uint64_t, Known> known_;
   std::size_t remembered_ = 0;  // numbers in `known_`
+  std::size_t of_search_ = 0;   // those of strategies that this search asked for
+  int search_ = 0;
 };
 
 }  // namespace agpcs

@@ -30,12 +30,14 @@ bool RoughModel::is_shared(const Tied& tied) const {
 /// Takes the gradients that stages share out of those of the blocks. Returns them by these stages.
 std::map<std::vector<int>, GradientSum> RoughModel::take_shared() {
   std::map<std::vector<int>, GradientSum> shared;
+  taken_.clear();
   for (const Tied& tied : tied_) {
     if (!is_shared(tied)) continue;
     std::set<int> stages;
     for (const int block : tied.blocks) stages.insert(stage_of_block_[at(block)]);
     add(tied.gradients, 1, shared[{stages.begin(), stages.end()}]);
     add(tied.gradients, -1, gradients_[at(tied.first)]);
+    taken_.push_back(stage_of_block_[at(tied.first)]);
   }
   return shared;
 }

@@ -21,8 +21,6 @@ namespace {
 /// The most devices in remembered groups; beyond, all of their all-reduces are forgotten.
 constexpr std::size_t kMostGroupedDevices = std::size_t{1} << 24;
 constexpr std::int64_t kSmall = std::int64_t{1} << 20, kLarge = std::int64_t{32} << 20;
-/// About how many pieces of a stage's gradients may be summed in buckets of their own.
-constexpr double kPieces = 10;
 
 void add(const GradientSize& gradient, GradientSum& sum) {
   sum.bytes += gradient.travelling_bytes;
@@ -125,7 +123,7 @@ RoughStep RoughModel::step(const Strategy& strategy, const std::vector<StageTime
     slowest.backward = std::max(slowest.backward, passes[s].backward);
   }
   const double forward = forward_.empty(), backward = backward_.empty();
-  reduce(strategy, passes, messages.way, rough);
+  reduce(strategy, timers, passes, messages.way, rough);
   rough.slowest_cut = forward + backward;
   const double pace =
       gpipe ? std::max(slowest.forward, forward) + std::max(slowest.backward, backward) : forward;
@@ -188,62 +186,6 @@ std::vector<RoughModel::Passes> RoughModel::compute(const Strategy& strategy,
   return passes;
 }
 
-/// Returns the reduction of each stage.
-const std::vector<RoughModel::Reduction>& RoughModel::reductions(
-    const Strategy& strategy, const std::vector<Passes>& passes) {
-  std::vector<Reduction>& all = reductions_;
-  all.resize(passes.size());
-  for (Reduction& own : all) {
-    own.pieces.clear();
-    own = {{}, {}, 0, std::move(own.pieces)};
-  }
-  for (std::size_t b = 0; b < gradients_.size(); ++b) {
-    Reduction& own = all[at(stage_of_block_[b])];
-    own.gradients.bytes += gradients_[b].bytes;
-    own.gradients.elements += gradients_[b].elements;
-    own.gradients.tensors += gradients_[b].tensors;
-    own.of_blocks += backward_of_[b];
-  }
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    const std::vector<DeviceId>& devices = strategy.stages[s].devices;
-    if (devices.size() < 2 || all[s].gradients.bytes == 0) continue;
-    all[s].line = reduce_line(devices);
-    all[s].pieces.push_back({});
-  }
-  done_.assign(all.size(), 0);
-  for (std::size_t b = gradients_.size(); b-- > 0;) {
-    const std::size_t s = at(stage_of_block_[b]);
-    Reduction& own = all[s];
-    done_[s] += backward_of_[b];
-    if (own.pieces.empty() || gradients_[b].bytes == 0) continue;
-    if (own.pieces.back().bytes * kPieces >= static_cast<double>(own.gradients.bytes)) {
-      own.pieces.push_back({});
-    }
-    const double part = own.of_blocks > 0 ? done_[s] / own.of_blocks : 1;
-    own.pieces.back().made = passes[s].backward * part;
-    own.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
-  }
-  return all;
-}
-
-/// Returns when the sums end, in seconds after the last backward pass began. It uses the best
-/// buckets of consecutive pieces. A bucket begins when its pieces are made and the bucket before it
-/// is summed.
-double RoughModel::end_of_sums(const Reduction& reduction) {
-  std::vector<double>& ends = ends_;  // when the first 0, 1, 2, ... pieces are summed
-  ends.assign(1, 0);
-  for (std::size_t last = 0; last < reduction.pieces.size(); ++last) {
-    double bytes = 0, end = std::numeric_limits<double>::infinity();
-    for (std::size_t first = last + 1; first-- > 0;) {
-      bytes += reduction.pieces[first].bytes;
-      end = std::min(end,
-                     std::max(ends[first], reduction.pieces[last].made) + reduction.line.at(bytes));
-    }
-    ends.push_back(end);
-  }
-  return ends.back();
-}
-
 /// Returns how many seconds the last micro-batch's gradient waits for those before it at the
 /// slowest stage.
 double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& passes,
@@ -255,10 +197,11 @@ double RoughModel::held_up(const Strategy& strategy, const std::vector<Passes>& 
   return std::max(0.0, others * passes[b].backward - (way[b] - passes[b].both));
 }
 
-void RoughModel::reduce(const Strategy& strategy, const std::vector<Passes>& passes,
-                        const std::vector<double>& way, RoughStep& rough) {
+void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>& timers,
+                        const std::vector<Passes>& passes, const std::vector<double>& way,
+                        RoughStep& rough) {
   const std::map<std::vector<int>, GradientSum> shared = take_shared();
-  const std::vector<Reduction>& all = reductions(strategy, passes);
+  const std::vector<Reduction>& all = reductions(strategy, timers, passes);
   give_back_shared();
   const double report = report_seconds(strategy);
   const double held_up_there = held_up(strategy, passes, way, rough);

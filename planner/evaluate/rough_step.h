@@ -29,13 +29,6 @@ struct RoughStep {
   int bottleneck = 0;  ///< the number of the slowest stage
 };
 
-/// The gradients of a block, or of a stage.
-struct GradientSum {
-  std::int64_t bytes = 0;  ///< bytes that travel
-  std::int64_t elements = 0, tensors = 0;
-  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< bytes in memory (GradientSize)
-};
-
 /// Computes rough steps. Not for concurrent use. Refers to `problem`.
 class RoughModel {
  public:
@@ -92,7 +85,6 @@ class RoughModel {
   struct Reduction {
     GradientSum gradients;
     Line line;
-    double of_blocks = 0;  // sum of `backward_of_` over its blocks
     std::vector<Piece> pieces;
   };
   /// The parameters that the same blocks read, several of them. Stages that share them sum their
@@ -128,11 +120,13 @@ class RoughModel {
   Messages pass_cuts(const Strategy& strategy, const std::vector<Passes>& passes);
   double passes_of_1f1b(const Strategy& strategy, const std::vector<Passes>& passes,
                         const Messages& messages) const;
+  StageGradients gradients_of(int stage) const;
   const std::vector<Reduction>& reductions(const Strategy& strategy,
+                                           const std::vector<StageTimer*>& timers,
                                            const std::vector<Passes>& passes);
   double end_of_sums(const Reduction& reduction);
-  void reduce(const Strategy& strategy, const std::vector<Passes>& passes,
-              const std::vector<double>& way, RoughStep& rough);
+  void reduce(const Strategy& strategy, const std::vector<StageTimer*>& timers,
+              const std::vector<Passes>& passes, const std::vector<double>& way, RoughStep& rough);
   static double held_up(const Strategy& strategy, const std::vector<Passes>& passes,
                         const std::vector<double>& way, const RoughStep& rough);
   std::map<std::vector<int>, GradientSum> take_shared();
@@ -160,8 +154,9 @@ class RoughModel {
   Lanes cut_, forward_, backward_;  // empty between steps
   // Buffers of one step, kept for their memory.
   std::vector<Reduction> reductions_;
-  std::vector<double> done_, ends_;
-  std::vector<const Net*> last_net_;            // that a stage read, by stage
+  std::vector<double> ends_;
+  std::vector<int> taken_;            // stages from whose blocks shared gradients are taken out
+  std::vector<const Net*> last_net_;  // that a stage read, by stage
   std::vector<std::vector<CutSum>> cuts_from_;  // by stage
   std::vector<CutSum> cuts_;
   std::vector<DeviceId> used_;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
-#include <set>
+#include <utility>
 
 namespace agpcs {
 namespace {
@@ -42,13 +44,19 @@ class Leveller {
   Leveller(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
            std::vector<std::int64_t>& shares)
       : problem_(problem), timer_(timer), devices_(devices), shares_(shares) {
-    for (std::size_t i = 0; i < devices.size(); ++i) insert(i);
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      now_.push_back(now(i));
+      with_one_more_.push_back(with_one_more(i));
+    }
+    std::make_heap(now_.begin(), now_.end(), std::greater<>());
+    std::make_heap(with_one_more_.begin(), with_one_more_.end(), std::greater<>());
   }
 
   void run() {
     for (std::size_t moves = 0; moves < 4 * devices_.size(); ++moves) {
-      const auto [now, slowest] = *now_.begin();
-      const auto [then, target] = *with_one_more_.begin();
+      const auto [now, slowest] = least(now_, [this](std::size_t i) { return this->now(i); });
+      const auto [then, target] =
+          least(with_one_more_, [this](std::size_t i) { return with_one_more(i); });
       if (then >= -now) return;
       move(slowest, -1);
       move(target, 1);
@@ -56,26 +64,40 @@ class Leveller {
   }
 
  private:
+  using Entry = std::pair<double, std::size_t>;  // seconds and device; the least is next
+
   double seconds(std::size_t i, std::int64_t samples) const {
     return samples == 0 ? 0 : timer_.seconds(kind_of(problem_, devices_[i]), samples);
   }
-  void insert(std::size_t i) {
-    now_.emplace(-seconds(i, shares_[i]), i);
-    with_one_more_.emplace(seconds(i, shares_[i] + 1), i);
+  Entry now(std::size_t i) const { return {-seconds(i, shares_[i]), i}; }
+  Entry with_one_more(std::size_t i) const { return {seconds(i, shares_[i] + 1), i}; }
+
+  static void push(std::vector<Entry>& heap, Entry entry) {
+    heap.push_back(entry);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  }
+  /// Returns the least entry of a heap, once those that no longer hold are gone.
+  template <typename F>
+  static Entry least(std::vector<Entry>& heap, F holds) {
+    while (holds(heap.front().second) != heap.front()) {
+      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+      heap.pop_back();
+    }
+    return heap.front();
   }
   void move(std::size_t i, std::int64_t samples) {
-    now_.erase({-seconds(i, shares_[i]), i});
-    with_one_more_.erase({seconds(i, shares_[i] + 1), i});
     shares_[i] += samples;
-    insert(i);
+    push(now_, now(i));
+    push(with_one_more_, with_one_more(i));
   }
 
   const Problem& problem_;
   StageTimer& timer_;
   const std::vector<DeviceId>& devices_;
   std::vector<std::int64_t>& shares_;
-  std::set<std::pair<double, std::size_t>> now_;  // slowest first, ties to the lower index
-  std::set<std::pair<double, std::size_t>> with_one_more_;  // fastest first
+  // Heaps, with an entry for each device and more that held before: the slowest first, and the
+  // fastest with one more; ties to the lower index.
+  std::vector<Entry> now_, with_one_more_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include "ir/base/at.h"
 
+#include <algorithm>
+
 namespace agpcs {
 namespace {
 
@@ -33,14 +35,20 @@ StageTimer::StageTimer(const Problem& problem, std::vector<OpId> ops, OperatorTi
 
 std::vector<StageTimer::ShareRun>& StageTimer::known_shares(const std::vector<KindRun>& kinds,
                                                             std::int64_t samples) {
+  for (KnownShares& known : shares_) {
+    if (known.samples == samples && known.kinds == kinds) return known.shares;
+  }
   if (shares_.size() > kMostShares) shares_.clear();
-  return shares_[{samples, kinds}];
+  return shares_.emplace_back(KnownShares{samples, kinds, {}}).shares;
 }
 
-const StageTimer::Seconds& StageTimer::both(int kind, std::int64_t samples) {
-  const auto [entry, added] = known_.emplace(std::pair(kind, samples), Seconds());
-  if (!added) return entry->second;
-  Seconds& seconds = entry->second;
+StageTimer::Seconds StageTimer::both(int kind, std::int64_t samples) {
+  const std::pair of(kind, samples);
+  const auto place =
+      std::lower_bound(known_.begin(), known_.end(), of,
+                       [](const KnownSeconds& known, const auto& key) { return known.of < key; });
+  if (place != known_.end() && place->of == of) return place->seconds;
+  Seconds seconds;
   const auto add = [&](const OpSeconds& s) {
     seconds.sum += s.forward + s.backward;
     seconds.forward += s.forward;
@@ -51,6 +59,7 @@ const StageTimer::Seconds& StageTimer::both(int kind, std::int64_t samples) {
   } else {
     for (const OpId op : ops_) add(problem_->costs.seconds(kind, op, samples));
   }
+  known_.insert(place, {of, seconds});
   return seconds;
 }
 

@@ -4,10 +4,9 @@
 
 #include "planner/problem/problem.h"
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,6 +27,23 @@ class OperatorTimes {
   std::unordered_map<std::uint64_t, std::vector<OpSeconds>> known_;
 };
 
+/// The gradients of a block, or of a stage.
+struct GradientSum {
+  std::int64_t bytes = 0;  ///< bytes that travel
+  std::int64_t elements = 0, tensors = 0;
+  std::int64_t held_bytes = 0, rounded_bytes = 0;  ///< bytes in memory (GradientSize)
+};
+
+/// The gradients of a stage, in pieces that its backward pass makes one after the other.
+struct StageGradients {
+  GradientSum sum;
+  struct Piece {
+    double part = 0;  ///< of the backward pass that has run when the last of them is made
+    double bytes = 0;
+  };
+  std::vector<Piece> pieces;
+};
+
 /// The seconds that a set of operators computes, remembered by device kind and samples. Refers to
 /// `problem`, and to `times`, which it asks if given.
 class StageTimer {
@@ -43,7 +59,7 @@ class StageTimer {
   struct KindRun {
     int kind = 0;
     std::size_t devices = 0;
-    friend auto operator<=>(const KindRun&, const KindRun&) = default;
+    friend bool operator==(const KindRun&, const KindRun&) = default;
   };
   struct ShareRun {
     std::int64_t samples = 0;
@@ -52,18 +68,29 @@ class StageTimer {
   /// Shares that were balanced by these seconds (shares.h), for whoever balances them: by the kinds
   /// of the devices and by samples. Empty ones are not known.
   std::vector<ShareRun>& known_shares(const std::vector<KindRun>& kinds, std::int64_t samples);
+  /// The gradients of these operators, for whoever works them out (rough_step.h).
+  std::optional<StageGradients> gradients;
 
  private:
   struct Seconds {
     double sum = 0, forward = 0;
   };
-  const Seconds& both(int kind, std::int64_t samples);
+  struct KnownSeconds {
+    std::pair<int, std::int64_t> of;  // kind and samples
+    Seconds seconds;
+  };
+  struct KnownShares {
+    std::int64_t samples = 0;
+    std::vector<KindRun> kinds;
+    std::vector<ShareRun> shares;
+  };
+  Seconds both(int kind, std::int64_t samples);
 
   const Problem* problem_;
   std::vector<OpId> ops_;
   OperatorTimes* times_;
-  std::map<std::pair<int, std::int64_t>, Seconds> known_;
-  std::map<std::pair<std::int64_t, std::vector<KindRun>>, std::vector<ShareRun>> shares_;
+  std::vector<KnownSeconds> known_;  // sorted by `of`
+  std::vector<KnownShares> shares_;
 };
 
 }  // namespace agpcs

@@ -206,17 +206,20 @@ StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strateg
   return same ? std::nullopt : changed;
 }
 
-void StrategyMoves::balance(Strategy& strategy, int stage) {
-  StageSpec& spec = strategy.stages[at(stage)];
-  StageSpec balanced = balanced_stage(problem_, *timers_.of(strategy)[at(stage)], spec.devices,
-                                      largest_micro_batch(problem_, strategy.micro_batches));
-  balanced.recompute = spec.recompute;
-  spec = std::move(balanced);
+void StrategyMoves::balance(Strategy& strategy, const std::vector<int>& stages) {
+  const std::vector<StageTimer*>& timers = timers_.of(strategy);
+  for (const int stage : stages) {
+    StageSpec& spec = strategy.stages[at(stage)];
+    StageSpec balanced = balanced_stage(problem_, *timers[at(stage)], spec.devices,
+                                        largest_micro_batch(problem_, strategy.micro_batches));
+    balanced.recompute = spec.recompute;
+    spec = std::move(balanced);
+  }
 }
 
 StrategyMoves::Changed StrategyMoves::balanced(Strategy strategy, const std::vector<int>& changed) {
   strategy.buckets.clear();
-  for (const int stage : changed) balance(strategy, stage);
+  balance(strategy, changed);
   return strategy;
 }
 
@@ -379,7 +382,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   StageSpec& spec = changed.stages[at(move.stage)];
   const StageSpec before = spec;
   if (move.rule == ShareRule::kBySpeed) {
-    balance(changed, move.stage);
+    balance(changed, {move.stage});
   } else {
     spec = equal_stage(problem_, before.devices,
                        largest_micro_batch(problem_, strategy.micro_batches));

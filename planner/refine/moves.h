@@ -95,7 +95,7 @@ class StrategyMoves {
               const std::vector<DeviceId>& second) const;
   /// Balances the shares of the stages in `changed` and drops the buckets.
   Changed balanced(Strategy strategy, const std::vector<int>& changed);
-  void balance(Strategy& strategy, int stage);
+  void balance(Strategy& strategy, const std::vector<int>& stages);
 
   const Problem& problem_;
   std::vector<std::vector<int>> next_, previous_;  // neighbours of each block

@@ -321,21 +321,30 @@ class ImaginingSearch final : public StrategyPoint {
   Place start_;
 };
 
-/// The workers of a search.
-struct Workers {
-  Workers(const Problem& problem, int threads) {
-    for (int i = 0; i < threads; ++i) all.push_back(std::make_unique<Worker>(problem));
+}  // namespace
+
+struct SearchTools::Impl {
+  Impl(const Problem& problem_of_all, int threads) : problem(problem_of_all) {
+    for (int i = 0; i < threads; ++i) workers.push_back(std::make_unique<Worker>(problem));
   }
-  std::vector<std::unique_ptr<Worker>> all;
+  const Problem& problem;
+  std::vector<std::unique_ptr<Worker>> workers;
+  KnownScores scores;
 };
 
+namespace {
+
 /// The search proper: a strategy costs its simulated step.
-class SimulatingSearch final : private Workers, public StrategyPoint {
+class SimulatingSearch : public StrategyPoint {
  public:
-  SimulatingSearch(const Problem& problem, std::vector<Strategy> starts, int threads)
-      : Workers(problem, threads), StrategyPoint(problem, all, 1), starts_(std::move(starts)) {
+  SimulatingSearch(SearchTools::Impl& tools, std::vector<Strategy> starts)
+      : StrategyPoint(tools.problem, tools.workers, 1),
+        starts_(std::move(starts)),
+        workers_(tools.workers),
+        scores_(tools.scores) {
     AGPCS_CHECK(!starts_.empty(), "a search without a start");
-    reference_ = worker().evaluator.evaluate(starts_.front()).step_seconds;
+    scores_.begin_search();
+    reference_ = score_of(worker(), starts_.front(), {}).step_seconds;
     go_to_start(0);
     keep();
   }
@@ -388,9 +397,8 @@ class SimulatingSearch final : private Workers, public StrategyPoint {
     walked_ = true;
     const std::size_t walkers = std::min(at(pool_.workers()), begun_.size());
     while (walkers_.size() < walkers) {
-      const std::span<const std::unique_ptr<Worker>> workers(all);
       walkers_.push_back(std::make_unique<ImaginingSearch>(
-          problem_, workers.subspan(walkers_.size(), 1), reference_));
+          problem_, workers_.subspan(walkers_.size(), 1), reference_));
     }
     pool_.run([&](int worker) {
       for (std::size_t i = at(worker); i < begun_.size(); i += at(pool_.workers())) {
@@ -435,18 +443,35 @@ class SimulatingSearch final : private Workers, public StrategyPoint {
     double off = 0;
   };
   std::vector<Strategy> starts_;
-  KnownScores scores_;
+  std::span<const std::unique_ptr<Worker>> workers_;
+  KnownScores& scores_;
   RoughFit fit_;
   std::vector<Walk> begun_;
   bool walked_ = false;
   std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread, with its worker
 };
 
+/// A search with tools of its own.
+class LoneSearch final : private SearchTools, public SimulatingSearch {
+ public:
+  LoneSearch(const Problem& problem, std::vector<Strategy> starts, int threads)
+      : SearchTools(problem, threads), SimulatingSearch(impl(), std::move(starts)) {}
+};
+
 }  // namespace
+
+SearchTools::SearchTools(const Problem& problem, int threads)
+    : impl_(std::make_unique<Impl>(problem, threads)) {}
+SearchTools::~SearchTools() = default;
+
+std::unique_ptr<StrategySearch> make_strategy_search(SearchTools& tools,
+                                                     std::vector<Strategy> starts) {
+  return std::make_unique<SimulatingSearch>(tools.impl(), std::move(starts));
+}
 
 std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
                                                      std::vector<Strategy> starts, int threads) {
-  return std::make_unique<SimulatingSearch>(problem, std::move(starts), threads);
+  return std::make_unique<LoneSearch>(problem, std::move(starts), threads);
 }
 
 }  // namespace agpcs

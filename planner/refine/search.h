@@ -26,8 +26,29 @@ class StrategySearch : public SearchPoint {
   virtual const Score& score() const = 0;
 };
 
-/// Makes a search. `threads` threads evaluate; their number does not change the result. Refers to
-/// `problem`. Needs: `starts` is not empty, all of them verify, and the first is the best.
+/// The tools of searches of one problem, one search at a time, with what they worked out so far:
+/// stages, their seconds and memory, and scores. A search with used tools ends like one with new
+/// ones, sooner. `threads` threads evaluate; their number does not change the result. Refers to
+/// `problem`.
+class SearchTools {
+ public:
+  SearchTools(const Problem& problem, int threads);
+  SearchTools(const SearchTools&) = delete;
+  SearchTools& operator=(const SearchTools&) = delete;
+  ~SearchTools();
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Makes a search. Refers to `tools`. Needs: `starts` is not empty, all of them verify, and the
+/// first is the best.
+std::unique_ptr<StrategySearch> make_strategy_search(SearchTools& tools,
+                                                     std::vector<Strategy> starts);
+/// The same with tools of its own.
 std::unique_ptr<StrategySearch> make_strategy_search(const Problem& problem,
                                                      std::vector<Strategy> starts, int threads);
 

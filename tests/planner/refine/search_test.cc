@@ -8,6 +8,7 @@
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/refine/search_problems.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -340,6 +341,44 @@ TEST(KnownScores, EvaluatesAStrategyOnce) {
   EXPECT_EQ(seconds_of(other), 2);
   EXPECT_EQ(seconds_of(one), 1);
   EXPECT_EQ(seconds_of(other), 2);
+}
+
+TEST(KnownScores, ASearchDoesNotHaveWhatOnlySearchesBeforeItAskedFor) {
+  Strategy one, other;
+  one.micro_batches = 2;
+  other.micro_batches = 4;
+  KnownScores scores;
+  int evaluated = 0;
+  const auto evaluate = [&] { return Score{static_cast<double>(++evaluated), 0, 0}; };
+  scores.begin_search();
+  scores.find(one, evaluate);
+  scores.find(other, evaluate);
+  EXPECT_TRUE(scores.has(one));
+  scores.begin_search();
+  EXPECT_FALSE(scores.has(one));
+  EXPECT_EQ(scores.find(one, evaluate).step_seconds, 1);
+  EXPECT_TRUE(scores.has(one));
+  EXPECT_FALSE(scores.has(other));
+}
+
+/// A search with used tools is the same as one with new ones, move by move.
+TEST(StrategySearch, UsedToolsChangeNothing) {
+  for (std::uint64_t number = 0; number < 4; ++number) {
+    const auto problem = search_problem(number);
+    const std::vector<Strategy> starts = some_starts(*problem, number, 2);
+    SearchTools tools(*problem, 2);
+    const Result<std::unique_ptr<Refiner>> refiner = make_refiner("dqn");
+    ASSERT_TRUE(refiner.ok());
+    std::vector<std::string> texts;
+    for (const std::uint64_t seed : {1, 2, 1}) {
+      const auto search = make_strategy_search(tools, starts);
+      SearchBudget budget(120);
+      (*refiner)->refine(*search, budget, Rng(seed));
+      texts.push_back(fmt::format("{}{} {}", text_of(*problem, *search), search->outcome().cost,
+                                  budget.made()));
+    }
+    EXPECT_EQ(texts.front(), texts.back()) << number;
+  }
 }
 
 }  // namespace

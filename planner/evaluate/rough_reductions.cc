@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a rough step that sums the gradients of each stage.
+#include "ir/base/at.h"
+#include "planner/evaluate/rough_step.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace agpcs {
+namespace {
+
+/// About how many pieces of a stage's gradients may be summed in buckets of their own.
+constexpr double kPieces = 10;
+
+}  // namespace
+
+/// Returns the gradients of a stage.
+StageGradients RoughModel::gradients_of(int stage) const {
+  StageGradients all;
+  double of_blocks = 0;  // sum of `backward_of_` over its blocks
+  for (std::size_t b = 0; b < gradients_.size(); ++b) {
+    if (stage_of_block_[b] != stage) continue;
+    all.sum.bytes += gradients_[b].bytes;
+    all.sum.elements += gradients_[b].elements;
+    all.sum.tensors += gradients_[b].tensors;
+    of_blocks += backward_of_[b];
+  }
+  if (all.sum.bytes == 0) return all;
+  all.pieces.emplace_back();
+  double done = 0;
+  for (std::size_t b = gradients_.size(); b-- > 0;) {
+    if (stage_of_block_[b] != stage) continue;
+    done += backward_of_[b];
+    if (gradients_[b].bytes == 0) continue;
+    if (all.pieces.back().bytes * kPieces >= static_cast<double>(all.sum.bytes)) {
+      all.pieces.emplace_back();
+    }
+    all.pieces.back().part = of_blocks > 0 ? done / of_blocks : 1;
+    all.pieces.back().bytes += static_cast<double>(gradients_[b].bytes);
+  }
+  return all;
+}
+
+/// Returns the reduction of each stage. The stage's timer keeps its gradients, unless some of them
+/// are taken out of those of its blocks.
+const std::vector<RoughModel::Reduction>& RoughModel::reductions(
+    const Strategy& strategy, const std::vector<StageTimer*>& timers,
+    const std::vector<Passes>& passes) {
+  std::vector<Reduction>& all = reductions_;
+  all.resize(passes.size());
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    const bool whole = std::find(taken_.begin(), taken_.end(), static_cast<int>(s)) == taken_.end();
+    std::optional<StageGradients> rest;
+    std::optional<StageGradients>& gradients = whole ? timers[s]->gradients : rest;
+    if (!gradients) gradients = gradients_of(static_cast<int>(s));
+    Reduction& own = all[s];
+    own.gradients = gradients->sum;
+    own.line = {};
+    own.pieces.clear();
+    const std::vector<DeviceId>& devices = strategy.stages[s].devices;
+    if (devices.size() < 2 || own.gradients.bytes == 0) continue;
+    own.line = reduce_line(devices);
+    for (const auto& [part, bytes] : gradients->pieces) {
+      own.pieces.push_back({passes[s].backward * part, bytes});
+    }
+  }
+  return all;
+}
+
+/// Returns when the sums end, in seconds after the last backward pass began. It uses the best
+/// buckets of consecutive pieces. A bucket begins when its pieces are made and the bucket before it
+/// is summed.
+double RoughModel::end_of_sums(const Reduction& reduction) {
+  std::vector<double>& ends = ends_;  // when the first 0, 1, 2, ... pieces are summed
+  ends.assign(1, 0);
+  for (std::size_t last = 0; last < reduction.pieces.size(); ++last) {
+    double bytes = 0, end = std::numeric_limits<double>::infinity();
+    for (std::size_t first = last + 1; first-- > 0;) {
+      bytes += reduction.pieces[first].bytes;
+      end = std::min(end,
+                     std::max(ends[first], reduction.pieces[last].made) + reduction.line.at(bytes));
+    }
+    ends.push_back(end);
+  }
+  return ends.back();
+}
+
+}  // namespace agpcs
