@@ -4,7 +4,7 @@
 #include "ir/strategy/memory.h"
 #include "runtime/torch/clock.h"
 #include "runtime/torch/cuts.h"
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 #include "runtime/torch/graph.h"
 #include "runtime/torch/labels.h"
 #include "runtime/torch/parameters.h"

@@ -6,7 +6,7 @@
 #include "ir/graph/graph.h"
 #include "runtime/support/rate_schedule.h"
 #include "runtime/support/recording.h"
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 
 #include <agpcs/executor.h>
 #include <agpcs/plan.h>

@@ -23,6 +23,21 @@ constexpr const char* kExamples =
     "      agpcs-run model.plan model.onnx\n"
     "      be one rank of four; mpirun and srun work alike\n";
 
+void add_data_options(CLI::App& app, RunOptions& options) {
+  app.add_option(
+      "--data", options.data,
+      ".npy FILE for the model's first input, or INPUT=FILE, or .npz FILE for the inputs of "
+      "its arrays' names; a folder or a quoted pattern names several; may be repeated");
+  app.add_option("--labels", options.labels,
+                 ".npy FILE, folder or quoted pattern with the labels or targets");
+  app.add_option("--scale", options.scale,
+                 "FACTOR or INPUT=FACTOR: multiply the whole numbers of an input's files to make "
+                 "them floating, bytes by 1/255, say; may be repeated");
+  app.add_flag("--shuffle", options.shuffle,
+               "take the samples of --data in a new order in each epoch, by --seed");
+  app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
+}
+
 void add_trace_options(CLI::App& app, RunOptions& options) {
   CLI::Option* trace =
       app.add_option("--trace", options.trace,
@@ -65,6 +80,9 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
     if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
   }
   if (steps && app.count("--rate-every") == 0) return "--schedule step needs --rate-every";
+  if (!options.scale.empty() && options.data.empty() && options.labels.empty()) {
+    return "--scale needs --data: synthetic samples need no conversion";
+  }
   if (options.shuffle && options.data.empty() && options.labels.empty()) {
     return "--shuffle needs --data: synthetic samples have no epochs";
   }
@@ -113,14 +131,7 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
                  "threads of each rank; default: the cores, divided among the ranks here")
       ->check(CLI::Range(1, 1024));
   add_transport_option(app, options.transport, /*threads=*/true);
-  app.add_option(
-      "--data", options.data,
-      ".npy FILE for the model's first input, or INPUT=FILE, or .npz FILE for the inputs of "
-      "its arrays' names; may be repeated");
-  app.add_option("--labels", options.labels, ".npy FILE with the labels or targets");
-  app.add_flag("--shuffle", options.shuffle,
-               "take the samples of --data in a new order in each epoch, by --seed");
-  app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
+  add_data_options(app, options);
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
   add_schedule_options(app, options.schedule);

@@ -19,9 +19,10 @@ struct RunOptions : JobOptions {
   bool local = false;
   std::int64_t steps = 20;
   std::uint64_t seed = 0;
-  int threads = 0;                ///< per rank; 0: this machine's cores divided among its ranks
-  std::vector<std::string> data;  ///< FILE or INPUT=FILE
-  std::string labels;             ///< FILE
+  int threads = 0;                 ///< per rank; 0: this machine's cores divided among its ranks
+  std::vector<std::string> data;   ///< PATH or INPUT=PATH
+  std::string labels;              ///< PATH
+  std::vector<std::string> scale;  ///< FACTOR or INPUT=FACTOR
   bool shuffle = false;
   bool fixed_batch = false;
   bool allow_nan = false;

@@ -2,15 +2,15 @@
 #include "tools/run/rank.h"
 
 #include "ir/graph/loss_summary.h"
-#include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
 #include "ir/strategy/memory.h"
 #include "runtime/job/recording_trainer.h"
 #include "runtime/job/replica_check.h"
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 #include "runtime/torch/executor.h"
 #include "tools/common/interrupt.h"
 #include "tools/run/checkpoint.h"
+#include "tools/run/data_options.h"
 #include "tools/run/processes/slow_products.h"
 #include "tools/run/replan.h"
 #include "tools/run/report.h"
@@ -48,41 +48,10 @@ struct Seat {
   std::string device = "cpu";
 };
 
-// Returns the files for the model's inputs, by input name; archives have none.
-Result<std::vector<std::pair<std::string, std::string>>> input_files(const Graph& graph,
-                                                                     const Plan& plan,
-                                                                     const RunOptions& options) {
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const std::string& text : options.data) {
-    const std::size_t equals = text.find('=');
-    if (equals == std::string::npos && has_ending(text, ".npz")) {
-      files.emplace_back("", text);
-    } else if (equals == std::string::npos) {
-      files.emplace_back(graph.tensor(graph.inputs.front()).name, text);
-    } else {
-      files.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  if (options.labels.empty()) return files;
-  const Loss& loss = plan.training.loss;
-  if (entry_of(kLosses, loss.kind).is_own_output) {
-    return Status(StatusCode::kUsage,
-                  "--labels: this plan's loss is an output of the model, which takes no labels");
-  }
-  if (!loss.next_token.empty()) {
-    return Status(StatusCode::kUsage,
-                  fmt::format("--labels: this plan's labels are the next tokens of input '{0}'\n"
-                              "  hint: --data '{0}=FILE'",
-                              loss.next_token));
-  }
-  files.emplace_back(graph.tensor(graph.inputs.back()).name, options.labels);
-  return files;
-}
-
 Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const Plan& plan,
                                                      const RunOptions& options, std::uint64_t seed,
                                                      const Seat& seat) {
-  AGPCS_TRY(const auto files, input_files(graph, plan, options));
+  AGPCS_TRY(DataFiles files, training_files(graph, plan, options, seed));
   TorchOptions torch;
   torch.seed = seed;
   torch.device = seat.device;
@@ -90,8 +59,7 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   torch.schedule = options.schedule;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   torch.threads = options.threads > 0 ? options.threads : std::max(1, cores / seat.local_size);
-  const SampleOrder order = options.shuffle ? SampleOrder::shuffled(seed) : SampleOrder();
-  AGPCS_TRY(torch.data, open_npy_data(graph, files, seed, order));
+  AGPCS_TRY(torch.data, open_data_files(graph, std::move(files)));
   return make_torch_executor(graph, std::move(torch));
 }
 

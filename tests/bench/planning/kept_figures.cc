@@ -8,7 +8,7 @@
 // than before it.
 #include "frontend/onnx/import_onnx.h"
 #include "ir/graph/training_graph.h"
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 #include "runtime/torch/ops/ops.h"
 #include "runtime/torch/stage.h"
 #include "tests/system/executor/kept_bytes.h"

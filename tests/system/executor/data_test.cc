@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 
-#include "runtime/torch/npy.h"
+#include "runtime/torch/data/npy.h"
 #include "tests/support/builders.h"
 #include "tests/support/temp_folder.h"
 
@@ -116,7 +116,7 @@ TEST_F(NpyTest, FeedsAnInputAndStartsAgainAfterTheLastSample) {
   const Graph graph = testing::graph_of(kModel);
   const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }",
                                  bytes<std::int64_t>({0, 1, 2}));
-  auto data = open_npy_data(graph, {{"labels", path}}, 7);
+  auto data = open_data_files(graph, {.paths = {{"labels", path}}, .seed = 7});
   ASSERT_TRUE(data.ok()) << data.status().message();
   EXPECT_THAT(read<std::int64_t>(**data, graph, "labels", 2, 5, 1), ElementsAre(2, 0, 1, 2, 0));
   auto synthetic = make_synthetic_data(graph, 7);
@@ -136,7 +136,7 @@ TEST_F(NpyTest, GivesEachEpochAnOrderOfItsOwn) {
   std::iota(rows.begin(), rows.end(), 0.0F);
   const std::string path =
       write("{'descr': '<f4', 'fortran_order': False, 'shape': (50, 1), }", bytes(rows));
-  auto data = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(7));
+  auto data = open_data_files(graph, {.paths = {{"x", path}}, .order = SampleOrder::shuffled(7)});
   ASSERT_TRUE(data.ok()) << data.status().message();
   const auto first = read<float>(**data, graph, "x", 0, 50, 1);
   const auto second = read<float>(**data, graph, "x", 50, 50, 1);
@@ -145,14 +145,97 @@ TEST_F(NpyTest, GivesEachEpochAnOrderOfItsOwn) {
   EXPECT_NE(first, rows);
   EXPECT_NE(first, second);
   // A sample has its row whoever asks for it, and whatever was asked for before.
-  auto other = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(7));
+  auto other = open_data_files(graph, {.paths = {{"x", path}}, .order = SampleOrder::shuffled(7)});
   EXPECT_THAT(read<float>(**other, graph, "x", 48, 4, 1),
               ElementsAre(first[48], first[49], second[0], second[1]));
   EXPECT_EQ(read<float>(**other, graph, "x", 150, 1, 1),
             read<float>(**data, graph, "x", 150, 1, 1));
   EXPECT_THAT(read<float>(**other, graph, "x", 0, 2, 1), ElementsAre(first[0], first[1]));
-  auto another = open_npy_data(graph, {{"x", path}}, 7, SampleOrder::shuffled(8));
+  auto another =
+      open_data_files(graph, {.paths = {{"x", path}}, .order = SampleOrder::shuffled(8)});
   EXPECT_NE(read<float>(**another, graph, "x", 0, 50, 1), first);
+}
+
+TEST_F(NpyTest, ShardsFollowEachOtherByTheirNames) {
+  const Graph graph = testing::graph_of(kPlain);
+  const std::string shards = folder_ / "shards", header = "{'descr': '<f4', 'fortran_order': False";
+  std::filesystem::create_directory(shards);
+  const auto move = [&](const std::string& name, const std::vector<float>& values) {
+    const std::string shape = ", 'shape': (" + std::to_string(values.size()) + ", 1), }";
+    std::filesystem::rename(write(header + shape, bytes(values)), shards + "/" + name);
+  };
+  move("b.npy", {3, 4, 5});
+  move("a.npy", {0, 1, 2});
+  move("c.npy", {6});
+  std::ofstream(shards + "/notes.txt") << "not a shard";
+  for (const std::string& path : {shards, shards + "/[a-c].npy"}) {
+    auto data = open_data_files(graph, {.paths = {{"", path}}});
+    ASSERT_TRUE(data.ok()) << data.status().message();
+    EXPECT_EQ((*data)->rows(), 7);
+    EXPECT_THAT(read<float>(**data, graph, "x", 1, 9, 1), ElementsAre(1, 2, 3, 4, 5, 6, 0, 1, 2));
+  }
+  // Files that are given one by one follow each other as given; orders of epochs are over all rows.
+  const DataFiles given{.paths = {{"x", shards + "/c.npy"}, {"x", shards + "/a.npy"}}};
+  auto data = open_data_files(graph, given);
+  EXPECT_THAT(read<float>(**data, graph, "x", 0, 4, 1), ElementsAre(6, 0, 1, 2));
+  auto shuffled =
+      open_data_files(graph, {.paths = {{"x", shards}}, .order = SampleOrder::shuffled(7)});
+  EXPECT_THAT(read<float>(**shuffled, graph, "x", 7, 7, 1),
+              ::testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6));
+  const auto error = [&](const std::string& path) {
+    return open_data_files(graph, {.paths = {{"x", path}}}).status().message();
+  };
+  EXPECT_EQ(error(shards + "/*.npz"), shards + "/*.npz: no file has a name of this pattern");
+  std::ofstream(shards + "/d.npz") << "";
+  EXPECT_EQ(error(shards), shards +
+                               ": 1 .npz files beside 3 .npy files\n"
+                               "  hint: give a pattern, such as 'shard-*.npz'");
+}
+
+TEST_F(NpyTest, WholeNumbersBecomeFloatingOnesByAScaleOnly) {
+  const Graph graph = testing::graph_of(kPlain);
+  std::vector<std::uint8_t> all(256);
+  std::iota(all.begin(), all.end(), std::uint8_t{0});
+  const std::string path =
+      write("{'descr': '|u1', 'fortran_order': False, 'shape': (256, 1), }", bytes(all));
+  EXPECT_EQ(open_data_files(graph, {.paths = {{"x", path}}}).status().message(),
+            path +
+                ": holds uint8, input 'x' is fp32\n"
+                "  hint: --scale x=1/255 turns bytes into 0 to 1, --scale x=1 leaves numbers as "
+                "they are; or save it with numpy's astype");
+  DataFiles files{.paths = {{"x", path}}, .scales = {{"x", *parse_scale("1/255")}}};
+  auto data = open_data_files(graph, files);
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  const auto values = read<float>(**data, graph, "x", 0, 256, 1);
+  for (std::size_t i = 0; i < 256; ++i) EXPECT_EQ(values[i], static_cast<float>(i) / 255.0F);
+  files.scales = {{"y", Scale{}}};
+  EXPECT_THAT(open_data_files(graph, files).status().message(), HasSubstr("no input 'y'"));
+  const std::string floats =
+      write("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }", bytes<float>({1}));
+  EXPECT_THAT(open_data_files(graph, {.paths = {{"x", floats}}, .scales = {{"x", Scale{}}}})
+                  .status()
+                  .message(),
+              HasSubstr("holds fp32, input 'x' is fp32\n  hint: --scale turns whole numbers"));
+  for (const char* text : {"", "0", "-1", "1/0", "1/", "255x", "nan", "1e999"}) {
+    EXPECT_FALSE(parse_scale(text)) << text;
+  }
+}
+
+TEST_F(NpyTest, NarrowTypesBecomeWiderOnesWithoutAWord) {
+  const Graph graph = testing::graph_of(kModel);
+  const std::string path = write("{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }",
+                                 bytes<std::int32_t>({3, -100, 4}));
+  auto data = open_data_files(graph, {.paths = {{"labels", path}}});
+  ASSERT_TRUE(data.ok()) << data.status().message();
+  EXPECT_THAT(read<std::int64_t>(**data, graph, "labels", 0, 2, 1), ElementsAre(3, -100));
+  std::int64_t label = 0;
+  EXPECT_THAT((*data)->fill(graph.find_tensor("labels"), 2, 1, &label).message(),
+              HasSubstr("row 2 has label 4, input 'labels' takes classes 0 to 3"));
+  const Graph plain = testing::graph_of(kPlain);
+  const std::string wide =
+      write("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 1), }", bytes<double>({1}));
+  EXPECT_EQ(open_data_files(plain, {.paths = {{"x", wide}}}).status().message(),
+            wide + ": holds fp64, input 'x' is fp32\n  hint: save it with numpy's astype");
 }
 
 TEST_F(NpyTest, ReadsVersionTwo) {
@@ -192,7 +275,7 @@ TEST_F(NpyTest, RefusesWhatItCannotRead) {
 TEST_F(NpyTest, RefusesAFileThatDoesNotFitItsInput) {
   const Graph graph = testing::graph_of(kModel);
   const auto error = [&graph](const char* input, const std::string& path) {
-    return open_npy_data(graph, {{input, path}}, 7).status().message();
+    return open_data_files(graph, {.paths = {{input, path}}}).status().message();
   };
   const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
                                  bytes<float>({1, 2, 3, 4}));
@@ -207,7 +290,7 @@ TEST_F(NpyTest, RefusesALabelThatIsNoClass) {
   for (const std::int64_t label : {4, 99, -1}) {
     const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }",
                                    bytes<std::int64_t>({3, -100, label}));
-    auto data = open_npy_data(graph, {{"labels", path}}, 7);
+    auto data = open_data_files(graph, {.paths = {{"labels", path}}});
     ASSERT_TRUE(data.ok()) << data.status().message();
     const TensorId labels = graph.find_tensor("labels");
     std::int64_t out[3];
@@ -235,7 +318,7 @@ TEST_F(NpyTest, RefusesALabelOfAPositionThatIsNoClass) {
   const Graph graph = testing::graph_of(kPositions);
   const std::string path = write("{'descr': '<i8', 'fortran_order': False, 'shape': (2, 2), }",
                                  bytes<std::int64_t>({3, -1, 0, 4}));
-  auto data = open_npy_data(graph, {{"labels", path}}, 7);
+  auto data = open_data_files(graph, {.paths = {{"labels", path}}});
   ASSERT_TRUE(data.ok()) << data.status().message();
   std::int64_t out[4];
   EXPECT_TRUE((*data)->fill(graph.find_tensor("labels"), 0, 1, out).ok());
@@ -262,7 +345,7 @@ TEST_F(NpyTest, RefusesATruthThatIsNeitherYesNorNo) {
   const Graph graph = testing::graph_of(kBinary);
   const std::string path = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }",
                                  bytes<float>({0, 1, 0.5F, -1}));
-  auto data = open_npy_data(graph, {{"target", path}}, 7);
+  auto data = open_data_files(graph, {.paths = {{"target", path}}});
   ASSERT_TRUE(data.ok()) << data.status().message();
   float out[4];
   EXPECT_TRUE((*data)->fill(graph.find_tensor("target"), 0, 1, out).ok());
@@ -292,10 +375,11 @@ TEST_F(NpyTest, RefusesFilesOfDifferentLengths) {
                           labels);
   const std::string samples = write("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
                                     bytes<float>({1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(open_npy_data(graph, {{"labels", labels}, {"x", samples}}, 7).status().message(),
-            samples +
-                ": has 2 rows, the file of input 'labels' has 3\n"
-                "  hint: row i of every file is sample i");
+  EXPECT_EQ(
+      open_data_files(graph, {.paths = {{"labels", labels}, {"x", samples}}}).status().message(),
+      labels + ": has 3 rows, " + samples +
+          " has 2\n"
+          "  hint: row i of every file is sample i");
 }
 
 }  // namespace

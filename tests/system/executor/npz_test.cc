@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples from .npz archives.
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 #include "tests/support/builders.h"
 #include "tests/support/temp_folder.h"
 
@@ -83,7 +83,7 @@ class NpzTest : public ::testing::Test {
  protected:
   Result<std::unique_ptr<DataSource>> open(const std::string& archive) {
     std::ofstream(path_, std::ios::binary) << archive;
-    return open_npy_data(graph_, {{"", path_}}, 7);
+    return open_data_files(graph_, {.paths = {{"", path_}}});
   }
   std::string error(const std::string& archive) { return open(archive).status().message(); }
 

@@ -2,8 +2,8 @@
 // Training by plan equals training alone: losses over 20 steps and final parameters agree with one
 // process that computes the same micro-batches, and with a plain PyTorch loop from the same
 // weights.
-#include "runtime/torch/data.h"
-#include "runtime/torch/npy.h"
+#include "runtime/torch/data/data.h"
+#include "runtime/torch/data/npy.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
 
@@ -158,7 +158,7 @@ TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
       files.emplace_back(name, file("sample." + name));
     }
     TorchOptions o;
-    o.data = open_npy_data(graph, files, 0).value();
+    o.data = open_data_files(graph, {.paths = files}).value();
     return o;
   };
   const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);

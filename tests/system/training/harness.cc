@@ -6,7 +6,7 @@
 #include "ir/base/check.h"
 #include "ir/graph/training_graph.h"
 #include "ir/strategy/plan_graph.h"
-#include "runtime/torch/npy.h"
+#include "runtime/torch/data/npy.h"
 #include "tests/support/builders.h"
 
 #include <agpcs/loopback.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every loss trains as a plain PyTorch loop does from the same weights: on one rank, on ranks with
 // unequal shares, and in pipelines, also where labels that do not count are spread unevenly.
-#include "runtime/torch/data.h"
+#include "runtime/torch/data/data.h"
 #include "tests/system/training/harness.h"
 
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ class LossByPlan : public ::testing::TestWithParam<std::string> {
         files.emplace_back(name, file("sample." + name));
       }
       TorchOptions options;
-      options.data = open_npy_data(graph, files, 0).value();
+      options.data = open_data_files(graph, {.paths = files}).value();
       return options;
     });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training by plan equals training alone when the ranks are processes that agpcs-run starts.
-#include "runtime/torch/npy.h"
+#include "runtime/torch/data/npy.h"
 #include "tests/support/temp_folder.h"
 #include "tests/system/training/harness.h"
 

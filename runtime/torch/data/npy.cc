@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/torch/npy.h"
+#include "runtime/torch/data/npy.h"
 
 #include <fmt/format.h>
 
