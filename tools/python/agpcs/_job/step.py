@@ -50,22 +50,25 @@ class Bucket:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch,
-                 autocast, compiled):
-        self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
-        self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
-        self._replica = shares.ranks[number].index(rank)
-        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, batch, autocast
+    def __init__(self, role, stage, buckets, loss_of, update, autocast, compiled):
+        self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
+        self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
+        self._replica = role.shares.ranks[role.number].index(role.rank)
+        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, role.plan.batch, autocast
         self._forward_of = stage.module if compiled is False else torch.compile(
             stage.module, **({} if compiled is True else compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
-        self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
-        self._last_backward = max((i for i, (word, _) in enumerate(program) if word.startswith("backward:")), default=-1)
+        self._order = [word.partition(":")[2] for word, _ in self._program if word.startswith("all_reduce:")]
+        self._last_backward = max((i for i, (word, _) in enumerate(self._program) if word.startswith("backward:")), default=-1)
         self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
-        for bucket in buckets if self._order else ():
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
+        self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
+                       for bucket in (buckets if self._order else ()) for parameter in bucket.parameters]
+
+    def close(self):
+        """Leaves the parameters as they were before."""
+        for hook in self._hooks:
+            hook.remove()
 
     def step(self, inputs, targets):
         """Makes a step of the whole batch. Returns its loss, the same on every rank."""
