@@ -27,6 +27,8 @@ from agpcs._job.together import together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
+from agpcs._torch_keeper import keeper_of
+from agpcs._torch_links import Links
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
 Parameters = list[tuple[str, torch.nn.Parameter]]
@@ -71,9 +73,12 @@ class Job:
         asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile}
-        built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
-        _check_alike(self.plan.text, asked)
-        self._begin(optimizer_fn, asked, scaler, *built)
+        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        self._keeper = keeper_of(Links(None, self._device))
+        with self._keeper.naming():
+            built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+            _check_alike(self.plan.text, asked)
+            self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
@@ -88,7 +93,6 @@ class Job:
                 raise UsageError(f"the parameter '{name}' has no values on this rank\n"
                                  "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
         program, converted, file = exported(model, sample_batch, input_names, output_names, options)
-        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
         data, graph = self._exported.place(plan), self._exported.graph
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
@@ -147,7 +151,8 @@ class Job:
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
-        return self._player.step(taken, targets)
+        with self._keeper.naming():
+            return self._player.step(taken, targets)
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -198,11 +203,14 @@ class Job:
         them. If that fails on any rank, all ranks raise an error, and the job is as it was before. `optimizer_fn` is called
         for the new stage's parameters; `job.optimizer` stays the same object where the rank had one before.
         """
-        text = together("switch", lambda: (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None)
-        said = [text]
-        dist.broadcast_object_list(said, 0)
-        if said[0] != self.plan.text:
-            self._switch(*together("switch", lambda: self._checked_plan(Plan(said[0]))))
+        def text():
+            return (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None
+
+        with self._keeper.naming():
+            said = [together("switch", text)]
+            dist.broadcast_object_list(said, 0)
+            if said[0] != self.plan.text:
+                self._switch(*together("switch", lambda: self._checked_plan(Plan(said[0]))))
 
     def _checked_plan(self, plan):
         _check_ranks(plan)
@@ -243,7 +251,8 @@ class Job:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
-        return self._state.whole()
+        with self._keeper.naming():
+            return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
@@ -256,12 +265,14 @@ class Job:
         The folder has its name only once the checkpoint is whole. One that was there before stays until then.
         `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
         """
-        self._checkpoints.save(os.path.abspath(path), extra)
+        with self._keeper.naming():
+            self._checkpoints.save(os.path.abspath(path), extra)
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
         Returns the `extra` of `save`."""
-        return self._checkpoints.load(os.path.abspath(path))
+        with self._keeper.naming():
+            return self._checkpoints.load(os.path.abspath(path))
 
 
 class _Exported(typing.NamedTuple):
