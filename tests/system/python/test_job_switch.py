@@ -2,21 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job: another plan between two steps, beside one process that knows of no plan."""
 
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
 import unittest
+from unittest import mock
 
 from cases import build, on_ranks
-from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, plan_of
+from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, plan_of
 
 import torch
 from torch import nn
 
 import agpcs
 import agpcs.torch
+from agpcs._job.replan import Replanning
+from agpcs._job.step import Player
+from agpcs._torch_watch import Change
 
 EACH = 3  # steps by each plan
 SAME = 1e-5
-SLOW = CLUSTER.replace("hosts:", "  slow: {peak: {fp32: 10 GFLOPS, bf16: 10 GFLOPS}, memory: 4 GiB, "
-                       "memory_bandwidth: 2.5 GB/s, launch_overhead: 20 us}\nhosts:").replace("{kind: cpu,", "{kind: slow,", 1)
+SLOW_A = CLUSTER.replace("hosts:", "  slow: {peak: {fp32: 10 GFLOPS, bf16: 10 GFLOPS}, memory: 4 GiB, "
+                         "memory_bandwidth: 2.5 GB/s, launch_overhead: 20 us}\nhosts:").replace("{kind: cpu,", "{kind: slow,", 1)
+ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replace("momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
+CALM, SLOW, SLOWER = 60, 200, 20  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
 UNEVEN = "a/0:3,b/0:1"  # one stage of two replicas
 
 
@@ -33,6 +44,10 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
 
+def gentle(parameters):
+    return torch.optim.SGD((parameter for _, parameter in parameters), lr=0.003, momentum=0.9)
+
+
 def adamw(parameters):
     """Two groups of parameters, with and without decay."""
     parameters = list(parameters)
@@ -42,7 +57,7 @@ def adamw(parameters):
 
 
 def rate_of(optimizer):
-    return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.7)
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
 
 
 def by_one_process(rank, kind, optimizer_of, steps, parts=((0, BATCH),)):
@@ -64,9 +79,9 @@ def by_one_process(rank, kind, optimizer_of, steps, parts=((0, BATCH),)):
 class Training:
     """A job with what a test looks at."""
 
-    def __init__(self, kind, plan, optimizer_of):
+    def __init__(self, kind, plan, optimizer_of, **options):
         self.kind, self.model = kind, build(kind)
-        self.job = agpcs.torch.Job(self.model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0])
+        self.job = agpcs.torch.Job(self.model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0], **options)
         self.rate, self.losses, self.held = rate_of(self.job.optimizer), [], []
 
     def train(self, steps=EACH):
@@ -128,6 +143,62 @@ def begins_badly(rank, plan):
     agpcs.torch.Job(build(Normed), plan, nn.functional.cross_entropy, fails, batches(Normed, 1)[0])
 
 
+def drifting(rank, plan, cluster):
+    """Losses of a job whose rank 1 computes each pass several times more after CALM steps; the parameters that this rank had
+    at first and at last, its plans, and what was printed."""
+    compute, slow = Player._computed, []
+
+    def repeatedly(self, *arguments):
+        for _ in range(SLOWER if slow else 0):
+            with torch.no_grad():
+                self._forward_of(*arguments)
+        return compute(self, *arguments)
+
+    with mock.patch.object(Player, "_computed", repeatedly), contextlib.redirect_stderr(io.StringIO()) as said:
+        training = Training(Mlp, plan, gentle, replan=cluster)
+        while training.job.plan == plan and len(training.losses) < CALM + SLOW:
+            slow = rank == 1 and len(training.losses) >= CALM
+            training.train(1)
+        training.train()
+    return training.losses, [training.held[0], training.held[-1]], training.job.plan.text, said.getvalue()
+
+
+def judged(rank, plan, model, cluster):
+    """What is said, and which plans are found, of a rank that changes before anything is known; after calm steps, whose steps
+    stay as they were; and whose steps take 20 times as long, while another change comes during the search."""
+    data = json.loads(plan._command("json", [plan]))
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        replanning = Replanning(plan, data, model, cluster, None)
+        found = []
+
+        def change(rank, factor):
+            replanning.drifted([Change("", "compute", rank, factor, replanning._steps - 8)])
+
+        def look():
+            assert not replanning.has_plan(), "a search has ended before it began"
+            replanning._search.join()
+            found.append(replanning.has_plan())
+
+        change(1, 20.0)
+        look()
+        for _ in range(20):
+            replanning.step_ended(0.5)
+        change(1, 20.0)
+        look()
+        for _ in range(8):
+            replanning.step_ended(10.0)
+        change(1, 20.0)
+        replanning.has_plan()
+        change(0, 1.2)
+        replanning._search.join()
+        look()  # the first search was for other factors: this is the second
+    return found, replanning._search is None and said.getvalue(), replanning._found
+
+
+def refused(rank, plan, cluster):
+    Training(Mlp, plan, sgd, replan=cluster)
+
+
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Switch(unittest.TestCase):
     def assert_same(self, found, wanted, state, final):
@@ -150,7 +221,7 @@ class Switch(unittest.TestCase):
         return [held for _, held, *_ in results]
 
     def test_to_another_cut_and_to_uneven_replicas_and_back(self):
-        two, other = plan_of(TiedHead, TWO), plan_of(TiedHead, TWO, cluster=SLOW)
+        two, other = plan_of(TiedHead, TWO), plan_of(TiedHead, TWO, cluster=SLOW_A)
         first, second = self.check(TiedHead, [two, other, plan_of(TiedHead, UNEVEN), two], adamw)
         self.assertLess(set(first[1]), set(first[0]), "the cut is where it was")
         self.assertEqual(set(first[2]), set(second[2]))
@@ -161,12 +232,12 @@ class Switch(unittest.TestCase):
 
     def test_of_two_stages_of_two_replicas(self):
         plans = [plan_of(TiedHead, TWO_BY_TWO), plan_of(TiedHead, FOUR, 5),
-                 plan_of(TiedHead, "a/0:1,a/1:1|b/0:3,b/1:1", cluster=SLOW)]
+                 plan_of(TiedHead, "a/0:1,a/1:1|b/0:3,b/1:1", cluster=SLOW_A)]
         held = self.check(TiedHead, plans, sgd)
         self.assertEqual([names[0] == names[1] for names in zip(*held)], [True, False, True])
 
     def test_is_whole_or_not_at_all(self):
-        plan, after = plan_of(Normed, TWO), plan_of(Normed, TWO, cluster=SLOW)
+        plan, after = plan_of(Normed, TWO), plan_of(Normed, TWO, cluster=SLOW_A)
         others = ["nowhere.plan", plan_of(Normed, TWO, batch=20), plan_of(TiedHead, TWO), plan_of(Normed, FOUR, 10),
                   plan_of(Normed, "a/0|a/1"), plan]
         (losses, final), = on_ranks(by_one_process, Normed, sgd, len(others) + 4, ((0, 3), (3, 6), (6, 8), (8, 10)), ranks=1)
@@ -191,6 +262,46 @@ class Switch(unittest.TestCase):
         first, second = on_ranks(begins_badly, plan_of(Normed, TWO))
         self.assertEqual(second, ("ValueError", "no optimizer today"))
         self.assertEqual(first, ("Error", "rank 1 cannot begin: ValueError: no optimizer today"))
+
+    def test_is_to_a_better_plan_when_a_rank_becomes_slower(self):
+        plan = plan_of(Mlp, "a/0|a/1", cluster=ALIKE)
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(ALIKE)
+            (losses, held, now, said), (losses_1, held_1, now_1, said_1) = on_ranks(drifting, plan, str(cluster))
+        self.assertNotIsInstance(losses, str, held)
+        self.assertEqual((losses, now), (losses_1, now_1))
+        self.assertNotEqual(now, plan.text, said)
+        now = agpcs.Plan(now)
+        work, work_1 = ([len(names[0]) * plan.shares[rank] / (len(names[1]) * now.shares[rank])] for rank, names in
+                        enumerate((held, held_1)))
+        self.assertLess(work, work_1, f"rank 1 has as large a part as before: {said}")
+        self.assertRegex(said, r"^agpcs: drift: a/1 computes [0-9.]+ times slower than expected since step \d+\n")
+        self.assertRegex(said, r"\nagpcs: from step \d+ on stages are a/\d \d+(\D+)a/\d \d+: a step takes .*s, with those before ")
+        self.assertEqual(said_1, "")
+        (expected, _), = on_ranks(by_one_process, Mlp, gentle, len(losses), ranks=1)
+        for a, b in zip(losses, expected):
+            self.assertLess(abs(a - b), SAME * b)
+
+    def test_is_only_to_a_plan_that_saves_a_part_of_the_step_as_measured(self):
+        plan = plan_of(Mlp, "a/0,a/1", 1, cluster=ALIKE)
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(ALIKE)
+            (found, said, better), = on_ranks(judged, plan, exported(Mlp), str(cluster), ranks=1)
+        self.assertEqual(found, [False, False, True], said)
+        self.assertRegex(said, r"^agpcs: the plan stays: what its steps took before is not known\n"
+                               r"agpcs: the plan stays: a step takes 500 ms, with the best one [0-9.]+ m?s\n$")
+        self.assertEqual(better.devices, plan.devices)
+        self.assertNotEqual(better.stages, plan.stages)
+
+    def test_needs_the_cluster_file_of_the_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(SLOW_A)
+            first, second = on_ranks(refused, plan_of(Mlp, "a/0|a/1", cluster=ALIKE), str(cluster))
+        self.assertEqual(first[0], "InvalidInput")
+        self.assertEqual(second, ("Error", f"rank 0 cannot begin: InvalidInput: {first[1]}"))
 
 
 if __name__ == "__main__":

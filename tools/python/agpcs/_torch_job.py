@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
+from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
@@ -29,8 +31,10 @@ from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
 from agpcs._torch_keeper import keeper_of
 from agpcs._torch_links import Links
+from agpcs._torch_watch import Change, say
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
+OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
 Parameters = list[tuple[str, torch.nn.Parameter]]
 
 
@@ -52,6 +56,9 @@ class Job:
     `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
         It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
     `compile` compiles each stage by torch.compile: True, or a dict of its arguments.
+    `on_drift` is what is done when a rank, or its all-reduces, are no longer as fast as they were, as in `plan_hook`.
+    `replan` is the cluster file of the plan: when a rank changes, rank 0 looks for another plan while training goes on, and
+        the job switches to it, if it saves 3% of a step.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -61,7 +68,7 @@ class Job:
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
-                 compile: bool | Mapping[str, typing.Any] = False,
+                 compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
@@ -72,12 +79,13 @@ class Job:
         self._model, self._loss_fn = model, loss_fn
         asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
-                 "compile": compile}
+                 "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None}
         self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         self._keeper = keeper_of(Links(None, self._device))
         with self._keeper.naming():
             built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
             _check_alike(self.plan.text, asked)
+            self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
             self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
@@ -100,6 +108,15 @@ class Job:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
         return data, *parted(data, model, graph, number)
+
+    def _watch_by(self, tell, cluster, data):
+        """Decides who watches steps, and what is done when a rank changes."""
+        self._replanning = self._watch = None
+        if cluster is not None:
+            self._replanning = together("begin", lambda: Replanning(self.plan, data, self._exported.file, cluster, tell))
+            tell = self._replanning.drifted
+        if tell is not None and self.plan.ranks > 1 and self.plan.statistics_every > 0:
+            self._watch = JobWatch(self.plan, self._device, tell, self._replanning)
 
     def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
@@ -132,7 +149,8 @@ class Job:
         self._wanted = own.inputs
         self._update.take(optimizer, role.counted(trained))
         loss = self._loss if role.number == self._exported.graph.loss_stage else None
-        self._player = Player(role, own, role.buckets(self._model), loss, self._update, self._autocast, self._compile)
+        self._player = Player(role, own, role.buckets(self._model), loss, self._update, self._autocast, self._compile,
+                              self._watch)
 
     def _scaler_of(self, given):
         """The scaler of the loss, or None."""
@@ -151,8 +169,14 @@ class Job:
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
+        begin = time.perf_counter()
         with self._keeper.naming():
-            return self._player.step(taken, targets)
+            loss = self._player.step(taken, targets)
+        if self._replanning is not None:
+            self._replanning.step_ended(time.perf_counter() - begin)
+            if self._replanning.announced:
+                self._replanning.switch(self._go_on_by)
+        return loss
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -203,6 +227,10 @@ class Job:
         them. If that fails on any rank, all ranks raise an error, and the job is as it was before. `optimizer_fn` is called
         for the new stage's parameters; `job.optimizer` stays the same object where the rank had one before.
         """
+        self._go_on_by(plan, {})
+
+    def _go_on_by(self, plan, factors):
+        """Switches to a plan that was made for devices that are slower by `factors` than the cluster file says."""
         def text():
             return (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None
 
@@ -211,6 +239,10 @@ class Job:
             dist.broadcast_object_list(said, 0)
             if said[0] != self.plan.text:
                 self._switch(*together("switch", lambda: self._checked_plan(Plan(said[0]))))
+                if self._watch is not None:
+                    self._watch.expect(self.plan)
+                if self._replanning is not None:
+                    self._replanning.runs(self.plan, self._data, factors)
 
     def _checked_plan(self, plan):
         _check_ranks(plan)

@@ -56,7 +56,7 @@ class Role:
         training = self._data["training"]
         wire_type = WIRE_TYPES.get(training.get("wire_type", training["precision"]))
         return [Bucket(group.name, [model.get_parameter(name) for name in group.parameters],
-                       self.sums.get(group.ranks, self.replicas), wire_type)
+                       self.sums.get(group.ranks, self.replicas), wire_type, bool(group.shared_with))
                 for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
 
     def program(self):

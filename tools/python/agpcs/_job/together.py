@@ -24,9 +24,14 @@ def together(what, work):
     except Exception as raised:  # every rank has to hear of it
         error = raised
     every = gathered(None if error is None else f"{type(error).__name__}: {error}")
-    if error is not None:
-        raise error
-    for rank, message in enumerate(every):
-        if message is not None:
-            raise Error(f"rank {rank} cannot {what}: {message}")
-    return result
+    failed = next((rank for rank, message in enumerate(every) if message is not None), None)
+    if failed is None:
+        return result
+    error = error or Error(f"rank {failed} cannot {what}: {every[failed]}")
+    error.on_all = True
+    raise error
+
+
+def raised_on_all(error):
+    """Whether all ranks have raised an error, so that they may go on alike."""
+    return getattr(error, "on_all", False)

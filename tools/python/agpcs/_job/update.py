@@ -30,6 +30,11 @@ class Update:
         counts those in `counted`: over all ranks, each is counted once."""
         self._optimizer, self._counted = optimizer, counted
 
+    @property
+    def waits(self):
+        """Whether a step waits for other ranks."""
+        return self._group is not None
+
     def scaled(self, loss):
         return loss if self.scaler is None else self.scaler.scale(loss)
 
