@@ -5,20 +5,24 @@
 import contextlib
 import io
 import json
+import multiprocessing
+import os
 import pathlib
+import signal
 import tempfile
 import unittest
 from unittest import mock
 
-from cases import build, on_ranks
+from cases import LIMIT, build, on_ranks
 from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, plan_of
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import agpcs
 import agpcs.torch
-from agpcs._job.replan import Replanning
+from agpcs._job.replan import Replanning, plan_on
 from agpcs._job.step import Player
 from agpcs._torch_watch import Change
 
@@ -195,8 +199,38 @@ def judged(rank, plan, model, cluster):
     return found, replanning._search is None and said.getvalue(), replanning._found
 
 
-def refused(rank, plan, cluster):
-    Training(Mlp, plan, sgd, replan=cluster)
+def lasting(rank, plan, folder, lost):
+    """Trains as a script does that torchrun starts: from the newest checkpoint, if there is one. Rank `lost` is killed in the
+    middle of a step. Writes losses by step, and what ended the job."""
+    ranks = plan.ranks
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store-{ranks}", ranks), rank=rank, world_size=ranks)
+    training, newest, said = Training(Mlp, plan, adamw), f"{folder}/newest", ""
+    if os.path.exists(newest):
+        extra = training.job.load(newest)
+        training.losses += [None] * extra["step"]
+        training.rate.load_state_dict(extra["rate"])
+    try:
+        while len(training.losses) < 3 * EACH:
+            if rank == lost and len(training.losses) == 2 * EACH - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            training.train(1)
+            if len(training.losses) % EACH == 0:
+                training.job.save(newest, extra={"step": len(training.losses), "rate": training.rate.state_dict()})
+    except agpcs.RankLost as error:
+        said = str(error)
+    pathlib.Path(folder, f"said-{ranks}").write_text(json.dumps([training.losses, said]))
+
+
+def started(plan, folder, lost=None):
+    """Runs `lasting` on a plan's ranks. Returns what the one that was not killed has written."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=lasting, args=(rank, plan, folder, lost)) for rank in range(plan.ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT)
+    assert all(process.exitcode is not None for process in processes), "a rank waits for one that is gone"
+    return json.loads(pathlib.Path(folder, f"said-{plan.ranks}").read_text())
 
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
@@ -295,13 +329,39 @@ class Switch(unittest.TestCase):
         self.assertEqual(better.devices, plan.devices)
         self.assertNotEqual(better.stages, plan.stages)
 
+    def test_of_a_job_that_has_lost_a_rank_is_by_what_is_left_from_the_newest_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(CLUSTER)
+            first, said = started(plan_of(Mlp, TWO), folder, lost=1)
+            left = agpcs.torch.plan(build(Mlp), batches(Mlp, 1)[0], cluster=cluster, devices=["a/0"], bound=False)
+            rest, no_more = started(left, folder)
+        self.assertRegex(said, r"^rank 1 \(host \S+, process \d+\) is gone: its process ended\n  hint: ")
+        self.assertEqual((left.devices, no_more), (("a/0",), ""))
+        self.assertEqual((len(first), rest[:EACH]), (2 * EACH - 1, [None] * EACH))
+        (losses, _), = on_ranks(by_one_process, Mlp, adamw, 3 * EACH, ranks=1)
+        for found, wanted in [*zip(first, losses), *zip(rest[EACH:], losses[EACH:])]:
+            self.assertLess(abs(found - wanted), SAME * wanted, (first, rest, losses))
+
+    def test_of_devices_in_another_order_or_with_a_layout_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(CLUSTER)
+            with self.assertRaises(agpcs.UsageError) as raised:
+                plan_on(["b/0", "a/0"], exported(Normed), cluster, bound=False)
+            self.assertEqual(str(raised.exception), "the ranks are on b/0, a/0, and plans number them by the cluster file: a/0, "
+                                                    "b/0\n  hint: number ranks as the cluster file has their devices")
+            with self.assertRaises(agpcs.UsageError) as raised:
+                agpcs.torch.plan(build(Normed), batches(Normed, 1)[0], cluster=cluster, devices=["a/0"], layout=TWO)
+            self.assertEqual(str(raised.exception), "devices and layout are both given\n  hint: a layout has its devices")
+
     def test_needs_the_cluster_file_of_the_plan(self):
         with tempfile.TemporaryDirectory() as folder:
             cluster = pathlib.Path(folder, "cluster.yaml")
             cluster.write_text(SLOW_A)
-            first, second = on_ranks(refused, plan_of(Mlp, "a/0|a/1", cluster=ALIKE), str(cluster))
-        self.assertEqual(first[0], "InvalidInput")
-        self.assertEqual(second, ("Error", f"rank 0 cannot begin: InvalidInput: {first[1]}"))
+            (kind, said), = on_ranks(judged, plan_of(Mlp, "a/0|a/1", cluster=ALIKE), exported(Mlp), str(cluster), ranks=1)
+        self.assertEqual(kind, "InvalidInput")
+        self.assertRegex(said, "^plan: error: the plan is for cluster 'cluster' .*, this cluster is 'cluster' ")
 
 
 if __name__ == "__main__":

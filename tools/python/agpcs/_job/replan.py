@@ -66,42 +66,51 @@ class _Search(threading.Thread):
     def __init__(self, running, training, file, cluster, factors):
         super().__init__(name="agpcs-replan")
         self.factors, self.plan, self.error = factors, None, None
-        self._running, self._file, self._cluster = running, file, cluster
         slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
-        self._options = {"slower": slower, "batch": running.batch, "precision": training["precision"],
-                         "wire_type": running.wire_type, "loss": training["loss"]["kind"], "bound": False, "threads": 1}
+        options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
+                   "wire_type": running.wire_type, "loss": training["loss"]["kind"]}
+        stages = [stage.devices for stage in running.stages]
+        self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
         self.start()
 
     def run(self):
         os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)  # of this thread, on Linux: training goes first
         try:
-            found = [made for options in self._ways() for made in self._made(**options)]
-            self.plan = min(found, key=lambda made: made.estimates.step_seconds, default=None)
+            self.plan = self._find()
         except Exception as error:  # of this thread; rank 0 says it
             self.error = error
 
-    def _ways(self):
-        """The options of plans: those of a search; the running stages with new cuts and shares, the hosts as stages, and the
-        devices as stages if they are few, each in any order of up to three; all devices in one stage."""
-        devices = self._running.devices
-        hosts = {}
-        for device in devices:
-            hosts.setdefault(device.rpartition("/")[0], []).append(device)
-        layouts = {",".join(devices): None}
-        for stages in ([stage.devices for stage in self._running.stages], hosts.values(),
-                       [[device] for device in devices if len(devices) <= FEW]):
-            stages = [",".join(stage) for stage in stages]
-            orders = itertools.permutations(stages) if len(stages) <= 3 else (stages, stages[::-1])
-            layouts.update(("|".join(order), None) for order in orders if order)
-        return [{"budget": BUDGET}, *({"layout": layout} for layout in layouts)]
 
-    def _made(self, **options):
+def plan_on(devices, file, cluster, stages=(), **options):
+    """Returns the fastest plan found that computes with all of the devices, and with no other one. `stages` are those, by
+    devices, of a plan that is near. `options` are those of agpcs.plan."""
+    found, failed = [], None
+    for way in _ways(devices, stages):
         try:
-            made = make_plan(self._file, self._cluster, **options, **self._options)
+            found.append(make_plan(file, cluster, **way, **options))
         except (Infeasible, InvalidInput) as error:  # no memory, or too many stages; other ways may do
-            self.error = error
-            return []
-        return [made] if made.devices == self._running.devices else []
+            failed = error
+    of_all = [made for made in found if set(made.devices) == set(devices)]
+    if not of_all:
+        raise failed or Infeasible(f"no plan was found that computes with all of {', '.join(devices)}")
+    if of_all[0].devices != tuple(devices):
+        raise UsageError(f"the ranks are on {', '.join(devices)}, and plans number them by the cluster file: "
+                         f"{', '.join(of_all[0].devices)}\n  hint: number ranks as the cluster file has their devices")
+    return min(of_all, key=lambda made: made.estimates.step_seconds)
+
+
+def _ways(devices, near):
+    """The options of plans: those of a search; the stages `near`, the hosts as stages, and the devices as stages if they are
+    few, with new cuts and shares, each in any order of up to three; all devices in one stage."""
+    hosts = {}
+    for device in devices:
+        hosts.setdefault(device.rpartition("/")[0], []).append(device)
+    layouts = {",".join(devices): None}
+    for stages in (near, hosts.values(), [[device] for device in devices if len(devices) <= FEW]):
+        stages = [",".join(stage) for stage in stages]
+        orders = itertools.permutations(stages) if len(stages) <= 3 else (stages, stages[::-1])
+        layouts.update(("|".join(order), None) for order in orders if order)
+    return [{"budget": BUDGET}, *({"layout": layout} for layout in layouts)]
 
 
 class Replanning:
@@ -161,8 +170,8 @@ class Replanning:
         """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the
         steps of the running plan differed from what it expects, before a rank changed."""
         if search.plan is None or self._ratio is None:
-            _say("the plan stays: " + ("what its steps took before is not known" if self._ratio is None else
-                                       f"{search.error or 'no other one has all devices'}"))
+            why = "what its steps took before is not known" if self._ratio is None else search.error
+            _say(f"the plan stays: {why}")
             return None
         self._now = statistics.median(self._seconds[-LATEST:])
         self._then = self._ratio * search.plan.estimates.step_seconds
