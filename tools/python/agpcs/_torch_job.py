@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,16 +18,23 @@ from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
 from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.graph import Graph, batched, where
-from agpcs._job.links import Cut, Links, Shares
+from agpcs._job.links import Cut, Shares
+from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
+from agpcs._job.replan import JobWatch, Replanning
+from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
-from agpcs._job.step import Bucket, Player
+from agpcs._job.step import Player
 from agpcs._job.together import together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
+from agpcs._torch_keeper import keeper_of
+from agpcs._torch_links import Links
+from agpcs._torch_watch import Change, say
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
+OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
 Parameters = list[tuple[str, torch.nn.Parameter]]
 
 
@@ -48,6 +56,9 @@ class Job:
     `scaler` is the torch.amp.GradScaler of the loss, each rank's own. By default there is one with an autocast of fp16.
         It is `job.scaler`. All ranks leave out a step in which any rank's gradients are not finite.
     `compile` compiles each stage by torch.compile: True, or a dict of its arguments.
+    `on_drift` is what is done when a rank, or its all-reduces, are no longer as fast as they were, as in `plan_hook`.
+    `replan` is the cluster file of the plan: when a rank changes, rank 0 looks for another plan while training goes on, and
+        the job switches to it, if it saves 3% of a step.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -57,7 +68,7 @@ class Job:
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
-                 compile: bool | Mapping[str, typing.Any] = False,
+                 compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
@@ -68,10 +79,14 @@ class Job:
         self._model, self._loss_fn = model, loss_fn
         asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
-                 "compile": compile}
-        built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
-        _check_alike(self.plan.text, asked)
-        self._begin(optimizer_fn, asked, scaler, *built)
+                 "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None}
+        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        self._keeper = keeper_of(Links(None, self._device))
+        with self._keeper.naming():
+            built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+            _check_alike(self.plan.text, asked)
+            self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
+            self._begin(optimizer_fn, asked, scaler, *built)
 
     def _build(self, plan, sample_batch, asked, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
@@ -80,64 +95,62 @@ class Job:
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
-        if dist.get_world_size() != plan.ranks:
-            raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {dist.get_world_size()}\n"
-                               f"  hint: torchrun --nproc-per-node and --nnodes that make {plan.ranks}, or a plan for "
-                               f"{dist.get_world_size()} devices")
+        _check_ranks(plan)
         for name, parameter in model.named_parameters():
             if parameter.is_meta:
                 raise UsageError(f"the parameter '{name}' has no values on this rank\n"
                                  "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
         program, converted, file = exported(model, sample_batch, input_names, output_names, options)
-        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-        data, graph = placed(plan, model, program, converted, file)
+        self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
+        data, graph = self._exported.place(plan), self._exported.graph
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
-        stages = [stage["name"] for stage in data["stages"]]
-        rank = dist.get_rank()
-        self.stage: str = next(stage.name for stage in plan.stages if rank in stage.ranks)  #: of this rank
-        return data, graph, *parted(data, model, graph, stages.index(self.stage))
+        number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
+        return data, *parted(data, model, graph, number)
 
-    def _begin(self, optimizer_fn, asked, scaler, data, graph, parts, cuts):
-        rank, shares = dist.get_rank(), Shares(data)
-        number = shares.stages.index(self.stage)
-        own = parts[number]
-        tensors = [*own.module.parameters(), *own.module.buffers()]
-        links = Links(rank, cuts, shares, self._device)
-        groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in shares.ranks]
-        if groups[number] is not None:
-            for tensor in tensors:
-                dist.broadcast(tensor.detach(), shares.ranks[number][0], group=groups[number])
-        own_groups = [group for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
-        sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(g.ranks for g in self.plan.groups if g.shared_with)}
-        for group in own_groups:
-            for name in group.parameters if group.shared_with else ():
-                first = shares.ranks[shares.stages.index(group.stage)][0]
-                dist.broadcast(self._model.get_parameter(name).detach(), first, group=sums[group.ranks])
-        owners = {name: shares.ranks[s][0] for s, part in enumerate(parts)
-                  for name in (*part.parameters, *part.changed.values())}
-        self._state = ModuleState(self._model, owners, self._device)
-        self._state.release({name for part in parts for name in part.parameters} - set(own.parameters))
+    def _watch_by(self, tell, cluster, data):
+        """Decides who watches steps, and what is done when a rank changes."""
+        self._replanning = self._watch = None
+        if cluster is not None:
+            self._replanning = together("begin", lambda: Replanning(self.plan, data, self._exported.file, cluster, tell))
+            tell = self._replanning.drifted
+        if tell is not None and self.plan.ranks > 1 and self.plan.statistics_every > 0:
+            self._watch = JobWatch(self.plan, self._device, tell, self._replanning)
+
+    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
+        self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
+        graph = self._exported.graph
+        role = Role(self.plan, data, parts, cuts, self._device)
+        own = parts[role.number]
+        if role.replicas is not None:
+            for tensor in (*own.module.parameters(), *own.module.buffers()):
+                dist.broadcast(tensor.detach(), role.shares.ranks[role.number][0], group=role.replicas)
+        for group in role.shared:
+            for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
+                first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
+                dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
+        self._state = ModuleState(self._model, role.owners, self._device)
+        self._state.release(role.released())
+        graph.program.state_dict.clear()  # it has the whole module's
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
+        trained = role.trained(self._model)
+        optimizer = together("begin", lambda: optimizer_fn(trained) if trained else None)
+        self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
+        self._take(data, role, own, optimizer, trained)
+
+    def _take(self, data, role, own, optimizer, trained):
+        """Trains by a role from now on, of which `own` is this rank's Stage."""
+        self.plan, self._data, self._role = role.plan, data, role
+        self.stage: str = role.stage  #: of this rank
+        self.optimizer: torch.optim.Optimizer | None = optimizer
+        self._checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
         self._wanted = own.inputs
-        wire_type = WIRE_TYPES.get(data["training"].get("wire_type", data["training"]["precision"]))
-        buckets = [Bucket(group.name, [self._model.get_parameter(name) for name in group.parameters],
-                          sums.get(group.ranks, groups[number]), wire_type) for group in own_groups]
-        trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
-        trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
-        self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
-        scaler = self._scaler_of(scaler)
-        self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
-                              asked["max_norm"], asked["norm_type"], scaler, self._device)
-        self._checkpoints = Checkpoints(self._state, self.optimizer, trained, scaler)
-        program = next(program for program in data["programs"] if program["stage"] == self.stage)
-        lines = [(line["instruction"], line["after"]) for line in program["instructions"]]
-        self._player = Player(own, number, lines, data["stages"][number]["recompute"],
-                              [cut for cut in cuts if number in (cut.source, cut.target)], links, shares, rank, buckets,
-                              self._loss if number == graph.loss_stage else None, self._update, self.plan.batch,
-                              self._autocast, asked["compile"])
+        self._update.take(optimizer, role.counted(trained))
+        loss = self._loss if role.number == self._exported.graph.loss_stage else None
+        self._player = Player(role, own, role.buckets(self._model), loss, self._update, self._autocast, self._compile,
+                              self._watch)
 
     def _scaler_of(self, given):
         """The scaler of the loss, or None."""
@@ -156,7 +169,14 @@ class Job:
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
-        return self._player.step(taken, targets)
+        begin = time.perf_counter()
+        with self._keeper.naming():
+            loss = self._player.step(taken, targets)
+        if self._replanning is not None:
+            self._replanning.step_ended(time.perf_counter() - begin)
+            if self._replanning.announced:
+                self._replanning.switch(self._go_on_by)
+        return loss
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -198,9 +218,73 @@ class Job:
                              "  hint: the mean loss over the samples that it gets")
         return loss.reshape(())
 
+    def switch(self, plan: Plan | Path) -> None:
+        """Trains by another plan from the next step on: stages, shares and what each rank holds become those of `plan`. All
+        ranks call it between the same two steps. Rank 0's `plan` counts.
+
+        The plan is one of the same module, training and devices; another one is refused on all ranks, by name.
+        Parameters, the buffers that change and the optimizers' states go from the ranks that have them to those that need
+        them. If that fails on any rank, all ranks raise an error, and the job is as it was before. `optimizer_fn` is called
+        for the new stage's parameters; `job.optimizer` stays the same object where the rank had one before.
+        """
+        self._go_on_by(plan, {})
+
+    def _go_on_by(self, plan, factors):
+        """Switches to a plan that was made for devices that are slower by `factors` than the cluster file says."""
+        def text():
+            return (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None
+
+        with self._keeper.naming():
+            said = [together("switch", text)]
+            dist.broadcast_object_list(said, 0)
+            if said[0] != self.plan.text:
+                self._switch(*together("switch", lambda: self._checked_plan(Plan(said[0]))))
+                if self._watch is not None:
+                    self._watch.expect(self.plan)
+                if self._replanning is not None:
+                    self._replanning.runs(self.plan, self._data, factors)
+
+    def _checked_plan(self, plan):
+        _check_ranks(plan)
+        data = self._exported.place(plan)
+        check_move(self.plan, self._data, plan, data)
+        return plan, data, *parted(data, self._model, self._exported.graph)
+
+    def _switch(self, plan, data, parts, cuts):
+        before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device), None
+
+        def prepared():
+            nonlocal take_back
+            take_back = install(self._state, self._model, before, after, found)
+            whole, _ = parted(data, self._model, self._exported.graph, after.number)
+            trained = after.trained(self._model)
+            optimizer = self._optimizer_fn(trained) if trained else None
+            check_schedule(self.optimizer, optimizer)
+            checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
+            fill(checkpoints, trained, optimizer, found, told)
+            return whole[after.number], trained, optimizer
+
+        try:
+            found, told = moved(self._model, before, after, self._checkpoints, self._device)
+            own, trained, optimizer = together("switch", prepared)
+        except Exception:
+            if take_back is not None:
+                take_back()
+            after.close()
+            raise
+        self._player.close()
+        before.close()
+        with torch.no_grad():
+            for name in own.changed.values():
+                self._model.get_buffer(name).copy_(found[name, None])
+        self._state.own_by(after.owners)
+        self._state.release(after.released() & set(before.parameters))
+        self._take(data, after, own, adopted(self.optimizer, optimizer), trained)
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
-        return self._state.whole()
+        with self._keeper.naming():
+            return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
@@ -213,12 +297,29 @@ class Job:
         The folder has its name only once the checkpoint is whole. One that was there before stays until then.
         `extra` is kept on rank 0, and `load` returns it: numbers, texts, tensors, and lists and dicts of them.
         """
-        self._checkpoints.save(os.path.abspath(path), extra)
+        with self._keeper.naming():
+            self._checkpoints.save(os.path.abspath(path), extra)
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
         Returns the `extra` of `save`."""
-        return self._checkpoints.load(os.path.abspath(path))
+        with self._keeper.naming():
+            return self._checkpoints.load(os.path.abspath(path))
+
+
+class _Exported(typing.NamedTuple):
+    """What places a plan on a module's graph."""
+
+    graph: Graph
+    origins: Mapping[str, str]  #: the graph's node of each tensor of the file
+    file: bytes  #: the ONNX file, without values
+
+    def place(self, plan):
+        """The plan as JSON; the graph has the plan's stages from now on."""
+        data = _plan_for(plan, self.file)
+        _refuse(data)
+        self.graph.place(self.origins, data["operators"], [stage["name"] for stage in data["stages"]])
+        return data
 
 
 def exported(model, sample_batch, input_names, output_names, options):
@@ -234,11 +335,8 @@ def exported(model, sample_batch, input_names, output_names, options):
 
 def placed(plan, model, program, converted, file):
     """The plan as JSON, and the module's graph with the plan's stages."""
-    data = _plan_for(plan, file)
-    _refuse(data)
-    graph = Graph(model, program)
-    graph.place(_torch_export.origins(converted), data["operators"], [stage["name"] for stage in data["stages"]])
-    return data, graph
+    found = _Exported(Graph(model, program), _torch_export.origins(converted), file)
+    return found.place(plan), found.graph
 
 
 def parted(data, model, graph, own=None):
@@ -267,6 +365,14 @@ def _check_targets(targets, batch):
         if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (batch,):
             raise PlanMismatch(f"the targets have {_described(leaf)}; the plan's batch has {batch} samples\n"
                                "  hint: every rank gives the whole batch (drop_last=True)")
+
+
+def _check_ranks(plan):
+    ranks = dist.get_world_size()
+    if ranks != plan.ranks:
+        raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {ranks}\n"
+                           f"  hint: torchrun --nproc-per-node and --nnodes that make {plan.ranks}, or a plan for "
+                           f"{ranks} devices")
 
 
 def _plan_for(plan, file):

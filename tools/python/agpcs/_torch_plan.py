@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from agpcs._errors import UsageError
+from agpcs._job.replan import plan_on
 from agpcs._plan import Path, Plan, plan as make_plan
 from agpcs._torch_autoplan import duration
 from agpcs._torch_job import exported, parted, placed
@@ -36,23 +37,29 @@ class ModulePlan(Plan):
 
 
 def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster: Path, batch: int | None = None,
-         input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+         devices: Sequence[str] | None = None, input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
          export_options: Mapping[str, typing.Any] | None = None, **options: typing.Any) -> ModulePlan:
     """Plans the training of `model` on `cluster`, a file, for agpcs.torch.Job; returns a ModulePlan.
 
     `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
     without values, and may have none: it was made within FakeTensorMode.
-    `batch` is the number of samples of a step. `options` are those of agpcs.plan.
+    `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
+    the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones.
 
     Raises PlanMismatch or UsageError, as Job does, if Job does not run the plan.
     """
+    if devices is not None and "layout" in options:
+        raise UsageError("devices and layout are both given\n  hint: a layout has its devices")
     for name, parameter in model.named_parameters():
         if parameter.is_meta and not hasattr(parameter.data, "fake_mode"):
             raise UsageError(f"the parameter '{name}' is on the device 'meta', for which PyTorch exports other operators\n"
                              "  hint: make the module within torch._subclasses.FakeTensorMode() instead")
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
-    made = make_plan(file, cluster, batch=batch, **options)
+    if devices is None:
+        made = make_plan(file, cluster, batch=batch, **options)
+    else:
+        made = plan_on(devices, file, cluster, batch=batch, **options)
     data, graph = placed(made, model, program, converted, file)
     parted(data, model, graph)
     return ModulePlan(made, _modules_of(model, data))

@@ -48,13 +48,13 @@ class Watch:
     def expect(self, plan):
         """Compares with another plan from now on."""
         self._drift = _agpcs.Drift(plan.text)
-        self._marks = []  # of the steps since the last exchange: when computing began and ended
+        self._marks, self._noted = [], 0  # since the last exchange: when computing began and ended; steps
         self._sent = None  # figures on their way: work, tensors by rank, step
 
     @property
     def notes_reductions(self):
         """Whether `begun` is wanted for this step's all-reduces."""
-        return self._ended is not None and len(self._marks) == self._every - 1
+        return self._noted == self._every - 1
 
     def begun(self, work):
         """Notes an all-reduce that has just begun. Returns what `step` wants of it."""
@@ -67,26 +67,39 @@ class Watch:
 
     def step(self, reductions):
         """Notes that all of a step's reductions are over."""
-        ends = [(begin, end.wait()) for begin, end in reductions]
-        self._judge()
         if self._ended is not None:
             self._marks.append((self._ended, self._ready))
-        self._steps += 1
-        if len(self._marks) == self._every:
-            self._send(ends)
+        self._end_step(reductions, self._ended is not None)
         self._ended = self._clock.mark()
+
+    def _end_step(self, reductions, measured):
+        ends = [(begin, end.wait()) for begin, end in reductions]
+        self._judge()
+        self._noted += measured
+        self._steps += 1
+        if self._noted == self._every:
+            self._send(ends)
+
+    WORDS = 0  # numbers that a rank shares beside its figures
+
+    def _words(self):
+        """What this rank shares beside its figures."""
+        return []
+
+    def _heard(self, words):
+        """Takes what all ranks have shared beside their figures."""
 
     def _send(self, reductions):
         """Begins to share the figures of the last steps."""
         self._clock.wait()
-        computing = sum(self._clock.between(*marks) for marks in self._marks) / len(self._marks)
-        self._marks.clear()
+        computing = sum(self._clock.between(*marks) for marks in self._marks) / self._noted
+        self._marks, self._noted = [], 0
         reducing, last = 0.0, None
         for begin, end in reductions:  # one after another: an all-reduce has its turn when those before have ended
             taken = self._clock.between(begin, end)
             reducing += max(taken if last is None else min(taken, self._clock.between(last, end)), 0.0)
             last = end
-        figures = self._drift.statistics(self._rank, [computing, reducing, 0.0])
+        figures = self._drift.statistics(self._rank, [computing, reducing, 0.0]) + self._words()
         mine = torch.tensor(figures, dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(self._ranks)]
         self._sent = dist.all_gather(every, mine, group=self._group, async_op=True), every, self._steps
@@ -99,7 +112,10 @@ class Watch:
         work, every, step = self._sent
         self._sent = None
         work.wait()
-        told = [Change(*change) for change in self._drift.add(step, [each.tolist() for each in every])]
+        every = [each.tolist() for each in every]
+        figures = len(every[0]) - self.WORDS
+        self._heard([each[figures:] for each in every])
+        told = [Change(*change) for change in self._drift.add(step, [each[:figures] for each in every])]
         if self._links is None:  # the steps before were warm-up
             self._links = self._probe.seconds()
         elif any(change.quantity == "all-reduce" for change in told):

@@ -26,7 +26,7 @@ from agpcs._plan import Path, Plan, load
 from agpcs._torch_accelerate import planned_loader
 from agpcs._torch_autoplan import AutoPlan, autoplan
 from agpcs._torch_groups import PlanState, reduce_by_plan
-from agpcs._torch_job import Job
+from agpcs._torch_job import Job, OnDrift
 from agpcs._torch_lightning import planned_callback
 from agpcs._torch_plan import ModulePlan, plan
 from agpcs._torch_replan import Replanning
@@ -39,7 +39,6 @@ __all__ = ["AutoPlan", "Change", "Job", "ModulePlan", "PlanSampler", "PlanState"
 
 
 Hook = Callable[[PlanState, "dist.GradBucket"], "torch.futures.Future[torch.Tensor]"]
-OnDrift = typing.Union[str, Callable[[list[Change]], object], None]
 
 
 def plan_hook(plan: Plan | Path, module: torch.nn.Module | None = None, *,

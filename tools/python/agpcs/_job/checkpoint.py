@@ -50,7 +50,7 @@ class Checkpoints:
         folder, places, wanted = together("load", lambda: self._wanted(path))
         kinds = {key: value for key, value in wanted.items() if places[key][0] == "optimizers"}
         found = _loaded(folder, kinds, places)
-        together("load", lambda: self._check_kinds(found.get("optimizers", {})))
+        together("load", lambda: self.check_kinds(found.get("optimizers", {}), "checkpoint"))
         found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, places)
         together("load", lambda: self._take(found))
         return _read(found["extra"]) if "extra" in found else None
@@ -58,17 +58,27 @@ class Checkpoints:
     def _of_optimizer(self):
         if self._optimizer is None:
             return {"optim": {}, "optimizers": {}}
-        packed, names = self._optimizer.state_dict(), self._in_order()
         flat, kinds = {}, {}
-        for group in packed["param_groups"]:
-            for i in group["params"]:
-                if not self._state.is_owned(names[i]):
-                    continue
-                kinds[names[i]] = type(self._optimizer).__name__
-                flat.update((f"state.{names[i]}.{key}", value) for key, value in packed["state"].get(i, {}).items())
-                flat.update((f"param_groups.{names[i]}.{key}", value) for key, value in group.items()
-                            if key not in _NOT_SETTINGS)
+        for name, (state, settings) in self.by_parameter().items():
+            if self._state.is_owned(name):
+                kinds[name] = self.kind
+                flat.update((f"state.{name}.{key}", value) for key, value in state.items())
+                flat.update((f"param_groups.{name}.{key}", value) for key, value in settings.items())
         return {"optim": flat, "optimizers": kinds}
+
+    @property
+    def kind(self):
+        """The class of the optimizer."""
+        return type(self._optimizer).__name__
+
+    def by_parameter(self):
+        """What the optimizer has of each of its parameters, by name: (state, settings)."""
+        if self._optimizer is None:
+            return {}
+        packed, names = self._optimizer.state_dict(), self._in_order()
+        return {names[i]: (packed["state"].get(i, {}),
+                           {key: value for key, value in group.items() if key not in _NOT_SETTINGS})
+                for group in packed["param_groups"] for i in group["params"]}
 
     def _in_order(self):
         """The names of the optimizer's parameters, as its state numbers them."""
@@ -97,29 +107,35 @@ class Checkpoints:
                 or what == "optim" and below[0].startswith(self._prefixes)
                 or what == "optimizers" and below[0] in self._trained)
 
-    def _check_kinds(self, kinds):
-        own = type(self._optimizer).__name__
+    def check_kinds(self, kinds, where):
+        """Refuses states of other classes of optimizers, by parameter, that the `where` has."""
         for name, kind in kinds.items():
-            if kind != own:
-                raise PlanMismatch(f"the checkpoint has the state of {kind} for '{name}', and the job's optimizer is {own}")
+            if kind != self.kind:
+                raise PlanMismatch(f"the {where} has the state of {kind} for '{name}', and the job's optimizer is {self.kind}")
 
     def _take(self, found):
         if self._scaler is not None and "scaler" in found:
             self._scaler.load_state_dict(found["scaler"])
+        values = found.get("optim", {})
+        self.take({name: (_below(values, f"state.{name}."), _below(values, f"param_groups.{name}.")) for name in self._trained},
+                  "checkpoint")
+
+    def take(self, by_parameter, where):
+        """Gives the optimizer what `by_parameter` of the `where` has."""
         if self._optimizer is None:
             return
-        packed, names, values = self._optimizer.state_dict(), self._in_order(), found.get("optim", {})
+        packed, names = self._optimizer.state_dict(), self._in_order()
         packed["state"] = {}
         for group in packed["param_groups"]:
-            of_each = [_below(values, f"param_groups.{names[i]}.") for i in group["params"]]
+            of_each = [by_parameter[names[i]][1] for i in group["params"]]
             for i, settings in zip(group["params"], of_each):
                 if not settings:
-                    raise PlanMismatch(f"the checkpoint has nothing of the optimizer for '{names[i]}'")
+                    raise PlanMismatch(f"the {where} has nothing of the optimizer for '{names[i]}'")
                 if repr(settings) != repr(of_each[0]):
                     raise PlanMismatch(f"'{names[group['params'][0]]}' and '{names[i]}' are in one group of the optimizer, and "
-                                       f"the checkpoint has {of_each[0]} and {settings} for them")
-                packed["state"][i] = _below(values, f"state.{names[i]}.")
-            group.update(of_each[0])
+                                       f"the {where} has {of_each[0]} and {settings} for them")
+                packed["state"][i] = by_parameter[names[i]][0]
+            group.update(of_each[0] if of_each else {})
         packed["state"] = {i: state for i, state in packed["state"].items() if state}
         self._optimizer.load_state_dict(packed)
 

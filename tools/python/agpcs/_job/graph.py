@@ -220,6 +220,7 @@ class Graph:
     def place(self, origins, operators, stages):
         """Sets the stage of each node. `operators` are the plan's, `stages` the names of stages, in order."""
         placed = self._placed(origins, operators, stages)
+        self.stage.clear()
         waiting = []  # nodes that change a buffer and read nothing else: with the next node that has operators
         for node in self.nodes:
             if node.op != "call_function" or is_number(node):

@@ -99,6 +99,10 @@ class Links:
         self._rank, self._shares, self.device = rank, shares, device
         self._groups = {pair: dist.new_group(pair) for pair in sorted({pair for cut in cuts for pair in cut.pairs()})}
 
+    def close(self):
+        for group in self._groups.values():
+            dist.destroy_process_group(group)
+
     def _own(self, stage, k):
         return self._shares.rows(stage, k)[self._shares.ranks[stage].index(self._rank)]
 

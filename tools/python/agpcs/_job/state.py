@@ -20,6 +20,9 @@ class ModuleState:
         self._module, self._device = module, device
         first = {}
         self._first = {name: first.setdefault(id(tensor), name) for name, tensor in self._tensors()}
+        self.own_by(owners)
+
+    def own_by(self, owners):
         self._owners = {self._first.get(name, name): rank for name, rank in owners.items()}
 
     def _tensors(self):
@@ -27,13 +30,24 @@ class ModuleState:
 
     def release(self, names):
         """Drops the values of parameters that other ranks have: they become tensors on the device "meta", tied as before."""
-        released = {id(parameter): parameter for parameter in map(self._module.get_parameter, names)}
-        empty = {key: torch.nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad)
-                 for key, parameter in released.items()}
+        self.replace({name: torch.empty_like(self._module.get_parameter(name), device="meta") for name in names})
+
+    def replace(self, tensors):
+        """Puts parameters with these tensors, by name, in the place of the module's, tied as before. Returns a function
+        that puts the module's own back."""
+        olds = [self._module.get_parameter(name) for name in tensors]
+        news = [torch.nn.Parameter(tensor, requires_grad=old.requires_grad) for old, tensor in zip(olds, tensors.values())]
+        for old, new in zip(olds, news):
+            new.__dict__.update(old.__dict__)  # what a script notes of a parameter, for its optimizer_fn
+        self._put(olds, news)
+        return lambda: self._put(news, olds)
+
+    def _put(self, olds, news):
+        by_old = {id(old): new for old, new in zip(olds, news)}
         for part in self._module.modules():
             for name, parameter in list(part._parameters.items()):
-                if id(parameter) in empty:
-                    part._parameters[name] = empty[id(parameter)]
+                if id(parameter) in by_old:
+                    part._parameters[name] = by_old[id(parameter)]
 
     def whole(self):
         """The state by name, on every rank; names of one tied tensor have the same one. All ranks call it."""

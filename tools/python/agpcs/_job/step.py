@@ -22,20 +22,22 @@ _STREAMS = {"send": "send", "send_gradient": "send", "recv": "recv", "recv_gradi
 
 
 class Bucket:
-    """Gradients that the stage's ranks reduce together."""
+    """Gradients that the stage's ranks reduce together, and those of other stages if it is `shared`."""
 
-    def __init__(self, name, parameters, group, wire_type):
-        self.name, self.parameters, self._group, self._wire_type = name, parameters, group, wire_type
+    def __init__(self, name, parameters, group, wire_type, shared):
+        self.name, self.parameters, self._group, self._wire_type, self.shared = name, parameters, group, wire_type, shared
         self._held, self._flat, self._work = [], None, None
         self.missing = 0  #: gradients that the last backward pass has not made yet
 
     def begin(self):
+        """Begins to reduce. Returns the work; None: there is nothing."""
         self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
         if not self._held:
-            return
+            return None
         flat = torch.cat([parameter.grad.reshape(-1) for parameter in self._held])
         self._flat = flat if self._wire_type is None else flat.to(self._wire_type)
         self._work = dist.all_reduce(self._flat, group=self._group, async_op=True)
+        return self._work
 
     def wait(self):
         if self._work is None:
@@ -50,29 +52,35 @@ class Bucket:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, stage, number, program, recompute, cuts, links, shares, rank, buckets, loss_of, update, batch,
-                 autocast, compiled):
-        self._stage, self._number, self._program, self._recompute = stage, number, program, recompute
-        self._cuts, self._links, self._shares = {cut.name: cut for cut in cuts}, links, shares
-        self._replica = shares.ranks[number].index(rank)
-        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, batch, autocast
+    def __init__(self, role, stage, buckets, loss_of, update, autocast, compiled, watch):
+        self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
+        self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
+        self._replica = role.shares.ranks[role.number].index(role.rank)
+        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, role.plan.batch, autocast
+        self._watch = watch  # a JobWatch, or None
+        # Lines that wait for no other rank.
+        self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
         self._forward_of = stage.module if compiled is False else torch.compile(
             stage.module, **({} if compiled is True else compiled))
         self._buckets = {bucket.name: bucket for bucket in buckets}
         # Of the program's all-reduces, in its order.
-        self._order = [word.partition(":")[2] for word, _ in program if word.startswith("all_reduce:")]
-        self._last_backward = max((i for i, (word, _) in enumerate(program) if word.startswith("backward:")), default=-1)
+        self._order = [word.partition(":")[2] for word, _ in self._program if word.startswith("all_reduce:")]
+        self._last_backward = max((i for i, (word, _) in enumerate(self._program) if word.startswith("backward:")), default=-1)
         self._buffers = [stage.module.get_buffer(place) for place in stage.changed]
-        for bucket in buckets if self._order else ():
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
+        self._hooks = [parameter.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._ready(bucket))
+                       for bucket in (buckets if self._order else ()) for parameter in bucket.parameters]
+
+    def close(self):
+        """Leaves the parameters as they were before."""
+        for hook in self._hooks:
+            hook.remove()
 
     def step(self, inputs, targets):
         """Makes a step of the whole batch. Returns its loss, the same on every rank."""
         self._inputs, self._targets = inputs, targets
         self._works = {"send": {}, "recv": {}, "collective": {}}  # by stream and word, those that nothing has waited for
         self._received, self._gradients, self._sent = {}, {}, {}
-        self._losses, self._loss, self._begun, self._armed = {}, None, 0, False
+        self._losses, self._loss, self._begun, self._armed, self._reductions = {}, None, 0, False, []
         for parameter in self._stage.module.parameters():
             parameter.grad = None
         for i, (word, after) in enumerate(self._program):
@@ -83,10 +91,15 @@ class Player:
             for other in after:
                 self._wait(other)
             what, *of = word.split(":")
+            begin = self._watch.mark() if what in self._computing else None
             getattr(self, f"_{what}")(word, *of)
+            if begin is not None:
+                self._watch.computed(begin)
         for stream in self._works.values():
             for works in stream.values():
                 works.wait()
+        if self._watch is not None:
+            self._watch.step(self._reductions)
         return self._loss
 
     def _begin(self, word, works):
@@ -144,17 +157,23 @@ class Player:
                 self._wait(f"send:{cut.name}:{k}")  # its gradients are here, so it has arrived
         if self._armed:
             self._armed = False
-            for name in self._order[self._begun:]:
-                self._buckets[name].begin()
-            self._begun = len(self._order)
+            self._begin_buckets(len(self._order))
 
     def _ready(self, bucket):
         if not self._armed:
             return
         bucket.missing -= 1
-        while self._begun < len(self._order) and self._buckets[self._order[self._begun]].missing == 0:
-            self._buckets[self._order[self._begun]].begin()
-            self._begun += 1
+        ready = self._begun
+        while ready < len(self._order) and self._buckets[self._order[ready]].missing == 0:
+            ready += 1
+        self._begin_buckets(ready)
+
+    def _begin_buckets(self, end):
+        for name in self._order[self._begun:end]:
+            work = self._buckets[name].begin()
+            if work is not None and self._watch is not None and self._watch.notes_reductions and not self._buckets[name].shared:
+                self._reductions.append(self._watch.begun(work))
+        self._begun = end
 
     def _send(self, word, name, k):
         if name in self._cuts:

@@ -8,6 +8,13 @@ import torch.distributed as dist
 from agpcs._errors import Error
 
 
+def gathered(value):
+    """Every rank's `value`, by rank."""
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, value)
+    return every
+
+
 def together(what, work):
     """Returns what `work()` returns, if no rank's raises. A rank whose work raises has its own error; the others name it,
     as one that cannot `what`."""
@@ -16,11 +23,15 @@ def together(what, work):
         result = work()
     except Exception as raised:  # every rank has to hear of it
         error = raised
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, None if error is None else f"{type(error).__name__}: {error}")
-    if error is not None:
-        raise error
-    for rank, message in enumerate(every):
-        if message is not None:
-            raise Error(f"rank {rank} cannot {what}: {message}")
-    return result
+    every = gathered(None if error is None else f"{type(error).__name__}: {error}")
+    failed = next((rank for rank, message in enumerate(every) if message is not None), None)
+    if failed is None:
+        return result
+    error = error or Error(f"rank {failed} cannot {what}: {every[failed]}")
+    error.on_all = True
+    raise error
+
+
+def raised_on_all(error):
+    """Whether all ranks have raised an error, so that they may go on alike."""
+    return getattr(error, "on_all", False)

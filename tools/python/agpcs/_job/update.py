@@ -14,20 +14,26 @@ from agpcs._errors import UsageError
 
 
 class Update:
-    """An optimizer's step with what comes before it, in torch's order. Needs all ranks to make one and to call `step` alike.
+    """An optimizer's step with what comes before it, in torch's order. Needs all ranks to make one and to call `step` alike."""
 
-    `optimizer` is that of this rank's parameters, or None. Of the parameters, this rank counts those in `counted`: over
-    all ranks, each is counted once.
-    """
-
-    def __init__(self, optimizer, counted, max_norm, norm_type, scaler, device):
-        self._optimizer, self._counted, self._device = optimizer, counted, device
+    def __init__(self, max_norm, norm_type, scaler, device):
+        self._device = device
         self._max_norm, self._norm_type = max_norm, norm_type
         self.scaler = scaler  #: a torch.amp.GradScaler, the same on every rank; None: losses are not scaled
         self._group = None if max_norm is None and scaler is None else dist.new_group()
         # Its gradient is what all ranks found, so that the scaler of a rank without an optimizer hears of it, too.
         self._witness = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], lr=0)
         self.norm = None  #: of the last step's gradients, before they were clipped
+
+    def take(self, optimizer, counted):
+        """Steps `optimizer` from now on, which is that of this rank's parameters, or None. Of the parameters, this rank
+        counts those in `counted`: over all ranks, each is counted once."""
+        self._optimizer, self._counted = optimizer, counted
+
+    @property
+    def waits(self):
+        """Whether a step waits for other ranks."""
+        return self._group is not None
 
     def scaled(self, loss):
         return loss if self.scaler is None else self.scaler.scale(loss)

@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""agpcs.torch.Job: another plan between two steps, beside one process that knows of no plan."""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import tempfile
+import unittest
+from unittest import mock
+
+from cases import LIMIT, build, on_ranks
+from test_job import BATCH, CLUSTER, FOUR, NEWER, TWO, TWO_BY_TWO, Mlp, TiedHead, batches, exported, plan_of
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import agpcs
+import agpcs.torch
+from agpcs._job.replan import Replanning, plan_on
+from agpcs._job.step import Player
+from agpcs._torch_watch import Change
+
+EACH = 3  # steps by each plan
+SAME = 1e-5
+SLOW_A = CLUSTER.replace("hosts:", "  slow: {peak: {fp32: 10 GFLOPS, bf16: 10 GFLOPS}, memory: 4 GiB, "
+                         "memory_bandwidth: 2.5 GB/s, launch_overhead: 20 us}\nhosts:").replace("{kind: cpu,", "{kind: slow,", 1)
+ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replace("momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
+CALM, SLOW, SLOWER = 60, 200, 20  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
+UNEVEN = "a/0:3,b/0:1"  # one stage of two replicas
+
+
+class Normed(Mlp):
+    """Its running statistics are buffers that steps change."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(part for _ in range(3) for part in (nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Tanh())),
+                                    nn.Linear(16, 4))
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def gentle(parameters):
+    return torch.optim.SGD((parameter for _, parameter in parameters), lr=0.003, momentum=0.9)
+
+
+def adamw(parameters):
+    """Two groups of parameters, with and without decay."""
+    parameters = list(parameters)
+    groups = [[one for _, one in parameters if (one.dim() > 1) == decays] for decays in (True, False)]
+    return torch.optim.AdamW([{"params": group, "weight_decay": decay} for group, decay in zip(groups, (0.1, 0.0))],
+                             lr=0.01, eps=1e-3)
+
+
+def rate_of(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.9)
+
+
+def by_one_process(rank, kind, optimizer_of, steps, parts=((0, BATCH),)):
+    model = build(kind)
+    optimizer = optimizer_of(model.named_parameters())
+    rate, losses = rate_of(optimizer), []
+    for *inputs, labels in batches(kind, steps):
+        optimizer.zero_grad()
+        losses.append(0)
+        for begin, end in parts:
+            loss = nn.functional.cross_entropy(model(*(x[begin:end] for x in inputs)), labels[begin:end])
+            (loss * ((end - begin) / BATCH)).backward()
+            losses[-1] += loss.item() * (end - begin) / BATCH
+        optimizer.step()
+        rate.step()
+    return losses, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+class Training:
+    """A job with what a test looks at."""
+
+    def __init__(self, kind, plan, optimizer_of, **options):
+        self.kind, self.model = kind, build(kind)
+        self.job = agpcs.torch.Job(self.model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0], **options)
+        self.rate, self.losses, self.held = rate_of(self.job.optimizer), [], []
+
+    def train(self, steps=EACH):
+        for batch in batches(self.kind, len(self.losses) + steps)[len(self.losses):]:
+            self.losses.append(self.job.step(batch).item())
+            self.rate.step()
+        self.held.append([name for name, parameter in self.model.named_parameters() if not parameter.is_meta])
+
+    def state(self):
+        return {name: tensor.numpy() for name, tensor in self.job.state_dict().items()}
+
+
+def switching(rank, kind, plans, optimizer_of):
+    """Losses, the parameters that this rank had by each plan, the final state, and whether objects stayed the same."""
+    training = Training(kind, plans[0], optimizer_of)
+    optimizer, stayed = training.job.optimizer, []
+    training.train()
+    for plan in plans[1:]:
+        before = {name: p for name, p in training.model.named_parameters() if not p.is_meta}
+        training.job.switch(plan if rank == 0 else "only rank 0's counts")
+        stayed.append(training.job.optimizer is optimizer and training.job.plan == plan)
+        training.train()
+        stayed += [p is before[name] for name, p in training.model.named_parameters() if not p.is_meta and name in before]
+    return training.losses, training.held, training.state(), all(stayed)
+
+
+def refusing(rank, kind, plan, others, after):
+    """Losses of a job that does not take any of the plans `others`, and could not take the plan `after` at first; what was
+    said; the final state."""
+    calls, said = [], []
+
+    def fails(parameters):
+        calls.append(1)
+        if rank == 1 and len(calls) == 2:
+            raise ValueError("no optimizer today")
+        return sgd(parameters)
+
+    training = Training(kind, plan, fails)
+    for other in (*others, after):
+        training.train(1)
+        before = dict(training.model.named_parameters())
+        try:
+            training.job.switch(other)
+        except (agpcs.Error, ValueError, OSError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+        assert all(before[name] is p for name, p in training.model.named_parameters()) and training.job.plan == plan
+    training.train(1)
+    training.job.switch(after)
+    training.train(2)
+    return training.losses, said, training.state()
+
+
+def begins_badly(rank, plan):
+    def fails(parameters):
+        if rank == 1:
+            raise ValueError("no optimizer today")
+        return sgd(parameters)
+
+    agpcs.torch.Job(build(Normed), plan, nn.functional.cross_entropy, fails, batches(Normed, 1)[0])
+
+
+def drifting(rank, plan, cluster):
+    """Losses of a job whose rank 1 computes each pass several times more after CALM steps; the parameters that this rank had
+    at first and at last, its plans, and what was printed."""
+    compute, slow = Player._computed, []
+
+    def repeatedly(self, *arguments):
+        for _ in range(SLOWER if slow else 0):
+            with torch.no_grad():
+                self._forward_of(*arguments)
+        return compute(self, *arguments)
+
+    with mock.patch.object(Player, "_computed", repeatedly), contextlib.redirect_stderr(io.StringIO()) as said:
+        training = Training(Mlp, plan, gentle, replan=cluster)
+        while training.job.plan == plan and len(training.losses) < CALM + SLOW:
+            slow = rank == 1 and len(training.losses) >= CALM
+            training.train(1)
+        training.train()
+    return training.losses, [training.held[0], training.held[-1]], training.job.plan.text, said.getvalue()
+
+
+def judged(rank, plan, model, cluster):
+    """What is said, and which plans are found, of a rank that changes before anything is known; after calm steps, whose steps
+    stay as they were; and whose steps take 20 times as long, while another change comes during the search."""
+    data = json.loads(plan._command("json", [plan]))
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        replanning = Replanning(plan, data, model, cluster, None)
+        found = []
+
+        def change(rank, factor):
+            replanning.drifted([Change("", "compute", rank, factor, replanning._steps - 8)])
+
+        def look():
+            assert not replanning.has_plan(), "a search has ended before it began"
+            replanning._search.join()
+            found.append(replanning.has_plan())
+
+        change(1, 20.0)
+        look()
+        for _ in range(20):
+            replanning.step_ended(0.5)
+        change(1, 20.0)
+        look()
+        for _ in range(8):
+            replanning.step_ended(10.0)
+        change(1, 20.0)
+        replanning.has_plan()
+        change(0, 1.2)
+        replanning._search.join()
+        look()  # the first search was for other factors: this is the second
+    return found, replanning._search is None and said.getvalue(), replanning._found
+
+
+def lasting(rank, plan, folder, lost):
+    """Trains as a script does that torchrun starts: from the newest checkpoint, if there is one. Rank `lost` is killed in the
+    middle of a step. Writes losses by step, and what ended the job."""
+    ranks = plan.ranks
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store-{ranks}", ranks), rank=rank, world_size=ranks)
+    training, newest, said = Training(Mlp, plan, adamw), f"{folder}/newest", ""
+    if os.path.exists(newest):
+        extra = training.job.load(newest)
+        training.losses += [None] * extra["step"]
+        training.rate.load_state_dict(extra["rate"])
+    try:
+        while len(training.losses) < 3 * EACH:
+            if rank == lost and len(training.losses) == 2 * EACH - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            training.train(1)
+            if len(training.losses) % EACH == 0:
+                training.job.save(newest, extra={"step": len(training.losses), "rate": training.rate.state_dict()})
+    except agpcs.RankLost as error:
+        said = str(error)
+    pathlib.Path(folder, f"said-{ranks}").write_text(json.dumps([training.losses, said]))
+
+
+def started(plan, folder, lost=None):
+    """Runs `lasting` on a plan's ranks. Returns what the one that was not killed has written."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=lasting, args=(rank, plan, folder, lost)) for rank in range(plan.ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT)
+    assert all(process.exitcode is not None for process in processes), "a rank waits for one that is gone"
+    return json.loads(pathlib.Path(folder, f"said-{plan.ranks}").read_text())
+
+
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
+class Switch(unittest.TestCase):
+    def assert_same(self, found, wanted, state, final):
+        self.assertEqual(len(found), len(wanted), found)
+        for a, b in zip(found, wanted):
+            self.assertLess(abs(a - b), SAME * abs(b), f"{found}\n{wanted}")
+        self.assertEqual(list(state), list(final))
+        for name, tensor in final.items():
+            self.assertLess(abs(tensor - state[name]).max(), 1e-4 * max(abs(tensor).max(), 1e-3), name)
+
+    def check(self, kind, plans, optimizer_of):
+        (losses, final), = on_ranks(by_one_process, kind, optimizer_of, EACH * len(plans), ranks=1)
+        self.assertGreater(max(losses) - min(losses), 0.05, "nothing was trained")
+        results = on_ranks(switching, kind, plans, optimizer_of, ranks=plans[0].ranks)
+        for result in results:
+            self.assertNotIsInstance(result[0], str, result)
+            found, _, state, stayed = result
+            self.assert_same(found, losses, state, final)
+            self.assertTrue(stayed, "an optimizer or a parameter that stays is another object")
+        return [held for _, held, *_ in results]
+
+    def test_to_another_cut_and_to_uneven_replicas_and_back(self):
+        two, other = plan_of(TiedHead, TWO), plan_of(TiedHead, TWO, cluster=SLOW_A)
+        first, second = self.check(TiedHead, [two, other, plan_of(TiedHead, UNEVEN), two], adamw)
+        self.assertLess(set(first[1]), set(first[0]), "the cut is where it was")
+        self.assertEqual(set(first[2]), set(second[2]))
+        self.assertEqual((first[0], second[0]), (first[3], second[3]))
+        for before, after in zip(zip(first, second), (False, False, True, False)):
+            self.assertEqual("layers.0.weight" in before[0] and "layers.0.weight" in before[1], after)
+            self.assertTrue(all("table.weight" in held for held in before), "both ends read the table")
+
+    def test_of_two_stages_of_two_replicas(self):
+        plans = [plan_of(TiedHead, TWO_BY_TWO), plan_of(TiedHead, FOUR, 5),
+                 plan_of(TiedHead, "a/0:1,a/1:1|b/0:3,b/1:1", cluster=SLOW_A)]
+        held = self.check(TiedHead, plans, sgd)
+        self.assertEqual([names[0] == names[1] for names in zip(*held)], [True, False, True])
+
+    def test_is_whole_or_not_at_all(self):
+        plan, after = plan_of(Normed, TWO), plan_of(Normed, TWO, cluster=SLOW_A)
+        others = ["nowhere.plan", plan_of(Normed, TWO, batch=20), plan_of(TiedHead, TWO), plan_of(Normed, FOUR, 10),
+                  plan_of(Normed, "a/0|a/1"), plan]
+        (losses, final), = on_ranks(by_one_process, Normed, sgd, len(others) + 4, ((0, 3), (3, 6), (6, 8), (8, 10)), ranks=1)
+        first, second = on_ranks(refusing, Normed, plan, others, after)
+        for result in (first, second):
+            self.assertNotIsInstance(result[0], str, result)
+            self.assert_same(result[0], losses, result[2], final)
+        self.assertEqual(first[1][1:-1], second[1][1:-1])
+        self.assertEqual((first[1][0], second[1][0]), (
+            "FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.plan'",
+            "Error: rank 0 cannot switch: FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.plan'"))
+        self.assertEqual(first[1][1], "PlanMismatch: the new plan has batch 20, and the job's has 10\n"
+                                      "  hint: a plan of the same training; a new Job trains otherwise")
+        self.assertRegex(first[1][2], "^PlanMismatch: the plan is not for this module: .* this model is 'model' ")
+        self.assertRegex(first[1][3], "^PlanMismatch: the plan of model has 4 ranks, and the job has 2\n")
+        self.assertEqual(first[1][4], "PlanMismatch: rank 1 is a/1 in the new plan, and it runs on b/0\n"
+                                      "  hint: a plan of the same cluster file, with all of the job's devices")
+        self.assertEqual((first[1][5:], second[1][5:]), (["Error: rank 1 cannot switch: ValueError: no optimizer today"],
+                                                         ["ValueError: no optimizer today"]))
+
+    def test_a_rank_whose_optimizer_cannot_be_made_is_named_on_the_others(self):
+        first, second = on_ranks(begins_badly, plan_of(Normed, TWO))
+        self.assertEqual(second, ("ValueError", "no optimizer today"))
+        self.assertEqual(first, ("Error", "rank 1 cannot begin: ValueError: no optimizer today"))
+
+    def test_is_to_a_better_plan_when_a_rank_becomes_slower(self):
+        plan = plan_of(Mlp, "a/0|a/1", cluster=ALIKE)
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(ALIKE)
+            (losses, held, now, said), (losses_1, held_1, now_1, said_1) = on_ranks(drifting, plan, str(cluster))
+        self.assertNotIsInstance(losses, str, held)
+        self.assertEqual((losses, now), (losses_1, now_1))
+        self.assertNotEqual(now, plan.text, said)
+        now = agpcs.Plan(now)
+        work, work_1 = ([len(names[0]) * plan.shares[rank] / (len(names[1]) * now.shares[rank])] for rank, names in
+                        enumerate((held, held_1)))
+        self.assertLess(work, work_1, f"rank 1 has as large a part as before: {said}")
+        self.assertRegex(said, r"^agpcs: drift: a/1 computes [0-9.]+ times slower than expected since step \d+\n")
+        self.assertRegex(said, r"\nagpcs: from step \d+ on stages are a/\d \d+(\D+)a/\d \d+: a step takes .*s, with those before ")
+        self.assertEqual(said_1, "")
+        (expected, _), = on_ranks(by_one_process, Mlp, gentle, len(losses), ranks=1)
+        for a, b in zip(losses, expected):
+            self.assertLess(abs(a - b), SAME * b)
+
+    def test_is_only_to_a_plan_that_saves_a_part_of_the_step_as_measured(self):
+        plan = plan_of(Mlp, "a/0,a/1", 1, cluster=ALIKE)
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(ALIKE)
+            (found, said, better), = on_ranks(judged, plan, exported(Mlp), str(cluster), ranks=1)
+        self.assertEqual(found, [False, False, True], said)
+        self.assertRegex(said, r"^agpcs: the plan stays: what its steps took before is not known\n"
+                               r"agpcs: the plan stays: a step takes 500 ms, with the best one [0-9.]+ m?s\n$")
+        self.assertEqual(better.devices, plan.devices)
+        self.assertNotEqual(better.stages, plan.stages)
+
+    def test_of_a_job_that_has_lost_a_rank_is_by_what_is_left_from_the_newest_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(CLUSTER)
+            first, said = started(plan_of(Mlp, TWO), folder, lost=1)
+            left = agpcs.torch.plan(build(Mlp), batches(Mlp, 1)[0], cluster=cluster, devices=["a/0"], bound=False)
+            rest, no_more = started(left, folder)
+        self.assertRegex(said, r"^rank 1 \(host \S+, process \d+\) is gone: its process ended\n  hint: ")
+        self.assertEqual((left.devices, no_more), (("a/0",), ""))
+        self.assertEqual((len(first), rest[:EACH]), (2 * EACH - 1, [None] * EACH))
+        (losses, _), = on_ranks(by_one_process, Mlp, adamw, 3 * EACH, ranks=1)
+        for found, wanted in [*zip(first, losses), *zip(rest[EACH:], losses[EACH:])]:
+            self.assertLess(abs(found - wanted), SAME * wanted, (first, rest, losses))
+
+    def test_of_devices_in_another_order_or_with_a_layout_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(CLUSTER)
+            with self.assertRaises(agpcs.UsageError) as raised:
+                plan_on(["b/0", "a/0"], exported(Normed), cluster, bound=False)
+            self.assertEqual(str(raised.exception), "the ranks are on b/0, a/0, and plans number them by the cluster file: a/0, "
+                                                    "b/0\n  hint: number ranks as the cluster file has their devices")
+            with self.assertRaises(agpcs.UsageError) as raised:
+                agpcs.torch.plan(build(Normed), batches(Normed, 1)[0], cluster=cluster, devices=["a/0"], layout=TWO)
+            self.assertEqual(str(raised.exception), "devices and layout are both given\n  hint: a layout has its devices")
+
+    def test_needs_the_cluster_file_of_the_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = pathlib.Path(folder, "cluster.yaml")
+            cluster.write_text(SLOW_A)
+            (kind, said), = on_ranks(judged, plan_of(Mlp, "a/0|a/1", cluster=ALIKE), exported(Mlp), str(cluster), ranks=1)
+        self.assertEqual(kind, "InvalidInput")
+        self.assertRegex(said, "^plan: error: the plan is for cluster 'cluster' .*, this cluster is 'cluster' ")
+
+
+if __name__ == "__main__":
+    unittest.main()

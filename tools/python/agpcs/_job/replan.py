@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches a job of agpcs.torch.Job, and gives it another plan when a rank is no longer as fast as it was."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import sys
+import threading
+
+import torch.distributed as dist
+
+from agpcs._errors import Infeasible, InvalidInput, UsageError
+from agpcs._job.together import raised_on_all
+from agpcs._plan import plan as make_plan
+from agpcs._torch_autoplan import duration
+from agpcs._torch_replan import LEAST_GAIN, SAME
+from agpcs._torch_watch import Watch
+
+WARM_UP, LEAST_CALM = 2, 4  # steps of a plan that do not count, and that have to be known, from before a rank changed
+LATEST = 8  # steps that tell what a step takes now
+BUDGET = 100  # evaluations of the search
+FEW = 4  # devices that may be a stage each
+LOWEST_PRIORITY = 19
+
+
+class JobWatch(Watch):
+    """Measures what a rank computes in each step: the forward and backward passes of its micro-batches, and the update
+    where it waits for nobody. With their figures, the ranks share whether rank 0 has another plan for them."""
+
+    WORDS = 1
+
+    def __init__(self, plan, device, tell, replanning):
+        self._replanning = replanning
+        super().__init__(plan, device, None, tell)
+
+    def mark(self):
+        return self._clock.mark()
+
+    def computed(self, begin):
+        """Notes that a pass which began at the mark `begin` is over."""
+        self._marks.append((begin, self._clock.mark()))
+
+    def step(self, reductions):
+        """Notes that all of a step is over."""
+        self._end_step(reductions, True)
+
+    def expect(self, plan):
+        if getattr(self, "_sent", None) is not None:
+            self._sent[0].wait()
+        super().expect(plan)
+
+    def _words(self):
+        return [float(self._replanning is not None and self._replanning.has_plan())]
+
+    def _heard(self, words):
+        if words[0][0]:
+            self._replanning.announce()
+
+
+class _Search(threading.Thread):
+    """Looks for the fastest plan for devices that are slower by `factors`, of those that compute with all of the running
+    plan's devices."""
+
+    def __init__(self, running, training, file, cluster, factors):
+        super().__init__(name="agpcs-replan")
+        self.factors, self.plan, self.error = factors, None, None
+        slower = {device: factor for device, factor in factors.items() if abs(factor - 1) > SAME}
+        options = {"slower": slower, "batch": running.batch, "precision": training["precision"], "bound": False, "threads": 1,
+                   "wire_type": running.wire_type, "loss": training["loss"]["kind"]}
+        stages = [stage.devices for stage in running.stages]
+        self._find = lambda: plan_on(running.devices, file, cluster, stages, **options)
+        self.start()
+
+    def run(self):
+        os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)  # of this thread, on Linux: training goes first
+        try:
+            self.plan = self._find()
+        except Exception as error:  # of this thread; rank 0 says it
+            self.error = error
+
+
+def plan_on(devices, file, cluster, stages=(), **options):
+    """Returns the fastest plan found that computes with all of the devices, and with no other one. `stages` are those, by
+    devices, of a plan that is near. `options` are those of agpcs.plan."""
+    found, failed = [], None
+    for way in _ways(devices, stages):
+        try:
+            found.append(make_plan(file, cluster, **way, **options))
+        except (Infeasible, InvalidInput) as error:  # no memory, or too many stages; other ways may do
+            failed = error
+    of_all = [made for made in found if set(made.devices) == set(devices)]
+    if not of_all:
+        raise failed or Infeasible(f"no plan was found that computes with all of {', '.join(devices)}")
+    if of_all[0].devices != tuple(devices):
+        raise UsageError(f"the ranks are on {', '.join(devices)}, and plans number them by the cluster file: "
+                         f"{', '.join(of_all[0].devices)}\n  hint: number ranks as the cluster file has their devices")
+    return min(of_all, key=lambda made: made.estimates.step_seconds)
+
+
+def _ways(devices, near):
+    """The options of plans: those of a search; the stages `near`, the hosts as stages, and the devices as stages if they are
+    few, with new cuts and shares, each in any order of up to three; all devices in one stage."""
+    hosts = {}
+    for device in devices:
+        hosts.setdefault(device.rpartition("/")[0], []).append(device)
+    layouts = {",".join(devices): None}
+    for stages in (near, hosts.values(), [[device] for device in devices if len(devices) <= FEW]):
+        stages = [",".join(stage) for stage in stages]
+        orders = itertools.permutations(stages) if len(stages) <= 3 else (stages, stages[::-1])
+        layouts.update(("|".join(order), None) for order in orders if order)
+    return [{"budget": BUDGET}, *({"layout": layout} for layout in layouts)]
+
+
+class Replanning:
+    """Does what `Job(replan=...)` says. The job calls it on all ranks after the same steps."""
+
+    def __init__(self, plan, data, file, cluster, tell):
+        if plan.statistics_every == 0:
+            raise UsageError("replan needs a plan whose ranks exchange what they measure, and its statistics-every is 0\n"
+                             "  hint: training.statistics_every of the cluster file")
+        self._file, self._cluster, self._tell = file, os.path.abspath(cluster), tell
+        if dist.get_rank() == 0:
+            plan._command("check", [plan, "--model", file, "--cluster", self._cluster])
+        self._steps, self._found = 0, None
+        self.announced = False  #: whether rank 0 has told of another plan
+        self.runs(plan, data, {})
+
+    def runs(self, plan, data, factors):
+        """Notes that a plan begins to run, which was made for devices that are slower by `factors`."""
+        self._running, self._training = plan, data["training"]
+        self._learned, self._factors = dict(factors), dict(factors)  # by device: as the plan has it; now
+        self._seconds = []  # of the plan's steps
+        self._began, self._ratio, self._wanted, self._search = self._steps, None, False, None
+
+    def drifted(self, changes):
+        """Looks for another plan, in the background, if a rank's computing changed."""
+        if self._tell is not None:
+            self._tell(changes)
+        computing = [change for change in changes if change.quantity == "compute"]
+        for change in computing:
+            device = self._running.devices[change.rank]
+            self._factors[device] = self._learned.get(device, 1.0) * change.factor
+        if computing:
+            self._wanted = True
+            calm = self._seconds[WARM_UP:max(min(change.since for change in computing) - self._began, 0)]
+            if self._ratio is None and len(calm) >= LEAST_CALM:
+                self._ratio = statistics.median(calm) / self._running.estimates.step_seconds
+
+    def step_ended(self, seconds):
+        self._steps += 1
+        self._seconds.append(seconds)
+
+    def has_plan(self):
+        """Whether rank 0 has found a better plan. It looks before each exchange."""
+        if dist.get_rank() != 0 or self._found is not None:
+            return False
+        search, self._search = self._search, None
+        if search is not None and search.is_alive():
+            self._search = search
+        elif search is not None and search.factors == self._factors:
+            self._wanted, self._found = False, self._better(search)
+        elif search is not None or self._wanted:
+            self._wanted = False
+            self._search = _Search(self._running, self._training, self._file, self._cluster, dict(self._factors))
+        return self._found is not None
+
+    def _better(self, search):
+        """The plan that a search has found, if it is better. What a step takes now is measured, and so is by how much the
+        steps of the running plan differed from what it expects, before a rank changed."""
+        if search.plan is None or self._ratio is None:
+            why = "what its steps took before is not known" if self._ratio is None else search.error
+            _say(f"the plan stays: {why}")
+            return None
+        self._now = statistics.median(self._seconds[-LATEST:])
+        self._then = self._ratio * search.plan.estimates.step_seconds
+        if search.plan.text == self._running.text or self._then > (1 - LEAST_GAIN) * self._now:
+            _say(f"the plan stays: a step takes {duration(self._now)}, with the best one {duration(self._then)}")
+            return None
+        return search.plan
+
+    def announce(self):
+        """Notes that rank 0 has told of a plan, which it has made for the factors as they are."""
+        self.announced, self._planned = True, dict(self._factors)
+
+    def switch(self, switch):
+        """Lets the job `switch` to the plan that rank 0 has told of. All ranks call it."""
+        plan, self._found, self.announced = self._found, None, False
+        try:
+            switch(plan, self._planned)
+        except Exception as error:
+            if not raised_on_all(error):
+                raise
+            if dist.get_rank() == 0:
+                _say(f"the plan stays: {error}")
+            return
+        if plan is not None:
+            stages = " | ".join(", ".join(f"{device} {samples}" for device, samples in zip(stage.devices, stage.samples))
+                                for stage in plan.stages)
+            _say(f"from step {self._steps + 1} on stages are {stages}: a step takes {duration(self._then)}, with those before "
+                 f"{duration(self._now)}")
+
+
+def _say(text):
+    print(f"agpcs: {text}", file=sys.stderr, flush=True)

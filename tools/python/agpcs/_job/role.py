@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank of agpcs.torch.Job does by a plan: its stage, what it sends to whom, and with whom it reduces gradients."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from agpcs._job.links import Links, Shares
+from agpcs._job.step import Bucket
+from agpcs._torch_groups import WIRE_TYPES
+
+
+class Role:
+    """Of this rank in `plan`, whose JSON is `data`; `parts` are the Stages and `cuts` the Cuts between them.
+
+    It makes process groups, so all ranks make it together, and `close` it together.
+    """
+
+    def __init__(self, plan, data, parts, cuts, device):
+        self.plan, self.parts, self._data = plan, parts, data
+        self.rank, self.shares = dist.get_rank(), Shares(data)
+        self.number = next(number for number, ranks in enumerate(self.shares.ranks) if self.rank in ranks)  #: of its stage
+        self.stage = self.shares.stages[self.number]
+        self.cuts = [cut for cut in cuts if self.number in (cut.source, cut.target)]
+        self.holders = {}  #: by name of a parameter, or of a buffer that changes: the ranks of the stages that have it
+        for part, ranks in zip(parts, self.shares.ranks):
+            for name in (*part.parameters, *part.changed.values()):
+                self.holders.setdefault(name, []).extend(ranks)
+        self.owners = {name: ranks[0] for name, ranks in self.holders.items()}
+        self.links = Links(self.rank, cuts, self.shares, device)
+        groups = [dist.new_group(ranks) if len(ranks) > 1 else None for ranks in self.shares.ranks]
+        self.replicas = groups[self.number]  #: the process group of its stage; None: it is alone
+        self.shared = [group for group in plan.groups if group.shared_with]  #: gradients of several stages
+        self.sums = {ranks: dist.new_group(ranks) for ranks in dict.fromkeys(group.ranks for group in self.shared)}
+        self._groups = [group for group in (*groups, *self.sums.values()) if group is not None]
+
+    @property
+    def parameters(self):
+        """The names of the parameters that its stage has."""
+        return self.parts[self.number].parameters
+
+    def released(self):
+        """The names of the parameters that only other stages have."""
+        return {name for part in self.parts for name in part.parameters} - set(self.parameters)
+
+    def trained(self, model):
+        """(name, parameter) of what its stage trains."""
+        found = [(name, model.get_parameter(name)) for name in self.parameters]
+        return [(name, parameter) for name, parameter in found if parameter.requires_grad]
+
+    def counted(self, trained):
+        """The parameters among `trained` that this rank owns."""
+        return [parameter for name, parameter in trained if self.owners[name] == self.rank]
+
+    def buckets(self, model):
+        training = self._data["training"]
+        wire_type = WIRE_TYPES.get(training.get("wire_type", training["precision"]))
+        return [Bucket(group.name, [model.get_parameter(name) for name in group.parameters],
+                       self.sums.get(group.ranks, self.replicas), wire_type, bool(group.shared_with))
+                for group in self.plan.groups if self.stage in (group.stage, *group.shared_with)]
+
+    def program(self):
+        """The lines of the plan's program for its stage: (word, what it waits for)."""
+        program = next(program for program in self._data["programs"] if program["stage"] == self.stage)
+        return [(line["instruction"], line["after"]) for line in program["instructions"]]
+
+    @property
+    def recomputes(self):
+        return self._data["stages"][self.number]["recompute"]
+
+    def close(self):
+        """Gives up its process groups."""
+        self.links.close()
+        for group in self._groups:
+            dist.destroy_process_group(group)
