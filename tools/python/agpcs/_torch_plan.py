@@ -41,16 +41,12 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     """Plans the training of `model` on `cluster`, a file, for agpcs.torch.Job; returns a ModulePlan.
 
     `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
-    without values, and may have none: it was made within FakeTensorMode.
+    without values, and may have none: it was made on the device "meta", or within FakeTensorMode.
     `batch` is the number of samples of a step. `options` are those of agpcs.plan.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones.
 
     Raises PlanMismatch or UsageError, as Job does, if Job does not run the plan.
     """
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta and not hasattr(parameter.data, "fake_mode"):
-            raise UsageError(f"the parameter '{name}' is on the device 'meta', for which PyTorch exports other operators\n"
-                             "  hint: make the module within torch._subclasses.FakeTensorMode() instead")
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
     made = make_plan(file, cluster, batch=batch, **options)
     data, graph = placed(made, model, program, converted, file)
