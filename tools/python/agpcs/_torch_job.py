@@ -16,6 +16,7 @@ import torch.distributed as dist
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
 from agpcs._job.checkpoint import Checkpoints
+from agpcs._job.fill import Filling
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Links, Shares
 from agpcs._job.split import split
@@ -36,11 +37,21 @@ class Job:
     Every rank makes a Job of the whole module, with the same arguments. Then it keeps the parameters of its stage, which
     are the module's own objects; those of other stages become tensors on the device "meta" in `model`. Replicas of a stage
     begin with the parameters of its first rank, and stages that share a parameter with that of the first of them.
+    A module on the device "meta" is never whole on a rank: it gets the tensors of the rank's stage as new objects, with
+    values of `weights`, of `init`, or of both. What already has values keeps them, if `weights` has no others.
 
     `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets; `outputs` is what the module returns.
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
         `job.optimizer`; None in a stage where nothing trains.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
+    `weights` is a .safetensors file, a folder of them with model.safetensors.index.json, or one of
+        torch.distributed.checkpoint, such as `save` writes. Names, shapes and types are those of the module's state_dict;
+        a tied parameter may have one name only.
+    `init(module)` sets the parameters and buffers of a module itself, not those of its children; each rank calls it with the
+        modules of its stage. With `weights` it sets only buffers that are not persistent. Its random numbers begin, for
+        each module, with the first 63 bits of the SHA-256 of "SEED:NAME", so that values depend on `seed` and on the name
+        that the module has (the first, if there are several), not on the plan. They are made on the CPU.
+    `device` is where such values lie: by default the CPU, with NCCL the current CUDA device.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
     `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
@@ -55,7 +66,8 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 max_norm: float | None = None, norm_type: float = 2.0,
+                 weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
+                 device: torch.device | str | None = None, max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
@@ -66,15 +78,16 @@ class Job:
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
+        given = {"weights": weights, "init": init, "seed": seed, "device": device}
+        asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile}
-        built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+        built = together("begin", lambda: self._build(plan, sample_batch, asked, given, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
         self._begin(optimizer_fn, asked, scaler, *built)
 
-    def _build(self, plan, sample_batch, asked, input_names, output_names, options):
-        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
+    def _build(self, plan, sample_batch, asked, given, input_names, output_names, options):
+        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage with its values."""
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
@@ -84,12 +97,9 @@ class Job:
             raise PlanMismatch(f"the plan of {plan.model} has {plan.ranks} ranks, and the job has {dist.get_world_size()}\n"
                                f"  hint: torchrun --nproc-per-node and --nnodes that make {plan.ranks}, or a plan for "
                                f"{dist.get_world_size()} devices")
-        for name, parameter in model.named_parameters():
-            if parameter.is_meta:
-                raise UsageError(f"the parameter '{name}' has no values on this rank\n"
-                                 "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
-        program, converted, file = exported(model, sample_batch, input_names, output_names, options)
-        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        self._filling = Filling(model, **given)
+        self._device = self._filling.device
+        program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         data, graph = placed(plan, model, program, converted, file)
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
@@ -97,7 +107,9 @@ class Job:
         stages = [stage["name"] for stage in data["stages"]]
         rank = dist.get_rank()
         self.stage: str = next(stage.name for stage in plan.stages if rank in stage.ranks)  #: of this rank
-        return data, graph, *parted(data, model, graph, stages.index(self.stage))
+        parts, cuts = parted(data, model, graph, stages.index(self.stage))
+        self._filling.fill(graph, parts, stages.index(self.stage))
+        return data, graph, parts, cuts
 
     def _begin(self, optimizer_fn, asked, scaler, data, graph, parts, cuts):
         rank, shares = dist.get_rank(), Shares(data)
@@ -117,6 +129,7 @@ class Job:
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=sums[group.ranks])
         owners = {name: shares.ranks[s][0] for s, part in enumerate(parts)
                   for name in (*part.parameters, *part.changed.values())}
+        owners.update(self._filling.owners(shares))
         self._state = ModuleState(self._model, owners, self._device)
         self._state.release({name for part in parts for name in part.parameters} - set(own.parameters))
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
@@ -221,12 +234,13 @@ class Job:
         return self._checkpoints.load(os.path.abspath(path))
 
 
-def exported(model, sample_batch, input_names, output_names, options):
-    """What torch.export makes of a module, its ONNXProgram, and the file of that without values."""
+def exported(model, sample_batch, input_names, output_names, options, device=None):
+    """What torch.export makes of a module, its ONNXProgram, and the file of that without values. `device` is that on which
+    a module without values will have some."""
     inputs, _ = _inputs_and_targets(sample_batch)
     with _torch_export.training(model):
         try:
-            return _torch_export.captured(model, inputs, input_names, output_names, options)
+            return _torch_export.captured(model, inputs, input_names, output_names, options, device)
         except Exception as error:
             raise Error(f"PyTorch cannot export the module: {error}\n"
                         "  hint: agpcs.torch.export shows the same error without a job") from error

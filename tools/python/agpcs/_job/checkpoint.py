@@ -78,7 +78,7 @@ class Checkpoints:
         """(folder, the place of each key in the state, what is read by key: tensors to read into, None for other values)."""
         from torch.distributed.checkpoint import FileSystemReader
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-        folder = _folder_of(path)
+        folder = folder_of(path)
         metadata = FileSystemReader(folder).read_metadata()
         stored, places = metadata.state_dict_metadata, metadata.planner_data or {}
         self._state.check({place[1]: stored[key].size for key, place in places.items() if place[0] == "model"}, "checkpoint")
@@ -171,7 +171,7 @@ def _read(written):
     return torch.load(io.BytesIO(written.numpy().tobytes()), weights_only=True)
 
 
-def _folder_of(path):
+def folder_of(path):
     """The folder of the checkpoint at `path`; the one before, if the job ended while it was replaced."""
     for folder in (path, f"{path}.replaced"):
         if os.path.exists(os.path.join(folder, ".metadata")):
