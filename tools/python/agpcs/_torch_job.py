@@ -165,6 +165,7 @@ class Job:
         tensor or a tree of tensors. All have the whole batch's samples in axis 0, the same on every rank; a rank computes
         the rows that the plan gives it.
         """
+        self._checkpoints.check_whole()
         inputs, targets = _inputs_and_targets(batch)
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
@@ -213,10 +214,13 @@ class Job:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
+        self._checkpoints.check_whole()
         return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
+        """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it, and calls this.
+        If the state of one rank is refused, no rank takes any."""
+        self._checkpoints.check_whole()
         self._state.load(state)
 
     def save(self, path: Path, *, extra: typing.Any = None) -> None:
@@ -230,7 +234,8 @@ class Job:
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
-        Returns the `extra` of `save`."""
+        Returns the `extra` of `save`. If files turn out to be damaged while they are read, the job refuses, on every rank,
+        to go on until a `load` has succeeded."""
         return self._checkpoints.load(os.path.abspath(path))
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.together import together
 
 
 class ModuleState:
@@ -72,12 +73,16 @@ class ModuleState:
                                + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
 
     def load(self, state):
-        """Takes what this rank has of a state by name. Changes nothing if the state is of another module."""
+        """Takes what this rank has of a state by name. Changes nothing, on any rank, if the state of one is of another
+        module. All ranks call it."""
+        together("load the state", lambda: self._check_all(state))
+        with torch.no_grad():
+            for name, tensor in self.held().items():
+                tensor.copy_(state[name])
+
+    def _check_all(self, state):
         self.check({name: tensor.shape for name, tensor in state.items()})
         for name, first in self._first.items():
             if state[name] is not state[first] and not torch.allclose(state[name], state[first], 0, 0, equal_nan=True):
                 raise PlanMismatch(f"'{first}' and '{name}' are one tensor of the module, and two different ones of the "
                                    "state\n  hint: a state of a module in which they are tied")
-        with torch.no_grad():
-            for name, tensor in self.held().items():
-                tensor.copy_(state[name])

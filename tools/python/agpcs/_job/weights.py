@@ -12,7 +12,7 @@ import warnings
 import torch
 
 from agpcs._errors import Error, InvalidInput, UsageError
-from agpcs._job.checkpoint import folder_of
+from agpcs._job.checkpoint import folder_of, metadata_of
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
@@ -61,13 +61,9 @@ class Distributed:
     """The module's tensors in a folder of torch.distributed.checkpoint: what is below `model`, or all of it."""
 
     def __init__(self, folder):
-        from torch.distributed.checkpoint import FileSystemReader
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
         self._folder = folder
-        try:
-            metadata = FileSystemReader(folder).read_metadata()
-        except Exception as error:  # of pickle, or of what it finds
-            raise InvalidInput(f"{folder}/.metadata: is damaged: {type(error).__name__}: {error}") from error
+        metadata = metadata_of(folder)
         stored = metadata.state_dict_metadata
         below = {".".join(map(str, place[1:])): key for key, place in (metadata.planner_data or {}).items()
                  if len(place) > 1 and place[0] == "model"}
