@@ -153,6 +153,45 @@ def refused(rank, kind, plan, path, optimizer_fn):
     return said, all(torch.equal(tensor, before[name]) for name, tensor in job.state_dict().items())
 
 
+def damaged(rank, plan, path):
+    """What a job says that loads a checkpoint of which a tensor of rank 1 is damaged, and then goes on: at once, and after
+    it loaded one that is whole."""
+    from torch.distributed.checkpoint import FileSystemReader
+    job = job_of(Mlp, plan)
+    job.save(f"{path}.whole", extra="whole")
+    job.save(path)
+    before = {name: tensor.clone() for name, tensor in job.state_dict().items()}
+    dist.barrier()
+    if rank == 0:
+        place = next(place for index, place in FileSystemReader(path).read_metadata().storage_data.items()
+                     if index.fqn == "model.layers.10.weight")
+        with open(os.path.join(path, place.relative_path), "r+b") as file:
+            file.seek(place.offset)
+            file.write(bytes(place.length))
+    dist.barrier()
+    batch, said = batches(Mlp, 1)[0], []
+    for work in (lambda: job.load(path), lambda: job.step(batch), job.state_dict, lambda: job.load_state_dict(before),
+                 lambda: job.save(f"{path}.next")):
+        try:
+            said.append(repr(work()))
+        except agpcs.Error as error:
+            said.append(str(error))
+    job.load(f"{path}.whole")
+    same = all(torch.equal(tensor, before[name]) for name, tensor in job.state_dict().items())
+    job.step(batch)
+    dist.barrier()
+    if rank == 0:
+        pathlib.Path(f"{path}/.metadata").write_bytes(b"no pickle")
+    dist.barrier()
+    kept = {name: tensor.clone() for name, tensor in job.state_dict().items()}
+    for work in (lambda: job.load(path), lambda: job.load_state_dict({**kept, "layers.0.bias": torch.zeros(16 + rank)})):
+        try:
+            said.append(repr(work()))
+        except agpcs.Error as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said, same, all(torch.equal(tensor, kept[name]) for name, tensor in job.state_dict().items())
+
+
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Checkpoint(unittest.TestCase):
     def setUp(self):
@@ -198,6 +237,20 @@ class Checkpoint(unittest.TestCase):
             self.assertEqual(said, f"rank 1 cannot write the checkpoint '{self.path}.partial': OSError: no room")
             self.assertEqual(left, ["checkpoint", "checkpoint.partial"])
             self.assertEqual((extra, same, again), ("whole", True, "again"))
+
+    def test_that_is_damaged_leaves_no_rank_with_half_of_it(self):
+        results = on_ranks(damaged, plan_of(Mlp, TWO), self.path)
+        half = (f"the job has a part of the checkpoint '{self.path}', the rest of which could not be read\n  hint: job.load of "
+                "a whole checkpoint, or a new job")
+        for said, same, kept in results:
+            self.assertRegex(said[0], f"^rank [01] cannot read the checkpoint '{self.path}': ")
+            self.assertEqual(said[1:5], [half] * 4)
+            self.assertTrue(same)
+            self.assertRegex(said[5], f"^InvalidInput: {self.path}/.metadata: is damaged: ")
+            self.assertTrue(kept)
+        first, second = (said[6] for said, _, _ in results)
+        self.assertEqual(second, "PlanMismatch: the state is of another module: 'layers.0.bias' differs")
+        self.assertEqual(first, f"Error: rank 1 cannot load the state: {second}")
 
     def test_whose_rank_was_killed_is_none(self):
         context = multiprocessing.get_context("fork")

@@ -70,16 +70,19 @@ class Plans(unittest.TestCase):
         self.assertEqual(one.modules, (("layers",),))
 
     def test_of_a_module_without_values(self):
-        with FakeTensorMode():
-            model = Transformer()
-        self.assertEqual(self.planned(Transformer, TWO, model=model).text, self.planned(Transformer, TWO).text)
-        with torch.device("meta"):
-            model = Transformer()
-        with self.assertRaises(agpcs.UsageError) as raised:
+        for where in (FakeTensorMode(), torch.device("meta")):
+            with where:
+                model = Transformer()
+            own = dict(model.named_parameters())
+            self.assertEqual(self.planned(Transformer, TWO, model=model, bucket_bytes=4096).text, plan_of(Transformer, TWO).text)
+            for name, parameter in model.named_parameters():
+                self.assertIs(parameter, own[name])
+        self.assertTrue(all(parameter.is_meta for parameter in own.values()))
+        model.table.usual = torch.empty(2, device="meta")
+        with self.assertRaises(agpcs.Error) as raised:
             self.planned(Transformer, TWO, model=model)
-        self.assertEqual(str(raised.exception), "the parameter 'position' is on the device 'meta', for which PyTorch exports "
-                                                "other operators\n  hint: make the module within "
-                                                "torch._subclasses.FakeTensorMode() instead")
+        self.assertIn("'table.usual' is a tensor on the device 'meta', and neither a parameter nor a buffer\n"
+                      "  hint: register_buffer(..., persistent=False)", str(raised.exception))
 
     def test_refuses_what_no_job_runs(self):
         with self.assertRaises(agpcs.UsageError) as raised:

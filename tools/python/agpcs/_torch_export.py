@@ -80,16 +80,56 @@ def _with_two_samples(examples):
     return _pytree.tree_map(repeat, examples)
 
 
+@contextlib.contextmanager
+def faked(module, device=None):
+    """Lets a module whose tensors are on the device "meta", all or some, pass for one on `device`, by default the CPU: for
+    "meta" PyTorch exports other operators. Nothing gets values."""
+    from torch._subclasses import FakeTensorMode
+    held = [(table, name, tensor) for part in module.modules() for table in (part._parameters, part._buffers)
+            for name, tensor in table.items() if tensor is not None]
+    if not any(tensor.is_meta and _fake_mode(tensor) is None for _, _, tensor in held):
+        yield
+        return
+    for name, part in module.named_modules():
+        for own, value in vars(part).items():
+            if isinstance(value, torch.Tensor) and value.is_meta:
+                raise UsageError(f"'{name}{'.' if name else ''}{own}' is a tensor on the device 'meta', and neither a parameter "
+                                 "nor a buffer\n  hint: register_buffer(..., persistent=False)")
+    mode, made = FakeTensorMode(), {}
+    for table, name, tensor in held:
+        if id(tensor) not in made:
+            fake = _passing(mode, tensor.detach(), device or "cpu")
+            made[id(tensor)] = (torch.nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter)
+                                else fake)
+        table[name] = made[id(tensor)]
+    try:
+        yield
+    finally:
+        for table, name, tensor in held:
+            table[name] = tensor
+
+
+def _passing(mode, tensor, device):
+    """A tensor of a FakeTensorMode like `tensor`, on `device`."""
+    if not tensor.is_meta:
+        return mode.from_tensor(tensor).to(device)
+    with mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def _fake_mode(tensor):
+    return getattr(tensor.data, "fake_mode", None)
+
+
 def _examples(module, examples):
     """Example inputs as PyTorch's exporter takes them: without values if the module has none, and of two samples at least."""
     from torch.utils import _pytree
     examples = _with_two_samples(examples)
-    fake = next((tensor.data.fake_mode for tensor in module.parameters() if hasattr(tensor.data, "fake_mode")), None)
-    if fake is not None:
-        return _pytree.tree_map(lambda x: fake.from_tensor(x) if isinstance(x, torch.Tensor) else x, examples)
-    if any(tensor.is_meta for tensor in module.parameters()):
-        return _pytree.tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, examples)
-    return examples
+    fake = next((tensor for tensor in (*module.parameters(), *module.buffers()) if _fake_mode(tensor) is not None), None)
+    if fake is None:
+        return examples
+    return _pytree.tree_map(
+        lambda x: _passing(_fake_mode(fake), x, fake.device) if isinstance(x, torch.Tensor) else x, examples)
 
 
 def _dynamic_shapes(module, inputs, kwargs):
@@ -108,8 +148,9 @@ def _dynamic_shapes(module, inputs, kwargs):
 def by_dynamo(module, inputs, kwargs, path, input_names, output_names, weights, options):
     """Exports by torch.onnx.export(..., dynamo=True, optimize=False)."""
     has_values = _has_values(module)
-    inputs, kwargs = _examples(module, (inputs, kwargs))
-    program = converted(module, inputs, kwargs, input_names, output_names, options)
+    with faked(module):
+        inputs, kwargs = _examples(module, (inputs, kwargs))
+        program = converted(module, inputs, kwargs, input_names, output_names, options)
     if not has_values or not weights:
         return _write(_without_values(program), path)
     if isinstance(path, (str, os.PathLike)):
@@ -140,10 +181,9 @@ def converted(module, inputs, kwargs, input_names, output_names, options):
     return program
 
 
-def captured(module, inputs, input_names, output_names, options):
+def captured(module, inputs, input_names, output_names, options, device=None):
     """Returns what torch.export makes of the module, its ONNXProgram, and the bytes of the file that `by_dynamo` would
-    write of that without values."""
-    inputs, _ = _examples(module, (inputs, {}))
+    write of that without values. `device` is that of a module on the device "meta"."""
     export, made = torch.export.export, []
 
     def noting(*args, **kwargs):
@@ -152,7 +192,9 @@ def captured(module, inputs, input_names, output_names, options):
 
     torch.export.export = noting  # which PyTorch's exporter calls, so that graph and file are of one program
     try:
-        program = converted(module, inputs, {}, input_names, output_names, options)
+        with faked(module, device):
+            inputs, _ = _examples(module, (inputs, {}))
+            program = converted(module, inputs, {}, input_names, output_names, options)
     finally:
         torch.export.export = export
     return made[-1], program, _without_values(program)

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
 from agpcs._job.checkpoint import Checkpoints
+from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
@@ -44,11 +45,21 @@ class Job:
     Every rank makes a Job of the whole module, with the same arguments. Then it keeps the parameters of its stage, which
     are the module's own objects; those of other stages become tensors on the device "meta" in `model`. Replicas of a stage
     begin with the parameters of its first rank, and stages that share a parameter with that of the first of them.
+    A module on the device "meta" is never whole on a rank: it gets the tensors of the rank's stage as new objects, with
+    values of `weights`, of `init`, or of both. What already has values keeps them, if `weights` has no others.
 
     `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets; `outputs` is what the module returns.
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
         `job.optimizer`; None in a stage where nothing trains.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
+    `weights` is a .safetensors file, a folder of them with model.safetensors.index.json, or one of
+        torch.distributed.checkpoint, such as `save` writes. Names, shapes and types are those of the module's state_dict;
+        a tied parameter may have one name only.
+    `init(module)` sets the parameters and buffers of a module itself, not those of its children; each rank calls it with the
+        modules of its stage. With `weights` it sets only buffers that are not persistent. Its random numbers begin, for
+        each module, with the first 63 bits of the SHA-256 of "SEED:NAME", so that values depend on `seed` and on the name
+        that the module has (the first, if there are several), not on the plan. They are made on the CPU.
+    `device` is where such values lie: by default the CPU, with NCCL the current CUDA device.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
     `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
@@ -66,7 +77,8 @@ class Job:
 
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
-                 max_norm: float | None = None, norm_type: float = 2.0,
+                 weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
+                 device: torch.device | str | None = None, max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
@@ -77,37 +89,38 @@ class Job:
             raise UsageError("agpcs.torch.Job needs torch.distributed\n"
                              "  hint: dist.init_process_group() before it, in a script that torchrun starts")
         self._model, self._loss_fn = model, loss_fn
-        asked = {"max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
+        given = {"weights": weights, "init": init, "seed": seed, "device": device}
+        asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None}
-        self._device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+        self._device = device_of(model, device)
         self._keeper = keeper_of(Links(None, self._device))
         with self._keeper.naming():
-            built = together("begin", lambda: self._build(plan, sample_batch, asked, input_names, output_names, options))
+            built = together("begin", lambda: self._build(plan, sample_batch, asked, given, input_names,
+                                                                output_names, options))
             _check_alike(self.plan.text, asked)
             self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
             self._begin(optimizer_fn, asked, scaler, *built)
 
-    def _build(self, plan, sample_batch, asked, input_names, output_names, options):
-        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage."""
+    def _build(self, plan, sample_batch, asked, given, input_names, output_names, options):
+        """What needs no other rank: the graph, the plan's operators in it, and this rank's stage with its values."""
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
             raise UsageError(f"compile is {asked['compile']!r}\n  hint: it is True, or a dict of arguments of torch.compile")
         self.plan: Plan = plan if isinstance(plan, Plan) else load(plan)
         plan, model = self.plan, self._model
         _check_ranks(plan)
-        for name, parameter in model.named_parameters():
-            if parameter.is_meta:
-                raise UsageError(f"the parameter '{name}' has no values on this rank\n"
-                                 "  hint: a Job begins with the whole module; job.state_dict() of another Job has the values")
-        program, converted, file = exported(model, sample_batch, input_names, output_names, options)
+        self._filling = Filling(model, **given)
+        program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
         data, graph = self._exported.place(plan), self._exported.graph
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
-        return data, *parted(data, model, graph, number)
+        parts, cuts = parted(data, model, graph, number)
+        self._filling.fill(graph, parts, number)
+        return data, parts, cuts
 
     def _watch_by(self, tell, cluster, data):
         """Decides who watches steps, and what is done when a rank changes."""
@@ -121,7 +134,7 @@ class Job:
     def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
         graph = self._exported.graph
-        role = Role(self.plan, data, parts, cuts, self._device)
+        role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed)
         own = parts[role.number]
         if role.replicas is not None:
             for tensor in (*own.module.parameters(), *own.module.buffers()):
@@ -130,7 +143,8 @@ class Job:
             for name in group.parameters if role.stage in (group.stage, *group.shared_with) else ():
                 first = role.shares.ranks[role.shares.stages.index(group.stage)][0]
                 dist.broadcast(self._model.get_parameter(name).detach(), first, group=role.sums[group.ranks])
-        self._state = ModuleState(self._model, role.owners, self._device)
+        self._unused = self._filling.owners_of_unused(role)
+        self._state = ModuleState(self._model, {**self._unused, **role.owners}, self._device)
         self._state.release(role.released())
         graph.program.state_dict.clear()  # it has the whole module's
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
@@ -165,6 +179,7 @@ class Job:
         tensor or a tree of tensors. All have the whole batch's samples in axis 0, the same on every rank; a rank computes
         the rows that the plan gives it.
         """
+        self._checkpoints.check_whole()
         inputs, targets = _inputs_and_targets(batch)
         flat = self._checked(inputs)
         _check_targets(targets, self.plan.batch)
@@ -234,6 +249,7 @@ class Job:
         def text():
             return (plan if isinstance(plan, Plan) else load(plan)).text if dist.get_rank() == 0 else None
 
+        self._checkpoints.check_whole()
         with self._keeper.naming():
             said = [together("switch", text)]
             dist.broadcast_object_list(said, 0)
@@ -251,7 +267,7 @@ class Job:
         return plan, data, *parted(data, self._model, self._exported.graph)
 
     def _switch(self, plan, data, parts, cuts):
-        before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device), None
+        before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device, self._filling.needed), None
 
         def prepared():
             nonlocal take_back
@@ -277,18 +293,22 @@ class Job:
         with torch.no_grad():
             for name in own.changed.values():
                 self._model.get_buffer(name).copy_(found[name, None])
-        self._state.own_by(after.owners)
+        self._state.own_by({**self._unused, **after.owners})
         self._state.release(after.released() & set(before.parameters))
         self._take(data, after, own, adopted(self.optimizer, optimizer), trained)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""
         with self._keeper.naming():
+            self._checkpoints.check_whole()
             return self._state.whole()
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it."""
-        self._state.load(state)
+        """Takes the state of the whole module, of `state_dict` or of the module itself. Every rank has it, and calls this.
+        If the state of one rank is refused, no rank takes any."""
+        self._checkpoints.check_whole()
+        with self._keeper.naming():
+            self._state.load(state)
 
     def save(self, path: Path, *, extra: typing.Any = None) -> None:
         """Writes a checkpoint by torch.distributed.checkpoint into the folder `path`, which all ranks see: the module's
@@ -302,7 +322,8 @@ class Job:
 
     def load(self, path: Path) -> typing.Any:
         """Goes on from a checkpoint of `save`, which a job with another plan may have written. All ranks call it.
-        Returns the `extra` of `save`."""
+        Returns the `extra` of `save`. If files turn out to be damaged while they are read, the job refuses, on every rank,
+        to go on until a `load` has succeeded."""
         with self._keeper.naming():
             return self._checkpoints.load(os.path.abspath(path))
 
@@ -322,12 +343,13 @@ class _Exported(typing.NamedTuple):
         return data
 
 
-def exported(model, sample_batch, input_names, output_names, options):
-    """What torch.export makes of a module, its ONNXProgram, and the file of that without values."""
+def exported(model, sample_batch, input_names, output_names, options, device=None):
+    """What torch.export makes of a module, its ONNXProgram, and the file of that without values. `device` is that on which
+    a module without values will have some."""
     inputs, _ = _inputs_and_targets(sample_batch)
     with _torch_export.training(model):
         try:
-            return _torch_export.captured(model, inputs, input_names, output_names, options)
+            return _torch_export.captured(model, inputs, input_names, output_names, options, device)
         except Exception as error:
             raise Error(f"PyTorch cannot export the module: {error}\n"
                         "  hint: agpcs.torch.export shows the same error without a job") from error

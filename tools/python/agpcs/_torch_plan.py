@@ -42,7 +42,7 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     """Plans the training of `model` on `cluster`, a file, for agpcs.torch.Job; returns a ModulePlan.
 
     `sample_batch` is a batch as Job takes it: the module's inputs, then the targets. The module is exported in memory,
-    without values, and may have none: it was made within FakeTensorMode.
+    without values, and may have none: it was made on the device "meta", or within FakeTensorMode.
     `batch` is the number of samples of a step. `devices` are those of the job's ranks, in their order, such as what is left of
     the cluster: the plan computes with all of them, and with no other one. `options` are those of agpcs.plan.
     `input_names`, `output_names` and `export_options` are those of agpcs.torch.export; Job is to get the same ones.
@@ -51,10 +51,6 @@ def plan(model: torch.nn.Module, sample_batch: Sequence[typing.Any], *, cluster:
     """
     if devices is not None and "layout" in options:
         raise UsageError("devices and layout are both given\n  hint: a layout has its devices")
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta and not hasattr(parameter.data, "fake_mode"):
-            raise UsageError(f"the parameter '{name}' is on the device 'meta', for which PyTorch exports other operators\n"
-                             "  hint: make the module within torch._subclasses.FakeTensorMode() instead")
     program, converted, file = exported(model, sample_batch, input_names, output_names, dict(export_options or {}))
     if devices is None:
         made = make_plan(file, cluster, batch=batch, **options)

@@ -16,7 +16,7 @@ import shutil
 import torch
 import torch.distributed as dist
 
-from agpcs._errors import Error, PlanMismatch, UsageError
+from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
 from agpcs._job.together import together
 
 _OWN_FILES = re.compile(r"\.metadata(\.tmp)?|__\d+_\d+\.distcp")
@@ -30,10 +30,12 @@ class Checkpoints:
         self._state, self._optimizer, self._scaler = state, optimizer, scaler
         self._names = {id(parameter): name for name, parameter in trained}
         self._trained = {name for name, _ in trained}
+        self._half_read = None  # the folder whose reading failed half way; None: the job's state is whole
         self._prefixes = tuple(f"{what}.{name}." for what in ("state", "param_groups") for name in self._trained)
 
     def save(self, path, extra):
         """Writes a checkpoint: the folder has the name `path` once it is whole."""
+        self.check_whole()
         partial = f"{path}.partial"
         written = together("save", lambda: _written(extra))
         together("save", lambda: _cleared(path, partial) if dist.get_rank() == 0 else None)
@@ -51,9 +53,17 @@ class Checkpoints:
         kinds = {key: value for key, value in wanted.items() if places[key][0] == "optimizers"}
         found = _loaded(folder, kinds, places)
         together("load", lambda: self.check_kinds(found.get("optimizers", {}), "checkpoint"))
+        self._half_read = folder  # tensors are read in place, for two of each may be too many
         found = _loaded(folder, {key: value for key, value in wanted.items() if key not in kinds}, places)
-        together("load", lambda: self._take(found))
-        return _read(found["extra"]) if "extra" in found else None
+        extra = together("load", lambda: self._take(found))
+        self._half_read = None
+        return extra
+
+    def check_whole(self):
+        """Refuses to go on with a state of which a part comes from a checkpoint that could not be read."""
+        if self._half_read is not None:
+            raise Error(f"the job has a part of the checkpoint '{self._half_read}', the rest of which could not be read\n"
+                        "  hint: job.load of a whole checkpoint, or a new job")
 
     def _of_optimizer(self):
         if self._optimizer is None:
@@ -86,10 +96,9 @@ class Checkpoints:
 
     def _wanted(self, path):
         """(folder, the place of each key in the state, what is read by key: tensors to read into, None for other values)."""
-        from torch.distributed.checkpoint import FileSystemReader
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-        folder = _folder_of(path)
-        metadata = FileSystemReader(folder).read_metadata()
+        folder = folder_of(path)
+        metadata = metadata_of(folder)
         stored, places = metadata.state_dict_metadata, metadata.planner_data or {}
         self._state.check({place[1]: stored[key].size for key, place in places.items() if place[0] == "model"}, "checkpoint")
         wanted = {f"model.{name}": tensor for name, tensor in self._state.held().items()}
@@ -114,11 +123,14 @@ class Checkpoints:
                 raise PlanMismatch(f"the {where} has the state of {kind} for '{name}', and the job's optimizer is {self.kind}")
 
     def _take(self, found):
+        """Gives the scaler and the optimizer what was read. Returns the `extra` of `save`."""
+        extra = _read(found["extra"]) if "extra" in found else None
         if self._scaler is not None and "scaler" in found:
             self._scaler.load_state_dict(found["scaler"])
         values = found.get("optim", {})
         self.take({name: (_below(values, f"state.{name}."), _below(values, f"param_groups.{name}.")) for name in self._trained},
                   "checkpoint")
+        return extra
 
     def take(self, by_parameter, where):
         """Gives the optimizer what `by_parameter` of the `where` has."""
@@ -187,12 +199,21 @@ def _read(written):
     return torch.load(io.BytesIO(written.numpy().tobytes()), weights_only=True)
 
 
-def _folder_of(path):
+def folder_of(path):
     """The folder of the checkpoint at `path`; the one before, if the job ended while it was replaced."""
     for folder in (path, f"{path}.replaced"):
         if os.path.exists(os.path.join(folder, ".metadata")):
             return folder
     raise FileNotFoundError(f"'{path}' is no checkpoint: it has no '.metadata', which is written last")
+
+
+def metadata_of(folder):
+    """What DCP knows of the tensors in a folder."""
+    from torch.distributed.checkpoint import FileSystemReader
+    try:
+        return FileSystemReader(folder).read_metadata()
+    except Exception as error:  # of pickle, or of what it finds
+        raise InvalidInput(f"{folder}/.metadata: is damaged: {type(error).__name__}: {error}") from error
 
 
 def _cleared(path, partial):

@@ -106,9 +106,15 @@ def moved(model, before, after, checkpoints, device):
 
 
 def install(state, model, before, after, found):
-    """Gives the module the parameters that are new to this rank. Returns a function that takes them back."""
-    new = [name for name in after.parameters if before.rank not in before.holders[name]]
+    """Gives the module what is new to this rank. Returns a function that takes it back."""
+    new = [name for name, ranks in after.holders.items() if before.rank in ranks and _is_new(model, before, name)]
     return state.replace({name: found[name, None] for name in new})
+
+
+def _is_new(model, before, name):
+    if isinstance(_get(model, name), torch.nn.Parameter):
+        return before.rank not in before.holders[name]
+    return _get(model, name).is_meta
 
 
 def fill(checkpoints, trained, optimizer, found, told):

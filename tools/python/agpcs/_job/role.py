@@ -13,18 +13,21 @@ from agpcs._torch_groups import WIRE_TYPES
 class Role:
     """Of this rank in `plan`, whose JSON is `data`; `parts` are the Stages and `cuts` the Cuts between them.
 
+    `all_buffers`: buffers that do not change lie on the ranks of their stages alone, too.
+
     It makes process groups, so all ranks make it together, and `close` it together.
     """
 
-    def __init__(self, plan, data, parts, cuts, device):
+    def __init__(self, plan, data, parts, cuts, device, all_buffers):
         self.plan, self.parts, self._data = plan, parts, data
         self.rank, self.shares = dist.get_rank(), Shares(data)
         self.number = next(number for number, ranks in enumerate(self.shares.ranks) if self.rank in ranks)  #: of its stage
         self.stage = self.shares.stages[self.number]
         self.cuts = [cut for cut in cuts if self.number in (cut.source, cut.target)]
-        self.holders = {}  #: by name of a parameter, or of a buffer that changes: the ranks of the stages that have it
+        # By name of a parameter, or of a buffer that not every rank has alike: the ranks of the stages that have it.
+        self.holders = {}
         for part, ranks in zip(parts, self.shares.ranks):
-            for name in (*part.parameters, *part.changed.values()):
+            for name in (*part.parameters, *(part.buffers if all_buffers else part.changed.values())):
                 self.holders.setdefault(name, []).extend(ranks)
         self.owners = {name: ranks[0] for name, ranks in self.holders.items()}
         self.links = Links(self.rank, cuts, self.shares, device)

@@ -28,6 +28,7 @@ class Stage(typing.NamedTuple):
     received: tuple[Value, ...]
     sent: tuple[Value, ...]
     parameters: tuple[str, ...]  #: names in the module, those that do not train included
+    buffers: tuple[str, ...]  #: names in the module of buffers that it reads or changes
     changed: dict[str, str]  #: buffers that its forward pass changes: name in `module` -> name in the user's module
     module: torch.fx.GraphModule | None  #: of the number of samples, `inputs`, `received`; gives (`sent`, outputs)
 
@@ -116,6 +117,7 @@ def _stage(graph, s, needed, received, sent, build):
     return Stage(tuple(inputs), tuple(_value(graph, node) for node in received),
                  tuple(_value(graph, node) for node in sent),
                  tuple(graph.parameters[node.name] for node in places if node.name in graph.parameters),
+                 tuple(graph.buffers[node.name] for node in places if node.name in graph.buffers),
                  {node.name: graph.buffers[node.name] for node in places if node in graph.changed},
                  _module(graph, s, nodes, inputs, received, sent) if build else None)
 

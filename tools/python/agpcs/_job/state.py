@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from agpcs._errors import PlanMismatch
+from agpcs._job.together import together
 
 
 class ModuleState:
@@ -33,21 +34,23 @@ class ModuleState:
         self.replace({name: torch.empty_like(self._module.get_parameter(name), device="meta") for name in names})
 
     def replace(self, tensors):
-        """Puts parameters with these tensors, by name, in the place of the module's, tied as before. Returns a function
-        that puts the module's own back."""
-        olds = [self._module.get_parameter(name) for name in tensors]
-        news = [torch.nn.Parameter(tensor, requires_grad=old.requires_grad) for old, tensor in zip(olds, tensors.values())]
-        for old, new in zip(olds, news):
-            new.__dict__.update(old.__dict__)  # what a script notes of a parameter, for its optimizer_fn
+        """Puts parameters and buffers with these tensors, by name, in the place of the module's, tied as before. Returns a
+        function that puts the module's own back."""
+        named = {**dict(self._module.named_parameters(remove_duplicate=False)),
+                 **dict(self._module.named_buffers(remove_duplicate=False))}
+        olds, news = [named[name] for name in tensors], list(tensors.values())
+        for i, old in enumerate(olds):
+            if isinstance(old, torch.nn.Parameter):
+                news[i] = torch.nn.Parameter(news[i], requires_grad=old.requires_grad)
+                news[i].__dict__.update(old.__dict__)  # what a script notes of a parameter, for its optimizer_fn
         self._put(olds, news)
         return lambda: self._put(news, olds)
 
     def _put(self, olds, news):
         by_old = {id(old): new for old, new in zip(olds, news)}
         for part in self._module.modules():
-            for name, parameter in list(part._parameters.items()):
-                if id(parameter) in by_old:
-                    part._parameters[name] = by_old[id(parameter)]
+            for table in (part._parameters, part._buffers):
+                table.update((name, by_old[id(tensor)]) for name, tensor in table.items() if id(tensor) in by_old)
 
     def whole(self):
         """The state by name, on every rank; names of one tied tensor have the same one. All ranks call it."""
@@ -86,12 +89,16 @@ class ModuleState:
                                + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""))
 
     def load(self, state):
-        """Takes what this rank has of a state by name. Changes nothing if the state is of another module."""
+        """Takes what this rank has of a state by name. Changes nothing, on any rank, if the state of one is of another
+        module. All ranks call it."""
+        together("load the state", lambda: self._check_all(state))
+        with torch.no_grad():
+            for name, tensor in self.held().items():
+                tensor.copy_(state[name])
+
+    def _check_all(self, state):
         self.check({name: tensor.shape for name, tensor in state.items()})
         for name, first in self._first.items():
             if state[name] is not state[first] and not torch.allclose(state[name], state[first], 0, 0, equal_nan=True):
                 raise PlanMismatch(f"'{first}' and '{name}' are one tensor of the module, and two different ones of the "
                                    "state\n  hint: a state of a module in which they are tied")
-        with torch.no_grad():
-            for name, tensor in self.held().items():
-                tensor.copy_(state[name])
