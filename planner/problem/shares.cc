@@ -23,6 +23,7 @@ std::vector<double> speeds(const Problem& problem, StageTimer& timer,
                            const std::vector<DeviceId>& devices,
                            const std::vector<std::int64_t>& shares) {
   std::vector<double> result;
+  result.reserve(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const std::int64_t samples = std::max<std::int64_t>(shares[i], 1);
     const double seconds = timer.seconds(kind_of(problem, devices[i]), samples);
@@ -44,6 +45,8 @@ class Leveller {
   Leveller(const Problem& problem, StageTimer& timer, const std::vector<DeviceId>& devices,
            std::vector<std::int64_t>& shares)
       : problem_(problem), timer_(timer), devices_(devices), shares_(shares) {
+    now_.reserve(devices.size() + kMoves);
+    with_one_more_.reserve(devices.size() + kMoves);
     for (std::size_t i = 0; i < devices.size(); ++i) {
       now_.push_back(now(i));
       with_one_more_.push_back(with_one_more(i));
@@ -65,6 +68,7 @@ class Leveller {
 
  private:
   using Entry = std::pair<double, std::size_t>;  // seconds and device; the least is next
+  static constexpr std::size_t kMoves = 8;       // few are made, so this many seldom need more room
 
   double seconds(std::size_t i, std::int64_t samples) const {
     return samples == 0 ? 0 : timer_.seconds(kind_of(problem_, devices_[i]), samples);
@@ -108,6 +112,8 @@ std::vector<std::int64_t> largest_remainder(std::int64_t total,
   AGPCS_CHECK(sum > 0, "{} samples for {} weights that sum to {}", total, weights.size(), sum);
   std::vector<std::int64_t> shares;
   std::vector<double> remainders;
+  shares.reserve(weights.size());
+  remainders.reserve(weights.size());
   std::int64_t left = total;
   for (const double weight : weights) {
     const double exact = static_cast<double>(total) * (weight / sum);
@@ -173,6 +179,8 @@ StageSpec balanced_shares(const Problem& problem, StageTimer& timer,
       timer.known_shares(kind_runs(problem, devices), samples);
   if (runs.empty()) runs = share_runs(make_balanced_shares(problem, timer, devices, samples));
   StageSpec spec;
+  spec.devices.reserve(devices.size());
+  spec.shares.reserve(devices.size());
   auto device = devices.begin();
   for (const auto& [share, count] : runs) {
     const auto end = device + static_cast<std::ptrdiff_t>(count);

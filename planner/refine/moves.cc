@@ -23,6 +23,7 @@ void set_stages(const BlockGraph& blocks, const std::vector<int>& stage_of_block
 /// Returns the blocks of a stage, in topological order.
 std::vector<int> blocks_of(const std::vector<int>& stage_of_block, int stage) {
   std::vector<int> blocks;
+  blocks.reserve(stage_of_block.size());
   for (std::size_t b = 0; b < stage_of_block.size(); ++b) {
     if (stage_of_block[b] == stage) blocks.push_back(static_cast<int>(b));
   }
@@ -86,6 +87,8 @@ template <typename F>
 std::pair<std::vector<DeviceId>, std::vector<DeviceId>> divided(
     const std::vector<DeviceId>& devices, F is_first) {
   std::pair<std::vector<DeviceId>, std::vector<DeviceId>> parts;
+  parts.first.reserve(devices.size());
+  parts.second.reserve(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     (is_first(i) ? parts.first : parts.second).push_back(devices[i]);
   }
@@ -146,6 +149,7 @@ std::vector<DeviceId> unused_devices(const Cluster& cluster, const Strategy& str
     for (const DeviceId device : spec.devices) used[at(device)] = true;
   }
   std::vector<DeviceId> unused;
+  unused.reserve(used.size());
   for (DeviceId id = 0; id < cluster.device_count(); ++id) {
     if (!used[at(id)]) unused.push_back(id);
   }

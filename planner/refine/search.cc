@@ -5,6 +5,7 @@
 #include "ir/base/check.h"
 #include "planner/evaluate/evaluate.h"
 #include "planner/evaluate/known_scores.h"
+#include "planner/evaluate/memory_bound.h"
 #include "planner/evaluate/rough_fit.h"
 #include "planner/refine/features.h"
 #include "planner/refine/moves.h"
@@ -32,13 +33,14 @@ constexpr std::size_t kKnownPlaces = 16;
 /// The tools of one thread.
 struct Worker {
   explicit Worker(const Problem& problem)
-      : evaluator(problem), moves(problem), rough_model(problem) {}
+      : evaluator(problem), moves(problem), rough_model(problem), memory(problem) {}
   RoughStep rough(const Strategy& strategy) {
     return rough_model.step(strategy, moves.timers().of(strategy));
   }
   Evaluator evaluator;
   StrategyMoves moves;
   RoughModel rough_model;
+  MemoryBound memory;
 };
 
 /// What both searches share: a strategy where they stand, and the moves from there. The derived
@@ -307,8 +309,10 @@ class ImaginingSearch final : public StrategyPoint {
   Score score_of(Worker& worker, const Strategy& strategy, const RoughStep& rough) override {
     Score score;
     score.step_seconds = (fit_.factor(rough) + off_) * rough.seconds;
-    if (score.step_seconds / reference_ <= looks_at_)
-      score.lacking = worker.evaluator.lacking(strategy);
+    if (score.step_seconds / reference_ > looks_at_ || worker.memory.most_lacking(strategy) <= 0) {
+      return score;
+    }
+    score.lacking = worker.evaluator.lacking(strategy);
     return score;
   }
 

@@ -4,6 +4,7 @@
 #include "codegen/lower.h"
 #include "cost_model/step/simulator.h"
 #include "planner/evaluate/evaluate.h"
+#include "planner/evaluate/memory_bound.h"
 #include "tests/planner/evaluate/random_strategies.h"
 #include "tests/planner/problem/problems.h"
 
@@ -271,6 +272,23 @@ TEST_P(EvaluatorOf, SaysTheSameOnEveryThread) {
     for (const std::vector<Score>& own : scores) expect_equal(own[i], scores[0][i], "");
     expect_equal(scores[0][i], by_simulation(*problem_, strategies[i]), "");
   }
+}
+
+/// The bound is useful if it tells that most of those that fit do so.
+TEST_P(EvaluatorOf, MemoryIsNoMoreThanItsBound) {
+  Rng rng(11);
+  Evaluator evaluator(*problem_);
+  MemoryBound bound(*problem_);
+  int fitting = 0, told = 0;
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const Strategy strategy = random_strategy(rng, *problem_);
+    const std::int64_t lacking = evaluator.lacking(strategy), most = bound.most_lacking(strategy);
+    EXPECT_LE(lacking, most) << print_strategy(strategy, problem_->graph, problem_->cluster);
+    fitting += lacking <= 0 ? 1 : 0;
+    told += most <= 0 ? 1 : 0;
+  }
+  EXPECT_GT(fitting, 0);
+  EXPECT_GE(2 * told, fitting) << fitting;
 }
 
 INSTANTIATE_TEST_SUITE_P(Problems, EvaluatorOf, ::testing::ValuesIn(kCases),
