@@ -30,7 +30,8 @@ EACH = 3  # steps by each plan
 SAME = 1e-5
 SLOW_A = CLUSTER.replace("hosts:", "  slow: {peak: {fp32: 10 GFLOPS, bf16: 10 GFLOPS}, memory: 4 GiB, "
                          "memory_bandwidth: 2.5 GB/s, launch_overhead: 20 us}\nhosts:").replace("{kind: cpu,", "{kind: slow,", 1)
-ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replace("momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
+ALIKE = CLUSTER.replace("launch_overhead: 5 us", "launch_overhead: 2 ms").replace(
+    "momentum: 0.9}", "momentum: 0.9}, statistics_every: 1")
 CALM, SLOW, SLOWER = 60, 400, 100  # steps before a rank becomes slower, and the most after it; how often it repeats a pass
 UNEVEN = "a/0:3,b/0:1"  # one stage of two replicas
 
@@ -139,6 +140,13 @@ def refusing(rank, kind, plan, others, after):
     training.job.switch(after)
     training.train(2)
     return training.losses, said, training.state()
+
+
+def has_no_model(rank, plan):
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("no model today")
+    agpcs.torch.Job(build(Normed), plan, nn.functional.cross_entropy, sgd, batches(Normed, 1)[0])
 
 
 def begins_badly(rank, plan):
@@ -302,6 +310,12 @@ class Switch(unittest.TestCase):
         self.assertEqual(second, ("ValueError", "no optimizer today"))
         self.assertEqual(first, ("Error", "rank 1 cannot begin: ValueError: no optimizer today"))
 
+    def test_a_rank_that_does_not_come_to_its_job_is_named_on_the_others(self):
+        first, second = on_ranks(has_no_model, plan_of(Normed, TWO))
+        self.assertEqual(second, ("ValueError", "no model today"))
+        self.assertEqual(first, ("RankLost", "rank 1 did not come to its Job, and a connection is closed\n"
+                                             "  hint: what it printed last says why"))
+
     def test_is_to_a_better_plan_when_a_rank_becomes_slower(self):
         plan = plan_of(Mlp, "a/0,a/1", 1, cluster=ALIKE)
         with tempfile.TemporaryDirectory() as folder:
@@ -318,7 +332,8 @@ class Switch(unittest.TestCase):
         self.assertLess(parts[1], parts[0], said)
         self.assertRegex(said, r"(?m)^agpcs: drift: (a/1 computes [0-9.]+ times slower|a/0 computes [0-9.]+ times faster) than "
                                r"expected since step \d+$")
-        self.assertRegex(said, r"(?m)^agpcs: from step \d+ on stages are a/\d \d+ \| a/\d \d+: a step takes .*s, with those before .*s$")
+        self.assertRegex(said, r"(?m)^agpcs: from step \d+ on stages are a/\d \d+ \| a/\d \d+: a step takes .*s, with those "
+                               r"before .*s$")
         self.assertEqual(said_1, "")
         (expected, _), = on_ranks(by_one_process, Mlp, gentle, len(losses), ranks=1)
         for a, b in zip(losses, expected):
