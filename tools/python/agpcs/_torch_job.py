@@ -26,12 +26,10 @@ from agpcs._job.role import Role
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Player
-from agpcs._job.together import together
+from agpcs._job.together import keeper_of_all, together
 from agpcs._job.update import Update, check_clipping
 from agpcs._plan import Path, Plan, load
 from agpcs._torch_groups import WIRE_TYPES
-from agpcs._torch_keeper import keeper_of
-from agpcs._torch_links import Links
 from agpcs._torch_watch import Change, say
 
 Loss = Callable[[typing.Any, typing.Any], torch.Tensor]
@@ -94,10 +92,10 @@ class Job:
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None}
         self._device = device_of(model, device)
-        self._keeper = keeper_of(Links(None, self._device))
+        self._keeper = keeper_of_all(self._device)
         with self._keeper.naming():
             built = together("begin", lambda: self._build(plan, sample_batch, asked, given, input_names,
-                                                                output_names, options))
+                                                           output_names, options))
             _check_alike(self.plan.text, asked)
             self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
             self._begin(optimizer_fn, asked, scaler, *built)

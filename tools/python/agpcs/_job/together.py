@@ -3,9 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+
 import torch.distributed as dist
 
-from agpcs._errors import Error
+from agpcs._errors import Error, RankLost
+from agpcs._torch_keeper import keeper_of
+from agpcs._torch_links import Links
+
+_jobs = itertools.count()  # of this process
+
+
+def keeper_of_all(device):
+    """The Keeper of all ranks. A rank that ends before it comes here is named, too."""
+    store, job = dist.distributed_c10d._get_default_store(), next(_jobs)
+    store.set(f"agpcs-job-{job}-{dist.get_rank()}", "here")
+    try:
+        return keeper_of(Links(None, device))
+    except RuntimeError as error:
+        absent = []
+        with contextlib.suppress(RuntimeError):  # the store may be gone with its rank
+            absent = [str(rank) for rank in range(dist.get_world_size()) if not store.check([f"agpcs-job-{job}-{rank}"])]
+        if not absent:
+            raise
+        raise RankLost(f"rank {', '.join(absent)} did not come to its Job, and a connection is closed\n"
+                       "  hint: what it printed last says why") from error
 
 
 def gathered(value):
