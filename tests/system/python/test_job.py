@@ -3,7 +3,6 @@
 """agpcs.torch.Job: plans of several stages on local ranks over Gloo train as one process does."""
 
 import functools
-import io
 import json
 import os
 import pathlib
@@ -12,6 +11,7 @@ import subprocess
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 from cases import Bert, ResNet18, build, on_ranks
 
@@ -21,6 +21,7 @@ from torch import nn
 
 import agpcs
 import agpcs.torch
+from agpcs import _torch_job
 
 BATCH, STEPS = 10, 20
 TOLERANCE = 1e-4
@@ -59,7 +60,7 @@ class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
         self.table, self.position = nn.Embedding(20, 16), nn.Parameter(torch.randn(1, 6, 16))
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True) for _ in range(4))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True) for _ in range(2))
         self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 4)
 
     def forward(self, tokens):
@@ -166,10 +167,14 @@ def batches(kind, count=STEPS):
 
 
 @functools.lru_cache(maxsize=None)
+def captured(kind):
+    """What a job makes of its module before it reads the plan, which takes seconds: the graph, its ONNXProgram, and the
+    file of that without values."""
+    return _torch_job.exported(build(kind), batches(kind, 1)[0], None, ("logits",), {})
+
+
 def exported(kind):
-    file = io.BytesIO()
-    agpcs.torch.export(build(kind), batches(kind, 1)[0][:-1], file)
-    return file.getvalue()
+    return captured(kind)[2]
 
 
 @functools.lru_cache(maxsize=None)
@@ -200,15 +205,19 @@ def optimizer_of(parameters):
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
 
-def job_of(kind, plan, **options):
-    return agpcs.torch.Job(build(kind), plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0], **options)
+def job_of(kind, plan, model=None, optimizer_fn=optimizer_of, exports=False, **options):
+    """A job, which has `captured(kind)` of the process that forked its ranks unless it exports its module itself."""
+    capture = _torch_job.exported if exports else lambda *_: captured(kind)
+    with mock.patch.object(_torch_job, "exported", capture):
+        return agpcs.torch.Job(model or build(kind), plan, nn.functional.cross_entropy, optimizer_fn, batches(kind, 1)[0],
+                               **options)
 
 
-def trained_by_job(rank, kind, plan):
+def trained_by_job(rank, kind, plan, exports):
     """(losses, final state, names of the parameters that have values on this rank)."""
     model = build(kind)
     own = dict(model.named_parameters())
-    job = agpcs.torch.Job(model, plan, nn.functional.cross_entropy, optimizer_of, batches(kind, 1)[0])
+    job = job_of(kind, plan, model, exports=exports)
     losses = [job.step(batch).item() for batch in batches(kind)]
     live = [name for name, parameter in model.named_parameters() if not parameter.is_meta]
     assert all(model.get_parameter(name) is own[name] for name in live), "a parameter is not the user's own object"
@@ -240,8 +249,7 @@ def first_step(rank, kind, plans, batch=BATCH, change=None):
     dist.barrier()  # all ranks are connected before one of them fails
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        sample = batches(kind, 1)[0]
-        job = agpcs.torch.Job(build(kind), plans[rank], nn.functional.cross_entropy, optimizer_of, sample)
+        job = job_of(kind, plans[rank])
         batch = kind.samples(batch, torch.Generator().manual_seed(1))
         job.step(batch if change is None else change(batch))
     return "ok", [str(warning.message) for warning in caught if "random" in str(warning.message)]
@@ -282,10 +290,10 @@ NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 @unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Compares(unittest.TestCase):
-    def compare(self, kind, plan, parts=((0, BATCH),), states=True):
+    def compare(self, kind, plan, parts=((0, BATCH),), states=True, exports=False):
         losses, state = expected(kind, parts)
         self.assertGreater(max(losses) - min(losses), 0.05, "nothing was trained")
-        results = on_ranks(trained_by_job, kind, plan, ranks=plan.ranks)
+        results = on_ranks(trained_by_job, kind, plan, exports, ranks=plan.ranks)
         for result in results:
             self.assertNotIsInstance(result[0], str, result)
             for a, b in zip(losses, result[0]):
@@ -301,7 +309,7 @@ class Trains(Compares):
     """Losses of 20 steps and final parameters equal those of one process."""
 
     def test_an_mlp_in_two_and_four_stages(self):
-        first, second = self.compare(Mlp, plan_of(Mlp, TWO))
+        first, second = self.compare(Mlp, plan_of(Mlp, TWO), exports=True)
         self.assertTrue(first and second)
         self.assertFalse(set(first) & set(second), "a parameter is on both ranks")
         self.compare(Mlp, plan_of(Mlp, FOUR, 10))
@@ -344,7 +352,7 @@ class Trains(Compares):
 
     def apart(self, kind, plan):
         losses, _ = expected(kind, ((0, BATCH),))
-        results = on_ranks(trained_by_job, kind, plan, ranks=plan.ranks)
+        results = on_ranks(trained_by_job, kind, plan, False, ranks=plan.ranks)
         apart = max(abs(a - b) for a, b in zip(losses, results[0][0]))
         self.assertGreater(apart, 1e-7, "nothing was rounded")
         return apart
@@ -373,6 +381,7 @@ class Trains(Compares):
 class Refuses(unittest.TestCase):
     def refused(self, kind, *plans, **options):
         """(type, text) of the error on each rank."""
+        captured(kind)
         results = on_ranks(functools.partial(first_step, **options), kind, plans, ranks=len(plans))
         for result in results:
             self.assertNotEqual(result[0], "ok", result)

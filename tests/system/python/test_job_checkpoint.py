@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """agpcs.torch.Job: checkpoints that other plans and other programs read, whole or not at all."""
 
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -10,6 +11,7 @@ import unittest
 from unittest import mock
 
 from cases import LIMIT, build, on_ranks
+import test_job
 from test_job import FOUR, NEWER, TOLERANCE, TWO, TWO_BY_TWO, Mlp, Tied, TiedHead, Transformer, batches, plan_of
 
 import torch
@@ -18,6 +20,10 @@ from torch import nn
 
 import agpcs
 import agpcs.torch
+
+if NEWER:
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint import state_dict as torch_state
 
 FIRST, STEPS = 3, 6  # steps before the checkpoint, and in all
 
@@ -31,8 +37,7 @@ def schedule_of(optimizer):
     return torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
 
-def job_of(kind, plan, optimizer_fn=optimizer_of):
-    return agpcs.torch.Job(build(kind), plan, nn.functional.cross_entropy, optimizer_fn, batches(kind, 1)[0])
+job_of = functools.partial(test_job.job_of, optimizer_fn=optimizer_of)
 
 
 def by_one_process(rank, kind):
@@ -75,8 +80,6 @@ def goes_on(rank, kind, plan, path):
 
 def read_by_torch(rank, kind, path):
     """Losses of a script without AGPCS that goes on from a checkpoint of a job."""
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint import state_dict as torch_state
     model = build(kind)
     optimizer = optimizer_of(model.parameters())
     options = torch_state.StateDictOptions(flatten_optimizer_state_dict=True)
@@ -98,7 +101,6 @@ def read_by_torch(rank, kind, path):
 
 def fails_to_save(rank, plan, path):
     """What a job says that saves while rank 1 cannot write, and whether it reads its checkpoint from before."""
-    from torch.distributed import checkpoint
     job = job_of(Mlp, plan)
     job.save(path, extra="whole")
     before = {name: tensor.clone() for name, tensor in job.state_dict().items()}
@@ -125,7 +127,6 @@ def fails_to_save(rank, plan, path):
 
 def killed(rank, plan, path):
     """Rank 1 ends at once within the writing of its part."""
-    from torch.distributed import checkpoint
     job = job_of(Mlp, plan)
     write = checkpoint.FileSystemWriter.write_data
 
@@ -144,7 +145,7 @@ def ranked(rank, folder, work, *arguments):
 
 
 def refused(rank, kind, plan, path, optimizer_fn):
-    job = job_of(kind, plan, optimizer_fn)
+    job = job_of(kind, plan, optimizer_fn=optimizer_fn)
     before = {name: tensor.clone() for name, tensor in job.state_dict().items()}
     try:
         job.load(path)
