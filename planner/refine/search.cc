@@ -217,16 +217,10 @@ class StrategyPoint : public StrategySearch {
   WorkerPool pool_;
 
  private:
-  /// Calls `f(worker, i)` for i < count. Worker w takes every i that is w modulo the number of
-  /// workers.
+  /// Calls `f(worker, i)` for i < count. A worker that is done takes the next i.
   template <typename F>
   void for_each(std::size_t count, F f) {
-    const auto workers = static_cast<std::size_t>(pool_.workers());
-    pool_.run([&](int worker) {
-      for (std::size_t i = static_cast<std::size_t>(worker); i < count; i += workers) {
-        f(*workers_[static_cast<std::size_t>(worker)], i);
-      }
-    });
+    pool_.run_each(count, [&](int worker, std::size_t i) { f(*workers_[at(worker)], i); });
   }
 
   StrategyView view(Worker& worker, const Strategy& strategy) {
@@ -399,18 +393,17 @@ class SimulatingSearch : public StrategyPoint {
 
   void walk(const std::function<void(SearchPoint& imagined, int walk)>& walk) override {
     walked_ = true;
-    const std::size_t walkers = std::min(at(pool_.workers()), begun_.size());
-    while (walkers_.size() < walkers) {
-      walkers_.push_back(std::make_unique<ImaginingSearch>(
-          problem_, workers_.subspan(walkers_.size(), 1), reference_));
-    }
-    pool_.run([&](int worker) {
-      for (std::size_t i = at(worker); i < begun_.size(); i += at(pool_.workers())) {
-        ImaginingSearch& walker = *walkers_[at(worker)];
-        walker.begin(std::move(begun_[i].strategy), begun_[i].fit, begun_[i].off);
-        walk(walker, static_cast<int>(i));
-        begun_[i].strategy = walker.strategy();
+    walkers_.resize(at(pool_.workers()));
+    pool_.run_each(begun_.size(), [&](int worker, std::size_t i) {
+      std::unique_ptr<ImaginingSearch>& own = walkers_[at(worker)];
+      if (own == nullptr) {
+        own = std::make_unique<ImaginingSearch>(problem_, workers_.subspan(at(worker), 1),
+                                                reference_);
       }
+      ImaginingSearch& walker = *own;
+      walker.begin(std::move(begun_[i].strategy), begun_[i].fit, begun_[i].off);
+      walk(walker, static_cast<int>(i));
+      begun_[i].strategy = walker.strategy();
     });
   }
 
@@ -452,7 +445,7 @@ class SimulatingSearch : public StrategyPoint {
   RoughFit fit_;
   std::vector<Walk> begun_;
   bool walked_ = false;
-  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread, with its worker
+  std::vector<std::unique_ptr<ImaginingSearch>> walkers_;  // one a thread, once it walks
 };
 
 /// A search with tools of its own.

@@ -2,7 +2,9 @@
 // WorkerPool: threads that wait for work, so that a batch of short tasks costs no thread starts.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -23,6 +25,19 @@ class WorkerPool {
   /// Calls `work(worker)` once for each worker, all at the same time, and returns when all are
   /// done. `work` must not throw.
   void run(const std::function<void(int worker)>& work);
+  /// Calls `work(worker, i)` once for each i < count. A worker that is done takes the next i, as
+  /// some take much longer than others. Returns when all are done. `work` must not throw.
+  template <typename F>
+  void run_each(std::size_t count, F work) {
+    if (threads_.empty() || count < 2) {
+      for (std::size_t i = 0; i < count; ++i) work(0, i);
+      return;
+    }
+    std::atomic<std::size_t> next = 0;
+    run([&](int worker) {
+      for (std::size_t i = next++; i < count; i = next++) work(worker, i);
+    });
+  }
 
  private:
   void serve(int worker);

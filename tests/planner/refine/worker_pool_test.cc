@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstddef>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -42,6 +43,36 @@ TEST(WorkerPool, TheCallerIsWorker0) {
   pool.run([&](int worker) { ids[static_cast<std::size_t>(worker)] = std::this_thread::get_id(); });
   EXPECT_EQ(ids[0], std::this_thread::get_id());
   EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
+}
+
+TEST(WorkerPool, TakesEachNumberOnce) {
+  for (const int workers : {1, 3, 8}) {
+    WorkerPool pool(workers);
+    for (const std::size_t count : {0u, 1u, 5u, 64u}) {
+      std::vector<int> calls(count);
+      std::atomic<int> strange = 0;
+      pool.run_each(count, [&](int worker, std::size_t i) {
+        ++calls[i];
+        if (worker < 0 || worker >= workers) ++strange;
+      });
+      EXPECT_EQ(calls, std::vector<int>(count, 1));
+      EXPECT_EQ(strange, 0);
+    }
+  }
+}
+
+TEST(WorkerPool, ABusyWorkerDoesNotHoldUpWhatOthersCanTake) {
+  WorkerPool pool(2);
+  std::atomic<int> others = 0;
+  pool.run_each(10, [&](int, std::size_t i) {
+    if (i != 0) {
+      ++others;
+      others.notify_all();
+      return;
+    }
+    for (int so_far = others; so_far < 9; so_far = others) others.wait(so_far);  // for all others
+  });
+  EXPECT_EQ(others, 9);
 }
 
 TEST(WorkerPool, EndsWithoutWork) {
