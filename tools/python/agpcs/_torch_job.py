@@ -253,7 +253,7 @@ class Job:
 
         def prepared():
             nonlocal take_back
-            take_back = install(self._state, self._model, before, after, found)
+            take_back = install(self._state, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
             trained = after.trained(self._model)
             optimizer = self._optimizer_fn(trained) if trained else None

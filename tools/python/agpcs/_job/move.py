@@ -105,7 +105,7 @@ def moved(model, before, after, checkpoints, device):
     return found, told
 
 
-def install(state, model, before, after, found):
+def install(state, before, after, found):
     """Gives the module the parameters that are new to this rank. Returns a function that takes them back."""
     new = [name for name in after.parameters if before.rank not in before.holders[name]]
     return state.replace({name: found[name, None] for name in new})
