@@ -36,6 +36,9 @@ class Watch:
     that no rank waits for them, and draw the same verdict in the same step.
     """
 
+    WORDS = 0  # numbers that a rank shares beside its figures
+    _sent = None
+
     def __init__(self, plan, device, group, tell):
         self._every, self._tell = plan.statistics_every, tell
         self._clock, self._device, self._group = Clock(device), device, group
@@ -79,8 +82,6 @@ class Watch:
         self._steps += 1
         if self._noted == self._every:
             self._send(ends)
-
-    WORDS = 0  # numbers that a rank shares beside its figures
 
     def _words(self):
         """What this rank shares beside its figures."""

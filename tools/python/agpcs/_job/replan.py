@@ -47,8 +47,8 @@ class JobWatch(Watch):
         self._end_step(reductions, True)
 
     def expect(self, plan):
-        if getattr(self, "_sent", None) is not None:
-            self._sent[0].wait()
+        if self._sent is not None:
+            self._sent[0].wait()  # of the plan before; nobody judges it
         super().expect(plan)
 
     def _words(self):
@@ -123,7 +123,7 @@ class Replanning:
         self._file, self._cluster, self._tell = file, os.path.abspath(cluster), tell
         if dist.get_rank() == 0:
             plan._command("check", [plan, "--model", file, "--cluster", self._cluster])
-        self._steps, self._found = 0, None
+        self._steps = 0
         self.announced = False  #: whether rank 0 has told of another plan
         self.runs(plan, data, {})
 
@@ -132,7 +132,8 @@ class Replanning:
         self._running, self._training = plan, data["training"]
         self._learned, self._factors = dict(factors), dict(factors)  # by device: as the plan has it; now
         self._seconds = []  # of the plan's steps
-        self._began, self._ratio, self._wanted, self._search = self._steps, None, False, None
+        self._began, self._ratio, self._wanted = self._steps, None, False
+        self._search = self._found = None
 
     def drifted(self, changes):
         """Looks for another plan, in the background, if a rank's computing changed."""
