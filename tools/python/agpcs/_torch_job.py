@@ -19,6 +19,7 @@ from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.fill import Filling
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Links, Shares
+from agpcs._job.memory import check_fits, memory_of
 from agpcs._job.split import split
 from agpcs._job.state import ModuleState
 from agpcs._job.step import Bucket, Player
@@ -52,6 +53,8 @@ class Job:
         each module, with the first 63 bits of the SHA-256 of "SEED:NAME", so that values depend on `seed` and on the name
         that the module has (the first, if there are several), not on the plan. They are made on the CPU.
     `device` is where such values lie: by default the CPU, with NCCL the current CUDA device.
+    `cluster` is the plan's cluster file. With it the job is refused if the state of its optimizer does not fit into the
+        memory that the plan left, however much the plan's own optimizer keeps. A plan that this process made knows it.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
     `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
@@ -67,7 +70,7 @@ class Job:
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
-                 device: torch.device | str | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+                 device: torch.device | str | None = None, cluster: Path | None = None, max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
@@ -82,11 +85,11 @@ class Job:
         asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile}
-        built = together("begin", lambda: self._build(plan, sample_batch, asked, given, input_names, output_names, options))
+        built = together("begin", lambda: self._build(plan, sample_batch, asked, given, cluster, input_names, output_names, options))
         _check_alike(self.plan.text, asked)
         self._begin(optimizer_fn, asked, scaler, *built)
 
-    def _build(self, plan, sample_batch, asked, given, input_names, output_names, options):
+    def _build(self, plan, sample_batch, asked, given, cluster, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage with its values."""
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
@@ -101,6 +104,8 @@ class Job:
         self._device = self._filling.device
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         data, graph = placed(plan, model, program, converted, file)
+        memory = memory_of(plan, file, cluster)
+        self._memory = None if memory is None else memory[dist.get_rank()]
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
@@ -141,6 +146,7 @@ class Job:
         trained = [(name, self._model.get_parameter(name)) for name in own.parameters]
         trained = [(name, parameter) for name, parameter in trained if parameter.requires_grad]
         self.optimizer: torch.optim.Optimizer | None = optimizer_fn(trained) if trained else None
+        together("begin", lambda: check_fits(self._memory, data["training"]["optimizer"]["kind"], self.optimizer))
         scaler = self._scaler_of(scaler)
         self._update = Update(self.optimizer, [parameter for name, parameter in trained if owners[name] == rank],
                               asked["max_norm"], asked["norm_type"], scaler, self._device)
