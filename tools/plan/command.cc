@@ -140,8 +140,14 @@ Status json(const Arguments& a, Console console) {
     console.out << plan_json(plan);
     return {};
   }
-  AGPCS_TRY(const TrainingModel model, read_planned_model(a.model, plan));
-  AGPCS_TRY(const std::string text, plan_json(plan, model.graph));
+  std::string text;
+  if (a.cluster.empty()) {
+    AGPCS_TRY(const TrainingModel model, read_planned_model(a.model, plan));
+    AGPCS_TRY(text, plan_json(plan, model.graph));
+  } else {
+    AGPCS_TRY(const Checked checked, read_and_check(a, plan, console));
+    AGPCS_TRY(text, plan_json(plan, checked.model.graph, &checked.cluster));
+  }
   console.out << text;
   return {};
 }
@@ -290,8 +296,12 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   diff_app->add_flag("--decisions", a.decisions_only,
                      "exit with 0 when only expectations, or how the plan was made, differ");
   CLI::App* json_app = add_command(app, a, "json", "the plan as JSON on standard output");
-  json_app->add_option("--model", a.model,
-                       "the ONNX model it was made for: adds its operators, with their stages");
+  CLI::Option* const json_model = json_app->add_option(
+      "--model", a.model, "the ONNX model it was made for: adds its operators, with their stages");
+  json_app
+      ->add_option("--cluster", a.cluster,
+                   "with --model, its cluster file: adds the memory of each rank")
+      ->needs(json_model);
   CLI::App* trace_app =
       add_command(app, a, "trace", "Chrome trace of the simulated step, for Perfetto");
   add_problem(trace_app, a);

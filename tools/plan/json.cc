@@ -156,6 +156,29 @@ Json operator_json(const Graph& graph, const Op& op, const std::string& stage) {
   return {{"name", op.name}, {"type", op.type}, {"stage", stage}, {"outputs", outputs}};
 }
 
+/// What each rank's memory holds at its peak, by rank, beside what its device has.
+Result<Json> memory_json(const Plan& plan, const Graph& graph, const Cluster& cluster) {
+  AGPCS_TRY(const std::vector<MemoryUse> use, peak_memory(plan, graph));
+  std::vector<Json> by_rank(use.size());
+  for (const PlanStage& stage : plan.stages) {
+    for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
+      const auto rank = static_cast<std::size_t>(stage.ranks[i]);
+      const MemoryUse& m = use[rank];
+      by_rank[rank] = {
+          {"rank", stage.ranks[i]},
+          {"device", stage.devices[i]},
+          {"capacity", cluster.kind_of(cluster.find_device(stage.devices[i])).memory_bytes},
+          {"parameters", m.parameters},
+          {"gradients", m.gradients},
+          {"optimizer", m.optimizer},
+          {"activations", m.activations},
+          {"transfers", m.transfers},
+          {"workspace", m.workspace}};
+    }
+  }
+  return Json(by_rank);
+}
+
 Json json_of(const Plan& plan) {
   const auto with_plan = [&plan](auto to_json) {
     return [&plan, to_json](const auto& element) { return to_json(plan, element); };
@@ -178,7 +201,7 @@ Json json_of(const Plan& plan) {
 
 std::string plan_json(const Plan& plan) { return json_text(json_of(plan)); }
 
-Result<std::string> plan_json(const Plan& plan, const Graph& graph) {
+Result<std::string> plan_json(const Plan& plan, const Graph& graph, const Cluster* cluster) {
   AGPCS_TRY(const std::vector<std::vector<OpId>> of_stage, resolve_stages(plan, graph));
   std::vector<std::size_t> stage_of(graph.ops.size());
   for (std::size_t s = 0; s < of_stage.size(); ++s) {
@@ -189,6 +212,9 @@ Result<std::string> plan_json(const Plan& plan, const Graph& graph) {
     operators.push_back(operator_json(graph, graph.ops[i], plan.stages[stage_of[i]].name));
   }
   json["operators"] = operators;
+  if (cluster != nullptr) {
+    AGPCS_TRY(json["memory"], memory_json(plan, graph, *cluster));
+  }
   return json_text(json);
 }
 

@@ -2,6 +2,7 @@
 // The views of agpcs-plan: pure functions from plans to text.
 #pragma once
 
+#include "ir/cluster/cluster.h"
 #include "ir/graph/graph.h"
 
 #include <agpcs/plan.h>
@@ -18,9 +19,10 @@ std::string show_plan(const Plan& plan);
 /// Returns the plan as JSON (docs/reference/plan_format.md, "JSON"), with everything that the text
 /// has.
 std::string plan_json(const Plan& plan);
-/// Does the same, with the operators of `graph` and their stages. Errors: those of
-/// `resolve_stages`.
-Result<std::string> plan_json(const Plan& plan, const Graph& graph);
+/// Does the same, with the operators of `graph` and their stages; with a `cluster`, also with the
+/// memory of each rank. Errors: those of `resolve_stages`. Needs: the plan is for both.
+Result<std::string> plan_json(const Plan& plan, const Graph& graph,
+                              const Cluster* cluster = nullptr);
 
 struct PlanDiff {
   std::string text;        ///< ready to print; states it if there is no difference

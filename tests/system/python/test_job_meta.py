@@ -13,7 +13,7 @@ import warnings
 from unittest import mock
 
 from cases import build, on_ranks
-from test_job import TWO, batches, optimizer_of, plan_of
+from test_job import TWO, Mlp, batches, exported, optimizer_of, plan_of
 
 try:
     import safetensors.torch
@@ -27,6 +27,7 @@ from torch.distributed import checkpoint
 import agpcs
 import agpcs.torch
 from agpcs._job import weights as files
+from agpcs._job.memory import state_bytes
 
 STEPS, WIDTH, TIMES = 3, 16, 6
 
@@ -299,6 +300,74 @@ class Meta(unittest.TestCase):
             self.assertTrue(any(text.startswith(wanted) for text in said), (said, wanted))
             for text in said:  # a rank that has nothing against it names the one that has
                 self.assertTrue(wanted in text or text.startswith("Error: rank"), (text, wanted))
+
+
+SMALL = """\
+device_kinds:
+  cpu: {peak: {fp32: 40 GFLOPS}, memory: MEMORY B, memory_bandwidth: 10 GB/s, launch_overhead: 5 us}
+hosts: [{name: a, devices: {kind: cpu, count: 2}, interconnect: {kind: tcp, bandwidth: 2 GB/s, latency: 20 us}}]
+training: {batch: 10, optimizer: {kind: sgd}}
+"""
+
+
+def begins(rank, jobs):
+    """What jobs with AdamW by plans on clusters say, or the bytes that their optimizers have after a step."""
+    said = []
+    for plan, cluster in jobs:
+        try:
+            job = agpcs.torch.Job(build(Mlp), plan, nn.functional.cross_entropy, torch.optim.AdamW, batches(Mlp, 1)[0],
+                                  cluster=cluster)
+            job.step(batches(Mlp, 1)[0])
+            said.append(kept_by(job.optimizer))
+        except agpcs.Error as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+def kept_by(optimizer):
+    return sum(value.nbytes for state in optimizer.state.values() for value in state.values()
+               if isinstance(value, torch.Tensor) and value.dim() > 0)
+
+
+class Memory(unittest.TestCase):
+    def test_of_another_optimizer_is_compared_with_what_the_plan_left(self):
+        model, folder = exported(Mlp), tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+
+        def planned(memory):
+            file = pathlib.Path(folder.name, f"{memory}.yaml")
+            file.write_text(SMALL.replace("MEMORY", str(memory)))
+            return agpcs.plan(model, file, layout="a/0|a/1", micro_batches=2, bound=False), file
+
+        plan, file = planned(2**30)
+        memory = json.loads(plan._command("json", [plan, "--model", model, "--cluster", file]))["memory"]
+        kept = [2 * 4 * sum(sum(group.elements) for group in plan.groups if group.stage == stage.name) for stage in plan.stages]
+        parts = ("parameters", "gradients", "activations", "transfers", "workspace")
+        needs = [sum(of[part] for part in parts) + adam for of, adam in zip(memory, kept)]
+        self.assertEqual([(of["capacity"], of["optimizer"]) for of in memory], [(2**30, 0)] * 2)
+        most = needs.index(max(needs))
+        self.assertNotEqual(*needs)
+        found = on_ranks(begins, [planned(needs[most]), planned(needs[most] - 1)])
+        text = (f"rank {most} needs {needs[most]} bytes of memory, and a/{most} has {needs[most] - 1}: the plan counts 0 bytes "
+                f"of state for sgd, and AdamW keeps {kept[most]}\n  hint: plan with the optimizer of the job, `training: "
+                "{optimizer: ...}` of the cluster file")
+        self.assertEqual(found[most], [kept[most], f"PlanMismatch: {text}"])
+        self.assertEqual(found[1 - most], [kept[1 - most], f"Error: rank {most} cannot begin: PlanMismatch: {text}"])
+
+    def test_of_an_optimizer_is_what_it_has_after_a_step(self):
+        for make in (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9), torch.optim.SGD, torch.optim.RMSprop,
+                     functools.partial(torch.optim.AdamW, amsgrad=True, foreach=True), torch.optim.Adagrad):
+            parameters = [nn.Parameter(torch.ones(3, 5)), nn.Parameter(torch.ones(7))]
+            optimizer = make(parameters)
+            before = state_bytes(optimizer)
+            self.assertTrue(all(parameter.grad is None for parameter in parameters))
+            for parameter in parameters:
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+            self.assertEqual((before, state_bytes(optimizer)), (kept_by(optimizer),) * 2, optimizer)
+        for make in (torch.optim.LBFGS, torch.optim.Adafactor):
+            with self.assertWarnsRegex(UserWarning, f"^{make.__name__} takes no step on parameters without values"):
+                self.assertIsNone(state_bytes(make(parameters)))
 
 
 if __name__ == "__main__":

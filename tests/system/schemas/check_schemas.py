@@ -105,7 +105,8 @@ class Outputs:
         yield "agpcs_plan_json", nesterov.name, parse(self.run("agpcs-plan", "json", nesterov))
         yield "agpcs_plan_kinds", "kinds", parse(self.run("agpcs-plan", "kinds", "--json"))
         for made in (plan, pipeline):
-            yield "agpcs_plan_json", made.name, parse(self.run("agpcs-plan", "json", made, "--model", MODEL))
+            yield "agpcs_plan_json", made.name, parse(
+                self.run("agpcs-plan", "json", made, "--model", MODEL, "--cluster", CLUSTER))
             yield "agpcs_plan_explain", made.name, parse(
                 self.run("agpcs-plan", "explain", made, MODEL, CLUSTER, "--json"))
             yield "agpcs_plan_explain_operator", made.name, parse(

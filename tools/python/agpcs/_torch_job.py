@@ -20,6 +20,7 @@ from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
+from agpcs._job.memory import check_fits, memory_of
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
 from agpcs._job.replan import JobWatch, Replanning
 from agpcs._job.role import Role
@@ -58,6 +59,8 @@ class Job:
         each module, with the first 63 bits of the SHA-256 of "SEED:NAME", so that values depend on `seed` and on the name
         that the module has (the first, if there are several), not on the plan. They are made on the CPU.
     `device` is where such values lie: by default the CPU, with NCCL the current CUDA device.
+    `cluster` is the plan's cluster file. With it the job is refused if the state of its optimizer does not fit into the
+        memory that the plan left, however much the plan's own optimizer keeps. A plan that this process made knows it.
     `max_norm` clips gradients by their norm over all stages, of the kind `norm_type`, as torch.nn.utils.clip_grad_norm_
         does. `job.grad_norm` is that of the last step, before it was clipped.
     `autocast` is the type of torch.autocast, "bf16" or "fp16", within which stages and loss are computed; False: none. By
@@ -76,7 +79,8 @@ class Job:
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
-                 device: torch.device | str | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+                 device: torch.device | str | None = None, cluster: Path | None = None,
+                 max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
@@ -94,13 +98,13 @@ class Job:
         self._device = device_of(model, device)
         self._keeper = keeper_of_all(self._device)
         with self._keeper.naming():
-            built = together("begin", lambda: self._build(plan, sample_batch, asked, given, input_names,
+            built = together("begin", lambda: self._build(plan, sample_batch, asked, given, cluster or replan, input_names,
                                                            output_names, options))
             _check_alike(self.plan.text, asked)
             self._watch_by(say if on_drift == "say" else on_drift, replan, built[0])
             self._begin(optimizer_fn, asked, scaler, *built)
 
-    def _build(self, plan, sample_batch, asked, given, input_names, output_names, options):
+    def _build(self, plan, sample_batch, asked, given, cluster, input_names, output_names, options):
         """What needs no other rank: the graph, the plan's operators in it, and this rank's stage with its values."""
         check_clipping(asked["max_norm"], asked["norm_type"])
         if not isinstance(asked["compile"], (bool, Mapping)):
@@ -112,13 +116,26 @@ class Job:
         program, converted, file = exported(model, sample_batch, input_names, output_names, options, self._device)
         self._exported = _Exported(Graph(model, program), _torch_export.origins(converted), file)
         data, graph = self._exported.place(plan), self._exported.graph
+        memory = self._memory_of(plan, cluster)
         self._type = _autocast_of(asked["autocast"], data["training"]["precision"], model)
         if self._type is not None:
             graph.take_types(self._autocast())
         number = next(number for number, stage in enumerate(plan.stages) if dist.get_rank() in stage.ranks)
         parts, cuts = parted(data, model, graph, number)
         self._filling.fill(graph, parts, number)
-        return data, parts, cuts
+        self._cluster = cluster or plan._made_from and plan._made_from[1]
+        return data, parts, cuts, memory
+
+    def _memory_of(self, plan, cluster=None):
+        """What this rank has in memory by a plan; None where its cluster is not known."""
+        every = memory_of(plan, self._exported.file, cluster)
+        return None if every is None else every[dist.get_rank()]
+
+    def _made_optimizer(self, trained, data, memory):
+        """What `optimizer_fn` makes, if there is memory for its state."""
+        optimizer = self._optimizer_fn(trained) if trained else None
+        check_fits(memory, data["training"]["optimizer"]["kind"], optimizer)
+        return optimizer
 
     def _watch_by(self, tell, cluster, data):
         """Decides who watches steps, and what is done when a rank changes."""
@@ -129,7 +146,7 @@ class Job:
         if tell is not None and self.plan.ranks > 1 and self.plan.statistics_every > 0:
             self._watch = JobWatch(self.plan, self._device, tell, self._replanning)
 
-    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts):
+    def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts, memory):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
         graph = self._exported.graph
         role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed)
@@ -148,7 +165,7 @@ class Job:
         self._inputs = [(node, node is not None and batched(node)) for node in graph.inputs]
         self._spec, self._outputs = graph.program.call_spec.in_spec, graph.program.call_spec.out_spec
         trained = role.trained(self._model)
-        optimizer = together("begin", lambda: optimizer_fn(trained) if trained else None)
+        optimizer = together("begin", lambda: self._made_optimizer(trained, data, memory))
         self._update = Update(asked["max_norm"], asked["norm_type"], self._scaler_of(scaler), self._device)
         self._take(data, role, own, optimizer, trained)
 
@@ -262,9 +279,10 @@ class Job:
         _check_ranks(plan)
         data = self._exported.place(plan)
         check_move(self.plan, self._data, plan, data)
-        return plan, data, *parted(data, self._model, self._exported.graph)
+        memory = self._memory_of(Plan(plan.text, made_from=(None, self._cluster)))
+        return plan, data, *parted(data, self._model, self._exported.graph), memory
 
-    def _switch(self, plan, data, parts, cuts):
+    def _switch(self, plan, data, parts, cuts, memory):
         before, after, take_back = self._role, Role(plan, data, parts, cuts, self._device, self._filling.needed), None
 
         def prepared():
@@ -272,7 +290,7 @@ class Job:
             take_back = install(self._state, self._model, before, after, found)
             whole, _ = parted(data, self._model, self._exported.graph, after.number)
             trained = after.trained(self._model)
-            optimizer = self._optimizer_fn(trained) if trained else None
+            optimizer = self._made_optimizer(trained, data, memory)
             check_schedule(self.optimizer, optimizer)
             checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
             fill(checkpoints, trained, optimizer, found, told)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether agpcs.torch.Job fits into the memory for which its plan was made, though its optimizer is another one."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import warnings
+
+import torch
+
+from agpcs._errors import InvalidInput, PlanMismatch
+
+
+def memory_of(plan, file, cluster):
+    """By rank, what the plan's memory holds at the peak, as `agpcs-plan json` has it, for the model in `file`; None where
+    the cluster is not known. `cluster` is the plan's cluster file; None: that from which this process made the plan."""
+    known = plan._made_from[1] if plan._made_from is not None else None
+    if cluster is None and (known is None or not os.path.exists(known)):
+        return None
+    try:
+        return json.loads(plan._command("json", [plan, "--model", file, "--cluster", cluster or known]))["memory"]
+    except InvalidInput as error:
+        if cluster is None:
+            return None  # the file has changed since
+        raise PlanMismatch(f"the plan is not for this cluster: {error}") from None
+
+
+def check_fits(memory, planned, optimizer):
+    """Refuses an optimizer whose state does not fit beside what else a rank needs. `memory` is what the plan has of the
+    rank, `planned` its optimizer."""
+    if memory is None or optimizer is None:
+        return
+    state = state_bytes(optimizer)
+    rest = sum(memory[part] for part in ("parameters", "gradients", "activations", "transfers", "workspace"))
+    if state is None or rest + state <= memory["capacity"]:
+        return
+    kind = type(optimizer).__name__
+    raise PlanMismatch(
+        f"rank {memory['rank']} needs {rest + state} bytes of memory, and {memory['device']} has {memory['capacity']}: the "
+        f"plan counts {memory['optimizer']} bytes of state for {planned}, and {kind} keeps {state}\n"
+        "  hint: plan with the optimizer of the job, `training: {optimizer: ...}` of the cluster file")
+
+
+def state_bytes(optimizer):
+    """The bytes that an optimizer keeps beside its parameters, on their device, from its first step on: those that it has
+    after a step on copies of them on the device "meta". None, with a warning, if it takes no such step."""
+    copies = {parameter: torch.nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
+              for group in optimizer.param_groups for parameter in group["params"]}
+    # As the optimizer itself: its constructor may have arguments that nobody knows here.
+    other = object.__new__(type(optimizer))
+    other.__dict__.update(vars(optimizer))
+    other.__dict__.pop("step", None)  # of a schedule
+    other._optimizer_step_pre_hooks, other._optimizer_step_post_hooks = collections.OrderedDict(), collections.OrderedDict()
+    plain = ("fused", "foreach", "capturable")  # they change how a step computes, not what is kept
+    other.param_groups = [{**group, **{key: False for key in plain if key in group},
+                           "params": [copies[parameter] for parameter in group["params"]]} for group in optimizer.param_groups]
+    other.state = collections.defaultdict(dict)
+    for parameter, state in optimizer.state.items():
+        other.state[copies[parameter]] = {key: _on_meta(value) for key, value in state.items()}
+    for copy in copies.values():
+        copy.grad = torch.empty_like(copy)
+    try:
+        other.step()
+    except Exception as error:  # whatever an optimizer may do with values
+        warnings.warn(f"{type(optimizer).__name__} takes no step on parameters without values ({type(error).__name__}: {error}), "
+                      "so memory for its state is not compared with the plan's", stacklevel=2)
+        return None
+    from torch.utils import _pytree
+    kept = {id(leaf): leaf for state in other.state.values() for leaf in _pytree.tree_leaves(state)
+            if isinstance(leaf, torch.Tensor) and leaf.is_meta}
+    return sum(leaf.nbytes for leaf in kept.values())
+
+
+def _on_meta(value):
+    return value.to("meta") if isinstance(value, torch.Tensor) and value.dim() > 0 else value
