@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from agpcs import _torch_export
 from agpcs._errors import Error, InvalidInput, PlanMismatch, UsageError
+from agpcs._job import trace as tracing
 from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
@@ -71,6 +72,7 @@ class Job:
     `on_drift` is what is done when a rank, or its all-reduces, are no longer as fast as they were, as in `plan_hook`.
     `replan` is the cluster file of the plan: when a rank changes, rank 0 looks for another plan while training goes on, and
         the job switches to it, if it saves 3% of a step.
+    `trace` notes the times of the last 64 steps, of which `write_trace` writes one.
     `input_names`, `output_names` and `options` are what `agpcs.torch.export` was given for the plan's model.
 
     A step is that of one process over the plan's batch. What would make it another one is refused by name.
@@ -83,6 +85,7 @@ class Job:
                  max_norm: float | None = None, norm_type: float = 2.0,
                  autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
+                 trace: bool = False,
                  input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
@@ -94,7 +97,7 @@ class Job:
         given = {"weights": weights, "init": init, "seed": seed, "device": device}
         asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
-                 "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None}
+                 "compile": compile, "on_drift": on_drift is not None, "replan": replan is not None, "trace": trace}
         self._device = device_of(model, device)
         self._keeper = keeper_of_all(self._device)
         with self._keeper.naming():
@@ -148,6 +151,7 @@ class Job:
 
     def _begin(self, optimizer_fn, asked, scaler, data, parts, cuts, memory):
         self._optimizer_fn, self._compile = optimizer_fn, asked["compile"]
+        self._trace = tracing.Recorder(self._device) if asked["trace"] else None
         graph = self._exported.graph
         role = Role(self.plan, data, parts, cuts, self._device, self._filling.needed)
         own = parts[role.number]
@@ -178,8 +182,11 @@ class Job:
         self._wanted = own.inputs
         self._update.take(optimizer, role.counted(trained))
         loss = self._loss if role.number == self._exported.graph.loss_stage else None
-        self._player = Player(role, own, role.buckets(self._model), loss, self._update, self._autocast, self._compile,
-                              self._watch)
+        buckets = role.buckets(self._model)
+        self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._compile, self._watch, self._trace)
+        if self._trace is not None:
+            self._trace.forget()
+            self._traffic = tracing.traffic(role.cuts, buckets, role.rank)
 
     def _scaler_of(self, given):
         """The scaler of the loss, or None."""
@@ -312,6 +319,17 @@ class Job:
         self._state.own_by({**self._unused, **after.owners})
         self._state.release(after.released() & set(before.parameters))
         self._take(data, after, own, adopted(self.optimizer, optimizer), trained)
+
+    def write_trace(self, path: Path, *, cluster: Path | None = None) -> None:
+        """Writes one of the last 64 steps by the plan as all ranks measured it, the one whose length is nearest to the
+        median; with `cluster`, the plan's cluster file, also the planned step. Rank 0 writes; all ranks call it.
+
+        The file is that of `agpcs-run --trace`, for Perfetto and `agpcs-plan drift`. The job began with `trace=True`.
+        """
+        if self._trace is None:
+            raise UsageError("the job notes no times\n  hint: Job(..., trace=True)")
+        with self._keeper.naming():
+            tracing.write(path, self.plan, self._trace, self._traffic, cluster, self._exported.file)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The state of the whole module by all of its names, tied ones included, on every rank. All ranks call it."""

@@ -29,6 +29,11 @@ class Bucket:
         self._held, self._flat, self._work = [], None, None
         self.missing = 0  #: gradients that the last backward pass has not made yet
 
+    @property
+    def bytes(self):
+        """Of its gradients, as they travel."""
+        return sum(p.numel() * (self._wire_type or p.dtype).itemsize for p in self.parameters)
+
     def begin(self):
         """Begins to reduce. Returns the work; None: there is nothing."""
         self._held = [parameter for parameter in self.parameters if parameter.grad is not None]
@@ -52,12 +57,12 @@ class Bucket:
 class Player:
     """Plays the program of a rank. Needs all ranks to call `step` alike."""
 
-    def __init__(self, role, stage, buckets, loss_of, update, autocast, compiled, watch):
+    def __init__(self, role, stage, buckets, loss_of, update, autocast, compiled, watch, trace):
         self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
         self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
         self._replica = role.shares.ranks[role.number].index(role.rank)
         self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, role.plan.batch, autocast
-        self._watch = watch  # a JobWatch, or None
+        self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
         self._forward_of = stage.module if compiled is False else torch.compile(
@@ -80,7 +85,7 @@ class Player:
         self._inputs, self._targets = inputs, targets
         self._works = {"send": {}, "recv": {}, "collective": {}}  # by stream and word, those that nothing has waited for
         self._received, self._gradients, self._sent = {}, {}, {}
-        self._losses, self._loss, self._begun, self._armed, self._reductions = {}, None, 0, False, []
+        self._losses, self._loss, self._begun, self._armed, self._reductions, self._reducing = {}, None, 0, False, [], {}
         for parameter in self._stage.module.parameters():
             parameter.grad = None
         for i, (word, after) in enumerate(self._program):
@@ -92,17 +97,24 @@ class Player:
                 self._wait(other)
             what, *of = word.split(":")
             begin = self._watch.mark() if what in self._computing else None
+            self._line_begun = None if self._trace is None else self._trace.mark()
             getattr(self, f"_{what}")(word, *of)
             if begin is not None:
                 self._watch.computed(begin)
+            if self._trace is not None and what not in _STREAMS:
+                self._trace.noted(word, self._line_begun)
         for stream in self._works.values():
             for works in stream.values():
                 works.wait()
         if self._watch is not None:
             self._watch.step(self._reductions)
+        if self._trace is not None:
+            self._trace.end_step()
         return self._loss
 
     def _begin(self, word, works):
+        if self._trace is not None:
+            works = self._trace.begun(word, works, self._line_begun)
         self._works[_STREAMS[word.partition(":")[0]]][word] = works
 
     def _wait(self, word):
@@ -170,7 +182,11 @@ class Player:
 
     def _begin_buckets(self, end):
         for name in self._order[self._begun:end]:
+            mark = None if self._trace is None else self._trace.mark()
             work = self._buckets[name].begin()
+            self._reducing[name] = self._buckets[name]
+            if self._trace is not None:
+                self._reducing[name] = self._trace.begun(f"all_reduce:{name}", self._buckets[name], mark)
             if work is not None and self._watch is not None and self._watch.notes_reductions and not self._buckets[name].shared:
                 self._reductions.append(self._watch.begun(work))
         self._begun = end
@@ -203,7 +219,7 @@ class Player:
                 self._gradients.setdefault((value, k), []).extend(of_value)
 
     def _all_reduce(self, word, name):
-        self._begin(word, self._buckets[name])  # it began with the last backward pass
+        self._works["collective"][word] = self._reducing.pop(name, self._buckets[name])  # it began with the last backward pass
 
     def _update(self, word):
         self._updating.step()
