@@ -115,10 +115,22 @@ class CheckpointParser {
       checkpoint_.seed = reader.unsigned_value("seed");
       reader.finish();
     }
+    if (diagnostics_.ok() && lines_[next_].keyword() == "best") parse_best();
     checkpoint_.model_digest = digest_line("model");
     checkpoint_.plan_digest = digest_line("plan");
     for (const char* name : kFiles) parse_file(name);
     while (diagnostics_.ok() && next_ + 1 < lines_.size()) parse_item();
+  }
+
+  void parse_best() {
+    const PlanLine* at = line("best");
+    if (at == nullptr) return;
+    PlanLineReader reader(*at, diagnostics_, {"step", "loss"});
+    BestResult best;
+    best.step = at_least(reader, "step", 0);
+    best.loss = reader.number_value("loss");
+    reader.finish();
+    checkpoint_.best = best;
   }
 
   std::string digest_line(std::string_view keyword) {
@@ -227,6 +239,7 @@ std::string print_checkpoint(const Checkpoint& c) {
   std::string text =
       fmt::format("{}{}\nmade-by agpcs={}\ntraining step={} batch={} seed={}\n", kMagic,
                   kCheckpointVersion, quoted(c.made_by), c.step, c.batch, c.seed);
+  if (c.best) text += fmt::format("best step={} loss={}\n", c.best->step, c.best->loss);
   text += fmt::format("model digest={}\nplan digest={}\n", c.model_digest, c.plan_digest);
   for (const CheckpointFile& file : c.files) {
     text += fmt::format("file {} bytes={} digest={}\n", quoted(file.name), file.bytes, file.digest);

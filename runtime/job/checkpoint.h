@@ -8,6 +8,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,12 +39,20 @@ struct CheckpointItem {
   friend bool operator==(const CheckpointItem&, const CheckpointItem&) = default;
 };
 
+/// The validation with the least loss of a job so far: of the state before step `step`.
+struct BestResult {
+  std::int64_t step = 0;
+  double loss = 0;
+  friend bool operator==(const BestResult&, const BestResult&) = default;
+};
+
 /// The contents of a manifest.
 struct Checkpoint {
   std::string made_by;    ///< the version of AGPCS
   std::int64_t step = 0;  ///< the next step
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
+  std::optional<BestResult> best;  ///< none: the job does not keep its best checkpoint
   std::string model_digest, plan_digest;
   std::vector<CheckpointFile> files;  ///< kModelFile, kModelDataFile, kOptimizerFile
   std::vector<CheckpointItem> items;  ///< by tensor, slot

@@ -347,7 +347,7 @@ Status CheckpointFolder::commit(std::int64_t step, const Checkpoint& checkpoint,
   AGPCS_RETURN_IF_ERROR(replace(step));
   begun_.clear();
   remove_leftovers();
-  prune(step, keep);
+  prune(step, keep, checkpoint.best);
   return {};
 }
 
@@ -385,13 +385,14 @@ Status CheckpointFolder::remove(const std::string& name) {
   return {};
 }
 
-void CheckpointFolder::prune(std::int64_t step, int keep) {
+void CheckpointFolder::prune(std::int64_t step, int keep, const std::optional<BestResult>& best) {
   const auto entries = entries_in(path_);
   if (!entries.ok()) return warn(entries.status());
   int kept = 1;  // counts the checkpoint of `step`
   for (const Entry& entry : *entries) {
     if (entry.step >= step) continue;  // later ones (damaged) are not this run's business
-    if (++kept > keep) warn(remove(entry.name));
+    const bool is_best = best && entry.step == best->step;
+    if (++kept > keep && !is_best) warn(remove(entry.name));
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -87,7 +88,7 @@ class CheckpointFolder {
   Result<std::string> begin(std::int64_t step);
   /// Adds the manifest, once the files are written, and puts the checkpoint in its place. Of
   /// the earlier checkpoints, only the newest stay, so that there are `keep` (at least 1) with
-  /// this one.
+  /// this one, and the best one that `checkpoint` knows.
   Status commit(std::int64_t step, const Checkpoint& checkpoint, int keep);
   /// Removes what `begin` made; nothing else has changed.
   void discard();
@@ -102,7 +103,7 @@ class CheckpointFolder {
   void remove_leftovers();
   Status replace(std::int64_t step);
   Status remove(const std::string& name);
-  void prune(std::int64_t step, int keep);
+  void prune(std::int64_t step, int keep, const std::optional<BestResult>& best);
   void warn(const Status& status);
 
   std::string path_;

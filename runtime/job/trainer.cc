@@ -95,6 +95,7 @@ class PlanTrainer final : public Trainer {
 
   Status begin(const Plan& plan);
   Result<StepReport> run_step() override;
+  Result<Evaluation> evaluate() override { return now_->replayer->evaluate(); }
   void ask_to_stop() override { stop_asked_.store(true, std::memory_order_relaxed); }
   bool stops() const override { return stops_; }
   std::int64_t next_step() const override { return next_step_; }
@@ -155,7 +156,7 @@ class PlanTrainer final : public Trainer {
   double probe_seconds_ = 0;          // duration of the last probe
   std::int64_t glanced_at_ = 0;       // steady_nanoseconds
   double glance_seconds_ = 0;         // duration of the last glance
-  std::deque<double> recent_;         // seconds of steps
+  std::deque<double> recent_;         // seconds of steps, for each batch
 
   // Used on rank 0 only.
   std::optional<Replan> proposal_;
@@ -228,7 +229,7 @@ void PlanTrainer::read_report(const StepReport& report) {
   const std::vector<double>& words = now_->replayer->reported();
   if (++now_->steps > warm_up_steps_) {
     now_->statistics->add(now_->replayer->times().row(report.step));
-    recent_.push_back(report.seconds);
+    recent_.push_back(report.seconds / options_.replay.batches);
     if (recent_.size() > kRecentSteps) recent_.pop_front();
   }
   stops_ = words[kStopWord] > 0;

@@ -12,6 +12,7 @@
 #include "runtime/replay/resolved_program.h"
 #include "runtime/support/operation_times.h"
 #include "runtime/support/recording.h"
+#include "runtime/support/withdraw.h"
 
 #include <agpcs/replayer.h>
 
@@ -45,6 +46,7 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   PlanReplayer& operator=(const PlanReplayer&) = delete;
 
   Result<StepReport> run_step() override;
+  Result<Evaluation> evaluate() override;
   const StepRecording& recording() const override { return recording_; }
   std::vector<double>& to_report() override { return to_report_; }
   const std::vector<double>& reported() const override { return reported_; }
@@ -52,6 +54,12 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   const StepTimes& times() const override { return times_; }
 
  private:
+  // A walk over the program, which leaves some instructions out on all ranks.
+  enum class Pass : std::uint8_t {
+    kWhole,
+    kMore,        // nothing is reduced, updated or reported: another batch of the step follows
+    kEvaluation,  // forward passes alone
+  };
   // The tickets of a posted message or collective; 0, 0: not posted.
   struct Posted {
     Ticket first = 0, last = 0;
@@ -67,7 +75,8 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   Status record();
   bool replay_step();
   bool start_step();
-  void begin_step();
+  void begin_pass(Pass pass);
+  bool skips(const ResolvedInstruction& instruction) const;
   bool compute_step();
   bool await(const ResolvedInstruction& instruction);
   Status compute(const ResolvedInstruction& instruction);
@@ -111,6 +120,7 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
 
   // State of the running step.
   std::int64_t step_;
+  Pass pass_ = Pass::kWhole;
   std::size_t computed_ = 0;           // computations that are done
   std::array<InOrder, 3> order_;       // by Stream: the order of its instructions
   std::array<Ticket, 3> newest_ = {};  // by Stream: newest ticket
@@ -172,10 +182,35 @@ Result<StepReport> PlanReplayer::run_step() {
   return StepReport{step_++, report_[0], seconds};
 }
 
+Result<Evaluation> PlanReplayer::evaluate() {
+  if (!failure_.ok()) return failure_;
+  for (std::int64_t batch = 0;; ++batch) {
+    const auto begun = executor_.begin_evaluation(batch);
+    if (!begun.ok()) fail(fmt::format("evaluation before step {}", step_), begun.status());
+    if (!failure_.ok()) return failure_;
+    if (!*begun) break;
+    begin_pass(Pass::kEvaluation);
+    if (!compute_step() || !finish_step()) return failure_;
+  }
+  const Evaluation mine = executor_.evaluation();
+  std::array<double, 4> sums{mine.loss, mine.correct, mine.counted, mine.samples};
+  const Buffer buffer{sums.data(), sizeof sums, DType::kFp64, false};
+  const auto posted = transport_.all_reduce(buffer, world_, AllReduce::kTree);
+  Status status = posted.status();
+  if (posted.ok()) {
+    newest_[static_cast<std::size_t>(Stream::kCollective)] = *posted;
+    status = transport_.wait(Stream::kCollective, *posted, options_.limit);
+  }
+  if (status.ok()) return Evaluation{sums[0], sums[1], sums[2], sums[3]};
+  fail(fmt::format("evaluation before step {}", step_), status);
+  return withdraw(transport_, failure_, options_.limit);
+}
+
 // All ranks replay a step or none does: NCCL needs an operation to be part of a graph on all of its
 // ranks, and the report comes after a replay.
 bool PlanReplayer::decide_recording() {
   std::string obstacle = recording_obstacle(transport_);
+  if (options_.batches > 1) obstacle = "a step has several batches";
   if (obstacle.empty()) obstacle = recording_obstacle(executor_);
   const auto named = [&](const std::string& text) {
     const bool plain = text.empty() || text.rfind(name_, 0) == 0;
@@ -228,13 +263,36 @@ bool PlanReplayer::replay_step() {
 }
 
 bool PlanReplayer::start_step() {
-  begin_step();
-  const Status begun = executor_.begin_step(step_);
-  if (!begun.ok()) fail(fmt::format("begin of step {}", step_), begun);
-  return begun.ok() && compute_step();
+  for (int batch = 0; batch < options_.batches; ++batch) {
+    const bool last = batch + 1 == options_.batches;
+    begin_pass(last ? Pass::kWhole : Pass::kMore);
+    const Status begun = batch == 0 ? executor_.begin_step(step_) : executor_.next_batch();
+    if (!begun.ok()) fail(fmt::format("begin of step {}", step_), begun);
+    if (!begun.ok() || !compute_step() || (!last && !finish_step())) return false;
+  }
+  return true;
 }
 
-void PlanReplayer::begin_step() {
+// No rank waits for what all ranks leave out, so a pass that leaves something out cannot hang where
+// the whole program does not.
+bool PlanReplayer::skips(const ResolvedInstruction& instruction) const {
+  if (pass_ == Pass::kWhole) return false;
+  switch (instruction.id.opcode) {
+    case Opcode::kForward:
+    case Opcode::kSend:
+    case Opcode::kRecv:
+      return false;
+    case Opcode::kBackward:
+    case Opcode::kSendGradient:
+    case Opcode::kRecvGradient:
+      return pass_ == Pass::kEvaluation;
+    default:
+      return true;
+  }
+}
+
+void PlanReplayer::begin_pass(Pass pass) {
+  pass_ = pass;
   computed_ = 0;
   for (InOrder& order : order_) order.reset();
   std::fill(posted_.begin(), posted_.end(), Posted{});
@@ -246,12 +304,15 @@ bool PlanReplayer::compute_step() {
   post();
   for (const std::size_t index : stream(StreamKind::kCompute)) {
     const ResolvedInstruction& instruction = at(index);
-    if (!failure_.ok() || !await(instruction)) return false;
-    times[index].begin = steady_nanoseconds();
-    const Status status = compute(instruction);
-    times[index].end = steady_nanoseconds();
-    if (!status.ok()) fail(instruction.name, status);
     if (!failure_.ok()) return false;
+    if (!skips(instruction)) {
+      if (!await(instruction)) return false;
+      times[index].begin = steady_nanoseconds();
+      const Status status = compute(instruction);
+      times[index].end = steady_nanoseconds();
+      if (!status.ok()) fail(instruction.name, status);
+      if (!failure_.ok()) return false;
+    }
     ++computed_;
     post();
   }
@@ -273,7 +334,8 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
       AGPCS_RETURN_IF_ERROR(executor_.forward(instruction.id.micro_batch));
       return check_loss();
     case Opcode::kBackward:
-      return executor_.backward(instruction.id.micro_batch, instruction.last, *this);
+      return executor_.backward(instruction.id.micro_batch,
+                                instruction.last && pass_ == Pass::kWhole, *this);
     case Opcode::kUpdate:
       return executor_.update();
     default:
@@ -284,7 +346,8 @@ Status PlanReplayer::compute(const ResolvedInstruction& instruction) {
 // If a device computes, the host waits for it here and posts nothing meanwhile. This cannot make a
 // plan hang: verify_plan proves each plan for ranks that issue nothing until a computation is over.
 Status PlanReplayer::check_loss() const {
-  if (!options_.check_finite || records_ || std::isfinite(executor_.loss())) return {};
+  if (!options_.check_finite || records_ || pass_ == Pass::kEvaluation) return {};
+  if (std::isfinite(executor_.loss())) return {};
   return invalid_input(fmt::format("the loss of step {} is not finite: {}\n  {}", step_,
                                    executor_.loss(), kNotFiniteHint));
 }
@@ -343,7 +406,7 @@ void PlanReplayer::post() {
 
 bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
-  if (instruction.id.opcode != Opcode::kAllReduce) return true;
+  if (instruction.id.opcode != Opcode::kAllReduce || skips(instruction)) return true;
   return ready_[static_cast<std::size_t>(instruction.id.object)] != 0;
 }
 
@@ -352,7 +415,9 @@ void PlanReplayer::post(std::size_t index) {
   if (records_ && index == report_at_) return;  // the report goes through the host's memory
   const StreamKind kind = stream_of(instruction.id.opcode);
   Ticket& newest = newest_[static_cast<std::size_t>(transport_stream(kind))];
-  const std::size_t parts = kind == StreamKind::kCollective ? 1 : instruction.transfers.size();
+  const std::size_t parts = skips(instruction)                ? 0
+                            : kind == StreamKind::kCollective ? 1
+                                                              : instruction.transfers.size();
   posted_[index] = {newest + 1, newest + parts};
   for (std::size_t part = 0; part < parts; ++part) {
     const auto ticket = post(index, part);

@@ -13,6 +13,15 @@ Status stateless(const StateItem& item) {
 
 }  // namespace
 
+Status Executor::next_batch() {
+  return {StatusCode::kUnavailable,
+          "the executor does not add up the gradients of several batches"};
+}
+
+Result<bool> Executor::begin_evaluation(std::int64_t /*batch*/) {
+  return Status(StatusCode::kUnavailable, "the executor has no samples to evaluate on");
+}
+
 Result<Buffer> Executor::round_bucket(int /*bucket*/, DType type) {
   return Status(StatusCode::kUnavailable,
                 fmt::format("the executor does not round gradients to {} on its accelerator\n"

@@ -5,6 +5,7 @@
 #include "runtime/torch/clock.h"
 #include "runtime/torch/cuts.h"
 #include "runtime/torch/data/data.h"
+#include "runtime/torch/evaluation.h"
 #include "runtime/torch/graph.h"
 #include "runtime/torch/labels.h"
 #include "runtime/torch/parameters.h"
@@ -55,6 +56,11 @@ class StageExecutor final : public TorchExecutor {
 
   Status prepare(const Plan& plan, int rank) override;
   Status begin_step(std::int64_t step) override;
+  Status next_batch() override;
+  Result<bool> begin_evaluation(std::int64_t batch) override;
+  Evaluation evaluation() const override {
+    return evaluation_ ? evaluation_->sums() : Evaluation{};
+  }
   Status forward(int micro_batch) override;
   Status backward(int micro_batch, bool last, GradientListener& listener) override;
   Status update() override;
@@ -130,13 +136,17 @@ class StageExecutor final : public TorchExecutor {
   Status check_inputs() const;
   Status load_inputs(int micro_batch, Values& values);
   Status fill(TensorId input, int micro_batch, std::int64_t step, void* out) {
-    const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step);
+    const std::int64_t first = first_sample(micro_batch, options_.fixed_batch ? 0 : step, batch_);
     return options_.data->fill(input, first, share_of(micro_batch).samples, out);
   }
-  /// Counts the labels of step `step`'s batch that count, for losses that are means over them.
+  /// Counts the labels of step `step`'s samples that count, for losses that are means over them.
   Status count_labels(std::int64_t step);
+  double samples_of_step() const {
+    return static_cast<double>(plan_.training.batch) * options_.batches;
+  }
   Result<Kept> run(int micro_batch, bool first_time);
-  std::int64_t first_sample(int micro_batch, std::int64_t step) const;
+  Status evaluate(int micro_batch);
+  std::int64_t first_sample(int micro_batch, std::int64_t step, int batch) const;
   Optimizer optimizer_at(std::int64_t step) const;
   std::size_t slot(Opcode computation, int micro_batch) const {
     if (computation == Opcode::kUpdate) return 2 * kept_.size();
@@ -157,10 +167,13 @@ class StageExecutor final : public TorchExecutor {
   std::int64_t counted_step_ = -1;  // the step for which `labels_` has counted
   StageParameters parameters_;
   CutBuffers cuts_;
+  std::unique_ptr<StageEvaluation> evaluation_;  // nullptr: there are no samples for it
+  bool evaluates_ = false;                       // what runs is an evaluation, not a step
   std::vector<TensorId> weights_;
   std::unique_ptr<PassClock> clock_;  // nullptr: there is no observer
   std::vector<Kept> kept_;            // by micro-batch
   std::int64_t step_ = 0;
+  int batch_ = 0;  // of the step
   std::unique_ptr<StepLoss> loss_;
   std::int64_t probe_products_ = 0;      // products of a probe; 0: not known yet
   std::unique_ptr<ComputeTimes> times_;  // nullptr: calls end with their computations
@@ -193,9 +206,18 @@ Status StageExecutor::prepare_stage(const Plan& plan, int rank) {
   if (smaller_.samples != larger_.samples) {
     AGPCS_TRY(smaller_code_, StageCode::compile(graph_, ops, smaller_.samples, keep, device_));
   }
-  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, plan_, device_));
+  std::vector<std::int64_t> parts;
+  for (int part = 0; part < options_.batches * plan_.micro_batches; ++part) {
+    parts.push_back(plan_.micro_batch_size(part % plan_.micro_batches));
+  }
+  AGPCS_TRY(labels_, LabelCounter::make(graph_, ops, std::move(parts), device_));
   AGPCS_RETURN_IF_ERROR(check_inputs());
   AGPCS_RETURN_IF_ERROR(allocate_weights());
+  if (options_.evaluation) {
+    AGPCS_TRY(evaluation_,
+              StageEvaluation::make(graph_, ops, cuts_.outgoing(), *options_.evaluation,
+                                    plan_.training.batch, device_));
+  }
   kept_.resize(static_cast<std::size_t>(plan_.micro_batches));
   loss_ = make_step_loss(device_);
   times_ = make_compute_times(device_, 2 * kept_.size() + 1);
@@ -259,9 +281,9 @@ Status StageExecutor::allocate_weights() {
   return parameters_.allocate(graph_, plan_, stage_, weights_, options_.seed, device_);
 }
 
-std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step) const {
-  return step * plan_.training.batch + plan_.first_sample(micro_batch) +
-         share_of(micro_batch).offset;
+std::int64_t StageExecutor::first_sample(int micro_batch, std::int64_t step, int batch) const {
+  return (step * options_.batches + batch) * plan_.training.batch +
+         plan_.first_sample(micro_batch) + share_of(micro_batch).offset;
 }
 
 // The plan's optimizer with the learning rate of a step.
@@ -274,6 +296,8 @@ Optimizer StageExecutor::optimizer_at(std::int64_t step) const {
 Status StageExecutor::begin_step(std::int64_t step) {
   return guarded("beginning a step", [&]() -> Status {
     step_ = step;
+    batch_ = 0;
+    evaluates_ = false;
     if (!recording_) parameters_.load_step(optimizer_at(step), step);
     loss_->clear();
     parameters_.zero_gradients();
@@ -281,6 +305,51 @@ Status StageExecutor::begin_step(std::int64_t step) {
     for (Kept& kept : kept_) kept = {};
     return {};
   });
+}
+
+Status StageExecutor::next_batch() {
+  return guarded("beginning a batch", [&]() -> Status {
+    ++batch_;
+    cuts_.begin_step();
+    return {};
+  });
+}
+
+Result<bool> StageExecutor::begin_evaluation(std::int64_t batch) {
+  if (!evaluation_) return Executor::begin_evaluation(batch);
+  return guarded("beginning an evaluation", [&]() -> Result<bool> {
+    evaluates_ = true;
+    cuts_.begin_step();
+    return evaluation_->begin(batch);
+  });
+}
+
+Status StageExecutor::evaluate(int micro_batch) {
+  const at::NoGradGuard no_gradients;
+  const Share& share = share_of(micro_batch);
+  const StageEvaluation::Rows rows =
+      evaluation_->rows(plan_.first_sample(micro_batch) + share.offset, share.samples);
+  if (rows.computed == 0) return {};
+  Values values = parameters_.values();
+  for (TensorId id : code_.inputs()) {
+    if (graph_.tensor(id).kind != TensorKind::kInput) continue;
+    AGPCS_TRY(const at::Tensor value, evaluation_->load(id, rows));
+    values[id] = value.to(device_, computed_type(graph_.tensor(id).type));
+  }
+  cuts_.put_received(micro_batch, values);
+  for (TensorId id : cuts_.incoming()) {
+    if (!depends_on_batch(graph_.tensor(id).shape)) continue;
+    values[id] = values[id].narrow(0, 0, rows.computed);
+  }
+  AGPCS_TRY(const StageCode* code, evaluation_->code(rows.computed));
+  if (code == nullptr) code = &code_of(micro_batch);
+  StageCode::Run run;
+  run.labels = &evaluation_->labels();
+  run.evaluates = true;
+  code->run(values, run);
+  evaluation_->add(values, rows);
+  cuts_.keep_sent(micro_batch, values);
+  return {};
 }
 
 Status StageExecutor::load_inputs(int micro_batch, Values& values) {
@@ -302,10 +371,11 @@ Status StageExecutor::load_inputs(int micro_batch, Values& values) {
 Status StageExecutor::count_labels(std::int64_t step) {
   if (step == counted_step_) return {};
   const std::int64_t of = options_.fixed_batch ? 0 : step;
-  AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t micro_batch, void* out) {
-    const std::int64_t samples = plan_.micro_batch_size(micro_batch);
-    const std::int64_t first = of * plan_.training.batch + plan_.first_sample(micro_batch);
-    return options_.data->fill(id, first, samples, out);
+  AGPCS_RETURN_IF_ERROR(labels_.count([&](TensorId id, std::int64_t part, void* out) {
+    const std::int64_t micro_batch = part % plan_.micro_batches;
+    const std::int64_t batch = of * options_.batches + part / plan_.micro_batches;
+    const std::int64_t first = batch * plan_.training.batch + plan_.first_sample(micro_batch);
+    return options_.data->fill(id, first, plan_.micro_batch_size(micro_batch), out);
   }));
   counted_step_ = step;
   return {};
@@ -316,8 +386,12 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
   if (!recording_) AGPCS_RETURN_IF_ERROR(count_labels(step_));
   AGPCS_RETURN_IF_ERROR(load_inputs(micro_batch, values));
   cuts_.put_received(micro_batch, values);
-  StageCode::Run run{options_.seed, first_sample(micro_batch, step_), {}, clock_.get(), &labels_,
-                     &asked_device_};
+  StageCode::Run run;
+  run.seed = options_.seed;
+  run.first_sample = first_sample(micro_batch, step_, batch_);
+  run.clock = clock_.get();
+  run.labels = &labels_;
+  run.asked_device = &asked_device_;
   if (first_time) {
     run.new_state = [this](TensorId id, const at::Tensor& value) {
       parameters_.set_state(id, value);
@@ -326,8 +400,7 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
   code_of(micro_batch).run(values, run);
   Kept kept;
   if (has_loss_) {
-    const double weight = static_cast<double>(share_of(micro_batch).samples) /
-                          static_cast<double>(plan_.training.batch);
+    const double weight = static_cast<double>(share_of(micro_batch).samples) / samples_of_step();
     kept.loss = values.at(graph_.loss).sum() * weight;
   }
   if (first_time) cuts_.keep_sent(micro_batch, values);
@@ -337,6 +410,7 @@ Result<StageExecutor::Kept> StageExecutor::run(int micro_batch, bool first_time)
 
 Status StageExecutor::forward(int micro_batch) {
   return guarded(fmt::format("forward of micro-batch {}", micro_batch), [&]() -> Status {
+    if (evaluates_) return evaluate(micro_batch);
     const Timed timed(times_.get(), slot(Opcode::kForward, micro_batch));
     const bool recompute = plan_.stages[static_cast<std::size_t>(stage_)].recompute;
     const at::AutoGradMode mode(!recompute);
@@ -389,6 +463,7 @@ std::string StageExecutor::recording_obstacle() const {
     why = describe_obstacle(graph_.op(asked_device_), "it asks the device for values");
   }
   if (why.empty() && clock_ != nullptr) why = "its operators are being timed";
+  if (why.empty() && evaluation_) why = "it evaluates between steps";
   if (why.empty() && !device_.is_cuda()) why = "it computes on a CPU";
   return why;
 }

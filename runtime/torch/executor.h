@@ -20,12 +20,14 @@
 namespace agpcs {
 
 struct TorchOptions {
-  std::uint64_t seed = 0;            ///< for missing weights and for dropout
-  int threads = 0;                   ///< for each operator; 0: LibTorch's choice
-  std::string device = "cpu";        ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
-  std::unique_ptr<DataSource> data;  ///< null: `make_synthetic_data(graph, seed)`
-  bool fixed_batch = false;          ///< every step trains on the samples of step 0
-  RateSchedule schedule;             ///< of the learning rate; the plan's is the base
+  std::uint64_t seed = 0;                  ///< for missing weights and for dropout
+  int threads = 0;                         ///< for each operator; 0: LibTorch's choice
+  std::string device = "cpu";              ///< "cpu", "cuda", "cuda:1"; CUDA has not been run yet
+  std::unique_ptr<DataSource> data;        ///< null: `make_synthetic_data(graph, seed)`
+  std::unique_ptr<DataSource> evaluation;  ///< has rows; null: `begin_evaluation` is refused
+  bool fixed_batch = false;                ///< every step trains on the samples of step 0
+  int batches = 1;                         ///< of a step (ReplayOptions::batches)
+  RateSchedule schedule;                   ///< of the learning rate; the plan's is the base
 };
 
 /// The time that an operator took in one pass.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -36,13 +37,10 @@ bool add_makers(const Graph& graph, TensorId tensor, std::set<OpId>& ops) {
 }  // namespace
 
 Result<LabelCounter> LabelCounter::make(const Graph& graph, const std::vector<OpId>& ops,
-                                        const Plan& plan, at::Device device) {
+                                        std::vector<std::int64_t> samples, at::Device device) {
   LabelCounter counter;
   counter.graph_ = &graph;
-  counter.batch_ = plan.training.batch;
-  for (std::int64_t m = 0; m < plan.micro_batches; ++m) {
-    counter.sizes_.push_back(plan.micro_batch_size(m));
-  }
+  counter.sizes_ = std::move(samples);
   counter.device_ = device;
   std::set<OpId> makers;
   std::vector<TensorId> keep;
@@ -57,11 +55,11 @@ Result<LabelCounter> LabelCounter::make(const Graph& graph, const std::vector<Op
                                0,
                                at::ones({}, at::TensorOptions().dtype(at::kFloat).device(device))});
   }
-  for (const std::int64_t samples : counter.sizes_) {
-    if (counter.codes_.count(samples) > 0) continue;
+  for (const std::int64_t size : counter.sizes_) {
+    if (counter.codes_.count(size) > 0) continue;
     AGPCS_TRY(StageCode code,
-              StageCode::compile(graph, {makers.begin(), makers.end()}, samples, keep, at::kCPU));
-    counter.codes_.emplace(samples, std::move(code));
+              StageCode::compile(graph, {makers.begin(), makers.end()}, size, keep, at::kCPU));
+    counter.codes_.emplace(size, std::move(code));
   }
   return counter;
 }
@@ -90,6 +88,8 @@ Status LabelCounter::count(const Fill& fill) {
       loss.counting += at::ne(labels, loss.ignored).sum().item<std::int64_t>();
     }
   }
+  const auto samples =
+      static_cast<double>(std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}));
   for (Counted& loss : losses_) {
     if (loss.counting == 0) {
       return invalid_input(
@@ -97,10 +97,14 @@ Status LabelCounter::count(const Fill& fill) {
                       "  hint: the loss is a mean over the other labels",
                       graph_->op(loss.op).name, graph_->op(loss.op).type, loss.ignored));
     }
-    const auto batch = static_cast<double>(batch_);
-    loss.per_sample.fill_(static_cast<double>(loss.counting) / batch);
+    loss.per_sample.fill_(static_cast<double>(loss.counting) / samples);
   }
   return {};
+}
+
+bool LabelCounter::counts_for(OpId op) const {
+  return std::any_of(losses_.begin(), losses_.end(),
+                     [op](const Counted& loss) { return loss.op == op; });
 }
 
 const at::Tensor* LabelCounter::labels_per_sample(OpId op) const {

@@ -12,7 +12,6 @@
 #include "runtime/torch/ops/ops.h"
 #include "runtime/torch/stage.h"
 
-#include <agpcs/plan.h>
 #include <agpcs/status.h>
 
 #include <cstdint>
@@ -25,17 +24,20 @@ namespace agpcs {
 class LabelCounter {
  public:
   /// Finds the losses among `ops` that it can count for: means over labels that follow from inputs
-  /// alone, without weights of classes. They are counted in the micro-batches of `plan`. Other
-  /// losses are means over their rank's labels.
+  /// alone, without weights of classes. They are counted in parts of `samples[part]` samples.
+  /// Other losses are means over their rank's labels.
   static Result<LabelCounter> make(const Graph& graph, const std::vector<OpId>& ops,
-                                   const Plan& plan, at::Device device);
+                                   std::vector<std::int64_t> samples, at::Device device);
 
-  /// Writes the samples of a whole micro-batch of input `input`.
-  using Fill = std::function<Status(TensorId input, std::int64_t micro_batch, void* out)>;
-  /// Counts the labels of a step's batch. Error: a loss has none that count.
+  /// Tells whether it counts for the loss `op`.
+  bool counts_for(OpId op) const;
+
+  /// Writes the samples of a whole part of input `input`.
+  using Fill = std::function<Status(TensorId input, std::int64_t part, void* out)>;
+  /// Counts the labels of all parts. Error: a loss has none that count.
   Status count(const Fill& fill);
 
-  /// Returns the labels that count, by sample of the batch, for the loss `op`: an fp32 scalar that
+  /// Returns the labels that count, by sample of all parts, for the loss `op`: an fp32 scalar that
   /// `count` changes in place. Returns nullptr if `op` needs no such number: it is no loss that is
   /// counted for, or (on a CPU) all its labels count.
   const at::Tensor* labels_per_sample(OpId op) const;
@@ -45,13 +47,12 @@ class LabelCounter {
     OpId op = kNone;
     TensorId labels = kNone;
     std::int64_t ignored = 0;
-    std::int64_t counting = 0, all = 0;  // of the batch
+    std::int64_t counting = 0, all = 0;  // of all parts
     at::Tensor per_sample;
   };
 
   const Graph* graph_ = nullptr;
-  std::int64_t batch_ = 0;
-  std::vector<std::int64_t> sizes_;  // samples, by micro-batch
+  std::vector<std::int64_t> sizes_;  // samples, by part
   at::Device device_ = at::kCPU;
   std::map<std::int64_t, StageCode> codes_;  // by samples: of all labels, from inputs
   std::vector<Counted> losses_;

@@ -191,6 +191,7 @@ void StageCode::run_step(const Step& step, std::unordered_map<TensorId, at::Tens
               &step.host,
               {run.seed, run.first_sample, samples_, step.batch_axis},
               run.labels == nullptr ? nullptr : run.labels->labels_per_sample(step.op),
+              run.evaluates,
               &asked};
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (op.inputs[i] == kNone) continue;

@@ -42,6 +42,7 @@ class StageCode {
     std::function<void(TensorId state, const at::Tensor& value)> new_state;
     PassClock* clock = nullptr;  ///< learns when each operator begins, here and in backward passes
     const LabelCounter* labels = nullptr;  ///< counts for losses that are means over labels
+    bool evaluates = false;                ///< without dropout, with running statistics
     OpId* asked_device = nullptr;          ///< set to an operator that asks the device for values
   };
   /// Computes all operators. `values` holds the inputs (by tensor) and receives the kept tensors.

@@ -58,14 +58,33 @@ Status FakeExecutor::prepare(const Plan& plan, int rank) {
 }
 
 Status FakeExecutor::begin_step(std::int64_t step) {
-  step_ = step;
+  batch_ = step * batches;
   loss_ = 0;
+  evaluates_ = false;
+  clear_batch();
+  for (auto& bucket : buckets_) std::fill(bucket.begin(), bucket.end(), 0.0);
+  return {};
+}
+
+Status FakeExecutor::next_batch() {
+  ++batch_;
+  clear_batch();
+  return {};
+}
+
+Result<bool> FakeExecutor::begin_evaluation(std::int64_t batch) {
+  if (batch == 0) evaluation_ = {};
+  batch_ = batch;
+  evaluates_ = true;
+  clear_batch();
+  return batch < 2;
+}
+
+void FakeExecutor::clear_batch() {
   activations_.clear();
   gradients_.clear();
   values_.clear();
   returned_.clear();
-  for (auto& bucket : buckets_) std::fill(bucket.begin(), bucket.end(), 0.0);
-  return {};
 }
 
 std::int64_t FakeExecutor::first_sample(int micro_batch) const {
@@ -94,7 +113,7 @@ Status FakeExecutor::forward(int micro_batch) {
   if (before) AGPCS_RETURN_IF_ERROR(before("forward", micro_batch));
   std::vector<double>& values = values_[micro_batch];
   for (std::int64_t i = 0; i < samples(micro_batch); ++i) {
-    double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + step_)
+    double value = stage_ == 0 ? static_cast<double>(1 + first_sample(micro_batch) + i + batch_)
                                : static_cast<double>(stage_);
     for (const auto& [key, received] : activations_) {
       const auto& [cut, tensor, mb, peer] = key;
@@ -106,7 +125,7 @@ Status FakeExecutor::forward(int micro_batch) {
                           : total(received);
     }
     values.push_back(value);
-    if (stage_ + 1 == working_stages(plan_)) loss_ += value;
+    if (stage_ + 1 == working_stages(plan_)) (evaluates_ ? evaluation_.loss : loss_) += value;
   }
   return {};
 }
@@ -188,7 +207,7 @@ Result<Buffer> FakeExecutor::activation(int cut, const Transfer& transfer, int m
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t width = row_elements(tensor);
     const double base = tensor.batched ? values_[micro_batch][i / width]
-                                       : static_cast<double>(stage_ + micro_batch + step_);
+                                       : static_cast<double>(stage_ + micro_batch + batch_);
     values[i] = base + static_cast<double>(i % width);
   }
   return buffer;
@@ -309,15 +328,15 @@ double whole_gradient(const Plan& plan, int s, const SampleTrace& trace) {
 
 }  // namespace
 
-FakeOutcome fake_reference(const Plan& plan, int steps) {
+FakeOutcome fake_reference(const Plan& plan, int steps, int batches) {
   FakeOutcome outcome;
   for (const PlanBucket& bucket : plan.buckets) {
     outcome.parameters.emplace_back(static_cast<std::size_t>(bucket.elements()), 0.0);
   }
-  for (int step = 0; step < steps; ++step) {
-    outcome.loss = 0;
+  for (int batch = 0; batch < steps * batches; ++batch) {
+    if (batch % batches == 0) outcome.loss = 0;
     for (std::int64_t sample = 0; sample < plan.training.batch; ++sample) {
-      const SampleTrace trace = trace_sample(plan, sample, step);
+      const SampleTrace trace = trace_sample(plan, sample, batch);
       outcome.loss += trace.value.back();
       for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
         for (const int stage : stages_of(plan.buckets[b])) {

@@ -15,7 +15,7 @@
 
 namespace agpcs {
 
-/// What each stage computes, for the sample of number g in the batch, in step t:
+/// What each stage computes, for the sample of number g in the batch, in batch t of all steps:
 ///   value = 1 + g + t                                       in stage 0
 ///   value = stage + sum of the received tensors' elements   in the others
 ///   a sent row's element e = value + e, and for a tensor of all samples: stage + mb + t + e
@@ -27,6 +27,10 @@ class FakeExecutor : public Executor {
  public:
   Status prepare(const Plan& plan, int rank) override;
   Status begin_step(std::int64_t step) override;
+  Status next_batch() override;
+  /// There are two batches: 0 and 1 of training.
+  Result<bool> begin_evaluation(std::int64_t batch) override;
+  Evaluation evaluation() const override { return evaluation_; }
   Status forward(int micro_batch) override;
   Status backward(int micro_batch, bool last, GradientListener& listener) override;
   Status update() override;
@@ -44,6 +48,7 @@ class FakeExecutor : public Executor {
 
   /// By bucket of the plan; empty for those of other stages.
   const std::vector<std::vector<double>>& parameters() const { return parameters_; }
+  int batches = 1;  ///< of a step
   /// Called before each forward and backward; an error of it is the executor's.
   std::function<Status(const char* what, int micro_batch)> before;
 
@@ -54,6 +59,7 @@ class FakeExecutor : public Executor {
     bool sending = false;
     const CutTensor* of = nullptr;
   };
+  void clear_batch();
   std::int64_t first_sample(int micro_batch) const;
   std::int64_t samples(int micro_batch) const;
   /// Where the item's bytes lie; an error when it is not this rank's, or is not that long.
@@ -66,7 +72,9 @@ class FakeExecutor : public Executor {
   Plan plan_;
   int rank_ = 0, stage_ = 0;
   std::size_t replica_ = 0;
-  std::int64_t step_ = 0;
+  std::int64_t batch_ = 0;  // of all steps
+  bool evaluates_ = false;
+  Evaluation evaluation_;
   std::vector<End> ends_;
   std::map<Key, std::vector<double>> activations_, gradients_;
   std::map<int, std::vector<double>> values_;  // by micro-batch, own samples; set by forward
@@ -75,12 +83,12 @@ class FakeExecutor : public Executor {
   double loss_ = 0;
 };
 
-/// What the parameters are after `steps` steps of one process that computes all samples, and the
-/// loss of the last step.
+/// What the parameters are after `steps` steps, of `batches` batches each, of one process that
+/// computes all samples, and the loss of the last step.
 struct FakeOutcome {
   std::vector<std::vector<double>> parameters;
   double loss = 0;
 };
-FakeOutcome fake_reference(const Plan& plan, int steps);
+FakeOutcome fake_reference(const Plan& plan, int steps, int batches = 1);
 
 }  // namespace agpcs

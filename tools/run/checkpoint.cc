@@ -278,9 +278,9 @@ Result<std::unique_ptr<CheckpointSaver>> CheckpointSaver::open(const CheckpointO
 }
 
 Status CheckpointSaver::save(const Executor& executor, Transport& transport, const Plan& plan,
-                             std::int64_t step) {
+                             std::int64_t step, const std::optional<BestResult>& best) {
   if (step == last_) return {};
-  const Status saved = gather_and_write(executor, transport, plan, step);
+  const Status saved = gather_and_write(executor, transport, plan, step, best);
   if (saved.ok()) {
     last_ = step;
     return saved;
@@ -292,7 +292,8 @@ Status CheckpointSaver::save(const Executor& executor, Transport& transport, con
 }
 
 Status CheckpointSaver::gather_and_write(const Executor& executor, Transport& transport,
-                                         const Plan& plan, std::int64_t step) {
+                                         const Plan& plan, std::int64_t step,
+                                         const std::optional<BestResult>& best) {
   AGPCS_TRY(const StateOwners owners,
             share_state_owners(executor.state(), transport, options_.limit));
   AGPCS_TRY(const std::vector<StateMove> moves, gathering(owners));
@@ -311,8 +312,9 @@ Status CheckpointSaver::gather_and_write(const Executor& executor, Transport& tr
   Checkpoint checkpoint;
   checkpoint.made_by = version();
   checkpoint.step = step;
-  checkpoint.batch = plan.training.batch;
+  checkpoint.batch = plan.training.batch * options_.accumulate;
   checkpoint.seed = options_.seed;
+  checkpoint.best = best;
   checkpoint.model_digest = plan.model_digest;
   checkpoint.plan_digest = digest_of(print_plan(plan));
   AGPCS_TRY(checkpoint.files, files.finish());
@@ -320,7 +322,7 @@ Status CheckpointSaver::gather_and_write(const Executor& executor, Transport& tr
   return folder_->commit(step, checkpoint, options_.keep);
 }
 
-Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
+Status check_resumable(const FoundCheckpoint& found, const Plan& plan, int accumulate,
                        const std::optional<std::uint64_t>& seed) {
   const Checkpoint& c = found.checkpoint;
   if (c.model_digest != plan.model_digest) {
@@ -329,12 +331,17 @@ Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
                     "  hint: resume under a plan that was compiled for the same model",
                     found.folder, c.model_digest, plan.model_digest));
   }
-  if (c.batch != plan.training.batch) {
+  const std::int64_t batch = plan.training.batch;
+  if (c.batch != batch * accumulate) {
     return invalid_input(fmt::format(
-        "{}: the checkpoint is of a training with batch {}, the plan has batch {}\n"
-        "  hint: step {} begins at sample {}; compile the plan with --batch {}, or train the "
+        "{}: the checkpoint is of a training with batch {}, the plan has batch {}{}\n"
+        "  hint: step {} begins at sample {}; compile the plan with --batch {}, {}or train the "
         "checkpoint's {} from step 0, without --resume",
-        found.folder, c.batch, plan.training.batch, c.step, c.step * c.batch, c.batch, kModelFile));
+        found.folder, c.batch, batch,
+        accumulate == 1 ? "" : fmt::format(", of which a step takes {}", accumulate), c.step,
+        c.step * c.batch, c.batch,
+        c.batch % batch == 0 ? fmt::format("take --accumulate {}, ", c.batch / batch) : "",
+        kModelFile));
   }
   if (seed && *seed != c.seed) {
     return {StatusCode::kUsage,
@@ -346,9 +353,8 @@ Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
 }
 
 Status restore_checkpoint(const FoundCheckpoint* found, Executor& executor, Transport& transport,
-                          const Plan& plan, std::chrono::milliseconds limit) {
-  Status status = found == nullptr ? Status() : check_resumable(*found, plan, {});
-  if (status.ok()) status = restore(found, executor, transport, limit);
+                          std::chrono::milliseconds limit) {
+  Status status = restore(found, executor, transport, limit);
   if (status.ok()) return status;
   status = in(found == nullptr ? "resuming" : "resuming from " + found->folder, status);
   transport.abort(status);

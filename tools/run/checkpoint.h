@@ -27,6 +27,7 @@ struct CheckpointOptions {
   std::string model;   ///< the model's file
   std::uint64_t seed = 0;
   std::chrono::milliseconds limit{300000};  ///< limit of each single wait
+  int accumulate = 1;                       ///< batches of the plan in a step
 };
 
 /// Saves a job's checkpoints. Every rank has one.
@@ -41,9 +42,11 @@ class CheckpointSaver {
                                                        const FoundCheckpoint* resumed = nullptr);
 
   /// Saves the state before step `step`. All ranks call it, between two steps. A state that was
-  /// saved or resumed from already is not written again. On failure, the status on rank 0 names it,
-  /// the transport is aborted, and the checkpoint before this one is still complete.
-  Status save(const Executor& executor, Transport& transport, const Plan& plan, std::int64_t step);
+  /// saved or resumed from already is not written again. The checkpoint of `best` is kept. On
+  /// failure, the status on rank 0 names it, the transport is aborted, and the checkpoint before
+  /// this one is still complete.
+  Status save(const Executor& executor, Transport& transport, const Plan& plan, std::int64_t step,
+              const std::optional<BestResult>& best = {});
   /// Tells whether `save` would have anything to do.
   bool is_due(std::int64_t step) const { return step != last_; }
   /// Takes the folder's warnings on rank 0: problems that stop nothing, one per line.
@@ -53,7 +56,7 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointOptions& options, std::int64_t first_step)
       : options_(options), last_(first_step) {}
   Status gather_and_write(const Executor& executor, Transport& transport, const Plan& plan,
-                          std::int64_t step);
+                          std::int64_t step, const std::optional<BestResult>& best);
 
   CheckpointOptions options_;
   SavedModel model_;                        // rank 0
@@ -61,15 +64,16 @@ class CheckpointSaver {
   std::int64_t last_ = 0;                   // the step of the newest checkpoint, or the first step
 };
 
-/// Checks that training by `plan` can go on from the checkpoint `found`: the model, the batch and
-/// the seed must be the same. `seed` is the one that the user asked for; if absent, the
-/// checkpoint's is used.
-Status check_resumable(const FoundCheckpoint& found, const Plan& plan,
+/// Checks that training by `plan`, `accumulate` batches a step, can go on from the checkpoint
+/// `found`: the model, the samples of a step and the seed must be the same. `seed` is the one that
+/// the user asked for; if absent, the checkpoint's is used.
+Status check_resumable(const FoundCheckpoint& found, const Plan& plan, int accumulate,
                        const std::optional<std::uint64_t>& seed);
 
-/// Restores the state of `executor`, which is prepared for `plan`. All ranks call it. `found` is
-/// the checkpoint on rank 0 and nullptr on the others. On failure the transport is aborted.
+/// Restores the state of `executor`, which is prepared for its plan. All ranks call it. `found` is
+/// the checkpoint on rank 0, which is resumable, and nullptr on the others. On failure the
+/// transport is aborted.
 Status restore_checkpoint(const FoundCheckpoint* found, Executor& executor, Transport& transport,
-                          const Plan& plan, std::chrono::milliseconds limit);
+                          std::chrono::milliseconds limit);
 
 }  // namespace agpcs

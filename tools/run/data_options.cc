@@ -61,4 +61,24 @@ Result<DataFiles> training_files(const Graph& graph, const Plan& plan, const Run
   return files;
 }
 
+Result<std::unique_ptr<DataSource>> open_validation(const Graph& graph, const RunOptions& options,
+                                                    const DataSource& training,
+                                                    std::uint64_t seed) {
+  DataFiles files;
+  files.seed = seed;
+  AGPCS_RETURN_IF_ERROR(add_scales(graph, options.scale, files));
+  for (const std::string& text : options.validate) files.paths.push_back(split(text));
+  AGPCS_TRY(auto data, open_data_files(graph, std::move(files)));
+  for (const TensorId id : graph.inputs) {
+    const Tensor& input = graph.tensor(id);
+    const bool needed = training.rows() > 0 ? training.feeds(id) : depends_on_batch(input.shape);
+    if (!needed || data->feeds(id)) continue;
+    return Status(StatusCode::kUsage,
+                  fmt::format("--validate: no file feeds input '{0}'\n"
+                              "  hint: --validate {0}=FILE, or a .npz file with an array '{0}'",
+                              input.name));
+  }
+  return data;
+}
+
 }  // namespace agpcs

@@ -10,6 +10,7 @@
 #include <agpcs/status.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace agpcs {
 
@@ -17,5 +18,10 @@ namespace agpcs {
 /// or a factor of --scale is none.
 Result<DataFiles> training_files(const Graph& graph, const Plan& plan, const RunOptions& options,
                                  std::uint64_t seed);
+
+/// Opens the files that --validate names. Errors: they do not feed an input that those of
+/// `training` do, or, if training has none, an input of samples.
+Result<std::unique_ptr<DataSource>> open_validation(const Graph& graph, const RunOptions& options,
+                                                    const DataSource& training, std::uint64_t seed);
 
 }  // namespace agpcs

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 
@@ -36,6 +37,12 @@ void add_data_options(CLI::App& app, RunOptions& options) {
   app.add_flag("--shuffle", options.shuffle,
                "take the samples of --data in a new order in each epoch, by --seed");
   app.add_flag("--fixed-batch", options.fixed_batch, "train on the first batch again and again");
+  CLI::Option* validate = app.add_option(
+      "--validate", options.validate,
+      "samples as for --data, labels included, of which to report loss and accuracy at the end");
+  app.add_option("--validate-every", options.validate_every, "also every so many steps")
+      ->check(CLI::Validator(not_positive, "POSITIVE"))
+      ->needs(validate);
 }
 
 void add_trace_options(CLI::App& app, RunOptions& options) {
@@ -80,7 +87,8 @@ std::string objection_to(const CLI::App& app, const RunOptions& options) {
     if (!steps && app.count(option) > 0) return fmt::format("{} needs --schedule step", option);
   }
   if (steps && app.count("--rate-every") == 0) return "--schedule step needs --rate-every";
-  if (!options.scale.empty() && options.data.empty() && options.labels.empty()) {
+  if (!options.scale.empty() && options.data.empty() && options.labels.empty() &&
+      options.validate.empty()) {
     return "--scale needs --data: synthetic samples need no conversion";
   }
   if (options.shuffle && options.data.empty() && options.labels.empty()) {
@@ -132,6 +140,10 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
       ->check(CLI::Range(1, 1024));
   add_transport_option(app, options.transport, /*threads=*/true);
   add_data_options(app, options);
+  app.add_option("--accumulate", options.accumulate,
+                 "batches of the plan in a step: their gradients are summed before one update")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--allow-nan", options.allow_nan,
                "train on when the loss or a gradient is infinite or no number");
   add_schedule_options(app, options.schedule);
@@ -166,6 +178,10 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
   app.add_option("--keep-checkpoints", options.keep_checkpoints, "how many of the newest to keep")
       ->capture_default_str()
       ->check(positive);
+  app.add_flag("--keep-best", options.keep_best,
+               "with --validate: also save and keep the checkpoint with the least validation loss")
+      ->needs(save)
+      ->needs("--validate");
   app.add_option("--resume", options.resume,
                  "go on from this checkpoint, or from the newest one in this folder");
   auto code = parse_arguments(app, args, console);
@@ -184,6 +200,11 @@ std::optional<int> parse_run_options(const std::vector<std::string>& args, Conso
        fmt::format("{} {} {} {} {}", entry_of(kRateShapes, options.schedule.shape).name,
                    options.schedule.warmup, options.schedule.last, options.schedule.every,
                    options.schedule.decay)},
+      {"--validate", options.validate.empty() ? "no" : "yes"},
+      {"--validate-every", std::to_string(options.validate_every)},
+      {"--keep-best", options.keep_best ? "yes" : "no"},
+      {"--accumulate", std::to_string(options.accumulate)},
+      {"--scale", fmt::format("{}", fmt::join(options.scale, " "))},
       {"--shuffle", options.shuffle ? "yes" : "no"},
       {"--fixed-batch", options.fixed_batch ? "yes" : "no"},
       {"--check-replicas", std::to_string(options.check_replicas)},

@@ -25,6 +25,10 @@ struct RunOptions : JobOptions {
   std::vector<std::string> scale;  ///< FACTOR or INPUT=FACTOR
   bool shuffle = false;
   bool fixed_batch = false;
+  std::vector<std::string> validate;  ///< PATH or INPUT=PATH; empty: no validation
+  std::int64_t validate_every = 0;    ///< steps; 0: only at the end
+  bool keep_best = false;             ///< the checkpoint with the least validation loss
+  int accumulate = 1;                 ///< batches of the plan in one step
   bool allow_nan = false;
   RateSchedule schedule;            ///< of the learning rate
   std::int64_t check_replicas = 0;  ///< steps between two checks; 0: only before the first step

@@ -18,6 +18,7 @@
 #include "tools/run/save.h"
 #include "tools/run/start.h"
 #include "tools/run/trace.h"
+#include "tools/run/validation.h"
 
 #include <agpcs/bootstrap.h>
 #include <agpcs/digest.h>
@@ -56,10 +57,14 @@ Result<std::unique_ptr<TorchExecutor>> make_executor(const Graph& graph, const P
   torch.seed = seed;
   torch.device = seat.device;
   torch.fixed_batch = options.fixed_batch;
+  torch.batches = options.accumulate;
   torch.schedule = options.schedule;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   torch.threads = options.threads > 0 ? options.threads : std::max(1, cores / seat.local_size);
   AGPCS_TRY(torch.data, open_data_files(graph, std::move(files)));
+  if (!options.validate.empty()) {
+    AGPCS_TRY(torch.evaluation, open_validation(graph, options, *torch.data, seed));
+  }
   return make_torch_executor(graph, std::move(torch));
 }
 
@@ -102,27 +107,30 @@ class Checkpoints {
     const auto limit = milliseconds_of(options_.timeout);
     const FoundCheckpoint* found = rank_ == 0 && start_.found ? &*start_.found : nullptr;
     if (start_.step > 0) {
-      AGPCS_RETURN_IF_ERROR(
-          restore_checkpoint(found, trainer.executor(), transport, trainer.plan(), limit));
+      AGPCS_RETURN_IF_ERROR(restore_checkpoint(found, trainer.executor(), transport, limit));
       if (found != nullptr) report_.resumed(found->folder, start_.step);
     }
     if (!start_.saves) return {};
-    const CheckpointOptions to{options_.save, options_.keep_checkpoints, options_.model,
-                               start_.seed, limit};
+    const CheckpointOptions to{options_.save,  options_.keep_checkpoints,
+                               options_.model, start_.seed,
+                               limit,          options_.accumulate};
     AGPCS_TRY(saver_, CheckpointSaver::open(to, graph, rank_, start_.step, found));
     warn();
     return {};
   }
-  // Called between two steps, and with `last` after the last one.
-  Status save(Trainer& trainer, Transport& transport, bool last) {
+  // Called between two steps, and with `last` after the last one. `best`: what is known so far.
+  Status save(Trainer& trainer, Transport& transport, bool last,
+              const std::optional<BestResult>& best) {
     const std::int64_t step = trainer.next_step();
-    const bool due = last || (start_.save_every > 0 && step % start_.save_every == 0);
+    const std::optional<BestResult> kept = options_.keep_best ? best : std::nullopt;
+    const bool is_best = kept && kept->step == step;
+    const bool due = last || is_best || (start_.save_every > 0 && step % start_.save_every == 0);
     if (!saver_ || !due || !saver_->is_due(step)) return {};
     const auto begin = std::chrono::steady_clock::now();
-    AGPCS_RETURN_IF_ERROR(saver_->save(trainer.executor(), transport, trainer.plan(), step));
+    AGPCS_RETURN_IF_ERROR(saver_->save(trainer.executor(), transport, trainer.plan(), step, kept));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     if (rank_ == 0) {
-      report_.saved(options_.save + "/" + checkpoint_name(step), step, seconds.count());
+      report_.saved(options_.save + "/" + checkpoint_name(step), step, seconds.count(), is_best);
     }
     warn();
     return {};
@@ -160,12 +168,13 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
                   fmt::format("{}: {}", rank_names(plan)[static_cast<std::size_t>(seat.rank)],
                               status.message()));
   };
-  RunReport report(plan, options.json, console, tokens_per_sample(graph));
+  RunReport report(plan, options.json, console, tokens_per_sample(graph), options.accumulate);
   const bool reports = seat.rank == 0;
   TrainerOptions trainer_options;
   trainer_options.replay.limit = milliseconds_of(options.timeout);
   trainer_options.replay.check_finite = !options.allow_nan;
   trainer_options.replay.first_step = start.step;
+  trainer_options.replay.batches = options.accumulate;
   TrainerRecording recording;
   if (replays_graphs(options)) recording.after = kStepsBeforeRecording;
   std::unique_ptr<CompilerReplanner> replanner;
@@ -204,6 +213,7 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
   Checkpoints checkpoints(options, start, seat.rank, report, console);
   const Status begun = checkpoints.begin(graph, *trainer, transport);
   if (!begun.ok()) return of_rank(begun);
+  Validation validation(options, graph, start.best, reports ? &report : nullptr);
   const auto replicas_agree = [&] {
     return check_replicas(trainer->plan(), seat.rank, trainer->executor(), transport,
                           trainer->next_step(), trainer_options.replay.limit);
@@ -217,11 +227,13 @@ Status train(const Graph& graph, const Plan& plan, const RunOptions& options,
     const bool looks =
         options.check_replicas > 0 && trainer->next_step() % options.check_replicas == 0;
     if (looks) AGPCS_RETURN_IF_ERROR(replicas_agree());
-    const Status saved = checkpoints.save(*trainer, transport, false);
+    AGPCS_RETURN_IF_ERROR(validation.run(*trainer, transport, false));
+    const Status saved = checkpoints.save(*trainer, transport, false, validation.best());
     if (!saved.ok()) return of_rank(saved);
   }
   if (trainer->next_step() < options.steps) stop.after = trainer->next_step();
-  const Status kept = checkpoints.save(*trainer, transport, true);
+  if (stop.after < 0) AGPCS_RETURN_IF_ERROR(validation.run(*trainer, transport, true));
+  const Status kept = checkpoints.save(*trainer, transport, true, validation.best());
   if (!kept.ok()) return of_rank(kept);
   if (reports) report.summary();
   const Status saved =

@@ -71,15 +71,16 @@ void StepSeconds::add(double seconds) {
   if (place < kept_.size()) kept_[place] = seconds;
 }
 
-RunReport::RunReport(const Plan& plan, bool json, Console console, std::int64_t tokens)
+RunReport::RunReport(const Plan& plan, bool json, Console console, std::int64_t tokens, int batches)
     : plan_(plan),
       tokens_(tokens),
+      batches_(batches),
       json_(json),
       console_(console),
-      expected_seconds_(expected(plan, "step")) {}
+      expected_seconds_(expected(plan, "step") * batches) {}
 
 double RunReport::samples_per_second(double seconds) const {
-  return static_cast<double>(plan_.training.batch) / seconds;
+  return static_cast<double>(plan_.training.batch) * batches_ / seconds;
 }
 
 Json RunReport::with_rates(Json json, double seconds) const {
@@ -97,12 +98,14 @@ void RunReport::start(std::string_view transport) {
                                  {"model", plan_.model},
                                  {"ranks", plan_.rank_count()},
                                  {"batch", plan_.training.batch},
+                                 {"batches", batches_},
                                  {"micro_batches", plan_.micro_batches},
                                  {"wire_type", wire ? Json(agpcs::name_of(*wire)) : Json()},
                                  {"transport", transport},
                                  {"expected_step_seconds", expected_seconds_}});
   }
-  console_.out << fmt::format("{}: batch {} in {} micro-batch{}, {} rank{} over {}\n", plan_.model,
+  console_.out << fmt::format("{}: {}batch {} in {} micro-batch{}, {} rank{} over {}\n",
+                              plan_.model, batches_ == 1 ? "" : fmt::format("{} times ", batches_),
                               plan_.training.batch, plan_.micro_batches,
                               plan_.micro_batches == 1 ? "" : "es", plan_.rank_count(),
                               plan_.rank_count() == 1 ? "" : "s", transport)
@@ -146,7 +149,7 @@ void RunReport::event(const TrainerEvent& event) {
   }
   if (event.kind != TrainerEvent::Kind::kSwitched) return;
   plan_ = *event.plan;
-  expected_seconds_ = expected(plan_, "step");
+  expected_seconds_ = expected(plan_, "step") * batches_;
 }
 
 void RunReport::print_event(const TrainerEvent& event) {
@@ -187,7 +190,7 @@ void RunReport::print_event_json(const TrainerEvent& event) {
       break;
     case TrainerEvent::Kind::kSwitched:
       json["plan"] = digest_of(print_plan(*event.plan));
-      json["expected_step_seconds"] = expected(*event.plan, "step");
+      json["expected_step_seconds"] = expected(*event.plan, "step") * batches_;
       json["seconds"] = event.seconds;
       json["bytes_moved"] = event.bytes_moved;
       break;
@@ -214,13 +217,35 @@ void RunReport::resumed(const std::string& folder, std::int64_t step) {
   console_.out << fmt::format("  * going on from step {}: {}", step, folder) << std::endl;
 }
 
-void RunReport::saved(const std::string& folder, std::int64_t step, double seconds) {
+void RunReport::validated(std::int64_t step, const Evaluation& of, double seconds) {
+  const bool classes = of.counted > 0;
   if (json_) {
-    return print_line(
-        console_, {{"event", "saved"}, {"step", step}, {"folder", folder}, {"seconds", seconds}});
+    return print_line(console_, {{"event", "validated"},
+                                 {"step", step},
+                                 {"loss", of.loss},
+                                 {"accuracy", classes ? Json(of.correct / of.counted) : Json()},
+                                 {"samples", static_cast<std::int64_t>(of.samples)},
+                                 {"seconds", seconds}});
   }
-  console_.out << fmt::format("  * saved the checkpoint of step {} in {}: {}", step,
-                              figure(seconds, "s"), folder)
+  console_.out << fmt::format("  * before step {}: validation loss {:.6g}{}, {} samples in {}",
+                              step, of.loss,
+                              classes
+                                  ? fmt::format(", accuracy {:.2f}%", 100 * of.correct / of.counted)
+                                  : "",
+                              of.samples, figure(seconds, "s"))
+               << std::endl;
+}
+
+void RunReport::saved(const std::string& folder, std::int64_t step, double seconds, bool best) {
+  if (json_) {
+    return print_line(console_, {{"event", "saved"},
+                                 {"step", step},
+                                 {"folder", folder},
+                                 {"seconds", seconds},
+                                 {"best", best}});
+  }
+  console_.out << fmt::format("  * saved the {}checkpoint of step {} in {}: {}",
+                              best ? "best " : "", step, figure(seconds, "s"), folder)
                << std::endl;
 }
 

@@ -31,17 +31,19 @@ class StepSeconds {
 };
 
 /// Reports on `console.out`. With `json` every line is a JSON object whose "event" is "start",
-/// "step", "drift", "proposed", "kept", "switched", "recorded", "resumed", "saved" or "summary".
+/// "step", "drift", "proposed", "kept", "switched", "recorded", "resumed", "validated", "saved" or
+/// "summary".
 class RunReport {
  public:
-  /// `tokens`: of a sample; 0 if samples have none.
-  RunReport(const Plan& plan, bool json, Console console, std::int64_t tokens = 0);
+  /// `tokens`: of a sample; 0 if samples have none. `batches`: of the plan, in a step.
+  RunReport(const Plan& plan, bool json, Console console, std::int64_t tokens = 0, int batches = 1);
   void start(std::string_view transport);
   void step(const StepReport& report);
   void event(const TrainerEvent& event);
   void recorded(std::int64_t step, const StepRecording& recording);
   void resumed(const std::string& folder, std::int64_t step);
-  void saved(const std::string& folder, std::int64_t step, double seconds);
+  void validated(std::int64_t step, const Evaluation& evaluation, double seconds);
+  void saved(const std::string& folder, std::int64_t step, double seconds, bool best);
   void summary();
 
  private:
@@ -58,9 +60,10 @@ class RunReport {
 
   Plan plan_;  // the running plan
   const std::int64_t tokens_;
+  const int batches_;
   const bool json_;
   Console console_;
-  double expected_seconds_ = 0;
+  double expected_seconds_ = 0;  // of a step, which may have several batches
   std::int64_t steps_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   StepSeconds seconds_;

@@ -27,13 +27,17 @@ bool begins_here(const RunOptions& options) {
 }
 
 std::string text_of(const TrainingStart& start) {
-  return fmt::format("{} {} {} {}", start.step, start.seed, start.saves ? 1 : 0, start.save_every);
+  const BestResult best = start.best.value_or(BestResult{-1, 0});
+  return fmt::format("{} {} {} {} {} {}", start.step, start.seed, start.saves ? 1 : 0,
+                     start.save_every, best.step, best.loss);
 }
 
 Result<TrainingStart> parse_start(const std::string& text) {
   TrainingStart start;
   std::istringstream in(text);
-  in >> start.step >> start.seed >> start.saves >> start.save_every;
+  BestResult best;
+  in >> start.step >> start.seed >> start.saves >> start.save_every >> best.step >> best.loss;
+  if (best.step >= 0) start.best = best;
   if (in.fail()) return internal_error(fmt::format("rank 0 says '{}' of the start", text));
   return start;
 }
@@ -55,9 +59,10 @@ Result<TrainingStart> find_start(const RunOptions& options, const Plan& plan, Co
   console.err << found.warnings;
   const std::optional<std::uint64_t> asked =
       options.seed_given ? std::optional(options.seed) : std::nullopt;
-  AGPCS_RETURN_IF_ERROR(check_resumable(found, plan, asked));
+  AGPCS_RETURN_IF_ERROR(check_resumable(found, plan, options.accumulate, asked));
   start.step = found.checkpoint.step;
   start.seed = found.checkpoint.seed;
+  if (options.keep_best) start.best = found.checkpoint.best;
   start.found = std::move(found);
   return start;
 }

@@ -20,6 +20,7 @@ struct TrainingStart {
   std::uint64_t seed = 0;
   bool saves = false;
   std::int64_t save_every = 0;           ///< 0: only at the end
+  std::optional<BestResult> best;        ///< of the job's validations so far, for --keep-best
   std::optional<FoundCheckpoint> found;  ///< on rank 0: the checkpoint that training goes on from
 };
 

@@ -34,6 +34,14 @@ struct StateItem {
   }
 };
 
+/// Sums over samples that nothing is learned from: those of one rank, or of all.
+struct Evaluation {
+  double loss = 0;     ///< mean over all samples of the set; of one rank: its part of this mean
+  double correct = 0;  ///< labels for which the model has the largest score
+  double counted = 0;  ///< labels that count; 0: the loss has no classes
+  double samples = 0;
+};
+
 /// The computation of a stage on one rank. One thread makes all calls, in program order: `prepare`
 /// once, then for each step `begin_step`, `forward` and `backward` as the program says, and
 /// `update`.
@@ -48,6 +56,11 @@ class Executor {
   virtual Status prepare(const Plan& plan, int rank) = 0;
   /// Starts step `step` (from 0): loads its samples, zeroes gradients and the loss.
   virtual Status begin_step(std::int64_t step) = 0;
+  /// Goes on with the next batch of the same step (ReplayOptions::batches): loads its samples, and
+  /// keeps gradients and the loss, to which it adds. Losses and gradients are those of one batch
+  /// that has the samples of all batches of the step. kUnavailable (the default): the executor
+  /// cannot.
+  virtual Status next_batch();
 
   virtual Status forward(int micro_batch) = 0;
   /// Accumulates parameter gradients. With `last`, this is the step's last backward pass: it
@@ -81,6 +94,15 @@ class Executor {
   /// / the labels of the whole batch that count; gradients are of the same. The parts of the ranks
   /// of the last stage add up to the mean loss of the batch; other ranks return 0.
   virtual double loss() const = 0;
+
+  /// Begins batch `batch` (from 0) of the samples that the executor evaluates on; the first one
+  /// clears `evaluation`. Until the next `begin_step`, `forward` computes without dropout, with
+  /// running statistics, and adds to `evaluation` instead of the loss; it learns nothing. The last
+  /// batch may have fewer samples. Called between two steps. Returns false if the set has no such
+  /// batch. kUnavailable (the default): the executor has no samples to evaluate on.
+  virtual Result<bool> begin_evaluation(std::int64_t batch);
+  /// Returns this rank's part of the sums, of the batches so far.
+  virtual Evaluation evaluation() const { return {}; }
 
   /// Returns when computation `id` of the last step ran on an accelerator, where computations go on
   /// after their calls have returned; waits for it if necessary. 0, 0 (the default) means: during

@@ -22,6 +22,9 @@ struct ReplayOptions {
   /// transport notices a dead rank much sooner.
   std::chrono::milliseconds limit{300000};
   std::int64_t first_step = 0;  ///< number of the first step, for its samples and for Adam
+  /// Batches of a step. The programs run once for each; gradients add up on each rank, and are
+  /// reduced and applied in the last one. The executor must know the same number.
+  int batches = 1;
   std::size_t kept_steps = 64;  ///< steps whose times are kept
   bool prepared = false;        ///< the executor is already prepared for this plan and rank
   /// Ends the run when the loss or a gradient is not finite, before the gradient is reduced: one
@@ -31,7 +34,7 @@ struct ReplayOptions {
   bool check_finite = true;
 };
 
-/// What one step did, seen from this rank.
+/// What one step did, seen from this rank. Times of its instructions are those of its last batch.
 struct StepReport {
   std::int64_t step = 0;
   double loss = 0;     ///< mean over the batch, the same on every rank
@@ -52,6 +55,10 @@ class Replayer {
   /// On failure the transport is aborted, the status names rank and instruction ("rank 1 (volta/1):
   /// recv c0 mb=3: ..."), and every later call fails with this status.
   virtual Result<StepReport> run_step() = 0;
+  /// Walks through the forward part of the program for every batch of the samples that the executor
+  /// evaluates on (Executor::begin_evaluation), between two steps. Returns the sums over all ranks.
+  /// All ranks call it, and have equally many batches. Failures are as those of `run_step`.
+  virtual Result<Evaluation> evaluate() = 0;
 
   /// `to_report` holds the `report_words` values that this rank adds to the report of the next
   /// step, beside its loss; `reported` holds the sums of the last report over all ranks. Word 0

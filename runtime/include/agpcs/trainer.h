@@ -69,6 +69,8 @@ class Trainer {
   virtual ~Trainer() = default;
   /// Runs one step, after anything that is due between two steps. All ranks call it equally often.
   virtual Result<StepReport> run_step() = 0;
+  /// Does what `Replayer::evaluate` does, under the running plan.
+  virtual Result<Evaluation> evaluate() = 0;
   /// Asks all ranks to stop; all learn it after the same step. A signal handler may call it.
   virtual void ask_to_stop() = 0;
   /// Returns whether a rank has asked to stop, as all ranks know since the last step.

@@ -42,6 +42,7 @@ struct OpCall {
   /// Losses: how many labels a sample of the step's batch has that count, an fp32 scalar. Null: the
   /// mean is over the labels at hand.
   const at::Tensor* labels_per_sample = nullptr;
+  bool evaluates = false;        ///< what training and evaluation do differently, as in evaluation
   bool* asked_device = nullptr;  ///< set when a kernel waits for values from the device
 
   bool has(std::size_t i) const { return i < in.size() && in[i].defined(); }

@@ -55,7 +55,8 @@ at::Tensor keep_mask(const OpCall& call, double ratio) {
 // identity, as in ONNX's tests; the importer adds it to models that leave it out.
 Tensors dropout(const OpCall& call) {
   const at::Tensor& x = call.input(0);
-  const bool training = call.op.version >= 12 && call.has(2) && call.number(2) != 0;
+  const bool training =
+      !call.evaluates && call.op.version >= 12 && call.has(2) && call.number(2) != 0;
   const double ratio = call.has(1) ? call.number(1) : call.op.float_attribute("ratio", 0.5);
   if (!training || ratio == 0) return {x, at::ones_like(x, at::kBool)};
   if (ratio < 0 || ratio >= 1) throw KernelError("ratio is outside [0, 1)");

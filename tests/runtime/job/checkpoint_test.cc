@@ -21,6 +21,7 @@
 #include <fstream>
 #include <iterator>
 #include <linux/fs.h>
+#include <optional>
 #include <signal.h>
 #include <string>
 #include <sys/ioctl.h>
@@ -88,6 +89,16 @@ TEST(CheckpointText, IsReadAsItWasWritten) {
   const auto read = parse_checkpoint(print_checkpoint(example()), "c.txt");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, example());
+}
+
+TEST(CheckpointText, HasTheBestResultSoFarIfThereIsOne) {
+  Checkpoint best = example();
+  best.best = BestResult{80, 0.1};
+  const std::string text = print_checkpoint(best);
+  EXPECT_THAT(text, HasSubstr("\nbest step=80 loss=0.1\nmodel digest="));
+  const auto read = parse_checkpoint(text, "c.txt");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, best);
 }
 
 // With the right digest at its end.
@@ -173,10 +184,12 @@ class CheckpointFolders : public ::testing::Test {
 };
 
 // Writes a small checkpoint whose contents follow from its step.
-Status write_one(CheckpointFolder& folder, std::int64_t step, int keep = 2) {
+Status write_one(CheckpointFolder& folder, std::int64_t step, int keep = 2,
+                 const std::optional<BestResult>& best = {}) {
   AGPCS_TRY(const std::string to, folder.begin(step));
   Checkpoint c = example();
   c.step = step;
+  c.best = best;
   c.files.clear();
   for (const auto& [name, size] : {std::pair<const char*, std::size_t>{kModelFile, 10},
                                    {kModelDataFile, 300000},
@@ -199,6 +212,20 @@ void write_all(const std::string& path, const std::vector<std::int64_t>& steps, 
     const Status written = write_one(*folder, step, keep);
     ASSERT_TRUE(written.ok()) << written.message();
   }
+}
+
+TEST_F(CheckpointFolders, KeepTheBestBesideTheLast) {
+  auto folder = CheckpointFolder::open(folder_, 0);
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  for (const std::int64_t step : {10, 20, 30, 40}) {
+    ASSERT_TRUE(write_one(*folder, step, 1, BestResult{20, 0.5}).ok());
+  }
+  EXPECT_THAT(names(), ElementsAre("step-00000020", "step-00000040"));
+  ASSERT_TRUE(write_one(*folder, 50, 1, BestResult{50, 0.25}).ok());
+  EXPECT_THAT(names(), ElementsAre("step-00000050"));
+  const auto newest = find_checkpoint(folder_);
+  ASSERT_TRUE(newest.ok()) << newest.status().message();
+  EXPECT_EQ(newest->checkpoint.best, (BestResult{50, 0.25}));
 }
 
 std::string found(const std::string& path) {

@@ -29,16 +29,26 @@ class ReplayerOver : public testing::TestWithParam<WorldKind> {
     if (!obstacle.empty()) GTEST_SKIP() << GetParam().name << ": " << obstacle;
   }
 
-  /// Replays three steps and compares every rank's parameters and loss with the reference.
-  void expect_equal_to_one_process(const TestPlan& spec) {
+  /// Replays three steps, with an evaluation before the last, and compares every rank's parameters
+  /// and losses with the reference.
+  void expect_equal_to_one_process(const TestPlan& spec, int batches = 1) {
     const Plan plan = make_plan(spec);
     constexpr int kSteps = 3;
-    const FakeOutcome expected = fake_reference(plan, kSteps);
+    const FakeOutcome expected = fake_reference(plan, kSteps, batches);
+    const double evaluation = fake_reference(plan, 1, 2).loss;
     GetParam().run(plan.rank_count(), [&](Transport& transport) {
       FakeExecutor executor;
-      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, patient());
+      executor.batches = batches;
+      ReplayOptions options = patient();
+      options.batches = batches;
+      auto replayer = Replayer::create(plan, transport.rank(), transport, executor, options);
       ASSERT_TRUE(replayer.ok()) << replayer.status().message();
       for (int step = 0; step < kSteps; ++step) {
+        if (step + 1 == kSteps) {
+          const auto evaluated = (*replayer)->evaluate();
+          ASSERT_TRUE(evaluated.ok()) << evaluated.status().message();
+          EXPECT_EQ(evaluated->loss, evaluation);
+        }
         const auto report = (*replayer)->run_step();
         ASSERT_TRUE(report.ok()) << report.status().message();
         EXPECT_EQ(report->step, step);
@@ -64,6 +74,11 @@ TEST_P(ReplayerOver, OneRankAlone) { expect_equal_to_one_process({{{4}}, {}, 2})
 
 TEST_P(ReplayerOver, DataParallelWithSharesThreeToOne) {
   expect_equal_to_one_process({{{3, 1}}, {}, 2});
+}
+
+TEST_P(ReplayerOver, StepsOfSeveralBatches) {
+  expect_equal_to_one_process({{{3, 1}}, {}, 2}, 3);
+  expect_equal_to_one_process({{{2, 2}, {1, 2, 1}}, {{0, 1, {"a"}}}, 4}, 2);
 }
 
 TEST_P(ReplayerOver, DataParallelByTreeOverTwoHosts) {

@@ -208,7 +208,7 @@ TEST_F(NpyTest, WholeNumbersBecomeFloatingOnesByAScaleOnly) {
   ASSERT_TRUE(data.ok()) << data.status().message();
   const auto values = read<float>(**data, graph, "x", 0, 256, 1);
   for (std::size_t i = 0; i < 256; ++i) EXPECT_EQ(values[i], static_cast<float>(i) / 255.0F);
-  files.scales = {{"y", Scale{}}};
+  files.scales.emplace("y", Scale{});
   EXPECT_THAT(open_data_files(graph, files).status().message(), HasSubstr("no input 'y'"));
   const std::string floats =
       write("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }", bytes<float>({1}));

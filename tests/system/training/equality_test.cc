@@ -163,7 +163,7 @@ TEST_P(PlainPyTorch, EqualsTrainingByPlanFromTheSameWeights) {
   };
   const Plan plan = testing::plan_with(graph, testing::training_of(kBatch), {{1, 3}, {2, 2}}, 2);
   const Trained got = testing::train(graph, plan, kSteps, options);
-  Trained want{testing::read_doubles(file("losses")), {}};
+  Trained want{testing::read_doubles(file("losses")), {}, {}};
   for (const auto& [name, value] : got.values)
     want.values[name] = testing::read_floats(file("final." + name));
   testing::expect_equal_training(got, want, kTolerance);

@@ -84,16 +84,21 @@ void add_buckets(const Graph& graph, Strategy& strategy) {
 struct RankRun {
   std::vector<double> losses;
   std::map<std::string, std::vector<float>> values;
+  Evaluation evaluation;
 };
 
 RankRun run_rank(const Graph& graph, const Plan& plan, int rank, int steps, TorchOptions options,
                  LoopbackHub& hub) {
   const std::unique_ptr<Transport> transport = hub.join(rank);
   options.threads = 1;
+  ReplayOptions replay;
+  replay.batches = options.batches;
+  const bool evaluates = options.evaluation != nullptr;
   const std::unique_ptr<TorchExecutor> executor = make_torch_executor(graph, std::move(options));
-  const auto replayer = take(Replayer::create(plan, rank, *transport, *executor));
+  const auto replayer = take(Replayer::create(plan, rank, *transport, *executor, replay));
   RankRun run;
   for (int i = 0; i < steps; ++i) run.losses.push_back(take(replayer->run_step()).loss);
+  if (evaluates) run.evaluation = take(replayer->evaluate());
   for (const std::string& name : executor->names()) run.values[name] = take(executor->value(name));
   return run;
 }
@@ -175,7 +180,7 @@ Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions
     });
   }
   for (std::thread& thread : threads) thread.join();
-  Trained trained{runs[0].losses, {}};
+  Trained trained{runs[0].losses, {}, runs[0].evaluation};
   for (const RankRun& run : runs) {
     EXPECT_EQ(run.losses, trained.losses);
     for (const auto& [name, value] : run.values) {

@@ -21,6 +21,7 @@ namespace agpcs::testing {
 struct Trained {
   std::vector<double> losses;                        ///< by step
   std::map<std::string, std::vector<float>> values;  ///< parameters, of all stages
+  Evaluation evaluation = {};                        ///< at the end, if the options have samples
 };
 
 /// The model at `path` with its weights, as a training graph (softmax cross entropy).
@@ -44,8 +45,9 @@ using MakeOptions = std::function<TorchOptions()>;
 /// What replicas must agree on to the last bit. Running statistics are each replica's own.
 enum class Check { kEverything, kParameters };
 
-/// Runs `steps` steps of `plan`, a thread a rank. Ends the test program when a rank fails, and
-/// checks that replicas agree on loss and parameters to the last bit.
+/// Runs `steps` steps of `plan`, each of `TorchOptions::batches` batches, a thread a rank. Ends the
+/// test program when a rank fails, and checks that replicas agree on loss and parameters to the
+/// last bit.
 Trained train(const Graph& graph, const Plan& plan, int steps, const MakeOptions& options,
               Check check = Check::kEverything);
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-BATCH, STEPS, SAMPLES = 8, 10, 24
+BATCH, STEPS, SAMPLES, HELD_OUT = 8, 10, 24, 21
 LEARNING_RATE, MOMENTUM, WEIGHT_DECAY = 0.05, 0.9, 1e-4
 
 
@@ -232,6 +232,21 @@ def export(folder):
             output_names=model.OUTPUTS, dynamic_axes={key: {0: "batch"} for key in batched})
 
 
+def correct(name, outputs, batch):
+    """How many labels the model knows, and of how many that count; none if there is no class, or more than one."""
+    if name == "binary":
+        return int(((outputs > 0) == (batch["target"] > 0.5)).sum()), outputs.numel()
+    if name in ("words", "tied"):
+        labels, ignored = torch.cat([batch["ids"][:, 1:], torch.zeros_like(batch["ids"][:, :1])], 1), 0
+    elif name in ("tagger", "pixels"):
+        labels, ignored = batch["labels"], 255 if name == "pixels" else -100
+    else:
+        return 0, 0
+    guesses = outputs.argmax(1 if name == "pixels" else 2)
+    counting = labels != ignored
+    return int(((guesses == labels) & counting).sum()), int(counting.sum())
+
+
 def train(name, path, folder):
     torch.set_num_threads(1)
     model = MODELS[name]().train()
@@ -248,11 +263,17 @@ def train(name, path, folder):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+    held_out = model.samples(HELD_OUT, torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        outputs = model.eval()(*(held_out[key] for key in model.INPUTS))
+        evaluation = [model.loss(outputs, held_out).item(), *correct(name, outputs, held_out), HELD_OUT]
     results = {f"sample.{key}": value for key, value in samples.items()}
+    results.update({f"held_out.{key}": value for key, value in held_out.items()})
     results.update({f"final.{key}": value.detach() for key, value in model.named_parameters()})
     for key, value in results.items():
         numpy.save(folder / f"{key}.npy", value.numpy())
     numpy.save(folder / "losses.npy", numpy.array(losses))
+    numpy.save(folder / "evaluation.npy", numpy.array(evaluation, dtype=numpy.float64))
 
 
 def main():

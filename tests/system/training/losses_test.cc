@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,9 +60,19 @@ class LossByPlan : public ::testing::TestWithParam<std::string> {
   std::string model() const { return "tests/system/training/models/" + GetParam() + ".onnx"; }
   std::string file(const std::string& name) const { return folder_ / (name + ".npy"); }
 
+  std::unique_ptr<DataSource> data(const Graph& graph, const std::string& prefix) const {
+    std::vector<std::pair<std::string, std::string>> files;
+    for (const TensorId id : graph.inputs) {
+      const std::string& name = graph.tensor(id).name;
+      files.emplace_back(name, file(prefix + name));
+    }
+    return open_data_files(graph, {.paths = files}).value();
+  }
+
+  /// Trains by plans with a batch of kBatch / `batches`.
   Trained train(const Graph& graph, const Loss& loss, const Shares& shares,
-                std::int64_t micro_batches) const {
-    Training training = testing::training_of(kBatch);
+                std::int64_t micro_batches, int batches = 1) const {
+    Training training = testing::training_of(kBatch / batches);
     training.loss = loss;
     const Plan plan = testing::plan_with(graph, training, shares, micro_batches);
     const bool shares_weights =
@@ -69,13 +80,10 @@ class LossByPlan : public ::testing::TestWithParam<std::string> {
                     [](const PlanBucket& bucket) { return bucket.is_shared(); });
     EXPECT_EQ(shares_weights, GetParam() == "tied" && shares.size() > 1);
     return testing::train(graph, plan, kSteps, [&] {
-      std::vector<std::pair<std::string, std::string>> files;
-      for (const TensorId id : graph.inputs) {
-        const std::string& name = graph.tensor(id).name;
-        files.emplace_back(name, file("sample." + name));
-      }
       TorchOptions options;
-      options.data = open_data_files(graph, {.paths = files}).value();
+      options.batches = batches;
+      options.data = data(graph, "sample.");
+      options.evaluation = data(graph, "held_out.");
       return options;
     });
   }
@@ -86,15 +94,25 @@ class LossByPlan : public ::testing::TestWithParam<std::string> {
 TEST_P(LossByPlan, EqualsPlainPyTorchForAnyPartition) {
   Loss loss = loss_of(GetParam());
   const Graph graph = testing::training_graph(model(), loss);
-  const std::vector<std::pair<Shares, std::int64_t>> partitions = {
-      {{{8}}, 1},        {{{2}}, 4},      {{{1, 3}}, 2},
-      {{{7, 1}}, 1},     {{{4}, {4}}, 2}, {{{1, 3}, {3, 1}}, 2},
-      {{{4}, {1, 3}}, 2}};
-  for (const auto& [shares, micro_batches] : partitions) {
-    SCOPED_TRACE(fmt::format("{} stages, {} micro-batches, first stage of {}", shares.size(),
-                             micro_batches, shares.front().size()));
-    const Trained got = train(graph, loss, shares, micro_batches);
-    Trained want{testing::read_doubles(file("losses")), {}};
+  struct Partition {
+    Shares shares;
+    std::int64_t micro_batches;
+    int batches;  // which one step sums up
+  };
+  const std::vector<Partition> partitions = {
+      {{{8}}, 1, 1},         {{{2}}, 4, 1},      {{{1, 3}}, 2, 1},
+      {{{7, 1}}, 1, 1},      {{{4}, {4}}, 2, 1}, {{{1, 3}, {3, 1}}, 2, 1},
+      {{{4}, {1, 3}}, 2, 1}, {{{2}}, 1, 4},      {{{1, 1}, {2}}, 2, 2}};
+  const std::vector<double> evaluation = testing::read_doubles(file("evaluation"));
+  for (const auto& [shares, micro_batches, batches] : partitions) {
+    SCOPED_TRACE(fmt::format("{} stages, {} micro-batches, first stage of {}, {} batches",
+                             shares.size(), micro_batches, shares.front().size(), batches));
+    const Trained got = train(graph, loss, shares, micro_batches, batches);
+    EXPECT_NEAR(got.evaluation.loss, evaluation[0], kTolerance * evaluation[0]);
+    EXPECT_EQ(got.evaluation.correct, evaluation[1]);
+    EXPECT_EQ(got.evaluation.counted, evaluation[2]);
+    EXPECT_EQ(got.evaluation.samples, evaluation[3]);
+    Trained want{testing::read_doubles(file("losses")), {}, {}};
     for (const auto& [name, value] : got.values) {
       want.values[name] = testing::read_floats(file("final." + name));
     }

@@ -126,9 +126,10 @@ class Resume : public ::testing::Test {
       std::optional<FoundCheckpoint> found;
       if (rank == 0) {
         AGPCS_TRY(found, find_checkpoint(job.resume));
+        AGPCS_RETURN_IF_ERROR(check_resumable(*found, job.plan, 1, {}));
       }
       AGPCS_RETURN_IF_ERROR(
-          restore_checkpoint(found ? &*found : nullptr, *executor, transport, job.plan, kLimit));
+          restore_checkpoint(found ? &*found : nullptr, *executor, transport, kLimit));
     }
     std::unique_ptr<CheckpointSaver> saver;
     if (!job.save.empty()) {
@@ -329,12 +330,12 @@ TEST_F(Resume, AnotherOptimizerModelBatchOrSeedIsRefused) {
                         "  hint: step 1 begins at sample 8; compile the plan with --batch 8"));
   const auto found = find_checkpoint(checkpoints);
   ASSERT_TRUE(found.ok());
-  EXPECT_TRUE(check_resumable(*found, job.plan, 11).ok());
-  EXPECT_THAT(check_resumable(*found, job.plan, 12).message(),
+  EXPECT_TRUE(check_resumable(*found, job.plan, 1, 11).ok());
+  EXPECT_THAT(check_resumable(*found, job.plan, 1, 12).message(),
               HasSubstr("--seed is 12, the checkpoint " + found->folder + " has 11"));
   Plan other = job.plan;
   other.model_digest = digest_of("other");
-  EXPECT_THAT(check_resumable(*found, other, {}).message(),
+  EXPECT_THAT(check_resumable(*found, other, 1, {}).message(),
               HasSubstr("the checkpoint is of the model " + job.plan.model_digest +
                         ", the plan for " + other.model_digest));
 }

@@ -52,6 +52,27 @@ TEST(RunReport, SumsUpWithoutTheFirstStepsTime) {
   EXPECT_THAT(out.str(), HasSubstr("\"first_loss\": 2.5, \"last_loss\": 1.5"));
 }
 
+TEST(RunReport, AStepOfSeveralBatchesHasTheirSamplesAndTakesTheirTime) {
+  std::ostringstream out, err;
+  const Plan plan = make_plan({{{4}}, {}});
+  RunReport report(plan, true, {out, err}, 0, 3);
+  report.start("loopback");
+  report.step(step(0, 1.5, 2.5));
+  EXPECT_THAT(out.str(), HasSubstr("\"batch\": 4, \"batches\": 3, "));
+  EXPECT_THAT(out.str(), HasSubstr("\"expected_step_seconds\": 1.5"));
+  EXPECT_THAT(out.str(), HasSubstr("\"samples_per_second\": 8.0, \"deviation\": 0.0"));
+}
+
+TEST(RunReport, SaysWhatAValidationGave) {
+  std::ostringstream out, err;
+  RunReport report(make_plan({{{4}}, {}}), false, {out, err});
+  report.validated(8, {2.125, 3, 4, 5}, 0.25);
+  report.validated(9, {2.125, 0, 0, 5}, 0.25);
+  EXPECT_EQ(out.str(),
+            "  * before step 8: validation loss 2.125, accuracy 75.00%, 5 samples in 250ms\n"
+            "  * before step 9: validation loss 2.125, 5 samples in 250ms\n");
+}
+
 TEST(RunReport, OneStepIsItsOwnMedian) {
   std::ostringstream out, err;
   RunReport report(make_plan({{{4}}, {}}), true, {out, err});
@@ -98,7 +119,9 @@ TEST(RunReport, EveryEventIsALineOfJson) {
   report.event(switched);
   report.recorded(8, {true, true, ""});
   report.recorded(8, {true, false, "rank 1: no GPU"});
-  report.saved("saved/step-00000008", 8, 0.125);
+  report.validated(8, {2.125, 3, 4, 5}, 0.25);
+  report.validated(8, {2.125, 0, 0, 5}, 0.25);
+  report.saved("saved/step-00000008", 8, 0.125, true);
   report.summary();
 
   std::ifstream file("tests/tools/run/every_event.jsonl");
