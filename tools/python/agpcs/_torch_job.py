@@ -81,12 +81,11 @@ class Job:
     def __init__(self, model: torch.nn.Module, plan: Plan | Path, loss_fn: Loss,
                  optimizer_fn: Callable[[Parameters], torch.optim.Optimizer], sample_batch: Sequence[typing.Any], *,
                  weights: Path | None = None, init: Callable[[torch.nn.Module], object] | None = None, seed: int = 0,
-                 device: torch.device | str | None = None, cluster: Path | None = None,
-                 max_norm: float | None = None, norm_type: float = 2.0,
-                 autocast: str | torch.dtype | bool | None = None, scaler: torch.amp.GradScaler | None = None,
+                 device: torch.device | str | None = None, cluster: Path | None = None, max_norm: float | None = None,
+                 norm_type: float = 2.0, autocast: str | torch.dtype | bool | None = None,
+                 scaler: torch.amp.GradScaler | None = None,
                  compile: bool | Mapping[str, typing.Any] = False, on_drift: OnDrift = "say", replan: Path | None = None,
-                 trace: bool = False,
-                 input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
+                 trace: bool = False, input_names: Sequence[str] | None = None, output_names: Sequence[str] = ("logits",),
                  **options: typing.Any) -> None:
         if not hasattr(torch, "export") or not hasattr(torch.export, "Dim") or not hasattr(torch.export.Dim, "DYNAMIC"):
             raise Error(f"agpcs.torch.Job needs PyTorch 2.6 or newer, whose exporter it uses; this is {torch.__version__}")
