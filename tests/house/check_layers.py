@@ -46,7 +46,7 @@ THIRD_PARTIES = {
 STANDARD = re.compile(r"[a-z_0-9]+$")
 SYSTEM = re.compile(
     r"(arpa|linux|net|netinet|sys)/[a-z_0-9]+\.h$"
-    r"|(cpuid|dirent|dlfcn|execinfo|fcntl|fnmatch|ifaddrs|immintrin|malloc|netdb|poll|pthread|sched|signal|spawn|unistd)\.h$")
+    r"|(cpuid|dirent|dlfcn|execinfo|fcntl|fnmatch|glob|ifaddrs|immintrin|malloc|netdb|poll|pthread|sched|signal|spawn|unistd)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SOURCES = {".h", ".cc", ".cu"}
 MOST_FILES = 30
