@@ -85,7 +85,8 @@ class Job:
         asked = {"seed": seed, "max_norm": max_norm, "norm_type": norm_type, "autocast": autocast,
                  "scaler": None if scaler is None else scaler.state_dict(),
                  "compile": compile}
-        built = together("begin", lambda: self._build(plan, sample_batch, asked, given, cluster, input_names, output_names, options))
+        built = together("begin", lambda: self._build(plan, sample_batch, asked, given, cluster, input_names, output_names,
+                                                      options))
         _check_alike(self.plan.text, asked)
         self._begin(optimizer_fn, asked, scaler, *built)
 

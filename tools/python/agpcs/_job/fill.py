@@ -34,7 +34,8 @@ class Filling:
             return
         if weights is None and init is None:
             raise UsageError(f"'{empty[0]}' has no values: it is on the device 'meta'\n"
-                             "  hint: weights=FILE_OR_FOLDER reads them, init=FUNCTION makes them, on each rank those of its stage")
+                             "  hint: weights=FILE_OR_FOLDER reads them, init=FUNCTION makes them, on each rank those of its "
+                             "stage")
         self.device = _device_of_group() if device is None else torch.device(device)
         self._source = None if weights is None else files.opened(weights)
         self._had_no_files = weights is None
