@@ -34,7 +34,8 @@ class Filling:
             return
         if weights is None and init is None:
             raise UsageError(f"'{empty[0]}' has no values: it is on the device 'meta'\n"
-                             "  hint: weights=FILE_OR_FOLDER reads them, init=FUNCTION makes them, on each rank those of its stage")
+                             "  hint: weights=FILE_OR_FOLDER reads them, init=FUNCTION makes them, on each rank those of its "
+                             "stage")
         self._source = None if weights is None else files.opened(weights)
         self._had_no_files = weights is None
         if self._source is not None:
@@ -147,7 +148,7 @@ class Filling:
             if not wanted:
                 continue
             for kind, of_kind in todo.items():
-                tables[kind].update((own, _like(tensor, "cpu", torch.nan)) for own, tensor in of_kind.items())
+                tables[kind].update((own, _unset(tensor, new.get(prefix + own))) for own, tensor in of_kind.items())
             try:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(seed_of(self._seed, name))
@@ -165,7 +166,8 @@ class Filling:
         if made.is_floating_point() and made.isnan().any():
             raise UsageError(f"init left the {kind} '{name}' of {module} without values\n"
                              "  hint: init(module) sets each parameter and buffer of the module itself, not those of its children")
-        tensor.copy_(made)
+        if made.data_ptr() != tensor.data_ptr():
+            tensor.copy_(made)
 
 
 def without_values(tensor):
@@ -182,15 +184,21 @@ def _named(module):
     return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
 
 
-def _like(tensor, device, value=None):
-    """A tensor like `tensor` on `device`, filled with `value` if it is a floating one, else with 0; `device` None: itself,
-    or one on "meta" if it has no values. What has values keeps them."""
-    if not without_values(tensor):
-        return tensor if device is None or tensor.device == torch.device(device) else _same_kind(tensor, tensor.detach().to(device))
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device or "meta")
-    if value is not None:
-        made.fill_(value if made.is_floating_point() else 0)
-    return _same_kind(tensor, made)
+def _like(tensor, device):
+    """A tensor like `tensor` on `device`; `device` None: itself, or one on "meta" if it has no values. What has values
+    keeps them."""
+    if without_values(tensor):
+        return _same_kind(tensor, torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device or "meta"))
+    if device is None or tensor.device == torch.device(device):
+        return tensor
+    return _same_kind(tensor, tensor.detach().to(device))
+
+
+def _unset(tensor, own):
+    """A tensor like `tensor` on the CPU, `own` if that is there, whose values show that nobody has set them: no numbers; of
+    other types than floating ones, 0."""
+    made = own if own is not None and own.device.type == "cpu" else _like(tensor, "cpu").detach()
+    return _same_kind(tensor, made.fill_(torch.nan if made.is_floating_point() else 0))
 
 
 def _same_kind(tensor, made):

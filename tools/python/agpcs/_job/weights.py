@@ -26,35 +26,42 @@ class Entry(typing.NamedTuple):
 
 
 class Safetensors:
-    """The tensors of a file; with `index`, those of several: the file of each name. Files stay mapped as long as this is."""
+    """The tensors of a file; with `index`, those of several: the file of each name."""
 
     def __init__(self, path, index=None):
-        try:
-            from safetensors import safe_open
-        except ImportError:
-            raise Error(f"'{path}' needs the package 'safetensors'\n  hint: pip install safetensors") from None
-        self._open = {}
-        for file in [path] if index is None else dict.fromkeys(index.values()):
+        files = {path: None} if index is None else dict.fromkeys(index.values())
+        self.entries = {}
+        for file in files:
             os.stat(file)
-            try:
-                self._open[file] = safe_open(file, framework="pt")
-            except Exception as error:  # safetensors has its own
-                raise InvalidInput(f"{file}: is damaged: {error}") from error
-        files = dict.fromkeys(self._open[path].keys(), path) if index is None else index
-        self.entries = {name: Entry(file, *self._form(file, name)) for name, file in files.items()}
-
-    def _form(self, file, name):
-        try:
-            of = self._open[file].get_slice(name)
-        except Exception as error:  # safetensors has its own
-            raise InvalidInput(f"{file}: has no '{name}', which the index has there: {error}") from None
-        shape = tuple(of.get_shape())
-        return shape, (of[0:0] if shape else self._open[file].get_tensor(name)).dtype
+            with _mapped(file) as tensors:
+                names = tensors.keys() if index is None else [name for name, of in index.items() if of == file]
+                self.entries.update((name, Entry(file, *_form(tensors, file, name))) for name in names)
 
     def read(self, wanted):
         """Fills tensors by name."""
         for name, tensor in wanted.items():
-            tensor.copy_(self._open[self.entries[name].file].get_tensor(name))
+            with _mapped(self.entries[name].file) as tensors:  # anew, for pages of a file count while it is mapped
+                tensor.copy_(tensors.get_tensor(name))
+
+
+def _mapped(file):
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        raise Error(f"'{file}' needs the package 'safetensors'\n  hint: pip install safetensors") from None
+    try:
+        return safe_open(file, framework="pt")
+    except Exception as error:  # safetensors has its own
+        raise InvalidInput(f"{file}: is damaged: {error}") from error
+
+
+def _form(tensors, file, name):
+    try:
+        of = tensors.get_slice(name)
+    except Exception as error:  # safetensors has its own
+        raise InvalidInput(f"{file}: has no '{name}', which the index has there: {error}") from None
+    shape = tuple(of.get_shape())
+    return shape, (of[0:0] if shape else tensors.get_tensor(name)).dtype
 
 
 class Distributed:
