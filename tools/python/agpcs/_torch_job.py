@@ -21,6 +21,7 @@ from agpcs._job.checkpoint import Checkpoints
 from agpcs._job.fill import Filling, device_of
 from agpcs._job.graph import Graph, batched, where
 from agpcs._job.links import Cut, Shares
+from agpcs._job.loss import MeanLoss, described
 from agpcs._job.memory import check_fits, memory_of
 from agpcs._job.move import adopted, check_move, check_schedule, fill, install, moved
 from agpcs._job.replan import JobWatch, Replanning
@@ -48,7 +49,8 @@ class Job:
     A module on the device "meta" is never whole on a rank: it gets the tensors of the rank's stage as new objects, with
     values of `weights`, of `init`, or of both. What already has values keeps them, if `weights` has no others.
 
-    `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets; `outputs` is what the module returns.
+    `loss_fn(outputs, targets)` returns the mean loss over the samples that it gets, or, where the plan's loss has an
+        `ignore_index`, over the labels that differ from it; `outputs` is what the module returns.
     `optimizer_fn(parameters)` returns the optimizer of a stage's parameters, a list of (name, parameter). It is
         `job.optimizer`; None in a stage where nothing trains.
     `sample_batch` is a batch as `step` takes it, of any number of samples.
@@ -180,7 +182,9 @@ class Job:
         self._checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
         self._wanted = own.inputs
         self._update.take(optimizer, role.counted(trained))
-        loss = self._loss if role.number == self._exported.graph.loss_stage else None
+        loss = None
+        if role.number == self._exported.graph.loss_stage:
+            loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device).part
         buckets = role.buckets(self._model)
         self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._compile, self._watch, self._trace)
         if self._trace is not None:
@@ -242,17 +246,8 @@ class Job:
                 raise PlanMismatch(f"input {number} has {given.shape[0] if given.dim() else 'no'} samples; the plan's batch "
                                    f"has {self.plan.batch}\n  hint: every rank gives the whole batch (drop_last=True)")
             if given.dtype != known.dtype or given.shape[of_samples:] != tuple(known.shape[of_samples:]):
-                raise PlanMismatch(f"input {number} is {_described(given)}, and in sample_batch it was {_described(known)}")
+                raise PlanMismatch(f"input {number} is {described(given)}, and in sample_batch it was {described(known)}")
         return flat
-
-    def _loss(self, outputs, targets, begin, end):
-        from torch.utils import _pytree
-        part = _pytree.tree_map(lambda x: x[begin:end].to(self._device) if isinstance(x, torch.Tensor) else x, targets)
-        loss = self._loss_fn(_pytree.tree_unflatten(list(outputs), self._outputs), part)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            raise UsageError(f"loss_fn returned {_described(loss)}, not one number\n"
-                             "  hint: the mean loss over the samples that it gets")
-        return loss.reshape(())
 
     def switch(self, plan: Plan | Path) -> None:
         """Trains by another plan from the next step on: stages, shares and what each rank holds become those of `plan`. All
@@ -404,21 +399,15 @@ def parted(data, model, graph, own=None):
 def _inputs_and_targets(batch):
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
-                         f"targets; this is {_described(batch)}")
+                         f"targets; this is {described(batch)}")
     return tuple(batch[:-1]), batch[-1]
-
-
-def _described(value):
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of {str(value.dtype).removeprefix('torch.')} and shape {'x'.join(map(str, value.shape)) or 'scalar'}"
-    return f"a {type(value).__name__}"
 
 
 def _check_targets(targets, batch):
     from torch.utils import _pytree
     for leaf in _pytree.tree_leaves(targets):
         if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (batch,):
-            raise PlanMismatch(f"the targets have {_described(leaf)}; the plan's batch has {batch} samples\n"
+            raise PlanMismatch(f"the targets have {described(leaf)}; the plan's batch has {batch} samples\n"
                                "  hint: every rank gives the whole batch (drop_last=True)")
 
 
@@ -445,8 +434,6 @@ def _refuse(data):
     training = data["training"]
     if training["loss"]["kind"] in ("model", "output"):
         raise UsageError("the plan's loss is the model's own; agpcs.torch.Job needs a model that returns what loss_fn takes")
-    if "ignore_index" in training["loss"]:
-        raise UsageError("the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples")
     for stage in data["stages"]:
         if not stage["operators"]:
             raise UsageError(f"stage {stage['name']} of the plan has no operators, which agpcs.torch.Job does not run")

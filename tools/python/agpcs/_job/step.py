@@ -136,7 +136,6 @@ class Player:
             loss = None if self._loss_of is None else self._loss_of(outputs, self._targets, begin, end)
         self._sent[k] = dict(zip(self._stage.sent, values))
         if loss is not None:
-            loss = loss.to(torch.promote_types(loss.dtype, torch.float32)) * ((end - begin) / self._batch)
             self._losses[k] = self._updating.scaled(loss)
             self._loss = loss.detach() + (0 if self._loss is None else self._loss)
 
