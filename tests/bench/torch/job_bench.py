@@ -3,20 +3,23 @@
 """A step of agpcs.torch.Job beside one of PyTorch's own pipelining (torch.distributed.pipelining, Schedule1F1B) with the
 same stages, parameters, micro-batches and optimizer.
 
-    job_bench.py [--width 128] [--micro-batches 8] [--rounds 10] [--steps 10]
+    job_bench.py [--model encoder] [--width 128] [--micro-batches 8] [--rounds 10] [--steps 10]
 
-Two ranks of this machine over Gloo, one thread each; a transformer encoder of four layers, 32 samples of 32 tokens, in two
-stages. The rounds take both ways in turns. The table has medians of the rounds: milliseconds of a step, processor
+Two ranks of this machine over Gloo, one thread each; 32 samples; in two stages a transformer encoder of four layers, of 32
+tokens, or a CNN of six convolutions, of 3x16x16 pixels (`--model cnn`, width 32 suits it). The rounds take both ways in turns. The table has medians of the rounds: milliseconds of a step, processor
 milliseconds of both ranks in it, and the ratio with its 95% interval by bootstrap. At first, one step of each way from the
-same parameters must give the same gradients. Run it with PyPI's PyTorch (2.6 or newer) and the package on PYTHONPATH.
+same parameters must give the same gradients. The last line says which share of a step, in the median, Job spends outside of
+kernels and communication: the stage's passes, the loss, the optimizer's step, calls of torch.distributed and waits. Run it with PyPI's PyTorch (2.6 or newer) and the package on PYTHONPATH.
 """
 
 import argparse
+import contextlib
 import io
 import pathlib
 import statistics
 import sys
 import time
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/system/python"))
 import cases  # noqa: E402
@@ -29,6 +32,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # noqa: E4
 
 import agpcs  # noqa: E402
 import agpcs.torch  # noqa: E402
+from agpcs._job import links  # noqa: E402
+from agpcs._job import step as job_step  # noqa: E402
 
 BATCH, TOKENS, WORDS, CLASSES = 32, 32, 1000, 10
 
@@ -47,6 +52,29 @@ class Encoder(nn.Module):
             x = layer(x)
         return self.head(x.mean(1))
 
+    @staticmethod
+    def samples(generator):
+        return torch.randint(0, WORDS, (BATCH, TOKENS), generator=generator)
+
+
+class Cnn(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        widths = [3, *[width] * 6]
+        self.layers = nn.Sequential(*(part for a, b in zip(widths, widths[1:])
+                                      for part in (nn.Conv2d(a, b, 3, 1, 1), nn.GroupNorm(4, b), nn.ReLU())))
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.layers(x).mean((2, 3)))
+
+    @staticmethod
+    def samples(generator):
+        return torch.randn(BATCH, 3, 16, 16, generator=generator)
+
+
+MODELS = {"encoder": Encoder, "cnn": Cnn}
+
 
 class Part(nn.Module):
     """A stage of the job, as PyTorch's pipelining wants one: a tensor in, a tensor out."""
@@ -60,26 +88,53 @@ class Part(nn.Module):
         return (*values, *outputs)[0]
 
 
-def encoder(width):
+class Outside:
+    """Seconds within calls that are not Job's own, the outermost ones only."""
+
+    def __init__(self):
+        self.seconds, self._inside = 0.0, False
+
+    def timed(self, function):
+        def call(*arguments, **options):
+            if self._inside:
+                return function(*arguments, **options)
+            self._inside, begin = True, time.perf_counter()
+            try:
+                return function(*arguments, **options)
+            finally:
+                self.seconds += time.perf_counter() - begin
+                self._inside = False
+        return call
+
+    def around(self, job):
+        stack = contextlib.ExitStack()
+        for owner, name in ((job._player, "_forward_of"), (job, "_loss_fn"), (job.optimizer, "step"),
+                            (torch.autograd, "backward"), (links.Works, "wait"), (job_step.Bucket, "wait"), (dist, "isend"),
+                            (dist, "irecv"), (dist, "all_reduce")):
+            stack.enter_context(mock.patch.object(owner, name, self.timed(getattr(owner, name))))
+        return stack
+
+
+def model_of(name, width):
     torch.manual_seed(1)
-    return Encoder(width)
+    return MODELS[name](width)
 
 
-def batch_of(seed):
+def batch_of(name, seed):
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randint(0, WORDS, (BATCH, TOKENS), generator=generator),
-            torch.randint(0, CLASSES, (BATCH,), generator=generator))
+    return MODELS[name].samples(generator), torch.randint(0, CLASSES, (BATCH,), generator=generator)
 
 
-def plan_of(width, micro_batches):
+def plan_of(name, width, micro_batches):
     file = io.BytesIO()
-    agpcs.torch.export(encoder(width), batch_of(0)[:1], file)
+    agpcs.torch.export(model_of(name, width), batch_of(name, 0)[:1], file)
     return agpcs.plan(file.getvalue(), cases.CLUSTER, layout="local/0|local/1", micro_batches=micro_batches, bound=False)
 
 
-def seconds_by_way(rank, width, plan, rounds, steps):
-    job = agpcs.torch.Job(encoder(width), plan, nn.functional.cross_entropy,
-                          lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), batch_of(0))
+def seconds_by_way(rank, name, width, plan, rounds, steps):
+    """(by way the seconds and processor seconds of a step in each round, the share of a step that is Job's own)."""
+    job = agpcs.torch.Job(model_of(name, width), plan, nn.functional.cross_entropy,
+                          lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9), batch_of(name, 0))
     module = job._player._stage.module  # the job's own stage, with its parameters
     schedule = Schedule1F1B(PipelineStage(Part(module), rank, 2, torch.device("cpu")), plan.micro_batches,
                             loss_fn=nn.functional.cross_entropy)
@@ -96,7 +151,7 @@ def seconds_by_way(rank, width, plan, rounds, steps):
     gradients = {}
     kept = [parameter.detach().clone() for parameter in module.parameters()]
     for way, step in ways.items():
-        step(batch_of(1))
+        step(batch_of(name, 1))
         gradients[way] = [parameter.grad.clone() for parameter in module.parameters()]
         with torch.no_grad():
             for parameter, value in zip(module.parameters(), kept):
@@ -106,29 +161,38 @@ def seconds_by_way(rank, width, plan, rounds, steps):
     taken = {way: [] for way in ways}
     for step in ways.values():
         for i in range(3):
-            step(batch_of(i))
+            step(batch_of(name, i))
     for _ in range(rounds):
         for way, step in ways.items():
-            batches = [batch_of(i) for i in range(steps)]
+            batches = [batch_of(name, i) for i in range(steps)]
             dist.barrier()
             begin, used = time.perf_counter(), time.process_time()
             for batch in batches:
                 step(batch)
             taken[way].append(((time.perf_counter() - begin) / steps, (time.process_time() - used) / steps))
-    return taken
+    outside, own = Outside(), []
+    with outside.around(job):
+        for i in range(rounds * steps):
+            batch = batch_of(name, i)
+            outside.seconds, begin = 0.0, time.perf_counter()
+            job.step(batch)
+            own.append(1 - outside.seconds / (time.perf_counter() - begin))
+    return taken, statistics.median(own)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=MODELS, default="encoder")
     for name, default in (("width", 128), ("micro-batches", 8), ("rounds", 10), ("steps", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
     cases.LIMIT = 1800
-    plan = plan_of(arguments.width, arguments.micro_batches)
-    by_rank = cases.on_ranks(seconds_by_way, arguments.width, plan, arguments.rounds, arguments.steps)
-    for result in by_rank:
-        if not isinstance(result, dict):
-            sys.exit(": ".join(result))
+    plan = plan_of(arguments.model, arguments.width, arguments.micro_batches)
+    by_rank = cases.on_ranks(seconds_by_way, arguments.model, arguments.width, plan, arguments.rounds, arguments.steps)
+    for taken, own in by_rank:
+        if not isinstance(taken, dict):
+            sys.exit(f"{taken}: {own}")
+    by_rank, shares = zip(*by_rank)
     print("| way | ms | processor ms |\n| --- | --- | --- |")
     wall, used = {}, {}
     for way in by_rank[0]:
@@ -139,6 +203,7 @@ def main():
         ratios = [a / b for a, b in zip(*seconds.values())]
         low, high = interval(ratios)
         print(f"{what}: {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})")
+    print(f"Job's own share of a step on ranks 0 and 1: {shares[0]:.1%}, {shares[1]:.1%}")
 
 
 if __name__ == "__main__":
