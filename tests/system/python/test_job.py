@@ -22,6 +22,7 @@ from torch import nn
 import agpcs
 import agpcs.torch
 from agpcs import _torch_job
+from agpcs._job.loss import MeanLoss
 
 BATCH, STEPS = 10, 20
 TOLERANCE = 1e-4
@@ -72,6 +73,24 @@ class Transformer(nn.Module):
     @staticmethod
     def samples(count, generator):
         return torch.randint(0, 20, (count, 6), generator=generator), torch.randint(0, 4, (count,), generator=generator)
+
+
+class Tagger(nn.Module):
+    """A label for each word. Some do not count, among them all of the second micro-batch of four."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.inner, self.head = nn.Embedding(20, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.inner(self.table(tokens)))).transpose(1, 2)
+
+    @staticmethod
+    def samples(count, generator):
+        tokens, labels = (torch.randint(0, most, (count, 6), generator=generator) for most in (20, 4))
+        labels[torch.rand(count, 6, generator=generator) < 0.4] = -100
+        labels[3:6] = -100
+        return tokens, labels
 
 
 class TiedHead(nn.Module):
@@ -326,6 +345,9 @@ class Trains(Compares):
             with self.subTest(layout=layout):
                 self.compare(Transformer, plan_of(Transformer, layout, recompute=recompute))
 
+    def test_labels_of_which_some_do_not_count(self):
+        self.compare(Tagger, plan_of(Tagger, TWO_BY_TWO))
+
     def test_a_table_that_is_the_head_too(self):
         for layout, recompute in ((TWO, ""), (FOUR, ""), (TWO_BY_TWO, "s1")):
             with self.subTest(layout=layout):
@@ -461,8 +483,9 @@ class Refuses(unittest.TestCase):
 
     def test_a_loss_that_it_does_not_know(self):
         plan = plan_of(Mlp, TWO, ignore_index=-100)
-        self.assert_all(self.refused(Mlp, plan, plan), "UsageError",
-                        "the plan's loss counts labels (ignore-index); agpcs.torch.Job weighs samples")
+        for kind, text in self.refused(Mlp, plan, plan, change=lambda batch: (batch[0], [batch[1], batch[1]])):
+            self.assertIn("the plan's loss counts labels (ignore-index), and the targets have 2 tensors of whole numbers\n"
+                          "  hint: one tensor of labels", text)
 
     def test_says_that_dropout_is_not_that_of_one_process(self):
         plan = plan_of(Dropping, TWO)
@@ -470,6 +493,33 @@ class Refuses(unittest.TestCase):
             self.assertEqual(kind, "ok", said)
             self.assertEqual(len(said), 1)
             self.assertRegex(said[0], "^'dropout' \\(dropout.default\\) .*draws random numbers: other ones than one process")
+
+
+class Means(unittest.TestCase):
+    def said(self, loss_fn, **of_plan):
+        loss = MeanLoss(loss_fn, torch.utils._pytree.tree_structure(torch.ones(1)), of_plan, BATCH, torch.device("cpu"))
+        outputs, labels = torch.randn(BATCH, 4, 6), Tagger.samples(BATCH, torch.Generator().manual_seed(1))[1]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loss.begin(labels.clamp(min=-100 if of_plan else 0))
+            loss.part([outputs], 0, BATCH)
+        return [str(warning.message) for warning in caught]
+
+    def test_warns_of_a_loss_that_is_no_mean(self):
+        cross_entropy = nn.functional.cross_entropy
+        self.assertEqual(self.said(cross_entropy), [])
+        self.assertEqual(self.said(cross_entropy, ignore_index=-100), [])
+        said, = self.said(functools.partial(cross_entropy, reduction="sum"))
+        self.assertRegex(said, "^loss_fn gives .* for 10 samples, and .* is the mean of what it gives for their halves: steps are "
+                               "not those of one process\n  hint: the mean over the samples$")
+        said, = self.said(lambda outputs, labels: cross_entropy(outputs[..., :-1], labels[:, 1:]), ignore_index=-100)
+        self.assertRegex(said, "hint: the mean over the labels that are not -100$")
+
+    def test_refuses_shifted_labels_of_which_some_do_not_count(self):
+        with self.assertRaises(agpcs.UsageError) as raised:
+            self.said(nn.functional.cross_entropy, ignore_index=-100, next_token="tokens")
+        self.assertIn("the targets have labels of -100, which do not count, and the plan's labels are the tokens that follow",
+                      str(raised.exception))
 
 
 class Older(unittest.TestCase):

@@ -94,8 +94,8 @@ class Plans(unittest.TestCase):
 
     def test_refuses_what_no_job_runs(self):
         with self.assertRaises(agpcs.UsageError) as raised:
-            self.planned(Mlp, TWO, ignore_index=-100)
-        self.assertIn("counts labels", str(raised.exception))
+            self.planned(Mlp, TWO, devices=["a/0", "b/0"])
+        self.assertIn("devices and layout are both given", str(raised.exception))
         with self.assertRaises(agpcs.UsageError) as raised:
             agpcs.torch.plan(build(Mlp), batches(Mlp, 1)[0][0], cluster=self.cluster)
         self.assertIn("a batch is a tuple or list", str(raised.exception))

@@ -182,9 +182,8 @@ class Job:
         self._checkpoints = Checkpoints(self._state, optimizer, trained, self.scaler)
         self._wanted = own.inputs
         self._update.take(optimizer, role.counted(trained))
-        loss = None
-        if role.number == self._exported.graph.loss_stage:
-            loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device).part
+        self._mean_loss = MeanLoss(self._loss_fn, self._outputs, data["training"]["loss"], self.plan.batch, self._device)
+        loss = self._mean_loss.part if role.number == self._exported.graph.loss_stage else None
         buckets = role.buckets(self._model)
         self._player = Player(role, own, buckets, loss, self._update, self._autocast, self._compile, self._watch, self._trace)
         if self._trace is not None:
@@ -207,11 +206,11 @@ class Job:
         self._checkpoints.check_whole()
         inputs, targets = _inputs_and_targets(batch)
         flat = self._checked(inputs)
-        _check_targets(targets, self.plan.batch)
+        self._mean_loss.begin(targets)
         taken = [(flat[i].to(self._device), self._inputs[i][1]) for i in self._wanted]
         begin = time.perf_counter()
         with self._keeper.naming():
-            loss = self._player.step(taken, targets)
+            loss = self._player.step(taken)
         if self._replanning is not None:
             self._replanning.step_ended(time.perf_counter() - begin)
             if self._replanning.announced:
@@ -401,14 +400,6 @@ def _inputs_and_targets(batch):
         raise UsageError("a batch is a tuple or list of the module's inputs, in the order of its arguments, and then the "
                          f"targets; this is {described(batch)}")
     return tuple(batch[:-1]), batch[-1]
-
-
-def _check_targets(targets, batch):
-    from torch.utils import _pytree
-    for leaf in _pytree.tree_leaves(targets):
-        if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (batch,):
-            raise PlanMismatch(f"the targets have {described(leaf)}; the plan's batch has {batch} samples\n"
-                               "  hint: every rank gives the whole batch (drop_last=True)")
 
 
 def _check_ranks(plan):

@@ -61,7 +61,7 @@ class Player:
         self._stage, self._number, self._program, self._recompute = stage, role.number, role.program(), role.recomputes
         self._cuts, self._links, self._shares = {cut.name: cut for cut in role.cuts}, role.links, role.shares
         self._replica = role.shares.ranks[role.number].index(role.rank)
-        self._loss_of, self._updating, self._batch, self._autocast = loss_of, update, role.plan.batch, autocast
+        self._loss_of, self._updating, self._autocast = loss_of, update, autocast
         self._watch, self._trace = watch, trace  # a JobWatch, a Recorder; or None
         # Lines that wait for no other rank.
         self._computing = () if watch is None else ("forward", "backward") if update.waits else ("forward", "backward", "update")
@@ -80,9 +80,9 @@ class Player:
         for hook in self._hooks:
             hook.remove()
 
-    def step(self, inputs, targets):
+    def step(self, inputs):
         """Makes a step of the whole batch. Returns its loss, the same on every rank."""
-        self._inputs, self._targets = inputs, targets
+        self._inputs = inputs
         self._works = {"send": {}, "recv": {}, "collective": {}}  # by stream and word, those that nothing has waited for
         self._received, self._gradients, self._sent = {}, {}, {}
         self._losses, self._loss, self._begun, self._armed, self._reductions, self._reducing = {}, None, 0, False, [], {}
@@ -133,7 +133,7 @@ class Player:
         received = [self._take(value, k) for value in self._stage.received]
         with self._autocast():
             values, outputs = self._computed(end - begin, *inputs, *received)
-            loss = None if self._loss_of is None else self._loss_of(outputs, self._targets, begin, end)
+            loss = None if self._loss_of is None else self._loss_of(outputs, begin, end)
         self._sent[k] = dict(zip(self._stage.sent, values))
         if loss is not None:
             self._losses[k] = self._updating.scaled(loss)
