@@ -495,6 +495,7 @@ class Refuses(unittest.TestCase):
             self.assertRegex(said[0], "^'dropout' \\(dropout.default\\) .*draws random numbers: other ones than one process")
 
 
+@unittest.skipUnless(NEWER, "PyTorch is older than 2.6")
 class Means(unittest.TestCase):
     def said(self, loss_fn, **of_plan):
         loss = MeanLoss(loss_fn, torch.utils._pytree.tree_structure(torch.ones(1)), of_plan, BATCH, torch.device("cpu"))
