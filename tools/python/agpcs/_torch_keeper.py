@@ -408,8 +408,8 @@ class _Hub:
         elif what is not None:
             self._is_gone(rank, f"ended with {what}", ITS_ERROR)
         else:
-            self._tell("left", rank)
             self._keeper.has_left(rank)
+            self._tell("left", rank)
 
     def _forget(self, line):
         if line.socket.fileno() < 0:  # already forgotten, by a select that also told of what it said
