@@ -162,7 +162,7 @@ TEST_F(CompileCommand, CutsAtModulesWhereTheFileSaysThem) {
   EXPECT_EQ(unknown.wait(), 2);
   EXPECT_EQ(unknown.errors(),
             "agpcs-compile: error: unknown place of cuts 'layers'\n"
-            "  hint: the places of cuts are operators, modules\n");
+            "  hint: places of cuts: operators, modules\n");
   Process process(command({"--cut-at", "modules"}));
   EXPECT_EQ(process.wait(), 1);
   EXPECT_THAT(process.errors(),
