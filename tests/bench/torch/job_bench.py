@@ -6,10 +6,12 @@ same stages, parameters, micro-batches and optimizer.
     job_bench.py [--model encoder] [--width 128] [--micro-batches 8] [--rounds 10] [--steps 10]
 
 Two ranks of this machine over Gloo, one thread each; 32 samples; in two stages a transformer encoder of four layers, of 32
-tokens, or a CNN of six convolutions, of 3x16x16 pixels (`--model cnn`, width 32 suits it). The rounds take both ways in turns. The table has medians of the rounds: milliseconds of a step, processor
-milliseconds of both ranks in it, and the ratio with its 95% interval by bootstrap. At first, one step of each way from the
-same parameters must give the same gradients. The last line says which share of a step, in the median, Job spends outside of
-kernels and communication: the stage's passes, the loss, the optimizer's step, calls of torch.distributed and waits. Run it with PyPI's PyTorch (2.6 or newer) and the package on PYTHONPATH.
+tokens, or a CNN of six convolutions, of 3x16x16 pixels (`--model cnn`, width 32 suits it). The rounds take both ways in
+turns. The table has medians of the rounds: milliseconds of a step, processor milliseconds of both ranks in it, and the
+ratio with its 95% interval by bootstrap. At first, one step of each way from the same parameters must give the same
+gradients. The last line says which share of a step, in the median, Job spends outside of kernels and communication: the
+stage's passes, the loss, the optimizer's step, calls of torch.distributed and waits. Run it with PyPI's PyTorch (2.6 or
+newer) and the package on PYTHONPATH.
 """
 
 import argparse
