@@ -48,6 +48,7 @@ class Board {
   explicit Board(int size)
       : size_(size),
         joined_(static_cast<std::size_t>(size), false),
+        withdrew_(static_cast<std::size_t>(size), false),
         failure_(static_cast<std::size_t>(size)),
         gone_(static_cast<std::size_t>(size)) {}
 
@@ -87,6 +88,7 @@ class Board {
   void withdraw(End& end) {
     const std::lock_guard lock(mutex_);
     if (end.done) return;
+    at(withdrew_, end.rank) = true;
     auto& waiting = waiting_[end.key];
     waiting.erase(std::remove(waiting.begin(), waiting.end(), &end), waiting.end());
   }
@@ -127,15 +129,22 @@ class Board {
     const Status& own = at(failure_, end.rank);
     return own.ok() ? at(gone_, end.peer) : own;
   }
-  static void meet(End& send, End& recv) {
+  void meet(End& send, End& recv) {
     send.done = recv.done = true;
     if (send.bytes == recv.bytes) {
       if (send.bytes > 0) std::memcpy(recv.data, send.data, send.bytes);
       return;
     }
-    send.failure = recv.failure =
-        internal_error(fmt::format("rank {} sends {} bytes, rank {} expects {}", send.rank,
-                                   send.bytes, recv.rank, recv.bytes));
+    const std::string text = fmt::format("rank {} sends {} bytes, rank {} expects {}", send.rank,
+                                         send.bytes, recv.rank, recv.bytes);
+    send.failure = mismatch(recv.rank, text);
+    recv.failure = mismatch(send.rank, text);
+  }
+  // A rank that gave up a message leaves later ones, which meet what was meant for the former.
+  Status mismatch(int peer, const std::string& text) {
+    if (!at(withdrew_, peer)) return internal_error(text);
+    return {StatusCode::kPeerFailed,
+            fmt::format("rank {} has given up an earlier message: {}", peer, text)};
   }
 
   const int size_;
@@ -143,6 +152,7 @@ class Board {
   std::condition_variable changed_;
   std::map<SlotKey, std::deque<End*>> waiting_;  // all ends in a queue have the same direction
   std::vector<bool> joined_;
+  std::vector<bool> withdrew_;   // by rank: it has given up a message
   std::vector<Status> failure_;  // by rank: why all its operations fail
   std::vector<Status> gone_;     // by rank: what its peers get as an error
 };
