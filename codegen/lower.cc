@@ -3,6 +3,9 @@
 
 #include "codegen/stage_program.h"
 #include "ir/strategy/plan_graph.h"
+#include "ir/strategy/program_memory.h"
+#include "ir/strategy/stage_memory.h"
+#include "ir/strategy/state_parts.h"
 
 #include <agpcs/digest.h>
 
@@ -11,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace agpcs {
@@ -92,6 +96,46 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
   return lowered;
 }
 
+/// Divides the state of the stages whose replicas do so: by their devices' speed and by the memory
+/// that the step leaves them.
+void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& strategy,
+                   const Timetable& timetable, Plan& plan) {
+  const Optimizer& optimizer = plan.training.optimizer;
+  std::optional<StageMemoryModel> model;
+  for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
+    const StageSpec& spec = strategy.stages[s];
+    if (!divides_state(spec, optimizer)) continue;
+    if (!model) model.emplace(graph, plan.training);
+    const int stage = static_cast<int>(s);
+    std::vector<PlanBucket*> buckets;
+    std::int64_t elements = 0;
+    std::size_t parameters = 0;
+    for (PlanBucket& bucket : plan.buckets) {
+      if (bucket.stage != stage || bucket.is_shared()) continue;
+      buckets.push_back(&bucket);
+      elements += bucket.elements();
+      parameters += bucket.members.size();
+    }
+    const ProgramMemory program(stage_program(plan, timetable, stage));
+    std::vector<OpId> ops;
+    for (OpId op = 0; op < static_cast<OpId>(graph.ops.size()); ++op) {
+      if (strategy.stage_of[static_cast<std::size_t>(op)] == stage) ops.push_back(op);
+    }
+    const StageParts parts = parts_of_stage(plan, graph, stage, std::move(ops));
+    std::vector<StateOwner> owners;
+    for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+      const std::int64_t others = program.peak_bytes(model->of(parts, spec.shares[i])) -
+                                  elements * state_bytes(optimizer);
+      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, optimizer,
+                                   parameters, spec.devices.size()));
+    }
+    const std::vector<std::int64_t> owned = divide_state(elements, owners);
+    for (PlanBucket* const bucket : buckets) {
+      bucket->parts = bucket_parts(bucket->elements(), owned);
+    }
+  }
+}
+
 }  // namespace
 
 Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& training,
@@ -118,6 +162,7 @@ Result<Plan> lower(const Graph& graph, const Cluster& cluster, const Training& t
     plan.buckets.push_back(std::move(lowered));
   }
   const Timetable timetable(plan);
+  divide_states(graph, cluster, strategy, timetable, plan);
   for (int stage = 0; stage < static_cast<int>(plan.stages.size()); ++stage) {
     plan.programs.push_back(stage_program(plan, timetable, stage));
   }

@@ -173,15 +173,19 @@ class ProgramWriter {
   }
 
   void write_end(const InstructionId& last_backward) {
-    std::vector<InstructionId> reduced;
+    std::vector<InstructionId> summed, gathers;
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(stage_) || !is_reduced(plan_, bucket)) continue;
-      const InstructionId all_reduce = {Opcode::kAllReduce, b, -1};
-      add(all_reduce, {{Opcode::kGradients, b, last_backward.micro_batch}});
-      reduced = {all_reduce};  // the collective stream is in order, so the last one stands for all
+      const InstructionId sum = {
+          bucket.is_sharded() ? Opcode::kReduceScatter : Opcode::kAllReduce, b, -1};
+      add(sum, {{Opcode::kGradients, b, last_backward.micro_batch}});
+      summed = {sum};  // the collective stream is in order, so the last one stands for all
+      if (bucket.is_sharded()) gathers.push_back({Opcode::kAllGather, b, -1});
     }
-    add({Opcode::kUpdate, -1, -1}, std::move(reduced));
+    const InstructionId update = {Opcode::kUpdate, -1, -1};
+    add(update, std::move(summed));
+    for (const InstructionId& gather : gathers) add(gather, {update});
     add({Opcode::kReport, -1, -1}, {last_backward});
   }
 

@@ -24,6 +24,7 @@ double& reason_of(const StepWaits& waits, const Wait& wait, DeviceReport& report
     case Opcode::kRecvGradient:
       return report.gradients;
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
       return report.all_reduce;
     case Opcode::kSend:
     case Opcode::kSendGradient:
@@ -118,8 +119,10 @@ LinkLoads link_loads(const Plan& plan, const Cluster& cluster, const StepModel& 
         }
         break;
       case Opcode::kAllReduce:
+      case Opcode::kReduceScatter:
+      case Opcode::kAllGather:
         if (first_rank[at(id.object)] == event.rank) {
-          loads.add(model.all_reduces[at(id.object)], event.start, event.end);
+          loads.add(model.collective_of(id), event.start, event.end);
         }
         break;
       case Opcode::kReport:

@@ -53,7 +53,9 @@ StepWaits::StepWaits(const Plan& plan, const StepModel& model, const Estimate& e
     add_transfers(cut, Opcode::kSendGradient, Opcode::kRecvGradient);
   }
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets.size()); ++bucket) {
-    add_collective({Opcode::kAllReduce, bucket, -1}, ranks_of(plan, plan.buckets[at(bucket)]));
+    for (const Opcode opcode : collectives_of(plan.buckets[at(bucket)])) {
+      add_collective({opcode, bucket, -1}, ranks_of(plan, plan.buckets[at(bucket)]));
+    }
   }
   std::vector<int> all;
   for (int rank = 0; rank < plan.rank_count(); ++rank) all.push_back(rank);

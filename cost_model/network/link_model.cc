@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -38,14 +40,15 @@ std::int64_t bytes_on_ring(std::int64_t n, std::int64_t bytes) {
   return (2 * (n - 1) * bytes + n - 1) / n;
 }
 
-Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const CollectiveFit& fit,
-           std::int64_t bytes) {
+/// Returns the phase of `halves` halves of a ring, in which each device sends `bytes`.
+Phase ring_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                 const CollectiveFit& fit, int halves, std::int64_t bytes) {
   const auto n = static_cast<std::int64_t>(devices.size());
   Phase phase;
-  phase.steps = 2 * (n - 1);
+  phase.steps = halves * (n - 1);
   Flow flow;
   flow.stretch = fit.stretch;
-  flow.bytes = bytes_on_ring(n, bytes);
+  flow.bytes = bytes;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const DeviceId next = devices[(i + 1) % devices.size()];
     phase.latency = std::max(phase.latency, add_hop(cluster, devices[i], next, flow));
@@ -55,10 +58,16 @@ Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const C
   phase.flows.push_back(std::move(flow));
   if (const Flow& all = phase.flows.front(); have_protocols(cluster, all.links)) {
     ProtocolChoice choice(cluster);
-    choice.add(all, ring_latency(hops_of(cluster, all)), phase.steps, fit.step_overhead);
+    choice.add(all, ring_latency(hops_of(cluster, all), halves), phase.steps, fit.step_overhead);
     choice.settle(phase);
   }
   return phase;
+}
+
+Phase ring(const Cluster& cluster, const std::vector<DeviceId>& devices, const CollectiveFit& fit,
+           std::int64_t bytes) {
+  const auto n = static_cast<std::int64_t>(devices.size());
+  return ring_phase(cluster, devices, fit, 2, bytes_on_ring(n, bytes));
 }
 
 /// Groups the devices by host, hosts and devices in order of appearance.
@@ -126,6 +135,79 @@ Exchange hierarchical(const Cluster& cluster, const std::vector<DeviceId>& devic
   if (inside) exchange.push_back(chains(cluster, hosts, fit, Direction::kToFirst, bytes));
   if (firsts.size() > 1) exchange.push_back(ring(cluster, firsts, fit, bytes));
   if (inside) exchange.push_back(chains(cluster, hosts, fit, Direction::kFromFirst, bytes));
+  return exchange;
+}
+
+/// Returns the phase in which the first of each group of devices sends each other one its part
+/// (kFromFirst), or gets it. `part_of`: bytes by device.
+template <typename PartOf>
+Phase star(const Cluster& cluster, const std::vector<std::vector<DeviceId>>& groups,
+           const CollectiveFit& fit, Direction direction, PartOf part_of) {
+  Phase phase;
+  for (const std::vector<DeviceId>& group : groups) {
+    for (std::size_t i = 1; i < group.size(); ++i) {
+      const bool up = direction == Direction::kToFirst;
+      const DeviceId from = up ? group[i] : group[0], to = up ? group[0] : group[i];
+      Flow flow;
+      flow.bytes = part_of(group[i]);
+      flow.stretch = fit.stretch;
+      phase.latency = std::max(phase.latency, add_hop(cluster, from, to, flow) + fit.step_overhead);
+      note_shares(cluster, flow);
+      phase.flows.push_back(std::move(flow));
+    }
+  }
+  phase.steps = 1;
+  const auto known = [&](const Flow& flow) { return have_protocols(cluster, flow.links); };
+  if (!std::all_of(phase.flows.begin(), phase.flows.end(), known)) return phase;
+  ProtocolChoice choice(cluster);
+  for (const Flow& flow : phase.flows) {
+    choice.add(flow, chain_latency(hops_of(cluster, flow)), 1, fit.step_overhead);
+  }
+  choice.settle(phase);
+  return phase;
+}
+
+/// Returns the phases of a reduce-scatter (kToFirst) in their order, those of an all-gather
+/// backwards.
+Exchange half(const Cluster& cluster, const std::vector<DeviceId>& devices, AllReduce algorithm,
+              std::span<const std::int64_t> parts, Direction direction) {
+  AGPCS_CHECK(algorithm != AllReduce::kFlow, "a half of a flow of {} devices", devices.size());
+  AGPCS_CHECK(parts.size() == devices.size(), "{} parts for {} devices", parts.size(),
+              devices.size());
+  const std::int64_t all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  if (devices.size() < 2 || all == 0) return {};
+  const auto half_ring = [&](const std::vector<DeviceId>& members, const CollectiveFit& fit,
+                             std::span<const std::int64_t> owned) {
+    return ring_phase(cluster, members, fit, 1, all - *std::min_element(owned.begin(), owned.end()));
+  };
+  const CollectiveFit& fit = fit_of(cluster, algorithm);
+  if (algorithm == AllReduce::kRing) return {half_ring(devices, fit, parts)};
+  const Direction back =
+      direction == Direction::kToFirst ? Direction::kFromFirst : Direction::kToFirst;
+  const auto part_of = [&](DeviceId device) {
+    return parts[static_cast<std::size_t>(std::find(devices.begin(), devices.end(), device) -
+                                          devices.begin())];
+  };
+  if (algorithm == AllReduce::kTree) {
+    TreeHalf tree = tree_half(cluster, devices, fit, direction == Direction::kToFirst, all);
+    std::vector<DeviceId> from_root = {devices[tree.root]};
+    std::copy_if(devices.begin(), devices.end(), std::back_inserter(from_root),
+                 [&](DeviceId device) { return device != from_root[0]; });
+    return {std::move(tree.phase), star(cluster, {from_root}, fit, back, part_of)};
+  }
+  const std::vector<std::vector<DeviceId>> hosts = by_host(cluster, devices);
+  std::vector<DeviceId> firsts;
+  std::vector<std::int64_t> of_hosts;
+  for (const std::vector<DeviceId>& host : hosts) {
+    firsts.push_back(host.front());
+    of_hosts.push_back(0);
+    for (const DeviceId device : host) of_hosts.back() += part_of(device);
+  }
+  Exchange exchange;
+  const bool inside = hosts.size() < devices.size();
+  if (inside) exchange.push_back(chains(cluster, hosts, fit, direction, all));
+  if (firsts.size() > 1) exchange.push_back(half_ring(firsts, fit, of_hosts));
+  if (inside) exchange.push_back(star(cluster, hosts, fit, back, part_of));
   return exchange;
 }
 
@@ -237,6 +319,18 @@ Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices
   const CollectiveFit& fit = fit_of(cluster, algorithm);
   if (algorithm == AllReduce::kTree) return {tree_phase(cluster, devices, fit, bytes)};
   return {ring(cluster, devices, fit, bytes)};
+}
+
+Exchange reduce_scatter(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                        AllReduce algorithm, std::span<const std::int64_t> parts) {
+  return half(cluster, devices, algorithm, parts, Direction::kToFirst);
+}
+
+Exchange all_gather(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                    AllReduce algorithm, std::span<const std::int64_t> parts) {
+  Exchange exchange = half(cluster, devices, algorithm, parts, Direction::kFromFirst);
+  std::reverse(exchange.begin(), exchange.end());
+  return exchange;
 }
 
 std::vector<double> lone_all_reduce_seconds(const Cluster& cluster,

@@ -73,6 +73,22 @@ Exchange transfer(const Cluster& cluster, DeviceId from, DeviceId to, std::int64
 Exchange all_reduce(const Cluster& cluster, const std::vector<DeviceId>& devices,
                     AllReduce algorithm, std::int64_t bytes);
 
+/// Return the halves of that exchange for parts that may differ. `parts` has the bytes that each
+/// device owns, parallel to `devices`. `reduce_scatter` sums all bytes and leaves each part on its
+/// owner; `all_gather` brings each part from its owner to all. `algorithm` is not `kFlow`.
+///
+/// Ring: n - 1 steps. A hop carries all parts but one; all hops carry as much as the one that
+/// carries most, all but the smallest part.
+/// Hierarchical: inside each host, reduce along its devices to the first; half a ring between the
+/// first devices, with the parts of their hosts; then each first device gives the others of its
+/// host their parts. An all-gather is the same backwards.
+/// Tree: up to the root, which then sends each device its part. An all-gather is the same
+/// backwards.
+Exchange reduce_scatter(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                        AllReduce algorithm, std::span<const std::int64_t> parts);
+Exchange all_gather(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                    AllReduce algorithm, std::span<const std::int64_t> parts);
+
 /// Returns the exchange that sums a few bytes over `devices` along a binomial tree and back (Thakur
 /// et al., short vectors). Only latency counts, and the ring's overhead of a step. On links with
 /// protocols it is the all-reduce by ring or tree, the faster one.

@@ -55,12 +55,12 @@ ByProtocol chain_latency(std::span<const Hop> hops) {
   return latency;
 }
 
-ByProtocol ring_latency(std::span<const Hop> hops) {
+ByProtocol ring_latency(std::span<const Hop> hops, int halves) {
   ByProtocol latency = chain_latency(hops);
   for (std::size_t p = 0; p < latency.size(); ++p) {
     double longest = 0;
     for (const Hop& hop : hops) longest = std::max(longest, hop.latency[p]);
-    latency[p] = 2 * (latency[p] - longest);
+    latency[p] = halves * (latency[p] - longest);
   }
   return latency;
 }

@@ -38,8 +38,8 @@ std::vector<Hop> hops_of(const Cluster& cluster, const Flow& flow);
 
 /// These return the latency of all messages of an algorithm that follow one another, like NCCL's
 /// model (src/graph/tuning.cc).
-/// A piece goes around a ring twice, less two hops: the longest, here.
-ByProtocol ring_latency(std::span<const Hop> hops);
+/// A piece goes around a ring once for each half of an all-reduce, less a hop: the longest, here.
+ByProtocol ring_latency(std::span<const Hop> hops, int halves);
 /// A piece goes along a chain.
 ByProtocol chain_latency(std::span<const Hop> hops);
 /// A piece goes along a chain of a host's devices, through a binary tree of the hosts, and back.

@@ -97,18 +97,46 @@ double lone_seconds_per_byte(const Cluster& cluster, const Flow& flow) {
   return slowest;
 }
 
+ReductionTree tree_of(const Cluster& cluster, const std::vector<DeviceId>& devices) {
+  std::vector<int> hosts;
+  hosts.reserve(devices.size());
+  for (const DeviceId d : devices) {
+    hosts.push_back(cluster.devices[static_cast<std::size_t>(d)].host);
+  }
+  return reduction_tree(hosts);
+}
+
+/// Gives a phase of `halves` halves of an all-reduce the latency of links with protocols.
+void settle(const Cluster& cluster, const std::vector<DeviceId>& devices, const CollectiveFit& fit,
+            int halves, Phase& phase) {
+  if (!have_protocols(cluster, phase.flows.front().links)) return;
+  Flow around;  // hops as of a ring
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    around.senders.push_back(devices[i]);
+    around.receivers.push_back(devices[(i + 1) % devices.size()]);
+  }
+  TreeLatency tree = tree_latency(cluster, devices, hops_of(cluster, around));
+  for (double& latency : tree.latency) latency *= halves / 2.0;
+  phase.steps = tree.steps * halves / 2;
+  ProtocolChoice choice(cluster);
+  choice.add(phase.flows.front(), tree.latency, phase.steps, fit.step_overhead);
+  choice.settle(phase);
+}
+
+/// Sets bytes that follow a first piece, which takes as long as `first` pieces.
+void set_bytes(Flow& flow, const CollectiveFit& fit, double first, std::int64_t bytes) {
+  const auto pieces = static_cast<double>(tree_pieces(bytes));
+  flow.bytes = bytes;
+  flow.stretch = fit.stretch * (first + pieces - 1) / pieces;
+}
+
 }  // namespace
 
 // The last piece is down when the first one has been up and down and the others have followed it,
 // each later by the time of a piece on the slowest link.
 TreeShape tree_shape(const Cluster& cluster, const std::vector<DeviceId>& devices,
                      const CollectiveFit& fit) {
-  std::vector<int> hosts;
-  hosts.reserve(devices.size());
-  for (const DeviceId d : devices) {
-    hosts.push_back(cluster.devices[static_cast<std::size_t>(d)].host);
-  }
-  const ReductionTree tree = reduction_tree(hosts);
+  const ReductionTree tree = tree_of(cluster, devices);
   const TreeWays up(cluster, devices, tree, TreeWays::Heading::kUp);
   const TreeWays down(cluster, devices, tree, TreeWays::Heading::kDown);
   TreeShape shape;
@@ -127,29 +155,35 @@ TreeShape tree_shape(const Cluster& cluster, const std::vector<DeviceId>& device
 }
 
 void set_tree_bytes(TreeShape& shape, const CollectiveFit& fit, std::int64_t bytes) {
-  const auto pieces = static_cast<double>(tree_pieces(bytes));
-  Flow& flow = shape.phase.flows.front();
-  flow.bytes = bytes;
-  flow.stretch = fit.stretch * (shape.first + pieces - 1) / pieces;
+  set_bytes(shape.phase.flows.front(), fit, shape.first, bytes);
 }
 
 Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes) {
   TreeShape shape = tree_shape(cluster, devices, fit);
   set_tree_bytes(shape, fit, bytes);
-  Phase phase = std::move(shape.phase);
-  if (!have_protocols(cluster, phase.flows.front().links)) return phase;
-  Flow around;  // hops as of a ring
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    around.senders.push_back(devices[i]);
-    around.receivers.push_back(devices[(i + 1) % devices.size()]);
-  }
-  const TreeLatency tree = tree_latency(cluster, devices, hops_of(cluster, around));
-  phase.steps = tree.steps;
-  ProtocolChoice choice(cluster);
-  choice.add(phase.flows.front(), tree.latency, tree.steps, fit.step_overhead);
-  choice.settle(phase);
-  return phase;
+  settle(cluster, devices, fit, 2, shape.phase);
+  return std::move(shape.phase);
+}
+
+TreeHalf tree_half(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                   const CollectiveFit& fit, bool up, std::int64_t bytes) {
+  const ReductionTree tree = tree_of(cluster, devices);
+  const TreeWays ways(cluster, devices, tree,
+                      up ? TreeWays::Heading::kUp : TreeWays::Heading::kDown);
+  TreeHalf half;
+  half.root = static_cast<std::size_t>(tree.order.front());
+  half.phase.steps = tree.depth;
+  half.phase.latency = ways.latency() + fit.step_overhead * static_cast<double>(tree.depth);
+  Flow flow;
+  ways.add_to(flow);
+  const double first =
+      std::max(1.0, ways.seconds_per_byte() / lone_seconds_per_byte(cluster, flow));
+  set_bytes(flow, fit, first, bytes);
+  note_shares(cluster, flow);
+  half.phase.flows.push_back(std::move(flow));
+  settle(cluster, devices, fit, 1, half.phase);
+  return half;
 }
 
 }  // namespace agpcs

@@ -5,6 +5,7 @@
 #include "cost_model/network/link_model.h"
 #include "ir/cluster/cluster.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,14 @@ namespace agpcs {
 /// tree. Cost: O(devices + links).
 Phase tree_phase(const Cluster& cluster, const std::vector<DeviceId>& devices,
                  const CollectiveFit& fit, std::int64_t bytes);
+
+/// Half of such an all-reduce: the bytes go up to the root, or down from it.
+struct TreeHalf {
+  Phase phase;
+  std::size_t root = 0;  ///< index of the root's device
+};
+TreeHalf tree_half(const Cluster& cluster, const std::vector<DeviceId>& devices,
+                   const CollectiveFit& fit, bool up, std::int64_t bytes);
 
 /// What does not depend on the number of bytes of such a phase.
 struct TreeShape {

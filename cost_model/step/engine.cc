@@ -176,7 +176,7 @@ void StepEngine::finish(int rank, int index) {
 
 void StepEngine::count_seconds(int rank, const InstructionId& id, double seconds) {
   RankRun& run = run_.ranks[at(rank)];
-  const bool own = id.opcode == Opcode::kAllReduce &&
+  const bool own = stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0 &&
                    step_->group_of_bucket[at(id.object)] == step_->ranks[at(rank)].stage;
   if (own) run.all_reduce_seconds += seconds;
   if (id.opcode == Opcode::kSend || id.opcode == Opcode::kSendGradient) {
@@ -321,37 +321,37 @@ void StepEngine::arrive_at_channels(int rank, const PrecedenceGraph::Instruction
 }
 
 void StepEngine::arrive_at_collective(int rank, const PrecedenceGraph::Instruction& instruction) {
-  const bool report = instruction.id.opcode == Opcode::kReport;
-  const int bucket = report ? static_cast<int>(step_->bucket_count()) : instruction.id.object;
+  const std::size_t collective = step_->collective_of(instruction.id);
   Rank& state = ranks_[at(rank)];
   state.pending[at(static_cast<int>(StreamKind::kCollective))] = 1;
   state.start[at(static_cast<int>(StreamKind::kCollective))] = -1;
-  const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches + bucket;
-  int members = static_cast<int>(ranks_.size());
-  if (!report) {
-    const std::size_t group = at(step_->group_of_bucket[at(bucket)]);
-    members = step_->group_first[group + 1] - step_->group_first[group];
-  }
+  const int object = static_cast<int>(step_->channels.size()) * step_->micro_batches +
+                     static_cast<int>(collective);
+  const int group = step_->group_of_collective(collective);
+  const int members = group < 0 ? static_cast<int>(ranks_.size())
+                                : step_->group_first[at(group) + 1] - step_->group_first[at(group)];
   if (++arrivals_[at(object)] == members) start_exchange(object);
 }
 
 /// Calls `f(rank, stream)` for every participant. `object` is an index into arrivals_.
 template <typename F>
 void StepEngine::for_each_participant(int object, F f) const {
-  const int bucket = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
-  if (bucket < 0) {
+  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
+  if (collective < 0) {
     const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
     f(channel.from, StreamKind::kSend);
     f(channel.to, StreamKind::kRecv);
-  } else if (at(bucket) == step_->bucket_count()) {
+    return;
+  }
+  const int group = step_->group_of_collective(at(collective));
+  if (group < 0) {
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       f(rank, StreamKind::kCollective);
     }
-  } else {
-    const std::size_t group = at(step_->group_of_bucket[at(bucket)]);
-    for (int i = step_->group_first[group]; i < step_->group_first[group + 1]; ++i) {
-      f(step_->group_members[at(i)], StreamKind::kCollective);
-    }
+    return;
+  }
+  for (int i = step_->group_first[at(group)]; i < step_->group_first[at(group) + 1]; ++i) {
+    f(step_->group_members[at(i)], StreamKind::kCollective);
   }
 }
 
@@ -362,12 +362,12 @@ void StepEngine::start_exchange(int object) {
   }
   const int id = free_exchanges_.back();
   free_exchanges_.pop_back();
-  const int bucket = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
-  if (bucket < 0) {
+  const int collective = object - static_cast<int>(step_->channels.size()) * step_->micro_batches;
+  if (collective < 0) {
     const FlatChannel& channel = step_->channels[at(object / step_->micro_batches)];
     exchanges_[at(id)] = {channel.exchange, channel.bytes, object, 0, 0};
   } else {
-    exchanges_[at(id)] = {step_->collectives[at(bucket)], FlatChannel::kOf, object, 0, 0};
+    exchanges_[at(id)] = {step_->collectives[at(collective)], FlatChannel::kOf, object, 0, 0};
   }
   double overhead = 0;
   for_each_participant(object, [&](int rank, StreamKind stream) {

@@ -158,10 +158,9 @@ void flatten(const Plan& plan, const StepModel& model, std::vector<PrecedenceGra
   for (const Channel& channel : model.channels) {
     step.channels.push_back({channel.from, channel.to, FlatChannel::kOf, &channel.exchange});
   }
-  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-    step.collectives.push_back(&model.all_reduces[b]);
-  }
+  for (const Exchange& sum : model.sums) step.collectives.push_back(&sum);
   step.collectives.push_back(&model.report);
+  for (const Exchange& gather : model.gathers) step.collectives.push_back(&gather);
   for (std::size_t end = 0; end < model.channel_ends.size(); ++end) {
     const Cut& cut = plan.cuts[end / 4 % plan.cuts.size()];
     const bool producer = end % 4 == 0 || end % 4 == 3;  // sends, and receives the gradient

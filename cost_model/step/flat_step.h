@@ -68,7 +68,9 @@ struct FlatStep {
   std::vector<double>
       gradients;  ///< [times x buckets + bucket]: seconds since the last backward began
   std::vector<FlatChannel> channels;
-  std::vector<const Exchange*> collectives;  ///< by bucket, then the report
+  /// By bucket: all-reduce or reduce-scatter; then the report; then, where some bucket is sharded,
+  /// by bucket: all-gather.
+  std::vector<const Exchange*> collectives;
   /// The ranks that sum a bucket are a group: those of a stage, or those of a set of stages that
   /// share buckets. The groups of the stages come first, in their order.
   std::vector<int> group_of_bucket;
@@ -76,6 +78,18 @@ struct FlatStep {
   std::vector<int> group_members;  ///< ranks, by group, ascending
 
   std::size_t bucket_count() const { return group_of_bucket.size(); }
+  /// Returns the index of an instruction of the collective stream in `collectives`.
+  std::size_t collective_of(const InstructionId& id) const {
+    if (id.opcode == Opcode::kReport) return bucket_count();
+    const auto bucket = static_cast<std::size_t>(id.object);
+    return id.opcode == Opcode::kAllGather ? bucket_count() + 1 + bucket : bucket;
+  }
+  /// Returns the group of a collective; -1 for the report, in which all ranks take part.
+  int group_of_collective(std::size_t collective) const {
+    const std::size_t count = bucket_count();
+    if (collective == count) return -1;
+    return group_of_bucket[collective < count ? collective : collective - count - 1];
+  }
   /// Returns the channels that `id`, a send or receive of `rank`, waits for.
   std::span<const int> channels_of(const FlatRank& rank, const InstructionId& id) const {
     const std::size_t half = id.micro_batch < smaller_from ? 0 : end_base_.size() / 2;

@@ -177,14 +177,28 @@ void add_collectives(const Plan& plan, const Cluster& cluster, StepModel& model)
     std::vector<DeviceId> group;
     for (const int rank : ranks_of(plan, bucket)) group.push_back(all[at(rank)]);
     const std::int64_t bytes = travelling_bytes(plan.training, bucket);
+    model.gathers.emplace_back();
+    if (bucket.is_sharded()) {
+      const auto bytes_of_parts = [&](DType type) {
+        std::vector<std::int64_t> parts = bucket.parts;
+        for (std::int64_t& part : parts) part *= static_cast<std::int64_t>(size_of(type));
+        return parts;
+      };
+      const DType travels = travelling_type(bucket.type, plan.training.wire_type);
+      model.sums.push_back(
+          reduce_scatter(cluster, group, bucket.algorithm, bytes_of_parts(travels)));
+      model.gathers.back() =
+          all_gather(cluster, group, bucket.algorithm, bytes_of_parts(bucket.type));
+      continue;
+    }
     if (bucket.flow < 0) {
-      model.all_reduces.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));
+      model.sums.push_back(all_reduce(cluster, group, bucket.algorithm, bytes));
       continue;
     }
     const auto [same, first] = flows.try_emplace({bucket.flow, bytes}, b);
     const PlanFlow& flow = plan.flows[static_cast<std::size_t>(bucket.flow)];
-    model.all_reduces.push_back(first ? flow_all_reduce(cluster, group, flow, bytes)
-                                      : Exchange(model.all_reduces[same->second]));
+    model.sums.push_back(first ? flow_all_reduce(cluster, group, flow, bytes)
+                               : Exchange(model.sums[same->second]));
   }
   model.report = report_all_reduce(cluster, all, plan.training.statistics_every);
 }
@@ -198,6 +212,11 @@ const std::vector<int>& StepModel::channels_of(int rank, InstructionId id) const
       channel_ends[first + static_cast<std::size_t>(channel_end_index(id.object, id.opcode))];
   const auto index = static_cast<std::size_t>(replica[static_cast<std::size_t>(rank)]);
   return index < ends.size() ? ends[index] : empty;
+}
+
+const Exchange& StepModel::collective_of(const InstructionId& id) const {
+  if (id.opcode == Opcode::kReport) return report;
+  return (id.opcode == Opcode::kAllGather ? gathers : sums)[at(id.object)];
 }
 
 Result<StepModel> make_step_model(const Plan& plan, const Graph& graph, const Cluster& cluster,
@@ -232,7 +251,7 @@ std::string title_of(const Plan& plan, int stage, InstructionId id) {
       title += " " + plan.cuts[object].name;
       break;
     case StreamKind::kCollective:
-      if (id.opcode == Opcode::kAllReduce) title += " " + plan.buckets[object].name;
+      if (id.object >= 0) title += " " + plan.buckets[object].name;
       break;
   }
   if (id.micro_batch >= 0) title += fmt::format(" mb {}", id.micro_batch);

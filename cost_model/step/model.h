@@ -65,11 +65,14 @@ struct StepModel {
   /// channel_ends[cut x 4 + (opcode - kSend)][replica of the stage]: the channels that this
   /// instruction of the replica waits for. If there are smaller micro-batches, theirs follow.
   std::vector<std::vector<std::vector<int>>> channel_ends;
-  std::vector<Exchange> all_reduces;  ///< by bucket
+  std::vector<Exchange> sums;     ///< by bucket: its all-reduce or reduce-scatter
+  std::vector<Exchange> gathers;  ///< by bucket: its all-gather, if it is sharded
   Exchange report;
   std::vector<int> replica;  ///< by rank: its index in its stage
 
   const std::vector<int>& channels_of(int rank, InstructionId id) const;
+  /// Returns the exchange of an instruction of the collective stream.
+  const Exchange& collective_of(const InstructionId& id) const;
 };
 
 /// Resolves the instructions of `program`. Errors: an `after` that names no instruction.

@@ -79,12 +79,13 @@ Result<std::vector<StageWork>> work_of_stages(const Plan& plan, const Graph& gra
   return work;
 }
 
+/// `others`: the elements that other ranks own.
 RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std::int64_t samples,
-                   bool recompute, std::size_t bucket_count) {
+                   std::int64_t others, bool recompute, std::size_t bucket_count) {
   RankTimes times;
   times.gradients.resize(bucket_count);
   times.begin = costs.begin_seconds(kind, work.elements);
-  times.update = costs.update_seconds(kind, work.elements, work.tensors);
+  times.update = costs.update_seconds(kind, work.elements - others, work.tensors);
   std::vector<double> backward(work.ops.size());
   for (std::size_t i = 0; i < work.ops.size(); ++i) {
     const OpSeconds seconds = costs.seconds(kind, work.ops[i], samples);
@@ -108,18 +109,25 @@ RankTimes times_of(const StageWork& work, const CostTable& costs, int kind, std:
 Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
                  const CostTable& costs, StepModel& model) {
   AGPCS_TRY(const std::vector<StageWork> work, work_of_stages(plan, graph));
-  // By stage, kind, samples, and whether it takes a sample less of smaller micro-batches.
-  std::map<std::tuple<int, int, std::int64_t, bool>, RankTimes> known;
+  std::vector<std::vector<std::int64_t>> others;  // by stage and replica
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    others.push_back(elements_of_others(plan, static_cast<int>(s)));
+  }
+  // By stage, kind, samples, what others own, and whether it takes a sample less of smaller
+  // micro-batches.
+  std::map<std::tuple<int, int, std::int64_t, std::int64_t, bool>, RankTimes> known;
   for (std::size_t r = 0; r < model.ranks.size(); ++r) {
     StepRank& rank = model.ranks[r];
     const auto s = static_cast<std::size_t>(rank.stage);
     const int kind = cluster.devices[static_cast<std::size_t>(rank.device)].kind;
-    const std::int64_t samples = plan.stages[s].samples[static_cast<std::size_t>(model.replica[r])];
+    const auto replica = static_cast<std::size_t>(model.replica[r]);
+    const std::int64_t samples = plan.stages[s].samples[replica], elsewhere = others[s][replica];
     const bool odd = plan.stages[s].odd == static_cast<int>(r);
-    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, odd});
+    const auto [entry, added] = known.try_emplace({rank.stage, kind, samples, elsewhere, odd});
     if (added) {
       const auto of = [&](std::int64_t count) {
-        return times_of(work[s], costs, kind, count, plan.stages[s].recompute, plan.buckets.size());
+        return times_of(work[s], costs, kind, count, elsewhere, plan.stages[s].recompute,
+                        plan.buckets.size());
       };
       entry->second = of(samples);
       const RankTimes smaller = odd ? of(samples - 1) : entry->second;

@@ -18,7 +18,7 @@
 namespace agpcs {
 namespace {
 
-constexpr std::string_view kReduceScatter = "reduce_scatter", kAllGather = "all_gather";
+constexpr std::string_view kAdd = "add", kCopy = "copy";
 constexpr std::array<std::pair<FlowOrder, std::string_view>, 2> kOrders = {{
     {FlowOrder::kReceivers, "receivers"},
     {FlowOrder::kRounds, "rounds"},
@@ -155,7 +155,7 @@ FlowOrder read_flow_order(PlanLineReader& in) {
 
 std::string print_flow_step(const FlowStep& step, int sub_chunks, const std::vector<int>& ranks) {
   const auto rank_of = [&](int member) { return ranks[static_cast<std::size_t>(member)]; };
-  std::string text = fmt::format("  {}", step.gathers ? kAllGather : kReduceScatter);
+  std::string text = fmt::format("  {}", step.gathers ? kCopy : kAdd);
   const auto out = std::back_inserter(text);
   std::string_view separator = " after=";
   for (const FlowWait& wait : step.after) {
@@ -179,14 +179,14 @@ std::string print_flow_step(const FlowStep& step, int sub_chunks, const std::vec
 
 FlowStep parse_flow_step(const PlanLine& line, Diagnostics& diagnostics, int sub_chunks,
                          const PlanStage& stage) {
-  const bool gathers = line.keyword() == kAllGather;
-  if (gathers || line.keyword() == kReduceScatter) {
+  const bool gathers = line.keyword() == kCopy;
+  if (gathers || line.keyword() == kAdd) {
     return StepReader(line, diagnostics, sub_chunks, stage).run(gathers);
   }
   diagnostics.error({line.number, line.tokens[0].column, static_cast<int>(line.keyword().size())},
                     fmt::format("unknown phase '{}'", line.keyword()),
                     did_you_mean(line.keyword(),
-                                 {std::string(kReduceScatter), std::string(kAllGather)}, "phases"));
+                                 {std::string(kAdd), std::string(kCopy)}, "phases"));
   return {};
 }
 

@@ -16,20 +16,15 @@ namespace agpcs {
 /// The most sub-chunks that a chunk may have.
 inline constexpr int kMaxSubChunks = 1024;
 
-/// The elements [begin, end) of one part of a buffer. `part_of` cuts the buffer into `parts` parts
-/// that are as equal as possible: the first parts may be longer by one. The runtime and the cost
-/// model share this rule.
-struct ElementRange {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-};
+/// Returns the elements of one part of a buffer that is cut into `parts` parts as equal as possible:
+/// the first parts may be longer by one. The runtime and the cost model share this rule.
 ElementRange part_of(std::int64_t elements, std::int64_t parts, std::int64_t index);
 
 /// Read "sub-chunks=2" and "order=rounds". They report errors through `in`.
 int read_sub_chunks(PlanLineReader& in);
 FlowOrder read_flow_order(PlanLineReader& in);
 
-/// Prints "  reduce_scatter after=2>0 0>1:3.0,3.1 1>2:0.1", without line end. `ranks` are those of
+/// Prints "  add after=2>0 0>1:3.0,3.1 1>2:0.1", without line end. `ranks` are those of
 /// the flow's stage.
 std::string print_flow_step(const FlowStep& step, int sub_chunks, const std::vector<int>& ranks);
 /// Reads that line. Errors go to `diagnostics`.

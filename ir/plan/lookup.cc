@@ -78,6 +78,30 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket) {
   return ranks;
 }
 
+std::vector<Opcode> collectives_of(const PlanBucket& bucket) {
+  if (bucket.is_sharded()) return {Opcode::kReduceScatter, Opcode::kAllGather};
+  return {Opcode::kAllReduce};
+}
+
+bool sums_gradients(Opcode opcode) {
+  return opcode == Opcode::kAllReduce || opcode == Opcode::kReduceScatter;
+}
+
+std::vector<std::int64_t> elements_of_others(const Plan& plan, int stage) {
+  const std::vector<int>& replicas = plan.stages[static_cast<std::size_t>(stage)].ranks;
+  std::vector<std::int64_t> elements(replicas.size());
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.is_sharded() || !bucket.is_of(stage)) continue;
+    const std::vector<int> ranks = ranks_of(plan, bucket);
+    std::size_t owner = 0;  // both are ascending
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+      while (ranks[owner] != replicas[i]) ++owner;
+      elements[i] += bucket.elements() - bucket.parts[owner];
+    }
+  }
+  return elements;
+}
+
 bool is_reduced(const Plan& plan, const PlanBucket& bucket) {
   return bucket.is_shared() || plan.stages[static_cast<std::size_t>(bucket.stage)].ranks.size() > 1;
 }

@@ -4,6 +4,7 @@
 
 #include <agpcs/plan.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,13 @@ std::vector<int> stages_of(const PlanBucket& bucket);
 int group_of(const Plan& plan, const PlanBucket& bucket);
 /// Returns the ranks of all stages of `bucket`, ascending.
 std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
+/// Returns the instructions that each rank of a bucket, which several hold, has for it: the sum of
+/// gradients, and with sharded state the exchange of updated parameters.
+std::vector<Opcode> collectives_of(const PlanBucket& bucket);
+/// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
+bool sums_gradients(Opcode opcode);
+/// Returns, by replica of stage `stage`, how many elements of its buckets other ranks own.
+std::vector<std::int64_t> elements_of_others(const Plan& plan, int stage);
 /// Returns whether several ranks hold `bucket`, so that it is summed over them.
 bool is_reduced(const Plan& plan, const PlanBucket& bucket);
 

@@ -35,6 +35,8 @@ char object_letter(Opcode opcode) {
     case Opcode::kRecvGradient:
       return 'c';
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
     case Opcode::kGradients:
       return 'b';
     case Opcode::kForward:
@@ -47,7 +49,16 @@ char object_letter(Opcode opcode) {
 }
 
 bool has_micro_batch(Opcode opcode) {
-  return opcode != Opcode::kAllReduce && opcode != Opcode::kUpdate && opcode != Opcode::kReport;
+  switch (opcode) {
+    case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
+    case Opcode::kUpdate:
+    case Opcode::kReport:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::optional<InstructionId> parse_instruction_id(std::string_view text) {

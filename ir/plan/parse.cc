@@ -73,8 +73,11 @@ class PlanParser {
           {1, static_cast<int>(kMagic.size()) + 1, static_cast<int>(first.size() - kMagic.size())},
           fmt::format("plan format '{}', but AGPCS {} reads format {} only",
                       first.substr(kMagic.size()), version(), kPlanVersion),
-          fmt::format("{} wrote it; compile the plan again, or read it with that version",
-                      writer()));
+          first.substr(kMagic.size()) == "1"
+              ? fmt::format("{} wrote it; 'agpcs-plan upgrade' makes a plan of format {} of it",
+                            writer(), kPlanVersion)
+              : fmt::format("{} wrote it; compile the plan again, or read it with that version",
+                            writer()));
     }
     return diagnostics_.status();
   }
@@ -451,15 +454,26 @@ class PlanParser {
     }
   }
 
+  static void read_parts(PlanLineReader& in, PlanBucket& bucket) {
+    const std::string_view state = in.value("state");
+    if (in.ok() && state != "optimizer") {
+      in.fail(fmt::format("state is '{}'", state),
+              "state=optimizer, or no state= where every rank keeps all");
+    }
+    read_list(in, "parts", bucket.parts, parse_samples, "4096x3,2048");
+  }
+
   void parse_bucket(const PlanLine& line) {
     PlanLineReader in(line, diagnostics_,
-                      {"stage", "shared-with", "algorithm", "type", "gradients", "elements"});
+                      {"stage", "shared-with", "algorithm", "type", "state", "parts", "gradients",
+                       "elements"});
     PlanBucket bucket;
     bucket.name = in.name("a bucket");
     bucket.stage = in.reference_value("stage", 's');
     if (in.next_is("shared-with")) bucket.shared_with = in.references_value("shared-with", 's');
     read_algorithm(in, bucket);
     read_type(in, bucket.type);
+    if (in.next_is("state")) read_parts(in, bucket);
     const std::int64_t gradients = in.integer_value("gradients");
     const std::int64_t elements = in.integer_value("elements");
     in.finish();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/plan/lookup.h"
+#include "ir/plan/text.h"
 
 #include <agpcs/plan.h>
 
@@ -8,13 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <numeric>
 
 namespace agpcs {
 namespace {
 
-constexpr std::array<std::string_view, 10> kOpcodeNames = {
-    "forward",       "backward",   "send",   "recv",   "send_gradient",
-    "recv_gradient", "all_reduce", "update", "report", "gradients"};
+constexpr std::array<std::string_view, 12> kOpcodeNames = {
+    "forward",    "backward",       "send",       "recv",   "send_gradient", "recv_gradient",
+    "all_reduce", "reduce_scatter", "all_gather", "update", "report",        "gradients"};
 
 /// Returns the position of `rank` in `stage`, or -1.
 int replica_of(const PlanStage& stage, int rank) {
@@ -116,6 +118,8 @@ StreamKind stream_of(Opcode opcode) {
     case Opcode::kRecvGradient:
       return StreamKind::kRecv;
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
     case Opcode::kReport:
       return StreamKind::kCollective;
     case Opcode::kForward:
@@ -129,8 +133,7 @@ StreamKind stream_of(Opcode opcode) {
 
 std::string name_of(const InstructionId& id) {
   std::string text(name_of(id.opcode));
-  const bool bucket = id.opcode == Opcode::kAllReduce || id.opcode == Opcode::kGradients;
-  if (id.object >= 0) text += fmt::format(":{}{}", bucket ? 'b' : 'c', id.object);
+  if (id.object >= 0) text += fmt::format(":{}{}", object_letter(id.opcode), id.object);
   if (id.micro_batch >= 0) text += fmt::format(":{}", id.micro_batch);
   return text;
 }
@@ -189,6 +192,15 @@ bool sends(const Plan& plan, int rank) {
     if (cut.from == stage) return true;
     return cut.to == stage && has_gradient(cut);
   });
+}
+
+ElementRange owned_elements(const Plan& plan, const PlanBucket& bucket, int rank) {
+  if (!bucket.is_sharded()) return {0, bucket.elements()};
+  const std::vector<int> ranks = ranks_of(plan, bucket);
+  const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  const auto first = bucket.parts.begin() + own;
+  const std::int64_t begin = std::accumulate(bucket.parts.begin(), first, std::int64_t{0});
+  return {begin, begin + *first};
 }
 
 std::int64_t report_words(std::int64_t ranks) { return 2 + kQuantityCount * ranks; }

@@ -129,8 +129,9 @@ class PlanPrinter {
       add("{}{}", separator, stage_name(stage));
       separator = ",";
     }
-    add(" algorithm={} type={} gradients={} elements={}\n", algorithm_text(plan_, bucket),
-        name_of(bucket.type), bucket.members.size(), bucket.elements());
+    add(" algorithm={} type={}", algorithm_text(plan_, bucket), name_of(bucket.type));
+    if (bucket.is_sharded()) add(" state=optimizer parts={}", print_samples(bucket.parts));
+    add(" gradients={} elements={}\n", bucket.members.size(), bucket.elements());
     for (const BucketMember& member : bucket.members) {
       add("  gradient {} elements={}\n", quoted(member.parameter), member.elements);
     }
@@ -141,7 +142,7 @@ class PlanPrinter {
     for (const Instruction& instruction : program.instructions) {
       const InstructionId& id = instruction.id;
       add("  {}", name_of(id.opcode));
-      if (id.object >= 0) add(" {}{}", id.opcode == Opcode::kAllReduce ? 'b' : 'c', id.object);
+      if (id.object >= 0) add(" {}{}", object_letter(id.opcode), id.object);
       if (id.micro_batch >= 0) add(" mb={}", id.micro_batch);
       const char* separator = " after=";
       for (const InstructionId& dependency : instruction.after) {

@@ -5,6 +5,7 @@
 #include "ir/base/named.h"
 #include "ir/plan/choices.h"
 #include "ir/plan/lookup.h"
+#include "ir/plan/text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -393,6 +394,37 @@ class StructureChecker {
              "each gradient is reduced once");
       }
     }
+    if (faults_.empty() && bucket.is_sharded()) check_parts(bucket);
+  }
+
+  /// Checks who owns what of a sharded bucket. Needs: stages and members are right.
+  void check_parts(const PlanBucket& bucket) {
+    const std::vector<int> ranks = ranks_of(plan_, bucket);
+    if (ranks.size() == 1) {
+      return fail(fmt::format("bucket {} divides its state, but only rank {} holds it", bucket.name,
+                              ranks[0]),
+                  "leave out state= and parts=");
+    }
+    if (bucket.parts.size() != ranks.size()) {
+      return fail(fmt::format("bucket {} has {} parts for {} ranks", bucket.name,
+                              bucket.parts.size(), ranks.size()),
+                  "one part for each rank of its stages; 0 for a rank that owns nothing");
+    }
+    std::int64_t sum = 0;
+    for (const std::int64_t part : bucket.parts) {
+      if (part < 0 || part > bucket.elements()) {
+        return fail(fmt::format("bucket {} has a part of {} elements", bucket.name, part));
+      }
+      sum += part;
+    }
+    if (sum != bucket.elements()) {
+      fail(fmt::format("bucket {}: parts sum to {}, it has {} elements", bucket.name, sum,
+                       bucket.elements()),
+           "each element has one owner");
+    }
+    if (bucket.algorithm != AllReduce::kFlow) return;
+    fail(fmt::format("bucket {} divides its state, and names a flow", bucket.name),
+         "a sharded bucket is summed by ring, hierarchical or tree");
   }
 
   void check_wire_type() {
@@ -461,8 +493,7 @@ Status verify_plan(const Plan& plan) {
 
 std::string spelled(const InstructionId& id) {
   std::string text(name_of(id.opcode));
-  const bool bucket = id.opcode == Opcode::kAllReduce || id.opcode == Opcode::kGradients;
-  if (id.object >= 0) text += fmt::format(" {}{}", bucket ? 'b' : 'c', id.object);
+  if (id.object >= 0) text += fmt::format(" {}{}", object_letter(id.opcode), id.object);
   if (id.micro_batch >= 0) text += fmt::format(" mb={}", id.micro_batch);
   return text;
 }

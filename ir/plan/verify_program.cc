@@ -79,7 +79,7 @@ class ProgramChecker {
     for (int b = 0; b < static_cast<int>(plan_.buckets.size()); ++b) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(b)];
       if (!bucket.is_of(program_.stage) || !is_reduced(plan_, bucket)) continue;
-      expected_[{Opcode::kAllReduce, b, -1}] = false;
+      for (const Opcode opcode : collectives_of(bucket)) expected_[{opcode, b, -1}] = false;
       reduces_ = true;
     }
     expected_[{Opcode::kUpdate, -1, -1}] = false;
@@ -114,7 +114,7 @@ class ProgramChecker {
     for (const int c : in_) text += fmt::format(", receives c{}", c);
     for (const int c : out_) text += fmt::format(", sends c{}", c);
     for (const auto& [instruction, seen] : expected_) {
-      if (instruction.opcode == Opcode::kAllReduce) {
+      if (sums_gradients(instruction.opcode)) {
         text += fmt::format(", reduces b{}", instruction.object);
       }
     }
@@ -233,7 +233,10 @@ class ProgramChecker {
       case Opcode::kSendGradient:
         return require(i, {Opcode::kBackward, -1, k});
       case Opcode::kAllReduce:
-        return check_all_reduce(i);
+      case Opcode::kReduceScatter:
+        return check_sum(i);
+      case Opcode::kAllGather:
+        return require(i, {Opcode::kUpdate, -1, -1});
       case Opcode::kUpdate:
         return check_update(i);
       case Opcode::kReport:
@@ -252,7 +255,7 @@ class ProgramChecker {
     return {Opcode::kBackward, -1, gradients_of(-1).micro_batch};
   }
 
-  void check_all_reduce(std::size_t i) {
+  void check_sum(std::size_t i) {
     const InstructionId event = gradients_of(id(i).object);
     const std::vector<InstructionId>& after = program_.instructions[i].after;
     if (std::find(after.begin(), after.end(), event) != after.end()) return;
@@ -265,7 +268,7 @@ class ProgramChecker {
   void check_update(std::size_t i) {
     for (int k = 0; k < micro_batches_; ++k) require(i, {Opcode::kBackward, -1, k});
     for (const auto& [instruction, seen] : expected_) {
-      if (instruction.opcode == Opcode::kAllReduce) require(i, instruction);
+      if (sums_gradients(instruction.opcode)) require(i, instruction);
     }
   }
 

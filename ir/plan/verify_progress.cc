@@ -3,7 +3,7 @@
 //
 // Ranks of a stage run one program, so one node stands for an instruction on all of them: a cycle
 // among ranks would be a cycle among these nodes. Both ends of a transfer are one node, and so are
-// all ends of `report` and of the all-reduce of a bucket that stages share. That is rendezvous, the
+// all ends of `report` and of the collectives of a bucket that stages share. That is rendezvous, the
 // strictest way to carry them out. `issue` nodes stand for a rank that walks through its program
 // with one thread.
 #include "ir/plan/verify.h"
@@ -59,14 +59,14 @@ class ProgressChecker {
   }
   void add_edge(std::size_t first, std::size_t then) { nodes_[first].next.push_back(then); }
 
-  /// Returns whether the programs of several stages have this all-reduce.
+  /// Returns whether the programs of several stages have this collective of a bucket.
   bool is_shared(const InstructionId& id) const {
-    return id.opcode == Opcode::kAllReduce &&
+    return stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0 &&
            plan_.buckets[static_cast<std::size_t>(id.object)].is_shared();
   }
 
   /// Returns the node of an instruction: one for both ends of a transfer, one for all of a report
-  /// or of a shared bucket's all-reduce.
+  /// or of a shared bucket's collective.
   std::size_t node_of(int stage, const InstructionId& id) {
     InstructionId key = id;
     int owner = stage;

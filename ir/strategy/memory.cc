@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/memory.h"
 
+#include "ir/plan/lookup.h"
 #include "ir/strategy/program_memory.h"
 #include "ir/strategy/stage_memory.h"
+#include "ir/strategy/state_parts.h"
 
 #include <agpcs/digest.h>
 
@@ -106,13 +108,16 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
     const PlanStage& stage = plan.stages[s];
     const ProgramMemory program(plan.programs[s]);
     const StageParts parts = parts_of_stage(plan, graph, static_cast<int>(s), stages[s]);
-    std::map<std::int64_t, T> by_samples;
+    const std::vector<std::int64_t> others = elements_of_others(plan, static_cast<int>(s));
+    std::map<std::pair<std::int64_t, std::int64_t>, T> known;  // by samples, state of others
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::int64_t samples = stage.samples[i];
-      auto it = by_samples.find(samples);
-      if (it == by_samples.end()) {
-        const StageMemory memory = model.of(parts, samples);
-        it = by_samples.emplace(samples, of(program, memory)).first;
+      const std::int64_t elsewhere = others[i] * state_bytes(plan.training.optimizer);
+      auto it = known.find({samples, elsewhere});
+      if (it == known.end()) {
+        StageMemory memory = model.of(parts, samples);
+        memory.optimizer -= elsewhere;
+        it = known.emplace(std::pair(samples, elsewhere), of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
     }

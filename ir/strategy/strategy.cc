@@ -153,6 +153,10 @@ class StrategyVerifier {
     }
     if (!flow) return {};
     if (bucket.is_shared()) return fail("bucket {} of several stages names a flow", index);
+    if (s_.stages[static_cast<std::size_t>(bucket.stage)].divides_state) {
+      return fail("bucket {} of stage {}, which divides its state, names a flow", index,
+                  bucket.stage);
+    }
     const int stage = s_.flows[static_cast<std::size_t>(bucket.flow)].stage;
     if (stage == bucket.stage) return {};
     return fail("bucket {} of stage {} names a flow of stage {}", index, bucket.stage, stage);
@@ -253,7 +257,7 @@ void fit_flows(Strategy& strategy) {
     const StageSpec& spec = strategy.stages[static_cast<std::size_t>(bucket.stage)];
     int& at = place[static_cast<std::size_t>(flow)];
     if (at < 0) {
-      if (named.stage != bucket.stage ||
+      if (named.stage != bucket.stage || spec.divides_state ||
           !verify_flow(named, static_cast<int>(spec.devices.size())).ok()) {
         continue;
       }
@@ -271,7 +275,8 @@ std::string print_strategy(const Strategy& strategy, const Graph& graph, const C
                                  name_of(strategy.schedule));
   for (std::size_t i = 0; i < strategy.stages.size(); ++i) {
     const StageSpec& spec = strategy.stages[i];
-    fmt::format_to(Out(text), "stage {}{}:", i, spec.recompute ? " recompute" : "");
+    fmt::format_to(Out(text), "stage {}{}{}:", i, spec.recompute ? " recompute" : "",
+                   spec.divides_state ? " state=optimizer" : "");
     for (std::size_t d = 0; d < spec.devices.size(); ++d) {
       fmt::format_to(Out(text), " {}={}", cluster.device_name(spec.devices[d]), spec.shares[d]);
     }

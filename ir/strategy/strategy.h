@@ -22,6 +22,9 @@ struct StageSpec {
   std::vector<DeviceId> devices;     ///< ascending
   std::vector<std::int64_t> shares;  ///< parallel to `devices`, each > 0
   bool recompute = false;
+  /// Divides the optimizer's state among the devices (ir/strategy/state_parts.h), except for
+  /// parameters that other stages read, too.
+  bool divides_state = false;
   DeviceId odd = kNone;  ///< the wish for `odd_replica`; kNone where micro-batches are equal
   friend bool operator==(const StageSpec&, const StageSpec&) = default;
 };
@@ -68,7 +71,7 @@ struct Strategy {
 /// - tensors that cross stages may do so (`can_cross`);
 /// - if there are buckets, each parameter is in exactly one, which is of the stages that read it;
 /// - flows sum (`verify_flow`), belong to the stages of their buckets, and are all used; no bucket
-///   of several stages has one.
+///   of several stages has one, and no stage that divides its state.
 Status verify_strategy(const Strategy& strategy, const Graph& graph, const Cluster& cluster,
                        std::int64_t batch);
 

@@ -5,6 +5,7 @@
 #include "cost_model/step/flat_step.h"
 #include "ir/base/at.h"
 #include "ir/base/check.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/evaluate/evaluator_groups.h"
 #include "planner/evaluate/evaluator_programs.h"
 #include "planner/evaluate/evaluator_stages.h"
@@ -35,7 +36,7 @@ class Evaluator::Impl {
       const RankRun& run = engine_.result().ranks[at(folder_.rank_of(rank))];
       score.exposed_communication += run.exposed_communication;
     }
-    score.lacking = lacking(strategy);
+    score.lacking = divides_ ? most_lacking() : lacking(strategy);
     return score;
   }
 
@@ -46,6 +47,10 @@ class Evaluator::Impl {
 
   std::int64_t lacking(const Strategy& strategy) {
     load_memory(strategy);
+    // What a replica owns depends on the buckets.
+    if (std::any_of(owned_.begin(), owned_.end(), [](const auto& own) { return !own.empty(); })) {
+      load(strategy);
+    }
     return most_lacking();
   }
 
@@ -74,14 +79,18 @@ class Evaluator::Impl {
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              bool recompute) {
     load_memory(strategy);
-    const StageMemory memory =
+    StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
+    if (divides_state(spec(stage), problem_.training.optimizer)) {
+      memory.optimizer -= divided_bytes(stage);
+    }
     return (*memory_)[at(stage)].peak_bytes(memory);
   }
 
  private:
   struct BucketNow {
-    std::int64_t bytes = 0;  // bytes that travel
+    std::int64_t bytes = 0;       // bytes that travel
+    std::int64_t held_bytes = 0;  // bytes in memory, if it has one stage
     std::int64_t elements = 0, tensors = 0;
     int stage = 0;  // the first of its stages
     int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
@@ -89,12 +98,14 @@ class Evaluator::Impl {
     const PlanFlow* flow = nullptr;            // if the algorithm is `kFlow`
     const SharedParameters* shared = nullptr;  // if it has several stages
     GroupInfo* sharing = nullptr;              // their devices
+    std::vector<std::int64_t> parts = {};      // elements by replica, if they divide its state
   };
   /// Replicas of a stage with equal devices and equal shares.
   struct Equals {
     int stage = 0, kind = 0;
     std::int64_t samples = 0;
     bool odd = false;  // takes a sample less of smaller micro-batches
+    std::int64_t others = 0;  // elements of the stage's buckets that other replicas own
   };
 
   /// Runs the step. The all-reduces of a stage take time if `takes_time(stage)`.
@@ -120,6 +131,11 @@ class Evaluator::Impl {
 
   /// Looks up everything that does not depend on shares.
   void load(const Strategy& strategy) {
+    divides_ =
+        std::any_of(strategy.stages.begin(), strategy.stages.end(), [&](const StageSpec& spec) {
+          return divides_state(spec, problem_.training.optimizer);
+        });
+    if (divides_) load_memory(strategy);  // which says how they divide it
     strategy_ = &strategy;
     partition_ = &stages_.partition(strategy.stage_of, strategy.stages.size());
     if (groups_.forget_if_many()) {
@@ -138,9 +154,13 @@ class Evaluator::Impl {
     shape_.micro_batches = strategy.micro_batches;
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
+    if (divides_) {
+      divide_buckets();
+    } else {
+      find_equals();
+    }
     write_buckets();
     programs_ = &program_table_.find(shape_).programs;
-    find_equals();
   }
 
   /// Loads what `most_lacking` needs. A program's memory does not depend on its buckets.
@@ -152,9 +172,54 @@ class Evaluator::Impl {
     shape_.schedule = strategy.schedule;
     shape_.cuts = &partition_->cuts;
     shape_.bucket_stage.clear();
+    shape_.sharded.clear();
     shape_.sharers.clear();
     memory_ = &memory_table_.find(shape_).memory;
     find_equals();
+    owned_.resize(strategy.stages.size());
+    for (int stage = 0; stage < stage_count(); ++stage) {
+      owned_[at(stage)].clear();
+      if (divides_state(spec(stage), problem_.training.optimizer)) divide(stage);
+    }
+  }
+
+  std::int64_t divided_elements(int stage) const {
+    std::int64_t elements = 0;
+    for (const auto& parameter : info(stage).parameters) elements += parameter.gradient.elements;
+    return elements;
+  }
+  std::int64_t divided_bytes(int stage) const {
+    return divided_elements(stage) * state_bytes(problem_.training.optimizer);
+  }
+
+  /// Divides the state of a stage among its replicas, as `lower` does.
+  void divide(int stage) {
+    const std::int64_t elements = divided_elements(stage);
+    const std::size_t replicas = spec(stage).devices.size();
+    std::vector<StateOwner> owners;
+    const auto equals = [&](std::size_t replica) -> Equals& {
+      return equals_[at(equals_of_[first_of_stage_[at(stage)] + replica])];
+    };
+    for (std::size_t i = 0; i < replicas; ++i) {
+      const std::int64_t others = peak_bytes(equals(i)) - divided_bytes(stage);
+      owners.push_back(state_owner(problem_.cluster.kinds[at(equals(i).kind)], others,
+                                   problem_.training.optimizer, info(stage).parameters.size(),
+                                   replicas));
+    }
+    owned_[at(stage)] = divide_state(elements, owners);
+  }
+
+  /// Divides each bucket of the stages that divide their state.
+  void divide_buckets() {
+    for (BucketNow& bucket : buckets_) {
+      bucket.parts.clear();
+      if (bucket.shared != nullptr || owned_[at(bucket.stage)].empty()) continue;
+      bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
+      const std::size_t first = first_of_stage_[at(bucket.stage)];
+      for (std::size_t i = 0; i < bucket.parts.size(); ++i) {
+        equals_[at(equals_of_[first + i])].others += bucket.elements - bucket.parts[i];
+      }
+    }
   }
 
   void group_buckets() {
@@ -166,7 +231,7 @@ class Evaluator::Impl {
               ? stages_.packed(info(stage), bytes)
               : stages_.scheduled(info(stage), spec(stage), groups_.lines_of(group), group.number);
       for (const StageInfo::Group& bucket : buckets) {
-        buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, stage, bucket.first,
+        buckets_.push_back({bucket.bytes, bucket.held_bytes, bucket.elements, bucket.tensors, stage, bucket.first,
                             groups_.choose(group, bucket.bytes)});
       }
     }
@@ -205,10 +270,12 @@ class Evaluator::Impl {
 
   void write_buckets() {
     shape_.bucket_stage.clear();
+    shape_.sharded.clear();
     shape_.sharers.clear();
     for (const BucketNow& bucket : buckets_) {
       const auto index = static_cast<int>(shape_.bucket_stage.size());
       shape_.bucket_stage.push_back(bucket.stage);
+      shape_.sharded.push_back(!bucket.parts.empty());
       for_each_stage(bucket, [&](int stage, int) {
         if (stage != bucket.stage) shape_.sharers.emplace_back(index, stage);
       });
@@ -232,6 +299,7 @@ class Evaluator::Impl {
       for (const TensorId id : bucket.parameters) {
         const StageInfo::Parameter& parameter = stages_.parameter(id);
         now.bytes += parameter.gradient.travelling_bytes;
+        now.held_bytes += parameter.gradient.held_bytes;
         now.elements += parameter.gradient.elements;
         first = std::min(first, parameter.first);
       }
@@ -243,16 +311,20 @@ class Evaluator::Impl {
   void find_equals() {
     equals_.clear();
     equals_of_.clear();
+    first_of_stage_.clear();
     const bool equal = problem_.training.batch % strategy_->micro_batches == 0;
     odd_.clear();
     for (int stage = 0; stage < stage_count(); ++stage) {
       const std::size_t first = equals_.size();
+      first_of_stage_.push_back(equals_of_.size());
+      // Replicas that divide state differ by a few elements.
+      const bool alike = !divides_state(spec(stage), problem_.training.optimizer);
       odd_.push_back(equal ? spec(stage).devices.size() : odd_replica(spec(stage)));
       for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
         const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
         const std::int64_t samples = spec(stage).shares[i];
         const bool odd = odd_[at(stage)] == i;
-        std::size_t found = first;
+        std::size_t found = alike ? first : equals_.size();
         while (found < equals_.size() &&
                (equals_[found].kind != kind || equals_[found].samples != samples ||
                 equals_[found].odd != odd)) {
@@ -319,7 +391,8 @@ class Evaluator::Impl {
       const std::int64_t elements = elements_[at(equal.stage)];
       step_.times.push_back(
           {problem_.costs.begin_seconds(equal.kind, elements), seconds.forward, seconds.backward,
-           problem_.costs.update_seconds(equal.kind, elements, tensors_[at(equal.stage)]),
+           problem_.costs.update_seconds(equal.kind, elements - equal.others,
+                                         tensors_[at(equal.stage)]),
            smaller.forward, smaller.backward});
       for (const BucketNow& bucket : buckets_) {
         step_.gradients.push_back(0);
@@ -372,6 +445,13 @@ class Evaluator::Impl {
                    static_cast<int>(receivers.devices.size()));
   }
 
+  /// Returns the bytes of the parts of a bucket that has `bytes` in all.
+  const std::vector<std::int64_t>& part_bytes(const BucketNow& bucket, std::int64_t bytes) {
+    part_bytes_ = bucket.parts;
+    for (std::int64_t& part : part_bytes_) part *= bytes / bucket.elements;
+    return part_bytes_;
+  }
+
   template <typename F>
   void add_collectives(F takes_time) {
     static const Exchange kNothing;
@@ -381,21 +461,34 @@ class Evaluator::Impl {
       const bool takes = bucket.shared != nullptr || takes_time(bucket.stage);
       step_.collectives.push_back(
           alone || !takes          ? &kNothing
+          : !bucket.parts.empty()  ? groups_.reduce_scatter_of(group, bucket.algorithm,
+                                                               part_bytes(bucket, bucket.bytes))
           : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
     }
     everybody_ = groups_.find(used_, everybody_);
     step_.collectives.push_back(groups_.report_of(*everybody_));
+    for (const BucketNow& bucket : buckets_) {
+      if (!divides_) break;
+      step_.collectives.push_back(
+          bucket.parts.empty() || !takes_time(bucket.stage)
+              ? &kNothing
+              : groups_.all_gather_of(group_of(bucket), bucket.algorithm, part_bytes(bucket, bucket.held_bytes)));
+    }
+  }
+
+  std::int64_t peak_bytes(const Equals& equal) {
+    const StageSpec& of = spec(equal.stage);
+    StageMemory memory = stages_.memory(info(equal.stage), of, equal.samples,
+                                        strategy_->micro_batches, of.recompute);
+    memory.optimizer -= equal.others * state_bytes(problem_.training.optimizer);
+    return (*memory_)[at(equal.stage)].peak_bytes(memory);
   }
 
   std::int64_t most_lacking() {
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const Equals& equal : equals_) {
-      const StageSpec& of = spec(equal.stage);
-      const StageMemory memory = stages_.memory(info(equal.stage), of, equal.samples,
-                                                strategy_->micro_batches, of.recompute);
-      const std::int64_t peak = (*memory_)[at(equal.stage)].peak_bytes(memory);
-      most = std::max(most, peak - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
+      most = std::max(most, peak_bytes(equal) - problem_.cluster.kinds[at(equal.kind)].memory_bytes);
     }
     return most;
   }
@@ -421,6 +514,10 @@ class Evaluator::Impl {
   std::vector<DeviceId> sharing_;  // devices of stages that share a bucket
   std::vector<Equals> equals_;     // by stage
   std::vector<int> equals_of_;     // by stage, then replica: index in equals_
+  std::vector<std::int64_t> part_bytes_;
+  std::vector<std::size_t> first_of_stage_;        // by stage: index in equals_of_
+  bool divides_ = false;                           // a stage divides its state
+  std::vector<std::vector<std::int64_t>> owned_;   // by stage: elements by replica; empty: all
   std::vector<std::size_t> odd_;   // by stage: its odd replica, past the last if none
   std::vector<FlatRank> rank_of_;  // by device
   std::vector<int> numbers_;       // rank by device

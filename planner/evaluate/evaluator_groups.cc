@@ -77,6 +77,29 @@ const Exchange* GroupTable::all_reduce_of(GroupInfo& group, AllReduce algorithm,
   return &entry->second;
 }
 
+const Exchange* GroupTable::half_of(GroupInfo::Halves& known, GroupInfo& group,
+                                    AllReduce algorithm, const std::vector<std::int64_t>& parts) {
+  const auto [entry, added] = known.try_emplace({algorithm, parts});
+  if (added) {
+    entry->second = &known == &group.all_gathers
+                        ? all_gather(problem_.cluster, group.devices, algorithm, parts)
+                        : reduce_scatter(problem_.cluster, group.devices, algorithm, parts);
+    set_lone_rates(entry->second);
+    remembered_ += bytes_of(entry->second) + parts.size() * sizeof(std::int64_t);
+  }
+  return &entry->second;
+}
+
+const Exchange* GroupTable::reduce_scatter_of(GroupInfo& group, AllReduce algorithm,
+                                              const std::vector<std::int64_t>& parts) {
+  return half_of(group.reduce_scatters, group, algorithm, parts);
+}
+
+const Exchange* GroupTable::all_gather_of(GroupInfo& group, AllReduce algorithm,
+                                          const std::vector<std::int64_t>& parts) {
+  return half_of(group.all_gathers, group, algorithm, parts);
+}
+
 const Exchange* GroupTable::flow_of(GroupInfo& group, const PlanFlow& flow, std::int64_t bytes) {
   for (const GroupInfo::FlowSum& known : group.flow_sums) {
     if (known.bytes == bytes && known.flow == flow) return &known.exchange;

@@ -32,6 +32,9 @@ struct GroupInfo {
     Exchange exchange;
   };
   std::deque<FlowSum> flow_sums;
+  /// Halves of all-reduces, by algorithm and bytes of the parts.
+  using Halves = std::map<std::pair<AllReduce, std::vector<std::int64_t>>, Exchange>;
+  Halves reduce_scatters, all_gathers;
   Exchange small;  ///< the report that ends a step, once someone asks for it
 };
 
@@ -49,6 +52,11 @@ class GroupTable {
   const std::vector<CostLine>& lines_of(GroupInfo& group) const;
   /// Returns the all-reduce of `bytes` over the group by `algorithm`.
   const Exchange* all_reduce_of(GroupInfo& group, AllReduce algorithm, std::int64_t bytes);
+  /// Return the halves of an all-reduce of parts of so many bytes, parallel to the devices.
+  const Exchange* reduce_scatter_of(GroupInfo& group, AllReduce algorithm,
+                                    const std::vector<std::int64_t>& parts);
+  const Exchange* all_gather_of(GroupInfo& group, AllReduce algorithm,
+                                const std::vector<std::int64_t>& parts);
   /// Returns the all-reduce of `bytes` over the group along `flow`.
   const Exchange* flow_of(GroupInfo& group, const PlanFlow& flow, std::int64_t bytes);
   /// Returns the report of a step over the group, which has the devices of all ranks.
@@ -58,6 +66,8 @@ class GroupTable {
   const Exchange* transfer_between(DeviceId from, DeviceId to);
 
  private:
+  const Exchange* half_of(GroupInfo::Halves& known, GroupInfo& group, AllReduce algorithm,
+                          const std::vector<std::int64_t>& parts);
   void set_lone_rates(Exchange& exchange) const;
 
   const Problem& problem_;

@@ -32,6 +32,9 @@ void write_key(const PipelineShape& shape, std::vector<int>& key) {
   for (const bool alone : shape.alone) key.push_back(alone ? 1 : 0);
   key.push_back(static_cast<int>(shape.bucket_stage.size()));
   key.insert(key.end(), shape.bucket_stage.begin(), shape.bucket_stage.end());
+  for (std::size_t b = 0; b < shape.sharded.size(); ++b) {
+    if (shape.sharded[b]) key.push_back(-1 - static_cast<int>(b));
+  }
   key.push_back(static_cast<int>(shape.sharers.size()));
   for (const auto& [bucket, stage] : shape.sharers) {
     key.push_back(bucket);
@@ -63,9 +66,10 @@ Plan plan_of(const PipelineShape& shape) {
     cut.tensors.push_back(std::move(tensor));
     plan.cuts.push_back(std::move(cut));
   }
-  for (const int stage : shape.bucket_stage) {
+  for (std::size_t b = 0; b < shape.bucket_stage.size(); ++b) {
     PlanBucket bucket;
-    bucket.stage = stage;
+    bucket.stage = shape.bucket_stage[b];
+    if (shape.sharded[b]) bucket.parts = {0};
     plan.buckets.push_back(std::move(bucket));
   }
   for (const auto& [bucket, stage] : shape.sharers) {

@@ -25,6 +25,7 @@ struct PipelineShape {
   const std::vector<CutInfo>* cuts = nullptr;
   std::vector<bool> alone;        ///< by stage: it has one replica, which reduces nothing
   std::vector<int> bucket_stage;  ///< by bucket: the first of its stages
+  std::vector<bool> sharded;      ///< by bucket: its ranks divide its state
   std::vector<std::pair<int, int>> sharers;  ///< a bucket and another of its stages, ascending
 };
 
@@ -43,8 +44,8 @@ class ProgramTable {
   enum class Of : std::uint8_t { kStep, kMemory };
   explicit ProgramTable(Of of) : of_(of) {}
   /// Returns the programs of this shape. They stay valid until the next call. Memory may be that of
-  /// fewer micro-batches, with the same peaks. It does not depend on `alone`, `bucket_stage` and
-  /// `sharers`.
+  /// fewer micro-batches, with the same peaks. It does not depend on `alone`, `bucket_stage`,
+  /// `sharded` and `sharers`.
   const PipelinePrograms& find(PipelineShape& shape);
   /// Makes the programs of exactly this shape.
   static std::unique_ptr<PipelinePrograms> make(const PipelineShape& shape, Of of);

@@ -88,7 +88,7 @@ class KnownScores {
       for (const std::int64_t share : stage.shares) {
         hash = mix(hash, static_cast<std::uint64_t>(share));
       }
-      hash = mix(hash, stage.recompute ? 1 : 0);
+      hash = mix(hash, (stage.recompute ? 1U : 0U) + (stage.divides_state ? 2U : 0U));
     }
     for (const Bucket& bucket : strategy.buckets) {
       hash = mix(hash, static_cast<std::uint64_t>(bucket.algorithm));

@@ -81,7 +81,7 @@ bool StepFolder::load(const FlatStep& step) {
   nodes_.clear();
   load_ranks(step);
   if (!load_transfers(step)) return false;
-  load_sums(step);
+  load_collectives(step);
   for (const LinkId link : links_) {
     link_color_[at(link)] = color_of({bits_of(cluster_.links[at(link)].bandwidth)});
   }
@@ -126,15 +126,16 @@ bool StepFolder::load_transfers(const FlatStep& step) {
   return true;
 }
 
-/// Loads the flows of all-reduces. The report is none of them.
-void StepFolder::load_sums(const FlatStep& step) {
-  for (std::size_t bucket = 0; bucket < step.bucket_count(); ++bucket) {
+/// Loads the flows of collectives. The report is none of them.
+void StepFolder::load_collectives(const FlatStep& step) {
+  for (std::size_t collective = 0; collective < step.collectives.size(); ++collective) {
+    if (step.group_of_collective(collective) < 0) continue;
     std::uint64_t phases = 0;
-    for (const Phase& phase : *step.collectives[bucket]) {
+    for (const Phase& phase : *step.collectives[collective]) {
       ++phases;
       for (const Flow& flow : phase.flows) {
         nodes_.push_back(
-            {&flow, -1, -1, color_of({bucket, phases, at(flow.bytes), bits_of(flow.stretch)})});
+            {&flow, -1, -1, color_of({collective, phases, at(flow.bytes), bits_of(flow.stretch)})});
         touch(flow);
       }
     }
@@ -251,11 +252,11 @@ void StepFolder::build_groups(const FlatStep& step) {
   }
 }
 
-/// Builds transfers and all-reduces. A flow that stands for its class crosses the links that stand
+/// Builds transfers and collectives. A flow that stands for its class crosses the links that stand
 /// for theirs, each as often as all flows of the class do.
 void StepFolder::build_flows(const FlatStep& step) {
   const std::size_t transfers = step.channels.size();
-  exchanges_.resize(std::max(exchanges_.size(), transfers + step.bucket_count()));
+  exchanges_.resize(std::max(exchanges_.size(), transfers + step.collectives.size()));
   flow_of_class_.assign(nodes_.size(), nullptr);
   for (std::size_t c = 0; c < transfers; ++c) {
     const int own = class_of_node_[c];
@@ -268,12 +269,15 @@ void StepFolder::build_flows(const FlatStep& step) {
                               channel.bytes, &exchange});
   }
   std::size_t node = transfers;
-  for (std::size_t bucket = 0; bucket < step.bucket_count(); ++bucket) {
-    Exchange& exchange = exchanges_[transfers + bucket];
-    begin_exchange(*step.collectives[bucket], node, exchange);
+  for (std::size_t collective = 0; collective < step.collectives.size(); ++collective) {
+    if (step.group_of_collective(collective) < 0) {
+      step_.collectives.push_back(step.collectives[collective]);
+      continue;
+    }
+    Exchange& exchange = exchanges_[transfers + collective];
+    begin_exchange(*step.collectives[collective], node, exchange);
     step_.collectives.push_back(&exchange);
   }
-  step_.collectives.push_back(step.collectives.back());  // the report
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     std::vector<LinkId>& links = flow_of_class_[at(class_of_node_[n])]->links;
     for (const LinkId link : nodes_[n].flow->links) {

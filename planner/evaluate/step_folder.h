@@ -57,7 +57,7 @@ class StepFolder {
   bool load(const FlatStep& step);
   void load_ranks(const FlatStep& step);
   bool load_transfers(const FlatStep& step);
-  void load_sums(const FlatStep& step);
+  void load_collectives(const FlatStep& step);
   void touch(const Flow& flow);
   void refine();
   void color_links();

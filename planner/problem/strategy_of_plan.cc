@@ -46,6 +46,10 @@ Result<Strategy> strategy_of_plan(const Plan& plan, const Graph& graph, const Cl
       strategy.stage_of[static_cast<std::size_t>(op)] = static_cast<int>(s);
     }
     AGPCS_TRY(StageSpec spec, stage_spec(plan.stages[s], cluster));
+    spec.divides_state =
+        std::any_of(plan.buckets.begin(), plan.buckets.end(), [&](const PlanBucket& bucket) {
+          return bucket.stage == static_cast<int>(s) && bucket.is_sharded();
+        });
     strategy.stages.push_back(std::move(spec));
   }
   strategy.flows = plan.flows;

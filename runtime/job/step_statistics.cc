@@ -66,6 +66,8 @@ int quantity_of(const Plan& plan, const InstructionId& id) {
     case Opcode::kUpdate:
       return static_cast<int>(Quantity::kCompute);
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
       return plan.buckets[static_cast<std::size_t>(id.object)].is_shared()
                  ? kQuantityCount
                  : static_cast<int>(Quantity::kAllReduce);

@@ -159,6 +159,14 @@ Result<GradientSet> gradients_of(const Plan& plan, int rank) {
         "  hint: a plan whose stages share no parameters, or agpcs-run",
         bucket.name, bucket.members.front().parameter, fmt::join(stages_of(bucket), " and s")));
   }
+  for (const PlanBucket& bucket : plan.buckets) {
+    if (!bucket.is_sharded() || !bucket.is_of(stage)) continue;
+    return invalid_input(fmt::format(
+        "the ranks of bucket {} divide its optimizer state, and a reducer leaves all gradients on "
+        "each of them\n"
+        "  hint: a plan made with --without state, agpcs.torch.Job, or agpcs-run",
+        bucket.name));
+  }
   set.ranks = plan.stages[static_cast<std::size_t>(stage)].ranks;
   set.host_of_rank = hosts_of_ranks(plan);
   const auto add = [&](int index) {

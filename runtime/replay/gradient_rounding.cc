@@ -18,7 +18,7 @@ Result<GradientRounding> GradientRounding::make(const Plan& plan, const Resolved
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     const PlanBucket& bucket = plan.buckets[b];
     const DType wire = travelling_type(bucket.type, plan.training.wire_type);
-    if (wire == bucket.type || program.all_reduces[b] == kNoInstruction) continue;
+    if (wire == bucket.type || program.sums[b] == kNoInstruction) continue;
     AGPCS_TRY(rounding.buckets_[b], prepare(bucket, static_cast<int>(b), wire, executor));
   }
   return rounding;

@@ -108,6 +108,7 @@ class PlanReplayer final : public RecordingReplayer, private GradientListener {
   const int world_;
   const std::int64_t statistics_every_;
   const std::vector<PlanBucket> buckets_;  // buckets of all stages
+  std::vector<ElementRange> owned_;        // by bucket: the elements that this rank owns
   GradientRounding rounding_;
   Transport& transport_;
   Executor& executor_;
@@ -155,6 +156,10 @@ PlanReplayer::PlanReplayer(const Plan& plan, int rank, ResolvedProgram program,
       step_(options.first_step),
       posted_(program_.instructions.size()),
       ready_(plan.buckets.size(), 0) {
+  const int stage = plan.stage_of_rank(rank);
+  for (const PlanBucket& bucket : plan.buckets) {
+    owned_.push_back(bucket.is_of(stage) ? owned_elements(plan, bucket, rank) : ElementRange());
+  }
   for (const ResolvedInstruction& instruction : program_.instructions) {
     if (instruction.id.opcode == Opcode::kReport) report_at_ = ids_.size();
     ids_.push_back(instruction.id);
@@ -364,6 +369,7 @@ Status PlanReplayer::check_gradient(int bucket) {
 bool PlanReplayer::take_sums() {
   for (const std::size_t index : stream(StreamKind::kCollective)) {
     const ResolvedInstruction& instruction = at(index);
+    if (!sums_gradients(instruction.id.opcode)) continue;
     if (rounding_.rounded(instruction.id.object) == nullptr) continue;
     if (!order_after(Stream::kCollective, index)) return false;
     const Status taken = take_sum(instruction.id.object);
@@ -381,7 +387,8 @@ Status PlanReplayer::take_sum(int bucket) {
   if (!options_.check_finite) return {};
   AGPCS_TRY(const Buffer buffer, executor_.bucket(bucket));
   return check_sum(buckets_[static_cast<std::size_t>(bucket)], buffer,
-                   rounding_.rounded(bucket)->type, step_);
+                   owned_[static_cast<std::size_t>(bucket)], rounding_.rounded(bucket)->type,
+                   step_);
 }
 
 // Posts the bucket's reduction within a backward pass, as soon as it is its turn, while the pass
@@ -406,7 +413,7 @@ void PlanReplayer::post() {
 
 bool PlanReplayer::may_start(const ResolvedInstruction& instruction) const {
   if (computed_ < instruction.release) return false;
-  if (instruction.id.opcode != Opcode::kAllReduce || skips(instruction)) return true;
+  if (!sums_gradients(instruction.id.opcode) || skips(instruction)) return true;
   return ready_[static_cast<std::size_t>(instruction.id.object)] != 0;
 }
 
@@ -439,6 +446,12 @@ Result<Ticket> PlanReplayer::post(std::size_t index, std::size_t part) {
     case Opcode::kRecvGradient:
       return transport_.recv(buffer, instruction.transfers[part].transfer.peer,
                              instruction.transfers[part].tag);
+    case Opcode::kReduceScatter:
+      return transport_.reduce_scatter(buffer, instruction.parts, instruction.group,
+                                       instruction.algorithm);
+    case Opcode::kAllGather:
+      return transport_.all_gather(buffer, instruction.parts, instruction.group,
+                                   instruction.algorithm);
     default:
       if (instruction.flow >= 0) return transport_.all_reduce_flow(buffer, instruction.flow);
       return transport_.all_reduce(buffer, instruction.group, instruction.algorithm);
@@ -450,7 +463,10 @@ Result<Buffer> PlanReplayer::buffer_of(const ResolvedInstruction& instruction, s
   switch (instruction.id.opcode) {
     case Opcode::kReport:
       return report_buffer();
+    case Opcode::kAllGather:
+      return executor_.values(object);
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
       if (const Buffer* rounded = rounding_.rounded(object)) return *rounded;
       return executor_.bucket(object);
     case Opcode::kSendGradient:

@@ -27,7 +27,7 @@ bool is_transfer(Opcode opcode) {
 std::string spell(const Plan& plan, const InstructionId& id) {
   std::string text(name_of(id.opcode));
   if (is_transfer(id.opcode)) text += " " + plan.cuts[static_cast<std::size_t>(id.object)].name;
-  if (id.opcode == Opcode::kAllReduce) {
+  if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
     text += " " + plan.buckets[static_cast<std::size_t>(id.object)].name;
   }
   if (id.micro_batch >= 0) text += fmt::format(" mb={}", id.micro_batch);
@@ -56,7 +56,7 @@ class Resolver {
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
       index_[key_of(program.instructions[i].id)] = i;
     }
-    resolved_.all_reduces.assign(plan_.buckets.size(), kNoInstruction);
+    resolved_.sums.assign(plan_.buckets.size(), kNoInstruction);
     for (const Instruction& instruction : program.instructions) add(instruction);
     mark_last_backward();
     find_releases(program);
@@ -92,12 +92,15 @@ class Resolver {
     if (stream_of(id.opcode) == StreamKind::kCompute) await(instruction.after, resolved);
     if (is_transfer(id.opcode)) resolved.transfers = transfers_of(id);
     resolved.group = world_group(plan_);
-    if (id.opcode == Opcode::kAllReduce) {
+    if (stream_of(id.opcode) == StreamKind::kCollective && id.object >= 0) {
       const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
       resolved.group = group_of(plan_, bucket);
       resolved.algorithm = bucket.algorithm;
       resolved.flow = bucket.flow;
-      resolved_.all_reduces[static_cast<std::size_t>(id.object)] = index;
+      resolved.parts = bucket.parts;
+      if (sums_gradients(id.opcode)) {
+        resolved_.sums[static_cast<std::size_t>(id.object)] = index;
+      }
     }
     resolved_.streams[static_cast<std::size_t>(stream_of(id.opcode))].push_back(index);
   }

@@ -31,12 +31,13 @@ struct ResolvedInstruction {
   /// For a computation, by Stream: the last instruction there that it waits for.
   std::array<std::size_t, 3> awaits = {kNoInstruction, kNoInstruction, kNoInstruction};
   /// For a message or collective: how many computations are done once it has all that it waits for.
-  /// An all_reduce also needs its bucket's gradients, which come during the last backward pass.
+  /// An all_reduce or reduce_scatter also needs its bucket's gradients, which come during the last backward pass.
   std::size_t release = 0;
   std::vector<ResolvedTransfer> transfers;  ///< used by sends and receives
   AllReduce algorithm = AllReduce::kRing;
   int flow = -1;      ///< used by an all_reduce by `kFlow`: index into Plan::flows
-  int group = 0;      ///< used by all_reduce and report
+  std::vector<std::int64_t> parts;  ///< used by reduce_scatter and all_gather
+  int group = 0;                    ///< used by collectives
   bool last = false;  ///< for a backward pass: it is the step's last
 };
 
@@ -44,7 +45,8 @@ struct ResolvedProgram {
   std::vector<ResolvedInstruction> instructions;
   /// By StreamKind: indices of its instructions in order.
   std::array<std::vector<std::size_t>, kStreamKindCount> streams;
-  std::vector<std::size_t> all_reduces;  ///< by bucket of the plan; kNoInstruction: not ours
+  /// By bucket of the plan: its all_reduce or reduce_scatter; kNoInstruction: not ours.
+  std::vector<std::size_t> sums;
 };
 
 /// Returns the transport's stream that carries `kind`, which must not be kCompute.

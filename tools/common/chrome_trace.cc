@@ -4,6 +4,7 @@
 #include "tools/common/chrome_trace.h"
 
 #include "cost_model/step/model.h"
+#include "ir/plan/lookup.h"
 #include "tools/common/json.h"
 
 #include <fmt/format.h>
@@ -29,6 +30,8 @@ std::string_view colour_of(Opcode opcode) {
     case Opcode::kUpdate:
       return "thread_state_iowait";
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
     case Opcode::kReport:
       return "rail_response";
     default:
@@ -136,8 +139,9 @@ class TraceWriter {
   /// Returns the bytes that a transfer moves or a collective reduces.
   std::int64_t bytes_of(const TimelineEvent& event) const {
     const InstructionId& id = event.instruction;
-    if (id.opcode == Opcode::kAllReduce) {
-      return travelling_bytes(plan_.training, plan_.buckets[static_cast<std::size_t>(id.object)]);
+    if (stream_of(id.opcode) == StreamKind::kCollective) {
+      const PlanBucket& bucket = plan_.buckets[static_cast<std::size_t>(id.object)];
+      return sums_gradients(id.opcode) ? travelling_bytes(plan_.training, bucket) : bucket.bytes();
     }
     const bool gradient = id.opcode == Opcode::kSendGradient || id.opcode == Opcode::kRecvGradient;
     const Cut& cut = plan_.cuts[static_cast<std::size_t>(id.object)];

@@ -67,7 +67,9 @@ class Executor {
   /// reports each bucket to `listener` exactly once, as soon as the bucket's last gradient is
   /// final, in any order.
   virtual Status backward(int micro_batch, bool last, GradientListener& listener) = 0;
-  /// Updates the stage's parameters from the reduced buckets (the optimizer's step).
+  /// Updates the stage's parameters from the reduced buckets (the optimizer's step). Of a sharded
+  /// bucket, it updates only the elements that this rank owns (`owned_elements`): the others have
+  /// no sums, and come from their owners.
   virtual Status update() = 0;
 
   /// Returns the rows of an activation that crosses `cut`: an incoming one for the transport to
@@ -78,6 +80,11 @@ class Executor {
   virtual Result<Buffer> gradient(int cut, const Transfer& transfer, int micro_batch) = 0;
   /// Returns the flat gradient buffer of `bucket`, with its members in plan order.
   virtual Result<Buffer> bucket(int bucket) = 0;
+
+  /// Returns the flat buffer of the parameters of `bucket`, laid out like its gradients. Used for
+  /// sharded buckets alone: other ranks' elements are received in it. kUnavailable (the default):
+  /// the executor cannot divide state.
+  virtual Result<Buffer> values(int bucket);
 
   /// `round_bucket` and `widen_bucket` serve plans with a wire type (`Training::wire_type`) whose
   /// buckets are in an accelerator's memory; buckets in the host's memory are rounded by the

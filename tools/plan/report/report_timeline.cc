@@ -33,6 +33,8 @@ Sort sort_of(Opcode opcode) {
     case Opcode::kUpdate:
       return kUpdate;
     case Opcode::kAllReduce:
+    case Opcode::kReduceScatter:
+    case Opcode::kAllGather:
     case Opcode::kReport:
       return kReduce;
     default:

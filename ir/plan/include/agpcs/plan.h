@@ -8,7 +8,7 @@
 //
 // Execution model (the simulator and the replayer follow it exactly): each rank has four in-order
 // streams: compute (forward, backward, update), send (send, send_gradient), recv (recv,
-// recv_gradient) and collective (all_reduce, report). An instruction starts when its predecessor in
+// recv_gradient) and collective (all_reduce, reduce_scatter, all_gather, report). An instruction starts when its predecessor in
 // its stream and all instructions in its `after` have finished. A transfer needs both ends.
 // Messages and collectives wait for computations and gradients only.
 #pragma once
@@ -27,7 +27,7 @@
 namespace agpcs {
 
 /// The version in a plan's first line. A reader refuses any other.
-inline constexpr int kPlanVersion = 1;
+inline constexpr int kPlanVersion = 2;
 
 /// The number of quantities that each rank measures (agpcs/drift.h). `report_words` returns how
 /// many words (fp64) a report carries besides the loss: 2 for the running job's own use, and
@@ -143,6 +143,12 @@ struct PlanFlow {
 /// arrived in that step and has no waits.
 std::vector<int> rounds_of(const PlanFlow& flow);
 
+/// The elements [begin, end) of a buffer.
+struct ElementRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
 struct BucketMember {
   std::string parameter;
   std::int64_t elements = 0;
@@ -151,6 +157,11 @@ struct BucketMember {
 /// Gradients that are reduced together, in one flat buffer in member order. Most are of one stage.
 /// A parameter whose users are in several stages is held by all of them; its gradient is summed
 /// over the ranks of all, in a bucket that they share.
+///
+/// A bucket with `parts` is sharded: its ranks divide what the optimizer remembers of it. Each rank
+/// gets the sum of its own part of the gradients, updates this part of the parameters, and gets the
+/// other parts from their owners. The optimizer treats each element by itself, so any parts train
+/// the same model (ZeRO's first stage: Rajbhandari et al., SC 2020; here parts may differ).
 struct PlanBucket {
   std::string name;                        ///< "b0", ...
   int stage = 0;                           ///< the first of its stages
@@ -159,7 +170,11 @@ struct PlanBucket {
   std::vector<BucketMember> members;
   int flow = -1;                      ///< index into Plan::flows with `kFlow`, else -1
   std::vector<int> shared_with = {};  ///< its other stages, ascending, all after `stage`
+  /// By rank of its stages, ascending: the elements that it owns, 0 or more, in this order in the
+  /// buffer. Empty: every rank keeps the state of all elements.
+  std::vector<std::int64_t> parts = {};
   bool is_shared() const { return !shared_with.empty(); }
+  bool is_sharded() const { return !parts.empty(); }
   bool is_of(int of_stage) const;
   std::int64_t elements() const;
   std::int64_t bytes() const;  ///< bytes in memory, in `type`
@@ -177,7 +192,9 @@ enum class Opcode : std::uint8_t {
   kSendGradient,  ///< gradients of cut `object`, consumer to producer
   kRecvGradient,
   kAllReduce,  ///< sums bucket `object` over the ranks of its stages
-  kUpdate,     ///< optimizer step on all parameters of the stage
+  kReduceScatter,  ///< sums sharded bucket `object` over its ranks, each part on its owner alone
+  kAllGather,      ///< brings the updated parameters of sharded bucket `object` to all its ranks
+  kUpdate,     ///< optimizer step on all parameters of the stage that this rank owns
   kReport,     ///< sums the loss over all ranks of the plan
   kGradients,  ///< only in `after`: the moment during that backward pass when bucket `object` gets
                ///< its last gradient
@@ -280,6 +297,10 @@ struct Transfer {
 /// these gradients.
 std::vector<Transfer> transfers(const Plan& plan, int cut, int rank, std::int64_t micro_batch);
 
+/// Returns the elements of `bucket` that `rank` owns, which is one of the bucket's ranks: all of
+/// them if the bucket is not sharded.
+ElementRange owned_elements(const Plan& plan, const PlanBucket& bucket, int rank);
+
 /// Returns true when `rank` sends activations or gradients to other stages.
 bool sends(const Plan& plan, int rank);
 
@@ -289,8 +310,8 @@ std::string algorithm_text(const Plan& plan, const PlanBucket& bucket);
 /// Returns the names that `expect` has, in its order:
 /// - step and throughput;
 /// - forward and backward of each stage (its slowest replica, one micro-batch);
-/// - all-reduce of each stage with several ranks (those of a step among its own ranks alone, each
-///   counted from when its last member is ready);
+/// - all-reduce of each stage with several ranks (all-reduces, reduce-scatters and all-gathers of a
+///   step among its own ranks alone, each counted from when its last member is ready);
 /// - for each rank's device: utilization (fraction of the step spent computing), send (all messages
 ///   of a step, each counted from when both ends are ready; only for ranks that send), peak-memory
 ///   and bytes-sent.

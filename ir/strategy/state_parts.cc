@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/strategy/state_parts.h"
+
+#include "ir/plan/choices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace agpcs {
+namespace {
+
+constexpr std::int64_t kStateElementBytes = 4;  // fp32
+
+__extension__ using Wide = __int128;  // for products of elements
+
+/// Gives what rounding left to the first of the largest parts.
+void give_rest(std::int64_t elements, std::vector<std::int64_t>& parts) {
+  const std::int64_t given = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  *std::max_element(parts.begin(), parts.end()) += elements - given;
+}
+
+/// Gives each owner in proportion to its speed what is left to give. One that has no room for that
+/// gets what it has room for, which leaves more for the others.
+std::vector<double> by_speed(double left, std::span<const StateOwner> owners) {
+  std::vector<double> given(owners.size(), -1);  // -1: not settled
+  while (true) {
+    double speed = 0;
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      if (given[i] < 0) speed += owners[i].speed;
+    }
+    bool settled = true;
+    double taken = 0;
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      const auto room = static_cast<double>(std::max<std::int64_t>(0, owners[i].room));
+      if (given[i] >= 0 || owners[i].speed / speed * left <= room) continue;
+      given[i] = room;
+      taken += room;
+      settled = false;
+    }
+    if (settled) {
+      for (std::size_t i = 0; i < owners.size(); ++i) {
+        if (given[i] < 0) given[i] = owners[i].speed / speed * left;
+      }
+      return given;
+    }
+    left -= taken;
+  }
+}
+
+}  // namespace
+
+std::int64_t state_bytes(const Optimizer& optimizer) {
+  return kStateElementBytes * variant_of(optimizer).state_tensors;
+}
+
+bool divides_state(const StageSpec& spec, const Optimizer& optimizer) {
+  return spec.divides_state && spec.devices.size() > 1 && state_bytes(optimizer) > 0;
+}
+
+StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, const Optimizer& optimizer,
+                       std::size_t parameters, std::size_t replicas) {
+  const std::int64_t free = kind.memory_bytes - other_bytes;
+  const std::int64_t each = state_bytes(optimizer);
+  const std::int64_t room = free >= 0 ? free / each : -((each - 1 - free) / each);
+  // The parts of the stage are rounded, and those of each of its buckets, of which there are no more
+  // than parameters: by less than an element for each replica.
+  return {kind.memory_bandwidth, room - static_cast<std::int64_t>((parameters + 1) * replicas)};
+}
+
+std::vector<std::int64_t> divide_state(std::int64_t elements, std::span<const StateOwner> owners) {
+  std::int64_t room = 0;
+  for (const StateOwner& owner : owners) room += std::max<std::int64_t>(0, owner.room);
+  std::vector<double> given;
+  if (room >= elements) {
+    given = by_speed(static_cast<double>(elements), owners);
+  } else {
+    const double lacking =
+        static_cast<double>(elements - room) / static_cast<double>(owners.size());
+    for (const StateOwner& owner : owners) {
+      given.push_back(static_cast<double>(std::max<std::int64_t>(0, owner.room)) + lacking);
+    }
+  }
+  std::vector<std::int64_t> owned;
+  for (const double some : given) owned.push_back(static_cast<std::int64_t>(std::floor(some)));
+  give_rest(elements, owned);
+  return owned;
+}
+
+std::vector<std::int64_t> bucket_parts(std::int64_t elements, std::span<const std::int64_t> owned) {
+  const std::int64_t all = std::accumulate(owned.begin(), owned.end(), std::int64_t{0});
+  std::vector<std::int64_t> parts;
+  for (const std::int64_t own : owned) {
+    const Wide part = static_cast<Wide>(elements) * own / std::max<std::int64_t>(1, all);
+    parts.push_back(static_cast<std::int64_t>(part));
+  }
+  give_rest(elements, parts);
+  return parts;
+}
+
+}  // namespace agpcs
