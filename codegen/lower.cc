@@ -100,20 +100,22 @@ Result<PlanBucket> lower_bucket(const Graph& graph, const Bucket& bucket, std::s
 /// that the step leaves them.
 void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& strategy,
                    const Timetable& timetable, Plan& plan) {
-  const Optimizer& optimizer = plan.training.optimizer;
   std::optional<StageMemoryModel> model;
   for (std::size_t s = 0; s < strategy.stages.size(); ++s) {
     const StageSpec& spec = strategy.stages[s];
-    if (!divides_state(spec, optimizer)) continue;
+    if (!divides_state(spec, plan.training)) continue;
     if (!model) model.emplace(graph, plan.training);
     const int stage = static_cast<int>(s);
     std::vector<PlanBucket*> buckets;
-    std::int64_t elements = 0;
+    std::int64_t elements = 0, bytes = 0, each = 0;
     std::size_t parameters = 0;
     for (PlanBucket& bucket : plan.buckets) {
       if (bucket.stage != stage || bucket.is_shared()) continue;
       buckets.push_back(&bucket);
+      const std::int64_t own = state_bytes(plan.training.optimizer, bucket.type);
       elements += bucket.elements();
+      bytes += bucket.elements() * own;
+      each = std::max(each, own);
       parameters += bucket.members.size();
     }
     const ProgramMemory program(stage_program(plan, timetable, stage));
@@ -124,9 +126,8 @@ void divide_states(const Graph& graph, const Cluster& cluster, const Strategy& s
     const StageParts parts = parts_of_stage(plan, graph, stage, std::move(ops));
     std::vector<StateOwner> owners;
     for (std::size_t i = 0; i < spec.devices.size(); ++i) {
-      const std::int64_t others = program.peak_bytes(model->of(parts, spec.shares[i])) -
-                                  elements * state_bytes(optimizer);
-      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, optimizer,
+      const std::int64_t others = program.peak_bytes(model->of(parts, spec.shares[i])) - bytes;
+      owners.push_back(state_owner(cluster.kind_of(spec.devices[i]), others, each,
                                    parameters, spec.devices.size()));
     }
     const std::vector<std::int64_t> owned = divide_state(elements, owners);

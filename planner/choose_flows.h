@@ -69,6 +69,7 @@ inline constexpr std::size_t kLeastFlowDevices = 3, kMostFlowDevices = 64;
 /// * another choice: every bucket is reduced by that algorithm, however long it takes. With
 ///   `kFlow`, buckets without a schedule (it needs kLeastFlowDevices to kMostFlowDevices devices)
 ///   keep what they have.
+/// Stages that divide their state keep what they have.
 /// Needs: `strategy` verifies. Deterministic unless interrupted.
 /// Cost: that of the methods for each different network, two evaluations a stage, up to 34 more.
 Strategy choose_flows(const Problem& problem, Evaluator& evaluator, Strategy strategy,

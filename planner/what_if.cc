@@ -308,7 +308,7 @@ class PlanChanges {
     for (int stage = 0; stage < static_cast<int>(stages_tried()); ++stage) {
       const StageSpec& spec = now_.stages[at(stage)];
       AGPCS_RETURN_IF_ERROR(
-          attempt("recompute", {SetRecompute{stage, !spec.recompute}},
+          attempt("recompute", {SetMemory{stage, !spec.recompute}},
                   fmt::format("s{} {} its activations", stage,
                               spec.recompute ? "keeps, not recomputes," : "recomputes")));
     }

@@ -111,7 +111,7 @@ Status add_times(const Plan& plan, const Graph& graph, const Cluster& cluster,
   AGPCS_TRY(const std::vector<StageWork> work, work_of_stages(plan, graph));
   std::vector<std::vector<std::int64_t>> others;  // by stage and replica
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    others.push_back(elements_of_others(plan, static_cast<int>(s)));
+    others.push_back(owned_by_others(plan, static_cast<int>(s), [](const auto&) { return 1; }));
   }
   // By stage, kind, samples, what others own, and whether it takes a sample less of smaller
   // micro-batches.

@@ -87,19 +87,20 @@ bool sums_gradients(Opcode opcode) {
   return opcode == Opcode::kAllReduce || opcode == Opcode::kReduceScatter;
 }
 
-std::vector<std::int64_t> elements_of_others(const Plan& plan, int stage) {
+std::vector<std::int64_t> owned_by_others(
+    const Plan& plan, int stage, const std::function<std::int64_t(const PlanBucket&)>& of_element) {
   const std::vector<int>& replicas = plan.stages[static_cast<std::size_t>(stage)].ranks;
-  std::vector<std::int64_t> elements(replicas.size());
+  std::vector<std::int64_t> sums(replicas.size());
   for (const PlanBucket& bucket : plan.buckets) {
     if (!bucket.is_sharded() || !bucket.is_of(stage)) continue;
     const std::vector<int> ranks = ranks_of(plan, bucket);
     std::size_t owner = 0;  // both are ascending
     for (std::size_t i = 0; i < replicas.size(); ++i) {
       while (ranks[owner] != replicas[i]) ++owner;
-      elements[i] += bucket.elements() - bucket.parts[owner];
+      sums[i] += (bucket.elements() - bucket.parts[owner]) * of_element(bucket);
     }
   }
-  return elements;
+  return sums;
 }
 
 bool is_reduced(const Plan& plan, const PlanBucket& bucket) {

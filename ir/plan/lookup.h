@@ -5,6 +5,7 @@
 #include <agpcs/plan.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,10 @@ std::vector<int> ranks_of(const Plan& plan, const PlanBucket& bucket);
 std::vector<Opcode> collectives_of(const PlanBucket& bucket);
 /// Returns whether an instruction of `opcode` sums the gradients of a bucket over ranks.
 bool sums_gradients(Opcode opcode);
-/// Returns, by replica of stage `stage`, how many elements of its buckets other ranks own.
-std::vector<std::int64_t> elements_of_others(const Plan& plan, int stage);
+/// Returns, by replica of stage `stage`, the sum over the elements of its buckets that other ranks
+/// own of `of_element(bucket)`.
+std::vector<std::int64_t> owned_by_others(
+    const Plan& plan, int stage, const std::function<std::int64_t(const PlanBucket&)>& of_element);
 /// Returns whether several ranks hold `bucket`, so that it is summed over them.
 bool is_reduced(const Plan& plan, const PlanBucket& bucket);
 

@@ -108,16 +108,18 @@ Result<std::vector<T>> of_ranks(const Plan& plan, const Graph& graph, Of of) {
     const PlanStage& stage = plan.stages[s];
     const ProgramMemory program(plan.programs[s]);
     const StageParts parts = parts_of_stage(plan, graph, static_cast<int>(s), stages[s]);
-    const std::vector<std::int64_t> others = elements_of_others(plan, static_cast<int>(s));
+    const std::vector<std::int64_t> others =
+        owned_by_others(plan, static_cast<int>(s), [&](const PlanBucket& bucket) {
+          return state_bytes(plan.training.optimizer, bucket.type);
+        });
     std::map<std::pair<std::int64_t, std::int64_t>, T> known;  // by samples, state of others
     for (std::size_t i = 0; i < stage.ranks.size(); ++i) {
       const std::int64_t samples = stage.samples[i];
-      const std::int64_t elsewhere = others[i] * state_bytes(plan.training.optimizer);
-      auto it = known.find({samples, elsewhere});
+      auto it = known.find({samples, others[i]});
       if (it == known.end()) {
         StageMemory memory = model.of(parts, samples);
-        memory.optimizer -= elsewhere;
-        it = known.emplace(std::pair(samples, elsewhere), of(program, memory)).first;
+        memory.optimizer -= others[i];
+        it = known.emplace(std::pair(samples, others[i]), of(program, memory)).first;
       }
       ranks[static_cast<std::size_t>(stage.ranks[i])] = it->second;
     }

@@ -125,7 +125,7 @@ void StageMemoryModel::count_resident(TensorId id) {
     case TensorKind::kParameter: {
       const std::int64_t full = elements_at(t.shape, samples_) * kFp32Bytes;
       memory_.optimizer += full * optimizer_slots_;
-      if (bytes(id) < full) memory_.parameters += full;
+      if (bytes(id) < full) memory_.optimizer += full;
       memory_.parameters += bytes(id);
       return;
     }

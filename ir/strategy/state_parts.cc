@@ -2,6 +2,7 @@
 #include "ir/strategy/state_parts.h"
 
 #include "ir/plan/choices.h"
+#include "ir/strategy/plan_graph.h"
 
 #include <algorithm>
 #include <cmath>
@@ -50,18 +51,22 @@ std::vector<double> by_speed(double left, std::span<const StateOwner> owners) {
 
 }  // namespace
 
-std::int64_t state_bytes(const Optimizer& optimizer) {
-  return kStateElementBytes * variant_of(optimizer).state_tensors;
+std::int64_t state_bytes(const Optimizer& optimizer, DType held) {
+  const int copies = size_of(held) < size_of(DType::kFp32) ? 1 : 0;
+  return kStateElementBytes * (variant_of(optimizer).state_tensors + copies);
 }
 
-bool divides_state(const StageSpec& spec, const Optimizer& optimizer) {
-  return spec.divides_state && spec.devices.size() > 1 && state_bytes(optimizer) > 0;
+std::int64_t state_bytes(const Training& training) {
+  return state_bytes(training.optimizer, held_type(DType::kFp32, training.precision));
 }
 
-StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, const Optimizer& optimizer,
+bool divides_state(const StageSpec& spec, const Training& training) {
+  return spec.divides_state && spec.devices.size() > 1 && state_bytes(training) > 0;
+}
+
+StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::int64_t each,
                        std::size_t parameters, std::size_t replicas) {
   const std::int64_t free = kind.memory_bytes - other_bytes;
-  const std::int64_t each = state_bytes(optimizer);
   const std::int64_t room = free >= 0 ? free / each : -((each - 1 - free) / each);
   // The parts of the stage are rounded, and those of each of its buckets, of which there are no more
   // than parameters: by less than an element for each replica.

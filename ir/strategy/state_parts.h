@@ -6,6 +6,7 @@
 #include "ir/strategy/strategy.h"
 
 #include <agpcs/training.h>
+#include <agpcs/types.h>
 
 #include <cstdint>
 #include <span>
@@ -13,12 +14,15 @@
 
 namespace agpcs {
 
-/// Returns the bytes that the optimizer keeps for each element of a parameter.
-std::int64_t state_bytes(const Optimizer& optimizer);
+/// Returns the bytes that the optimizer keeps for each element of a parameter that is held in
+/// `held`: momentum or moments, and in half precision a copy in fp32.
+std::int64_t state_bytes(const Optimizer& optimizer, DType held);
+/// Returns that for parameters in fp32 or the precision's half.
+std::int64_t state_bytes(const Training& training);
 
 /// Returns whether the replicas of a stage divide its state: the stage says so, has several, and
 /// the optimizer keeps something.
-bool divides_state(const StageSpec& spec, const Optimizer& optimizer);
+bool divides_state(const StageSpec& spec, const Training& training);
 
 /// A replica that may own state.
 struct StateOwner {
@@ -26,8 +30,8 @@ struct StateOwner {
   std::int64_t room = 0;  ///< elements for whose state it has memory; may be negative
 };
 /// Returns the owner of a device of `kind` that needs `other_bytes` besides divided state, which is
-/// that of `parameters` parameters of a stage with `replicas` replicas.
-StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, const Optimizer& optimizer,
+/// `each` bytes an element of `parameters` parameters of a stage with `replicas` replicas.
+StateOwner state_owner(const DeviceKind& kind, std::int64_t other_bytes, std::int64_t each,
                        std::size_t parameters, std::size_t replicas);
 
 /// Divides the state of `elements` elements: in proportion to speed, so that all updates take

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/strategy/stage_memory.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/bound/ways.h"
 #include "planner/bound/wires.h"
 #include "planner/problem/shares.h"
@@ -32,11 +33,22 @@ class OneStage {
   }
 
   Limit run() {
+    add_forms(false);
+    const bool divides = facts_.problem.options.divide_state &&
+                         state_bytes(facts_.problem.training) > 0;
+    if (divides) add_forms(true);
+    return best_;
+  }
+
+ private:
+  /// Considers all strategies whose replicas each keep all state, or those whose replicas divide it.
+  void add_forms(bool divided) {
+    divided_ = divided;
     const Cluster& cluster = facts_.problem.cluster;
     const std::int64_t needed = resident_bytes();
     const std::vector<int> all = count_devices(cluster, 0, cluster.device_count(), needed);
     for (const int kind : facts_.kinds) {
-      if (all[at(kind)] == 0) continue;
+      if (divided || all[at(kind)] == 0) continue;
       std::vector<int> alone(all.size());
       alone[at(kind)] = 1;
       consider(alone, nullptr);
@@ -56,10 +68,8 @@ class OneStage {
     for (const Wires& wires : wires_between_hosts(cluster, networks)) {
       consider(count_hosts(networks, wires.bandwidth, needed), &wires);
     }
-    return best_;
   }
 
- private:
   /// The seconds of all operators on one device.
   struct Sum {
     double forward = 0, backward = 0;
@@ -83,14 +93,15 @@ class OneStage {
     }
   }
 
-  /// Returns the bytes that every device holds, alone or not, so without rounded gradients.
+  /// Returns the bytes that every device holds, alone or not, so without rounded gradients. With
+  /// divided state, it may hold none of it.
   std::int64_t resident_bytes() const {
     StageParts parts;
     parts.ops = all_ops(facts_.problem);
     parts.gradients = trained_.held_bytes;
     StageMemoryModel model(facts_.problem.graph, facts_.problem.training);
     const StageMemory memory = model.of(parts, 1);
-    return memory.parameters + memory.gradients + memory.optimizer;
+    return memory.parameters + memory.gradients + (divided_ ? 0 : memory.optimizer);
   }
 
   /// Counts, by kind, the devices that can hold `needed` bytes in hosts whose network is at least
@@ -124,18 +135,28 @@ class OneStage {
   /// bytes at the bandwidth of the slowest that takes part. The first sum begins after the backward
   /// passes of all but the last micro-batch, the last one after the gradient of the first operator
   /// with a parameter.
+  ///
+  /// With divided state, a replica may have nothing to update. The parameters travel after all sums
+  /// are there. A replica that owns a part f of them receives or sends at least the larger of f and
+  /// 1 - f of the bytes each time, so at least half of them in both.
   Limit replicas(const std::vector<int>& counts, const Wires* wires) {
     double update = std::numeric_limits<double>::infinity();
     for (const int kind : facts_.kinds) update = std::min(update, update_of(kind));
+    if (divided_) update = 0;
     const auto time_of = [&](Seconds seconds, bool updates) {
       return least_time(facts_, counts, best_.seconds, [&](int kind, std::int64_t n) {
         return costs_.begin_seconds(kind, trained_.elements) +
                seconds(sum_of(kind, n), static_cast<double>(facts_.numbers.front())) +
-               (updates ? update_of(kind) : 0);
+               (updates && !divided_ ? update_of(kind) : 0);
       });
     };
     const Seconds all = [](const Sum& s, double m) { return m * (s.forward + s.backward); };
     Limit limit{time_of(all, true), "work"};
+    if (divided_) {
+      limit.seconds +=
+          wires->latency +
+          stretch_ * static_cast<double>(trained_.held_bytes) / 2 / wires->bandwidth;
+    }
     if (wires == nullptr || limit.seconds >= best_.seconds) return limit;
     raise(limit, time_of(all, false) + 2 * wires->latency, "report");
     if (trained_.bytes == 0) return limit;
@@ -175,6 +196,7 @@ class OneStage {
   Trained trained_;
   Limit best_;
   double stretch_ = 1;
+  bool divided_ = false;  // the strategies considered now divide their state
   std::vector<std::map<std::int64_t, Sum>> sums_;  // by kind, then samples
 };
 

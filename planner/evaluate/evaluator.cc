@@ -54,6 +54,11 @@ class Evaluator::Impl {
     return most_lacking();
   }
 
+  std::int64_t divided_bytes(const Strategy& strategy, int stage) {
+    load_memory(strategy);
+    return divided_bytes(stage);
+  }
+
   Strategy grouped(Strategy strategy) {
     load(strategy);
     std::vector<Bucket> buckets;
@@ -81,7 +86,7 @@ class Evaluator::Impl {
     load_memory(strategy);
     StageMemory memory =
         stages_.memory(info(stage), spec(stage), samples, strategy.micro_batches, recompute);
-    if (divides_state(spec(stage), problem_.training.optimizer)) {
+    if (divides_state(spec(stage), problem_.training)) {
       memory.optimizer -= divided_bytes(stage);
     }
     return (*memory_)[at(stage)].peak_bytes(memory);
@@ -89,9 +94,9 @@ class Evaluator::Impl {
 
  private:
   struct BucketNow {
-    std::int64_t bytes = 0;       // bytes that travel
-    std::int64_t held_bytes = 0;  // bytes in memory, if it has one stage
+    std::int64_t bytes = 0;  // bytes that travel
     std::int64_t elements = 0, tensors = 0;
+    DType held = DType::kFp32;  // if it has one stage
     int stage = 0;  // the first of its stages
     int first = 0;  // index in StageInfo::firsts for its last gradient, if it has one stage
     AllReduce algorithm = AllReduce::kRing;
@@ -106,6 +111,7 @@ class Evaluator::Impl {
     std::int64_t samples = 0;
     bool odd = false;  // takes a sample less of smaller micro-batches
     std::int64_t others = 0;  // elements of the stage's buckets that other replicas own
+    std::int64_t others_bytes = 0;  // of their state
   };
 
   /// Runs the step. The all-reduces of a stage take time if `takes_time(stage)`.
@@ -133,7 +139,7 @@ class Evaluator::Impl {
   void load(const Strategy& strategy) {
     divides_ =
         std::any_of(strategy.stages.begin(), strategy.stages.end(), [&](const StageSpec& spec) {
-          return divides_state(spec, problem_.training.optimizer);
+          return divides_state(spec, problem_.training);
         });
     if (divides_) load_memory(strategy);  // which says how they divide it
     strategy_ = &strategy;
@@ -179,7 +185,7 @@ class Evaluator::Impl {
     owned_.resize(strategy.stages.size());
     for (int stage = 0; stage < stage_count(); ++stage) {
       owned_[at(stage)].clear();
-      if (divides_state(spec(stage), problem_.training.optimizer)) divide(stage);
+      if (divides_state(spec(stage), problem_.training)) divide(stage);
     }
   }
 
@@ -189,11 +195,22 @@ class Evaluator::Impl {
     return elements;
   }
   std::int64_t divided_bytes(int stage) const {
-    return divided_elements(stage) * state_bytes(problem_.training.optimizer);
+    std::int64_t bytes = 0;
+    for (const auto& parameter : info(stage).parameters) {
+      bytes += parameter.gradient.elements * state_of(parameter.gradient.held);
+    }
+    return bytes;
+  }
+  std::int64_t state_of(DType held) const {
+    return state_bytes(problem_.training.optimizer, held);
   }
 
   /// Divides the state of a stage among its replicas, as `lower` does.
   void divide(int stage) {
+    std::int64_t each = 0;
+    for (const auto& parameter : info(stage).parameters) {
+      each = std::max(each, state_of(parameter.gradient.held));
+    }
     const std::int64_t elements = divided_elements(stage);
     const std::size_t replicas = spec(stage).devices.size();
     std::vector<StateOwner> owners;
@@ -203,8 +220,7 @@ class Evaluator::Impl {
     for (std::size_t i = 0; i < replicas; ++i) {
       const std::int64_t others = peak_bytes(equals(i)) - divided_bytes(stage);
       owners.push_back(state_owner(problem_.cluster.kinds[at(equals(i).kind)], others,
-                                   problem_.training.optimizer, info(stage).parameters.size(),
-                                   replicas));
+                                   each, info(stage).parameters.size(), replicas));
     }
     owned_[at(stage)] = divide_state(elements, owners);
   }
@@ -217,7 +233,10 @@ class Evaluator::Impl {
       bucket.parts = bucket_parts(bucket.elements, owned_[at(bucket.stage)]);
       const std::size_t first = first_of_stage_[at(bucket.stage)];
       for (std::size_t i = 0; i < bucket.parts.size(); ++i) {
-        equals_[at(equals_of_[first + i])].others += bucket.elements - bucket.parts[i];
+        Equals& replica = equals_[at(equals_of_[first + i])];
+        const std::int64_t others = bucket.elements - bucket.parts[i];
+        replica.others += others;
+        replica.others_bytes += others * state_of(bucket.held);
       }
     }
   }
@@ -231,7 +250,7 @@ class Evaluator::Impl {
               ? stages_.packed(info(stage), bytes)
               : stages_.scheduled(info(stage), spec(stage), groups_.lines_of(group), group.number);
       for (const StageInfo::Group& bucket : buckets) {
-        buckets_.push_back({bucket.bytes, bucket.held_bytes, bucket.elements, bucket.tensors, stage, bucket.first,
+        buckets_.push_back({bucket.bytes, bucket.elements, bucket.tensors, bucket.held, stage, bucket.first,
                             groups_.choose(group, bucket.bytes)});
       }
     }
@@ -299,7 +318,7 @@ class Evaluator::Impl {
       for (const TensorId id : bucket.parameters) {
         const StageInfo::Parameter& parameter = stages_.parameter(id);
         now.bytes += parameter.gradient.travelling_bytes;
-        now.held_bytes += parameter.gradient.held_bytes;
+        now.held = parameter.gradient.held;
         now.elements += parameter.gradient.elements;
         first = std::min(first, parameter.first);
       }
@@ -318,7 +337,7 @@ class Evaluator::Impl {
       const std::size_t first = equals_.size();
       first_of_stage_.push_back(equals_of_.size());
       // Replicas that divide state differ by a few elements.
-      const bool alike = !divides_state(spec(stage), problem_.training.optimizer);
+      const bool alike = !divides_state(spec(stage), problem_.training);
       odd_.push_back(equal ? spec(stage).devices.size() : odd_replica(spec(stage)));
       for (std::size_t i = 0; i < spec(stage).devices.size(); ++i) {
         const int kind = problem_.cluster.devices[at(spec(stage).devices[i])].kind;
@@ -445,10 +464,10 @@ class Evaluator::Impl {
                    static_cast<int>(receivers.devices.size()));
   }
 
-  /// Returns the bytes of the parts of a bucket that has `bytes` in all.
-  const std::vector<std::int64_t>& part_bytes(const BucketNow& bucket, std::int64_t bytes) {
+  /// Returns the bytes of the parts of a bucket whose elements have `width` bytes.
+  const std::vector<std::int64_t>& part_bytes(const BucketNow& bucket, std::int64_t width) {
     part_bytes_ = bucket.parts;
-    for (std::int64_t& part : part_bytes_) part *= bytes / bucket.elements;
+    for (std::int64_t& part : part_bytes_) part *= width;
     return part_bytes_;
   }
 
@@ -462,7 +481,7 @@ class Evaluator::Impl {
       step_.collectives.push_back(
           alone || !takes          ? &kNothing
           : !bucket.parts.empty()  ? groups_.reduce_scatter_of(group, bucket.algorithm,
-                                                               part_bytes(bucket, bucket.bytes))
+                                                               part_bytes(bucket, bucket.bytes / bucket.elements))
           : bucket.flow != nullptr ? groups_.flow_of(group, *bucket.flow, bucket.bytes)
                                    : groups_.all_reduce_of(group, bucket.algorithm, bucket.bytes));
     }
@@ -473,7 +492,7 @@ class Evaluator::Impl {
       step_.collectives.push_back(
           bucket.parts.empty() || !takes_time(bucket.stage)
               ? &kNothing
-              : groups_.all_gather_of(group_of(bucket), bucket.algorithm, part_bytes(bucket, bucket.held_bytes)));
+              : groups_.all_gather_of(group_of(bucket), bucket.algorithm, part_bytes(bucket, static_cast<std::int64_t>(size_of(bucket.held)))));
     }
   }
 
@@ -481,7 +500,7 @@ class Evaluator::Impl {
     const StageSpec& of = spec(equal.stage);
     StageMemory memory = stages_.memory(info(equal.stage), of, equal.samples,
                                         strategy_->micro_batches, of.recompute);
-    memory.optimizer -= equal.others * state_bytes(problem_.training.optimizer);
+    memory.optimizer -= equal.others_bytes;
     return (*memory_)[at(equal.stage)].peak_bytes(memory);
   }
 
@@ -536,6 +555,9 @@ double Evaluator::seconds_without_sums(const Strategy& strategy, int stage) {
   return impl_->seconds_without_sums(strategy, stage);
 }
 Strategy Evaluator::grouped(Strategy strategy) { return impl_->grouped(std::move(strategy)); }
+std::int64_t Evaluator::divided_bytes(const Strategy& strategy, int stage) {
+  return impl_->divided_bytes(strategy, stage);
+}
 std::int64_t Evaluator::replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                                       bool recompute) {
   return impl_->replica_bytes(strategy, stage, samples, recompute);

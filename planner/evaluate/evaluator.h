@@ -45,9 +45,12 @@ class Evaluator {
   /// Returns what `group_gradients` gives with the problem's `bucket_bytes`, looked up.
   Strategy grouped(Strategy strategy);
   /// Returns the peak bytes of a device of `stage` that has `samples` samples of each micro-batch,
-  /// with or without recomputation. All else is as in `strategy`.
+  /// with or without recomputation. All else is as in `strategy`. If the stage divides its state,
+  /// the divided state does not count.
   std::int64_t replica_bytes(const Strategy& strategy, int stage, std::int64_t samples,
                              bool recompute);
+  /// Returns the bytes of the optimizer's state that devices of `stage` may divide.
+  std::int64_t divided_bytes(const Strategy& strategy, int stage);
 
  private:
   class Impl;

@@ -293,10 +293,10 @@ StageInfo::Group StageTable::group(const StageInfo& stage, std::size_t first,
   StageInfo::Group group;
   for (std::size_t i = first; i < first + count; ++i) {
     group.bytes += stage.parameters[i].gradient.travelling_bytes;
-    group.held_bytes += stage.parameters[i].gradient.held_bytes;
     group.elements += stage.parameters[i].gradient.elements;
   }
   group.tensors = static_cast<std::int64_t>(count);
+  group.held = stage.parameters[first].gradient.held;
   group.first = stage.index_of(stage.parameters[first + count - 1].first);
   return group;
 }

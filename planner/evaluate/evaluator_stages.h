@@ -44,7 +44,8 @@ struct StageInfo {
   /// A bucket: the next `tensors` of `parameters`.
   struct Group {
     std::int64_t bytes = 0;  ///< bytes that travel
-    std::int64_t held_bytes = 0, elements = 0, tensors = 0;
+    std::int64_t elements = 0, tensors = 0;
+    DType held = DType::kFp32;
     int first = 0;  ///< index in `firsts` of the operator that completes its last gradient
   };
   using Groups = std::vector<Group>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a rough step that sums the gradients of each stage.
 #include "ir/base/at.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/evaluate/rough_step.h"
 
 #include <algorithm>
@@ -63,6 +64,7 @@ const std::vector<RoughModel::Reduction>& RoughModel::reductions(
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     if (devices.size() < 2 || own.gradients.bytes == 0) continue;
     own.line = reduce_line(devices);
+    if (divides_state(strategy.stages[s], problem_.training)) own.line = own.line.halved();
     for (const auto& [part, bytes] : gradients->pieces) {
       own.pieces.push_back({passes[s].backward * part, bytes});
     }

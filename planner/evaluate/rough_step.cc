@@ -3,6 +3,7 @@
 
 #include "cost_model/network/link_model.h"
 #include "ir/base/at.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/problem/alike_hosts.h"
 #include "planner/problem/stage_timer.h"
 
@@ -209,17 +210,20 @@ void RoughModel::reduce(const Strategy& strategy, const std::vector<StageTimer*>
   for (std::size_t s = 0; s < all.size(); ++s) {
     const std::vector<DeviceId>& devices = strategy.stages[s].devices;
     const auto bytes = static_cast<double>(all[s].gradients.bytes);
-    const double update = most_update(devices, all[s].gradients);
+    const bool divides = divides_state(strategy.stages[s], problem_.training);
+    const double update = most_update(devices, all[s].gradients) /
+                          (divides ? static_cast<double>(devices.size()) : 1);
     const double own = all[s].line.at(bytes);
     const double after = std::max(0.0, end_of_sums(all[s]) - passes[s].backward);
     const double early = (rough.longest_way - way[s]) * 2 / 3 +
                          (static_cast<int>(s) > rough.bottleneck ? held_up_there : 0);
     rough.reduces = std::max(rough.reduces, own);
-    rough.late = std::max(rough.late, after + std::max(update, report) - early);
+    const double end = divides ? update + own + report : std::max(update, report);
+    rough.late = std::max(rough.late, after + end - early);
     hidden = std::max(hidden, own - after + early);
     last = std::max(last, after - early);
     updates = std::max(updates, update);
-    load_ring(devices, bytes, own);
+    load_ring(devices, bytes, divides ? 2 * own : own);
   }
   if (!shared.empty()) {
     const double end = reduce_shared(strategy, shared, last) + updates;

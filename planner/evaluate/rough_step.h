@@ -47,7 +47,9 @@ class RoughModel {
   /// * A stage sums gradients as its last backward pass makes them, in the best of a few buckets,
   ///   by the fastest algorithm. The all-reduces of all stages share links, as rings do. A later
   ///   stage ends before the first one by the backward part, two thirds, of the way between. The
-  ///   loss is summed over all devices together with the last gradients. Gradients of parameters
+  ///   loss is summed over all devices together with the last gradients. A stage that divides its
+  ///   state sums them in half the time, and needs the other half after its update, which is that
+  ///   of its part of the elements. Gradients of parameters
   ///   that stages share are summed after those of each stage alone.
   /// The strategy's buckets change nothing. `timers`: by stage, for its operators.
   /// Cost: O(blocks + readers of their tensors + devices of both ends of every cut).
@@ -75,6 +77,9 @@ class RoughModel {
     double fixed = 0, per_byte = 0;
     double fixed_if_large = 0, per_byte_if_large = 0;
     double at(double bytes) const;
+    Line halved() const {
+      return {fixed / 2, per_byte / 2, fixed_if_large / 2, per_byte_if_large / 2};
+    }
   };
   /// Gradients that are made one after the other, the last of them `made` seconds after the pass
   /// began.

@@ -30,6 +30,7 @@ struct ProblemOptions {
   std::int64_t micro_batches = 0;  ///< 0: the planner chooses
   Ranks ranks = Ranks::kUsed;      ///< the ranks that plans have
   int most_blocks = 1000;          ///< blocks of a coarsened graph, about (`BlockOptions`)
+  bool divide_state = true;        ///< stages may divide their state (`StageSpec`)
   bool cut_modules = true;         ///< stages may have parts of modules (`BlockOptions`)
 };
 

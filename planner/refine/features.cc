@@ -39,7 +39,7 @@ class Touches {
   bool operator()(const SplitStage& move) const { return stage_ == move.stage; }
   bool operator()(const MoveSamples& move) const { return stage_ == move.stage; }
   bool operator()(const SetShares& move) const { return stage_ == move.stage; }
-  bool operator()(const SetRecompute& move) const {
+  bool operator()(const SetMemory& move) const {
     return move.stage == kAllStages || stage_ == move.stage;
   }
   bool operator()(const MoveDevices& move) const { return stage_ == move.to || has(move.device); }

@@ -202,7 +202,8 @@ std::optional<Strategy> StrategyMoves::apply(const Strategy& strategy, const Str
 StrategyMoves::Changed StrategyMoves::unless_same(Changed changed, const Strategy& strategy) {
   if (!changed) return changed;
   const auto same_spec = [](const StageSpec& a, const StageSpec& b) {
-    return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute;
+    return a.devices == b.devices && a.shares == b.shares && a.recompute == b.recompute &&
+           a.divides_state == b.divides_state;
   };
   const bool same = changed->stage_of == strategy.stage_of &&
                     std::equal(changed->stages.begin(), changed->stages.end(),
@@ -217,6 +218,7 @@ void StrategyMoves::balance(Strategy& strategy, const std::vector<int>& stages) 
     StageSpec balanced = balanced_stage(problem_, *timers[at(stage)], spec.devices,
                                         largest_micro_batch(problem_, strategy.micro_batches));
     balanced.recompute = spec.recompute;
+    balanced.divides_state = spec.divides_state;
     spec = std::move(balanced);
   }
 }
@@ -268,6 +270,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   const StageSpec& from = strategy.stages[at(move.stage + 1)];
   for (const DeviceId device : from.devices) add_device(into.devices, device);
   into.recompute = into.recompute || from.recompute;
+  into.divides_state = into.divides_state || from.divides_state;
   changed.stages.erase(changed.stages.begin() + move.stage + 1);
   for (int& stage : changed.stage_of) stage -= stage > move.stage ? 1 : 0;
   return balanced(std::move(changed), {move.stage});
@@ -326,6 +329,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   StageSpec added;
   added.devices = std::move(second);
   added.recompute = spec.recompute;
+  added.divides_state = spec.divides_state;
   changed.stages.insert(changed.stages.begin() + move.stage + 1, std::move(added));
   return balanced(std::move(changed), {move.stage, move.stage + 1});
 }
@@ -391,6 +395,7 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
     spec = equal_stage(problem_, before.devices,
                        largest_micro_batch(problem_, strategy.micro_batches));
     spec.recompute = before.recompute;
+    spec.divides_state = before.divides_state;
   }
   if (spec.shares == before.shares && spec.devices == before.devices) return std::nullopt;
   if (spec.devices != before.devices) changed.buckets.clear();
@@ -422,16 +427,18 @@ StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const 
   return changed;
 }
 
-StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy,
-                                                const SetRecompute& move) {
+StrategyMoves::Changed StrategyMoves::result_of(const Strategy& strategy, const SetMemory& move) {
   Strategy changed = strategy;
-  bool any = false;
   for (std::size_t s = 0; s < changed.stages.size(); ++s) {
     if (move.stage != kAllStages && move.stage != static_cast<int>(s)) continue;
-    any = any || changed.stages[s].recompute != move.recompute;
-    changed.stages[s].recompute = move.recompute;
+    StageSpec& spec = changed.stages[s];
+    spec.recompute = move.recompute.value_or(spec.recompute);
+    if (spec.devices.size() > 1) {
+      spec.divides_state = move.divides_state.value_or(spec.divides_state);
+    }
   }
-  if (!any) return std::nullopt;
+  if (changed.stages == strategy.stages) return std::nullopt;
+  fit_flows(changed);  // a stage that divides its state has none
   return changed;
 }
 

@@ -78,7 +78,7 @@ class StrategyMoves {
   Changed result_of(const Strategy& strategy, const Restage& move);
   static Changed result_of(const Strategy& strategy, const MoveSamples& move);
   static Changed result_of(const Strategy& strategy, const SetSchedule& move);
-  static Changed result_of(const Strategy& strategy, const SetRecompute& move);
+  static Changed result_of(const Strategy& strategy, const SetMemory& move);
   static Changed result_of(const Strategy& grouped, const MergeBuckets& move);
   static Changed result_of(const Strategy& grouped, const SplitBucket& move);
   static Changed result_of(const Strategy& grouped, const SwapBuckets& move);

@@ -3,10 +3,13 @@
 // (equal kind, host and samples) stands for all of them, and the first of several hosts that are
 // alike and do the same stands for all of them, so that there are few moves on large clusters.
 #include "ir/base/at.h"
+#include "ir/strategy/state_parts.h"
 #include "planner/refine/moves.h"
 #include "planner/seed/candidates.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <array>
 #include <map>
 #include <set>
@@ -36,12 +39,14 @@ class MoveLister {
  public:
   MoveLister(const Problem& problem, const Strategy& strategy, const Strategy& grouped,
              const std::vector<std::vector<int>>& next,
-             const std::vector<std::vector<int>>& previous, const std::vector<int>& alike)
+             const std::vector<std::vector<int>>& previous, const std::vector<int>& alike,
+             const std::vector<double>& parameters)
       : problem_(problem),
         s_(strategy),
         grouped_(grouped),
         next_(next),
         previous_(previous),
+        parameters_(parameters),
         stages_(static_cast<int>(strategy.stages.size())),
         same_(same_hosts(alike)) {}
 
@@ -257,12 +262,43 @@ class MoveLister {
       const bool is_1f1b = s_.schedule == Schedule::k1F1B;
       add(SetSchedule{is_1f1b ? Schedule::kGPipe : Schedule::k1F1B});
     }
-    for (int s = 0; s < stages_; ++s) add(SetRecompute{s, !s_.stages[at(s)].recompute});
+    for (int s = 0; s < stages_; ++s) add(SetMemory{s, !s_.stages[at(s)].recompute});
     const auto recomputing = std::count_if(s_.stages.begin(), s_.stages.end(),
                                            [](const StageSpec& spec) { return spec.recompute; });
-    if (stages_ > 1 && recomputing > 0) add(SetRecompute{kAllStages, false});
-    if (stages_ > 1 && recomputing < stages_) add(SetRecompute{kAllStages, true});
+    if (stages_ > 1 && recomputing > 0) add(SetMemory{kAllStages, false});
+    if (stages_ > 1 && recomputing < stages_) add(SetMemory{kAllStages, true});
+    list_divisions();
     list_arrangements();
+  }
+
+  /// Lists stages that may divide the optimizer's state: those of which parameters and what goes
+  /// with them take a large part of some device's memory. Elsewhere it saves nothing that matters,
+  /// and the parameters travel after the update.
+  void list_divisions() {
+    const std::int64_t state = state_bytes(problem_.training);
+    if (!problem_.options.divide_state || state == 0) return;
+    constexpr double kLargePart = 0.25;
+    const double other = 2 * static_cast<double>(element_bytes(DType::kFp32, problem_.training.precision));
+    std::vector<double> elements(at(stages_));
+    const std::vector<int> stage_of = stage_of_blocks(problem_.blocks, s_);
+    for (std::size_t b = 0; b < stage_of.size(); ++b) elements[at(stage_of[b])] += parameters_[b];
+    int dividing = 0, others = 0;
+    for (int s = 0; s < stages_; ++s) {
+      const StageSpec& spec = s_.stages[at(s)];
+      if (spec.devices.size() < 2) continue;
+      std::int64_t least = std::numeric_limits<std::int64_t>::max();
+      for (const DeviceId device : spec.devices) {
+        least = std::min(least, problem_.cluster.kind_of(device).memory_bytes);
+      }
+      const double bytes = elements[at(s)] * (other + static_cast<double>(state));
+      if (!spec.divides_state && bytes < kLargePart * static_cast<double>(least)) continue;
+      ++(spec.divides_state ? dividing : others);
+      add(SetMemory{s, std::nullopt, !spec.divides_state});
+      add(SetMemory{s, !spec.recompute, !spec.divides_state});
+    }
+    if (dividing + others < 2) return;
+    if (dividing > 0) add(SetMemory{kAllStages, std::nullopt, false});
+    if (others > 0) add(SetMemory{kAllStages, std::nullopt, true});
   }
 
   void list_arrangements() {
@@ -346,6 +382,7 @@ class MoveLister {
   const Strategy& grouped_;
   const std::vector<std::vector<int>>& next_;
   const std::vector<std::vector<int>>& previous_;
+  const std::vector<double>& parameters_;  // elements, by block
   int stages_;
   std::vector<int> same_;  // by host: the first that is alike and does the same
   std::vector<std::vector<DeviceId>> sources_;  // devices by stage; last: of no stage
@@ -395,7 +432,8 @@ constexpr bool kMayBeIdle = std::is_same_v<M, MoveDevices> || std::is_same_v<M, 
 MovesFrom StrategyMoves::all(const Strategy& strategy, const Strategy& grouped) const {
   MovesFrom from;
   from.lists =
-      MoveLister(problem_, strategy, grouped, next_, previous_, alike_).run(micro_batches_);
+      MoveLister(problem_, strategy, grouped, next_, previous_, alike_, parameters_)
+          .run(micro_batches_);
   std::size_t kind = 0;
   const auto count = [&](const auto& list) {
     from.first[kind + 1] = from.first[kind] + static_cast<int>(list.size());

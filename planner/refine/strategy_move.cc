@@ -114,10 +114,18 @@ class MovePrinter {
   std::string operator()(const SetSchedule& move) const {
     return fmt::format("set schedule {}", name_of(move.schedule));
   }
-  std::string operator()(const SetRecompute& move) const {
+  std::string operator()(const SetMemory& move) const {
     const std::string stages =
         move.stage == kAllStages ? "all stages" : fmt::format("s{}", move.stage);
-    return fmt::format("{} the activations of {}", move.recompute ? "recompute" : "keep", stages);
+    std::string text;
+    if (move.recompute) {
+      text = fmt::format("{} the activations of {}", *move.recompute ? "recompute" : "keep", stages);
+    }
+    if (move.divides_state) {
+      text += fmt::format("{}{} the optimizer's state of {}", text.empty() ? "" : ", ",
+                          *move.divides_state ? "divide" : "keep", stages);
+    }
+    return text;
   }
   std::string operator()(const Recut& move) const {
     return fmt::format("cut anew {}{}", text_of(move.rule), text_of(move.order));

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -97,10 +98,12 @@ struct SetSchedule {
   Schedule schedule = Schedule::k1F1B;
 };
 
-/// Lets a stage, or all stages, recompute their activations, or keep them.
-struct SetRecompute {
+/// Lets the devices of a stage, or of all stages, keep less: recompute their activations or keep
+/// them, divide the optimizer's state among them or keep it whole. One of the two, as a rule.
+struct SetMemory {
   int stage = kAllStages;
-  bool recompute = true;
+  std::optional<bool> recompute = std::nullopt;
+  std::optional<bool> divides_state = std::nullopt;
 };
 
 /// The order of device groups after `Recut`. Rotated to the left, the first group becomes the last.
@@ -152,7 +155,7 @@ struct SetAlgorithm {
 /// kinds in this order.
 using StrategyMove =
     std::variant<ShiftCut, MoveBlock, MergeStages, SplitStage, MoveDevices, SwapDevices, SwapGroups,
-                 MoveSamples, SetShares, SetMicroBatches, SetSchedule, SetRecompute, Recut, Restage,
+                 MoveSamples, SetShares, SetMicroBatches, SetSchedule, SetMemory, Recut, Restage,
                  MergeBuckets, SplitBucket, SwapBuckets, SetAlgorithm>;
 inline constexpr int kMoveKindCount = static_cast<int>(std::variant_size_v<StrategyMove>);
 

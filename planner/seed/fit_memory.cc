@@ -2,6 +2,8 @@
 #include "planner/seed/fit_memory.h"
 
 #include "ir/base/at.h"
+#include "ir/strategy/state_parts.h"
+#include "planner/evaluate/rough_step.h"
 #include "planner/problem/shares.h"
 #include "planner/problem/stage_timer.h"
 
@@ -14,6 +16,26 @@
 namespace agpcs {
 namespace {
 
+/// Returns how many bytes the devices of a stage that divides its state lack for it, or one of them
+/// for the rest; at most 0 if they have room.
+std::int64_t lacking_for_state(const Problem& problem, Evaluator& evaluator,
+                               const Strategy& strategy, int stage, bool recompute) {
+  const StageSpec& spec = strategy.stages[at(stage)];
+  std::map<std::pair<int, std::int64_t>, std::int64_t> bytes;  // by kind and samples
+  std::int64_t lacking = evaluator.divided_bytes(strategy, stage), worst = 0;
+  for (std::size_t i = 0; i < spec.devices.size(); ++i) {
+    const int kind = problem.cluster.devices[at(spec.devices[i])].kind;
+    const auto [entry, added] = bytes.try_emplace({kind, spec.shares[i]});
+    if (added) {
+      entry->second = evaluator.replica_bytes(strategy, stage, spec.shares[i], recompute);
+    }
+    const std::int64_t room = problem.cluster.kinds[at(kind)].memory_bytes - entry->second;
+    worst = std::max(worst, -room);
+    lacking -= std::max<std::int64_t>(0, room);
+  }
+  return worst > 0 ? std::max(worst, lacking) : lacking;
+}
+
 class StageFitter {
  public:
   StageFitter(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage,
@@ -21,46 +43,98 @@ class StageFitter {
       : problem_(problem),
         evaluator_(evaluator),
         strategy_(strategy),
-        spec_(strategy.stages[at(stage)]),
         stage_(stage),
-        timer_(problem, std::move(ops)) {
-    for (const std::int64_t share : spec_.shares) samples_ += share;
+        ops_(std::move(ops)),
+        timer_(problem, ops_) {
+    for (const std::int64_t share : spec().shares) samples_ += share;
   }
 
   std::optional<StageSpec> run() {
     std::optional<StageSpec> best;
     double seconds = 0;
-    for (const bool recompute : {false, true}) {
-      std::optional<StageSpec> spec = with(recompute);
-      if (!spec) continue;
-      spec->recompute = recompute;
-      const double slowest = slowest_seconds(problem_, timer_, *spec);
-      if (best && seconds <= slowest) continue;
-      seconds = slowest;
-      best = std::move(spec);
+    const bool may_divide = problem_.options.divide_state && spec().devices.size() > 1 &&
+                            state_bytes(problem_.training) > 0;
+    for (const bool divides : {false, true}) {
+      if (divides && !may_divide) break;
+      spec().divides_state = divides;
+      for (const bool recompute : {false, true}) {
+        std::optional<StageSpec> fitting = divides ? with_divided(recompute) : with(recompute);
+        if (!fitting) continue;
+        fitting->recompute = recompute;
+        fitting->divides_state = divides;
+        const double own = seconds_of(*fitting);
+        if (best && seconds <= own) continue;
+        seconds = own;
+        best = std::move(fitting);
+      }
     }
     return best;
   }
 
  private:
+  StageSpec& spec() { return strategy_.stages[at(stage_)]; }
+
+  /// Returns the seconds of the slowest device in a step; with divided state, also those in which
+  /// updated parameters travel.
+  double seconds_of(const StageSpec& fitting) {
+    const double passes = slowest_seconds(problem_, timer_, fitting) *
+                          static_cast<double>(strategy_.micro_batches);
+    if (!fitting.divides_state) return passes;
+    return passes + all_reduce_seconds(problem_.cluster, fitting.devices, gradient_bytes()) / 2;
+  }
+
+  std::int64_t gradient_bytes() const {
+    std::int64_t bytes = 0;
+    for (const TensorId id : problem_.graph.parameters()) {
+      const Tensor& tensor = problem_.graph.tensor(id);
+      if (!tensor.needs_gradient) continue;
+      if (!std::binary_search(ops_.begin(), ops_.end(), tensor.consumers.front())) continue;
+      bytes += gradient_of(problem_, id).held_bytes;
+    }
+    return bytes;
+  }
+
   std::optional<StageSpec> with(bool recompute) {
+    return within([&](int kind) { return memory_of(kind); }, recompute, false);
+  }
+
+  /// Keeps the shares if there is room for the state somewhere. Otherwise each device leaves room
+  /// for a part of the state in proportion to its memory.
+  std::optional<StageSpec> with_divided(bool recompute) {
+    if (lacking_for_state(problem_, evaluator_, strategy_, stage_, recompute) <= 0) return spec();
+    double all = 0;
+    for (const DeviceId id : spec().devices) {
+      all += static_cast<double>(memory_of(problem_.cluster.devices[at(id)].kind));
+    }
+    const auto state = static_cast<double>(evaluator_.divided_bytes(strategy_, stage_));
+    if (state >= all) return std::nullopt;
+    const auto room_of = [&](int kind) {
+      return static_cast<std::int64_t>(static_cast<double>(memory_of(kind)) * (1 - state / all));
+    };
+    return within(room_of, recompute, true);
+  }
+
+  std::int64_t memory_of(int kind) const { return problem_.cluster.kinds[at(kind)].memory_bytes; }
+
+  /// Returns the stage with samples for which devices have `room_of(kind)` bytes.
+  template <typename F>
+  std::optional<StageSpec> within(F room_of, bool recompute, bool anew) {
     std::vector<std::int64_t> most;
     bool enough = true;
     std::map<int, std::int64_t> most_of;  // by kind
-    for (std::size_t i = 0; i < spec_.devices.size(); ++i) {
-      const int kind = problem_.cluster.devices[at(spec_.devices[i])].kind;
+    for (std::size_t i = 0; i < spec().devices.size(); ++i) {
+      const int kind = problem_.cluster.devices[at(spec().devices[i])].kind;
       const auto [entry, added] = most_of.try_emplace(kind);
-      if (added) entry->second = most_samples(kind, recompute);
+      if (added) entry->second = most_samples(room_of(kind), recompute);
       most.push_back(entry->second);
-      enough = enough && spec_.shares[i] <= most.back();
+      enough = enough && spec().shares[i] <= most.back();
     }
-    if (enough) return spec_;
-    return balanced_stage_within(problem_, timer_, spec_.devices, samples_, most);
+    if (enough && !anew) return spec();
+    return balanced_stage_within(problem_, timer_, spec().devices, samples_, most);
   }
 
-  /// Returns the most samples of a micro-batch for which a device of this kind has room.
-  std::int64_t most_samples(int kind, bool recompute) {
-    const std::int64_t room = problem_.cluster.kinds[at(kind)].memory_bytes;
+  /// Returns the most samples of a micro-batch for which `room` bytes suffice.
+  std::int64_t most_samples(std::int64_t room, bool recompute) {
     const auto enough = [&](std::int64_t samples) {
       return evaluator_.replica_bytes(strategy_, stage_, samples, recompute) <= room;
     };
@@ -75,9 +149,9 @@ class StageFitter {
 
   const Problem& problem_;
   Evaluator& evaluator_;
-  const Strategy& strategy_;
-  const StageSpec& spec_;
+  Strategy strategy_;
   int stage_;
+  std::vector<OpId> ops_;
   std::int64_t samples_ = 0;
   StageTimer timer_;
 };
@@ -85,6 +159,9 @@ class StageFitter {
 /// Returns whether a device of the stage lacks memory.
 bool lacks(const Problem& problem, Evaluator& evaluator, const Strategy& strategy, int stage) {
   const StageSpec& spec = strategy.stages[at(stage)];
+  if (divides_state(spec, problem.training)) {
+    return lacking_for_state(problem, evaluator, strategy, stage, spec.recompute) > 0;
+  }
   std::map<int, std::int64_t> largest;  // largest share by kind
   for (std::size_t i = 0; i < spec.devices.size(); ++i) {
     std::int64_t& share = largest[problem.cluster.devices[at(spec.devices[i])].kind];

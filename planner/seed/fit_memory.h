@@ -9,7 +9,8 @@ namespace agpcs {
 
 /// Helps each stage that lacks memory, in the way that leaves its slowest device fastest:
 /// recomputation; fewer samples for the devices that lack memory and more for those that do not (a
-/// device without room for a single sample leaves the stage); or both. Returns false, with
+/// device without room for a single sample leaves the stage); the optimizer's state divided among
+/// its devices; or several of these. Returns false, with
 /// `strategy` as it was, if some stage cannot be helped. Needs: no buckets; `evaluator` is the
 /// problem's. Cost: a few `replica_bytes` for each stage that lacks memory and each of its kinds.
 bool fit_memory(const Problem& problem, Evaluator& evaluator, Strategy& strategy);

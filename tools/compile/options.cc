@@ -74,6 +74,8 @@ std::vector<std::string> all_reduce_words() {
   return words;
 }
 
+std::vector<std::string> dimension_words() { return {"state"}; }
+
 std::vector<std::string> cut_words() { return {"operators", "modules"}; }
 
 Status check_word(const std::string& word, std::string_view noun, std::string_view plural,
@@ -107,6 +109,9 @@ Status check_compile_options(const CompileOptions& options) {
   }
   AGPCS_RETURN_IF_ERROR(
       check_word(options.all_reduce, "all-reduce", "all-reduces", all_reduce_words()));
+  for (const std::string& word : options.without) {
+    AGPCS_RETURN_IF_ERROR(check_word(word, "dimension", "dimensions", dimension_words()));
+  }
   AGPCS_RETURN_IF_ERROR(check_word(options.cut_at, "place of cuts", "places of cuts", cut_words()));
   return check_loss(options);
 }

@@ -18,6 +18,9 @@ std::vector<std::string> all_reduce_words();
 /// Returns the words of --cut-at: between which parts of the model stages may be cut.
 std::vector<std::string> cut_words();
 
+/// Returns the words of --without: dimensions of the space of plans that may be left out.
+std::vector<std::string> dimension_words();
+
 /// Checks that `word` is one of `choices`. Error: kUsage, with the nearest word as a hint.
 Status check_word(const std::string& word, std::string_view noun, std::string_view plural,
                   const std::vector<std::string>& choices);

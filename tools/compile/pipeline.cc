@@ -165,6 +165,8 @@ Result<Compiled> compile(const CompileOptions& options, ConsoleStages& stages) {
   input.model = options.model;
   input.problem_options = options.problem;
   input.problem_options.cut_modules = options.cut_at == "operators";
+  input.problem_options.divide_state =
+      std::find(options.without.begin(), options.without.end(), "state") == options.without.end();
   input.options = [&](const Problem& problem) -> Result<PlanOptions> {
     stages.warn(unused_outputs_warning(outputs, problem.graph, problem.training.loss));
     return plan_options(options, problem, progress, refiner);

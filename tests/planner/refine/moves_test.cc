@@ -280,17 +280,17 @@ TEST_F(AMove, ChangesTheSchedule) {
 }
 
 TEST_F(AMove, TurnsRecomputationOnAndOff) {
-  EXPECT_EQ(after(kTwoStages, SetRecompute{1, true}),
+  EXPECT_EQ(after(kTwoStages, SetMemory{1, true}),
             "stage a/0=2000 a/1=2000 : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, SetRecompute{kAllStages, true}),
+  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, true}),
             "stage a/0=2000 a/1=2000 recompute : h0..h1\n"
             "stage b/0=4000 recompute : a1..l\n"
             "bucket 0 ring w1 w0\n"
             "bucket 1 ring w2\n");
-  EXPECT_EQ(after(kTwoStages, SetRecompute{kAllStages, false}), "impossible");
+  EXPECT_EQ(after(kTwoStages, SetMemory{kAllStages, false}), "impossible");
 }
 
 TEST_F(AMove, CutsAnewForTheSameDevicesInAnotherOrder) {
@@ -403,8 +403,8 @@ TEST(PrintMove, SaysEveryMoveInWords) {
   EXPECT_EQ(text(SetMicroBatches{4}), "set 4 micro-batches");
   EXPECT_EQ(text(SetMicroBatches{1, true}), "set 1 micro-batch, shares in proportion");
   EXPECT_EQ(text(SetSchedule{Schedule::kGPipe}), "set schedule gpipe");
-  EXPECT_EQ(text(SetRecompute{2, true}), "recompute the activations of s2");
-  EXPECT_EQ(text(SetRecompute{kAllStages, false}), "keep the activations of all stages");
+  EXPECT_EQ(text(SetMemory{2, true}), "recompute the activations of s2");
+  EXPECT_EQ(text(SetMemory{kAllStages, false}), "keep the activations of all stages");
   EXPECT_EQ(text(Recut{GroupOrder::kKept, CutRule::kBySpeed}), "cut anew by speed");
   EXPECT_EQ(text(Recut{GroupOrder::kRotatedLeft, CutRule::kByMemory}),
             "cut anew by memory, groups rotated left");
