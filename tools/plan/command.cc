@@ -17,6 +17,7 @@
 #include "tools/plan/kinds.h"
 #include "tools/plan/report/html_report.h"
 #include "tools/plan/search_log.h"
+#include "tools/plan/upgrade.h"
 #include "tools/plan/views.h"
 
 #include <CLI/CLI.hpp>
@@ -53,13 +54,14 @@ constexpr char kExamples[] =
     "  agpcs-plan report resnet50.plan --model resnet50.onnx --cluster cluster.yaml --against "
     "equal.plan\n"
     "  agpcs-plan kinds V100\n"
+    "  agpcs-plan upgrade old.plan -o new.plan\n"
     "\n"
     "Exit codes: 0 ok, 1 plan or input wrong, or plans that differ (diff), 2 usage, 3 the plan "
     "does\n"
     "not fit the cluster's memory, 70 our bug\n";
 
 const std::vector<std::string> kCommands = {"check", "show",   "explain", "diff",  "json",
-                                            "trace", "report", "export",  "drift", "kinds"};
+                                            "trace", "report", "export",  "drift", "kinds", "upgrade"};
 
 bool is_unknown_command(const std::string& word) {
   return word.substr(0, 1) != "-" &&
@@ -208,6 +210,12 @@ Status report(const Arguments& a, Console console) {
   return write_file(a.page, html_report(input), console);
 }
 
+Status upgrade(const Arguments& a, Console console) {
+  AGPCS_TRY(const std::string text, read_input(a.plan, {"plan"}));
+  AGPCS_TRY(const std::string upgraded, upgrade_plan(text, a.plan));
+  return write_file(a.exports.output, upgraded, console);
+}
+
 Status export_plan(const Arguments& a, Console console) {
   AGPCS_TRY(const Plan plan, read_plan(a.plan));
   return export_plan(a.exports, plan, console);
@@ -349,6 +357,9 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   export_app->add_option("-o,--output", a.exports.output, "- is standard output, the default");
 
   CLI::App* kinds_app = add_kinds(app, a);
+  CLI::App* upgrade_app =
+      add_command(app, a, "upgrade", "the plan in the format that this AGPCS reads");
+  upgrade_app->add_option("-o,--output", a.exports.output, "- is standard output, the default");
 
   if (!args.empty() && is_unknown_command(args[0])) {
     return usage_error(kName, fmt::format("unknown command '{}'", args[0]),
@@ -363,6 +374,7 @@ int plan_command(const std::vector<std::string>& args, Console console) {
   if (report_app->parsed()) return finish(report(a, console), kName, console);
   if (drift_app->parsed()) return finish(drift(a, console), kName, console);
   if (export_app->parsed()) return finish(export_plan(a, console), kName, console);
+  if (upgrade_app->parsed()) return finish(upgrade(a, console), kName, console);
   if (kinds_app->parsed()) return finish(kinds(a, console), kName, console);
   const Result<PlanDiff> result = diff(a, console);
   if (!result.ok()) return finish(result.status(), kName, console);

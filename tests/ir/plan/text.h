@@ -11,7 +11,7 @@
 namespace agpcs::testing {
 
 /// Two stages, the first of two replicas, two micro-batches.
-inline constexpr std::string_view kPlanText = R"(agpcs-plan 1
+inline constexpr std::string_view kPlanText = R"(agpcs-plan 2
 made-by agpcs=0.1.0 seed=7 seeder=metis refiner=none evaluations=0 interrupted=no
 model name=mlp dims=none digest=sha256:b86fcbfb989ff508129b5ff3ca832396f17bbe41df7e507bda257b4f8cebb508
 cluster name=lab digest=sha256:798994c97449d09ca89e8f251965cedb86fb0f266b9e4d001c093703d27b051d
